@@ -120,7 +120,7 @@ struct join_dial {
     struct loop_lookup *lookup; /* NULL if no lookup is in progress */
     struct runner *runners[RACE_ADDRESSES_MAX];
     uint32_t nonce;
-    int handles; /* open handles of libuv; the last one that closes frees the dial */
+    int handles; /* open handles of libuv; the last handle that closes frees the dial */
     bool closing;
     char host[ENDPOINT_HOST_MAX], who[64], note[NOTE_BYTES];
     /* The answer of a refusing store (store_host.h): finding code, newline, sentence. "" without such an answer. */
@@ -234,8 +234,8 @@ static int closed_kind(const struct runner *r)
     return dial_answer_kind(slice_of(r->in, r->n));
 }
 
-/* Check whether the answer is complete. It begins with the echo of this node's PING. If the first four bytes differ
- * from the echo, the peer is not a store. */
+/* Check whether the answer is complete. The answer begins with the echo of this node's PING. If the first four bytes
+ * differ from the echo, the peer is not a store. */
 static void check_answer(struct runner *r)
 {
     uint8_t echo[ECHO_BYTES];
@@ -659,7 +659,7 @@ static uint32_t make_nonce(uint32_t seed)
 }
 
 /* Start a dial. Texts are copied, because they may be on the owner's stack. The random bytes only vary the pauses, so
- * the pid replaces them if the read would block. */
+ * the pid replaces these bytes if the read would block. */
 ddp_status join_dial_start(const struct join_dial_options *options, struct join_dial **out,
                            struct ddp_err *err)
 {
@@ -813,7 +813,7 @@ static enum path_step path_run(const struct path_sockets *p, const void *data)
 }
 
 /* Probe port 33434, the first port of traceroute. Services do not use this port, so a host usually rejects packets to
- * it. A rejection shows that the packet has arrived. */
+ * this port. A rejection shows that the packet has arrived. */
 enum path_step path_probe(const char *address, int *lost_bytes)
 {
     static const char data[PATH_LARGE_MAX];

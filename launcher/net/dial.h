@@ -72,9 +72,9 @@ struct join_dial_options {
     /* The dial calls either `found` or `failed`, once, and ends. The owner then calls join_dial_close, which is also
      * allowed inside `found` and `failed`. */
     void (*found)(void *user, const struct join_dial_found *found);
-    /* Called when the dial has timed out or can never succeed. `code` is the name of a finding. `report` may have
-     * several lines, and does not end with a newline. If a store has refused this node, both are from the store's
-     * answer. Both are borrowed during the call. */
+    /* Called when the dial has timed out or can never succeed. `code` is the name of a finding. `report` may
+     * have several lines, and does not end with a newline. If a store has refused this node, both texts are
+     * from the store's answer. Both texts are borrowed during the call. */
     void (*failed)(void *user, const char *code, const char *report);
     /* Called during the dial with a message for the user. `words` may have several lines, and does not end with a
      * newline. It is borrowed during the call. */

@@ -88,9 +88,8 @@ static bool begins(struct slice bytes, const char *text)
     return bytes.len >= strlen(text) && memcmp(bytes.data, text, strlen(text)) == 0;
 }
 
-/* Return the error for an answer that is not a store's: a TLS record, or another service. A TLS record begins with 22
- * (handshake) or 21 (alert) and major version 3 (RFC 8446, section 5.1). A TLS server sends an alert to a client
- * without TLS. */
+/* Return the error for an answer of a service that is not a store. A TLS record begins with 22 (handshake) or 21
+ * (alert) and major version 3 (RFC 8446, section 5.1). A TLS server sends an alert to a client without TLS. */
 int dial_answer_kind(struct slice bytes)
 {
     const unsigned char *p = bytes.data;
@@ -108,7 +107,7 @@ int dial_answer_kind(struct slice bytes)
 }
 
 /* Keep the failure at the latest stage of this round. For example, if IPv6 has no route and the peer refuses IPv4, keep
- * the refusal. Of two failures at the same stage the first is kept, because the resolver returns the best address
+ * the refusal. Of two failures at the same stage, keep the first, because the resolver returns the best address
  * first. */
 static void meet(struct dial *d, const struct dial_met *met)
 {
@@ -336,8 +335,8 @@ static struct dial_step next_of_race(struct dial *d, uint64_t now_ms)
     return wait_until(step.at_ms);
 }
 
-/* Return the step after a pause. If the addresses are older than RESOLVE_MS, look the name up again, because they may
- * have changed. */
+/* Return the step after a pause. If the addresses are older than RESOLVE_MS, look the name up again, because the
+ * addresses may have changed. */
 static struct dial_step next_after_pause(struct dial *d, uint64_t now_ms)
 {
     if (now_ms < d->next_ms)
@@ -405,7 +404,7 @@ const char *dial_code(enum finding_code finding)
 }
 
 /* Return true if waiting rarely resolves the finding, for example when the name resolves to this machine by mistake.
- * Such a finding is printed in full at once, all others after STANDS_MS. */
+ * Such a finding is printed in full at once. Any other finding is printed in full after STANDS_MS. */
 static bool is_sure(enum finding_code finding)
 {
     int i = 0;
@@ -486,7 +485,7 @@ static bool append_sentence(struct buf *out, const struct dial *d)
                                       : fill_in(out, d, finding_sentence(d->finding));
 }
 
-/* Append the warning about a loopback address, unless the finding is MASTER_IS_LOOPBACK, which says the same. */
+/* Append the warning about a loopback address. The finding MASTER_IS_LOOPBACK already contains this warning. */
 static bool append_local_only(struct buf *out, const struct dial *d)
 {
     const char *words = d->options.local_only;
@@ -529,8 +528,8 @@ static bool full_is_due(const struct dial *d, uint64_t now_ms)
            (is_sure(d->finding) || now_ms >= d->finding_since_ms + STANDS_MS);
 }
 
-/* Return true if a short message is due. The first is due after FIRST_WORD_MS, and then one every AGAIN_MS. If the
- * finding has changed, one is due CHANGE_MS after the previous message. */
+/* Return true if a short message is due. The first short message is due after FIRST_WORD_MS, and the next after
+ * AGAIN_MS. If the finding has changed, the next short message is due after CHANGE_MS. */
 static bool short_is_due(const struct dial *d, uint64_t now_ms)
 {
     const struct dial_printed *printed = &d->printed;
@@ -594,7 +593,7 @@ static bool append_past(struct buf *out, const struct dial_past *past)
            (past->times == 1 || buf_printf(out, "%u times", past->times));
 }
 
-/* Append the history of findings. If rows were dropped, the line after the first row shows how many. */
+/* Append the history of findings. If rows were dropped, the line after the first row shows their number. */
 static bool append_history(struct buf *out, const struct dial *d)
 {
     bool ok = true;

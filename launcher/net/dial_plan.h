@@ -1,5 +1,5 @@
-/* dial_plan.h -- decides how a node connects to the store, and which messages the user gets. Pure: dial.c carries out
- * the steps, and reports each result with its time. */
+/* dial_plan.h -- decides how a node connects to the store, and which messages the user gets. The module is pure: dial.c
+ * carries out the steps, and reports each result with its time. */
 #ifndef LAUNCHER_NET_DIAL_PLAN_H
 #define LAUNCHER_NET_DIAL_PLAN_H
 
@@ -31,18 +31,19 @@ enum dial_stage {
 /* Errors that have no errno or EAI value. Their numbers are above all errno and EAI values. */
 enum dial_error {
     DIAL_LOOPBACK = 10001, /* the name resolves to this machine by mistake */
-    DIAL_REFUSED_HERE,     /* refused by a loopback address, on a node that does not host the store */
-    HELLO_SILENT,          /* connected, but no byte arrived */
-    HELLO_CLOSED,          /* the peer closed or reset the connection without a byte */
-    HELLO_HTTP,            /* the peer is an HTTP server */
-    HELLO_TLS,             /* the peer is a TLS server, but not a store */
-    HELLO_SSH,             /* the peer is an ssh server */
-    HELLO_ENCRYPTED,       /* the peer is a store that accepts other hosts only with TLS */
-    HELLO_NO_SECRET,       /* MUNGE does not deliver the store's secret; dial_met.bytes has the reason */
-    HELLO_PLAIN,           /* the peer is a store without TLS, although this node requires TLS */
-    HELLO_REJECTED,        /* the TLS handshake has failed */
-    HELLO_TORCH,           /* the peer is PyTorch's store, which rejects ddprun's requests */
-    HELLO_OTHER            /* the peer is another service */
+    /* a loopback address refused the connection, on a node that does not host the store */
+    DIAL_REFUSED_HERE,
+    HELLO_SILENT,    /* connected, but no byte arrived */
+    HELLO_CLOSED,    /* the peer closed or reset the connection without a byte */
+    HELLO_HTTP,      /* the peer is an HTTP server */
+    HELLO_TLS,       /* the peer is a TLS server, but not a store */
+    HELLO_SSH,       /* the peer is an ssh server */
+    HELLO_ENCRYPTED, /* the peer is a store that accepts other hosts only with TLS */
+    HELLO_NO_SECRET, /* MUNGE does not deliver the store's secret; dial_met.bytes has the reason */
+    HELLO_PLAIN,     /* the peer is a store without TLS, although this node requires TLS */
+    HELLO_REJECTED,  /* the TLS handshake has failed */
+    HELLO_TORCH,     /* the peer is PyTorch's store, which rejects ddprun's requests */
+    HELLO_OTHER      /* the peer is another service */
 };
 
 /* The possible failures between a node and the store, one row each; the sentences are in diagnosis/findings.h.
@@ -127,8 +128,8 @@ struct dial_past {
  *     RESOLVING --addresses--> RACING --all failed--> PAUSING --time--> RESOLVING or RACING ...
  *         '--unknown--> PAUSING   '--one answered--> ARRIVED          budget used up: OVER
  *
- * All addresses of a name are tried at overlapping times, and the first that answers wins (base/race.h). The connection
- * to one address is a runner. The pauses between two races grow from about 20 ms to about 2 s. */
+ * All addresses of a name are tried at overlapping times, and the first address that answers wins (base/race.h). The
+ * connection to one address is a runner. The pauses between two races grow from about 20 ms to about 2 s. */
 enum dial_phase { DIAL_RESOLVING, DIAL_RACING, DIAL_PAUSING, DIAL_ARRIVED, DIAL_OVER };
 
 struct dial {
@@ -143,17 +144,17 @@ struct dial {
     uint32_t random;      /* state of the random numbers */
     unsigned failed_rounds;
     struct race race;
-    char hosts_line[HOSTS_LINE_MAX]; /* first line of /etc/hosts that has the name; "" if no line has it */
+    char hosts_line[HOSTS_LINE_MAX]; /* first line of /etc/hosts that has the name; "" without such a line */
     bool only_loopback;              /* the name resolves to this machine by mistake */
     struct dial_stage_seen {
         /* tries: number of attempts that began this stage; done: number of attempts that completed it */
         unsigned tries, done;
         uint64_t took_ms; /* duration of the stage when it was last completed */
     } seen[DIAL_STAGES];
-    char source[RACE_TEXT_MAX]; /* local address of the last connection; "" before the first one */
-    struct dial_met worst;      /* failure of the attempt that got furthest in this round, if `round_met` */
+    char source[RACE_TEXT_MAX]; /* local address of the last connection; "" before the first connection */
+    struct dial_met worst;      /* failure at the latest stage in this round; valid if `round_met` */
     bool round_met;             /* an attempt to connect has failed in this round of the dial */
-    struct dial_met verdict;    /* the failure that gave `finding`; valid if `finding` is set */
+    struct dial_met verdict;    /* the failure that `finding` describes; valid if `finding` is set */
     enum finding_code finding;  /* finding of the last failed round, or of a later slow lookup */
     uint64_t finding_since_ms;  /* when `finding` last changed */
     struct dial_past history[DIAL_HISTORY_MAX];
@@ -162,7 +163,7 @@ struct dial {
         uint64_t at_ms;
         enum finding_code finding;
         bool anything; /* the user has got a message in this dial */
-        bool in_full;  /* this message, or an earlier one about the same finding, had the advice */
+        bool in_full;  /* this message, or an earlier message about this finding, had the advice */
     } printed;
 };
 
@@ -171,7 +172,7 @@ enum dial_do { DIAL_WAIT, DIAL_RESOLVE, DIAL_CONNECT, DIAL_DROP, DIAL_GIVE_UP };
 struct dial_step {
     enum dial_do what;
     int runner;     /* for CONNECT: the new runner; for DROP: the runner whose socket must be closed */
-    uint64_t at_ms; /* for WAIT: when to call dial_next, unless an event occurs before */
+    uint64_t at_ms; /* for WAIT: when to call dial_next if no event occurs before */
 };
 
 /* Begin a dial. The texts of `options` must outlive the dial. */

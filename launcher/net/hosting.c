@@ -77,7 +77,7 @@ static const char *reachable(const struct hosting_facts *f)
     return NULL;
 }
 
-/* Return an address for the example in a piece of advice: the first that other hosts can reach, or "ADDRESS". */
+/* Return an address for the example in the advice: the first address that other hosts can reach, or "ADDRESS". */
 static const char *such_as(const struct hosting_facts *f)
 {
     const char *address = reachable(f);
@@ -106,8 +106,8 @@ static void hosting_set_words(struct hosting *out, const struct finding *f)
 }
 
 /* Decide to host the store on `address`. If `address` is "", the store listens on every address of this host. In this
- * case, the node dials the first of these addresses that other hosts can reach, or 127.0.0.1 if there is none. A
- * loopback address is the last choice, because the dialled address becomes the workers' MASTER_ADDR. */
+ * case, the node dials the first of these addresses that other hosts can reach, or 127.0.0.1 if no such address exists.
+ * A loopback address is the last choice, because the dialled address becomes the workers' MASTER_ADDR. */
 static void host_on(const struct hosting_facts *f, struct hosting *out, enum hosting_choice choice,
                     const char *address)
 {

@@ -1,4 +1,4 @@
-/* hosting.h -- decides whether this node hosts the store or joins a store on another machine. Pure.
+/* hosting.h -- decides whether this node hosts the store or joins a store on another machine. The module is pure.
  *
  * A node hosts the store if the address of the rendezvous is an address of its machine. Addresses are compared, not
  * names, because a machine may have several names. */
@@ -37,7 +37,7 @@ struct hosting {
     enum hosting_choice choice;
     char address[HOSTING_ADDRESS_MAX];  /* for HOST and TRY: address to listen on; "" for every address */
     char dial[HOSTING_ADDRESS_MAX];     /* for HOST and TRY: address at which this node dials the store */
-    bool here;                          /* the store is on this machine, or will be */
+    bool here;                          /* the store is, or will be, on this machine */
     char local_only[PLAN_SENTENCE_MAX]; /* the warning LOOPBACK_ADDRESS (plan_meeting.local_only), or "" */
     const char *code; /* static text: code of the finding in `words`; NULL if `words` is not a finding */
     /* With `code`: the error or warning. Without `code`: a line for the report of a failed dial, or "". */

@@ -66,7 +66,8 @@ enum { HEARD_NODES_MAX = LIMIT_LISTED, HEARD_NAME_MAX = 64, HEARD_LIST_MAX = 512
 
 struct heard_node {
     int node_rank, nproc;
-    int store_port; /* port at which the node's rank 0 hosts the workers' store; 0 if the launcher hosts it */
+    /* port at which the node's rank 0 hosts the workers' store; 0 if the launcher hosts this store */
+    int store_port;
     char host[HEARD_NAME_MAX], addr[HEARD_NAME_MAX], own[HEARD_NAME_MAX]; /* longer texts are cut */
 };
 
@@ -76,7 +77,8 @@ struct heard_round {
     int attempt;  /* number of earlier rounds of this job */
     int restarts; /* number of restarts so far that count for --max_restarts */
     int node_rank, nnodes, first_rank, world_size;
-    /* role_rank: index of this node's first worker among all workers of the node's role; role_size: their number */
+    /* role_rank: index of this node's first worker among all workers of its role; role_size: number of these
+     * workers */
     int role_rank, role_size;
     int n_nodes; /* number of nodes in `nodes`; the list of a large job is cut */
     struct heard_node nodes[HEARD_NODES_MAX];
@@ -87,7 +89,7 @@ struct heard_waiting {
     int joined, min, max;         /* number of nodes that have joined, and its limits `min` and `max` */
     int spare;                    /* number of nodes that must wait for the next round */
     int64_t left_ms;              /* time until the join timeout; -1 without a limit */
-    int64_t last_call_ms;         /* time left for more nodes, after enough have joined; else -1 */
+    int64_t last_call_ms;         /* time left for more nodes to join; -1 before enough nodes have joined */
     char hosts[HEARD_LIST_MAX];   /* nodes that have joined: "n0, n1" */
     char missing[HEARD_LIST_MAX]; /* in a static job, the missing node ranks: "1, 3" */
 };
@@ -101,8 +103,8 @@ struct heard_verdict {
     const cJSON *stacks; /* borrowed from the message: rows of all nodes (record/stacks.h), or NULL */
 };
 
-/* Decode the push "round", "waiting" or "verdict". Return false if the push is invalid; the peer is then not a ddprun
- * store. A round must have ranks for the `nproc` workers of this node. */
+/* Decode the push "round", "waiting" or "verdict". Return false for an invalid round or verdict, because the peer is
+ * then not a ddprun store. A round must have ranks for the `nproc` workers of this node. */
 bool decode_round(const cJSON *push, int nproc, struct heard_round *round);
 void decode_waiting(const cJSON *push, struct heard_waiting *waiting);
 /* Find the first finding in a push "findings" that explains why the job does not start. Write it as "sentence  [CODE]",
@@ -123,9 +125,9 @@ void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_M
 
 /* --- findings between hosts ----------------------------------------------------------------------------- */
 
-/* A node that does not reach the store cannot send its findings through the store. With --hosts, it sends each
- * finding through the socket NEWS_FD to the relay on the same host (remote/relay.c). The relay sends the finding to the
- * starter, the ddprun that the user has started. The starter sends it to all other hosts, or only to the first
+/* A node that does not reach the store cannot send its findings through the store. With --hosts, it sends each finding
+ * through the socket NEWS_FD to the relay on the same host (remote/relay.c). The relay sends the finding to the
+ * starter, the ddprun that the user has started. The starter sends the finding to all other hosts, or only to the first
  * host (pass_finding in remote/starter.c). A finding is one line of JSON of at most NEWS_MAX bytes. */
 enum { NEWS_FD = 3, NEWS_MAX = 3900 };
 
@@ -138,11 +140,13 @@ struct news {
     char host[HEARD_NAME_MAX];
     char code[FINDING_SUBJECT_MAX]; /* code of the finding; "" withdraws the host's earlier finding */
     char sentence[FINDING_TEXT_MAX], advice[FINDING_TEXT_MAX];
-    bool ends;  /* ddprun on this host exits, so the job cannot begin */
-    bool stops; /* the reason for the job's end: each relay sends the finding to ddprun, then ends ddprun */
+    bool ends; /* ddprun on this host exits, so the job cannot begin */
+    /* the finding is the reason for the job's end; each relay sends the finding to ddprun, then ends
+     * ddprun */
+    bool stops;
 };
 
-/* Append the line, without a newline. Return false if memory is short or the line is too long. */
+/* Append the line of JSON, without a newline. Return false if memory is short or the line is too long. */
 bool encode_news(const struct news *news, struct buf *out);
 
 /* Parse the line. Control characters become '?', because the line is from another host. Return false if the line is

@@ -165,8 +165,8 @@ static bool known(const struct peer_lookup *v, uint64_t inode, struct peer_proce
     return s != NULL;
 }
 
-/* Find the process that had the socket during the last walk through the processes. Return false if no process
- * had it. Return false also if the process has ended, because another socket may now have the same inode number. */
+/* Find the process that had the socket during the last walk through the processes. Return false if no process had the
+ * socket. Return false also if the process has ended, because another socket may now have the same inode number. */
 static bool known_and_alive(const struct peer_lookup *v, uint64_t inode, struct peer_process *found)
 {
     char path[64];

@@ -34,8 +34,8 @@ struct peer_question {
  *
  * Zero the struct before its first use, and free it with peer_lookup_free. */
 struct peer_lookup {
-    /* This host's address on its connection to the store. If a router translates addresses, the store receives another
-     * address. Set by the owner of this struct; "" if unknown. */
+    /* The address of this host on the connection to the store. If a router translates addresses, the store
+     * receives another address. Set by the owner of this struct; "" if unknown. */
     char own[64];
     struct socket_owners owners;
     struct buf sockets;    /* array of struct owned_socket, sorted by inode */
@@ -52,8 +52,8 @@ enum peer_answer {
 };
 
 /* Search the results of the latest walk for the process that holds a connection. `ours` is the process's end of the
- * connection and `theirs` the store's end, both texts such as "10.0.0.2:41234". Set *found for PEER_FOUND, and *owner
- * unless the result is PEER_CLOSED. */
+ * connection and `theirs` the store's end, both texts such as "10.0.0.2:41234". Set *found for PEER_FOUND. Set *owner
+ * for every result except PEER_CLOSED. */
 enum peer_answer peer_lookup_find(struct peer_lookup *v, const char *ours, const char *theirs,
                                   struct peer_process *found, struct socket_owner *owner);
 

@@ -5,8 +5,8 @@
  *                    ^   '-> unknown: report the failure after 2 s, and every 30 s; wait 1 s
  *                    '-----------------------------------------------------'      until the timeout
  *
- * The name of a pod may become known only later, so the lookup is repeated until the timeout. If MUNGE delivers the
- * secret, a thread seals the secret between `decide` and `listen`, because munged may hang. */
+ * The name of a Kubernetes pod may become known only later, so the lookup is repeated until the timeout. If MUNGE
+ * delivers the secret, a thread seals the secret between `decide` and `listen`, because munged may hang. */
 #include "net/store_host.h"
 
 #include "auth/secret.h"
@@ -267,8 +267,8 @@ static void refuse_to_open(const struct store_host_options *o, const struct find
 }
 
 /* Return the address for a refusing store (store_host.h) after a failure to listen, or NULL if no refusing store can
- * start. A store that listens on every address fails if the port is in use on one of them. The port may still be free
- * on the address that other nodes dial. */
+ * start. A store that listens on every address fails if the port is in use on one of these addresses. The port may
+ * still be free on the address that other nodes dial. */
 static const char *free_place(const struct hosting *decided)
 {
     return decided->address[0] == '\0' && !endpoint_is_loopback(decided->dial) ? decided->dial : NULL;
@@ -344,8 +344,8 @@ static void store_host_join_other(const struct store_host_options *o, const stru
 /* Return true if node 0 hosts the store that this node joins. Otherwise return false, for example if a ddp-rendezvous
  * may host this store.
  *
- * Node 0 opens its store to other hosts only with a secret, unless the user allows an open store. So a node without a
- * secret cannot join a store of node 0. The caller reports this error at once, without waiting for the store. */
+ * Node 0 opens its store to other hosts only if a secret exists, or if the user allows an open store. So a node without
+ * a secret cannot join a store of node 0. The caller reports this error at once, without waiting for the store. */
 static bool follows_node_0(const struct store_host_options *o, const struct hosting *decided)
 {
     const struct cli *cli = o->plan->cli;
@@ -596,8 +596,8 @@ void failure_split(const char *words, char sentence[FINDING_TEXT_MAX], char advi
     snprintf(advice, FINDING_TEXT_MAX, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
-/* Start a store that rejects every node and sends the text of `failure` to it. The text contains no confidential data,
- * because without a secret every host can get the text. */
+/* Start a store that rejects every node and sends the text of `failure` to each node. The text contains no confidential
+ * data, because without a secret every host can get the text. */
 ddp_status refusing_store_start(const struct plan *plan, const struct host_failure *failure,
                                 struct refusing_store **out, struct ddp_err *err)
 {

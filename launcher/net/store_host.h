@@ -1,6 +1,6 @@
 /* store_host.h -- decides whether this node hosts the store of the job, and if so, starts the store. If a node must
- * host the store but cannot, it tries to start a refusing store. Otherwise the other nodes would wait until their
- * timeout. */
+ * host the store but cannot, it tries to start a refusing store, which rejects every node. Otherwise the other nodes
+ * would wait until their timeout. */
 #ifndef LAUNCHER_NET_STORE_HOST_H
 #define LAUNCHER_NET_STORE_HOST_H
 
@@ -35,13 +35,13 @@ struct store_place {
     struct store_server *server;  /* owned by the caller; NULL if another process hosts the store */
     char host[ENDPOINT_HOST_MAX]; /* address to dial; numeric if the store was started here */
     int port;
-    bool here;                           /* the store is on this machine, or will be */
+    bool here;                           /* the store is, or will be, on this machine */
     char note[NOTE_MAX];                 /* a sentence for the user, or "" */
-    char report_note[HOSTING_WORDS_MAX]; /* line for the report that no store answers; "" = no line */
+    char report_note[HOSTING_WORDS_MAX]; /* line for the report that no store answers, or "" */
     const char *code; /* code of the error in `note`, or NULL; reported only if no store answers */
 };
 
-/* Why this node cannot host the store. All texts are borrowed: the receiver copies what it needs later. */
+/* Why this node cannot host the store. All texts are borrowed: the receiver copies the texts that it keeps. */
 struct host_failure {
     const char *code;  /* name of the finding, or NULL */
     const char *words; /* the error; may also have lines with the advice and the code of a finding */
@@ -58,8 +58,8 @@ struct store_host;
 struct store_host_options {
     uv_loop_t *loop;
     struct plan *plan; /* borrowed; the real port of the store is written here */
-    /* The search calls either `found` or `failed`, once, and ends. If no lookup is needed, it makes this call before
-     * store_host_find returns. */
+    /* The search calls either `found` or `failed`, once, and ends. If no lookup is needed, the search makes
+     * this call before store_host_find returns. */
     void (*found)(void *user, const struct store_place *place);
     void (*failed)(void *user, const struct host_failure *failure);
     /* Called with a message for the user during the lookup. */
@@ -87,9 +87,9 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
 
 /* --- the refusing store ------------------------------------------------------------------------------------- */
 
-/* A refusing store is started if this node cannot host the real store. It sends the failure of this node to every node
- * that connects, and rejects that node. So the other nodes do not wait until their timeout. If the job has a secret,
- * only nodes with the secret get the failure. */
+/* A refusing store is started if this node cannot host the real store. The refusing store sends the failure of this
+ * node to every node that connects, and then rejects the connecting node. So the other nodes do not wait until their
+ * timeout. If the job has a secret, only nodes with the secret get the failure. */
 struct refusing_store;
 
 /* Start a refusing store on the job's port. After DDP_OK the caller owns *out. Return DDP_ERR_IO if the port is in

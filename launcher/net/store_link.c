@@ -100,7 +100,7 @@ enum { PATIENCE_MS = 3, UNSEALING_MS = 1, KEEPALIVE_S = 1, KEEPALIVE_PROBES = 3 
 
 static void on_written(uv_write_t *write, int status);
 
-/* Return true if bytes wait and no write is in progress. */
+/* Return true if bytes wait to be sent and no write is in progress. */
 static bool can_flush(const struct store_link *link)
 {
     const struct link_wire *wire = link->wire;
@@ -713,7 +713,7 @@ static bool is_end(const struct store_link *link, int status)
     return (status == UV_EOF || status == UV_EPIPE) && (tls == NULL || tls_state(tls) != TLS_OPEN);
 }
 
-/* Handle an error of the socket. If the store has closed the connection, or the link may not resume, lose the link.
+/* Handle an error of the socket. If the store has closed the connection, or the link cannot resume, lose the link.
  * Otherwise call `broken`, so that the owner dials. */
 static void wire_fails(struct store_link *link, int status)
 {
@@ -793,8 +793,8 @@ static int resolve(const char *address, int port, struct sockaddr_storage *out)
     return rc == 0 ? 0 : uv_ip6_addr(address, port, (struct sockaddr_in6 *)out);
 }
 
-/* Connect to the store. If the options have a socket, use this socket instead: join_dial has connected it and sent the
- * greeting. The link owns the socket of the options, even if this function fails. */
+/* Connect to the store. If the options have a socket, use this socket instead, because join_dial has already sent the
+ * greeting on the socket. The link owns the socket of the options, even if this function fails. */
 static int start(struct store_link *link)
 {
     struct sockaddr_storage to;
@@ -951,8 +951,7 @@ static void handle_reply(struct store_link *link, const cJSON *json)
 /* --- pushes --------------------------------------------------------------------------------------------- */
 
 /* Decode a pushed round. Return true if the round is valid: this node has joined since the previous round, and the new
- * round has a higher number. In a static job, the node rank must also equal the node rank in the plan, unless the plan
- * has none. */
+ * round has a higher number. If the plan of a static job has a node rank, the round must have the same node rank. */
 static bool is_sane_round(const struct store_link *link, const cJSON *push, struct heard_round *round)
 {
     const struct plan *plan = link->options.plan;
@@ -994,7 +993,7 @@ static void push_stop(struct store_link *link, const cJSON *push)
 }
 
 /* Report a verdict to the owner. Ignore a verdict about a round before this node's latest round. Accept a verdict about
- * a later round: a node that waits for a place is not in the running round, but gets the verdict about it. */
+ * a later round: a node that waits for a place is not in the running round, but gets the verdict about this round. */
 static void push_verdict(struct store_link *link, const cJSON *push)
 {
     struct heard_verdict verdict;

@@ -1,6 +1,6 @@
 /* store_link.h -- the agent's connection to the store: an ordinary TCP client, for a store on any host. If the
- * connection breaks without a FIN from the store, it is replaced. Both ends keep their frames until the other end
- * confirms them, because each frame must arrive exactly once. */
+ * connection breaks without a FIN from the store, a new connection replaces the broken one. Both ends keep their frames
+ * until the other end confirms them, because each frame must arrive exactly once. */
 #ifndef LAUNCHER_NET_STORE_LINK_H
 #define LAUNCHER_NET_STORE_LINK_H
 
@@ -49,9 +49,9 @@ struct store_link_calls {
     void (*refused)(void *user, const char *code, const char *why, const char *advice);
     /* Called before each heartbeat. The owner adds changes of the workers' processes to `beat`. */
     void (*beat)(void *user, struct message_heartbeat *beat);
-    /* Called when the store asks which process owns the connection `conn` from `peer` to `store`, both "ADDRESS:PORT".
-     * If the process is a worker, the owner of the link answers with encode_vouch. For any other process, it answers
-     * with encode_owner, but only if `any` is true. */
+    /* Called when the store asks which process owns the connection `conn` from `peer` to `store`, both
+     * "ADDRESS:PORT". If the process is a worker, the owner of the link answers with encode_vouch. For any
+     * other process, the owner of the link answers with encode_owner, but only if `any` is true. */
     void (*who)(void *user, int64_t conn, const char *peer, const char *store, bool any);
     /* Called with the answer to store_link_ask_status. */
     void (*status)(void *user, const struct cJSON *answer);
@@ -74,12 +74,14 @@ struct store_link_calls {
 
 /* The details of a lost link or a silent store. */
 struct link_fate {
-    /* Why the store has dropped this node, such as "silent for 3.0 s"; "" if it has not dropped this node. */
+    /* Why the store has dropped this node, such as "silent for 3.0 s"; "" if the store has not dropped this
+     * node. */
     char dropped[LINK_DROPPED_MAX];
     uint64_t stood_ms; /* how long this process was paused before the loss; 0 if not paused */
     bool is_silent;    /* the store was silent, or a timeout of TCP has ended the connection */
     bool is_unheard;   /* the connection ended before the store had answered IDENTIFY */
-    /* The next two members are 0 unless the kernel has sent a segment several times without an acknowledgement. */
+    /* The next two members describe a segment that the kernel has sent several times without an
+     * acknowledgement. Both are 0 without such a segment. */
     int stuck_bytes; /* maximum size of a segment on this connection, in bytes */
     int stuck_times; /* how often the kernel has sent the oldest unacknowledged segment */
 };
@@ -102,8 +104,7 @@ struct store_link_options {
 };
 
 /* Start to connect to the store and to join the next round. After DDP_OK the caller owns *out and ends the link with
- * store_link_close. No function of this file blocks. Requests that are made before the connection exists wait for the
- * connection.
+ * store_link_close. No function of this file blocks. Requests are queued until the connection exists.
  *
  *     connect -> AUTH, if the job has a secret or uses MUNGE -> IDENTIFY as agent -> join -> `round`
  *
@@ -111,10 +112,10 @@ struct store_link_options {
 ddp_status store_link_open(const struct store_link_options *options, struct store_link **out,
                            struct ddp_err *err);
 
-/* Continue on a new socket, after `broken` was called and the owner has dialed the store (dial.h). The dial has
- * connected this socket and has sent the greeting on it. The link owns the socket and `tls`, and closes both if the old
- * connection works again. `own` is the local address of the socket. The token from the join proves that the new
- * connection belongs to this node. */
+/* Continue on a new socket, after `broken` was called and the owner has dialed the store (dial.h). The dial has already
+ * sent the greeting on this socket. The link owns the socket and `tls`, and closes both if the old connection works
+ * again. `own` is the local address of the socket. The token from the join proves that the new connection belongs to
+ * this node. */
 void store_link_resume(struct store_link *link, int fd, struct tls *tls, const char *own);
 
 /* Join the next round. */
@@ -161,8 +162,8 @@ struct link_wire {
 
 enum link_state { LINK_UP, LINK_BROKEN, LINK_RESUMING };
 
-/* The link has two buffers for sending. libuv needs the bytes of a write in place until the write is done, so new
- * messages are collected in `out` meanwhile. */
+/* The link has two buffers for sending. libuv uses the bytes of a write until the write is done. Until then, new
+ * messages are collected in `out`. */
 struct store_link {
     struct store_link_options options;
     char address[ENDPOINT_HOST_MAX]; /* options.address points here */
@@ -179,8 +180,9 @@ struct store_link {
     struct cJSON *early;
     struct buf in;            /* received bytes that are not handled yet, decrypted */
     uint64_t asked, answered; /* number of requests except IDENTIFY, and number of their answers */
-    uint64_t asked_join;      /* value of `asked` after the latest request `join`; identifies its answer */
-    uint64_t begun_join;      /* value of asked_join when the latest round began */
+    /* value of `asked` after the latest request `join`; identifies the answer to `join` */
+    uint64_t asked_join;
+    uint64_t begun_join; /* value of asked_join when the latest round began */
     /* Requests without an answer. Requests are numbered from 1, as `asked` counts them. Empty if the link cannot
      * resume. */
     struct kept unanswered;
@@ -200,7 +202,7 @@ struct store_link {
     char why_broken[128];
     bool welcome; /* the store has accepted IDENTIFY */
     bool closing;
-    bool suspect; /* the store is silent, so the owner dials it again */
+    bool suspect; /* the store is silent, so the owner dials the store again */
     bool urgent;  /* `out` has a message that must not wait */
     bool is_open; /* the store has answered that it has no secret */
     int open_handles;

@@ -1,6 +1,6 @@
 /* tls_relay.c -- see tls_relay.h. Each direction of a connection has a pipe of limited size, so a slow reader delays
- * only its own connection. The end of one side becomes a FIN or a reset, because the other side must distinguish a
- * complete connection from a cut one. */
+ * only its own connection. When one side ends, the relay sends a FIN or a reset to the other side, which must
+ * distinguish a complete connection from a cut connection. */
 #include "net/tls_relay.h"
 
 #include "base/limits.h"
@@ -30,8 +30,8 @@ enum {
     LAST_MS = 1000,   /* when the relay closes, the last bytes of ended workers must be sent in this time */
     TICK_MS = 500,
     KEEPALIVE_S = 60,
-    /* One connection is allowed for each 4 descriptors of this process. A connection needs two, so the relay uses at
-     * most half of the descriptors. */
+    /* One connection is allowed for each 4 descriptors of this process. A connection needs two descriptors,
+     * so the relay uses at most half of the descriptors. */
     SHARE = 4
 };
 
@@ -59,7 +59,7 @@ struct relay_link {
     struct tls *tls;
     struct pipe up, down; /* `up` leads to the store, `down` to the worker */
     int port;             /* port of the relay's end of the connection to the store */
-    int handles;          /* open handles of libuv; the last one that closes frees the link */
+    int handles;          /* open handles of libuv; the last handle that closes frees the link */
     uint64_t since_ms;    /* when the link was created; after the handshake: when bytes last moved */
     bool worker_ended, store_ended; /* no more bytes will be read from the worker, or from the store */
     bool closing;

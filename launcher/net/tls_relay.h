@@ -1,6 +1,6 @@
 /* tls_relay.h -- encrypts the connections of this node's workers to the store, for --encrypt. The workers get the
  * relay's address as MASTER_ADDR, because PyTorch's clients cannot use TLS. The relay accepts only connections from
- * this host, so the workers' plain bytes are never on a network. */
+ * this host, so the workers' unencrypted bytes are never on a network. */
 #ifndef LAUNCHER_NET_TLS_RELAY_H
 #define LAUNCHER_NET_TLS_RELAY_H
 
@@ -20,7 +20,8 @@ struct tls_relay_options {
     const struct tls_context *tls; /* borrowed until the loop has closed all handles */
     const char *address;           /* numeric address of the store */
     int port;
-    /* Numeric address of this node's end of its connection to the store; the relay listens at this address. */
+    /* Numeric address of this node's end of the connection to the store. The relay listens at this
+     * address. */
     const char *own;
 };
 
@@ -48,7 +49,7 @@ enum tls_relay_found tls_relay_find(const struct tls_relay *relay, const char *p
                                     char here[static ENDPOINT_TEXT_MAX]);
 
 /* Close all connections. If a worker has ended, but its last bytes are not sent yet, its connection stays open for at
- * most 1 s. The loop's last close callback frees the memory. NULL is allowed. */
+ * most 1 s. The last close callback of libuv frees the memory. NULL is allowed. */
 void tls_relay_close(struct tls_relay *relay);
 
 #endif

@@ -36,14 +36,15 @@
 enum {
     REQUEST_MAX = 16,   /* bytes of a request, with a NUL: "info", "attach" or "stop" */
     ANSWER_MAX = 65536, /* bytes of an answer */
-    COMMAND_MAX = 4096, /* bytes of a command line in an answer; a longer one is cut */
+    COMMAND_MAX = 4096, /* bytes of a command line in an answer; a longer command line is cut */
     ID_MAX = 32,        /* characters of an id */
-    VIEWERS_MAX = 32,   /* maximum number of connections to a job; all but one may attach: `stop` needs one */
-    ANSWER_MS = 2000,   /* how long a viewer waits for an answer */
-    FOLLOW_MS = 100,    /* time between two reads of the output file by a viewer */
-    TAIL_LINES = 10,    /* lines of earlier output that a viewer shows first */
-    TAIL_MAX = 65536,   /* bytes of earlier output that a viewer shows first */
-    COMMAND_SHOWN = 78  /* maximum bytes of a command line in a row of `ddprun list` */
+    /* maximum number of connections to a job; all but one may attach, because `stop` needs a connection */
+    VIEWERS_MAX = 32,
+    ANSWER_MS = 2000,  /* how long a viewer waits for an answer */
+    FOLLOW_MS = 100,   /* time between two reads of the output file by a viewer */
+    TAIL_LINES = 10,   /* lines of earlier output that a viewer shows first */
+    TAIL_MAX = 65536,  /* bytes of earlier output that a viewer shows first */
+    COMMAND_SHOWN = 78 /* maximum bytes of a command line in a row of `ddprun list` */
 };
 
 /* The state of a supervisor. The parent creates the output file and the socket, and stores their names here, before
@@ -110,7 +111,7 @@ static bool append_command(const struct detached_job *job, struct buf *out)
     return ok && buf_append(out, "", 1);
 }
 
-/* Return the job as one line of JSON, or NULL if memory is short. The caller frees it. Control characters of the
+/* Return the job as one line of JSON, or NULL if memory is short. The caller frees the line. Control characters of the
  * command line are replaced, because `list` prints the text to a terminal. */
 static char *describe_job(const struct supervisor *s)
 {
@@ -623,7 +624,7 @@ static bool view_bytes(const struct viewer *v, const char *bytes, size_t len)
     return print_stdout(ok, &out);
 }
 
-/* Return the length of `bytes` without a character or a colour that is cut off at the end. The caller keeps the cut
+/* Return the length of `bytes` without an incomplete character or colour code at the end. The caller keeps the cut
  * bytes until the rest arrives. Otherwise view_bytes() would print \xNN instead of the character or the colour. */
 static size_t whole_length(const char *bytes, size_t len)
 {

@@ -37,7 +37,8 @@ enum { STORE_ANSWER_MS = 60000 };
 static void finish_probe(struct node *n);
 
 /* Pass an event to the agent. Append a copy of its effects to the queue, because the originals are valid only until the
- * next call. A stop and the loss of the store end a probe, because their effects must not wait for the probe. */
+ * next call. After a stop, or after the loss of the store, end a running probe, because the effects must not wait for
+ * the probe. */
 void node_handle_event(struct node *n, struct agent_event event)
 {
     size_t count;
@@ -99,7 +100,7 @@ void exits_open(struct exits *x)
     x->epoll = epoll_create1(EPOLL_CLOEXEC);
 }
 
-/* Add a worker to the set. The event data have the pidfd in the upper 32 bits and the pid in the lower ones, so no
+/* Add a worker to the set. The event data have the pidfd in the upper 32 bits and the pid in the lower 32 bits, so no
  * table of pidfds is needed. A worker that cannot be added is still collected by reap_others(). */
 static void exits_watch(struct exits *x, pid_t pid)
 {
@@ -475,7 +476,7 @@ static void end_probe(struct node *n)
     }
 }
 
-/* End the running probe. Without a probe, do nothing. Unless the store is lost, send the worker's failure to the store,
+/* End the running probe. Without a probe, do nothing. If the store is not lost, send the worker's failure to the store,
  * with the result of the probe if it is known. Then let on_more() carry out the effects that have waited. */
 static void finish_probe(struct node *n)
 {
@@ -503,8 +504,8 @@ static void on_probe_limit(uv_timer_t *timer)
     finish_probe(p->node);
 }
 
-/* Begin a probe for this failure: of the path to `address`, or of the GPUs if `address` is NULL. Return false if there
- * is no GPU to ask about, memory is short, or no thread can be started. */
+/* Begin a probe for this failure: of the path to `address`, or of the GPUs if `address` is NULL. Return false if the
+ * workers use no GPU, memory is short, or no thread can be started. */
 static bool begin_probe(struct node *n, const char *address, const struct failure *f)
 {
     struct cause_probe *p = calloc(1, sizeof(*p));
@@ -557,8 +558,8 @@ static const char *find_named(const struct failure *f, const struct heard_node *
     return has_peer(f, node->addr) || has_peer(f, node->host) ? node->addr : NULL;
 }
 
-/* Return the address of the only node that a victim names as its peer. If it names several nodes or its own node, the
- * lost connection is unknown, so return NULL. */
+/* Return the address of the only node that a victim names as its peer. If the victim names several nodes or its own
+ * node, the lost connection is unknown, so return NULL. */
 static const char *find_lost_peer(const struct node *n, const struct failure *f)
 {
     const char *found = NULL;
@@ -658,7 +659,7 @@ static void note_here(const struct node *n, struct failed_attempt *a)
 }
 
 /* Record the failed attempt for the final report. Several effects call this function for one attempt; only the first
- * call records the attempt. An attempt that ended because the job grows has not failed. */
+ * call records the attempt. An attempt that ended because the job restarts with more nodes has not failed. */
 static void note_failed(struct node *n)
 {
     struct failed_attempt a = { .attempt = agent_attempt(n->agent),
@@ -703,8 +704,8 @@ static void print_dying(struct node *n, int local_rank)
                 node_rank(n, local_rank), agent_worker(n->agent, local_rank)->pid, AGENT_DYING_MS / 1000);
 }
 
-/* Print which nodes this node waits for. Unless the agent is done, first ask the store for these nodes, and print them
- * when its answer arrives. */
+/* Print which nodes this node waits for. If the agent is not done, first ask the store for these nodes, and print the
+ * nodes when the answer arrives. */
 static void print_waiting_nodes(struct node *n)
 {
     n->meet.waiting_asked = agent_state(n->agent) != AGENT_DONE && store_link_ask_status(n->meet.link);
@@ -945,7 +946,8 @@ void node_run_effects(struct node *n)
 static void report(struct node *n)
 {
     const struct finding *loss = &n->meet.store_finding;
-    /* a job that has succeeded did not hang: ignore a finding about a hang, even if no progress followed it */
+    /* a job that has succeeded did not hang: ignore a finding about a hang, even if no progress followed the
+     * finding */
     const bool is_ok = agent_exit_code(n->agent) == 0 && agent_stop_signal(n->agent) == 0;
     const bool hangs = n->run.hang.code != FINDING_NONE && !is_ok;
     struct report r = {

@@ -1,6 +1,6 @@
 /* file_timer.c -- see file_timer.h. Each client opens the FIFO, writes a line and closes the FIFO again. This process
- * opens the FIFO for writing, too, because a read would otherwise return the end of file. Times are those of the wall
- * clock, because the clients use that clock. */
+ * opens the FIFO for writing, too, because a read would otherwise return the end of file. All times are from the wall
+ * clock, because the clients use the wall clock. */
 #include "node/file_timer.h"
 
 #include "base/clock.h"
@@ -79,7 +79,7 @@ static size_t timer_find(const struct timer_table *t, const struct timer_row *li
     return i;
 }
 
-/* Remove a timer. The last timer moves to its place, so `i` is then the index of another timer. */
+/* Remove a timer. The last timer moves to index `i`, so `i` is then the index of another timer. */
 static void forget(struct timer_table *t, size_t i)
 {
     t->rows[i] = t->rows[--t->n];
@@ -161,9 +161,9 @@ static bool is_better(const struct timer_row *a, const struct timer_row *b)
     return a->expires < b->expires;
 }
 
-/* Find a process with an expired timer, and remove all timers of this process, as torchrun does. Set *row to one of its
- * expired timers: the earliest with a signal, or the earliest of all if none has a signal. Return false if no timer has
- * expired. The caller repeats the call, because timers of several processes may have expired. */
+/* Find a process with an expired timer, and remove all timers of this process, as torchrun does. Set *row to the
+ * expired timer of this process that has precedence (is_better). Return false if no timer has expired. The caller
+ * repeats the call, because timers of several processes may have expired. */
 static bool timer_table_remove(struct timer_table *t, double now, struct timer_row *row)
 {
     bool found = false;

@@ -1,6 +1,6 @@
 /* file_timer.h -- torchrun's file timer (TORCHELASTIC_ENABLE_FILE_TIMER=1): a FIFO where workers set timers. If a
- * worker does not release its timer in time, the owner of the FIFO kills the worker. The format is that of
- * torch/distributed/elastic/timer/file_based_local_timer.py. */
+ * worker does not release its timer in time, the owner of the FIFO kills the worker.
+ * torch/distributed/elastic/timer/file_based_local_timer.py defines the format. */
 #ifndef LAUNCHER_NODE_FILE_TIMER_H
 #define LAUNCHER_NODE_FILE_TIMER_H
 

@@ -244,8 +244,9 @@ bool flight_helper_words(const struct node *n, int64_t age_ms, struct flight_hel
     return true;
 }
 
-/* Ask a rank for a new record, by a byte in its FIFO. The next sample reads the record. PyTorch with NCCL checks the
- * FIFO once a second. Without a reader, open() fails because of O_NONBLOCK, and nothing happens. */
+/* Ask a rank for a new record by writing a byte to the FIFO of this rank. The next sample reads the record. PyTorch
+ * with NCCL checks the FIFO once a second. Without a reader, open() fails because of O_NONBLOCK, and nothing
+ * happens. */
 static void ask_rank(const char *dir, int rank)
 {
     char path[PATH_MAX];

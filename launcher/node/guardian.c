@@ -1,6 +1,7 @@
 /* guardian.c -- see guardian.h. The guardian must survive the agent, so it has little that can fail while it waits: no
- * thread, no event loop, no allocation. The guardian sleeps in sigtimedwait, and each of its events is a signal. Only
- * the agent of a PID namespace cannot send a signal, so the guardian then also checks the shared memory. */
+ * thread, no event loop, no allocation. The guardian sleeps in sigtimedwait, and each of its events is a signal. An
+ * agent in a PID namespace cannot send a signal to the guardian. In this case, the guardian also checks shared
+ * memory. */
 #include "node/guardian.h"
 
 #include "base/clock.h"
@@ -31,8 +32,8 @@
 enum {
     /* Limit for killing processes that the agent could not kill; short, because the agent has already waited. */
     STUCK_LIMIT_MS = 100,
-    /* After this time without a signal, the code pages of the start are released. If the agent cannot signal the
-     * guardian, the guardian checks again after each such time whether the agent has left. */
+    /* After this time without a signal, the code pages of the start are released. If the agent cannot signal
+     * the guardian, the guardian also checks in this interval whether the agent has left. */
     SETTLED_S = 1,
     /* How long to wait for a hanging disk after the user's second request to stop. With this limit, ddprun exits
      * within 2 s after this request. */
@@ -172,10 +173,10 @@ static int wait_for_signal(const struct guardian *g, siginfo_t *info)
     return sig;
 }
 
-/* Return true if not even SIGKILL can end the agent: a file system or a driver does not answer, or as process 1 of a PID
- * namespace, the agent waits for processes that cannot be killed. Check this only after the user's second request to
- * stop, or if the agent has left (disk_watch_leave). Without a hanging disk, wait for SWEEP_LIMIT_MS, because the agent
- * may only be slow to exit. Otherwise return false. */
+/* Return true if SIGKILL cannot end the agent. Possible reasons: a file system or a driver does not answer, or the
+ * agent is process 1 of a PID namespace and waits for processes that cannot be killed. Check this only after the user's
+ * second request to stop, or if the agent has left (disk_watch_leave). Without a hanging disk, wait for SWEEP_LIMIT_MS,
+ * because the agent may only be slow to exit. */
 static bool has_hung(struct guardian *g)
 {
     char path[DISK_PATH_MAX];
@@ -269,14 +270,14 @@ static int become_agent(struct guardian *g, guardian_body body, void *arg, struc
     }
     setsid();
     descendants_adopt(); /* a child does not inherit PR_SET_CHILD_SUBREAPER */
-    descendants_spare(); /* replace the guardian's list: its pids may be wrong in this PID namespace */
+    descendants_spare(); /* replace the guardian's list, whose pids may be wrong in this PID namespace */
     const int code = body(arg, g->lifeline[0]);
     /* If a thread hangs in the kernel, exit() cannot end this process. With --contain=pidns, a process that cannot be
      * killed has the same effect. So wake the guardian, which then waits for this process only for a limited time. */
     const bool is_stuck = code == EXIT_CODE_UNKILLABLE || timed_call_has_left();
     if (is_stuck || disk_hangs(0, NULL)) {
         disk_watch_leave(is_stuck);
-        if (getppid() == g->self) /* the guardian runs, even as process 1; false with --contain=pidns */
+        if (getppid() == g->self) /* true while the guardian runs; always false with --contain=pidns */
             kill(g->self, SIGCHLD);
     }
     return code;

@@ -1,5 +1,5 @@
-/* heartbeat.h -- the part of a heartbeat that describes the workers' processes. It contains only what has changed since
- * the previous heartbeat.
+/* heartbeat.h -- the part of a heartbeat that describes the workers' processes. This part contains only the changes
+ * since the previous heartbeat.
  *
  * From this part the store knows which ranks only wait for other ranks, and which rank is stopped, hangs in the kernel
  * or computes. */
@@ -15,7 +15,8 @@ struct cJSON;
 enum {
     BEAT_WHERE_MAX = 48, /* bytes of the name of a kernel function, with the NUL; a longer name is cut */
     BEAT_CPU_STEP = 20,  /* smallest change of the CPU share that is reported, in percent of one processor */
-    BEAT_CPU_SHARE = 5   /* CPU share, in percent of one processor, from which a process counts as running */
+    /* smallest CPU share of a process that counts as running, in percent of one processor */
+    BEAT_CPU_SHARE = 5
 };
 
 /* A sample of a process. */
@@ -61,8 +62,8 @@ struct heartbeat_step {
 };
 
 /* Append a row to the array `steps`: [local_rank, step or -1, number of the call, "all_reduce" or ""]. Then copy pid,
- * step and call to `known`, the last reported position. Do nothing if none of these has changed, if the worker has
- * recorded no call, or if `steps` is NULL. */
+ * step and call to `known`, the last reported position. Do nothing if pid, step and call have not changed, if the
+ * worker has recorded no call, or if `steps` is NULL. */
 void heartbeat_compare_step(struct heartbeat_step *known, int local_rank, int pid,
                             const struct heartbeat_step_sample *sample, struct cJSON *steps);
 

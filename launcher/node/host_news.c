@@ -64,7 +64,7 @@ static void end_by_news(struct node *n, const struct news *news)
 }
 
 /* Return true if the cause of the job's end is known: a stop by the user, a lost host, or a failed worker on any node.
- * A worker that only lost a peer and a failure of an earlier attempt do not count. */
+ * Ignore the failure of a worker that only lost a peer, and a failure of an earlier attempt. */
 static bool has_reason(const struct node *n)
 {
     const enum agent_state state = agent_state(n->agent);

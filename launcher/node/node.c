@@ -95,7 +95,7 @@ enum {
      * exits if nnodes_min nodes know the reason, or if the other nodes probably do not dial this host. In any case it
      * exits at the end of --timeout. */
     REFUSE_MS = 10000,
-    REFUSE_CHECK_MS = 50 /* time between checks whether the others have received this node's failure */
+    REFUSE_CHECK_MS = 50 /* time between checks whether the other nodes have received this node's failure */
 };
 
 /* Return the identity of this process, for the join message. The boot id identifies the machine; without /proc the boot
@@ -165,7 +165,7 @@ static void on_not_found_again(void *user, const char *code, const char *words)
 enum { SMALL_SEGMENT = 536 };
 
 /* Record the size of the segments that the silent connection could not deliver. Limit later connections to small
- * segments if the caller is sure that the path loses large ones, or if this is the second silent connection. One
+ * segments if the caller is sure that the path loses large segments, or if this is the second silent connection. One
  * silence may be only a short failure of the network. */
 static void note_silence(struct node *n, bool is_sure)
 {
@@ -434,8 +434,9 @@ static void begin_refusing(struct node *n, const struct host_failure *failure)
     uv_timer_start(&n->meet.refusing_timer, on_refusing_timer, REFUSE_CHECK_MS, REFUSE_CHECK_MS);
 }
 
-/* Print why this node cannot host the store, and send the reason to the other nodes. With --hosts, the relay sends it.
- * Otherwise the other nodes dial the store's port, so this node answers there with the reason, if the port is free. */
+/* Print why this node cannot host the store, and send the reason to the other nodes. With --hosts, the relay sends the
+ * reason. Otherwise the other nodes dial the store's port, so this node answers there with the reason, if the port is
+ * free. */
 static void on_host_failed(void *user, const struct host_failure *failure)
 {
     struct node *n = user;
@@ -567,9 +568,9 @@ static void on_missing_timer(uv_timer_t *timer)
         give_up_missing(n);
 }
 
-/* Check that the program exists, before this node waits for others. If the program is missing, exit at once, unless the
- * job has a fixed number of two or more nodes. Such a job cannot begin without this node. Join it, so that the attempt
- * fails on all nodes with this reason. Exit if no round begins within MISSING_MS. */
+/* Check that the program exists, before this node waits for others. If the program is missing, exit at once. But a job
+ * with a fixed number of two or more nodes cannot begin without this node. In this case, join the job, so that the
+ * attempt fails on all nodes with this reason. Exit if no round begins within MISSING_MS. */
 static void check_program(struct node *n)
 {
     const struct plan_meeting *m = &n->plan->meeting;

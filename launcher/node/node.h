@@ -32,7 +32,8 @@ struct node_meeting {
     /* Owned: the search for the host of the store. NULL if no search was needed, or if the search ended at once. */
     struct store_host *host;
     struct join_dial *dial; /* owned: connects to the store, or connects again; NULL if no dial runs */
-    /* This node should host the store but cannot. Before it fails, it checks whether another node hosts a store. */
+    /* This node should host the store but cannot. Before this node fails, it checks whether another node
+     * hosts a store. */
     bool should_host;
     /* Owned; NULL if not needed. If this node cannot host the store, this small server sends the reason to the other
      * nodes and rejects them. Otherwise they would wait until their timeout. */
@@ -43,7 +44,7 @@ struct node_meeting {
 
     struct store_link *link;      /* owned; NULL before the connection and after the last verdict */
     uint64_t join_until_ms;       /* end of --timeout; 0 if this node has not dialled the store */
-    int stuck_bytes, stuck_times; /* as in link_fate, if a connection lost large segments; else 0 */
+    int stuck_bytes, stuck_times; /* copied from link_fate if a connection lost large segments; otherwise 0 */
     /* The next connection uses only small TCP segments, because large segments are lost on the path to the store. */
     bool has_small_segments;
     bool path_reported;  /* FINDING_PATH_LOSES_LARGE was sent to the store */
@@ -56,7 +57,7 @@ struct node_meeting {
     int held_port;                /* socket that holds a port for the store of rank 0, or -1 */
     char port_note[NOTE_MAX];     /* message that a free port replaces a port in use; "" otherwise */
     uv_timer_t port_timer;        /* for the next check of `held_port` */
-    struct heard_round *round;    /* owned; the latest round that has begun; NULL before the first */
+    struct heard_round *round;    /* owned; the latest round that has begun; NULL before the first round */
     struct heard_waiting waiting; /* the store's latest message "waiting": which nodes have joined */
     uint64_t waiting_received_ms; /* when the message in `waiting` arrived */
     uv_timer_t waiting_timer;     /* fires when the next line about missing nodes is due */
@@ -73,8 +74,9 @@ struct node_meeting {
     struct tls_relay *relay;   /* carries the workers' store traffic; NULL if the workers connect directly */
     struct peer_lookup lookup; /* questions of the store about owners of connections */
     uv_timer_t lookup_timer;   /* fires when the next search for owners of connections is due */
-    /* A point in time that limits the searches of /proc by find_holder. Each search moves it ahead by 10 times the
-     * duration of the search. While it is more than 5 s in the future, no search starts. */
+    /* A point in time that limits the searches of /proc by find_holder. Each search adds 10 times the
+     * duration of the search to this time. While this time is more than 5 s in the future, no search
+     * starts. */
     uint64_t whose_ms;
 
     /* A finding of the store that explains why nodes are missing; "" without such a finding. */
@@ -82,7 +84,8 @@ struct node_meeting {
     bool has_news_socket; /* this process was started by --hosts, and the relay of --hosts carries findings */
     bool has_sent_news;   /* this node has sent a finding to the other hosts, and has not withdrawn it */
     uv_poll_t news_poll;
-    struct news news; /* latest finding that another host has sent about itself; if none, `host` is "" */
+    /* latest finding that another host has sent about itself; `host` is "" without such a finding */
+    struct news news;
 
     int next_attempt;                  /* number of the next attempt, from the verdict */
     uint64_t store_deadline_ms;        /* deadline of the store's answer; UINT64_MAX if no answer is due */
@@ -95,7 +98,8 @@ struct node_meeting {
 /* The order in which workers ended. If several workers fail at almost the same time, the worker that ended first is
  * the first failure. waitpid does not report this order. */
 struct exits {
-    int epoll; /* contains one pidfd for each living worker; -1 if not supported or no descriptor was left */
+    /* epoll set with one pidfd for each living worker; -1 if not supported or no descriptor was left */
+    int epoll;
 };
 
 /* The stacks of the surviving workers at the time of a failure, and whether a py-spy was found. */
@@ -136,13 +140,14 @@ struct node_run {
     /* Findings about this node's GPUs, from the check before the start or the latest sample of a suspected hang. */
     struct finding busy_gpus[GPU_FINDINGS_MAX];
     int n_busy_gpus;
-    /* The call that asks the GPU driver (check_gpus); NULL if none runs. The call owns `gpu_query` while it runs. */
+    /* The call that asks the GPU driver (check_gpus); NULL if no call runs. While the call runs, it owns
+     * `gpu_query`. */
     struct timed_call *gpu_call;
     struct gpu_query *gpu_query;
     uint64_t gpu_query_ms;        /* when `gpu_query` was started */
     struct gpu_answer gpu_answer; /* the driver's answer about the failed worker's GPU */
     bool has_gpu_answer;
-    bool holds; /* the queued effects wait for a stack dump, or for the end of node.probe */
+    bool holds; /* the queued effects wait for the end of a stack dump, or of `probe` in struct node */
     /* SIGCHLD has arrived, or more children may have ended. reap_children() runs in the next pass of the loop. */
     bool reap;
     bool alone;   /* this process has no child left */
@@ -186,10 +191,10 @@ struct node_output {
  * A turn is one pass of the event loop. A callback passes an event to node_handle_event(), which calls the agent and
  * queues the effects. node_run_effects() carries out a few effects in each turn. */
 struct node {
-    /* Borrowed. Its secret, addresses, ports and ranks change in open_node(), in the search for the store and in each
-     * round. */
+    /* Borrowed. The secret, addresses, ports and ranks in the plan change in open_node(), in the search for
+     * the store and in each round. */
     struct plan *plan;
-    uint64_t started_ms; /* start of ddprun, monotonic; the times of events count from it */
+    uint64_t started_ms; /* start of ddprun, monotonic; the times of events count from this time */
     struct agent *agent; /* owned */
     struct node_meeting meet;
     struct node_run run;
@@ -197,7 +202,7 @@ struct node {
 
     uv_loop_t loop;
     uv_timer_t timer; /* fires at the earliest deadline: for the agent, the store or a slow output reader */
-    uint64_t due_ms;  /* time of the earliest deadline; UINT64_MAX = no deadline */
+    uint64_t due_ms;  /* time of the earliest deadline; UINT64_MAX without a deadline */
     /* this process was paused, so it checks deadlines CLOCK_CATCH_UP_MS later: it first handles the messages that
      * arrived in the pause */
     bool caught_up;
@@ -208,8 +213,9 @@ struct node {
     uv_poll_t lifeline, signals; /* poll the descriptors `lifeline_fd` and `signal_fd` */
     int lifeline_fd, signal_fd;
     pid_t guardian;
-    /* The latest signal that stops the job, and the latest signal that is passed to the workers. A sender may signal
-     * both the guardian and the agent. The agent then gets the signal twice and ignores the second one. */
+    /* The latest signal that stops the job, and the latest signal that is passed to the workers. A sender may
+     * signal both the guardian and the agent. The agent then gets the signal twice and ignores the second
+     * signal. */
     struct stop_memory stop_memory, pass_memory;
     struct received_signal stop_received; /* first request to stop; valid if agent_stop_signal() is not 0 */
 
@@ -277,7 +283,8 @@ void node_keep_flights(struct node *n);
 struct stack_request {
     const struct rank_set *ranks; /* borrowed for the call; NULL for all ranks of this node */
     bool is_native;               /* add the frames of C and C++ */
-    /* a worker has failed: the others are stopped after this dump, at the latest after STACKS_FAILURE_MS */
+    /* a worker has failed: the other workers are stopped after this dump, at the latest after
+     * STACKS_FAILURE_MS */
     bool is_failure;
     bool with_calls;     /* add the ranks' calls from PyTorch's flight records */
     int64_t still_ms;    /* with_calls: age limit in ms; older flight records are left out */

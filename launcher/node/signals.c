@@ -1,5 +1,5 @@
-/* signals.c -- see node.h: signals in the agent. The signals that ddprun handles stay blocked, as guardian.c has left
- * them. The agent reads them from a descriptor, so that they cannot interrupt any other function. */
+/* signals.c -- see node.h: signals in the agent. guardian.c has blocked the signals that ddprun handles. The agent
+ * reads these signals from a descriptor, so that they cannot interrupt any other function. */
 #include "base/clock.h"
 #include "contain/descendants.h"
 #include "contain/procfs.h"
@@ -127,7 +127,7 @@ static void stop_asked(struct node *n, const struct received_signal *received)
 {
     /* agent_stop_signal() is not suitable here: it also returns the signal of a stop from the store */
     const bool first = n->stop_memory.at_ms == 0;
-    node_read_news(n); /* read the reason: a relay that must end the job sends it before the signal */
+    node_read_news(n); /* read the reason, which a relay sends before the signal */
     if (n->ended)
         return;
     if (!signals_is_new_stop(&n->stop_memory, received, clock_ms()))

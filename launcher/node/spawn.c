@@ -138,8 +138,8 @@ enum {
     FD_GAP = 1024 /* the search for open descriptors ends after this many unused numbers in a row */
 };
 
-/* Data that parent and child share. It is on the parent's stack, because the parent waits until execve succeeds or the
- * child ends. */
+/* Data that parent and child share. This struct is on the parent's stack, because the parent waits until execve
+ * succeeds or the child ends. */
 struct child {
     const struct proc_slots *slots;
     const struct proc_spec *spec;
@@ -185,9 +185,9 @@ IN_CHILD static void default_signals(void)
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
 }
 
-/* Close all descriptors from `first` on, if close_range fails. ddprun opens its own descriptors with close-on-exec, so
- * the loop is needed only for descriptors that ddprun has inherited. The descriptor limit may be a million, so stop
- * after FD_GAP unused numbers in a row. */
+/* Close all descriptors from `first` on, because close_range has failed. ddprun opens its own descriptors with
+ * close-on-exec, so the loop is needed only for descriptors that ddprun has inherited. The descriptor limit may be a
+ * million, so stop after FD_GAP unused numbers in a row. */
 IN_CHILD static void close_one_by_one(int first)
 {
     for (int fd = first, gap = 0; gap < FD_GAP; fd++)
@@ -195,8 +195,8 @@ IN_CHILD static void close_one_by_one(int first)
 }
 
 /* Copy the three reserved descriptors to 0, 1 and 2, and close all others. First leave the parent's table of
- * descriptors: close_range with CLOSE_RANGE_UNSHARE copies only the few descriptors up to the highest reserved one. If
- * it fails, unshare copies the whole table. */
+ * descriptors: close_range with CLOSE_RANGE_UNSHARE copies only the few descriptors up to the highest reserved
+ * descriptor. If close_range fails, unshare copies the whole table. */
 IN_CHILD static bool place_fds(const struct proc_slots *slots, bool keeps_library)
 {
     const int first = keeps_library ? SHIPPED_LIBRARY_FD + 1 : STDERR_FILENO + 1;

@@ -1,6 +1,6 @@
-/* stack_dump.c -- see node.h: where the threads of this node's processes are. For each process, ddprun starts one
- * py-spy (a helper), which reads the memory of the process from outside within a time limit. A helper writes to a
- * memory file, because a helper could block on a pipe, and the loop never waits for a helper. */
+/* stack_dump.c -- see node.h: reads the stacks of this node's processes. For each process, ddprun starts one py-spy (a
+ * helper), which reads the memory of the process from outside within a time limit. A helper writes to a memory file,
+ * because a helper could block on a pipe, and the loop never waits for a helper. */
 #include "base/clock.h"
 #include "base/exit_codes.h"
 #include "base/syscalls.h"
@@ -310,7 +310,8 @@ static void py_spy_search_end(struct node *n)
  * at heartbeats, before any failure. If the search has found no py-spy, the dump reads only /proc, which takes a few
  * milliseconds for eight workers. */
 
-/* Search a worker and its first CHILDREN_MAX descendants for a Python interpreter. Return its pid, or 0. */
+/* Search a worker and its first CHILDREN_MAX descendants for a Python interpreter. Return the pid of the interpreter,
+ * or 0. */
 static pid_t find_python(const struct node *n, int local_rank)
 {
     struct buf pids = { 0 };
@@ -449,7 +450,7 @@ static size_t read_threads(const struct stack_dump *d, const struct target *t, s
 }
 
 /* Add the threads of a process from /proc, which shows system calls but no Python frames. `note` is the reason why
- * py-spy did not help. */
+ * py-spy has shown no frames. */
 static void add_by_proc(struct stack_dump *d, const struct target *t, const char *note)
 {
     struct buf threads = { 0 };
@@ -571,9 +572,9 @@ static void helper_free(struct helper *h)
 }
 
 /* Start the program of a helper like a worker: with SIGKILL as parent-death signal, in the control group of the
- * attempt. So the helper cannot outlive the job. Its environment is that of a worker, and contains the job's cookie. If
- * all ddprun processes are killed, the next start of ddprun finds and kills the helper by this cookie. If the program
- * was not started, return -1, with the errno in *error. */
+ * attempt. So the helper cannot outlive the job. The helper gets the environment of a worker, which contains the job's
+ * cookie. If all ddprun processes are killed, the next start of ddprun finds and kills the helper by this cookie. If
+ * the program was not started, return -1, with the errno in *error. */
 static pid_t start_program(const struct stack_dump *d, const struct helper *h, const char *path,
                            char *const *argv, int *error)
 {
@@ -631,7 +632,7 @@ static bool helper_open(const struct stack_dump *d, struct helper *h)
     return h->out >= 0 && h->err >= 0;
 }
 
-/* Count a helper that has started, or free a helper that has not. Return true if the helper has started. */
+/* Count a helper that has started, or free a helper that has not started. Return true if the helper has started. */
 static bool helper_count(struct stack_dump *d, struct helper *h)
 {
     if (h->pid <= 0) {
@@ -964,7 +965,8 @@ static struct helper *find_helper(const struct node *n, pid_t pid, struct stack_
     return NULL;
 }
 
-/* Add the output of a helper that ended by itself. The rows for a killed helper were added at the kill. */
+/* Add the output of a helper that ended by itself. The rows for a killed helper were added when the helper was
+ * killed. */
 void node_helper_ended(struct node *n, pid_t pid, int status)
 {
     struct stack_dump *d;

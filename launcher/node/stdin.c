@@ -310,7 +310,8 @@ static void input_read(struct input *in)
         fan_fill(&in->fan, 0);
 }
 
-/* Continue after any event: write what the pipes accept. If every reader has received the chunk, read the next one. */
+/* Continue after any event: write what the pipes accept. If every reader has received the chunk, read the next
+ * chunk. */
 static void go_on(struct input *in)
 {
     for (int i = 0; i < in->fan.n && in->way == INPUT_COPIED && !in->reading; i++)

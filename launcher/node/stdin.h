@@ -16,8 +16,8 @@
 struct input;
 
 /* Create the input. The loop and the plan are borrowed. `guardian` is the pid of the guardian, which is in the
- * terminal's session. The caller owns *out even after an error, and calls input_close and, after the loop has run,
- * input_free. */
+ * terminal's session. The caller owns *out even after an error. The caller ends the input with input_close, and frees
+ * it with input_free after the loop has ended. */
 ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, struct input **out,
                      struct ddp_err *err);
 
@@ -26,9 +26,8 @@ ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, s
 ddp_status input_attempt(struct input *input, struct ddp_err *err);
 
 /* Return the descriptor that becomes descriptor 0 of the worker, or -1 with errno set if no descriptor is left. All
- * workers except the readers get /dev/null. A single reader inherits stdin. Each reader has a pipe instead, to which
- * ddprun copies stdin, in three cases: several readers, a background job of a terminal, or readers on other nodes with
- * --hosts.
+ * workers except the readers get /dev/null. A single reader inherits stdin. In three cases, ddprun instead copies stdin
+ * to a pipe for each reader: several readers, a background job of a terminal, or readers on other nodes with --hosts.
  *
  * When the worker has started or could not be started, pass the descriptor to input_spawned, which closes it if
  * needed. */

@@ -103,7 +103,8 @@ static void on_beat(void *user, struct message_heartbeat *beat)
         pid_t pid = n->run.pids[i];
         const struct heartbeat_sample sample = sample_worker(&pid);
         const int program = pid != n->run.pids[i] ? (int)contain_shown_pid(n->run.contain, pid) : 0;
-        /* a stopped worker causes a SIGCHLD here, but a stopped program below a worker does not: report it now */
+        /* a stopped worker causes a SIGCHLD, but a stopped program of a worker does not, so report the
+         * program here */
         if (program != 0 && sample.state == 'T' && n->run.known[i].state != 'T')
             announce_worker_stopped(&n->out.announce, i, program, 0);
         heartbeat_compare(&n->run.known[i], i, pid, program, &sample, ticks_per_s, beat->workers);
@@ -261,8 +262,9 @@ static bool has_busy_gpu(const struct node *n, const struct finding *f)
 }
 
 /* Send the new findings, and withdraw findings that no longer hold. If the driver's answer is incomplete, keep the
- * earlier findings. It is incomplete if the driver could not read a GPU, for example because the GPU has failed. It is
- * also incomplete if the driver reports a pid that does not exist here, as it may in a container. */
+ * earlier findings. The answer is incomplete if the driver could not read a GPU, for example because the GPU has
+ * failed. The answer is also incomplete if the driver reports a pid that does not exist here, as it may in a
+ * container. */
 static void renew_busy_gpus(struct node *n)
 {
     struct finding before[GPU_FINDINGS_MAX];
@@ -433,8 +435,8 @@ static ddp_status watch_port(struct node *n, struct ddp_err *err)
  * The link calls the callbacks in the order of the store's messages. Each callback ends with node_run_effects(), so
  * that its effects are carried out before the next message. */
 
-/* Most nodes join within a short time. A first line about missing nodes is printed after WAITING_PRINT_MS, further
- * lines every STILL_WAITING_MS. */
+/* Most nodes join within a short time. A first line about missing nodes is printed after WAITING_PRINT_MS, and a
+ * further line every STILL_WAITING_MS. */
 enum { WAITING_PRINT_MS = 2000, STILL_WAITING_MS = 60000 };
 
 /* --- a round -------------------------------------------------------------------------------------------- */
@@ -542,7 +544,7 @@ static void begin_round(struct node *n)
     node_run_effects(n);
 }
 
-/* Begin the prepared attempt if its round is known. Preparation and round may come in any order. */
+/* Begin the prepared attempt if its round is known. The preparation may end before or after the round arrives. */
 void node_begin_prepared(struct node *n)
 {
     n->run.prepared = true;
@@ -609,8 +611,9 @@ static void on_event(void *user, const cJSON *event)
     cJSON_free(text);
 }
 
-/* Handle a message about the wait for other nodes. Only changes are printed. A spare node prints nothing. Changes
- * within WAITING_PRINT_MS are collected in one line, because 100 nodes may join at the same time. */
+/* Handle a message about the wait for other nodes. Only changes are printed. A node that waits for the next round
+ * prints nothing. Changes within WAITING_PRINT_MS are collected in one line, because 100 nodes may join at the same
+ * time. */
 static void on_waiting(void *user, const struct heard_waiting *waiting)
 {
     struct node *n = user;
@@ -835,9 +838,9 @@ static void on_left_waiting(void *user, const cJSON *push)
     announce_findings(&n->out.announce, m.text, push);
 }
 
-/* Format " on node 0 (n0)" for the node that hosts the store, or "" if it is unknown. If several nodes have the address
- * of the store, the first of them hosts it in a job with a fixed number of nodes. In an elastic job any of them may
- * host it, so write "". */
+/* Format " on node 0 (n0)" for the node that hosts the store, or "" if this node is unknown. If several nodes have the
+ * address of the store, the first of these nodes hosts the store in a job with a fixed number of nodes. In an elastic
+ * job any of these nodes may host the store, so write "". */
 static void name_store_node(const struct node *n, char *out, size_t size)
 {
     const struct heard_node *found = NULL;
@@ -896,8 +899,9 @@ void node_on_lost(void *user, const char *why)
         return;
     }
     name_store_node(n, n->meet.store_node, sizeof(n->meet.store_node));
-    /* With --hosts, do not print this warning: the finding about the lost host, or the report, says why the store was
-     * lost. After a stop by the user, the loss is expected, because the stop also ends the host of the store. */
+    /* With --hosts, do not print this warning: the finding about the lost host, or the report, contains the
+     * reason for the loss. After a stop by the user, the loss is expected, because the stop also ends the
+     * host of the store. */
     if (!n->meet.has_news_socket) {
         output_note(n->out.output, "warning: lost the store of the job at %s:%d%s: %s%s%s",
                     n->plan->master_addr, n->plan->master_port, n->meet.store_node, n->meet.store_lost,

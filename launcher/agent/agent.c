@@ -562,7 +562,7 @@ static enum agent_state run_started_late(struct agent *a, const struct agent_eve
     return a->state;
 }
 
-/* Handle a worker that could not be started. Stop the running workers, unless a stop is in progress already. */
+/* Handle a worker that could not be started. If no stop is in progress yet, stop the running workers. */
 static enum agent_state run_not_started(struct agent *a, const struct agent_event *e)
 {
     if (e->local_rank != a->spawning)
@@ -594,8 +594,8 @@ static bool repeats_import_error(const struct agent *a, const struct agent_worke
            w->import_error == first->import_error && w->ended_ms - w->started_ms < AGENT_USAGE_MS;
 }
 
-/* Wait for another worker with the same import error. A busy machine slows all workers, so wait for the running time of
- * the first failed worker, but at least AGENT_SAME_MS and at most AGENT_DOUBT_MS. */
+/* Wait for another worker with the same import error. A busy machine slows all workers. So wait for the running time of
+ * the first failed worker, at least AGENT_SAME_MS and at most AGENT_DOUBT_MS. */
 static enum agent_state wait_for_same(struct agent *a)
 {
     const struct agent_worker *first = &a->workers[a->first_failure];

@@ -124,7 +124,7 @@ enum agent_effect_type {
     EFFECT_PRINT_DYING,
     /* print: this node waits for the other nodes to end, or has stopped waiting for them */
     EFFECT_PRINT_WAITING,
-    EFFECT_PRINT_RESTART, /* print: the attempt is over, the next one begins in agent_backoff() ms */
+    EFFECT_PRINT_RESTART, /* print: the attempt is over, the next attempt begins in agent_backoff() ms */
     EFFECT_JOIN,          /* join the next round; the answer is AGENT_START or AGENT_NOT_READY */
     /* end, because no process is left: read the rest of the output, print the report, exit with `exit_code` */
     EFFECT_FINISH,

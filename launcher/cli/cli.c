@@ -514,7 +514,7 @@ static ddp_status read_env_names(struct cli *cli, char *const *block, struct ddp
 }
 
 /* Read the three sources of values: defaults, PET_* variables, command line. A later source overrides an earlier
- * one. */
+ * source. */
 static ddp_status cli_read_all(struct cli *cli, char *const *argv, char *const *block, struct ddp_err *err)
 {
     ddp_status status = read_defaults(cli, err);

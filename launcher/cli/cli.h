@@ -44,7 +44,7 @@ enum cli_command {
 
 extern const struct completion_command cli_commands[COMMANDS];
 
-/* The source of an option's value; a later source overrides an earlier one. */
+/* The source of an option's value; a later source overrides an earlier source. */
 enum cli_origin { FROM_DEFAULT, FROM_SCHEDULER, FROM_ENVIRONMENT, FROM_COMMAND_LINE };
 
 enum nproc_kind {
@@ -89,7 +89,7 @@ struct log_rotate {
 
 enum log_policy { LOG_BLOCK, LOG_DROP }; /* what happens when output arrives faster than it can be written */
 
-/* Whether lines have a prefix. PREFIX_AUTO: only if the console shows more than one worker. */
+/* Whether lines have a prefix. PREFIX_AUTO: lines have a prefix only if the console shows more than one worker. */
 enum prefix_mode { PREFIX_AUTO, PREFIX_ON, PREFIX_OFF };
 
 /* The values of --numa_binding. A worker is bound to CPUs near its GPU, and the value selects these CPUs. */
@@ -259,8 +259,8 @@ bool cli_print_command_help(enum cli_command command, struct buf *out);
  * the struct may then be unset. */
 bool cli_only_prints(const struct cli *cli);
 
-/* Return the first variable "PET_X=..." that sets no option, or NULL. The result points into `environ_block`. Set
- * *option to the name of option X if ddprun has this option and no variable can set it, otherwise to NULL. */
+/* Return the first variable "PET_X=..." that sets no option, or NULL. The result points into `environ_block`. If ddprun
+ * has option X, but no variable can set this option, set *option to the name of X. Otherwise set *option to NULL. */
 const char *cli_idle_pet(char *const *environ_block, const char **option);
 
 /* --- the rows of options.h as data, for this folder and its tests ------------------------------------------ */

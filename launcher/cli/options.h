@@ -11,9 +11,9 @@
  *     value            name of the value in the help; NULL for a switch; "[=X]" for a switch that accepts the value X
  *     default          the default, as a user would type it; NULL without a default
  *     in environment   whether PET_<NAME> is read
- *     whose            FIRST: torchrun 1.13 and later have the option; THEIRS: only later versions of torchrun; OURS:
- *                      only ddprun. An abbreviation that matches several options selects FIRST before THEIRS, and
- *                      THEIRS before OURS
+ *     whose            FIRST: torchrun 1.13 and later have the option. THEIRS: only later versions of torchrun have
+ *                      the option. OURS: only ddprun has the option. An abbreviation that matches several options
+ *                      selects FIRST before THEIRS, and THEIRS before OURS
  *     section          the section of --help
  *     help */
 #ifndef LAUNCHER_OPTIONS_H

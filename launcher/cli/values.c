@@ -712,7 +712,7 @@ static ddp_status value_RDZV_CONF(const char *text, void *to, struct ddp_err *er
  *
  * There are three kinds of such options. Options such as --role have the same effect as in torchrun. Options such as
  * --start_method concern only the implementation of torchrun: ddprun checks and ignores their values. Options such as
- * --logs_specs name Python code, which ddprun cannot load. Any value except the default is an error. The error names a
+ * --logs_specs name Python code, which ddprun cannot load. Any value except their default is an error, which names a
  * replacement. */
 
 enum { ROLE_MAX = 128 };

@@ -33,10 +33,11 @@ struct contain;
 struct contain_options {
     enum contain_kind kind; /* CONTAIN_AUTO selects cgroup if possible, else plain */
     const char *job;        /* borrowed until contain_open returns */
-    const char *cookie;     /* DDPRUN_COOKIE of this job's workers, or NULL without one; borrowed until
-                             * contain_open returns */
-    bool dry_run;           /* choose a layer, but kill no processes */
-    bool quiet;             /* do not report that processes of dead jobs were killed */
+    /* value of DDPRUN_COOKIE for this job's workers, or NULL without a cookie; borrowed until contain_open
+     * returns */
+    const char *cookie;
+    bool dry_run; /* choose a layer, but kill no processes */
+    bool quiet;   /* do not report that processes of dead jobs were killed */
 };
 
 /* Choose the layer, and kill and report the processes that dead jobs of this user left behind. Create no group or

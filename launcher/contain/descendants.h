@@ -54,7 +54,7 @@ struct killer_priority {
     int policy, slack_ns; /* scheduling policy and timer slack before the priority was raised */
 };
 
-/* Raise the priority, and keep the old one in *before. killer_priority_restore restores the old priority. */
+/* Raise the priority, and keep the old priority in *before. killer_priority_restore restores the old priority. */
 void killer_priority_raise(struct killer_priority *before);
 void killer_priority_restore(const struct killer_priority *before);
 

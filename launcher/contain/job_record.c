@@ -842,8 +842,8 @@ static uint64_t age_ms(const struct record_process *p)
     return now_ms > start_ms ? now_ms - start_ms : 0;
 }
 
-/* Read the job of a record. Return false for a job of another PID namespace, because its pids and its network differ
- * from those of this process. */
+/* Read the job of a record. Return false for a job of another PID namespace, because the pids and addresses of such a
+ * job may not be valid here. */
 static bool find_job(int dir, const char *cookie, const struct record *here, struct record_job *job)
 {
     struct record r;

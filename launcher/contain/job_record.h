@@ -102,16 +102,16 @@ struct record_job {
     uint64_t age_ms; /* time since the job started */
 };
 
-/* Call `visit` for each job of this user that runs on this host in this PID namespace and has a known store. Ignore
- * files of other users. */
+/* Call `visit` for each running job of this user on this host. Skip a job in another PID namespace, and a job without a
+ * known store. Ignore files of other users. */
 void record_each(void (*visit)(void *user, const struct record_job *job), void *user);
 
 /* Remove the record and all other files of a job that has ended. */
 void record_remove(const char *cookie);
 
 /* Read all records. If guardian and agent of a job are both gone, kill the processes of the job, and remove the record.
- * Print a line for each such job if `quiet` is false. Skip running jobs, a job that contains this process, and a job of
- * another PID namespace if that namespace may still have processes. */
+ * Print a line for each such job if `quiet` is false. Skip running jobs, and a job that contains this process. Skip a
+ * job of another PID namespace, too, if that namespace may still have processes. */
 void record_sweep(bool quiet);
 
 #endif

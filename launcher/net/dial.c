@@ -751,7 +751,7 @@ static bool path_open_both(struct path_sockets *p, const struct addrinfo *to)
 }
 
 /* Wait for an answer. Return ECONNREFUSED if the peer has rejected the packet or has sent a datagram, because both show
- * that the packet has arrived. Return 0 if no answer came, or another errno for another error. */
+ * that the packet has arrived. Return 0 without an answer. Return another errno for any other error. */
 static int path_answer(int fd, int wait_ms)
 {
     struct pollfd answer = { .fd = fd, .events = POLLIN };

@@ -30,7 +30,7 @@ void loop_lookup_end(struct loop_lookup *lookup);
  *
  *     resolve -> route -> connect -> hello
  *
- * Every node dials, except a node whose own process hosts the store. No call blocks: a thread resolves names, and
+ * A node dials if its own process does not host the store. No call blocks: a thread resolves names, and
  * connections are polled. The user gets a message with the current finding after 2 s, when the finding changes, and
  * every 30 s. At the timeout the user gets a full report with the results of each stage. */
 struct join_dial;
@@ -91,9 +91,9 @@ ddp_status join_dial_start(const struct join_dial_options *options, struct join_
 void join_dial_close(struct join_dial *dial);
 
 /* Check whether the path to `address`, a numeric address of another node, loses large packets (path_next). PROBE_LOSES:
- * large packets are lost, and *lost_bytes is the size of one; otherwise *lost_bytes is 0. PROBE_UNKNOWN: an error has
- * occurred, or small packets got no answer. PROBE_CARRIES: a large packet has arrived, or a router has reported a
- * smaller MTU. Block for at most about PATH_PROBE_MS, so do not call this from the loop. */
+ * large packets are lost, and *lost_bytes is their size. For any other result, *lost_bytes is 0. PROBE_UNKNOWN: an
+ * error has occurred, or small packets got no answer. PROBE_CARRIES: a large packet has arrived, or a router has
+ * reported a smaller MTU. Block for at most about PATH_PROBE_MS, so do not call this from the loop. */
 enum { PATH_PROBE_MS = 1000 };
 enum path_step path_probe(const char *address, int *lost_bytes);
 

@@ -1,6 +1,6 @@
 /* messages.c -- see messages.h. The peer is not trusted, so hub/messages.h limits every number in a push, and this file
- * cuts texts to their buffers. Of the pushes, only an invalid round or verdict is rejected, because it could start
- * wrong ranks or end the job. */
+ * cuts texts to their buffers. An invalid round or verdict is rejected, because it could start wrong ranks or end the
+ * job. Any other push is accepted. */
 #include "net/messages.h"
 
 #include "base/text.h"

@@ -30,7 +30,7 @@ struct peer_question {
  *     10.0.0.2:41234 -> 10.0.0.1:29500  --sock_diag-->  inode 88213  --/proc/PID/fd-->  pid 77, a child of worker 3
  *
  * The first step takes microseconds. The second step reads /proc/PID/fd of all workers and their descendants. Such a
- * walk takes milliseconds, so there is at most one every 100 ms.
+ * walk takes milliseconds, so at most one walk runs every 100 ms.
  *
  * Zero the struct before its first use, and free it with peer_lookup_free. */
 struct peer_lookup {

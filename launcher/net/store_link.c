@@ -480,8 +480,8 @@ static void suspect_silence(struct store_link *link)
     forget_stuck(link);
 }
 
-/* Confirm received frames before the next heartbeat if many are unconfirmed, because the store keeps each frame until
- * it is confirmed. */
+/* If many received frames are unconfirmed, confirm them before the next heartbeat, because the store keeps each frame
+ * until this node confirms it. */
 static void confirm_received(struct store_link *link)
 {
     enum { CONFIRM_EVERY = 256 };

@@ -1,6 +1,6 @@
 /* store_link.h -- the agent's connection to the store: an ordinary TCP client, for a store on any host. If the
- * connection breaks without a FIN from the store, a new connection replaces the broken one. Both ends keep their frames
- * until the other end confirms them, because each frame must arrive exactly once. */
+ * connection breaks without a FIN from the store, a new connection replaces the broken connection. Both ends keep their
+ * frames until the other end confirms them, because each frame must arrive exactly once. */
 #ifndef LAUNCHER_NET_STORE_LINK_H
 #define LAUNCHER_NET_STORE_LINK_H
 
@@ -24,7 +24,8 @@ enum { LINK_QUEUE_MAX = 4 << 20 }; /* bytes; ten times the messages for the star
 /* Requests that are not sent yet. */
 struct link_queue {
     struct buf bytes;
-    bool full, no_memory; /* if one is true, every request is rejected; full: LINK_QUEUE_MAX was exceeded */
+    /* if one of the two is true, every request is rejected; full: LINK_QUEUE_MAX was exceeded */
+    bool full, no_memory;
 };
 
 struct cJSON;

@@ -35,7 +35,8 @@ int guardian_is_gone(struct contain *contain);
 
 /* Block those signals of tables/signals.h that ddprun reads. Each signal then stays pending until ddprun reads it.
  * Store the set of these signals in *watched. A signal that was ignored at the start (nohup, a background job of sh) is
- * not in the set and stays ignored, except SIGCHLD and SIGCONT. Call this function before threads exist. */
+ * not in the set and stays ignored. SIGCHLD and SIGCONT are always in the set. Call this function before threads
+ * exist. */
 void signal_watch_block(sigset_t *watched);
 
 /* --- node.c: the agent, from its start to its exit code ------------------------------------------------------ */

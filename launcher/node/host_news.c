@@ -51,8 +51,8 @@ static void print_news(struct node *n, const struct news *news, const char *word
     buf_free(&text);
 }
 
-/* Log the finding of another node that has ended. End this node too, because the job cannot begin without that node.
- * Log the other host's name before the finding's sentence, unless the sentence begins with this name. */
+/* Log the finding of another node that has ended. End this node too, because the job cannot begin without that node. If
+ * the finding's sentence does not begin with the other host's name, log this name first. */
 static void end_by_news(struct node *n, const struct news *news)
 {
     const char *semicolon = news->advice[0] != '\0' ? "; " : "";
@@ -73,8 +73,8 @@ static bool has_reason(const struct node *n)
            (n->run.cause.rank >= 0 && !n->run.cause.victim && !is_over);
 }
 
-/* Keep the finding as the cause of the job's end, unless an earlier cause is known. The relay sends SIGTERM to this
- * process next, and the finding is the reason for this signal. */
+/* If no earlier cause is known, keep the finding as the cause of the job's end. The relay sends SIGTERM to this process
+ * next, and the finding is the reason for this signal. */
 static void keep_reason(struct node *n, const struct news *news)
 {
     struct failure *c = &n->run.cause;

@@ -371,8 +371,8 @@ static ddp_status have_store(struct node *n, struct ddp_err *err)
 
 /* --- several nodes -------------------------------------------------------------------------------------- */
 
-/* Print why this node cannot join. The first line of `words` is the error, and the other lines explain the error.
- * Append the code to the first line, unless the text contains the code. */
+/* Print why this node cannot join. The first line of `words` is the error, and the other lines explain the error. If
+ * the text does not contain the code, append the code to the first line. */
 static void print_failure(const char *code, const char *words)
 {
     size_t len = strcspn(words, "\n");
@@ -397,7 +397,7 @@ static void give_up_joining(struct node *n, const char *code, const char *words)
 }
 
 /* Exit when every other node has received the failure of this node, or at refusing_until_ms. An elastic job may never
- * reach its maximum number of nodes. So after REFUSE_MS, exit when nnodes_min nodes, including this one, know the
+ * reach its maximum number of nodes. So after REFUSE_MS, exit when nnodes_min nodes, including this node, know the
  * failure. */
 static void on_refusing_timer(uv_timer_t *timer)
 {

@@ -250,7 +250,7 @@ static inline bool node_has_lost_host(const struct node *n)
  *     host_news.c      findings that travel between the hosts of --hosts without the store
  *     effects.c        calls the agent and carries out its effects; children that have ended; the deadlines; the end
  *     flight_shm.c     the last calls of ranks
- *     stack_dump.c     where the threads of ranks are */
+ *     stack_dump.c     the stacks of the ranks */
 
 /* --- flight_shm.c --- */
 

@@ -395,7 +395,8 @@ static int proc_find(const char *program, const char *path, char *out, size_t si
  * worker gets the user's limit again, because select() fails above 1,024. */
 
 enum {
-    FDS_OF_OURS = 64,   /* number of descriptors that ddprun needs in addition to those for workers */
+    /* number of descriptors that ddprun needs in addition to the descriptors for workers */
+    FDS_OF_OURS = 64,
     FDS_PER_WORKER = 9, /* three pipes with two ends each during the start, two log files, a pidfd */
     /* With --encrypt: more descriptors for each worker, enough for 8 connections. The relay permits one connection for
      * every 4 descriptors of this process. */

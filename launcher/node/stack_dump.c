@@ -260,8 +260,8 @@ static void py_spy_search_run(void *user)
     q->is_found = find_py_spy(&q->at, &env, path, &q->is_unsafe);
 }
 
-/* Start a search for py-spy, unless an earlier search still runs. `python` is the pid of a Python process of the job.
- * The search includes the directory of its interpreter. If no such process is known, `python` is 0. */
+/* If no earlier search still runs, start a search for py-spy. `python` is the pid of a Python process of the job. The
+ * search includes the directory of this process's interpreter. If no Python process is known, `python` is 0. */
 static void py_spy_search_begin(struct node *n, pid_t python)
 {
     struct node_sample *s = &n->run.sample;

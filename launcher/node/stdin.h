@@ -29,8 +29,8 @@ ddp_status input_attempt(struct input *input, struct ddp_err *err);
  * workers except the readers get /dev/null. A single reader inherits stdin. In three cases, ddprun instead copies stdin
  * to a pipe for each reader: several readers, a background job of a terminal, or readers on other nodes with --hosts.
  *
- * When the worker has started or could not be started, pass the descriptor to input_spawned, which closes it if
- * needed. */
+ * When the worker has started or could not be started, pass the descriptor to input_spawned, which closes the
+ * descriptor if needed. */
 int input_open(struct input *input, int local_rank);
 void input_spawned(struct input *input, int local_rank, int fd, bool runs);
 

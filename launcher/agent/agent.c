@@ -33,7 +33,7 @@ struct agent {
     struct agent_verdict verdict; /* the latest verdict of the store */
     bool judged;                  /* the store has sent a verdict that ends the job */
     int peer_code;                /* exit code of another node's failure; 0 if no failure was reported */
-    bool stopped_by_store;        /* the store has requested that this node stops */
+    bool stopped_by_store;        /* the store has requested a stop of this node */
     bool failure_received;        /* the store has received this node's failure */
     bool hosts;                   /* this process hosts the store */
     bool left;                    /* EFFECT_LEAVE was emitted */

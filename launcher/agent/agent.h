@@ -107,7 +107,8 @@ enum agent_effect_type {
     EFFECT_SPAWN,
     EFFECT_SAMPLE, /* record the stacks of the workers, before a stop that follows a failure */
     EFFECT_SIGNAL, /* send `signal` to the process group of worker `local_rank` */
-    /* send `signal` to all remaining descendants of this process; answer with AGENT_ALONE once all have ended */
+    /* send `signal` to all remaining descendants of this process; answer with AGENT_ALONE once no descendant
+     * is left */
     EFFECT_SIGNAL_REST,
     /* report to the store, before any other message, that the attempt has failed on this node; agent_first_failure()
      * returns the rank that failed */

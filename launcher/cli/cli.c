@@ -149,7 +149,7 @@ static bool is_switched_off(const struct cli *cli, enum cli_option option)
     return (option == OPT_STANDALONE && !cli->standalone) || (option == OPT_PER_TASK && !cli->per_task);
 }
 
-/* Reject options whose values --hosts determines. If `one_console` is true, accept them, because a ddprun with
+/* Reject options whose values --hosts determines. If `one_console` is true, accept these options, because a ddprun with
  * --hosts has started this ddprun with these options. */
 static ddp_status check_hosts(const struct cli *cli, struct ddp_err *err)
 {

@@ -435,8 +435,8 @@ static ddp_status value_PATTERN(const char *text, void *to, struct ddp_err *err)
     return log_pattern_check(text, err);
 }
 
-/* Parse "4096" or "64M" at *text, move *text past it, and return the number of bytes. Return 0 if the size is invalid,
- * or if it is 1 PiB or more. */
+/* Parse "4096" or "64M" at *text, move *text past the size, and return the number of bytes. Return 0 if the size is
+ * invalid, or if it is 1 PiB or more. */
 static uint64_t size(const char **text)
 {
     static const char units[] = "KMGT";
@@ -712,8 +712,8 @@ static ddp_status value_RDZV_CONF(const char *text, void *to, struct ddp_err *er
  *
  * There are three kinds of such options. Options such as --role have the same effect as in torchrun. Options such as
  * --start_method concern only the implementation of torchrun: ddprun checks and ignores their values. Options such as
- * --logs_specs name Python code, which ddprun cannot load. Any value except their default is an error, which names a
- * replacement. */
+ * --logs_specs name Python code, which ddprun cannot load. Any value except the default of the option is an error. The
+ * error names a replacement. */
 
 enum { ROLE_MAX = 128 };
 

@@ -202,8 +202,8 @@ size_t descendants_below(pid_t pid, size_t max, struct buf *pids)
     return n - before;
 }
 
-/* If `parent` has exactly one child, return this child. If exactly one of several children is a Python process, return
- * this child. Otherwise return 0. */
+/* Return the child of `parent` if `parent` has exactly one child. If exactly one of several children is a Python
+ * process, return this child. Otherwise return 0. */
 static pid_t only_child(pid_t parent)
 {
     struct buf pids = { 0 };

@@ -87,8 +87,8 @@ void loop_lookup_end(struct loop_lookup *l)
  *
  *     connect() -> writable -> VALIDATE, PING and a CONTROL request in one write -> the echo -> one JSON object -> found
  *
- * VALIDATE, PING and CONTROL are the greeting. One write needs only one round trip. PyTorch's store also answers PING
- * with the echo, but does not know CONTROL, so it then closes the connection.
+ * VALIDATE, PING and CONTROL are the greeting. One write for all three needs only one round trip. PyTorch's store also
+ * answers PING with the echo, but does not know CONTROL, so it then closes the connection.
  *
  * With --encrypt, a TLS handshake precedes the greeting. If MUNGE delivers the secret, the request for the store's
  * credential precedes the handshake. */

@@ -37,7 +37,8 @@ struct join_dial;
 
 /* A store that has answered. */
 struct join_dial_found {
-    int fd; /* owned by the caller: connected and non-blocking; the next request on it is IDENTIFY or AUTH */
+    /* owned by the caller: connected and non-blocking; the next request on this socket is IDENTIFY or AUTH */
+    int fd;
     char address[ENDPOINT_HOST_MAX]; /* numeric address of the store; the workers get it as MASTER_ADDR */
     int port;
     struct tls *tls;                /* owned by the caller; NULL if not encrypted */

@@ -147,7 +147,8 @@ struct dial {
     char hosts_line[HOSTS_LINE_MAX]; /* first line of /etc/hosts that has the name; "" without such a line */
     bool only_loopback;              /* the name resolves to this machine by mistake */
     struct dial_stage_seen {
-        /* tries: number of attempts that began this stage; done: number of attempts that completed it */
+        /* tries: number of attempts that began this stage; done: number of attempts that completed this
+         * stage */
         unsigned tries, done;
         uint64_t took_ms; /* duration of the stage when it was last completed */
     } seen[DIAL_STAGES];

@@ -30,8 +30,8 @@ static const struct own_address *own_of(const struct hosting_facts *f, const cha
     return endpoint_is_loopback(address) ? &loopback : NULL;
 }
 
-/* Return an address to which the endpoint's name resolves and that belongs to this machine, or NULL. An address that
- * other nodes can reach is preferred to a loopback address. */
+/* Return an address of this machine to which the endpoint's name resolves, or NULL. An address that other nodes can
+ * reach is preferred to a loopback address. */
 static const char *local_address(const struct hosting_facts *f, const struct own_address **which)
 {
     const char *found = NULL;
@@ -84,8 +84,8 @@ static const char *such_as(const struct hosting_facts *f)
     return address != NULL ? address : "ADDRESS";
 }
 
-/* Return true for a network interface of containers or virtual machines. Its address often exists on many machines.
- * Such an interface is recognized by the start of its name. */
+/* Return true for a network interface of containers or virtual machines. The address of such an interface often exists
+ * on many machines. The name begins with one of the words in `fronts`. */
 static bool is_bridge(const char *interface)
 {
     static const char *const fronts[] = {

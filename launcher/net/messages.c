@@ -259,8 +259,8 @@ void decode_waiting(const cJSON *push, struct heard_waiting *w)
 }
 
 /* Return true if the finding explains why the job does not start. Such a finding has a sentence and the grade "error",
- * and does not count missing nodes (finding_is_count). If this ddprun does not know the code of the finding, use the
- * grade in the message. */
+ * and is not only a count of missing nodes (finding_is_count). If this ddprun does not know the code of the finding,
+ * use the grade in the message. */
 static bool is_cause(const struct message_finding *f)
 {
     const enum finding_code known = finding_by_name(f->code);

@@ -232,9 +232,9 @@ static const char *listen_code(int port)
     return finding_code_name(held ? FINDING_PORT_IN_USE : FINDING_CANNOT_LISTEN);
 }
 
-/* Make the finding about a store that other hosts can reach without a secret. Return its code, or FINDING_NONE if the
- * store is safe. The finding is an error, or a warning if the user has allowed an open store. `why` is the reason why
- * MUNGE delivers no secret, in the form " (REASON)", or "". */
+/* Make the finding about a store that other hosts can reach without a secret. Return the code of the finding, or
+ * FINDING_NONE if the store is safe. The finding is an error, or a warning if the user has allowed an open store. `why`
+ * is the reason why MUNGE delivers no secret, in the form " (REASON)", or "". */
 static enum finding_code openness(const struct store_host_options *o, const char *address, const char *why,
                                   struct finding *finding)
 {
@@ -274,7 +274,7 @@ static const char *free_place(const struct hosting *decided)
     return decided->address[0] == '\0' && !endpoint_is_loopback(decided->dial) ? decided->dial : NULL;
 }
 
-/* Return the address at which other hosts reach the store: the address on which the store listens. If it listens
+/* Return the address at which other hosts reach the store: the address on which the store listens. If the store listens
  * on all addresses of this host, return the address that this node dials. */
 static const char *address_of(const struct hosting *decided)
 {

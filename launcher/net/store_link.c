@@ -33,8 +33,8 @@ static void link_handle_answer(struct store_link *link, struct slice text);
  * length has eight bytes, little-endian. */
 enum { LENGTH_BYTES = 8 };
 
-/* Queue VALIDATE, the request of PyTorch's protocol that every store expects first. Its code also selects dialect C
- * of the protocol (store/ops.h). An empty queue always has space for these bytes. */
+/* Queue VALIDATE, the request of PyTorch's protocol that every store expects first. The code of VALIDATE also selects
+ * dialect C of the protocol (store/ops.h). An empty queue always has space for these bytes. */
 static void link_queue_validate(struct link_queue *q)
 {
     const uint32_t magic = WIRE_MAGIC;
@@ -480,7 +480,7 @@ static void suspect_silence(struct store_link *link)
     forget_stuck(link);
 }
 
-/* If many received frames are unconfirmed, confirm them before the next heartbeat, because the store keeps each frame
+/* Confirm the received frames before the next heartbeat if many frames are unconfirmed. The store keeps each frame
  * until this node confirms it. */
 static void confirm_received(struct store_link *link)
 {

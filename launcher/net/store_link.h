@@ -94,7 +94,7 @@ struct store_link_options {
     struct tls *tls;     /* from dial.h, owned by the link; NULL if not encrypted */
     const char *address; /* numeric address of the store; copied */
     int port;
-    const struct plan *plan; /* borrowed, like `who`, until the link is closed */
+    const struct plan *plan; /* borrowed until the link is closed, as is `who.boot_id` */
     struct link_who who;
     uint64_t beat_ms; /* interval of heartbeats, whose answers show that the store runs */
     /* If the store is silent for this time, it counts as lost. For a store in this process the value is 0, which means
@@ -189,7 +189,8 @@ struct store_link {
     struct kept unanswered;
     char token[LIMIT_TOKEN + 1]; /* from the first join; "" if the link cannot resume */
     uint64_t token_at;           /* number of the request whose answer contained `token` */
-    uint64_t received;  /* number of received answers and pushes; the answer with the token is the first */
+    /* number of received answers and pushes; the answer with the token counts as the first */
+    uint64_t received;
     uint64_t confirmed; /* value of `received` that was last sent to the store */
     char instance[LINK_INSTANCE_MAX];
     int round; /* number of the latest round; 0 before the first round */

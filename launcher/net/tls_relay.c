@@ -25,7 +25,7 @@ enum {
     BACKLOG = 1024,
     LINKS_MAX = 8192, /* largest number of connections of workers */
     LINKS_MIN = 16,
-    HANDSHAKE_MS = 30000, /* time limit for connecting to the store and the TLS handshake together */
+    HANDSHAKE_MS = 30000, /* time limit for the connection attempt and the TLS handshake together */
     ENDING_MS = 5000, /* after one side has ended, the link closes when no bytes have moved for this time */
     LAST_MS = 1000,   /* when the relay closes, the last bytes of ended workers must be sent in this time */
     TICK_MS = 500,

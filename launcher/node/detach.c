@@ -172,8 +172,8 @@ static void answer_viewer(struct supervisor *s, int i)
     cJSON_free(text);
 }
 
-/* Accept a connection. If its process belongs to another user, or if VIEWERS_MAX connections are open, close the
- * connection at once. */
+/* Accept a connection. If the connecting process belongs to another user, or if VIEWERS_MAX connections are open, close
+ * the connection at once. */
 static void accept_viewer(struct supervisor *s)
 {
     int i = 0;

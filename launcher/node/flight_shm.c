@@ -342,8 +342,8 @@ static bool print_rank(const char *dir, int rank, int64_t since_ms)
     return ok;
 }
 
-/* Print the connections in `each` that the workers have open, one line of JSON per worker and connection. Set bit i of
- * *theirs if a worker has connection i open. `pids` are the pids of the workers, separated by commas. If `lost_bytes`
+/* Print the connections in `each` that belong to a worker, one line of JSON per worker and connection. Set bit i of
+ * *theirs if connection i belongs to a worker. `pids` are the pids of the workers, separated by commas. If `lost_bytes`
  * is not NULL, print connection i only if lost_bytes[i] is not 0. */
 static bool print_peers(const char *pids, const struct unanswered *each, size_t n, const int *lost_bytes,
                         uint64_t *theirs)
@@ -364,9 +364,8 @@ static bool print_peers(const char *pids, const struct unanswered *each, size_t 
     return ok && fflush(stdout) == 0;
 }
 
-/* Return the lowest index of a connection to the host of connection `i`, among the connections that workers have open.
- * `theirs` has a bit for each of these connections. The caller passes only an `i` whose bit is set, so the search ends
- * at `i` at the latest. */
+/* Return the lowest index of a worker's connection to the same host as connection `i`. `theirs` has a bit for each
+ * connection of a worker. The caller passes only an `i` whose bit is set, so the search ends at `i` at the latest. */
 static size_t find_same_host(const struct endpoint *to, size_t i, uint64_t theirs)
 {
     size_t same = 0;

@@ -52,8 +52,8 @@ struct guardian {
     struct stop_memory stop_memory;
     int stops;        /* number of the user's requests to stop */
     uint64_t hung_ms; /* time at which has_hung() first checked the disk, in ms; 0 before the first check */
-    uint64_t
-        stuck_ms; /* time at which has_hung() first saw that the agent has left and may be stuck, in ms; 0 before */
+    /* time at which has_hung() first saw that the agent has left and may be stuck, in ms; 0 before that */
+    uint64_t stuck_ms;
 };
 
 /* Return true if the signal must be watched. Watch SIGCHLD and SIGCONT even if both were ignored at the start: while

@@ -70,9 +70,9 @@ int flight_helper_run(int argc, char **argv);
 
 /* To get the stacks of process PID, the agent starts a helper: `ddprun --py_spy PID WAY PLACE...`. Each of the four
  * PLACEs is "" or a path where py-spy may be. The helper is a separate process, because the file system of a PLACE may
- * hang. The helper searches the first three PLACEs, then PATH, then the last PLACE. It replaces itself by the first
- * py-spy that it finds: `py-spy dump --json --pid PID WAY`, where WAY is --native or --nonblocking. A py-spy beside a
- * program of the job must be safe (safe_program), because a job may run in a directory of another user. */
+ * hang. The helper searches the first three PLACEs, then PATH, then the last PLACE. The helper then executes the first
+ * py-spy that it finds, as `py-spy dump --json --pid PID WAY`, where WAY is --native or --nonblocking. A py-spy beside
+ * a program of the job must be safe (safe_program), because a job may run in a directory of another user. */
 #define PY_SPY_HELPER_OPTION "--py_spy"
 enum { PY_SPY_HELPER_WORDS = 8 };
 

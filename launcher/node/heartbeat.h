@@ -29,7 +29,7 @@ struct heartbeat_sample {
 
 /* The state of a worker in the last report to the store. A zeroed struct means that no state was reported. */
 struct heartbeat_known {
-    int pid; /* pid of the process; another pid resets the record */
+    int pid; /* pid of the process; a change of this pid resets the struct */
     char state;
     int cpu_percent; /* CPU share in percent of one processor */
     char where[BEAT_WHERE_MAX];

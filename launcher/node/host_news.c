@@ -73,7 +73,7 @@ static bool has_reason(const struct node *n)
            (n->run.cause.rank >= 0 && !n->run.cause.victim && !is_over);
 }
 
-/* If no earlier cause is known, keep the finding as the cause of the job's end. The relay sends SIGTERM to this process
+/* Keep the finding as the cause of the job's end if no earlier cause is known. The relay sends SIGTERM to this process
  * next, and the finding is the reason for this signal. */
 static void keep_reason(struct node *n, const struct news *news)
 {

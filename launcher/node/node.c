@@ -603,9 +603,10 @@ static ddp_status join_job(struct node *n, struct ddp_err *err)
 
 enum {
     LOG_DIR_MS = 8000, /* time limit for creating the log directory, because its file server may hang */
-    /* Maximum time for which the store serves the other nodes after the end of the job, because they may still need the
-     * verdict. LINGER_STOPPED_MS applies if the user has stopped the job. LINGER_REFUSED_MS applies if this node was
-     * rejected and no other node has joined, because the store may still have to send rejections to other nodes. */
+    /* After the end of the job, the store serves the other nodes for at most this time, because these nodes
+     * may still need the verdict. LINGER_STOPPED_MS applies if the user has stopped the job.
+     * LINGER_REFUSED_MS applies if this node was rejected and no other node has joined, because the store may
+     * still have to send rejections to other nodes. */
     LINGER_MS = 5000,
     LINGER_STOPPED_MS = 2000,
     LINGER_REFUSED_MS = 3000

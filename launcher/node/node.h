@@ -104,9 +104,10 @@ struct exits {
 
 /* The stacks of the surviving workers at the time of a failure, and whether a py-spy was found. */
 struct node_sample {
-    bool is_python;                 /* a worker, or a descendant of a worker, runs Python */
-    bool has_py_spy;                /* the last search has found a py-spy */
-    const char *no_py_spy;          /* why py-spy cannot be used; NULL if usable, or if no search has ended */
+    bool is_python;  /* a worker, or a descendant of a worker, runs Python */
+    bool has_py_spy; /* the last search has found a py-spy */
+    /* why py-spy cannot be used; NULL if py-spy can be used, or if no search has ended */
+    const char *no_py_spy;
     struct timed_call *search;      /* a thread that looks for py-spy; NULL if no search runs */
     struct py_spy_search *question; /* borrowed from the thread of `search`; NULL if no search runs */
     unsigned beats;                 /* number of heartbeats in this attempt */
@@ -154,9 +155,9 @@ struct node_run {
     bool resting; /* all processes of the job are stopped (SIGSTOP), because the user has suspended the job */
     bool prepared; /* the first attempt was prepared before its round began */
     uint64_t attempt_started_ms;
-    uint64_t
-        stop_asked_ms;    /* when the store or the user asked this node to stop the attempt; 0 before that */
-    struct failure cause; /* cause of the attempt's end; cause.why is "" if unknown */
+    /* when the store or the user asked this node to stop the attempt; 0 before that */
+    uint64_t stop_asked_ms;
+    struct failure cause;    /* cause of the attempt's end; cause.why is "" if unknown */
     int64_t step, best_step; /* highest step of this attempt, and of all attempts; -1 if unknown */
     struct buf failed;       /* array of struct failed_attempt, for the report */
 
@@ -287,11 +288,11 @@ struct stack_request {
      * STACKS_FAILURE_MS */
     bool is_failure;
     bool with_calls;     /* add the ranks' calls from PyTorch's flight records */
-    int64_t still_ms;    /* with_calls: age limit in ms; older flight records are left out */
+    int64_t still_ms;    /* age limit of flight records in ms; used only if `with_calls` is true */
     int64_t id;          /* for the caller; the dump does not use it */
     struct cJSON *calls; /* owned by the dump: an array of the ranks' calls, or NULL */
-    /* Called exactly once, perhaps before node_dump_stacks returns. The callee may keep stacks->rows. It then sets
-     * stacks->rows to NULL. */
+    /* Called exactly once, perhaps before node_dump_stacks returns. The callee may keep stacks->rows. The
+     * callee then sets stacks->rows to NULL. */
     void (*done)(struct node *n, struct stacks *stacks, const struct stack_request *request);
 };
 

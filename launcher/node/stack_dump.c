@@ -37,11 +37,11 @@ enum {
     SLICE_MS = 2,            /* time for reading /proc in one turn of the loop */
     ERRORS_MAX = 64 << 10,   /* bytes of the stderr of a helper */
     READ_BYTES = 64 << 10,   /* bytes per read of a helper's output */
-    CALLS_BYTES = 256 << 10, /* output of the helper that reads flight records: maximum bytes used */
+    CALLS_BYTES = 256 << 10, /* maximum bytes that are used of the output of flight_helper_run */
 };
 
 #define PTRACE_SCOPE "/proc/sys/kernel/yama/ptrace_scope"
-/* Notes for the user, in the place of the Python frames. */
+/* Notes for the user, in place of the Python frames. */
 #define NO_PY_SPY "no Python stacks: py-spy is not installed; pip install py-spy"
 #define UNSAFE_PY_SPY                                                                                 \
     "no Python stacks: another user can change the py-spy in Python's directory, so ddprun does not " \
@@ -190,7 +190,7 @@ static bool is_program(const char *path)
 }
 
 /* Return true if `place` is a program and no other user can change it. In this case, write its real path to `path`. If
- * another user can change it, set *is_unsafe. */
+ * another user can change the program, set *is_unsafe. */
 static bool find_safe(const char *place, char path[PATH_MAX], bool *is_unsafe)
 {
     char why[SAFE_DIR_WHY_MAX];
@@ -260,7 +260,7 @@ static void py_spy_search_run(void *user)
     q->is_found = find_py_spy(&q->at, &env, path, &q->is_unsafe);
 }
 
-/* If no earlier search still runs, start a search for py-spy. `python` is the pid of a Python process of the job. The
+/* Start a search for py-spy if no earlier search still runs. `python` is the pid of a Python process of the job. The
  * search includes the directory of this process's interpreter. If no Python process is known, `python` is 0. */
 static void py_spy_search_begin(struct node *n, pid_t python)
 {
@@ -359,7 +359,7 @@ void node_find_python(struct node *n)
         py_spy_search_begin(n, python);
 }
 
-/* Merge the rows of other nodes: first the ranks below the ranks of this node, then the ranks above. Rows for this
+/* Merge the rows of other nodes. Add the ranks below the ranks of this node first, then the ranks above. Rows for this
  * node's own ranks already exist and are complete. */
 void node_add_survivors(struct node *n, const cJSON *rows)
 {

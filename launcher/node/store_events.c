@@ -341,8 +341,8 @@ static void on_sample(void *user, int64_t id, const char *ranks, bool is_native,
 /* Watch the port that is held for the store of rank 0.
  *
  * The held socket is bound but does not listen. So a process of another user could listen on the port before rank 0
- * does. The ranks would then connect to this process, which could attack them. Therefore the port is checked until a
- * process listens. If this user owns the listener, the watch ends. If another user owns the listener, the attempt
+ * does. The ranks would then connect to this process, which could attack the ranks. Therefore the port is checked until
+ * a process listens. If this user owns the listener, the watch ends. If another user owns the listener, the attempt
  * ends. */
 
 enum {

@@ -435,8 +435,9 @@ static ddp_status set_default(struct cli *cli, enum cli_option option, const cha
     return preset != NULL ? set_option(cli, option, preset, spelled, err) : DDP_OK;
 }
 
-/* Set an option from the command line. If a ddprun with --hosts has started this ddprun, its options precede the user's
- * options. If the user's --master_port is 0, keep the preceding port, which is free on the first host. */
+/* Set an option from the command line. If a ddprun with --hosts has started this ddprun, the options of that ddprun
+ * precede the user's options. If the user's --master_port is 0, keep the preceding port, which is free on the first
+ * host. */
 static ddp_status set_from_line(struct cli *cli, enum cli_option option, const char *text,
                                 const char *spelled, struct ddp_err *err)
 {

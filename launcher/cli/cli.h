@@ -223,7 +223,7 @@ struct cli {
  * of "KEY=VALUE" texts. Both arrays end with NULL. cli_check checks combinations of options.
  *
  * In argv, "--name value" and "--name=value" are equal, and dashes and underscores are equal. A name may be shortened
- * as long as it is unambiguous. Everything after PROGRAM belongs to PROGRAM.
+ * as long as the short form is unambiguous. Everything after PROGRAM belongs to PROGRAM.
  *
  * After DDP_OK the caller frees `cli` with cli_free; argv and environ_block must outlive `cli`. Return DDP_ERR_ARG if a
  * value is not valid; `err` contains the option, the value and the valid values. After an error the caller frees

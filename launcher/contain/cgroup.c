@@ -351,8 +351,8 @@ static int open_owned(const char *dir)
     return -1;
 }
 
-/* Create and lock a group. If the group exists at the first try, fail at once. If it exists at a later try, open it,
- * because the first try may have created it. */
+/* Create and lock a group. If the group exists at the first try, fail at once. If the group exists at a later try, open
+ * the group, because the first try may have created it. */
 static int make_owned(const char *dir)
 {
     for (int i = 0; i < MAKE_TRIES; i++) {

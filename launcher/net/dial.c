@@ -85,7 +85,7 @@ void loop_lookup_end(struct loop_lookup *l)
 /* After every event, join_dial_advance() runs all due steps, prints the due messages and sets the only timer. A
  * runner is the connection to one address:
  *
- *     connect() -> writable -> VALIDATE, PING and a CONTROL request in one write -> the echo -> one JSON object -> found
+ *     connect() -> writable -> VALIDATE, PING and a CONTROL request in one write -> the echo -> JSON object -> found
  *
  * VALIDATE, PING and CONTROL are the greeting. One write for all three needs only one round trip. PyTorch's store also
  * answers PING with the echo, but does not know CONTROL, so it then closes the connection.

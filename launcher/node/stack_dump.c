@@ -306,9 +306,9 @@ static void py_spy_search_end(struct node *n)
 
 /* --- the survivors of a failure --------------------------------------------------------------------------- */
 
-/* After a failure, the stop of the other workers waits for a dump. A search for py-spy takes time, so the agent searches
- * at heartbeats, before any failure. If the search has found no py-spy, the dump reads only /proc, which takes a few
- * milliseconds for eight workers. */
+/* After a failure, the stop of the other workers waits for a dump. A search for py-spy takes time. So the agent
+ * searches at heartbeats, before any failure. If the search has found no py-spy, the dump reads only /proc, which takes
+ * a few milliseconds for eight workers. */
 
 /* Search a worker and its first CHILDREN_MAX descendants for a Python interpreter. Return the pid of the interpreter,
  * or 0. */

@@ -25,11 +25,11 @@
 
 struct sender {
     int out;
-    bool counts;                     /* true in the first of two walks, which only counts the files */
+    bool counts;                     /* true in the first walk, which only counts; the second walk sends */
     uint64_t files, bytes, left_out; /* numbers of files, bytes and left-out entries in this walk */
 };
 
-/* Write all bytes. If the descriptor is non-blocking, wait until it accepts them. */
+/* Write all bytes. Wait if a non-blocking descriptor accepts no bytes now. */
 static bool write_bytes(int out, const uint8_t *data, size_t len)
 {
     while (len > 0) {
@@ -57,7 +57,8 @@ static bool send_words(const struct sender *s, enum remote_message kind, const c
     return send_bytes(s, kind, slice_str(text));
 }
 
-/* Send the first `size` bytes of a file, or fewer if it has become shorter. Return false if the starter is gone. */
+/* Send the first `size` bytes of a file, or fewer if the file has become shorter. Return false if the starter is
+ * gone. */
 static bool send_file(const struct sender *s, int fd, const char *name, uint64_t size)
 {
     char head[COLLECT_NAME_MAX + 32], bytes[COLLECT_PIECE_MAX];
@@ -141,7 +142,7 @@ bool collect_send(const char *root, int out)
 
 /* The starter stores the files in a folder for each host. */
 
-/* Record why a file is missing or cut. */
+/* Record why a file is missing or incomplete. */
 static void note_fault(struct collected *c, const char *what, const char *why)
 {
     snprintf(c->why, sizeof(c->why), "%.200s: %.1000s", what, why);

@@ -38,7 +38,7 @@
 #include <unistd.h>
 
 /* FIRST_MS: longest silence of the starter before the message JOB.
- * AT_ONCE_MS: without a connection, time from the first SIGTERM to the second, which makes ddprun kill its workers.
+ * AT_ONCE_MS: after a lost connection, time from the first SIGTERM to the second, which makes ddprun kill its workers.
  * KILL_MS: time from the first SIGTERM to SIGKILL; after a signal to the relay, --grace is added.
  * PLACE_MS: time in which the file systems of the job's directories must answer.
  * PROBE_MS: time in which the addresses of the first host must answer.
@@ -79,8 +79,8 @@ struct relay {
     uint64_t end_ms;           /* when the relay first requested the child's end; 0 before that */
     uint64_t grace_ms;         /* --grace of the job */
     int terms;                 /* how often the relay has requested the child's end */
-    int passed;                /* the last signal that has asked the child to stop the job; 0 without one */
-    int first_passed;          /* the first such signal; 0 without one */
+    int passed;                /* last signal that has asked the child to stop the job; 0 before the first */
+    int first_passed;          /* first of these signals; 0 before it was sent */
     bool has_request;          /* the starter has sent a signal that asks the child to stop the job */
     bool knows_reason;         /* the starter has sent the finding that ends the job */
     bool has_signal;           /* a signal has requested the end of the relay */
@@ -110,7 +110,7 @@ static void report_host(enum finding_code code, const char *what, const char *wh
 }
 
 /* Print a finding and end the relay, because this host cannot start the job. The starter sends the finding to the
- * other hosts, where it is the reason of the job's end. */
+ * other hosts as the reason why the job ends. */
 static void fail_host(struct relay *r, enum finding_code code, const char *what, const char *why)
 {
     struct remote_answer a = { .news = REMOTE_FINDING, .version = DDP_VERSION };
@@ -183,8 +183,8 @@ static void send_here(struct relay *r, int port)
 
 /* --- findings ------------------------------------------------------------------------------------------------- */
 
-/* Write to stdout, unless this would block. The job shares the open file of stdout, so O_NONBLOCK must not be set on
- * this file. A pipe is therefore opened a second time, with O_NONBLOCK. */
+/* Write to stdout if this does not block. Return false if not all bytes were written. The job shares the open file of
+ * stdout, so O_NONBLOCK must not be set on this file. A pipe is therefore opened a second time, with O_NONBLOCK. */
 static bool write_at_once(struct slice bytes)
 {
     struct stat st;
@@ -232,13 +232,13 @@ static void send_findings(struct relay *r, bool waits)
 
 /* --- probes ---------------------------------------------------------------------------------------------------- */
 
-/* Text that a probe sends. The relay sends the token only to a client that has sent this text. Agents that search
- * for the store may connect to this port, too. They would report the token as the answer of an unknown service. */
+/* Text that a probe sends. The relay sends the token only to a client that has sent this text. Agents that search for
+ * the store may connect to this port, too. Without the text, these agents would get the token and report an unknown
+ * service. */
 static const char probe_text[] = "ddprun probe";
 
 /* Listen on the master port to answer probes. The store of the job uses this port later. The kernel reports a
- * connection only when its first bytes have arrived, or after about one second, so answer_probe reads without a
- * wait. */
+ * connection when its first bytes have arrived, or after about one second. So answer_probe reads without a wait. */
 static void handle_LISTEN(struct relay *r, struct slice body)
 {
     char text[16];
@@ -314,8 +314,8 @@ static void probe_continue(struct probe *p, const char *token)
     }
 }
 
-/* Return true if the best working address is known. The addresses are sorted, the best first. Skip the failed addresses
- * at the beginning. The next address must have sent the token. */
+/* Return true if the first address that has not failed has sent the token. The addresses are sorted, the best
+ * first. */
 static bool is_best_known(const struct probe *probes, int n)
 {
     int i = 0;
@@ -325,8 +325,8 @@ static bool is_best_known(const struct probe *probes, int n)
 }
 
 /* Wait until every probe has ended or PROBE_MS is over. If `waits_for_all` is false, stop earlier: as soon as the best
- * address is known, or a short time after the first answer. Otherwise each start would wait PROBE_MS for an address
- * that no packet reaches. */
+ * address is known, or a short time after the first answer. Without this early stop, each start would wait PROBE_MS
+ * for an address that no packet reaches. */
 static void probe_all(struct probe *probes, int n, const char *token, bool waits_for_all)
 {
     const uint64_t from_ms = clock_ms();
@@ -389,8 +389,8 @@ static void handle_PROBE(struct relay *r, struct slice body)
 /* --- the job -------------------------------------------------------------------------------------------------- */
 
 /* Replace the forked child by the host's ddprun, with `input` as stdin and `news` as NEWS_FD. The host's ddprun
- * inherits stdout and stderr from the remote shell. Execute /proc/self/exe, because the file of --ship is removed, and
- * another user could create a file at its former path in /tmp. */
+ * inherits stdout and stderr from the remote shell. Execute /proc/self/exe: the file of --ship is removed, and another
+ * user could create a file at the same path. */
 static void exec_job(pid_t relay, char **argv, int input, int news)
 {
     sigset_t none;
@@ -439,8 +439,8 @@ static char **texts_of(const cJSON *array)
     return texts;
 }
 
-/* Start the host's ddprun. Unless `secret` is "", the first line of ddprun's stdin contains the secret. The rest of
- * stdin is the job's input if `input` is true. Otherwise no more bytes follow. */
+/* Start the host's ddprun. The first line of its stdin contains `secret`, unless `secret` is "". If `input` is true,
+ * the job's input follows. If `input` is false, stdin then ends. */
 static void spawn_job(struct relay *r, char **argv, const char *secret, bool input)
 {
     char line[80], why[FORK_ERROR_MAX];
@@ -472,9 +472,9 @@ static void spawn_job(struct relay *r, char **argv, const char *secret, bool inp
     r->input_ended = !input;
 }
 
-/* Write to a temporary file in the directory and close it, because NFS reports a full quota in close. The file gets a
- * name only if the file system does not support unnamed files. If the disk or the quota is full, store the error in
- * `why`, for example "No space left on device (0 bytes and 7 inodes free)". Otherwise store "". */
+/* Write a temporary file in the directory, and close the file, because NFS reports a full quota in close. The file
+ * gets a name only if the file system does not support unnamed files. If the disk or the quota is full, store the
+ * error in `why`, for example "No space left on device (0 bytes and 7 inodes free)". Otherwise store "". */
 static void probe_disk(const char *directory, char why[WRITE_ERROR_MAX])
 {
     static const char bytes[4096];
@@ -511,8 +511,8 @@ static void place_free(void *user)
     free(p);
 }
 
-/* Change to the directory, and check its disk and the disk of the log files. The log directory may be missing, so its
- * nearest existing parent is checked. */
+/* Change to the directory, and check the disks of the directory and of the log files. If the log directory does not
+ * exist yet, check its nearest parent that exists. */
 static void place_enter(void *user)
 {
     struct place *p = user;
@@ -534,8 +534,8 @@ static void place_enter(void *user)
     probe_disk(".", p->own_why);
 }
 
-/* Change to the directory of the job within PLACE_MS. If the disk for the log files is full, the host fails. If the
- * disk of the directory is full, print a finding and continue, because the job may write to other directories. */
+/* Change to the directory of the job within PLACE_MS. If the disk for the log files is full, end the relay. If only
+ * the disk of the directory is full, print a finding and continue. The job may write to other directories. */
 static void enter_directory(struct relay *r, const char *directory, const char *log_dir)
 {
     char why[80];
@@ -562,9 +562,9 @@ static void enter_directory(struct relay *r, const char *directory, const char *
         place_free(p);
 }
 
-/* Raise a soft limit of this process to that of the starting host. If the hard limit is lower, raise the soft limit
- * only to the hard limit, and print a message unless `quiet`. `name` is the limit's name in limits.conf, and `object`
- * is what the limit counts, such as "open files". */
+/* Raise a soft limit of this process to the soft limit of the starter. If the hard limit is lower, raise the soft
+ * limit to the hard limit, and print a message unless `quiet` is true. `name` is the limit's name in limits.conf, and
+ * `object` is what the limit counts, such as "open files". */
 static void raise_limit(int resource, const cJSON *wanted, const char *name, const char *object, bool quiet)
 {
     struct rlimit limit;
@@ -594,7 +594,7 @@ static void raise_limits(const cJSON *o)
 #undef X
 }
 
-/* Set the directory, the variables, the limits and the umask of this process. The host's ddprun inherits them. */
+/* Set the directory, the variables, the limits and the umask of this process. The host's ddprun inherits all four. */
 static bool prepare_host(struct relay *r, const cJSON *o)
 {
     const cJSON *umask_item = cJSON_GetObjectItem(o, "umask");
@@ -621,7 +621,7 @@ static void handle_JOB(struct relay *r, struct slice body)
     const char *secret = cJSON_GetStringValue(cJSON_GetObjectItem(o, "secret"));
     const char *collect = cJSON_GetStringValue(cJSON_GetObjectItem(o, "collect"));
     const char *token = cJSON_GetStringValue(cJSON_GetObjectItem(o, "token"));
-    const cJSON *grace = cJSON_GetObjectItem(o, "grace_ms"); /* missing in JOB of an older starter */
+    const cJSON *grace = cJSON_GetObjectItem(o, "grace_ms"); /* an older starter does not send it */
     char **argv = texts_of(cJSON_GetObjectItem(o, "argv"));
     if (r->listener >= 0)
         close(r->listener);
@@ -658,9 +658,9 @@ static void handle_SIGNAL(struct relay *r, struct slice body)
     if (number == SIGTSTP || number == SIGCONT)
         r->rests = number == SIGTSTP;
     const bool stops = r->child > 0 && signals_act(0, number) == SIGNAL_STOP;
-    /* A batch system sends SIGTERM to the starter and to the relay. If the relay has received its signal first,
-     * end_child has already sent SIGTERM to the child. In this case do not pass on the starter's first SIGTERM. The
-     * child would handle it as the second SIGTERM and kill its workers. */
+    /* A batch system sends SIGTERM to the starter and to the relay. If the relay's SIGTERM has arrived first,
+     * end_child has already sent SIGTERM to the child. Then do not pass on the starter's first SIGTERM. The child
+     * would count it as a second request and kill its workers. */
     const bool is_copy = stops && number == SIGTERM && r->passed == SIGTERM && !r->has_request;
     r->has_request = r->has_request || stops;
     if (r->child > 0 && number > 0 && !is_copy)
@@ -670,8 +670,8 @@ static void handle_SIGNAL(struct relay *r, struct slice body)
 }
 
 /* Buffer input for the job. Do not wait until the job reads the input, because the relay must still receive messages
- * about signals. The buffer stays small, because the starter sends no input while REMOTE_INPUT_WINDOW or more sent
- * bytes still wait for the child's pipe. */
+ * about signals. The buffer stays small: the starter sends no input while REMOTE_INPUT_WINDOW bytes wait for the
+ * child's pipe. */
 static void handle_INPUT(struct relay *r, struct slice body)
 {
     if (r->input_ended || r->child_in < 0)
@@ -691,7 +691,8 @@ static void handle_BEAT(struct relay *r, struct slice body)
     (void)r, (void)body;
 }
 
-/* Send a finding to the host's ddprun. If its socket is full, drop the finding, because the relay must not block. */
+/* Send a finding to the host's ddprun. If the socket to ddprun is full, drop the finding, because the relay must not
+ * block. */
 static void handle_NEWS(struct relay *r, struct slice body)
 {
     struct news news;
@@ -736,7 +737,7 @@ static void handle_BRANCH(struct relay *r, struct slice body)
 
 /* --- the loop -------------------------------------------------------------------------------------------------- */
 
-/* Write buffered input to the child's stdin, and close it after the last byte. */
+/* Write buffered input to the child's stdin. Close the stdin after the last byte. */
 static void write_input(struct relay *r)
 {
     const ssize_t n = r->input.len > 0 ? write(r->child_in, r->input.data, r->input.len) : 0;
@@ -751,7 +752,7 @@ static void write_input(struct relay *r)
     }
 }
 
-/* Send the host's ddprun the reason why the relay ends the job. ddprun shows this reason in its report. */
+/* Send the reason why the relay ends the job to the host's ddprun, which shows this reason in its report. */
 static void send_reason(struct relay *r, const char *words)
 {
     struct finding f;
@@ -763,18 +764,17 @@ static void send_reason(struct relay *r, const char *words)
 }
 
 /* Request the child's end: first with SIGTERM, then with a second SIGTERM, then with SIGKILL. The second SIGTERM makes
- * ddprun kill its workers. Send SIGCONT after each of these signals, because a stopped process does not handle SIGTERM.
- * `why` is the failure of the connection to the starter. Without such a failure, `why` is NULL, and the child reports
- * SIGTERM as the reason.
+ * ddprun kill its workers. Send SIGCONT after each of these signals, because a stopped process does not handle
+ * SIGTERM. `why` describes the failure of the connection to the starter. If `why` is NULL, the connection has not
+ * failed, and the child reports SIGTERM as the reason.
  *
- * The child gets the workers' grace period only after a signal to the relay, and never if it sends log files. The
- * second SIGTERM then follows 5 s after the end of this period. Leftover processes may need these 5 s, because they
- * then have a grace period of their own. Without a grace period, the second SIGTERM follows AT_ONCE_MS after the
- * first.
+ * After a signal to the relay, ddprun gets the grace period of the workers. The second SIGTERM follows 5 s after this
+ * period, because leftover processes get a separate grace period. In all other cases, the second SIGTERM follows
+ * AT_ONCE_MS after the first.
  *
- * A batch system sends SIGTERM both to the starter and to the relay. So the relay may have already passed the starter's
- * SIGTERM on to the child. If the child also has a grace period, omit the first SIGTERM, because the child would handle
- * it as the second. */
+ * A batch system sends SIGTERM both to the starter and to the relay. So the relay may have already passed the
+ * starter's SIGTERM on to ddprun. If ddprun also has a grace period, omit the first SIGTERM, because ddprun would
+ * count it as the second. */
 static void end_child(struct relay *r, const char *why)
 {
     const uint64_t now = clock_ms();
@@ -789,7 +789,7 @@ static void end_child(struct relay *r, const char *why)
     const uint64_t kill_ms = has_grace ? r->grace_ms + KILL_MS : KILL_MS;
     const int due = now >= r->end_ms + kill_ms ? 3 : now >= r->end_ms + twice_ms ? 2 : 1;
     if (r->terms < due) {
-        /* After a stop signal to the child, the job ends because of this signal, not because of the lost connection. */
+        /* If the child got a stop signal earlier, this signal has ended the job, not the lost connection. */
         if (r->terms == 0 && !r->knows_reason && why != NULL && r->passed == 0)
             send_reason(r, why);
         r->terms = due;
@@ -803,7 +803,7 @@ static void end_child(struct relay *r, const char *why)
 
 static void process_messages(struct relay *r)
 {
-    /* The messages of REMOTE_FILE_MESSAGES have no row here, because only the starter receives them. */
+    /* REMOTE_FILE_MESSAGES have no row here, because only the starter receives these messages. */
     static void (*const handlers[REMOTE_MESSAGE_KINDS])(struct relay *, struct slice) = {
 #define X(id, ...) [REMOTE_##id] = handle_##id,
         REMOTE_MESSAGES(X)
@@ -861,16 +861,16 @@ static void start_sender(struct relay *r)
     _exit(getppid() == relay && collect_send(r->collect, STDOUT_FILENO) ? EXIT_CODE_OK : EXIT_CODE_DDPRUN);
 }
 
-/* Handle the end of the child. If the child was the host's ddprun and --collect_logs is set, start the sender of log
- * files as the next child. */
+/* Handle the end of the child. With --collect_logs, start the sender of log files after the host's ddprun has
+ * ended. */
 static void reap(struct relay *r)
 {
     int status;
     if (r->child <= 0 || waitpid(r->child, &status, WNOHANG) != r->child)
         return;
-    /* If a signal has killed ddprun, the launcher has failed, and not the program. Exception: the signal of a stop
-     * request. If this signal arrives before ddprun's guardian handles signals, it ends ddprun as requested. Of several
-     * such signals, any may end ddprun, but the first has stopped the job. */
+    /* If a signal has killed ddprun, the launcher has failed, not the user's program. Exception: a stop signal that
+     * arrives before ddprun's guardian handles signals ends ddprun as requested. After several stop signals, the exit
+     * code contains the first, which has stopped the job. */
     const bool is_stopped = WIFSIGNALED(status) && r->first_passed != 0 && !r->sends &&
                             signals_act(0, WTERMSIG(status)) == SIGNAL_STOP;
     const int code = WIFEXITED(status) ? WEXITSTATUS(status)
@@ -897,7 +897,7 @@ static void read_signals(struct relay *r)
     reap(r);
 }
 
-/* Return true if the starter has sent nothing for too long. A message that waits on stdin counts as received. */
+/* Return true if the starter has sent nothing for too long. Unread bytes on stdin count as received. */
 static bool is_silent(const struct relay *r)
 {
     return !r->rests && clock_ms() > r->last_received_ms + r->silent_ms && !remote_has_input();

@@ -1,6 +1,6 @@
 /* remote.h -- runs a job on all nodes with one command: --hosts. The starter runs a remote shell for each host, in
- * which a relay starts the host's ddprun. A relay ends the job on its host when the starter's messages stop, because
- * the starter, the remote shell or the network has then failed. */
+ * which a relay starts the host's ddprun. If the starter's messages stop, the starter, the remote shell or the network
+ * has failed. The relay then ends the job on its host. */
 #ifndef LAUNCHER_REMOTE_REMOTE_H
 #define LAUNCHER_REMOTE_REMOTE_H
 
@@ -41,7 +41,7 @@ struct collection {
     int n;
 };
 
-/* Create the directory `dir`/`name`, which gets a folder for each host. After a failure, call collection_close, too. */
+/* Create the directory `dir`/`name`, which gets a folder for each host. Call collection_close even after a failure. */
 ddp_status collection_open(struct collection *c, const char *dir, const char *name,
                            const struct host_spec *hosts, int n, struct ddp_err *err);
 void collection_close(struct collection *c);
@@ -56,8 +56,8 @@ bool collection_progress(const struct collection *c, int sending, struct buf *ou
 
 /* --- processes of remote shells (tree.c) -------------------------------------------------------------------------- */
 
-/* With many hosts, or with --ssh_fanout, some hosts start other hosts. The relay of such a host becomes a branch
- * (tree.c). A branch runs remote shells to the hosts that it starts. For its own host, it runs a second relay:
+/* With many hosts, or with --ssh_fanout, some hosts start the relays of other hosts. The first relay of such a host
+ * becomes a branch (tree.c). A branch runs remote shells to other hosts, and a second relay for its own host:
  *
  *     ddprun --hosts n[0-99] train.py
  *        '-- ssh n0 --- ddprun --relay, a branch
@@ -67,8 +67,8 @@ bool collection_progress(const struct collection *c, int sending, struct buf *ou
  * A branch only passes bytes between the starter and the processes that the branch runs. If the branch dies, the stdin
  * of these processes ends, so the job ends on their hosts. */
 
-/* Return true if stdin has unread bytes of the starter. Such bytes show that the starter is alive. This process may
- * have been too busy to read them, for example with a slow disk. */
+/* Return true if stdin has unread bytes from the starter. Such bytes show that the starter is alive, although this
+ * process has read no message for a long time, for example because of a slow disk. */
 bool remote_has_input(void);
 
 /* Run the branch of a host until stdin ends or the starter is silent for `silent_ms`. Return the exit code.
@@ -76,10 +76,10 @@ bool remote_has_input(void);
 int branch_run(int signals, uint64_t silent_ms, struct buf *in);
 
 /* Map the bytes that --ship sends: this program without symbols and debug information, then the cJSON library. The
- * starter first sends these bytes to the host's shell, which executes the program as the relay. The library is sent
- * only if this program loads it as a shared library, as on Debian; otherwise *library, its size, is 0. In the mapped
- * program, the name of the library is replaced by SHIPPED_LIBRARY, because the host may not have the library. So the
- * program loads the library that was sent. Unmap the bytes with munmap. Return NULL, or the reason of a failure. */
+ * starter sends these bytes to the host's shell, which executes the program as the relay. *library is the size of the
+ * library. It is 0 if this program does not load cJSON as a shared library; then no library is sent. In the mapped
+ * program, the library has the name SHIPPED_LIBRARY. So the program loads the library that was sent. Unmap the bytes
+ * with munmap. Return NULL, or the reason of a failure. */
 const char *ship_map(struct slice *bytes, size_t *library);
 
 /* Return true if --ship has sent this program together with the cJSON library. */
@@ -127,7 +127,7 @@ int link_exit_code(const struct link *link);
 /* Stop reading the output of all links if `paused` is true, else continue. */
 void links_pause(struct links *all, bool paused);
 
-/* Close the output streams of processes that have exited, even if another process still holds these streams. If
+/* Close the output streams of processes that have exited, even if another process holds these streams open. If
  * `is_late` is true, do not wait for further output. */
 void links_drain(struct links *all, bool is_late);
 
@@ -144,10 +144,10 @@ bool links_close(struct links *all, bool is_late);
  *        '-- ssh b --- ddprun --relay --- ddprun --node_rank=1 ...
  *
  * The starter (starter.c) runs a remote shell for each host, prints the output of the job and sends the job's input. A
- * relay (relay.c) reads the starter's messages on stdin, starts the host's ddprun and passes signals to it. The relay
- * ends the job on its host when its stdin ends or the starter's messages stop. The relays find out which address of the
- * first host all other hosts can reach. The store uses this address. start.c contains the decisions, as pure
- * functions. */
+ * relay (relay.c) reads the starter's messages on stdin, starts the host's ddprun and passes signals to ddprun. The
+ * relay ends the job on its host when stdin ends or the starter's messages stop. The relays test which address of the
+ * first host all other hosts can reach. This address becomes the address of the store. start.c contains the decisions,
+ * as pure functions. */
 
 /* Run `ddprun --relay`. Return its exit code. */
 int relay_run(void);

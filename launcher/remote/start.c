@@ -25,7 +25,7 @@ enum {
     FIRST_MS = 60000,
     PROBED_MS = 15000,
     PROBED_LEAST_MS = 4000,
-    SHIP_BYTES_PER_MS = 100 /* --ship: speed of the slowest connection for which the time limit is enough */
+    SHIP_BYTES_PER_MS = 100 /* --ship: speed of the slowest connection that the time limit permits */
 };
 
 /* --- messages --------------------------------------------------------------------------------------------- */
@@ -119,8 +119,8 @@ static size_t count_begun(struct slice text, const char *mark)
 }
 
 /* Process an answer ROOM, FILES or FINDING in the job's output; remote_split describes the results. Return false for
- * any other line, which then stays in the output. An answer with a wrong token also stays there: it is output of the
- * job, because the relay sends only the right token. */
+ * any other line, which then stays in the output. A line with a wrong token is output of the job, because the relay
+ * sends only the right token. */
 static bool process_inside(const struct remote_answer *answer, const char *token, uint64_t *taken,
                            struct buf *findings, int *files)
 {
@@ -174,8 +174,8 @@ static const char *bare_name(const struct host_spec *host)
     return at != NULL ? at + 1 : host->name;
 }
 
-/* Return true if the host is the starting host. A host with a port never counts as the starting host, because
- * the port may lead to a container or to a tunnel. */
+/* Return true if the starter runs on this host. Return false for a host with a port, because the port may lead to a
+ * container or to a tunnel. */
 static bool is_this_host(const struct start_facts *f, const struct host_spec *host)
 {
     if (host->port > 0)
@@ -217,9 +217,9 @@ uint64_t start_limit_ms(const struct start_facts *f, const struct host_spec *hos
 
 /* Append the script that reads the program of --ship from stdin and executes it. The script creates a directory with
  * mode 0700 where programs can be executed and all bytes fit: below XDG_RUNTIME_DIR, /run/user/UID or /tmp. It opens
- * files there as descriptor 3 for the program and SHIPPED_LIBRARY_FD for the library. It removes files and directory
- * before it fills the files. So no file is left if ssh, the shell or the host fails. A file that is open for writing
- * cannot be executed, so the script then opens the files again, only for reading. */
+ * two files there: descriptor 3 for the program, and SHIPPED_LIBRARY_FD for the library. It removes both files and the
+ * directory before it writes to the files. So no file remains if ssh, the shell or the host fails. A file that is open
+ * for writing cannot be executed, so the script then opens the files again, only for reading. */
 static bool append_ship_script(const struct start_facts *f, struct buf *out)
 {
     return buf_printf(
@@ -292,10 +292,10 @@ bool start_by_srun(const struct cli *cli)
     return find_shell(cli->remote_shell) == SHELL_SRUN;
 }
 
-/* Add the words of --remote_shell, which are separated by blanks. Then add the options that ddprun sets for this shell.
- * The host's port precedes a port in --remote_shell, because ssh uses the first port of its command line. ssh ends
- * after three intervals without a byte from the host. The three intervals together are about the node timeout, but at
- * least 9 s, because a busy host needs some seconds to answer ssh. */
+/* Add the words of --remote_shell, which are separated by blanks. Then add the options that ddprun sets for this
+ * shell. The host's port precedes a port in --remote_shell, because ssh uses the first port of its command line. ssh
+ * ends after three intervals without a byte from the host. Three intervals are about as long as the node timeout. They
+ * are at least 9 s, because a busy host may answer ssh after some seconds. */
 static bool add_shell(char ***argv, int *n, const struct cli *cli, int port)
 {
     const enum known_shell known = find_shell(cli->remote_shell);
@@ -352,7 +352,7 @@ int start_readers(const struct cli *cli, const struct host_spec *hosts, int n, b
     return known ? first : 0;
 }
 
-/* Reject a rank in --stdin that does not exist, because its input would be lost. */
+/* Reject a rank in --stdin that does not exist, because the input for this rank would be lost. */
 static ddp_status check_readers(const struct cli *cli, const struct host_spec *hosts, int n,
                                 struct ddp_err *err)
 {
@@ -395,7 +395,7 @@ void start_tree(const struct start_facts *f, const struct host_spec *hosts, int 
     const bool given = cli_gives(f->cli, OPT_SSH_FANOUT);
     const bool grows = given || (n >= START_TREE_MIN && !start_by_srun(f->cli));
     const long fanout = !grows ? n : given ? f->cli->ssh_fanout : START_FANOUT;
-    /* the level that contains host i: index of the first host of the level, and number of hosts in the level */
+    /* the level of host i: index of its first host, and number of its hosts */
     long begin = 0, size = fanout > 0 ? fanout : n;
     /* the level above: index of its first host, and number of its hosts; -1 and 1 if the starter is above */
     long before = -1, size_before = 1;
@@ -438,8 +438,8 @@ void start_free(char **argv)
 
 /* --- the job ------------------------------------------------------------------------------------------------- */
 
-/* The starting host sends these variables and those of --env=NAME to every host. A name that ends in '*'
- * is a prefix. */
+/* The starter sends these variables, and the variables of --env=NAME, to every host. A name that ends in '*' is a
+ * prefix. */
 static const char *const carried[] = { "PATH",       "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX",
                                        "PYTHONPATH", "NCCL_*",          "UCX_*",       "OMP_*",
                                        "TORCH_*",    "DDP_*",           "PET_*" };
@@ -460,8 +460,9 @@ static bool is_carried(const struct cli *cli, const char *variable)
     return false;
 }
 
-/* Append the options that the starter chooses. The user's options follow these and override them; main.c has rejected
- * options that contradict --hosts. With --dry_run, m->address is NULL, and the options for the store are left out. */
+/* Append the options that the starter chooses. The user's options come later and override the starter's options.
+ * main.c has already rejected options that contradict --hosts. With --dry_run, m->address is NULL, and the options for
+ * the store are left out. */
 static bool add_options(cJSON *array, const struct start_facts *f, const struct host_spec *host, int rank,
                         const struct start_meeting *m)
 {
@@ -576,7 +577,7 @@ static bool add_start_line(struct buf *out, const char *runs_on, char *const *ar
     return ok && buf_printf(out, "\n");
 }
 
-/* Append the command for a host as an object. "runs_on" is null if the starting host runs the command. */
+/* Append the command for a host as an object. "runs_on" is null if the starter itself runs the command. */
 static bool add_start_json(cJSON *hosts, const char *name, const char *runs_on, char *const *argv,
                            const cJSON *started)
 {
@@ -698,9 +699,8 @@ static const char *known_name(const struct host_spec *host, char out[HOST_NAME_S
 }
 
 /* Error texts of OpenSSH, of shells and of strerror. The first row whose exit status and text both match gives the
- * finding. Exit status -1 matches every status, and text "" matches every text. Errors of ssh itself come first,
- * because the stderr of ssh also contains the banner of the host. A banner may contain the text of another row by
- * chance. */
+ * finding. Exit status -1 matches every status, and text "" matches every text. Errors of ssh itself come first: the
+ * stderr of ssh also contains the banner of the host, and a banner may contain the text of a later row by chance. */
 static const struct failed_start {
     int exit_code;
     const char *piece;
@@ -758,8 +758,8 @@ static struct slice line_with_piece(const char *text, const char *piece)
     return slice_of(text + begin, end - begin);
 }
 
-/* Return true if the host `via` could not connect to another host or log in there. The starting host may still reach
- * that other host. */
+/* Return true if the host `via` could not connect to another host or log in there. The starter may still be able to
+ * connect to that other host. */
 static bool is_hop(const char *via, const struct failed_start *row)
 {
     return via != NULL && (row->code == FINDING_HOST_NOT_REACHED || row->code == FINDING_HOST_REJECTS_LOGIN ||

@@ -87,16 +87,16 @@ bool remote_encode_end(const char *host, const struct finding *f, bool stops, st
  * the output of a login shell before the first answer, and later the output of the job. */
 #define REMOTE_ANSWER "\036ddprun "
 
-/* The kinds of answers. The last answer of a relay is ENDED, FAILED or FILES. Answers after the message JOB
- * contain the token of this message, so that a worker cannot forge them. */
+/* The kinds of answers. The last answer of a relay is ENDED, FAILED or FILES. Answers after the message JOB contain
+ * the token of this message, so that a worker cannot forge an answer. */
 enum remote_news {
     REMOTE_HERE,    /* the relay has started, or has begun to listen after the message LISTEN */
     REMOTE_REACHED, /* the result of PROBE */
     REMOTE_ENDED,   /* the job has ended on this host */
     REMOTE_FILES,   /* the job has ended on this host, and its log files follow */
-    REMOTE_ROOM,    /* input bytes accepted by the job's pipe; this answer may be inside the job's output */
+    REMOTE_ROOM,    /* how many input bytes the job's pipe has accepted; may be inside the job's output */
     REMOTE_FAILED,  /* the relay could not start the job */
-    REMOTE_FINDING, /* a finding for the other hosts; this answer may be inside the job's output */
+    REMOTE_FINDING, /* a finding for the other hosts; may be inside the job's output */
     REMOTE_ANSWERS
 };
 
@@ -131,8 +131,8 @@ bool remote_split(struct buf *held, const char *token, struct buf *out, uint64_t
 
 /* --- limits -------------------------------------------------------------------------------------------------- */
 
-/* The relay of each host raises these soft limits to those of the starting host, as far as the host's hard limits
- * allow. Columns: id, name in JOB and in limits.conf, description. */
+/* The relay of each host raises these soft limits to the starter's soft limits, if the hard limits of the host allow
+ * it. Columns: id, name in JOB and in limits.conf, description. */
 #define REMOTE_LIMITS(X)              \
     X(NOFILE, "nofile", "open files") \
     X(MEMLOCK, "memlock", "bytes of locked memory")
@@ -148,7 +148,7 @@ enum { REMOTE_UNLIMITED = -1 };
 
 /* --- decisions -------------------------------------------------------------------------------------- */
 
-/* Facts about the starting host. The caller owns the strings. */
+/* Facts about the starter and its host. The caller owns the strings. */
 struct start_facts {
     const struct cli *cli;
     char *const *argv;          /* arguments of this ddprun */
@@ -168,10 +168,10 @@ struct start_facts {
 /* Check that the list of hosts and the options do not contradict each other. Return DDP_OK or DDP_ERR_ARG. */
 ddp_status start_check(const struct cli *cli, const struct host_spec *hosts, int n, struct ddp_err *err);
 
-/* Store in above[i] the index of the host that starts host i, or -1 if the starter starts host i. The starter
- * and each host start at most N others. N is the value of --ssh_fanout; 0 means that the starter starts all hosts.
- * Without this option, N is START_FANOUT, but the starter starts all hosts if there are fewer than START_TREE_MIN, or
- * if --remote_shell is srun. The starter always starts the host on which it runs. */
+/* Store in above[i] the index of the host that starts host i, or -1 if the starter starts host i. The starter and each
+ * host start at most N others. N is the value of --ssh_fanout; 0 means that the starter starts all hosts. Without this
+ * option, N is START_FANOUT. But with fewer than START_TREE_MIN hosts, or if --remote_shell is srun, the starter
+ * starts all hosts. The starter always starts its own host. */
 enum { START_TREE_MIN = 64, START_FANOUT = 16 };
 void start_tree(const struct start_facts *facts, const struct host_spec *hosts, int n, int *above);
 
@@ -179,7 +179,7 @@ void start_tree(const struct start_facts *facts, const struct host_spec *hosts, 
 bool start_by_srun(const struct cli *cli);
 
 /* Build the command that starts the relay of a host: --remote_shell, options for ssh, the host's name and a shell
- * script. For the starting host, the command is the relay itself. Store a NULL-terminated array, which start_free
+ * script. For the starter's own host, the command is the relay itself. Store a NULL-terminated array, which start_free
  * frees. Return DDP_OK or DDP_ERR_NOMEM. */
 ddp_status start_command(const struct start_facts *facts, const struct host_spec *host, char ***argv,
                          struct ddp_err *err);
@@ -190,11 +190,11 @@ void start_free(char **argv);
 bool start_print(const struct start_facts *facts, const struct host_spec *hosts, int n, bool as_json,
                  struct buf *out);
 
-/* Return true if --ship sends the program to `host`. That host then reads the program before it answers. */
+/* Return true if --ship sends the program to `host`. Such a host answers only after it has read the program. */
 bool start_ships(const struct start_facts *facts, const struct host_spec *host);
 
-/* Return how long the starter waits for an answer of the host's relay, in ms. If `is_probe`, this is the answer to
- * PROBE, otherwise the first answer. With --ship, the limit of the first answer includes the transfer of the program
+/* Return how long the starter waits for the answer of a host's relay, in ms: for the answer to PROBE if `is_probe` is
+ * true, else for the first answer. With --ship, the limit of the first answer includes the transfer of the program
  * over a slow connection. A shorter --timeout replaces the limit, but the limit for PROBE is at least 4 s. */
 uint64_t start_limit_ms(const struct start_facts *facts, const struct host_spec *host, bool is_probe);
 
@@ -208,12 +208,11 @@ struct start_meeting {
 };
 
 /* Return the longest allowed silence of the starter: the node timeout, but at least three heartbeats. With
- * --collect_logs, it is at least REMOTE_SLOW_DISK_MS. After a longer silence, a relay or a branch ends the job. */
+ * --collect_logs, return at least REMOTE_SLOW_DISK_MS. After a longer silence, a relay or a branch ends the job. */
 uint64_t start_silent_ms(const struct cli *cli);
 
-/* Set reads[i] to true if --stdin names a rank of host i, or a rank that may be on host i. The ranks of a host are
- * uncertain if the options give no number of workers for an earlier host. Return the world size, or 0 if it is
- * unknown. */
+/* Set reads[i] to true if --stdin names a rank that is, or may be, on host i. The ranks of a host are uncertain if an
+ * earlier host has no number of workers in the options. Return the world size, or 0 if it is unknown. */
 int start_readers(const struct cli *cli, const struct host_spec *hosts, int n, bool *reads);
 
 /* Append the body of the message JOB for node `rank` to `out`. If `input` is true, the starter sends the user's stdin
@@ -221,18 +220,17 @@ int start_readers(const struct cli *cli, const struct host_spec *hosts, int n, b
 bool start_job(const struct start_facts *facts, const struct host_spec *host, int rank, bool input,
                const struct start_meeting *meeting, struct buf *out);
 
-/* Choose an address of the first host. `own` lists its addresses, and each of the `n` texts in `reached` lists the
- * addresses that another host has reached. Blanks separate the addresses. Store in `address` the first address of `own`
- * that is in all lists, or "". */
+/* Choose an address of the first host. `own` lists all addresses of the first host. Each of the `n` texts in `reached`
+ * lists the addresses that another host has reached. Blanks separate the addresses. Store in `address` the first
+ * address of `own` that is in all lists, or "". */
 void start_choose_address(const char *own, const char *const *reached, int n,
                           char address[ENDPOINT_HOST_MAX]);
 
 /* Return the code of the finding about a host that failed with the system error `words` (a text of strerror). */
 enum finding_code start_code(const char *words);
 
-/* Make the finding about a relay that did not start. `via` is the name of the host that ran the remote shell, or
- * NULL for the starting host. `exit_code` is the exit status of the remote shell, and `words` is the shell's
- * stderr. */
+/* Make the finding about a relay that did not start. `via` is the name of the host that ran the remote shell, or NULL
+ * if the starter ran it. `exit_code` is the exit status of the remote shell, and `words` is the shell's stderr. */
 void start_explain(const struct start_facts *facts, const struct host_spec *host, const char *via,
                    int exit_code, const char *words, struct finding *out);
 
@@ -242,7 +240,7 @@ void start_explain_late(const struct start_facts *facts, const struct host_spec 
 
 /* --- log files -------------------------------------------------------------------------------------------------- */
 
-/* Limits for each host, so that a faulty host cannot fill the disk of the starting host. */
+/* Limits for each host, so that a faulty host cannot fill the disk of the starter. */
 enum {
     COLLECT_NAME_MAX = 1024,   /* bytes of a file's name, relative to the log directory */
     COLLECT_DEPTH = 16,        /* largest number of directories between the log directory and a file */
@@ -253,7 +251,7 @@ enum {
 #define COLLECT_BYTES_MAX (UINT64_C(64) << 30)
 
 /* Return true if a file's name is safe to create below a directory. A safe name is relative and has no control
- * characters. Its parts between slashes are not empty, "." or "..". */
+ * characters. No part between slashes is empty, "." or "..". */
 bool collect_name_is_safe(struct slice name);
 
 /* Format the name of a host's folder: "node0_n0". Different node ranks have different folders. */

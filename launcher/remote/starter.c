@@ -1,6 +1,6 @@
-/* starter.c -- see remote.h. Runs a remote shell for each host, and prints the output of the relays. A host that fails
- * before RUNNING ends the start of all hosts. Later the nodes of the job stop each other through the store, so the
- * starter only passes on input, output, findings and log files. */
+/* starter.c -- see remote.h. Runs a remote shell for each host, and prints the output of the relays. If a host fails
+ * before its state is RUNNING, the starter ends all hosts. Later the nodes of the job stop each other through the
+ * store. The starter then only passes on input, output, findings and log files. */
 #include "remote/remote.h"
 
 #include "auth/secret.h"
@@ -34,10 +34,10 @@
 #include <unistd.h>
 #include <uv.h>
 
-/* STATUS_MS: interval of the messages about hosts that have not started. LAST_MS: a remote shell that must end is
- * killed after this time; before the job runs, last_ms() may shorten the time. BRANCH_LAST_MS: time from the end of all
- * hosts until the remaining branches are killed. BRANCH_SILENT_MS: before the job runs, a branch ends if the starter
- * has sent nothing for this time. */
+/* STATUS_MS: interval of the messages about hosts that have not started.
+ * LAST_MS: time after which a remote shell that must end is killed; last_ms() may shorten it before the job runs.
+ * BRANCH_LAST_MS: time from the end of the last host until the remaining branches are killed.
+ * BRANCH_SILENT_MS: before the job runs, a branch ends if the starter has sent nothing for this time. */
 enum {
     AT_ONCE = 32,
     STATUS_MS = 5000,
@@ -74,7 +74,7 @@ struct peer {
     struct starter *starter;
     const struct host_spec *host;
     enum peer_state state;
-    int above;             /* index of the host that starts this host; -1 if the starter does */
+    int above;             /* index of the host that starts this host; -1 if the starter starts it */
     bool has_children;     /* this host starts other hosts */
     int n_starting;        /* number of hosts in the state STARTING that this host starts */
     struct link *link;     /* link to the relay; NULL before its start */
@@ -85,7 +85,7 @@ struct peer {
     struct buf head;             /* the remote shell's stderr before the job runs */
     struct buf greeting;         /* the shell's stdout before the job runs, without the relay's answers */
     struct remote_answer answer; /* the relay's last answer of the kind HERE */
-    bool is_shipping;     /* the remote shell reads the program of --ship, so it must not get messages */
+    bool is_shipping;            /* the remote shell still reads the program of --ship, so send no messages */
     char *reached;        /* the first host's addresses that this host reached; NULL until it reports them */
     uint64_t deadline_ms; /* when the state STARTING or PROBING must have ended */
     uint64_t active_ms;   /* when the remote shell last wrote output, or when it exited if that was later */
@@ -107,7 +107,7 @@ struct starter {
     struct peer *peers;
     struct links *links;
     int n;          /* number of hosts */
-    int n_running;  /* number of hosts that have got the job */
+    int n_running;  /* number of hosts that have received the job */
     int n_ended;    /* number of hosts in the state ENDED */
     int n_starting; /* number of hosts in the state STARTING that the starter itself starts */
     uv_loop_t loop;
@@ -116,7 +116,7 @@ struct starter {
     uv_poll_t signals;
     uv_poll_t input;                /* the user's stdin */
     struct buf finished;            /* the event `finished` of a node, which is printed at the end */
-    const struct peer *finished_of; /* the node that has sent `finished`; NULL until one has */
+    const struct peer *finished_of; /* the node that has sent `finished`; NULL before the first */
     bool is_finished_own;           /* "ended_by" in `finished` is null: no other node has ended the job */
     uv_timer_t fold_timer;          /* expires when the console must print a line that it holds */
     struct hosts_console console;
@@ -141,7 +141,7 @@ struct starter {
     uint64_t kill_ms; /* when the remaining remote shells are killed; 0 if not set */
     uint64_t end_ms;  /* when the last host ended; 0 before that */
     int stops;        /* how many signals of the user have requested to stop the job */
-    int first_stop;   /* the first of these signals; 0 without one */
+    int first_stop;   /* the first of these signals; 0 before it arrives */
     struct stop_memory stop_memory;
     bool closing;
     bool collects;  /* the relays send the log files at the end */
@@ -212,7 +212,8 @@ static void print_plain_lines(struct starter *s, int sink, const char *from, con
         hosts_console_print(&s->console, sink, slice_of(from, (size_t)(to - from)));
 }
 
-/* Print lines of a host. With --json, do not print the events `finished` yet, but keep one of them for the end. */
+/* Print lines of a host. With --json, do not print an event `finished` now, because only one such event is printed, at
+ * the end. */
 static void print_host_lines(struct peer *p, int sink, const struct buf *lines)
 {
     struct starter *s = p->starter;
@@ -303,9 +304,9 @@ static uint64_t last_ms(const struct starter *s)
     return s->n_running == 0 && grace_ms < LAST_MS ? grace_ms : LAST_MS;
 }
 
-/* End the job on all hosts: close the stdin of every relay. With --collect_logs, send the message END instead to a
- * relay that runs the job, because the relay needs its stdin until its log files are sent. If a relay has not answered
- * yet, its remote shell may wait for the host. So also send SIGTERM to this shell. */
+/* End the job on all hosts: close the stdin of every relay. With --collect_logs, a relay that runs the job gets the
+ * message END instead, because it needs its stdin until its log files are sent. If a relay has not answered yet, its
+ * remote shell may wait for the host. So also send SIGTERM to this shell. */
 static void end_all(struct starter *s)
 {
     if (s->kill_ms == 0)
@@ -369,8 +370,8 @@ static void print_files_progress(struct starter *s)
     buf_free(&out);
 }
 
-/* Begin to receive log files after the answer FILES, which contains `exit_code`. If the job's last output has no
- * newline, append one, so that the output of another host begins on a new line. */
+/* Begin to receive log files after the answer FILES, which contains `exit_code`. If the job's output does not end with
+ * a newline, append a newline, so that output of another host begins on a new line. */
 static void begin_files(struct peer *p, int exit_code, struct buf *lines)
 {
     struct starter *s = p->starter;
@@ -384,8 +385,8 @@ static void begin_files(struct peer *p, int exit_code, struct buf *lines)
     p->held.len = 0;
 }
 
-/* Fill s->token with random digits. With --collect_logs, also create the directory of the log files. The directory is
- * created before the job starts, so that the user sees an error at once and not at the end of the job. */
+/* Fill s->token with random digits. With --collect_logs, also create the directory of the log files. If this fails,
+ * the user sees the error before the job starts, not at its end. */
 static bool open_files(struct starter *s, const struct host_spec *hosts)
 {
     unsigned char random[(REMOTE_TOKEN_MAX - 1) / 2];
@@ -428,13 +429,13 @@ static void finish_if_done(struct starter *s)
 
 /* --- the job runs ------------------------------------------------------------------------------------------- */
 
-/* The starter sends the user's stdin to every host with a rank that --stdin names. It reads more only while, on each of
- * these hosts, fewer than REMOTE_INPUT_WINDOW sent bytes wait for the job. So a large file needs little memory, and
- * most input that the job does not need stays unread. */
+/* The starter sends the user's stdin to every host with a rank that --stdin names. It stops reading while
+ * REMOTE_INPUT_WINDOW or more sent bytes wait for the job on one of these hosts. So a large file needs little memory,
+ * and most input that the job does not need stays unread. */
 
 static void read_input(struct starter *s);
 
-/* Send input to the hosts that read it. If `len` is 0, end the job's stdin. */
+/* Send input to the hosts whose ranks read stdin. If `len` is 0, end the job's stdin. */
 static void send_input(struct starter *s, const char *bytes, size_t len)
 {
     if (len == 0)
@@ -447,7 +448,7 @@ static void send_input(struct starter *s, const char *bytes, size_t len)
         read_input(s);
 }
 
-/* Read a pipe or a terminal. If another job of the user's shell is in the foreground of the terminal, read nothing,
+/* Read a pipe or a terminal. Read nothing while another job of the user's shell is in the terminal's foreground,
  * because the user types for that job. on_beat tries again. */
 static void on_input_ready(uv_poll_t *poll, int status, int events)
 {
@@ -473,8 +474,8 @@ static void on_file_input(uv_fs_t *request)
     send_input(s, s->input_bytes, n > 0 ? (size_t)n : 0);
 }
 
-/* Return true if more input may be sent: on each host, fewer than REMOTE_INPUT_WINDOW sent bytes still wait for the
- * job's pipe. Ignore hosts that get no input, and hosts whose job has ended. Return false if no host remains. */
+/* Return true if more input may be sent: on each host that gets input, fewer than REMOTE_INPUT_WINDOW sent bytes wait
+ * for the job's pipe. Ignore hosts whose job has ended. Return false if no host remains. */
 static bool wants_input(const struct starter *s)
 {
     bool wants = false;
@@ -504,9 +505,9 @@ static void read_input(struct starter *s)
 }
 
 /* Watch stdin through an epoll descriptor. libuv makes each watched descriptor non-blocking, and a non-blocking stdin
- * would break other programs that share it. A terminal is opened again as non-blocking, because a blocking read would
- * stop the loop if another process has read the typed text first. If the terminal belongs to another user (after su),
- * it cannot be opened, and the job has no input. */
+ * would break other programs that share it. A terminal is opened again as non-blocking: another process may read the
+ * typed text first, and a blocking read would then stop the loop. A terminal of another user (after su) cannot be
+ * opened, so the job has no input. */
 static bool open_polled_input(struct starter *s)
 {
     struct epoll_event readable = { .events = EPOLLIN };
@@ -545,8 +546,8 @@ static void send_probe(struct peer *p)
     buf_free(&body);
 }
 
-/* Let all hosts probe once more. The first time, a host reports the addresses that answer soon, and these may differ
- * between hosts. The second time, it waits for all addresses. */
+/* Let all hosts probe once more. In the first probe, a host reports only addresses that answer soon, so two hosts may
+ * report different addresses. In the second probe, each host waits for all addresses. */
 static void probe_again(struct starter *s)
 {
     s->has_probed_again = true;
@@ -659,7 +660,7 @@ static void advance(struct starter *s)
         run_job(s);
 }
 
-/* Fail if the relay has another version than the starter, because the relay may then reject some of the options. */
+/* Fail if relay and starter have different versions, because the relay may not accept all options of the starter. */
 static bool check_version(struct peer *p, const struct remote_answer *answer)
 {
     char words[128];
@@ -731,8 +732,8 @@ static void process_answer(struct peer *p, const struct remote_answer *answer)
     advance(s);
 }
 
-/* Parse the stdout lines that arrive before the job runs. A login shell may also have printed lines. These lines are
- * kept, because nologin prints its error on stdout. */
+/* Parse the stdout lines that arrive before the job runs. Keep lines that a login shell has printed, because nologin
+ * prints its error on stdout. */
 static void parse_head(struct peer *p, struct slice bytes)
 {
     struct remote_answer answer;
@@ -749,9 +750,9 @@ static void parse_head(struct peer *p, struct slice bytes)
     }
 }
 
-/* Find the answer with which the relay ends (ENDED or FAILED) among whole lines, and return the offset of its line.
- * Return lines.len if there is no answer. Only an answer with the token counts. A remote shell that outlives the job
- * may print lines after the answer, so check every line, not only the last one. */
+/* Find the relay's last answer (ENDED or FAILED) in whole lines, and return the offset of its line. Return lines.len
+ * if there is no answer with the token. Check every line, because a remote shell that outlives the job may print lines
+ * after the answer. */
 static size_t find_last_answer(const struct starter *s, struct slice lines, struct remote_answer *answer)
 {
     const char *begin = lines.data, *end = begin + lines.len, *at = begin, *newline;
@@ -779,10 +780,10 @@ static void remove_last_answer(struct peer *p, struct buf *lines)
         buf_append(lines, "\n", 1); /* end the job's line, because a line of another host may follow */
 }
 
-/* Send a finding of a host to other hosts. The first finding about the end of a ddprun goes to all other hosts. Each
- * ddprun that still waits for the first round then ends, because the job cannot begin. A later finding about the end of
- * a ddprun goes to all other hosts only if it stops the job (news.stops). A finding about anything else goes only to
- * the first host, which prints it: with 1,000 hosts, a blocked port causes 1,000 findings. */
+/* Send a finding of a host to other hosts. The first finding that a host's ddprun has ended goes to all other hosts.
+ * If the first round has not begun, the other ddpruns then end. A later finding of this kind is passed on only if it
+ * stops the job (news.stops). Any other finding goes only to the first host, which prints the finding: with 1,000
+ * hosts, a blocked port causes 1,000 findings. */
 static void pass_finding(const struct peer *from, struct slice line)
 {
     struct starter *s = from->starter;
@@ -795,8 +796,8 @@ static void pass_finding(const struct peer *from, struct slice line)
             send_message(&s->peers[i], REMOTE_NEWS, line);
 }
 
-/* Handle the findings of the host `from`, one in each line. The first host that reports the end of its ddprun decides
- * the exit code of the job, because the other hosts end only as a consequence. */
+/* Handle the findings of the host `from`, one in each line. The first host whose ddprun ends determines the exit code
+ * of the job. The other hosts end only as a consequence. */
 static void handle_findings(struct peer *from, struct slice lines)
 {
     struct starter *s = from->starter;
@@ -809,8 +810,9 @@ static void handle_findings(struct peer *from, struct slice lines)
     }
 }
 
-/* Report to the other hosts that ddprun has ended on the host of `p`. Before the first round, the other hosts then end,
- * because the job cannot begin. During a round, they ignore this report, because the store reports the loss. */
+/* Report to the other hosts that ddprun has ended on the host of `p`. Before the first round, the other hosts then
+ * end, because the job cannot begin. During a round, the other hosts ignore this report and wait for the report of the
+ * store. */
 static void pass_end(const struct peer *p, int exit_code)
 {
     struct buf line = { 0 };
@@ -823,8 +825,8 @@ static void pass_end(const struct peer *p, int exit_code)
     buf_free(&line);
 }
 
-/* Handle and remove the answers ROOM, FINDING and FILES in a host's output. After a ROOM the starter reads more
- * input. Set *files to the exit code in FILES, or to -1. */
+/* Handle and remove the answers ROOM, FINDING and FILES in a host's output. After an answer ROOM, read more of the
+ * user's stdin. Set *files to the exit code in FILES, or to -1. */
 static bool remove_answers(struct peer *p, struct slice bytes, struct buf *out, int *files)
 {
     struct starter *s = p->starter;
@@ -875,8 +877,8 @@ static void handle_bytes(struct peer *p, bool is_err, struct slice bytes)
     read_streams(p->starter);
 }
 
-/* Read the output of the hosts only while the console is fast enough. If it is slow, the workers wait until they can
- * write, and the starter needs no memory for their output. */
+/* Stop reading the output of the hosts while the console is slow. The workers then block in their writes, and the
+ * starter needs no memory for their output. */
 static void read_streams(struct starter *s)
 {
     const bool behind = sinks_is_behind(s->sinks, SINK_STDOUT, s->paused) ||
@@ -903,8 +905,8 @@ static void explain_start(struct peer *p, int exit_code, const char *error, stru
 }
 
 /* Let the starter itself start a host that another host could not start. The starter also starts all hosts that are
- * still WAITING, because the hosts that should start them would probably fail, too. If the user has requested the tree
- * with --ssh_fanout, do nothing. Return true if the host starts again. */
+ * still WAITING, because starts by other hosts would probably fail, too. If the user has requested the tree with
+ * --ssh_fanout, do nothing. Return true if the host starts again. */
 static bool start_flat(struct peer *p)
 {
     struct starter *s = p->starter;
@@ -937,8 +939,8 @@ static bool start_flat(struct peer *p)
 }
 
 /* Report that a host was lost while the job ran: the process of `link` has ended. Send this reason to the other hosts
- * before the job ends there. After a request to stop, the host does not count as lost, and the whole job ends. systemd
- * and batch systems signal the remote shells, too, so the stop has probably ended the shell. */
+ * before the job ends there. After a request to stop, the host does not count as lost, and the whole job ends: systemd
+ * and batch systems also signal the remote shells, so the request has probably ended this shell. */
 static void lose_host(struct peer *p, const struct link *link)
 {
     struct starter *s = p->starter;
@@ -959,8 +961,8 @@ static void lose_host(struct peer *p, const struct link *link)
     if (remote_encode_end(p->host->name, &f, true, &line))
         pass_finding(p, buf_slice(&line));
     buf_free(&line);
-    /* A host that ended earlier probably ended because of this loss. So discard its exit code: fail() reports the lost
-     * host only while exit_code is -1. */
+    /* If another host has ended earlier, it probably ended because of this loss. So discard that exit code, because
+     * fail() reports the lost host only while exit_code is -1. */
     s->exit_code = -1;
     fail(s, &f);
 }
@@ -976,7 +978,7 @@ static void end_peer(struct peer *p)
         return;
     const bool ran = p->state == PEER_RUNNING;
     const bool has_reported = (p->sends && !p->exited_early) || p->killed_late;
-    /* The user has requested a stop twice, and the relay has not answered until check_deadlines() killed it. */
+    /* The user has requested a stop twice. check_deadlines() then killed the relay, which had not answered. */
     const bool was_killed = s->stops > 1 && p->reported_code < 0 && clock_ms() >= s->kill_ms;
     const int exit_code = has_reported ? p->reported_code
                           : was_killed ? EXIT_CODE_SIGNAL + s->first_stop
@@ -1044,8 +1046,8 @@ static void on_link_output(void *peer, struct link *link, bool is_err, struct sl
     handle_bytes(p, is_err, bytes);
 }
 
-/* Handle the exit of a process. If a branch exits with another code than 0, it is lost: report this at once. A branch
- * that ends by itself exits with 0, and on_link_over() handles its end after all its messages are read. */
+/* Handle the exit of a process. A branch that exits with another code than 0 is lost: report the loss at once. A
+ * branch that ends by itself exits with 0. on_link_over() handles its end after all its messages are read. */
 static void on_link_exited(void *peer, struct link *link)
 {
     struct peer *p = peer;
@@ -1081,7 +1083,7 @@ static void report_no_shell(const struct peer *p, const char *program, int error
     log_error("--remote_shell: this host cannot run %.200s to start %s: %s%s", program, p->host->name,
               fork_error_text(error, why),
               is_wrong ? "; install the remote shell here, or correct --remote_shell"
-                       : files_remedy(error == ENOMEM ? 0 : error, remedy)); /* `why` has the remedy */
+                       : files_remedy(error == ENOMEM ? 0 : error, remedy)); /* ENOMEM: `why` has a remedy */
 }
 
 /* Use a remote shell to start the relay of a host. The remote shell runs on the starter's host, or on the host above in
@@ -1130,7 +1132,8 @@ static void send_listen(struct peer *first)
         send_text(first, REMOTE_LISTEN, port);
 }
 
-/* Start hosts that are WAITING. Each host that starts others starts at most AT_ONCE of them at the same time. */
+/* Start hosts that are WAITING. The starter, and each host with children, starts at most AT_ONCE hosts at the same
+ * time. */
 static void start_more(struct starter *s)
 {
     for (int i = 0; i < s->n && s->exit_code < 0; i++) {
@@ -1147,8 +1150,8 @@ static void start_more(struct starter *s)
 
 /* --- signals and time ----------------------------------------------------------------------------------------- */
 
-/* Send a signal to the relays of all hosts. While the job runs on any host, relays that send log files get no signal,
- * because the signal would end their transfer. */
+/* Send a signal to the relays of all hosts. While the job runs on any host, send no signal to a relay that sends log
+ * files, because the signal would end the transfer. */
 static void send_signal(struct starter *s, const char *number)
 {
     bool runs = false;
@@ -1173,9 +1176,9 @@ static void print_stop(struct starter *s, const struct received_signal *received
 
 static void check_deadlines(struct starter *s);
 
-/* Handle a signal from the user. Usually, forward the signal to all hosts, where the nodes decide about its effect. But
- * while no host runs the job, a stop signal cancels the start, and a second stop signal kills the remote shells. Drop a
- * copy of a stop signal, because the nodes would count it as a second request. */
+/* Handle a signal from the user. Usually, forward the signal to all hosts, where each node decides about its effect.
+ * While no host runs the job, a stop signal cancels the start, and a second stop signal kills the remote shells. Drop
+ * copies of a stop signal, because the nodes would count a copy as a second request. */
 static void forward_signal(struct starter *s, const struct received_signal *received)
 {
     char text[8];
@@ -1236,8 +1239,8 @@ static void on_signals(uv_poll_t *poll, int status, int events)
     }
 }
 
-/* Return true if the remote shell still runs LAST_MS after the job and the transfer of log files have ended. While
- * reading is paused, the time does not count, because the shell may wait for the starter to read its output. */
+/* Return true if the remote shell still runs LAST_MS after the end of the job and of its transfer of log files. The
+ * time does not count while reading is paused, because the shell may then wait until its output is read. */
 static bool outlives_job(struct peer *p, uint64_t now)
 {
     const bool is_over = p->sends ? p->files->ended || p->files->stopped : p->reported_code >= 0;
@@ -1281,7 +1284,7 @@ static void check_deadlines(struct starter *s)
     links_drain(s->links, s->kill_ms != 0 && now >= s->kill_ms);
 }
 
-/* Print which hosts have not started yet, every STATUS_MS. */
+/* Print every STATUS_MS which hosts have not started yet. */
 static void print_waiting_hosts(struct starter *s)
 {
     struct buf names = { 0 }, out = { 0 };
@@ -1337,7 +1340,7 @@ static void ring(void *user)
 
 /* --- from start to end ------------------------------------------------------------------------------------------ */
 
-/* Raise the limit of descriptors to the number that `hosts` hosts need, or to the hard limit if this is lower. */
+/* Raise the limit of descriptors to the number that `hosts` hosts need, but not above the hard limit. */
 static void raise_fd_limit(int hosts)
 {
     struct rlimit limit;
@@ -1357,7 +1360,7 @@ static bool open_starter(struct starter *s, int lifeline)
     for (int i = 0; i < SIGNAL_ROWS; i++)
         if (signal_rows[i].act != SIGNAL_NONE && signal_rows[i].act != SIGNAL_CHILD)
             sigaddset(&watched, signal_rows[i].number);
-    sigset_t child; /* SIGCHLD, which stays unblocked, because libuv catches it with a handler */
+    sigset_t child; /* only SIGCHLD: unblocked, because libuv has a handler for SIGCHLD */
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_UNBLOCK, &child, NULL);

@@ -28,18 +28,18 @@
 #include <uv.h>
 
 /* DRAIN_MS: the streams of an exited process are closed if no byte arrives for this time. Another process, such as a
- * master connection of ssh, may hold them open.
- * END_MS: time from the first call of branch_end() until the branch kills its processes. It is longer than a relay
- * needs to end a job after a lost connection. If relay and branch receive a signal, the relay waits for --grace. The
- * branch still kills its processes after END_MS, even if --grace is longer.
- * LOST_MS: replaces END_MS if the starter was silent. It is short, because the network is probably lost. */
+ * master connection of ssh, may hold these streams open.
+ * END_MS: time from the first call of branch_end() until the branch kills its processes. A relay needs less time to end
+ * a job after a lost connection. After a signal, a relay waits for --grace. The branch still kills its processes after
+ * END_MS, even if --grace is longer.
+ * LOST_MS: replaces END_MS if the starter was silent. This time is short, because the network is probably lost. */
 enum {
     DRAIN_MS = 2000,
     END_MS = 15000,
     LOST_MS = 1000,
     TURN_MS = 250,         /* longest wait of the loop between two checks of the time limits */
-    OUT_MAX = 1 << 18,     /* limit of bytes that wait for the starter; above it, a branch reads no output */
-    TO_MAX = 64 << 20,     /* limit of bytes that wait for a process; above it, the process is killed */
+    OUT_MAX = 1 << 18,     /* limit of bytes for the starter; above the limit, a branch reads no output */
+    TO_MAX = 64 << 20,     /* limit of bytes for a process; above the limit, the process is killed */
     SLOT_BYTES = 2,        /* bytes of a slot in a message; see REMOTE_TREE_MESSAGES */
     EXIT_NOT_REACHED = 255 /* exit status of ssh if it cannot reach the host */
 };
@@ -58,7 +58,7 @@ static bool append_slot(struct buf *out, enum remote_message kind, int slot, str
     return ok;
 }
 
-/* Remove the slot from the beginning of a message's body, and return it. Return -1 if the body is too short. */
+/* Remove the slot from the beginning of a message's body, and return the slot. Return -1 if the body is too short. */
 static int parse_slot(struct slice *body)
 {
     const uint8_t *at = body->data;
@@ -81,7 +81,7 @@ static long slice_number(struct slice text)
 struct carried {
     int slot;
     pid_t pid;            /* 0 if the process has ended */
-    int ends[3];          /* our ends of the pipes of the process's stdin, stdout and stderr; -1 if closed */
+    int ends[3];          /* the branch's ends of the pipes for stdin, stdout and stderr; -1 if closed */
     struct slice program; /* --ship: bytes of `mapped` to write to stdin before the bytes of `to` */
     struct slice mapped;  /* the mapped file of the program; empty without --ship */
     struct buf to;        /* bytes for stdin that are not written yet */
@@ -112,8 +112,8 @@ static void carried_close(struct carried *c, int end)
     c->ends[end] = -1;
 }
 
-/* Begin to end the branch: close the stdin of all its processes, so that the relays end the job on their hosts. The
- * branch kills processes that still run after `wait_ms`. */
+/* Begin to end the branch: close the stdin of all its processes, so that the relays end the job. After `wait_ms`, the
+ * branch kills the processes that still run. */
 static void branch_end(struct branch *b, uint64_t wait_ms)
 {
     const uint64_t kill_ms = clock_ms() + wait_ms;
@@ -146,7 +146,7 @@ static struct carried *branch_find(const struct branch *b, int slot)
     return NULL;
 }
 
-/* Replace the forked child by the command of `argv`, or if `argv` is empty, by a relay for this host. */
+/* Replace the forked child by the command `argv`. If `argv` is empty, replace the child by a relay for this host. */
 static void exec_carried(pid_t branch, char **argv, int pipes[3][2])
 {
     static char *relay[] = { "ddprun", "--relay", NULL };
@@ -213,9 +213,9 @@ static size_t keep_loaded(struct slice program)
     return loaded;
 }
 
-/* Replace the file name of the library `path` by SHIPPED_LIBRARY in a mapped program. The table that contains the names
- * of the required libraries comes before the code, so the first match is in that table. Return false if there is no
- * match, or no space for the new name. */
+/* Replace the file name of the library `path` by SHIPPED_LIBRARY in a mapped program. The first match is in the table
+ * of required libraries, because this table comes before the code. Return false if there is no match, or no space for
+ * the new name. */
 static bool rename_library(struct slice program, const char *path)
 {
     char name[NAME_MAX + 2] = "";
@@ -259,8 +259,8 @@ const char *ship_map(struct slice *bytes, size_t *library)
     return both != MAP_FAILED ? NULL : strerror(error);
 }
 
-/* Map this program for --ship. It must have `size` bytes, because the script on the next host reads exactly this
- * number of bytes. Return NULL, or the reason of a failure. */
+/* Map this program for --ship. The program must have `size` bytes, because the script on the next host reads exactly
+ * `size` bytes. Return NULL, or the reason of a failure. */
 static const char *map_own_program(struct carried *c, size_t size)
 {
     size_t library;
@@ -339,8 +339,8 @@ static void branch_OPEN(struct branch *b, int slot, struct slice body)
     free(argv);
 }
 
-/* Send a signal to a process and to all processes of its group. Without the group, a script would end, but not the ssh
- * that it has started. */
+/* Send a signal to a process and to all processes of its group. A signal to the process alone would end a script, but
+ * not the ssh that the script has started. */
 static void kill_group(pid_t pid, int signal)
 {
     if (kill(-pid, signal) != 0)
@@ -353,7 +353,7 @@ static void branch_PASS(struct branch *b, int slot, struct slice body)
     if (c == NULL || c->ends[0] < 0 || c->in_ends)
         return;
     if (c->to.len + body.len > TO_MAX || !buf_append(&c->to, body.data, body.len))
-        /* the process does not read, so the bytes that wait for it would fill the memory of this host */
+        /* the process does not read its stdin, and the bytes in `to` would fill the memory */
         kill_group(c->pid, SIGKILL);
 }
 
@@ -447,8 +447,8 @@ static void carried_read(struct branch *b, struct carried *c, int end)
     c->exited_ms = c->pid == 0 ? clock_ms() : 0;
 }
 
-/* Report the end of a process when all its output is read. Close its output if no byte arrives for DRAIN_MS after its
- * exit, because another process may hold the output open. */
+/* Report the end of a process when all its output is read. If no byte arrives for DRAIN_MS after the exit, close the
+ * pipes, because another process may hold them open. */
 static void carried_check(struct branch *b, struct carried *c)
 {
     char status[8];
@@ -536,7 +536,7 @@ static void branch_turn(struct branch *b, struct pollfd *fds)
         branch_end(b, LOST_MS);
 }
 
-/* Return true if the branch has ended: its processes are over and all output is sent. At the time limit, kill the
+/* Return true if the branch has ended: its processes have ended and all output is sent. At the time limit, kill the
  * processes that still run. DRAIN_MS after this limit, return true in any case. */
 static bool branch_is_done(const struct branch *b)
 {
@@ -656,9 +656,9 @@ int link_exit_code(const struct link *l)
     return l->exit_code;
 }
 
-/* End a link after its process has exited and all output of the process was read. If the process was a branch, also end
- * the links to the processes that the branch ran, because the starter cannot reach them any more. These processes
- * exit by themselves, because their stdin has ended. */
+/* End a link after its process has exited and all output of the process was read. If the process was a branch, also
+ * end the links to the processes that the branch ran: the starter cannot reach these processes any more. They exit by
+ * themselves when their stdin ends. */
 static void link_finish(struct link *l)
 {
     struct links *all = l->all;
@@ -843,7 +843,7 @@ struct link *link_start(struct links *all, int slot, void *peer, char **argv, st
     for (int i = 1; i < 3; i++)
         l->open[i] = uv_read_start((uv_stream_t *)&l->pipes[i], on_link_room, on_link_bytes) == 0;
     struct link_write *w = program.len > 0 ? calloc(1, sizeof(*w)) : NULL;
-    if (w != NULL) /* the bytes of `program` outlive all links, so they need no copy for each host */
+    if (w != NULL) /* write `program` without a copy, because its bytes outlive all links */
         link_write(l, w, program);
     return l;
 }

@@ -1,7 +1,7 @@
 /* console.c -- see console.h.
  *
- * stdout and stderr may be the same terminal. So the row of a progress bar belongs to the console, not to a
- * stream. A stream that prints a line erases the bar of any other stream first. */
+ * stdout and stderr may be the same terminal. So the row of a progress bar belongs to the console, not to a stream.
+ * Before a stream prints a line, the stream erases the bar of any other stream. */
 #include "output/console.h"
 
 #include "output/lines.h"
@@ -66,8 +66,8 @@ static void queue_batch(struct sinks *sinks, int sink, struct buf *batch)
         buf_free(batch);
 }
 
-/* Add a line to the fold of stdout or stderr, where it waits for equal lines of other ranks. If no other line waits,
- * request a call of folds_time. If too many lines wait, print the oldest. */
+/* Add a line to the fold of stdout or stderr, where the line waits for equal lines of other ranks. If no other line
+ * waits, request a call of folds_time. If too many lines wait, print the oldest. */
 static void folds_add(struct folds *f, int which, const struct fold_line *line)
 {
     if (fold_add(f->of[which].fold, line))
@@ -75,8 +75,8 @@ static void folds_add(struct folds *f, int which, const struct fold_line *line)
     queue_batch(f->sinks, f->of[which].sink, &f->batch);
 }
 
-/* Print the due lines of stdout and stderr. If more lines wait, request a call of this function for the time when the
- * next line is due. */
+/* Print the due lines of stdout and stderr. If more lines wait, request a call of this function when the next line is
+ * due. */
 static void folds_time(struct folds *f, uint64_t now_us)
 {
     uint64_t next = FOLD_NOTHING;
@@ -89,7 +89,7 @@ static void folds_time(struct folds *f, uint64_t now_us)
         f->waits(f->waits_user, next - now_us);
 }
 
-/* Print all waiting lines, and then erase the progress bar if it is still on the last row. */
+/* Print all waiting lines. Then erase a progress bar that is still on the last row. */
 static void folds_finish(struct folds *f)
 {
     for (int i = 0; i < 2 && f->of[i].fold != NULL; i++) {
@@ -230,8 +230,8 @@ static void make_prefix(struct console_stream *s)
     buf_free(&plain);
 }
 
-/* Read the clock once for all lines of one read(2). Format the prefix if it is still missing, or if it contains the
- * time. */
+/* Read the clock once for all lines of one read(2). Format the prefix if this was not done before, or if the prefix
+ * contains the time. */
 static void stamp(struct console_stream *s)
 {
     s->at = now(s->console);
@@ -255,8 +255,8 @@ static void on_line(void *user, struct slice text, enum line_kind kind)
         line_show(&c->batch, s->row, buf_slice(&s->prefix), text, kind);
 }
 
-/* Initialize a stream. The stream is `raw` for a single worker without prefix: its bytes are passed on unchanged.
- * So a prompt without a newline is visible at once. */
+/* Initialize a stream. The stream of a single worker without prefix is `raw`: the bytes are passed on unchanged, so a
+ * prompt without a newline is visible at once. */
 void console_stream_init(struct console_stream *s, struct console *c, int local_rank, int which)
 {
     const struct plan *plan = c->plan;
@@ -296,8 +296,8 @@ static void account(struct console_stream *s)
     s->held = s->lines.text.len;
 }
 
-/* Cut the bytes into lines and queue them. Return true if there is a progress bar, for which the caller must call
- * console_stream_update. */
+/* Cut the bytes into lines and queue the lines. Return true if the caller must call console_stream_update later,
+ * because there is a progress bar. */
 bool console_stream_add(struct console_stream *s, struct slice bytes)
 {
     if (s->raw) {
@@ -339,8 +339,8 @@ void console_stream_finish(struct console_stream *s)
 
 enum { FOLDED_RANKS_MAX = 1 << 20 };
 
-/* Append the prefix of a line. If one rank has printed the line, use the prefix that the rank's node has sent. For a
- * folded line of several ranks, format a prefix with all ranks. */
+/* Append the prefix of a line. If only one rank has printed the line, use the prefix that the rank's node has sent. If
+ * several ranks have printed the line, format a prefix that contains all ranks. */
 static void append_ranks_prefix(void *user, const struct fold_line *line, struct buf *out)
 {
     const struct hosts_console *c = user;
@@ -406,9 +406,9 @@ void hosts_console_finish(struct hosts_console *c)
     folds_finish(&c->folds);
 }
 
-/* Append a line, or a piece of a line, that is not folded. If the host's ddprun has sent a mark and a prefix before the
- * text, print the prefix without the mark. The host's ddprun prints to a pipe and does not escape control characters,
- * so escape them here for a terminal. */
+/* Append a line, or a piece of a line, that is not folded. If the host's ddprun has sent a mark and a prefix before
+ * the text, print the prefix without the mark. The host's ddprun prints to a pipe and escapes no control characters.
+ * So escape control characters here if the target is a terminal. */
 static void print_unfolded(struct hosts_console *c, int which, struct slice line)
 {
     struct marked_line m;
@@ -445,9 +445,8 @@ static void print_host_line(struct hosts_console *c, int which, struct slice lin
 }
 
 /* Return true if bytes are printed as they arrive, neither folded nor escaped. JSON, files and pipes need no escapes.
- * Without --hosts, ddprun does not change the bytes of a single worker if they get no prefix, even on a terminal. With
- * --hosts and --no_prefix, the starter does the same. It escapes the bytes of several workers, because their control
- * characters would mix on the terminal. */
+ * On a terminal, the bytes of a single worker without prefix are not changed, with and without --hosts. The bytes of
+ * several workers are escaped, because control characters of several workers would mix on the terminal. */
 static bool is_unchanged(const struct hosts_console *c, int which)
 {
     const struct cli *cli = c->cli;
@@ -465,7 +464,7 @@ void hosts_console_print(struct hosts_console *c, int sink, struct slice lines)
     }
     for (; at < end && (newline = memchr(at, '\n', (size_t)(end - at))) != NULL; at = newline + 1)
         print_host_line(c, which, slice_of(at, (size_t)(newline - at)));
-    if (at < end) /* the rest is a piece of a long line, without its newline */
+    if (at < end) /* the rest is a piece of a long line without a newline */
         print_unfolded(c, which, slice_of(at, (size_t)(end - at)));
     queue_batch(c->folds.sinks, sink, &c->folds.batch);
 }

@@ -21,7 +21,7 @@ struct folds {
     struct sinks *sinks;
     struct buf batch;  /* lines that are ready to be queued */
     struct buf prefix; /* prefix of the line that is formatted now */
-    /* Formats the prefix of a line. It is called when all ranks of the line are known. */
+    /* Formats the prefix of a line. The console calls put_prefix when all ranks of the line are known. */
     void (*put_prefix)(void *user, const struct fold_line *line, struct buf *out);
     void (*waits)(void *user, uint64_t us); /* requests a call of folds_time in `us` microseconds */
     void *prefix_user, *waits_user;
@@ -32,7 +32,7 @@ struct folds {
 struct console {
     const struct plan *plan; /* plan and sinks belong to the caller */
     struct sinks *sinks;
-    uint64_t started_ms;      /* start of ddprun; the times of events count from it */
+    uint64_t started_ms;      /* start of ddprun; the times of events count from this time */
     bool colour[2];           /* colours are used: [0] on stdout, [1] on stderr */
     struct line_row screen;   /* a terminal whose cursor can be moved */
     struct line_row dumb;     /* a terminal whose cursor cannot be moved */
@@ -41,7 +41,7 @@ struct console {
     bool midline;             /* the last bytes of a raw stream on stderr did not end with a newline */
     struct buf batch;         /* lines made from one read, queued together */
     size_t held;              /* bytes in unfinished lines of all streams */
-    bool marks;               /* lines get a mark (line_mark), because the starter (remote.h) folds them */
+    bool marks;               /* each line gets a mark (line_mark), by which the starter (remote.h) folds */
     struct folds folds;       /* --fold */
 };
 
@@ -50,10 +50,10 @@ struct console_stream {
     struct console *console;
     int local_rank, which; /* `which` is STD_OUT or STD_ERR */
     int sink;              /* SINK_STDOUT or SINK_STDERR */
-    bool raw;              /* bytes are passed on unchanged: for a single worker without prefix */
+    bool raw;              /* true for a single worker without prefix: bytes are passed on unchanged */
     struct line_row *row;  /* where the lines are printed */
     struct lines lines;
-    size_t held;         /* bytes of the unfinished line; console.held includes them */
+    size_t held;         /* bytes of the unfinished line; console.held includes this number */
     pid_t pid;           /* pid of the worker; 0 before its start */
     struct line_time at; /* time of the latest read */
     struct buf prefix;
@@ -64,8 +64,8 @@ struct console_stream {
 void console_init(struct console *c, const struct plan *plan, struct sinks *sinks, uint64_t started_ms);
 void console_free(struct console *c);
 
-/* Fold lines from now on. When lines wait, the console calls `waits`. The owner must then call console_fold_time after
- * `us` microseconds. Return false when memory is short. */
+/* Fold lines from now on. When lines wait, the console calls `waits`. `us` microseconds later, the owner must call
+ * console_fold_time. Return false when memory is short. */
 bool console_fold(struct console *c, void (*waits)(void *user, uint64_t us), void *user);
 
 /* Print the waiting lines that are due now. */
@@ -91,7 +91,7 @@ void console_stream_started(struct console_stream *s, pid_t pid);
 /* Process the bytes of one read. Return true if console_stream_update must be called later for a progress bar. */
 bool console_stream_add(struct console_stream *s, struct slice bytes);
 
-/* Print the latest update of a progress bar, unless it is printed already. */
+/* Print the latest update of a progress bar if this update was not printed before. */
 void console_stream_update(struct console_stream *s);
 
 /* Print an unfinished line, because the stream has ended. */
@@ -99,8 +99,8 @@ void console_stream_finish(struct console_stream *s);
 
 /* --- lines of several nodes ------------------------------------------------------------------------------ */
 
-/* Console of a ddprun with --hosts. The ddprun of each host prints to a pipe. With --fold, this ddprun marks the lines
- * of its workers. The functions below fold the marked lines, and escape control characters on a terminal. */
+/* Console of a ddprun with --hosts. The ddprun of each host prints to a pipe. With --fold, the host's ddprun marks the
+ * lines of its workers. The functions below fold the marked lines, and escape control characters on a terminal. */
 struct hosts_console {
     const struct cli *cli; /* cli and sinks belong to the caller */
     bool is_one_worker;    /* the job has exactly one worker; false if this is not known */
@@ -111,7 +111,7 @@ struct hosts_console {
     struct folds folds;
 };
 
-/* Initialize the console. The console calls `waits` if the caller must call hosts_console_time after `us` microseconds.
+/* Initialize the console. After a call of `waits`, the caller must call hosts_console_time in `us` microseconds.
  * Return DDP_ERR_ARG if the template of the prefix is wrong. */
 ddp_status hosts_console_init(struct hosts_console *c, const struct cli *cli, bool is_one_worker,
                               void (*waits)(void *user, uint64_t us), void *user, struct ddp_err *err);

@@ -1,5 +1,5 @@
-/* disk_watch.c -- see disk_watch.h. An operation stores its path, then its start time. A reader copies the path between
- * two reads of the time, because two equal times show that no operation has changed the path meanwhile. */
+/* disk_watch.c -- see disk_watch.h. An operation stores its path, then its start time. A reader reads the time, the
+ * path and the time again. If both times are equal, no operation has changed the path meanwhile. */
 #include "output/disk_watch.h"
 
 #include "base/clock.h"

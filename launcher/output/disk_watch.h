@@ -1,6 +1,6 @@
-/* disk_watch.h -- detects which file operation of the agent hangs. If a file system does not answer, the thread that
- * uses it sleeps in the kernel, and not even SIGKILL can end the agent. So the guardian reads the path of the operation
- * here, and reports it. */
+/* disk_watch.h -- detects which file operation of the agent hangs. If a file system does not answer, a thread that
+ * uses this file system sleeps in the kernel, and not even SIGKILL ends the agent. So the guardian reads and reports
+ * the path of the operation. */
 #ifndef LAUNCHER_OUTPUT_DISK_WATCH_H
 #define LAUNCHER_OUTPUT_DISK_WATCH_H
 
@@ -9,7 +9,7 @@
 
 enum {
     DISK_PATH_MAX = 1024, /* bytes of a path, with NUL */
-    DISK_HUNG_MS = 1000   /* an operation of this duration counts as hanging */
+    DISK_HUNG_MS = 1000   /* an operation that lasts this long counts as hanging */
 };
 
 /* The parts of the agent that use a disk. Each part has one slot, with the path and the start time of its current
@@ -27,9 +27,9 @@ void disk_end(enum disk_user user);
 /* Return true if an operation has lasted at least `ms`, and copy its path. `path` may be NULL. */
 bool disk_hangs(uint64_t ms, char path[DISK_PATH_MAX]);
 
-/* Record that the agent exits while an operation hangs, or if `is_stuck`, while a process of the job or a thread of the
- * agent may be impossible to kill.
- * disk_watch_left returns true from then on, also in the guardian. It stores `is_stuck` in its argument. */
+/* Record that the agent exits although an operation hangs or a process cannot be killed. `is_stuck` is true if a
+ * process of the job, or a thread of the agent, may be impossible to kill. From then on disk_watch_left returns true
+ * and stores `is_stuck`, also in the guardian. */
 void disk_watch_leave(bool is_stuck);
 bool disk_watch_left(bool *is_stuck);
 

@@ -1,5 +1,5 @@
-/* event_log.c -- see event_log.h. Lines are formatted here. A thread of log.c writes them, so a slow disk can cause
- * lost lines but never delays the job. */
+/* event_log.c -- see event_log.h. This file formats lines, and a thread of log.c writes the lines. So a slow disk may
+ * cause lost lines but never delays the job. */
 #include "output/event_log.h"
 
 #include "base/clock.h"
@@ -103,8 +103,8 @@ bool json_add_sender(cJSON *o, const char *prefix, const struct signal_sender *s
 
 /* --- the log of --events ----------------------------------------------------------------------------------- */
 
-/* The file's name may contain the node's rank, which an elastic node receives with its first round. Until then up to
- * EARLY_BYTES of lines wait in memory. */
+/* The file's name may contain the node's rank, which an elastic node gets only in its first round. Before this round,
+ * up to EARLY_BYTES of lines wait in memory. */
 
 enum { EARLY_BYTES = 256 << 10 };
 
@@ -112,7 +112,7 @@ struct event_log {
     const struct plan *plan;
     void (*warn)(void *user, const char *words);
     void *user;
-    char *path;             /* path of the log file, owned; NULL until it is formatted */
+    char *path;             /* path of the log file, owned; NULL until the path is formatted */
     struct line_file *file; /* owned; NULL if the file is not open */
     struct buf early;       /* lines that wait until the file is open */
     bool warned;
@@ -121,8 +121,8 @@ struct event_log {
     char instance[LIMIT_INSTANCE];
 };
 
-/* Warn the user about `error`, at most once. `why` is the text of write_error_text() for this error; if it is "", print
- * strerror(). */
+/* Warn the user about `error`, at most once. `why` is the text of write_error_text() for this error. If `why` is "",
+ * print the text of strerror(). */
 static void warn(struct event_log *log, int error, const char *why)
 {
     char words[LOG_PATTERN_MAX + WRITE_ERROR_MAX + 128];
@@ -139,8 +139,8 @@ static void warn(struct event_log *log, int error, const char *why)
 
 /* --- the file ------------------------------------------------------------------------------------------- */
 
-/* Format the file's name. --events has the same %-letters as --log_file. But %r, %l and %a describe a worker, so here
- * they become 0. */
+/* Format the file's name. --events has the same %-letters as --log_file. %r, %l and %a describe a worker, so these
+ * three become 0 here. */
 static char *make_path(const struct plan *plan)
 {
     const struct log_names names = { .host = plan->facts->host,
@@ -234,8 +234,8 @@ void event_log_close(struct event_log *log)
 
 /* --- lines ---------------------------------------------------------------------------------------------- */
 
-/* Append the time of the wall clock, so that a reader can compare the log with other logs. Durations are computed from
- * "ms", because the wall clock may be set. */
+/* Append the time of the wall clock, so that a reader can compare the log with other logs. For durations, a reader
+ * uses the member "ms", because the wall clock may be set. */
 static bool add_time(struct buf *more)
 {
     char time[EVENT_TIME_MAX];

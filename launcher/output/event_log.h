@@ -1,8 +1,8 @@
-/* event_log.h -- events as JSON objects, one per line, for --json; and the log of --events (docs/output.md, "Event
+/* event_log.h -- events as JSON objects, one per line, for --json and for the log of --events (docs/output.md, "Event
  * log").
  *
- * An event is printed as a whole, or dropped if memory is short, because half an object would make the next lines
- * unreadable. Functions return false when memory is short. */
+ * If memory is short, the whole event is dropped, because half an object would make the next lines unreadable.
+ * Functions return false when memory is short. */
 #ifndef LAUNCHER_OUTPUT_EVENT_LOG_H
 #define LAUNCHER_OUTPUT_EVENT_LOG_H
 
@@ -43,7 +43,7 @@ bool json_add_sender(cJSON *object, const char *prefix, const struct signal_send
 /* --- the log of --events ----------------------------------------------------------------------------------- */
 
 /* Each event of this agent gets the host and pid of the agent, and the time by up to three clocks: "ms" by the agent's
- * monotonic clock, "store_ms" by the store's clock if known, and "time" by the wall clock. An event of the store gets
+ * monotonic clock, "time" by the wall clock and, if known, "store_ms" by the store's clock. An event of the store gets
  * only "time". If the file's name contains %n, lines wait in memory until the node has its rank. If the file cannot be
  * written, the user gets one warning, and the job continues without the log. */
 
@@ -62,7 +62,7 @@ void event_log_append_store(struct event_log *log, struct slice object);
 /* Record that the store's clock shows `store_ms` now. `instance` is a random id that the store has chosen for this
  * start of the job. */
 void event_log_clock(struct event_log *log, uint64_t store_ms, const char *instance);
-/* Record the number of the round that the plan describes now; 1 is the first. */
+/* Record the number of the round that the plan describes now. The first round has the number 1. */
 void event_log_round(struct event_log *log, int round);
 
 /* Wait briefly for pending writes, close the file, and free the log. `log` may be NULL. */

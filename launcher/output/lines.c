@@ -10,14 +10,14 @@
 
 enum {
     KEEP_CAPACITY = 64 * 1024
-}; /* larger buffers are freed after use, because only huge lines need them */
+}; /* a larger buffer is freed after use, because only a huge line needs so much memory */
 
 void lines_init(struct lines *l, line_fn line, void *user, size_t limit)
 {
     *l = (struct lines){ .line = line, .user = user, .limit = limit };
 }
 
-/* Clear the buffer. Free its memory if it is larger than KEEP_CAPACITY. */
+/* Clear the buffer. If its memory is larger than KEEP_CAPACITY, free the memory. */
 static void empty(struct buf *b)
 {
     b->len = 0;
@@ -44,7 +44,7 @@ void lines_cut(struct lines *l)
     empty(&l->text);
 }
 
-/* Append to the unfinished segment. When memory is short, deliver the bytes as LINE_CUT, so nothing is lost. */
+/* Append to the unfinished segment. When memory is short, deliver the bytes as LINE_CUT, so that no byte is lost. */
 static void lines_add(struct lines *l, const char *p, size_t len)
 {
     while (len > 0) {
@@ -86,7 +86,7 @@ static void end_update(struct lines *l)
 }
 
 /* Deliver the line that ends here: the text after its last \r. If that text is empty, deliver the latest update of the
- * progress bar, unless it was delivered before. Examples:
+ * progress bar, if this update was not delivered before. Examples:
  *
  *     bytes                    line
  *     "a\r\n"                  "a"      a text file from Windows
@@ -164,7 +164,7 @@ void lines_finish(struct lines *l)
  *     growing:   ring [abcd....]  start 0, len 4         free space at the end, no byte is moved
  *     full:      ring [ijkdefgh]  start 3, len 8         new bytes overwrite the oldest
  *
- * The ring contains bytes, not lines, because only the bytes of a worker that has failed are ever cut into lines. */
+ * The ring contains bytes, not lines. Only the bytes of a failed worker are cut into lines, for the report. */
 
 enum { TAIL_MIN = 1024 };
 
@@ -182,8 +182,8 @@ static bool tail_grow(struct tail *t, size_t need)
     return true;
 }
 
-/* Append bytes, and overwrite the oldest when the ring is full. If the slice is longer than the ring, only its
- * last bytes are copied. */
+/* Append bytes. When the ring is full, overwrite the oldest bytes. If `bytes` is longer than the ring, copy only the
+ * last bytes. */
 void tail_add(struct tail *t, struct slice bytes)
 {
     const uint8_t *p = bytes.data;
@@ -382,16 +382,16 @@ bool line_prefix(const struct plan *plan, const struct line_origin *from, bool c
  *     rank 0 prints A, B        waiting lines: A{0} B{0}
  *     rank 1 prints B, A        waiting lines: A{0} B{0,1} A{1}
  *
- * Rank 1 joins the waiting B. The A of rank 1 must not join the waiting A, because the waiting A comes before B.
- * So rank 1 adds a new A.
+ * Rank 1 joins the waiting B. It must not join the waiting A, because this A is printed before B, but rank 1 printed A
+ * after B. So rank 1 adds a new A.
  *
- * Waiting lines are numbered in their order, and are written in this order. The fold records the number of each
- * rank's last line. A rank joins only lines with a higher number. When a line is due, all earlier lines are
- * written before it, even if ranks could still join these lines.
+ * Waiting lines are numbered and are written in the order of their numbers. The fold records the number of each rank's
+ * last line. A rank joins only lines with a higher number. When a line is due, all earlier lines are written first,
+ * even if ranks could still join these lines.
  *
- * Equal lines are found by their hash. The search goes from the newest line back to the rank's last line, so it is
- * short if a rank repeats its lines. No rank joins an update of a progress bar or a piece of a longer line, but
- * both keep their place in the order. */
+ * Equal lines are found by their hash. The search goes from the newest line back to the rank's last line. So the
+ * search is short if a rank repeats its lines. No rank joins an update of a progress bar or a piece of a longer line.
+ * Such updates and pieces keep their place in the order. */
 
 /* Every line gets the prefix, also an empty line. So a worker cannot print a line that looks like a line of ddprun
  * or of another worker. */
@@ -434,22 +434,22 @@ bool line_show(struct buf *out, struct line_row *row, struct slice prefix, struc
 enum { BUCKETS = 4096 };
 
 struct waiting {
-    struct fold_line line;         /* its text and prefix are in `text` below */
+    struct fold_line line;         /* `line.text` and `line.prefix` point into `text` below */
     struct waiting *next;          /* next waiting line, by `number` */
     struct waiting *older, *newer; /* neighbours in the same hash bucket */
     uint64_t number;               /* number of this line in the order of output: 1, 2, 3, ... */
     uint64_t hash;                 /* hash of the text */
     uint64_t joined_us;            /* when a rank last printed the line: us since the start of ddprun */
-    struct rank_set ranks; /* ranks that have printed the line; empty while only one rank has printed it */
-    int count;             /* number of ranks that have printed the line */
-    char text[];           /* the text, then the prefix */
+    struct rank_set ranks;         /* ranks that have printed the line; empty as long as `count` is 1 */
+    int count;                     /* number of ranks that have printed the line */
+    char text[];                   /* the text, then the prefix */
 };
 
 struct fold {
     fold_fn line;
     void *user;
     int ranks;
-    uint64_t *last; /* by rank: `number` of the rank's last line, or 0 before its first line */
+    uint64_t *last; /* `number` of each rank's last line; 0 before the rank's first line */
     uint64_t number;
     struct waiting *first, **end;
     struct waiting *newest[BUCKETS];
@@ -571,7 +571,7 @@ static struct waiting *fold_find(const struct fold *f, const struct fold_line *l
     return found;
 }
 
-/* Record that another rank has printed the waiting line `w`. If all ranks have printed it, deliver it at once.
+/* Record that another rank has printed the waiting line `w`. If all ranks have now printed `w`, deliver `w` at once.
  * Return false when memory is short. */
 static bool fold_join(struct fold *f, struct waiting *w, const struct fold_line *line)
 {

@@ -15,7 +15,7 @@
 struct loss {
     const char *name; /* "stdout", "stderr" or a path; owned by the sinks */
     uint64_t bytes;
-    int error; /* why bytes were last lost: errno of the write; 0 if the target was too slow */
+    int error; /* errno of the write that last lost bytes; 0 if the target was too slow */
 };
 
 enum { LINES_LIMIT = 8 * 1024 * 1024 }; /* longest line that is delivered in one piece, in bytes */
@@ -38,11 +38,11 @@ typedef void (*line_fn)(void *user, struct slice text, enum line_kind kind);
 
 /* Cuts one stream into lines.
  *
- * - A lone \r ends an update of a progress bar, which the next text overwrites. Updates are not lines, and only the
- *   latest update is kept. lines_show_update delivers this update. A \n or the end of the stream also delivers the
- *   update, if no other text has followed.
+ * -  A lone \r ends an update of a progress bar, which the next text overwrites. Updates are not lines, and only the
+ *   latest update is kept. lines_show_update delivers this update. If no other text follows the update, a \n or the
+ *   end of the stream also delivers the update.
  * - An update that is only ESC [ K (erase the row) removes the previous update.
- * - A line over the limit is delivered in pieces, marked LINE_CUT, so memory stays bounded.
+ * -  A line that is longer than `limit` is delivered in pieces (LINE_CUT), so memory stays bounded.
  *
  * Log files receive the bytes unchanged and do not use this struct. */
 struct lines {
@@ -58,12 +58,12 @@ struct lines {
 void lines_init(struct lines *l, line_fn line, void *user, size_t limit);
 void lines_free(struct lines *l);
 
-/* Append the bytes of read(2), and call `line` once for each line that ends in them. The cost is linear in the bytes. A
- * line without \r that is complete within one read is not copied. */
+/* Append the bytes of read(2), and call `line` once for each line that ends in these bytes. The cost is linear in the
+ * bytes. A line without \r that is complete within one read is not copied. */
 void lines_append(struct lines *l, struct slice bytes);
 
-/* Deliver the latest update as LINE_UPDATE, unless it was delivered before. Return true if the update was delivered.
- * Only the delivery of updates depends on time, because a timer (output.c) calls this function between two reads. */
+/* Deliver the latest update as LINE_UPDATE, if this update was not delivered before. Return true if the update was
+ * delivered. Only updates depend on time: a timer (output.c) calls this function between two reads. */
 bool lines_show_update(struct lines *l);
 
 /* Deliver the unfinished line now, as LINE_CUT, to free its memory. */
@@ -99,19 +99,20 @@ void tail_free(struct tail *t);
 
 /* Several streams in one log file: whole lines, each with the name of its worker.
  *
- * This code does no input or output. A merged file contains every byte of the streams, also each \r, and the
- * prefixes. */
+ * This code does no input or output. A merged file contains the prefixes and every byte of the streams, also each
+ * \r. */
 
 enum { MERGE_LINE_MAX = 1 << 20, MERGE_PREFIX_MAX = 32 };
 
 struct merge {
     char prefix[MERGE_PREFIX_MAX]; /* text before each line, or "" */
     struct buf rest;               /* beginning of an unfinished line */
-    bool midline;                  /* the file ends within a line, because the line was written in pieces */
+    bool midline;                  /* the file ends in the middle of a line that is written in pieces */
 };
 
 /* Append to `out` the lines that these bytes complete. A line longer than MERGE_LINE_MAX is written in pieces, and
- * lines of other streams may come between the pieces. Return false when memory is short; bytes are then missing. */
+ * lines of other streams may come between the pieces. Return false when memory is short. The file then lacks some
+ * bytes. */
 bool merge_add(struct merge *m, struct slice bytes, struct buf *out);
 
 /* Append the unfinished line, because the stream has ended. A newline is added, so that the next line of the file
@@ -131,17 +132,17 @@ struct line_origin {
     struct line_time at;
 };
 
-/* Append the prefix, coloured by rank if `colour` is true. If several ranks printed the line, their numbers are
- * always shown, even if the template has no field for them. Return false when memory is short. */
+/* Append the prefix, coloured by rank if `colour` is true. If several ranks printed the line, the prefix always shows
+ * these ranks, even if the template has no field for ranks. Return false when memory is short. */
 bool line_prefix(const struct plan *plan, const struct line_origin *from, bool colour, struct buf *out);
 
 /* --- equal lines of several ranks ------------------------------------------------------------------------ */
 
 /* A line that several workers print is printed once, with the set of their ranks.
  *
- * A line waits a short time for equal lines of other ranks. The order of each rank's lines never changes: a rank
- * joins a waiting line only if the waiting line is printed after all earlier lines of the rank. The caller passes the
- * current time to fold_flush, so this code reads no clock. */
+ * A line waits a short time for equal lines of other ranks. The order of each rank's lines never changes: a rank is
+ * added to a waiting line only if all earlier lines of this rank are printed before the waiting line. This code reads
+ * no clock, because the caller passes the time to fold_flush. */
 
 /* Where lines are printed: on a terminal, or to a file or a pipe. For a file or a pipe, all members are false: text is
  * written unchanged, and each update of a progress bar becomes a line. */
@@ -154,8 +155,8 @@ struct line_row {
 /* Return the bytes that erase the update on the last row, or "" if that row shows no update. */
 const char *line_row_wipe(struct line_row *row);
 
-/* Append the line with prefix and newline, and before it the bytes that erase a progress bar. When memory is
- * short, append nothing and return false. */
+/* Append the bytes that erase a progress bar, then the line with prefix and newline. When memory is short, append
+ * nothing and return false. */
 bool line_show(struct buf *out, struct line_row *row, struct slice prefix, struct slice text,
                enum line_kind kind);
 
@@ -173,7 +174,7 @@ struct fold_line {
     enum line_kind kind;
     struct line_time at;          /* when the line was read from the first rank that printed it */
     int rank;                     /* the first rank that printed the line */
-    struct slice prefix;          /* prefix of the line, if only one rank printed it; copied */
+    struct slice prefix;          /* prefix of the line if only one rank printed the line; copied */
     const void *origin;           /* pointer of the caller, passed to fold_fn */
     const struct rank_set *ranks; /* all ranks that printed the line; NULL if only `rank` did */
 };
@@ -190,7 +191,7 @@ struct fold *fold_new(int ranks, fold_fn line, void *user);
 void fold_free(struct fold *f);
 
 /* Add a line that one rank printed (`ranks` is NULL). The text is copied. If memory is short, or if the text is longer
- * than FOLD_BYTES_MAX, deliver all lines immediately. Return true if this line waits and no line waited before; the
+ * than FOLD_BYTES_MAX, deliver all lines immediately. Return true if this line now waits, but no other line waits. The
  * caller must then call fold_flush after FOLD_QUIET_US. */
 bool fold_add(struct fold *f, const struct fold_line *line);
 
@@ -207,8 +208,8 @@ bool fold_print_ranks(const struct rank_set *ranks, struct buf *out);
 /* --- lines of several nodes -------------------------------------------------------------------------------- */
 
 /* With --hosts and --fold, the starter (remote.h) folds the lines of all nodes, so each node marks the lines of its
- * workers. A mark contains the rank, the world size and the length of the prefix. A worker cannot forge a mark, because
- * its text comes after the mark of its line. */
+ * workers. A mark contains the rank, the world size and the length of the prefix. A worker cannot forge a mark,
+ * because the worker's text comes after the mark of the line. */
 
 struct marked_line {
     int rank, world_size;

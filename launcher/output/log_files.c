@@ -1,6 +1,6 @@
-/* log_files.c -- see log_files.h. A rotation renames the full log file to a part, such as out.log.3, and later parts
- * get higher numbers. So a part keeps its name, a user can copy a part away at any time, and a rotation is one
- * rename. */
+/* log_files.c -- see log_files.h. A rotation renames the full log file to a part, such as out.log.3. Later parts get
+ * higher numbers, so each part keeps its name. Each rotation is one rename, and a user can copy a part away at any
+ * time. */
 #include "output/log_files.h"
 
 #include "base/clock.h"
@@ -21,11 +21,12 @@
 #include <unistd.h>
 
 enum {
-    NEAR_BYTES = 64 * 1024, /* a part ends after a newline if one is this close to the limit */
+    NEAR_BYTES = 64 * 1024, /* a part ends after a newline that is at most this far before the limit */
     CHECK_MS = 1000         /* interval between checks that the file still exists */
 };
 
-/* Change of a log file that ddprun has not yet reported to the user. LOG_NO_NEWS: there is no such change. */
+/* A change of a log file that ddprun has not yet reported to the user. LOG_NO_NEWS means that there is no such
+ * change. */
 enum log_news {
     LOG_NO_NEWS,
     LOG_MADE_AGAIN, /* the user deleted the file, and ddprun has created it again */
@@ -39,7 +40,7 @@ struct log_file {
     uint64_t size;     /* bytes in the current file */
     uint64_t full;     /* size at which the file is rotated; increased when a rotation fails */
     int part;          /* number of the latest part; 0 before the first rotation */
-    int first_part;    /* parts from this number to `part` are of this job; 0 before the first rotation */
+    int first_part;    /* parts from this number to `part` belong to this job; 0 before the first rotation */
     bool line_ended;   /* the file is empty or ends with a newline */
     uint64_t check_ms; /* earliest time (clock_ms) of the next check by check_deleted */
     atomic_int news;   /* an enum log_news; written by the writer's thread, read by the event loop */
@@ -71,9 +72,9 @@ static struct log_file *log_file_create(const char *path, struct log_rotate rota
 
 /* --- rotation ------------------------------------------------------------------------------------------- */
 
-/* Return how many of the next bytes belong in the current file. If not all fit, end after the last newline in the last
- * NEAR_BYTES before the limit, so that no line is cut in two. If no newline is there, end at the limit. Return 0 if a
- * new file must begin first. */
+/* Return how many of the next bytes belong in the current file. If not all bytes fit, end after the last newline that
+ * is at most NEAR_BYTES before the limit, so that no line is cut in two. Without such a newline, end at the limit.
+ * Return 0 if a new file must begin first. */
 static size_t log_file_room(const struct log_file *f, const uint8_t *data, size_t len)
 {
     const uint64_t left = f->size < f->full ? f->full - f->size : 0;
@@ -92,7 +93,7 @@ static bool part_name(char out[PATH_MAX], const struct log_file *f, int part)
     return snprintf(out, PATH_MAX, "%s.%d", f->path, part) < PATH_MAX;
 }
 
-/* Rename a file, but replace no file. Return 0 or an errno. On file systems that do not support
+/* Rename a file, but never replace an existing file. Return 0 or an errno. On file systems that do not support
  * RENAME_NOREPLACE, such as NFS, create a hard link with the new name, and remove the old name. */
 static int rename_new(const char *from, const char *to)
 {
@@ -102,7 +103,7 @@ static int rename_new(const char *from, const char *to)
     return link(from, to) == 0 && unlink(from) == 0 ? 0 : errno;
 }
 
-/* Rename the file to the name of its part. If a file with that name exists, use the next free number. */
+/* Rename the file to a part with the next number. If a part with this number exists, try higher numbers. */
 static bool move_away(struct log_file *f)
 {
     char name[PATH_MAX];
@@ -118,8 +119,7 @@ static bool move_away(struct log_file *f)
     return false;
 }
 
-/* Rename the file back from its part name to f->path. The new file could not be created, and the user expects output
- * under f->path. */
+/* Rename the part back to f->path, because the new file could not be created. The user expects output at f->path. */
 static void rename_back(const struct log_file *f)
 {
     char name[PATH_MAX];
@@ -173,8 +173,8 @@ static void rotate(struct log_file *f)
 
 /* --- writing -------------------------------------------------------------------------------------------- */
 
-/* Create the file again if the user has deleted it, and also its directory if necessary. The old content is gone, but
- * new output must not be lost. */
+/* Create the file again after the user has deleted it. If necessary, also create its directory again. The old content
+ * is gone, but new output must not be lost. */
 static void check_deleted(struct log_file *f)
 {
     struct stat st;
@@ -186,7 +186,8 @@ static void check_deleted(struct log_file *f)
         atomic_store(&f->news, open_anew(f) ? LOG_MADE_AGAIN : LOG_DELETED);
 }
 
-/* Return the change that was not reported yet, and reset it. Any thread may call this until the file is closed. */
+/* Return the unreported change, and record that it is reported now. Any thread may call this function until the file
+ * is closed. */
 static enum log_news log_file_news(struct log_file *f)
 {
     return atomic_exchange(&f->news, LOG_NO_NEWS);
@@ -265,8 +266,8 @@ int logdir_parents(const char *path)
     return 0;
 }
 
-/* Create a directory. Unless `must_be_new`, the directory may exist already. An existing directory of a worker is safe,
- * because no other user can write to the private directory above. */
+/* Create a directory. If `must_be_new` is false, the directory may already exist. This is safe for a worker's
+ * directory, because no other user can write to the private directory above it. */
 static ddp_status make_dir(const char *path, mode_t mode, bool must_be_new, struct ddp_err *err)
 {
     char why[WRITE_ERROR_MAX];
@@ -283,8 +284,8 @@ static ddp_status make_dir(const char *path, mode_t mode, bool must_be_new, stru
                     path_error_text(error, path, "choose another --log_dir", why));
 }
 
-/* Create the link under a temporary name and rename it to "latest", so that "latest" exists at any time. If the
- * user has a file or directory named "latest", create no link. */
+/* Create the link under a temporary name and rename it to "latest", so that "latest" exists at any time. Create no
+ * link if a file or directory of the user is named "latest". */
 static void link_latest(const char *root)
 {
     char link[PATH_MAX], temporary[PATH_MAX];
@@ -374,8 +375,8 @@ static bool contains_one(const struct cli_filters *words, struct slice line)
     return false;
 }
 
-/* Append the line if it contains one of the filter's words. When memory is short, drop the line: the stream's log file
- * contains it, too. */
+/* Append the line if it contains one of the filter's words. When memory is short, drop the line, because the stream's
+ * log file also contains it. */
 static void on_line(void *user, struct slice text, enum line_kind kind)
 {
     struct filtered *f = user;
@@ -448,8 +449,8 @@ bool filtered_is_behind(const struct filtered *f, bool resume)
 /* One thread for all sinks is not enough: if the user pauses the terminal (Ctrl-S), the log files must not block.
  * One thread per file is too many: 512 threads for 256 workers.
  *
- * All queues together need about QUEUED_BYTES of memory, and each sink has a share of this memory. A blocked sink fills
- * only its own share and blocks only the streams that write to it. */
+ * All queues together need about QUEUED_BYTES of memory, and each sink has a share of this memory. A blocked sink
+ * fills only its own share, and blocks only the streams that write to this sink. */
 
 enum {
     QUEUED_BYTES = 16 << 20, /* limit for the queues of all sinks together */
@@ -472,7 +473,7 @@ struct sinks {
     enum writer_policy policy;
     struct sink *list;
     int n, files_open;
-    struct loss *past; /* losses of files that are closed; this struct owns their names */
+    struct loss *past; /* lost bytes of closed files; this struct owns the names in it */
     size_t n_past;
 };
 
@@ -486,7 +487,7 @@ static bool same_file(int a, int b)
 
 /* --- opening -------------------------------------------------------------------------------------------- */
 
-/* Return the share of a sink: how many bytes may be queued for it. */
+/* Return how many bytes may be queued for each sink. */
 static uint64_t share(const struct sinks *s)
 {
     const uint64_t each = QUEUED_BYTES / (uint64_t)(SINK_FILES + s->files_open);
@@ -602,9 +603,9 @@ void sinks_write(struct sinks *s, int sink, struct slice bytes)
         writer_append(s->list[sink].writer, s->list[sink].slot, bytes);
 }
 
-/* Return true if the queue of `sink` is too long to go on reading, or with `resume`, too long to resume reading. The
- * limit to resume is much lower. With one limit, the caller would stop and resume with every read. With WRITER_DROP,
- * return false, so no caller stops. */
+/* Return true if the caller should not read, because the queue of `sink` is longer than a limit. The limit is much
+ * lower if `resume` is true. With equal limits, the caller would stop and resume with every read. With WRITER_DROP,
+ * return false, so that no caller stops. */
 bool sinks_is_behind(struct sinks *s, int sink, bool resume)
 {
     if (s->policy == WRITER_DROP)
@@ -700,8 +701,8 @@ bool sinks_next_event(struct sinks *s, struct sink_event *event)
     return false;
 }
 
-/* Get the i-th loss; files of earlier attempts come first. Pending bytes count as lost, because the caller no
- * longer waits for them. */
+/* Get the i-th loss. The losses of earlier attempts come first. Queued bytes count as lost, because the caller no
+ * longer waits until they are written. */
 bool sinks_loss(struct sinks *s, size_t i, struct loss *loss)
 {
     if (i < s->n_past) {

@@ -1,5 +1,5 @@
 /* log_files.h -- the files of the workers' output (directories, rotation, filters), and the sinks: all targets of
- * output. A log file is created once and never overwrites another file. After its creation only the writer's thread
+ * output. A log file is created once and never overwrites another file. After the creation, only the writer's thread
  * uses the file. */
 #ifndef LAUNCHER_OUTPUT_LOG_FILES_H
 #define LAUNCHER_OUTPUT_LOG_FILES_H
@@ -32,13 +32,13 @@ int logdir_parents(const char *path);
 
 /* --- files of filtered lines ------------------------------------------------------------------------------ */
 
-/* An additional log file for all workers together. It gets the lines that contain one of the words of
- * --duplicate_stdout_filters or --duplicate_stderr_filters. */
+/* An additional log file for all workers together. Each line that contains a word of --duplicate_stdout_filters or
+ * --duplicate_stderr_filters is also written to this file. */
 
 /* The lines of one stream for the additional log file. A zeroed struct writes no file. */
 struct filtered {
     struct sinks *sinks;
-    int sink; /* number of the file's sink; other streams write to this sink, too */
+    int sink; /* number of the file's sink, to which other streams also write */
     const struct cli_filters *words;
     const struct console_stream *console; /* the stream; line prefixes show its rank and latest read time */
     struct lines lines;
@@ -62,9 +62,9 @@ bool filtered_is_behind(const struct filtered *f, bool resume);
 
 /* The targets of output: stdout, stderr and the log files. Each sink is a slot of a writer (writer.h).
  *
- * stdout and stderr have one thread each, so a blocked stdout does not block stderr. If both are the same
- * terminal, pipe or file, they share a thread, so lines never mix. One more thread writes all log files. If a sink
- * fails, the job continues, and lost bytes are counted and reported. */
+ * stdout and stderr have separate threads, so a blocked stdout does not block stderr. If both are the same terminal,
+ * pipe or file, one thread writes both, so that lines never mix. Another thread writes all log files. If a sink fails,
+ * the job continues, and lost bytes are counted and reported. */
 
 struct sinks;
 
@@ -109,8 +109,8 @@ void sinks_end_files(struct sinks *s);
 void sinks_write(struct sinks *s, int sink, struct slice bytes);
 
 /* Return true if the caller should not read, because the queue of `sink` is too long. A caller that reads passes false
- * for `resume`. A caller that has stopped reading passes true; the result is then true until the queue is short. With
- * WRITER_DROP the result is always false. */
+ * for `resume`. A caller that has stopped reading passes true. The result is then false only when the queue is short
+ * again. With WRITER_DROP the result is always false. */
 bool sinks_is_behind(struct sinks *s, int sink, bool resume);
 
 /* Return true if no queued bytes are left. */
@@ -128,8 +128,8 @@ void sinks_wait_no_more(struct sinks *s);
 /* Get the next event that was not reported yet. Return false after the last event. */
 bool sinks_next_event(struct sinks *s, struct sink_event *event);
 
-/* Set *loss to record `i` (from 0) of the lost output; bytes that are still queued count as lost. Return false if there
- * are at most `i` records. */
+/* Set *loss to record `i` of the lost output, counted from 0. Bytes that are still queued count as lost. Return false
+ * if record `i` does not exist. */
 bool sinks_loss(struct sinks *s, size_t i, struct loss *loss);
 
 /* Free the sinks without waiting for queued bytes. `s` may be NULL. */

@@ -19,9 +19,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* The loop is woken by an eventfd instead of a uv_async. A loop that wakes in the middle of uv_async_send spins
- * until the sender has finished that call. If ddprun has a real-time priority (chrt), the spinning loop keeps the
- * processor from the sender for a second. */
+/* The loop is woken by an eventfd instead of a uv_async. A loop that wakes in the middle of uv_async_send spins until
+ * the sending thread has finished this call. With a real-time priority (chrt), the spinning loop delays the sending
+ * thread for a second. */
 
 static void on_ring(uv_poll_t *poll, int status, int events)
 {
@@ -29,7 +29,7 @@ static void on_ring(uv_poll_t *poll, int status, int events)
     uint64_t rings;
     (void)status;
     (void)events;
-    /* if the read fails, no thread has called wakeup_ring */
+    /* the read fails if no thread has called wakeup_ring */
     if (read(bell->fd, &rings, sizeof(rings)) == sizeof(rings))
         bell->rung(poll->data);
 }
@@ -48,7 +48,7 @@ bool wakeup_open(struct wakeup *bell, uv_loop_t *loop, void (*rung)(void *user),
     return true;
 }
 
-/* Wake the loop. The write fails only if the counter is full, and then the loop wakes anyway. */
+/* Wake the loop. Ignore a failed write: it means that the counter is full, and the loop then wakes in any case. */
 void wakeup_ring(const struct wakeup *bell)
 {
     const uint64_t one = 1;
@@ -73,10 +73,10 @@ void wakeup_close(struct wakeup *bell, uv_close_cb closed)
  * and console. At the end of the pipe, stream_end closes the pipe. If a sink is slow, reading stops until the sink's
  * queue is short again. Meanwhile the pipe fills up and the worker blocks in its write, as on a slow terminal.
  *
- * Pipes are read here and not by libuv. So each pass of the loop (a turn) reads only one piece from each stream. A
- * worker that writes without pause then does not delay the other workers. The struct stream_pipe is not part of its
- * stream, because the next attempt may open the stream again before libuv calls pipe_closed. Until this call, libuv
- * uses `poll` of the old pipe. */
+ * This file reads the pipes itself, without libuv's streams. So each pass of the loop (a turn) reads only one piece
+ * from each stream, and a worker that writes without pause does not delay the others. A struct stream_pipe is
+ * allocated separately, because libuv uses `poll` until pipe_closed is called. The next attempt may open the stream
+ * again before this call. */
 
 enum {
     STREAM_NO_SINK = -1,
@@ -100,7 +100,7 @@ struct stream_group {
     struct sinks *sinks;
     struct console *console;
     char *chunk;           /* buffer for one read, STREAM_READ_BYTES long; owned, and shared by all streams */
-    struct buf merged;     /* lines for a shared log file, until pass_merged queues them */
+    struct buf merged;     /* lines for a shared log file; pass_merged queues these lines */
     int open;              /* number of open pipes */
     void (*ended)(void *); /* called when a pipe has ended */
     void (*bar)(void *, bool screen); /* called if a progress bar needs console_stream_update later */
@@ -110,8 +110,8 @@ struct stream_group {
     void *user;
 };
 
-/* stdout or stderr of one worker. This struct exists even if the stream has no pipe, because the report reads `tail`,
- * the last bytes of the stream. */
+/* stdout or stderr of one worker. A stream without a pipe has this struct, too, because the report reads `tail`, the
+ * last bytes of the stream. */
 struct stream {
     struct stream_group *group;
     struct stream_pipe *pipe; /* NULL if there is no pipe to read */
@@ -173,7 +173,7 @@ static void stream_free(struct stream *s)
 
 /* --- reading -------------------------------------------------------------------------------------------- */
 
-/* Queue the lines of `merged` for the log file, and empty `merged`. So all streams can share this buffer. */
+/* Queue the lines of `merged` for the log file. Then empty `merged`, so that all streams can share this buffer. */
 static void pass_merged(struct stream *s)
 {
     sinks_write(s->group->sinks, s->file, buf_slice(&s->group->merged));
@@ -203,8 +203,8 @@ static void pipe_closed(uv_handle_t *handle)
     free(handle->data);
 }
 
-/* Close the stream's pipe, if open, and print the unfinished line. `ended` is called last, because it may free the
- * stream. */
+/* Close the stream's pipe, if open, and print the unfinished line. `ended` is called last, because this callback may
+ * free the stream. */
 static void stream_end(struct stream *s)
 {
     struct stream_pipe *pipe = s->pipe;
@@ -225,8 +225,8 @@ static void stream_end(struct stream *s)
     s->group->ended(s->group->user);
 }
 
-/* Read at most `most` bytes that are in the pipe now. The limit is necessary, because a daemon of the worker may
- * write without end. libuv has made the descriptor non-blocking, so an empty pipe ends the loop. */
+/* Read at most `most` bytes that are in the pipe now. The limit is necessary, because a daemon of the worker may write
+ * without end. The read of an empty pipe fails at once, because libuv has made the descriptor non-blocking. */
 static void read_rest(struct stream *s, size_t most)
 {
     size_t done = 0;
@@ -254,15 +254,14 @@ static bool is_behind(const struct stream *s, bool resume)
            filtered_is_behind(&s->filtered, resume);
 }
 
-/* Return how many bytes on_readable reads at once: fewer if many streams are open. */
+/* Return how many bytes on_readable reads at once. If many streams are open, the number is smaller. */
 static size_t bite(const struct stream *s)
 {
     const size_t each = TURN_BYTES / (size_t)s->group->open;
     return each > STREAM_READ_BYTES ? STREAM_READ_BYTES : each < BITE_MIN ? BITE_MIN : each;
 }
 
-/* Read one piece of the stream. Then pause the stream if the queue of a sink is too long; the piece is queued in any
- * case. */
+/* Read one piece of the stream and queue the piece. Then pause the stream if the queue of a sink is too long. */
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
     (void)status; /* read() reports the error */
@@ -317,8 +316,8 @@ static int open_pipe(struct stream *s)
 }
 
 /* Return true if the worker inherits ddprun's stdout, so that the worker can detect a terminal. Only a single worker
- * without prefix and log file inherits stdout. In a job that may have several nodes, ddprun reads the worker's lines to
- * detect hangs, so the worker does not inherit stdout. Exception: stdout is a terminal, and --progress is not given. */
+ * without prefix and log file inherits stdout. If the job may have several nodes, ddprun reads the worker's lines to
+ * detect hangs. Then the worker inherits stdout only if stdout is a terminal and --progress is not given. */
 static bool inherits_stdout(const struct stream *s)
 {
     if (s->which != STD_OUT || !s->to_console || !s->console.raw || s->file != STREAM_NO_SINK)
@@ -353,8 +352,8 @@ enum {
 };
 
 /* The output of all workers. Normal path: output_begin_attempt creates the files, output_open creates the pipes.
- * Streams are read, and their lines are queued. The writer's thread writes them and wakes the loop (on_progress). After
- * the end of all pipes, output_drain calls `idle`.
+ * Streams are read, and their lines are queued. The writer's thread writes the lines and wakes the loop (on_progress).
+ * After the end of all pipes, output_drain calls `idle`.
  *
  * Failures:
  *   - A sink is slower than the workers: the workers' streams wait.
@@ -417,8 +416,7 @@ static void on_fold_time(uv_timer_t *timer)
     console_fold_time(&o->console);
 }
 
-/* Set the timer unless it already expires earlier. Round `us` up to whole ms, because no line is due before this time
- * has passed. */
+/* Set the timer, if it does not already expire earlier. Round `us` up to whole ms, because no line is due earlier. */
 static void on_fold_waits(void *user, uint64_t us)
 {
     struct output *o = user;
@@ -500,8 +498,8 @@ static bool is_idle(const struct output *o)
     return o->draining && !o->checking && o->group.open == 0 && (o->given_up || sinks_empty(o->sinks));
 }
 
-/* Call `idle` once, when the drain is complete. Before that, check the sinks again, because their last write may have
- * failed. The messages about such a failure must be written too. */
+/* Call `idle` once, when the drain is complete. Check the sinks before this call, because their last write may have
+ * failed. Messages about such a failure must still be written. */
 static void check_idle(struct output *o)
 {
     if (is_idle(o))
@@ -561,8 +559,8 @@ static void on_disk_time(uv_timer_t *timer)
 
 /* --- the object ----------------------------------------------------------------------------------------- */
 
-/* Free the object when the last handle is closed, because no callback uses the object after that. No other
- * function frees it. */
+/* Free the object when the last handle is closed, because no later callback uses the object. No other function frees
+ * the object. */
 static void handle_closed(uv_handle_t *handle)
 {
     struct output *o = handle->data;
@@ -592,8 +590,8 @@ static bool init_handles(struct output *o)
     return has_bell;
 }
 
-/* Initialize the group. All streams share one read buffer, because they are read one after the other. 512 separate
- * buffers would need 32 MiB. */
+/* Initialize the group. The streams are read one after the other, so they share one buffer. 512 separate buffers would
+ * need 32 MiB. */
 static void init_group(struct output *o)
 {
     o->group = (struct stream_group){ .loop = o->options.loop,
@@ -646,8 +644,8 @@ ddp_status output_new(const struct output_options *options, struct output **out,
                     files_remedy(has_bell ? 0 : EMFILE, remedy));
 }
 
-/* End and reset all streams. A process outside the job may still hold a pipe of the last attempt open. Such a pipe is
- * closed, too. */
+/* End and reset all streams. Close each pipe of the last attempt, even if a process outside the job still holds the
+ * pipe open. */
 void output_end_attempt(struct output *o)
 {
     for (int i = 0; i < n_streams(o); i++) {
@@ -726,9 +724,9 @@ static void end_all(struct output *o)
         stream_end_with_rest(&o->streams[i]);
 }
 
-/* Do nothing if a sink has accepted a byte in the last UNREAD_MS. After a successful job, print once that ddprun waits
- * for a reader, such as a pager, and wait without a limit. After a failure, and between two attempts, give up the
- * remaining bytes. */
+/* Do nothing if a sink has accepted a byte in the last UNREAD_MS. Otherwise, after a successful job, print once that
+ * ddprun waits for a reader, such as a pager, and wait without a limit. After a failure, or between two attempts, give
+ * up the remaining bytes. */
 static void check_progress(struct output *o)
 {
     const uint64_t now = clock_ms(), written = sinks_written(o->sinks);
@@ -772,7 +770,7 @@ static void on_drain_time(uv_timer_t *timer)
     uv_timer_start(&o->drain, on_watch_time, WATCH_MS, WATCH_MS);
 }
 
-/* Record that the job ends, and whether it was successful. The next drain depends on both. */
+/* Record that the job ends, and whether the job was successful. The next drain depends on both facts. */
 void output_finish(struct output *o, bool well)
 {
     o->finishing = true;
@@ -806,7 +804,7 @@ const struct tail *output_tails(struct output *o, int which)
         return NULL;
     struct tail *tails = o->tails + (which == STD_ERR ? nproc : 0);
     for (int i = 0; i < nproc; i++)
-        tails[i] = stream_of(o, i, which)->tail; /* a copy of the struct only; the stream owns the bytes */
+        tails[i] = stream_of(o, i, which)->tail; /* copies only the struct; the stream still owns the bytes */
     return tails;
 }
 

@@ -45,7 +45,7 @@ struct output;
 struct output_options {
     uv_loop_t *loop;
     const struct plan *plan; /* owned by the caller */
-    uint64_t started_ms;     /* start of ddprun; the times of events count from it */
+    uint64_t started_ms;     /* start of ddprun; the times of events count from this time */
     void (*idle)(void *);    /* called when the drain is complete; see output_drain */
     /* Called with the bytes of each read. May be NULL. */
     void (*printed)(void *, int local_rank, int stream, struct slice bytes);
@@ -55,8 +55,8 @@ struct output_options {
 /* Create the output. After DDP_OK the caller owns *out, and output_close frees it. */
 ddp_status output_new(const struct output_options *options, struct output **out, struct ddp_err *err);
 
-/* End the streams and log files of the attempt. Drain them first with output_drain, because this function drops unread
- * output. Call it before the plan gets the paths of the next attempt. */
+/* End the streams and log files of the attempt. Call output_drain first, because this function drops unread output.
+ * Call this function before the plan gets the paths of the next attempt. */
 void output_end_attempt(struct output *o);
 
 /* Create the log files of the next attempt, in the directories of the plan, and reset lines and tails. */
@@ -82,20 +82,20 @@ void output_write(struct output *o, const struct buf *lines);
 
 /* Start to drain, after the last worker of an attempt has exited. Read the pipes to their end, write all bytes, and
  * then call `idle` once. Pipes that another process keeps open are closed after `limit_ms`. From then on, the drain
- * gives up when no sink has accepted a byte for UNREAD_MS (5 s). After a successful job, it instead waits for a slow
- * reader without a limit. */
+ * gives up when no sink has accepted a byte for UNREAD_MS (5 s). After a successful job, the drain instead waits for a
+ * slow reader without a limit. */
 void output_drain(struct output *o, uint64_t limit_ms);
 
 /* Record that the next drain is the last. If `well` is true, the job was successful, and this drain waits for a
  * slow reader without a limit. */
 void output_finish(struct output *o, bool well);
 
-/* Return true if the output on stderr does not end with a newline. ddprun then prints a newline before its own
+/* Return true if the output on stderr does not end with a newline, so that ddprun must print a newline before its own
  * text. */
 bool output_is_midline(const struct output *o);
 
-/* Get the loss of the i-th sink that has lost bytes. Queued bytes count as lost, because output_close drops them.
- * Return false after the last such sink. */
+/* Get the loss of the i-th sink that has lost bytes. Queued bytes count as lost, because output_close drops queued
+ * bytes. Return false after the last such sink. */
 bool output_loss(struct output *o, size_t i, struct loss *loss);
 
 /* Return the tails (last bytes) of STD_OUT or STD_ERR of all workers, an array by local rank. Streams that are written

@@ -1,6 +1,6 @@
 /* writer.c -- see writer.h. Each slot has two buffers: `waiting` grows under the lock, and `going` belongs to the
- * thread while it writes. The thread swaps the buffers, so the lock is never held during a write, and one system call
- * writes many lines. */
+ * thread while it writes. Before each write, the thread swaps the buffers. So no write holds the lock, and one system
+ * call writes many lines. */
 #include "output/writer.h"
 
 #include "base/buf.h"
@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Each write is at most PIPE_BUF bytes. If poll(2) reports a pipe as writable, this many bytes fit, but a larger write
+/* Each write has at most PIPE_BUF bytes. If poll(2) reports a pipe as writable, PIPE_BUF bytes fit. A larger write
  * could block. */
 
 /* Write some bytes and return their number, or 0 if the caller must try again. If the descriptor accepts no bytes until
@@ -65,7 +65,7 @@ struct slot {
     int fd;       /* the descriptor, if writer_add added the slot; target.user then points to this member */
     bool ended;   /* the target must be closed after the last byte */
     bool closed;  /* the target is closed */
-    bool free;    /* the owner has released the slot, so it may be reused */
+    bool free;    /* the owner has released the slot for another target */
     bool dead;    /* the reader of the target is gone, so bytes are dropped */
     bool midline; /* the last written byte was not a newline */
     int error;    /* errno of the latest write */
@@ -73,15 +73,15 @@ struct slot {
     uint64_t dropped;   /* bytes lost since the start */
     int why;            /* errno of the latest loss; 0 if the target was too slow */
     uint64_t hole[3];   /* bytes lost before `going`, between `going` and `waiting`, after `waiting` */
-    struct buf waiting; /* bytes that the thread has not taken yet */
-    struct buf going;   /* bytes that the thread writes; those before `at` are already written */
+    struct buf waiting; /* bytes that are not in `going` yet */
+    struct buf going;   /* bytes that the thread writes; the first `at` bytes are already written */
     size_t at;
 };
 
-/* Indices of slot.hole. A hole is a place in the stream where bytes were lost. Three counters are enough: while a hole
- * is after `waiting`, all new bytes are dropped, so no fourth place arises. A line that reports the hole (its mark) is
- * written when the target accepts bytes again. Marks are not counted, so the written, queued and dropped bytes add
- * up to the bytes that writer_append has received. */
+/* Indices of slot.hole. A hole is a place in the stream where bytes were lost. There are at most three holes, because
+ * all new bytes are dropped while a hole is after `waiting`. When the target accepts bytes again, a line that reports
+ * the hole (a mark) is written. Marks are not counted. So the numbers of written, queued and dropped bytes add up to
+ * the number of bytes that writer_append has received. */
 enum { BEFORE_GOING, BEFORE_WAITING, BEHIND };
 
 struct writer {
@@ -153,9 +153,9 @@ static bool has_work(const struct slot *s)
     return s->going.len > 0 || s->waiting.len > 0 || (s->ended && !s->closed);
 }
 
-/* Return the next slot that has work now, or NULL. After NULL, *wake_ms is the time of the next retry, or UINT64_MAX if
- * no retry is due. The search begins at slot `from`, which the caller increases each time so that no slot waits
- * forever. `from` is unsigned, because it wraps around in long jobs. */
+/* Return the next slot that has work now, or NULL. If the result is NULL, *wake_ms is the time of the next retry, or
+ * UINT64_MAX if no retry is due. The search begins at slot `from`. The caller increases `from` each time, so that no
+ * slot waits forever. `from` is unsigned, because its value wraps around in long jobs. */
 static struct slot *next_slot(const struct writer *w, unsigned from, uint64_t *wake_ms)
 {
     const uint64_t now = clock_ms();
@@ -206,14 +206,15 @@ static void swap_waiting(struct slot *s)
     s->hole[BEHIND] = 0;
 }
 
-/* Return true for a full disk, because it may have space later. All other errors are permanent. */
+/* Return true if the disk or the quota is full, because space may become free later. All other errors are
+ * permanent. */
 static bool may_pass(int error)
 {
     return error == ENOSPC || error == EDQUOT;
 }
 
-/* Handle a write error. If the disk or the quota is full and the policy is WRITER_BLOCK, keep the unwritten bytes and
- * try again later. Otherwise count them as lost. The caller holds the lock. */
+/* Handle a write error. With WRITER_BLOCK, if the disk or the quota is full, keep the unwritten bytes and try again
+ * later. In all other cases, count these bytes as lost. The caller holds the lock. */
 static void write_failed(struct writer *w, struct slot *s, int error)
 {
     const uint64_t rest = s->going.len - s->at;
@@ -386,7 +387,7 @@ void writer_end(struct writer *w, int slot)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Release a closed slot. The owner calls this after it has read the final state. */
+/* Release a closed slot. The owner has already read the final state of the slot. */
 void writer_release(struct writer *w, int slot)
 {
     pthread_mutex_lock(&w->lock);
@@ -400,8 +401,8 @@ static uint64_t slot_queued(const struct slot *s)
     return s->waiting.len + s->going.len - s->at;
 }
 
-/* Count `len` new bytes as lost. If they begin a new hole, wake the loop, which warns the user. The caller holds the
- * lock. */
+/* Count `len` new bytes as lost. If these bytes begin a new hole, wake the loop, which warns the user. The caller
+ * holds the lock. */
 static void writer_drop(struct writer *w, struct slot *s, size_t len)
 {
     uint64_t *hole = &s->hole[s->waiting.len > 0 ? BEHIND : BEFORE_WAITING];
@@ -412,7 +413,8 @@ static void writer_drop(struct writer *w, struct slot *s, size_t len)
     s->why = s->error;
 }
 
-/* Write in the caller's thread. The lock stays held: without a writer's thread, no other thread waits for it. */
+/* Write in the caller's thread. Keep the lock during the write: without a writer's thread, no other thread needs the
+ * lock. */
 static void write_here(struct writer *w, struct slot *s, struct slice bytes)
 {
     int error = s->error;
@@ -480,8 +482,8 @@ struct writer_state writer_state(struct writer *w, int slot)
     return state;
 }
 
-/* End the thread. If bytes are queued, cancel the thread, because it may block in write(2). Return false if the
- * thread does not end within JOIN_MS: it then hangs in a file system that does not answer. */
+/* End the thread. If bytes are queued, cancel the thread, because the thread may block in write(2). Return false if
+ * the thread does not end within JOIN_MS, because its file system does not answer. */
 static bool stop_thread(struct writer *w)
 {
     const struct timespec limit = clock_after_us(JOIN_MS * 1000);

@@ -1,5 +1,6 @@
 /* writer.h -- a thread that writes, so that a slow terminal or disk never blocks the event loop. The thread writes all
- * queued bytes of one slot before those of the next. So the lines of two slots never mix, even on the same terminal. */
+ * queued bytes of one slot before bytes of the next slot. So the lines of two slots never mix, even on the same
+ * terminal. */
 #ifndef LAUNCHER_OUTPUT_WRITER_H
 #define LAUNCHER_OUTPUT_WRITER_H
 
@@ -9,20 +10,20 @@
 #include <stdint.h>
 
 /* Write all bytes in the calling thread, for the final messages of ddprun. Return 0 or an errno: ETIMEDOUT if the
- * descriptor has accepted no byte for `unread_ms`, for example because its reader is stopped. */
+ * descriptor has accepted no byte for `unread_ms`, for example because the reader is stopped. */
 int write_timeout(int fd, struct slice bytes, int unread_ms);
 
 /* A writer has slots, one per target. Bytes of a slot are copied and written in order. */
 struct writer;
 
-/* Called after each write, and when a gap of lost bytes begins. The callback may run on the writer's thread, so it must
- * be short and thread-safe, for example wakeup_ring. */
+/* Called after each write, and when a new gap of lost bytes begins. The callback may run on the writer's thread, so it
+ * must be short and thread-safe, for example wakeup_ring. */
 typedef void (*writer_progress)(void *user);
 
 /* The policy for a target that accepts no bytes. With WRITER_BLOCK no byte is lost: a write to a full disk is retried,
- * and the caller stops reading when writer_queued is high. With WRITER_DROP, bytes over the limit, and bytes that a
- * full disk rejects, are dropped and counted. A line in the output reports their number. A permanent error, such as
- * EIO or EFBIG, drops bytes with either policy. */
+ * and the caller stops reading when writer_queued is high. With WRITER_DROP, bytes above the limit are dropped and
+ * counted, and so are bytes that a full disk rejects. A line in the output reports the number of dropped bytes. A
+ * permanent error, such as EIO or EFBIG, drops bytes with either policy. */
 enum writer_policy { WRITER_BLOCK, WRITER_DROP };
 
 /* Where the bytes of a slot go. The writer's thread calls both functions, which may block. */
@@ -38,12 +39,13 @@ struct writer_state {
     int error;        /* errno of the latest write; 0 after a success */
     bool dropping;    /* new bytes are dropped, or bytes wait because the disk is full */
     uint64_t dropped; /* bytes lost since the start */
-    int why;          /* errno of the latest loss; 0 if the target was too slow */
+    int why;          /* errno when bytes were last lost; 0 if the target was too slow */
     uint64_t queued;  /* bytes that are not written yet */
     bool closed;      /* the target was closed, as writer_end requested */
 };
 
-/* Return a new writer, which the caller owns, or NULL when memory is short. The first bytes start its thread. */
+/* Return a new writer, which the caller owns, or NULL when memory is short. The writer's thread starts with the first
+ * bytes. */
 struct writer *writer_new(writer_progress progress, void *user);
 
 /* Set the policy. This may be done at any time. `limit` is the number of bytes that WRITER_DROP queues per slot. */

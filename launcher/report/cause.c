@@ -29,8 +29,8 @@ const struct agent_worker *cause_worker(const struct report *r)
     return first >= 0 ? agent_worker(r->agent, first) : NULL;
 }
 
-/* Convert `ms`, a time of the agent's monotonic clock, to the wall clock. All times are converted with one reading of
- * the wall clock, so their order is correct even if the wall clock is set during the job. */
+/* Convert `ms`, a time of the agent's monotonic clock, to the wall clock. All times are converted with the same
+ * reading of the wall clock. So the order of times is correct even if the wall clock is set during the job. */
 uint64_t cause_unix_ms(const struct report *r, uint64_t ms)
 {
     return r->ended_unix_ms - (r->ended_ms - ms);
@@ -105,8 +105,8 @@ bool cause_has_left(const struct report *r, enum finding_code code)
     return r->left.sentence != NULL && r->left.sentence[0] != '\0' && r->left.code == code;
 }
 
-/* Return true if the failed worker is only a victim, and the store knows which rank left early or which connection
- * broke. */
+/* Return true if the failed worker is only a victim, and the store has reported a rank that left early or a connection
+ * that broke. */
 bool cause_is_left_waiting(const struct report *r, const struct failure *f)
 {
     return f != NULL && f->rank >= 0 && f->victim &&
@@ -141,9 +141,9 @@ const char *cause_code_name(const struct report *r, const struct failure *f)
     return or_null(f != NULL ? f->code : r->store.code);
 }
 
-/* Append one line with the rank, its host, and how and when the rank ended. These facts are on one line, so a search
- * through many logs finds all of them at once. The time counts from the start of the worker if the worker is on this
- * node, else from the start of the attempt. If a node or the job has failed, not a rank, append only f->words. */
+/* Append one line with the rank, its host, and how and when the rank ended. A search through many logs then finds all
+ * these facts at once. The time counts from the start of the worker if the worker is on this node, else from the start
+ * of the attempt. If no rank but a node or the job has failed, append only f->words. */
 static bool failure_headline(const struct report *r, const struct failure *f, struct buf *out)
 {
     const bool here = r->elsewhere == NULL;
@@ -207,7 +207,7 @@ bool cause_why(const struct report *r, struct buf *out)
     return w == NULL || w->verdict == WORKER_NOT_STARTED || end_cause(w, r->evidence, out);
 }
 
-/* Return the remedy for a failure that is not of a worker: a hang, a lost node, or nodes that have not joined in time.
+/* Return the remedy if no worker has failed: for a hang, for a lost node, or for nodes that have not joined in time.
  * Return NULL if there is no remedy. */
 static const char *remedy_without_worker(const struct report *r)
 {
@@ -224,7 +224,7 @@ static const char *remedy_without_worker(const struct report *r)
                      "--master_addr; if so, check the output of ddprun there";
     const enum finding_code code = finding_by_name(f->code);
     const bool is_lost = code == FINDING_NODE_LOST_SILENT || code == FINDING_NODE_LOST_CLOSED;
-    return is_lost ? finding_advice(code) : NULL; /* the advice of both codes has no placeholder to fill in */
+    return is_lost ? finding_advice(code) : NULL; /* the advice of these two codes contains no placeholder */
 }
 
 bool cause_remedy(const struct report *r, struct buf *out)
@@ -263,7 +263,7 @@ static bool add_visible(const char *line, size_t len, struct buf *out)
     return buf_append(out, line, len) && buf_append(out, "\n", 1);
 }
 
-/* Append the last lines of a stream as a terminal shows them. Return their number. */
+/* Append the last lines of a stream as a terminal shows these lines. Return the number of lines. */
 static size_t visible_lines(const struct tail *tail, size_t max, struct buf *out)
 {
     struct buf raw = { 0 };
@@ -280,7 +280,7 @@ static size_t visible_lines(const struct tail *tail, size_t max, struct buf *out
     return ok ? n : 0;
 }
 
-/* Append the last lines of the failed worker, as its node has reported them. Return their number. */
+/* Append the last lines of the failed worker from the report of the worker's node. Return the number of lines. */
 static size_t reported_lines(const struct failure *f, size_t max, struct buf *out)
 {
     const size_t n = (size_t)f->n_lines, skip = n > max ? n - max : 0;
@@ -306,8 +306,8 @@ size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, boo
 /* --- hints ------------------------------------------------------------------------------------------------ */
 
 /* A row of the table has a piece of text that the C library, Python, PyTorch or NCCL prints, and a sentence that
- * explains this text. A row may require a second piece of text or a fact. If several rows with the same piece apply,
- * the first of them is used. */
+ * explains this text. A row may also require a second piece of text or a fact. If several rows with the same piece
+ * apply, the first of these rows is used. */
 
 /* The choice of a hint depends on the text and on these facts. In a zeroed struct no fact is known. */
 struct hint_facts {
@@ -362,7 +362,7 @@ static bool has_gloo_interface(const struct hint_facts *f)
 static const struct hint {
     const char *piece, *sentence;
     const char *with;                                /* another piece that the text must contain; NULL if none */
-    bool (*applies)(const struct hint_facts *facts); /* returns true if the row applies; NULL if it always does */
+    bool (*applies)(const struct hint_facts *facts); /* returns true if the row applies; NULL means true */
     bool is_gpu_in_use;                              /* the hint says that another process may use the GPU */
 } hints[] = {
     { .piece = "unrecognized arguments: --local-rank",
@@ -553,7 +553,7 @@ static bool path_until(struct slice text, char path[PATH_MAX])
 }
 
 /* Copy the first absolute path that follows a blank, a quote or a similar character. Skip the first word of the line,
- * because it is usually the name of a program. */
+ * because this word is usually the name of a program. */
 static bool path_within(struct slice line, char path[PATH_MAX])
 {
     const char *front = line.data;
@@ -582,7 +582,7 @@ static bool path_of_error(struct slice text, const char *piece, char path[PATH_M
            path_within(line, path);
 }
 
-/* Find an error about a full file system or quota. Return false if the text contains none. */
+/* Find an error about a full file system or a used-up quota. Return false if the text contains no such error. */
 static bool hint_full_disk(struct slice text, struct full_disk *full)
 {
     static const char no_space[] = "No space left on device", no_quota[] = "Disk quota exceeded";
@@ -593,7 +593,7 @@ static bool hint_full_disk(struct slice text, struct full_disk *full)
     return space != NULL || quota != NULL;
 }
 
-/* Return true if the hint has values, such as free memory, that only the report of the failed node shows. */
+/* Return true if the hint needs values, such as free memory, that only the node of the failure has. */
 static bool hint_has_values(const struct hint *h, const struct hint_facts *facts)
 {
     return (h->is_gpu_in_use && !facts->has_gpu_users) || strchr(h->sentence, '{') != NULL;
@@ -627,8 +627,8 @@ static bool append_hint(const struct hint *found, const struct hint_facts *facts
     return ok;
 }
 
-/* Return true if the text says that another rank is gone. The program's own connections cause the same messages if they
- * break, so the text must also contain "gloo/transport/" or "ncclRemoteError". */
+/* Return true if the text says that another rank is gone. The program's own connections may break with the same
+ * messages. So the text must also contain "gloo/transport/" or "ncclRemoteError". */
 bool hint_is_of_lost_rank(struct slice text)
 {
     const struct hint *found = find_hint(text, &(struct hint_facts){ 0 });
@@ -661,8 +661,8 @@ bool cause_full_disk(const struct report *r, struct full_disk *full)
     return found;
 }
 
-/* Return the hint for the error file, or for the last lines if no hint matches the error file. The error file is first,
- * because it contains only the error. Return NULL if the network failed, because a hint would wrongly blame a rank. */
+/* Return the hint for the error file. If no hint matches the error file, return the hint for the last lines, which
+ * contain other text, too. Return NULL if the network failed, because a hint would wrongly blame a rank. */
 static const struct hint *report_hint(const struct report *r, const struct hint_facts *facts)
 {
     struct buf lines = { 0 };
@@ -711,7 +711,7 @@ static bool is_import_exception(struct slice line, struct slice before)
     return false;
 }
 
-/* Return a hash of the line, but never 0, because hint_import_error returns 0 if there is no import error. */
+/* Return a hash of the line. Never return 0, because hint_import_error returns 0 if there is no import error. */
 static uint64_t value_in_line(struct slice line)
 {
     const uint64_t hash = hash_bytes(HASH_START, line.data, line.len);

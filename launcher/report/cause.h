@@ -38,8 +38,8 @@ struct full_disk {
     char path[PATH_MAX]; /* path of the file in the error; "" if the error names no file */
     bool is_quota;
     int n_rooms;
-    struct disk_room rooms[ROOMS_MAX]; /* disks on which the file is or may be; none after a quota error */
-    char quota[QUOTA_SHOWN];           /* text after `path`: the file system, and the quota on it */
+    struct disk_room rooms[ROOMS_MAX]; /* disks on which the file is or may be; empty after a quota error */
+    char quota[QUOTA_SHOWN];           /* text after `path`: the file system and its quota */
 };
 
 /* An attempt that has failed, on any node. */
@@ -48,7 +48,7 @@ struct failed_attempt {
     struct failure failure;
     enum worker_verdict verdict;  /* verdict of the worker that failed first */
     uint64_t started_ms;          /* start of the attempt; all times are by this agent's clock */
-    uint64_t worker_started_ms;   /* start of the failed worker, or `started_ms` if it ran on another node */
+    uint64_t worker_started_ms;   /* start of the failed worker; `started_ms` for another node's worker */
     uint64_t failed_ms, ended_ms; /* time of the failure, and time of the attempt's end */
     int64_t step;                 /* last step that the workers reported; -1 if none */
 };
@@ -61,7 +61,7 @@ struct store_end {
     const char *code;   /* code of the finding that explains the loss; "" or NULL without a finding */
 };
 
-/* The store's report about a rank that left while others waited for it, or about a connection that broke. */
+/* The store's report about a rank that left while other ranks waited for this rank, or about a broken connection. */
 struct left_early {
     const char *subject;    /* "rank 0 (n1, pid 7)", the subject of the finding; "" or NULL if unknown */
     const char *sentence;   /* "rank 0 (n1, pid 7) ended with 0 while rank 1 waited..."; "" or NULL if none */
@@ -85,7 +85,7 @@ struct report {
     const struct worker_evidence *evidence; /* how the first failure's worker ended; NULL if unknown */
     const struct full_disk *full;           /* the full disk and the file on it; NULL if none is known */
     const struct error_text *error;         /* error file of the first failure; NULL if none */
-    const struct failure *elsewhere;        /* the first failure, if it is not on this node; NULL otherwise */
+    const struct failure *elsewhere;        /* the first failure if it was not on this node; else NULL */
     const struct failed_attempt *failed;    /* array of n_failed attempts; the latest is last */
     size_t n_failed;
     int64_t best_step; /* highest step of all attempts; -1 if none was reported */
@@ -129,8 +129,9 @@ bool cause_remedy(const struct report *r, struct buf *out);
 /* Append where the core file is, or the reason why it is missing. */
 bool cause_core(const struct report *r, struct buf *out);
 
-/* Append the last `max` lines of the first failure's stderr, or of its stdout if stderr is empty, and set *from_stdout.
- * Each line ends with a newline. Only the visible text of a progress bar is kept. Return the number of lines. */
+/* Append the last `max` lines of the failed worker's stderr. If stderr is empty, append lines of stdout instead. Set
+ * *from_stdout to true for lines of stdout, else to false. Each line ends with a newline. Only the visible text of a
+ * progress bar is kept. Return the number of lines. */
 size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, bool *from_stdout);
 
 /* Find an error about a full file system or quota in the error file or the last lines, and set `path` and `is_quota`.
@@ -156,7 +157,8 @@ bool cause_is_hang(const struct report *r);
 /* Return true if --hosts has ended the job because of a finding about a host. */
 bool cause_is_host(const struct report *r);
 
-/* Return true if the store has sent a finding with this code about a rank that left or a connection that broke. */
+/* Return true if r->left contains a finding with this code. The store sends such a finding after a rank left or a
+ * connection broke. */
 bool cause_has_left(const struct report *r, enum finding_code code);
 
 /* Append r->left.sentence, which the store has sent, and the finding code. */

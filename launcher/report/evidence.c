@@ -32,7 +32,7 @@
 
 enum {
     CORE_FILE_BYTES = 64 * 1024, /* enough for the notes at the beginning of a core file */
-    PATTERN_MAX = 256,           /* bytes for core_pattern; the kernel limits it to 127 characters */
+    PATTERN_MAX = 256,           /* bytes for core_pattern, which the kernel limits to 127 characters */
     FLAG_MAX = 16
 };
 
@@ -50,7 +50,7 @@ static struct slice file_head(const char *path, char *bytes, size_t size)
     return slice_of(bytes, len);
 }
 
-/* Read the address of the fault from the core file, if the kernel's log has not shown it. */
+/* Read the address of the fault from the core file, if the kernel's log does not contain this address. */
 static void read_fault(const char *path, struct worker_evidence *facts)
 {
     char bytes[CORE_FILE_BYTES];
@@ -61,7 +61,7 @@ static void read_fault(const char *path, struct worker_evidence *facts)
     }
 }
 
-/* Record the core file at `path` if it was written after `began` and is the newest so far. */
+/* Record the core file at `path` if this file was written after `began` and is newer than all earlier ones. */
 static void record_core(const char *path, time_t began, time_t *newest, struct worker_evidence *facts)
 {
     struct stat st;
@@ -99,8 +99,8 @@ static void read_pattern(char out[PATTERN_MAX])
     out[strcspn(out, "\n")] = '\0';
 }
 
-/* Find the core file that the kernel has written. A relative pattern is searched in ddprun's working directory. If
- * a worker has changed its directory, the file is not found, and coredump_kind stays CORE_LOST. */
+/* Find the core file that the kernel has written. A relative pattern is searched in ddprun's working directory. If the
+ * worker has changed its working directory, the file is not found, and coredump_kind stays CORE_LOST. */
 static void find_core(pid_t pid, int signal, time_t began, struct worker_evidence *facts)
 {
     char pattern[PATTERN_MAX], uses_pid[FLAG_MAX], glob[PATH_MAX];
@@ -151,14 +151,14 @@ static void coredump_find(pid_t pid, int status, time_t began, struct worker_evi
         excuse_core(facts);
 }
 
-/* This part reads the files of the kernel; exit_text.c parses them.
+/* This part reads the files of the kernel. exit_text.c parses the texts.
  *
  * All files are read as soon as a worker is reaped, before the other workers are stopped. Later the control group
  * is gone, /dev/shm has free space again, and the log has other lines. Reading delays the stop by about 0.1 ms, so
  * only the first few failures are examined. */
 
 enum {
-    WATCHES_MAX = 24,        /* limit of watched control groups: ddprun's, the job's, and all outer groups */
+    WATCHES_MAX = 24,        /* limit of watched control groups: of ddprun, of the job, all outer ones */
     EXAMINED_MAX = 8,        /* limit of failures that are examined in one attempt */
     GROUP_FILE_BYTES = 4096, /* size of the buffer for a file of a control group */
     FILE_BYTES = 64 * 1024,  /* size of the buffer for a file of /proc */
@@ -166,7 +166,7 @@ enum {
     LOG_BYTES_MAX = 256 * 1024,
 };
 
-/* The hierarchies of control groups. A flag `v2` is used as an index, too: false is MEMORY_V1, and true is ALL_V2. */
+/* The hierarchies of control groups. A flag `v2` is also used as an index: false is MEMORY_V1, and true is ALL_V2. */
 enum { MEMORY_V1, ALL_V2, PIDS_V1, HIERARCHIES };
 
 static const char *const controllers[HIERARCHIES] = { [MEMORY_V1] = "memory", [PIDS_V1] = "pids" };
@@ -184,7 +184,7 @@ struct evidence {
     struct watch watches[WATCHES_MAX];
     size_t n_watches;
     unsigned long long system_kills; /* number of the machine's OOM kills when the attempt began */
-    int log;                         /* descriptor of /dev/kmsg; -1 if it cannot be read */
+    int log;                         /* descriptor of /dev/kmsg; -1 if /dev/kmsg cannot be read */
     struct buf lines;                /* records of the kernel's log; about LOG_BYTES_MAX bytes at most */
     time_t began;        /* start of the attempt by the wall clock; older core files are ignored */
     uint64_t open_files; /* ulimit -n of the workers */
@@ -193,7 +193,7 @@ struct evidence {
         struct worker_evidence facts;
     } examined[EXAMINED_MAX];
     size_t n_examined;
-    int port_rank, port; /* port: taken by another user, or 0; port_rank: local rank that needs it */
+    int port_rank, port; /* port: port that another user has taken, or 0; port_rank: its local rank */
     unsigned port_uid;
     int timer_rank;                /* local rank of the worker whose timer has expired */
     char timer_scope[TIMER_SHOWN]; /* scope of the expired timer; "" if no timer has expired */
@@ -208,9 +208,9 @@ static struct slice read_in(const char *dir, const char *name, char bytes[GROUP_
     return file_head(path, bytes, GROUP_FILE_BYTES);
 }
 
-/* Read the counters of a version 2 group. In memory.events, "oom" also rises when an inner group reaches its limit.
- * So "oom" is read from memory.events.local, if the kernel has that file (Linux 5.2). Return false if the group does
- * not exist or has no memory controller. */
+/* Read the counters of a version 2 group. In memory.events, the counter "oom" also rises when an inner group reaches
+ * the inner group's limit. So read "oom" from memory.events.local, if the kernel has this file (Linux 5.2). Return
+ * false if the group does not exist or has no memory controller. */
 static bool count_v2(const char *dir, char bytes[GROUP_FILE_BYTES], struct oom_count *count)
 {
     const struct slice text = read_in(dir, "memory.events", bytes);
@@ -241,8 +241,8 @@ static bool read_counts(const char *dir, bool v2, struct oom_count *count)
     return v2 ? count_v2(dir, bytes, count) : count_v1(dir, bytes, count);
 }
 
-/* Read limit and peak of a group. Call this function after the worker's end, because the peak is final only then, and
- * the limit may change while the worker runs. */
+/* Read limit and peak of a group. Call this function after the worker's end, because both values may change while the
+ * worker runs. */
 static void read_limits(struct watch *w)
 {
     char bytes[GROUP_FILE_BYTES];
@@ -288,7 +288,8 @@ static bool join_path(char out[PATH_MAX], const char *a, const char *b)
 }
 
 /* Watch a control group: read its counters now, to compare them after a worker's end. A control group without a memory
- * controller is not watched. If `late`, a worker has ended already, so the counters before its end are not known. */
+ * controller is not watched. If `late` is true, the worker has already ended, so the counters before its end are not
+ * known. */
 static void watch(struct evidence *e, const char *dir, const char *name, bool v2, bool late)
 {
     struct oom_count before;
@@ -321,7 +322,8 @@ static bool leave_group(char *name)
 }
 
 /* Watch a group and all groups that contain it, the innermost first. `below` is the group's path below the mount. In a
- * container, the root of the mount may be a group inside the hierarchy, so its path is a part of each group's name. */
+ * container, the root of the mount may be a group inside the hierarchy. The path of this root is then a part of each
+ * group's name. */
 static void watch_upwards(struct evidence *e, const char *below, bool v2, bool late)
 {
     char at[PATH_MAX], dir[PATH_MAX], name[PATH_MAX];
@@ -335,9 +337,9 @@ static void watch_upwards(struct evidence *e, const char *below, bool v2, bool l
     } while (leave_group(at));
 }
 
-/* Return the lowest pids.max of ddprun's own group and of all groups that contain it. Return UINT64_MAX if no group has
- * a limit, and 0 if the limits are not known. The job's group is inside ddprun's own group. It is not read, because
- * ddprun sets no limit in the job's group. */
+/* Return the lowest pids.max of ddprun's own group and of all groups that contain it. Return UINT64_MAX if no group
+ * has a limit, and 0 if the limits are not known. The job's group inside ddprun's own group is not read, because
+ * ddprun sets no limit there. */
 static uint64_t lowest_pids_max(const struct evidence *e, int hierarchy)
 {
     char group[CGROUP_PATH_MAX], name[PATH_MAX];
@@ -351,7 +353,8 @@ static uint64_t lowest_pids_max(const struct evidence *e, int hierarchy)
 }
 
 /* Watch the control group `group`, a path from /proc/PID/cgroup. If a container hides this group, watch the visible
- * groups above it, but only in version 2. In version 1, these groups do not count a kill in the hidden group. */
+ * groups above this group, but only in version 2. In version 1, the visible groups do not count a kill in the hidden
+ * group. */
 static void watch_group(struct evidence *e, const char *group, bool v2, bool late)
 {
     const char *below = cgroup_below(group, e->mounts[v2].root);
@@ -391,8 +394,8 @@ static void watch_job(struct evidence *e, int cgroup_fd)
         watch_upwards(e, below, true, false);
 }
 
-/* Read the machine's number of OOM kills. Every user may read it, even without control groups. Return false if the
- * file cannot be read. */
+/* Read the machine's number of OOM kills. Every user may read this number, even without control groups. Return false
+ * if the file cannot be read. */
 static bool system_kills(unsigned long long *kills)
 {
     char bytes[FILE_BYTES];
@@ -419,8 +422,8 @@ static bool in_first_user_namespace(void)
     return n > 0 && strncmp(text, "user:[4026531837]", (size_t)n) == 0;
 }
 
-/* Open the kernel's log at its end, because only new lines matter. The log stays closed if this user may not read
- * it. */
+/* Open the kernel's log at its end, because only new lines matter. The log stays closed if this user may not read the
+ * log. */
 static void open_log(struct evidence *e)
 {
     e->log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -453,9 +456,9 @@ static void read_log(struct evidence *e)
     }
 }
 
-/* Search the kernel's log for lines about a worker. Also search the lines that were read before, because the kernel may
- * write such a line before the worker's SIGCHLD. Do nothing in another PID namespace, because pids in the log are those
- * of the first namespace. */
+/* Search the kernel's log for lines about a worker. Also search lines that were read earlier, because the kernel may
+ * write a line about a worker before its SIGCHLD. Do nothing in another PID namespace, because the log contains the
+ * pids of the first namespace. */
 static void ask_log(struct evidence *e, pid_t pid, struct worker_evidence *facts)
 {
     if (!in_first_pid_namespace())
@@ -545,7 +548,7 @@ static void check_memory(struct evidence *e, struct worker_evidence *facts)
     oom_find_cause(counts, e->n_watches, now > e->system_kills ? now - e->system_kills : 0, facts);
 }
 
-/* Return a row of /proc/meminfo in bytes, or 0 if it is missing. */
+/* Return a row of /proc/meminfo in bytes, or 0 if the row is missing. */
 static uint64_t meminfo_row(const char *text, const char *name)
 {
     const char *row = strstr(text, name);
@@ -597,8 +600,8 @@ static void check_signal(struct evidence *e, pid_t pid, int status, struct worke
 
 /* --- interface ------------------------------------------------------------------------------------------ */
 
-/* Create a collector. Find the mount points of the control groups only once, because they do not change while a job
- * runs. */
+/* Create a collector. Find the mount points of the control groups only once, because mount points do not change while
+ * a job runs. */
 struct evidence *evidence_new(const char *mounts, const char *groups, uint64_t open_files)
 {
     struct evidence *e = calloc(1, sizeof(*e));
@@ -637,7 +640,7 @@ void evidence_attempt(struct evidence *e, int cgroup_fd)
     e->began = time(NULL);
 }
 
-/* Examine a worker. The log is read first, because it may name a control group whose counters are read next. */
+/* Examine a worker. Read the log first, because the log may name a control group whose counters must be read. */
 void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status, const struct rusage *usage)
 {
     if (e == NULL || e->n_examined == EXAMINED_MAX)
@@ -658,7 +661,7 @@ void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status, c
     }
 }
 
-/* Record ddprun's own limit of open files instead of that of the workers, because the start failed in ddprun. */
+/* Record ddprun's own limit of open files, not the limit of the workers, because the start failed in ddprun. */
 void evidence_not_started(struct evidence *e, int local_rank)
 {
     if (e == NULL || e->n_examined == EXAMINED_MAX)
@@ -678,7 +681,7 @@ void evidence_port_taken(struct evidence *e, int local_rank, int port, unsigned 
     e->port_uid = uid;
 }
 
-/* Record a timer that has expired. Keep only the first, because that timer ends the attempt. */
+/* Record a timer that has expired. Keep only the first such timer, because it ends the attempt. */
 void evidence_timer(struct evidence *e, int local_rank, const char *scope)
 {
     if (e == NULL || e->timer_scope[0] != '\0')
@@ -781,8 +784,8 @@ static cJSON *parse_object(struct slice bytes)
     return NULL;
 }
 
-/* Append the JSON object `bytes`, with `code` as its member message.errorCode, as torchrun does. If `message` is only a
- * text, append the object unchanged. Return false if `bytes` are not a JSON object, or memory is short. */
+/* Append the JSON object `bytes`, with `code` as the member message.errorCode, as torchrun does. If `message` is only
+ * a text, append the object unchanged. Return false if `bytes` are not a JSON object, or memory is short. */
 static bool error_text_with_code(struct slice bytes, int code, struct buf *out)
 {
     cJSON *root = parse_object(bytes);
@@ -827,7 +830,8 @@ static int open_regular(const char *path, struct ddp_err *err)
     return -1;
 }
 
-/* Read the file, but at most one byte more than ERROR_FILE_MAX. The parser then rejects a file that is too long. */
+/* Read at most ERROR_FILE_MAX + 1 bytes of the file. From the additional byte, the parser detects a file that is too
+ * long. */
 static bool read_error_file_bytes(int fd, struct buf *out)
 {
     ssize_t n = 1;
@@ -883,8 +887,8 @@ ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_
 
 /* --- a program that did not start ------------------------------------------------------------------------ */
 
-/* The user may have named any file as the program, such as a FIFO. So the file is opened without blocking, and read
- * only if it is a regular file. */
+/* The user may have named any file as the program, such as a FIFO. So opening the file must not block, and only a
+ * regular file is read. */
 
 /* The first HEAD_BYTES of a program contain the headers, the segment table and the loader's name. */
 enum { HEAD_BYTES = 4096, NEAR_SEEN_MAX = 4096 };
@@ -896,8 +900,8 @@ static bool on_noexec(const char *path)
     return statvfs(path, &fs) == 0 && (fs.f_flag & ST_NOEXEC) != 0;
 }
 
-/* Return the kind of a file. On a noexec mount, access(2) fails even if the mode bits allow execution, so on such
- * a mount only the mode bits decide. */
+/* Return the kind of a file. On a noexec mount, access(2) always fails for execution, so only the mode bits decide
+ * there. */
 static enum path_kind kind_of(const char *path)
 {
     struct stat st;
@@ -911,8 +915,8 @@ static enum path_kind kind_of(const char *path)
     return (st.st_mode & 0111) != 0 && may ? PATH_EXECUTABLE : PATH_NO_X;
 }
 
-/* Read the first bytes of a regular file and return their number. If the file cannot be read, return 0 and set *ok
- * to false. */
+/* Read the first bytes of a regular file, and return the number of bytes. If the file cannot be read, return 0 and set
+ * *ok to false. */
 static size_t read_head(const char *path, uint8_t head[HEAD_BYTES], bool *ok)
 {
     struct stat st;
@@ -942,9 +946,9 @@ static void find_locked(const char *path, char out[PATH_MAX])
     out[0] = '\0';
 }
 
-/* Find the file in the directory of `path` whose name is most similar to the name in `path`. At most N / 3 + 1 of
- * the N letters in this name may differ, but never all N. Skip an equal name: no file exists at `path`, so this name is
- * a link to a missing file. Compare only the first few thousand files. */
+/* Find the file in the directory of `path` whose name is most similar to the name in `path`. At most N / 3 + 1 of the
+ * N letters in this name may differ, but never all N. Skip an equal name, because it belongs to a link to a missing
+ * file. Compare only the first few thousand files. */
 static void find_near(const char *path, char out[PATH_MAX])
 {
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
@@ -965,7 +969,7 @@ static void find_near(const char *path, char out[PATH_MAX])
         closedir(d);
 }
 
-/* Examine a program. Its header is compared with that of ddprun's own executable, which runs on this machine. */
+/* Examine a program. Compare its header with the header of ddprun's own executable, which runs on this machine. */
 static void program_examine(const char *path, struct program_file *file)
 {
     uint8_t head[HEAD_BYTES], own[HEAD_BYTES];

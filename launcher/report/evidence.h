@@ -1,6 +1,6 @@
 /* evidence.h -- how a worker ended: facts of the kernel (memory, core file, log), the worker's error file, and the
  * program that could not be started. evidence.c reads the files and parses the error file. exit_text.c and
- * spawn_error.c open no file, so tests can call them with texts. */
+ * spawn_error.c open no file, so tests can pass texts to their functions. */
 #ifndef LAUNCHER_REPORT_EVIDENCE_H
 #define LAUNCHER_REPORT_EVIDENCE_H
 
@@ -23,14 +23,14 @@
 
 struct evidence;
 
-/* Return a new collector, or NULL when memory is short. All functions below accept NULL and then do nothing.
- * `mounts` contains at least the control groups' lines of /proc/self/mountinfo. `groups` is the text of
- * /proc/self/cgroup and must outlive the collector. `open_files` is the workers' limit of open files. */
+/* Return a new collector, or NULL when memory is short. All functions below accept NULL and then do nothing. `mounts`
+ * contains at least the lines of /proc/self/mountinfo about control groups. `groups` is the text of /proc/self/cgroup
+ * and must outlive the collector. `open_files` is the workers' limit of open files. */
 struct evidence *evidence_new(const char *mounts, const char *groups, uint64_t open_files);
 void evidence_free(struct evidence *e);
 
 /* Drop the facts about the previous attempt and prepare for the next. `cgroup_fd` is a descriptor of the directory of
- * the attempt's control group, or -1. It is borrowed during the call. */
+ * the attempt's control group, or -1. The descriptor is borrowed during the call. */
 void evidence_attempt(struct evidence *e, int cgroup_fd);
 
 /* Examine a worker that has failed. `status` and `usage` are from wait4. Only the first few failures of an attempt
@@ -72,18 +72,18 @@ void error_text_free(struct error_text *text);
 
 /* Read and parse the error file at `path`. The worker may have created a FIFO or a link there. So the function never
  * blocks, follows no link, and limits the length. After DDP_OK the caller frees `out` with error_text_free. Return
- * DDP_ERR_CLOSED if the file is missing, as it usually is. After another error, `err` contains the path and the
+ * DDP_ERR_CLOSED if the file is missing, which is the usual case. After another error, `err` contains the path and the
  * reason. */
 ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_err *err);
 
-/* Copy the error file `from` to `to` and add the exit code. This passes the error to a launcher that has started this
- * launcher. Ignore a failure of the copy, because the report contains the worker's error, too. */
+/* Copy the error file `from` to `to` and add the exit code. So a launcher that has started this launcher gets the
+ * error. Ignore a failed copy, because the report also contains the worker's error. */
 void error_file_hand_on(const char *from, const char *to, int code);
 
 /* --- a program that did not start ------------------------------------------------------------------------ */
 
-/* Examine the program `failed`, which could not be started. `script` is the file that Python should run; it may be
- * equal to `failed`. Return false if there is no file to examine. */
+/* Examine the program `failed`, which could not be started. `script` is the file that Python should run. `script` may
+ * be equal to `failed`. Return false if there is no file to examine. */
 bool program_examine_failed(const char *failed, const char *script, struct program_file *file);
 
 #endif

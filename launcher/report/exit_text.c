@@ -15,8 +15,8 @@
 
 /* --- any end ------------------------------------------------------------------------------------------------ */
 
-/* Return the exit code of a failed worker. Return 125 after another failure, for example a lost node or a hang. As with
- * env(1) and timeout(1), 125 means that the launcher failed and not the program. */
+/* Return the exit code of a failed worker. Return 125 after another failure, for example a lost node or a hang. As
+ * with env(1) and timeout(1), 125 means that the launcher has failed, not the program. */
 int failure_code(const struct failure *c)
 {
     const struct agent_worker how = { .verdict = c->error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED,
@@ -198,10 +198,10 @@ bool coredump_fault(struct slice head, uint64_t *address)
 /* --- evidence text ---------------------------------------------------------------------------------------- */
 
 /* Parsers of the kernel's files and log. The version of the kernel determines which lines exist, and a container may
- * hide some of them. A missing line is not an error: the fact stays unknown. */
+ * hide lines. A missing line is not an error: the fact stays unknown. */
 
-/* Store the next line of `text` in `line`, without its newline, and remove it from `text`. Return false at the
- * end. */
+/* Remove the next line from `text`, and store this line in `line` without its newline. Return false at the end of
+ * `text`. */
 static bool next_line(struct slice *text, struct slice *line)
 {
     if (text->len == 0)
@@ -305,15 +305,15 @@ const char *commit_text(char out[COMMIT_SHOWN], const struct worker_evidence *e)
 
 /* --- out of memory -------------------------------------------------------------------------------------- */
 
-/* Return by how much a counter has risen. Return 0 if the counter has fallen, because it then belongs to a new group
+/* Return by how much a counter has risen. Return 0 if the counter has fallen: the counter now belongs to a new group
  * with the same name. */
 static unsigned long long rise(unsigned long long before, unsigned long long now)
 {
     return now > before ? now - before : 0;
 }
 
-/* Return true if the group has reached its limit: the counter of hits has risen, and the peak, if it is known, is at
- * least 98 % of the limit. The peak is checked because in version 1 the counter also rises when the kernel frees
+/* Return true if the group has reached its limit: the counter of hits has risen, and the peak is unknown or at least
+ * 98 % of the limit. The counter alone is not enough, because in version 1 it also rises when the kernel frees
  * cache. */
 static bool at_limit(const struct oom_watch *w)
 {
@@ -332,8 +332,8 @@ static void blame(const struct oom_watch *w, struct worker_evidence *e)
 }
 
 /* Return the number of OOM kills while the worker ran: the increase of a group's count. Use the innermost group whose
- * count before the worker's start is known (not `late`). Outer groups are worse: those of version 2 also count the
- * kills of other jobs, and those of version 1 do not count kills in inner groups. If the host has groups of both
+ * count before the worker's start is known (not `late`). The counts of outer groups are wrong: in version 2 they
+ * include kills of other jobs, and in version 1 they omit kills in inner groups. If the host has groups of both
  * versions, return the larger increase. */
 static unsigned long long kills_in(const struct oom_watch *watches, size_t n)
 {
@@ -351,8 +351,9 @@ static unsigned long long kills_in(const struct oom_watch *watches, size_t n)
 
 /* Decide whether memory ran out, and where. The counter of a control group counts every kill in the group, even if the
  * whole machine ran out of memory. The machine's counter includes kills of other jobs, so use it only if no group can
- * be read. If several groups are at their limit, blame the innermost group, because its memory also counts in the outer
- * groups. If no group was at its limit, the whole machine or a group outside ddprun's container ran out of memory. */
+ * be read. If several groups have reached their limits, blame the innermost group, because its memory also counts in
+ * the outer groups. If no group has reached its limit, the whole machine or a group outside ddprun's container ran out
+ * of memory. */
 void oom_find_cause(const struct oom_watch *watches, size_t n, unsigned long long system_kills,
                     struct worker_evidence *e)
 {
@@ -452,8 +453,8 @@ void kernel_log_line(struct slice line, int pid, struct worker_evidence *e)
 
 /* --- texts ------------------------------------------------------------------------------------------------- */
 
-/* The table `rows` has the sentences about the end of a worker. Its rows are tried in order. A row applies if the
- * signal of the row ended the worker, and all observations in `seen` are true. The last row of each signal needs no
+/* The table `rows` has the sentences about the end of a worker. The first row that applies is used. A row applies if
+ * its signal ended the worker, and all observations in `seen` are true. The last row of each signal needs no
  * observation. A sentence about a probable cause contains "likely" or "perhaps". */
 
 enum { NO_SIGNAL = 0 };
@@ -599,7 +600,7 @@ static const struct row {
 };
 /* clang-format on */
 
-/* Return the first row that applies to a worker's end, or NULL if none does. */
+/* Return the first row that applies to a worker's end, or NULL if no row applies. */
 static const struct row *row_of(const struct agent_worker *w, const struct worker_evidence *e)
 {
     const unsigned seen = observations(e);
@@ -614,7 +615,8 @@ static const char *size_or_unknown(char out[SIZE_TEXT_MAX], uint64_t bytes)
     return bytes > 0 ? words_size(out, bytes) : "unknown";
 }
 
-/* Fill the placeholders of a sentence. All values are formatted, although a sentence contains only some of them. */
+/* Fill the placeholders of a sentence. Format the values of all placeholders, although a sentence contains only a
+ * few. */
 static bool fill_sentence(const struct worker_evidence *e, const char *sentence, struct buf *out)
 {
     char limit[SIZE_TEXT_MAX], peak[SIZE_TEXT_MAX], shm_size[SIZE_TEXT_MAX], shm_free[SIZE_TEXT_MAX];

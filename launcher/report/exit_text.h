@@ -23,7 +23,7 @@ enum coredump_kind {
     CORE_LOST,       /* the core file was written but not found; `core` is the kernel's pattern */
     CORE_NO_LIMIT,   /* not written: the size limit is 0 */
     CORE_NO_PATTERN, /* not written: the kernel's pattern is empty */
-    CORE_NOT_DUMPED, /* not written, although limit and pattern allow it */
+    CORE_NOT_DUMPED, /* not written, although limit and pattern allow a core file */
 };
 
 /* Sizes of the texts below, with NUL. Longer texts are cut. */
@@ -41,8 +41,8 @@ struct worker_evidence {
     bool oom_unseen;               /* no counter of OOM kills can be read */
     unsigned long long kills;      /* how many processes the kernel killed */
     char cgroup[CGROUP_SHOWN];     /* name of the group that reached its limit; "" for the whole machine */
-    bool cgroup_v2;                /* the group is of version 2, which has other file names */
-    uint64_t peak_rss;             /* peak memory of the worker, or of a child that it has reaped, in bytes */
+    bool cgroup_v2;                /* the group is of version 2; version 1 has other file names */
+    uint64_t peak_rss;             /* peak memory of the worker, or of a reaped child, in bytes */
     uint64_t limit, peak;          /* memory limit and peak memory of `cgroup` in bytes; 0 if unknown */
     uint64_t shm_size, shm_free;   /* size and free bytes of /dev/shm; shm_size is 0 if /dev/shm is missing */
     bool stdout_gone, stderr_gone; /* the reader of ddprun's stdout, or of its stderr, is gone */
@@ -53,7 +53,7 @@ struct worker_evidence {
     char core[PATH_MAX];
     uint64_t coredump_size;
     char timer[TIMER_SHOWN]; /* name of the timer that has expired; "" if none */
-    int port;                /* port of the worker's store, if user `port_uid` occupies it; else 0 */
+    int port;                /* port of the worker's store if user `port_uid` has taken this port; else 0 */
     unsigned port_uid;
     uint64_t cpu_limit_s, file_limit; /* ulimit -t in seconds, ulimit -f in bytes; 0 if there is no limit */
     /* In the limits below, UINT64_MAX means no limit, and 0 means not known. */
@@ -71,16 +71,16 @@ struct worker_evidence {
 
 /* --- any end ------------------------------------------------------------------------------------------------ */
 
-/* Format a limit of worker_evidence as " (1024)", or as " (64 KiB)" if it is in bytes. Write "" if the limit is not
- * known. `out` has LIMIT_SHOWN bytes. */
+/* Format a limit of worker_evidence as " (1024)". If `is_bytes` is true, format the limit as " (64 KiB)". Write "" if
+ * the limit is not known. `out` has LIMIT_SHOWN bytes. */
 enum { LIMIT_SHOWN = 48 };
 const char *limit_text(char out[LIMIT_SHOWN], uint64_t limit, bool is_bytes);
 
-/* Format the memory limit of the group as " (64 MiB, of which 10 MiB are in use)". Format a missing or unknown
- * limit as limit_text does. */
+/* Format the memory limit of the group as " (64 MiB, of which 10 MiB are in use)". Without a limit, or if the limit is
+ * not known, write the text of limit_text(). */
 const char *group_memory_text(char out[2 * LIMIT_SHOWN], const struct worker_evidence *e);
 
-/* Format the machine's memory as " (20 MiB are available)", or write "" if it is not known. */
+/* Format the machine's memory as " (20 MiB are available)", or write "" if the memory is not known. */
 const char *available_text(char out[LIMIT_SHOWN], const struct worker_evidence *e);
 
 /* Format the size of /dev/shm as " (64 MiB, of which 10 MiB are free)", or write "" if the size is not known. */
@@ -119,8 +119,8 @@ bool end_cause(const struct agent_worker *w, const struct worker_evidence *e, st
 /* Append the remedy. */
 bool end_remedy(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out);
 
-/* Append where the core file is and how to open it, or how to get a core file next time. `program` is the executed
- * file. */
+/* Append the path of the core file and the command that opens it, or how to get a core file next time. `program` is
+ * the executed file. */
 bool end_core(const struct agent_worker *w, const struct worker_evidence *e, const char *program,
               struct buf *out);
 
@@ -133,7 +133,7 @@ bool counter_in(struct slice text, const char *key, unsigned long long *value);
  * and version 1 a very large number. */
 uint64_t limit_in(struct slice text);
 
-/* Counters of a memory group, read before the worker started and after its end. */
+/* Counters of a control group for memory, read before the worker's start and after its end. */
 struct oom_count {
     unsigned long long kills, hits; /* number of killed processes, and how often the limit was reached */
 };
@@ -141,13 +141,13 @@ struct oom_count {
 struct oom_watch {
     const char *name;
     bool v2;
-    bool late; /* the group was found only after the worker's end, so `before` is unknown */
+    bool late; /* the group was found after the worker's end, so `before` is unknown */
     struct oom_count before, now;
-    uint64_t limit, peak; /* bytes of the group: limit (0 = none or unknown), peak (0 = unknown) */
+    uint64_t limit, peak; /* limit and peak of the group in bytes; 0 if unknown or without limit */
 };
 
-/* Set the oom members of `e`. `watches` are ordered from the innermost group outwards. `system_kills` is the
- * increase of the machine's counter of OOM kills. Keep e->oom if kernel_log_line has set it. */
+/* Set the members of `e` about memory that ran out. `watches` are ordered from the innermost group outwards.
+ * `system_kills` is the increase of the machine's counter of OOM kills. Keep e->oom if kernel_log_line has set it. */
 void oom_find_cause(const struct oom_watch *watches, size_t n, unsigned long long system_kills,
                     struct worker_evidence *e);
 
@@ -156,8 +156,8 @@ void oom_find_cause(const struct oom_watch *watches, size_t n, unsigned long lon
 void kernel_log_line(struct slice line, int pid, struct worker_evidence *e);
 
 /* Convert kernel.core_pattern to a pattern for fnmatch(3), in which '*' replaces each unknown part. With `uses_pid`
- * (kernel.core_uses_pid), the kernel appends the pid. Return false if the kernel's pattern is a pipe, or the result
- * is too long. */
+ * (kernel.core_uses_pid), the kernel appends the pid. Return false if the kernel passes core files to a program, or if
+ * the result is too long. */
 bool coredump_glob(const char *pattern, bool uses_pid, int pid, int signal, char glob[PATH_MAX]);
 
 /* Find the address of the fault in the first bytes of a core file. Return false if these bytes do not contain the

@@ -42,7 +42,7 @@
 /* Times are seconds since the start of ddprun, so that times of different workers can be compared. A member that
  * does not apply, such as the pid of a worker that never started, is left out. */
 
-/* Version of the format. It rises if a member changes its meaning, but not if a member is added. */
+/* Version of the format. The version rises if the meaning of a member changes, but not if a member is added. */
 enum { REPORT_SCHEMA = 1 };
 
 /* Return how the job ended, as one word for scripts. */
@@ -98,7 +98,7 @@ static bool add_worker(cJSON *array, const struct report *r, int local_rank)
 
 /* --- the first failure ---------------------------------------------------------------------------------- */
 
-/* Call `make`, a function of cause.h, and add its text, or null if the text is empty. */
+/* Call `make`, a function of cause.h, and add the text that `make` writes. Add null for an empty text. */
 static bool add_made(cJSON *o, const struct report *r, const char *name,
                      bool (*make)(const struct report *r, struct buf *out))
 {
@@ -181,7 +181,7 @@ static bool add_last_lines(cJSON *f, const struct report *r)
     return ok;
 }
 
-/* Add the failure of another node's worker, as that node has reported it. */
+/* Add the failure of another node's worker, from the report of that node. */
 static bool add_ending_elsewhere(cJSON *o, const struct failure *f)
 {
     bool ok = json_add_text(o, "verdict", verdict_name(f->error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED)) &&
@@ -234,7 +234,8 @@ static double seconds(uint64_t from_ms, uint64_t to_ms)
     return (double)(to_ms - from_ms) / 1000.0;
 }
 
-/* Add a failed attempt, with the member names of a worker's object. started_s and ended_s are times of the attempt. */
+/* Add a failed attempt. Its members have the same names as those of a worker, but started_s and ended_s are times of
+ * the attempt. */
 static bool add_attempt(cJSON *array, const struct report *r, const struct failed_attempt *a)
 {
     const struct failure *f = &a->failure;
@@ -298,8 +299,8 @@ static bool add_gpus(cJSON *o, const struct report *r)
     return ok;
 }
 
-/* Add the members about failed attempts, unkillable processes, restarts, left_waiting, hangs and GPUs. An empty array
- * is added, too, so a reader does not have to check whether it exists. */
+/* Add the members about failed attempts, unkillable processes, restarts, left_waiting, hangs and GPUs. Empty arrays
+ * are also added, so that a reader does not have to check whether an array exists. */
 static bool add_attempts(cJSON *o, const struct report *r)
 {
     const char *left = r->left.sentence != NULL && r->left.sentence[0] != '\0' ? r->left.sentence : NULL;
@@ -359,8 +360,8 @@ static bool add_losses(cJSON *o, const struct report *r)
     return ok;
 }
 
-/* Add the members about the whole job. All members are always present, so a reader does not have to check whether they
- * exist; some are null. */
+/* Add the members about the whole job. All members are always present, so that a reader does not have to check whether
+ * a member exists. Unknown values are null. */
 static bool add_job(cJSON *o, const struct report *r)
 {
     struct failure room;
@@ -383,7 +384,7 @@ static bool add_job(cJSON *o, const struct report *r)
 }
 
 /* Return the report as one JSON object, which the caller owns, or NULL when memory is short. report.schema.json
- * describes the object. This function owns `workers` until json_add adds it to the report. */
+ * describes the object. This function owns `workers` until json_add adds the array to the report. */
 static struct cJSON *report_json(const struct report *r)
 {
     cJSON *o = cJSON_CreateObject();
@@ -417,8 +418,8 @@ enum {
     FULL_BYTES = 1 << 20 /* a file system with less free space counts as full */
 };
 
-/* Write the whole text and a newline. After an error remove the file, because half a report is invalid JSON. Format the
- * error before the removal, because the removal increases the free space that the error text shows. */
+/* Write the whole text and a newline. After an error remove the file, because half a report is invalid JSON. Format
+ * the error before the removal, because the error text shows the free space, which the removal increases. */
 static void write_file(int fd, const char *path, const char *text)
 {
     char why[WRITE_ERROR_MAX];
@@ -491,9 +492,10 @@ static void leave_in_log_dir(const struct report *r)
             r->plan->log_root);
 }
 
-/* Return true if this node must not print the report. With `ddprun --hosts`, the node of the failed worker prints it,
- * because only that node has the evidence. If a node was lost or no worker failed, node 0 prints it. If a finding about
- * a host ended the job, no node prints the report, because the finding was printed already. */
+/* Return true if this node must not print the report. With `ddprun --hosts`, the node of the failed worker prints the
+ * report, because only this node has the evidence. If no worker failed, for example because a node was lost, node 0
+ * prints the report. If a finding about a host ended the job, no node prints the report, because the finding was
+ * already printed. */
 static bool other_node_prints(const struct report *r)
 {
     const struct failure *f = r->elsewhere;
@@ -507,8 +509,8 @@ static bool other_node_prints(const struct report *r)
 }
 
 /* Print the report, or with --json the last event. If `midline` is true, print a newline first, because the last line
- * of a worker does not end with a newline. After a success the report is printed only with --verbose. An error of the
- * write is ignored, because a message about it could not be written either. */
+ * of a worker does not end with a newline. After a success the report is printed only with --verbose. Ignore an error
+ * of the write, because a message about this error could not be written either. */
 static void print_it(const struct report *r, bool midline)
 {
     const struct cli *cli = r->plan->cli;
@@ -604,8 +606,8 @@ static bool add_stdout_room(struct full_disk *full)
 }
 
 /* Find the free space of the disk that was full when the worker failed. After an error about a quota, find the quota
- * instead. If the error names no file, examine the disk of an inherited stdout. If that disk is not full, examine the
- * working directory and /dev/shm. */
+ * instead. If the error names no file, examine the disk of an inherited stdout. If this disk has free space, examine
+ * the disks of the working directory and of /dev/shm. */
 static void find_room(struct report *r, struct details *d)
 {
     struct full_disk *full = &d->full;
@@ -627,8 +629,8 @@ static void find_room(struct report *r, struct details *d)
     add_room(full, "/dev/shm", "/dev/shm");
 }
 
-/* Find which other processes use the GPUs, if a worker failed because its GPU was full or busy. Ask the driver, unless
- * the agent has asked it before. If the worker is on another node, use that node's record of the failure. */
+/* Find the other processes on a GPU whose worker failed because the GPU was full or busy. Ask the driver, if the agent
+ * has not done this before. For a worker of another node, use that node's record of the failure. */
 static void find_gpu_users(struct report *r, struct details *d)
 {
     const struct failure *f = r->elsewhere;
@@ -643,9 +645,9 @@ static void find_gpu_users(struct report *r, struct details *d)
     }
 }
 
-/* Copy the error file of the first failure to the path in ddprun's own TORCHELASTIC_ERROR_FILE, which the user or
- * an outer launcher has set. As torchrun does, add the worker's exit code, or the negative number of the signal that
- * killed it. */
+/* Copy the error file of the first failure to the path in ddprun's own TORCHELASTIC_ERROR_FILE, which the user or an
+ * outer launcher has set. As torchrun does, add the worker's exit code, or the negative number of the signal that
+ * killed the worker. */
 static void hand_on_error(const struct report *r)
 {
     const char *to = env_find(r->plan->facts->environ_block, worker_env_name(ENV_TORCHELASTIC_ERROR_FILE));

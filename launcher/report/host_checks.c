@@ -1,7 +1,7 @@
 /* host_checks.c -- see host_checks.h.
  *
- * Before the workers start, each limit is compared with the minimum that the workers need. A limit that is reached
- * later causes misleading errors: "cannot create a pipe", a bus error, "cannot allocate memory" from a network
+ * Before the workers start, each limit is compared with the minimum that the workers need. A worker that reaches a
+ * limit later gets a misleading error: "cannot create a pipe", a bus error, "cannot allocate memory" from a network
  * card. */
 #include "report/host_checks.h"
 
@@ -48,7 +48,7 @@ struct host_facts {
 };
 
 /* Check the limits of open files, processes and locked memory. Locked memory matters only with an InfiniBand card,
- * which needs its buffers locked. */
+ * because the buffers of such a card must be locked. */
 static void check_limits(const struct host_facts *f, uint64_t workers, const char *host, struct finding *out,
                          int *n)
 {
@@ -77,7 +77,8 @@ static void check_shm(const struct host_facts *f, uint64_t workers, const char *
                  words_size(need, wanted), "workers", who, NULL);
 }
 
-/* Find which limits are too low for `workers` workers. Store the findings in `out` and return their number. */
+/* Find which limits are too low for `workers` workers. Store the findings in `out`, and return the number of
+ * findings. */
 static int host_findings(const struct host_facts *facts, int workers, const char *host,
                          struct finding out[HOST_FINDINGS_MAX])
 {
@@ -174,8 +175,8 @@ static void format_users(const struct gpu_users *users, char process[FINDING_SUB
                  users->count == 2 ? "" : "es");
 }
 
-/* Describe which processes use a GPU. `gpu` is its index or UUID, as in CUDA_VISIBLE_DEVICES. `ranks` is " (rank 2)",
- * or "" if ranks are not known yet. Return false if no process uses the GPU. */
+/* Describe which processes use a GPU. `gpu` is the GPU's index or UUID, as in CUDA_VISIBLE_DEVICES. `ranks` is " (rank
+ * 2)", or "" if ranks are not known yet. Return false if no process uses the GPU. */
 static bool gpu_finding(const struct gpu_users *users, const char *gpu, const char *ranks, const char *host,
                         struct finding *out)
 {
@@ -188,7 +189,7 @@ static bool gpu_finding(const struct gpu_users *users, const char *gpu, const ch
     return true;
 }
 
-/* Describe a compute mode that does not admit the workers of a GPU. Return false if the mode admits them. */
+/* Describe a compute mode that does not admit all workers of a GPU. Return false if the mode admits all workers. */
 static bool gpu_mode_finding(const struct gpu_users *users, const char *gpu, int workers, const char *host,
                              struct finding *out)
 {
@@ -226,9 +227,9 @@ static const char *environ_value(const struct buf *text, const char *name)
     return "";
 }
 
-/* Return true if the environment of the process names a rank of this job that is not a rank of this node. Then another
- * agent on this host has started the process. The job id alone proves nothing, because by default every job on several
- * nodes has the id "none". */
+/* Return true if the environment of the process contains a rank of this job that belongs to another node. Another
+ * agent on this host has then started the process. The job id alone proves nothing, because by default every job on
+ * several nodes has the id "none". */
 static bool has_rank_of_job(const struct gpu_query *query, int pid)
 {
     char path[64];
@@ -254,10 +255,9 @@ static bool is_ddprun(int pid)
 }
 
 /* Return the owner of a process on a GPU. The owner is this job if the process descends from an agent of the job on
- * this host. Orphans of the workers still descend from the agent (PR_SET_CHILD_SUBREAPER). A process that an earlier
- * job with the same id left behind descends from no agent, so this job is not the owner. The owner is unknown if no
- * process with this pid exists here. Perhaps a worker has just ended, or the driver reports pids of another PID
- * namespace. */
+ * this host. Orphans of the workers still descend from the agent (PR_SET_CHILD_SUBREAPER). A process of an earlier job
+ * with the same id descends from no agent, so this job is not the owner. If no process with this pid exists here, the
+ * owner is unknown: perhaps a worker has just ended, or the driver reports pids of another PID namespace. */
 static enum gpu_owner gpu_owner(const void *user, int pid)
 {
     struct proc_stat stat = { .parent = pid };
@@ -285,7 +285,7 @@ void gpu_query_run(void *user)
     gpu_read_users(names, query->n, query->runs ? &owners : NULL, query->users);
 }
 
-/* Add a GPU unless the list contains it already, because several workers may share a GPU. */
+/* Add a GPU if the list does not contain it yet. Several workers may share a GPU. */
 static void gpu_query_add(struct gpu_query *query, const char *gpu)
 {
     int i = 0;
@@ -401,11 +401,11 @@ int gpu_warn(const struct plan *plan, struct finding out[GPU_FINDINGS_MAX])
 
 /* --- the loss of the store ------------------------------------------------------------------------------ */
 
-/* The store closes the connection of a silent node, and the user would suspect the store. Three findings name the real
+/* If the store closes the connection of a silent node, the user would suspect the store. Three findings name the real
  * cause. NODE_FROZEN: late timers show that this process was recently frozen for at least half of --node_timeout
- * (stood_still in net/store_link.c). NODE_STOP_SLOW: the store's last message says that it has dropped this node
- * because the workers did not stop. NODE_UNREACHABLE: the message gives another reason, which is silence: the network
- * has lost this node's messages. */
+ * (stood_still in net/store_link.c). NODE_STOP_SLOW: the store's last message gives a reason: the workers did not
+ * stop. NODE_UNREACHABLE: the store's last message gives another reason: this node was silent, because the network has
+ * lost its messages. */
 
 typedef char loss_text[FINDING_SUBJECT_MAX];
 

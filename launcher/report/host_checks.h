@@ -1,6 +1,6 @@
 /* host_checks.h -- findings about limits and GPUs of this machine, and the reason why a node lost the store. Only
- * store_loss_finding is pure. ddprun warns about limits before the start, because the user would otherwise see only a
- * later error of a worker. */
+ * store_loss_finding is pure. ddprun warns about limits before the start. Without the warning, the user would see only
+ * a later error of a worker. */
 #ifndef LAUNCHER_REPORT_HOST_CHECKS_H
 #define LAUNCHER_REPORT_HOST_CHECKS_H
 
@@ -14,9 +14,9 @@
 
 enum { HOST_FINDINGS_MAX = 4 };
 
-/* Compare the limits of this machine with what `workers` workers need. Store a finding for each limit that is too low,
- * and return the number of findings. With such a limit, a worker would later fail with "too many open files", "cannot
- * allocate memory" or "bus error". */
+/* Compare the limits of this machine with the needs of `workers` workers. Store a finding for each limit that is too
+ * low, and return the number of findings. With such a limit, a worker would later fail with "too many open files",
+ * "cannot allocate memory" or "bus error". */
 int host_check_limits(int workers, const char *host, struct finding out[HOST_FINDINGS_MAX]);
 
 /* Log each finding of host_check_limits as a warning. */
@@ -40,8 +40,7 @@ struct gpu_query *gpu_query_new(const struct plan *plan, bool runs);
  * gpu_query. */
 void gpu_query_run(void *query);
 
-/* Return false if the driver could not read a GPU, or if it is unknown whether a process in the answer belongs to
- * this job. */
+/* Return false if the driver could not read a GPU, or if the owner of a process in the answer is unknown. */
 bool gpu_query_is_complete(const struct gpu_query *query);
 
 /* Store a finding in `out` for each problem that the driver's answer shows. Return the number of findings. */
@@ -72,8 +71,8 @@ struct store_loss {
     int node_rank;       /* -1 if not known yet */
     int pid;             /* pid of this ddprun's agent */
     const char *how;     /* what happened, for example "the store closed the connection" */
-    const char *dropped; /* why the store dropped this node, such as "silent for 3.0 s"; "" if it did not */
-    uint64_t stood_ms;   /* how long this process was stopped or suspended before it lost the store; or 0 */
+    const char *dropped; /* why the store dropped this node, such as "silent for 3.0 s"; "" if not dropped */
+    uint64_t stood_ms;   /* how long this process was stopped or suspended before the loss; 0 if it was not */
     uint64_t
         asked_ms; /* how long ago the store or the user asked this node to stop its workers; 0 if neither did */
     uint64_t node_timeout_ms; /* the store drops a node that is silent for this time */

@@ -1,5 +1,5 @@
-/* report.c -- see report.h. A report consists of many small appends, and only report_text checks at the end whether one
- * has failed. It then discards the whole report, because half a report is useless. */
+/* report.c -- see report.h. A report consists of many small appends. At the end, report_text checks whether an append
+ * has failed, and then discards the whole report, because half a report is useless. */
 #include "report/report.h"
 
 #include "agent/agent.h"
@@ -37,7 +37,7 @@ struct rows {
     struct buf *out;
     bool colour;
     int lines, limit;
-    bool ok; /* false after an append has failed; later appends do nothing */
+    bool ok; /* false after a failed append; later appends then do nothing */
 };
 
 static void append_row(struct rows *r, const void *bytes, size_t len)
@@ -71,7 +71,8 @@ static bool begin_line(struct rows *r, const char *label)
     return true;
 }
 
-/* Append the headline. It is never wrapped, so a search through many logs finds rank, host and cause in one line. */
+/* Append the headline. Never wrap this line, so that a search through many logs finds rank, host and cause in one
+ * line. */
 static void rows_headline(struct rows *r, struct slice text)
 {
     r->lines++;
@@ -97,15 +98,15 @@ static size_t line_length(const char *text, size_t len)
     return last_blank > 0 ? last_blank : end;
 }
 
-/* Append `text` as a row of at most `max` lines. If the text is longer, the last line ends with " ...". With label
- * "" the row belongs to the row above. An empty text adds no row. */
+/* Append `text` as a row of at most `max` lines. If the text is longer, the last line ends with " ...". If `label` is
+ * "", the row continues the row above. Append no row for an empty text. */
 static void rows_text(struct rows *r, const char *label, struct slice text, int max)
 {
     const char *p = text.data;
     size_t left = text.len;
     for (int i = 0; i < max && left > 0 && begin_line(r, i == 0 ? label : ""); i++) {
         size_t n = line_length(p, left), shown = n;
-        while (shown > 0 && p[shown - 1] == ' ') /* print no trailing blank: two blanks precede "[CODE]" */
+        while (shown > 0 && p[shown - 1] == ' ') /* print no blanks at the end of the line */
             shown--;
         rows_append(r, slice_of(p, shown));
         n += n < left; /* skip the blank or newline */
@@ -151,8 +152,8 @@ static void rows_quote(struct rows *r, const char *label, struct slice line)
  * connection or a signal of ddprun. Workers that ended in the same way share a sentence, with the earliest and the
  * latest time. */
 
-/* Limits of the sentences about the other workers. They are low, because a terminal shows about 24 lines, and the
- * first failure needs most of these lines. */
+/* Limits of the sentences about the other workers. The limits are low, because a terminal shows about 24 lines, and
+ * the first failure needs most of these lines. */
 enum { GROUPS_MAX = 6, RANKS_MAX = 60, SENTENCE_LINES = 3, AFTER_MAX = 2 * TIME_TEXT_MAX + 32 };
 
 /* How a worker ended. `sentences` has a sentence for each value. */
@@ -194,7 +195,7 @@ static enum way way_of(const struct report *r, const struct agent_worker *w)
 }
 
 /* Return true if `w` ended in the same way as the workers of `g`. Return false for the worker in the headline, because
- * it belongs to no group. */
+ * this worker belongs to no group. */
 static bool same_end(const struct group *g, const struct agent_worker *w)
 {
     return w != cause_worker(g->r) && way_of(g->r, w) == way_of(g->r, g->like) &&
@@ -207,8 +208,8 @@ static int rank_in_group(const void *user, int local_rank)
     return same_end(g, agent_worker(g->r->agent, local_rank)) ? g->r->plan->workers[local_rank].rank : -1;
 }
 
-/* Format how long after the first failure the group ended: " 3 ms later", " 3 ms to 1.2 s later", " at the same
- * moment", or " 0.4 s earlier". Write "" if no worker of this node failed first. */
+/* Format the time between the first failure and the end of the group: " 3 ms later", " 3 ms to 1.2 s later", " at the
+ * same moment", or " 0.4 s earlier". Write "" if no worker of this node failed first. */
 static void after_text(const struct group *g, char out[AFTER_MAX])
 {
     const struct agent_worker *first = cause_worker(g->r);
@@ -289,8 +290,8 @@ static void append_ranks_of_end(const struct group *g, struct rows *rows, const 
     buf_free(&ranks);
 }
 
-/* Append one sentence for each way in which other workers ended. Sentences are in the order of their lowest rank.
- * If there are more than GROUPS_MAX ways, the last sentence refers to the log files. */
+/* Append one sentence for each way in which other workers ended. The sentences are ordered by their lowest rank. If
+ * there are more than GROUPS_MAX ways, the last sentence refers to the log files. */
 static void report_others(const struct report *r, struct rows *rows)
 {
     struct group groups[GROUPS_MAX];
@@ -403,7 +404,7 @@ static bool has_failure(const struct report *r)
     return r->elsewhere != NULL || cause_first(r) >= 0;
 }
 
-/* Append the failed attempts, except the one that the headline describes. */
+/* Append the failed attempts, without the attempt that the headline describes. */
 static void append_attempts(const struct report *r, struct rows *rows)
 {
     size_t n = r->n_failed, first = 0;
@@ -476,7 +477,7 @@ static void report_attempts(const struct report *r, struct rows *rows)
     append_no_restart(r, rows);
     if (r->hang != NULL && !cause_is_hang(r))
         rows_printf(rows, "hang", "%s  [%s]", r->hang->sentence, finding_code_name(r->hang->code));
-    if (!has_failure(r)) /* otherwise first_cause() has appended these rows */
+    if (!has_failure(r)) /* after a failure, first_cause() has appended these rows */
         append_gpus(r, rows);
     if (cause_has_left(r, FINDING_RANK_EXITED_EARLY) && !cause_is_left_waiting(r, cause_failure(r, &room)))
         append_left(r, rows);
@@ -509,13 +510,13 @@ enum {
     ERROR_LINES = 6,
     OTHERS_LINES = 8,
     STACK_LINES = 16,
-    STACK_LINES_KEPT = 6, /* lines that are reserved for stacks; the worker's last lines must not use them */
+    STACK_LINES_KEPT = 6, /* lines that are reserved for stacks, not for the worker's last lines */
     END_LINES = 8,
     DAY_S = 24 * 3600
 };
 
-/* Return true if a report is needed: after a failure, a stop or the loss of the store. A worker that has not
- * exited with code 0 needs a report too, for example a worker that cannot be killed. */
+/* Return true if a report is needed: after a failure, a stop or the loss of the store. A report is also needed if a
+ * worker has not exited with code 0, for example because it cannot be killed. */
 bool report_needed(const struct report *r)
 {
     if (has_failure(r) || agent_stop_signal(r->agent) != 0 || r->store.how != NULL)
@@ -554,7 +555,7 @@ static bool append_bytes(struct buf *out, const char *label, int64_t value)
     return value == 0 || buf_printf(out, ", %s %s", label, words_size(size, (uint64_t)value));
 }
 
-/* Append the facts of the failure, for example ", peak memory 1.2 GiB", but not facts that FAILURE_ROWS hides. */
+/* Append the facts of the failure, for example ", peak memory 1.2 GiB". Leave out facts that FAILURE_ROWS hides. */
 static bool append_facts(const struct failure *f, struct buf *out)
 {
     bool ok = true;
@@ -670,8 +671,8 @@ static void first_cause(const struct report *r, struct rows *rows)
     append_last_lines(r, rows);
 }
 
-/* Append why the store was lost, and the remedy. A ddprun or the daemon ddp-rendezvous hosts the store. This node
- * loses the store if that process ends, or if the network to it fails. */
+/* Append why the store was lost, and the remedy. The process that hosts the store is a ddprun or the daemon
+ * ddp-rendezvous. This node loses the store if this process ends, or if the network to this process fails. */
 static void store_gone(const struct report *r, struct rows *rows)
 {
     if (r->store.how == NULL || has_failure(r))
@@ -788,8 +789,8 @@ static void whose_code(const struct report *r, const struct failure *f, char *ou
         snprintf(out, size, ", because of node %d on %.200s", f->node_rank, f->host);
 }
 
-/* Append the exit code. Many users read only this last line, so it names the culprit again and explains a code
- * such as 137 (128 + SIGKILL). */
+/* Append the exit code. Many users read only this last line. So name the culprit again, and explain a code such as 137
+ * (128 + SIGKILL). */
 static void exit_code(const struct report *r, struct rows *rows)
 {
     struct failure room;

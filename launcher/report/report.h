@@ -1,4 +1,4 @@
-/* report.h -- the report at the end of a job, in at most 40 lines, with the first failure first. report.c is pure:
+/* report.h -- the report at the end of a job: at most 40 lines, with the first failure at the top. report.c is pure:
  * effects.c and final_report.c collect the facts, the files and the workers' last output lines. So a test can check a
  * report without a job. */
 #ifndef LAUNCHER_REPORT_REPORT_H
@@ -11,7 +11,7 @@
 enum { REPORT_LINES_MAX = 40, REPORT_STDERR_LINES = LIMIT_LAST_LINES };
 
 /* Return true if the job needs a report. A report is needed after a failure, after a stop by a signal, and after the
- * loss of the store. It is also needed if a worker of this node has not exited with code 0. */
+ * loss of the store. A report is also needed if a worker of this node has not exited with code 0. */
 bool report_needed(const struct report *r);
 
 /* Append the warning that other hosts could not join. Append nothing if all nodes joined, or if other hosts can

@@ -47,7 +47,7 @@ static const char *elf_machine_name(int machine, char buffer[ELF_MACHINE_NAME_MA
     return buffer;
 }
 
-/* The first bytes of a file, and how its numbers are encoded. */
+/* The first bytes of a file, and the encoding of numbers in this file. */
 struct reader {
     const uint8_t *data;
     size_t len;
@@ -87,7 +87,7 @@ static int machine_of(const struct reader *r)
     return (int)number(r, offsetof(Elf64_Ehdr, e_machine), 2);
 }
 
-/* Copy the loader's path from a segment, if the path ends with a NUL and the bytes that were read contain all of it. */
+/* Copy the loader's path from a segment. Do nothing if the path is incomplete: it must end with a NUL. */
 static void copy_interpreter(const struct reader *r, uint64_t segment, char out[ELF_INTERPRETER_MAX])
 {
     uint64_t at = number(r, segment + (r->wide ? 8 : 4), r->wide ? 8 : 4);
@@ -192,14 +192,14 @@ void program_check_bytes(struct program_file *file, struct slice head, struct sl
 
 /* --- cause and remedy ------------------------------------------------------------------------------------- */
 
-/* An errno of execve has several causes:
+/* An errno of execve has several possible causes:
  *
  *     ENOENT   the program, its interpreter or its loader is missing
  *     EACCES   an x bit is missing, or a directory or a mount option forbids execution
  *     ENOEXEC  the program is for another machine, or the file is no program
  *
- * In the table below, the first matching row applies. A row matches if its errno has occurred and all observations in
- * its `seen` are true. */
+ * The first row of the table below that applies is used. A row applies if its errno has occurred, and all
+ * observations in its `seen` are true. */
 
 /* The message contains only the beginning of PATH, because PATH may be very long. */
 enum { PATH_SHOWN = 120, ANY_ERROR = 0 };
@@ -316,8 +316,8 @@ static const struct row {
 };
 /* clang-format on */
 
-/* Return the row of a failure. The spawner has replaced ENOENT by ELIBACC if the program itself exists, so that the
- * exit code is 126 instead of 127. */
+/* Return the row of a failure. If the program itself exists, the spawner has replaced ENOENT by ELIBACC. The exit
+ * code is then 126 instead of 127. */
 static const struct row *row_of(const struct start_failure *f)
 {
     int error = f->error == ELIBACC ? ENOENT : f->error;
@@ -328,7 +328,8 @@ static const struct row *row_of(const struct start_failure *f)
     return row;
 }
 
-/* Fill the placeholders of a sentence. All values are formatted, although a sentence contains only some of them. */
+/* Fill the placeholders of a sentence. Format the values of all placeholders, although a sentence contains only a
+ * few. */
 static bool fill_row(const struct start_failure *f, const char *sentence, struct buf *out)
 {
     char machine[ELF_MACHINE_NAME_MAX], own[ELF_MACHINE_NAME_MAX], search[PATH_SHOWN + 4];

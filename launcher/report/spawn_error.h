@@ -15,7 +15,7 @@ enum elf_kind {
     ELF_CUT,        /* shorter than its header says, or damaged */
     ELF_BYTE_ORDER, /* for a machine with another byte order */
     ELF_MACHINE,    /* for another processor */
-    ELF_BITS,       /* for this kind of processor, but with 32 instead of 64 bits, or the reverse */
+    ELF_BITS,       /* for the same kind of processor, but with 32 instead of 64 bits, or 64 instead of 32 */
     ELF_NO_PROGRAM, /* an object file or a core dump */
 };
 
@@ -23,7 +23,7 @@ enum { ELF_INTERPRETER_MAX = 256 };
 
 struct elf_facts {
     enum elf_kind kind;
-    int machine, bits;         /* e_machine and word size of the file; 0 if its header is too short */
+    int machine, bits;         /* e_machine and word size of the file; 0 if the header is too short */
     int our_machine, our_bits; /* e_machine and word size of a program that this host can run */
     char interpreter[ELF_INTERPRETER_MAX]; /* path of the loader; "" if none was found */
 };
@@ -40,8 +40,8 @@ enum path_kind {
 
 enum { INTERPRETER_MAX = 256 };
 
-/* Facts about a program that could not be started. The errno of execve has several meanings; these facts decide
- * which applies. */
+/* Facts about a program that could not be started. The errno of execve has several possible causes, and these facts
+ * show the cause. */
 struct program_file {
     char path[PATH_MAX]; /* the path that was examined; "" if none */
     enum path_kind kind;
@@ -52,7 +52,7 @@ struct program_file {
     /* first directory of the path that this user has no permission to enter; "" if none */
     char locked[PATH_MAX];
     char interpreter[INTERPRETER_MAX]; /* the name after "#!" without arguments; "" if not a script */
-    bool carriage_return;              /* "\r\n" follows the name, so the kernel adds \r to it */
+    bool carriage_return;              /* "\r\n" follows the name, so \r becomes a part of the name */
     struct elf_facts elf;              /* the header of a binary program */
     enum path_kind helper;             /* kind of the file that `interpreter` or elf.interpreter names */
 };

@@ -27,8 +27,8 @@
  * Each function builds one such object. If memory is short, the object is freed and not printed, because half an
  * object would make the next lines unreadable. */
 
-/* Append the event that the workers are about to start. It contains what a program needs to join the job or to find the
- * log files. */
+/* Append the event "started": the workers start next. The event contains the facts that a program needs to join the
+ * job or to find the log files. */
 static bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan)
 {
     cJSON *o = event_new(EVENT_STARTED, t_ms);
@@ -49,8 +49,8 @@ static bool event_worker_started(struct buf *out, uint64_t t_ms, const struct pl
                            json_add_text(o, "gpu", who->gpu));
 }
 
-/* Append the event "worker_ended". Its member exit_code is the code that a shell would show: 137 after SIGKILL, but
- * also after exit(137). Its member signal is present only if a signal ended the worker. */
+/* Append the event "worker_ended". The member exit_code is the code that a shell would show: 137 after SIGKILL, but
+ * also after exit(137). The member signal is present only if a signal ended the worker. */
 static bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
                                const struct agent_worker *how)
 {
@@ -67,8 +67,8 @@ static bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan
     return event_print(out, o, ok);
 }
 
-/* Append the event "restart". It describes the failed attempt and its failure, and names the attempt `next` and the
- * wait before it. Attempts are numbered from 0, like their log directories. */
+/* Append the event "restart", which describes the failed attempt and its failure. The event also contains the number
+ * `next` of the next attempt, and the wait before this attempt. Attempts are numbered from 0, like log directories. */
 static bool event_restart(struct buf *out, uint64_t t_ms, const struct failed_attempt *failed, int next,
                           const struct agent *agent)
 {
@@ -168,8 +168,8 @@ static bool wants_events(const struct announce *a)
     return a->plan->cli->json || a->events != NULL;
 }
 
-/* Write an event only to --events. --json does not need these events, because its reader has started this ddprun
- * and gets the report at the end. */
+/* Write an event only to --events. The reader of --json does not need this event, because the reader has started this
+ * ddprun and gets the report at the end. */
 static void log_event(const struct announce *a, bool made, struct buf *event)
 {
     if (made)
@@ -282,11 +282,11 @@ void announce_restart(const struct announce *a, const struct agent *agent,
         snprintf(who, sizeof(who), "rank %d on %s: ", failed->failure.rank, failed->failure.host);
     else if (failed->failure.rank >= 0)
         snprintf(who, sizeof(who), "rank %d: ", failed->failure.rank);
-    /* An elastic job does not count a restart after the loss of a node, so the message shows no restart number. */
+    /* A restart after the loss of a node does not count in an elastic job, so the message shows no restart number. */
     if (failed->failure.rank >= 0 || !a->plan->meeting.elastic)
         snprintf(restart, sizeof(restart), " (restart %d of %d)", a->plan->restarts + 1,
                  agent_max_restarts(agent));
-    /* A job of several nodes may have to wait until enough nodes join, so its next start has no known time. */
+    /* A job of several nodes may have to wait until enough nodes join, so the time of its next start is not known. */
     if (agent_backoff(agent) == 0 && a->plan->nnodes > 1)
         snprintf(when, sizeof(when), "when enough nodes have joined");
     else
@@ -336,7 +336,7 @@ void announce_findings(struct announce *a, const char *screen, const struct cJSO
         emit_event(a, event_findings(&event, since_start(a), push), &event);
         return;
     }
-    /* the text is empty if this node has printed the finding already; is_repeated is true if node 0 prints it */
+    /* the text is empty if this node has already printed the finding; is_repeated: node 0 prints the finding */
     if (*screen == '\0' || is_repeated(a))
         return;
     while (*screen != '\0') {
@@ -473,8 +473,8 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
 
 /* --- status ----------------------------------------------------------------------------------------------- */
 
-/* If a node has more than STATUS_LINES_MAX workers, the status lists only ranks that do not wait for other ranks.
- * When a job hangs, the user searches for such a rank, because the other ranks wait for it. */
+/* If a node has more than STATUS_LINES_MAX workers, the status lists only ranks that wait for no other rank. When a
+ * job hangs, the user searches for such a rank, because all other ranks wait for it. */
 
 /* Return the entry of the rank in the store's answer to "status", or NULL. */
 static const cJSON *member_of(const struct status_facts *f, int rank)
@@ -562,7 +562,7 @@ static bool is_shown(const struct status_facts *f, int local_rank)
     return text_of(member, "waits_for")[0] == '\0' && text_of(member, "call")[0] == '\0';
 }
 
-/* Return the local rank of the n-th worker that is shown, or nproc if fewer are shown. */
+/* Return the local rank of the n-th worker that is shown, or nproc if fewer workers are shown. */
 static int nth_shown(const struct status_facts *f, int n)
 {
     int i = 0;
@@ -580,8 +580,7 @@ static int count(const struct status_facts *f, bool (*is)(const struct status_fa
     return n;
 }
 
-/* Append the headline. It also reports a store that does not answer, because such a store may explain why a job
- * hangs. */
+/* Append the headline. Report also that the store does not answer, because this may explain why a job hangs. */
 static bool append_headline(const struct status_facts *f, struct buf *out)
 {
     return text_append_ms(out, f->now_ms - f->started_ms) &&

@@ -18,7 +18,7 @@ struct announce {
     const struct plan *plan;
     struct output *output;
     struct event_log *events; /* log of --events; NULL if not requested */
-    uint64_t started_ms;      /* start of ddprun; the times of events count from it */
+    uint64_t started_ms;      /* start of ddprun; the times of events count from this time */
 };
 
 /* Report that this process has started and connects to the store. */
@@ -50,8 +50,8 @@ void announce_findings(struct announce *a, const char *screen, const struct cJSO
 /* Report that the workers of this node are stopped because of an event on another node. */
 void announce_remote_stop(const struct announce *a, const struct failure *cause);
 
-/* Report that no worker runs on this node any more, and whether this node still waits for the workers of `nodes`.
- * `nodes` is a list of the other nodes, or "" if they are not known. */
+/* Report that no worker runs on this node any more, and whether this node waits for workers of other nodes. `nodes`
+ * is a list of these nodes, or "" if they are not known. */
 void announce_waiting_for_end(const struct announce *a, const char *nodes, const struct agent *agent);
 
 /* Report that the user has asked to stop the job. `first` is false for a second request. `runs` is true if workers
@@ -69,7 +69,8 @@ void announce_status(const struct announce *a, const struct received_signal *rec
  * missing. */
 void announce_stacks(const struct announce *a, const struct cJSON *rows, bool is_cut);
 
-/* Report that `signal` has stopped a worker; SIGCONT continues it. `signal` is 0 if it is unknown. */
+/* Report that a signal, such as SIGSTOP, has stopped a worker. SIGCONT continues the worker. `signal` is 0 if the
+ * signal is unknown. */
 void announce_worker_stopped(const struct announce *a, int local_rank, int pid, int signal);
 
 /* --- events ----------------------------------------------------------------------------------------------- */

@@ -69,7 +69,7 @@ static const char *unknown_value(const struct plan *plan, const char *entry)
     return NULL;
 }
 
-/* Print a variable. If the value is a placeholder, append its meaning as a comment, which a shell ignores. */
+/* Print a variable. If the value is a placeholder, append the meaning as a shell comment. */
 static bool print_variable(struct buf *out, const struct plan *plan, const char *entry)
 {
     const char *meaning = unknown_value(plan, entry);
@@ -77,7 +77,7 @@ static bool print_variable(struct buf *out, const struct plan *plan, const char 
            (meaning != NULL ? buf_printf(out, "  # placeholder for %s\n", meaning) : buf_printf(out, "\n"));
 }
 
-/* Print the variables that ddprun sets. Inherited variables are not printed, because there are too many. */
+/* Print the variables that ddprun sets. Do not print inherited variables, because there are too many of these. */
 static bool print_environment(struct buf *out, const struct plan *plan, int local_rank)
 {
     struct worker_env env;
@@ -301,7 +301,7 @@ struct shown {
     char text[SCHEDULER_TEXT_MAX], from[FROM_MAX];
 };
 
-/* Print --nnodes in the form of the command line, so that the user can copy it. */
+/* Print --nnodes in the form of the command line, so that the user can copy the value. */
 static void print_nnodes(const struct cli *cli, char *out, size_t size)
 {
     const struct cli_nnodes *n = &cli->nnodes;
@@ -358,8 +358,8 @@ static void print_value(const struct cli *cli, enum scheduler_value_id id, char 
     }
 }
 
-/* Print where a value comes from. If the scheduler provides another value, print that value too. Address and port come
- * from --rdzv_endpoint if it sets them. */
+/* Print where a value comes from. If the scheduler provides another value, print that value too. Address and port may
+ * come from --rdzv_endpoint. */
 static void print_origin(const struct scheduler *s, const struct cli *cli, enum scheduler_value_id id,
                          struct shown *shown)
 {
@@ -397,7 +397,7 @@ static void show(const struct scheduler *s, const struct cli *cli, enum schedule
     print_origin(s, cli, id, shown);
 }
 
-/* Print the number of this task in the job, its number on the node, and the node's number. All begin at 0. */
+/* Print three numbers, each counted from 0: the task in the job, the task on its node, and the node. */
 static bool print_tasks(const struct scheduler *s, const struct cli *cli, struct buf *out)
 {
     const struct scheduler_tasks *t = &s->tasks;
@@ -413,8 +413,8 @@ static bool print_tasks(const struct scheduler *s, const struct cli *cli, struct
     return ok;
 }
 
-/* Print all values in columns. The column of values is at most WIDTH_MAX wide: a longer value, such as a very long host
- * name, shifts only its own line. */
+/* Print all values in columns. The column of values is at most WIDTH_MAX wide. A longer value, such as a very long
+ * host name, moves only the rest of its line. */
 static bool print_values(const struct scheduler *s, const struct cli *cli, struct buf *out)
 {
     struct shown shown[SCHEDULER_VALUE_COUNT];

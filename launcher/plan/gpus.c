@@ -11,7 +11,7 @@
  *     1gpu,2        1 2        only the number at the start of an entry counts
  *     GPU-8f,1      GPU-8f     the first entry of another kind (number, GPU-<uuid>, MIG-<uuid>) ends the list
  *
- * With other rules, ddprun could start a worker that finds no GPU, and this worker would fail only minutes later. */
+ * With other rules, a worker could start without a GPU and would fail only minutes later. */
 #include "plan/gpus.h"
 
 #include <ctype.h>
@@ -78,7 +78,7 @@ static bool is_listed(const struct gpu_list *list, const char *entry)
     return false;
 }
 
-/* List the GPUs of CUDA_VISIBLE_DEVICES. UUIDs are not checked, because only the driver knows them. */
+/* List the GPUs of CUDA_VISIBLE_DEVICES. Do not check UUIDs, because only the driver could check a UUID. */
 static void named_gpus(struct gpu_list *list, const char *visible)
 {
     struct entries e = { .at = visible, .kind = "" };

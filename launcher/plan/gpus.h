@@ -1,6 +1,6 @@
-/* gpus.h -- the GPUs that the workers see, and the number of workers that follows from them. LOCAL_RANK is an index
- * into the GPUs that CUDA shows. ddprun parses CUDA_VISIBLE_DEVICES exactly as CUDA does, so the plan shows the GPU of
- * each worker. */
+/* gpus.h -- the GPUs that the workers see, and the number of workers that follows from the number of GPUs. LOCAL_RANK
+ * is an index into the GPUs that CUDA shows. ddprun parses CUDA_VISIBLE_DEVICES exactly as CUDA does, so the plan
+ * shows the GPU of each worker. */
 #ifndef LAUNCHER_GPUS_H
 #define LAUNCHER_GPUS_H
 
@@ -13,7 +13,7 @@ enum { GPUS_MAX = 256, GPU_NAME_MAX = 96 };
 
 struct gpu_list {
     int physical;                       /* number of GPUs in the machine */
-    bool hidden;                        /* CUDA_VISIBLE_DEVICES hides all GPUs because it is "" or negative */
+    bool hidden;                        /* CUDA_VISIBLE_DEVICES is "" or negative, which hides all GPUs */
     int n;                              /* visible GPUs */
     char names[GPUS_MAX][GPU_NAME_MAX]; /* as in CUDA_VISIBLE_DEVICES: "3", "GPU-8932f937...", "MIG-..." */
     char note[256];                     /* what is wrong in CUDA_VISIBLE_DEVICES, or "" */
@@ -24,8 +24,8 @@ struct gpu_list {
 void gpus_list(struct gpu_list *list, const char *visible, int physical);
 
 /* Compute the number of workers from --nproc_per_node (`want`) and the number of usable CPUs. Return DDP_ERR_ARG if
- * `want` exceeds the number of visible GPUs. Any number is allowed if there are no GPUs, if the GPUs are hidden (a job
- * on CPUs), or if `share` is true. */
+ * `want` exceeds the number of visible GPUs. But allow any number if the machine has no GPU, if all GPUs are hidden (a
+ * job on CPUs), or if `share` is true. */
 ddp_status gpus_workers(const struct gpu_list *list, struct cli_nproc want, bool share, int cpus, int *nproc,
                         struct ddp_err *err);
 

@@ -16,8 +16,8 @@ enum { DIGITS_MAX = 9, PORT_MAX = 65535 };
 
 /* --- Slurm ---------------------------------------------------------------------------------------------- */
 
-/* Parse a number of at most DIGITS_MAX digits, so that the number fits an int. Store the number of digits in *width,
- * because "01" and "1" are different hosts in Slurm. */
+/* Parse a number of at most DIGITS_MAX digits, so that the value fits an int. Store the number of digits in *width: in
+ * Slurm "01" and "1" are different hosts. */
 static bool parse_number(const char **at, const char *end, int *value, int *width)
 {
     *value = *width = 0;
@@ -64,8 +64,8 @@ static long count_ranges(const char *at, const char *end)
     return n;
 }
 
-/* Format the number at position `index` of the ranges between brackets, with leading zeros. Write "" if `index` is too
- * large. */
+/* Format number `index` of the numbers that the ranges between brackets describe, with leading zeros. Write "" if
+ * `index` is too large. */
 static void print_number(const char *at, const char *end, long index, char *out, size_t size)
 {
     struct range r;
@@ -90,8 +90,8 @@ static const char *item_end(const char *text)
     return text;
 }
 
-/* Return the number of hosts of an item, or 0 if the item is invalid. The sizes of several brackets are
- * multiplied. The loop stops above HOST_LIST_MAX, so the product cannot overflow. */
+/* Return the number of hosts of an item, or 0 if the item is invalid. The sizes of several brackets are multiplied.
+ * The loop stops when the product exceeds HOST_LIST_MAX, so the product cannot overflow. */
 static long item_hosts(const char *at, const char *end)
 {
     long n = at < end ? 1 : 0;
@@ -290,7 +290,8 @@ static struct host_spec *find_spec(const struct specs *s, const char *name, int 
     return NULL;
 }
 
-/* Return the number of workers in `count`: 1 if `count` is "", as for mpirun, and 0 if it is a word such as "gpu". */
+/* Return the number of workers in `count`: 1 if `count` is "", as for mpirun, and 0 if `count` is a word such as
+ * "gpu". */
 static int slots_of(const char *count)
 {
     return count[0] == '\0' ? 1 : strspn(count, "0123456789") == strlen(count) ? atoi(count) : 0;
@@ -414,7 +415,7 @@ static ddp_status add_names(struct specs *s, const char *name, const struct tail
 }
 
 /* Add the hosts of an item, which may contain ranges in brackets. `line` has the count and the port that a line of a
- * hostfile sets for all its items. The line's count replaces an item's count. */
+ * hostfile sets for all items in this line. The line's count replaces an item's count. */
 static ddp_status add_host_item(struct specs *s, const char *text, size_t len, const struct tail *line,
                                 struct ddp_err *err)
 {
@@ -496,8 +497,8 @@ static ddp_status add_user(struct specs *s, const char *user, const char *item, 
     return status;
 }
 
-/* In a line of a hostfile, a word such as "slots=4" changes one of these settings of the host. ddprun ignores words
- * with LINE_NOTHING. They are for Open MPI (max_slots) or MPICH (ifname, binding). */
+/* In a line of a hostfile, a word such as "slots=4" changes one of these settings of the host. ddprun ignores the
+ * words of LINE_NOTHING, which are for Open MPI (max_slots) or MPICH (ifname, binding). */
 enum { LINE_SLOTS, LINE_USER, LINE_PORT, LINE_WORDS, LINE_NOTHING = LINE_WORDS };
 
 /* The words of a line, and the other spellings that Open MPI accepts. Open MPI also accepts '-' for each '_'. */

@@ -1,5 +1,5 @@
 /* hosts.h -- parses lists of hosts, as schedulers and users write them. Pure: the input is text. The limits below
- * bound the memory and time that a wrong list can cost.
+ * bound the memory and time that a wrong list needs.
  *
  *     Slurm                 node[01-16,20],gpu3      rack[0-1]n[0-3]      the last bracket varies fastest
  *     LSB_MCPU_HOSTS        hostA 8 hostB 4
@@ -20,7 +20,7 @@ enum { HOST_NAME_SIZE = 256, HOST_LIST_MAX = 65536, HOST_WORDS_MAX = 4096 };
 struct host_list {
     int n; /* number of different hosts */
     char first[HOST_NAME_SIZE];
-    int here; /* index of this host in the list, from 0; -1 if it was not searched or not found */
+    int here; /* index of this host in the list, from 0; -1 if not searched or not found */
 };
 
 /* Parse a list in Slurm's form. Return false if `text` has another form or more than HOST_LIST_MAX hosts. */
@@ -52,15 +52,15 @@ struct host_spec {
 enum { HOST_PORT_MIN = 1024 };
 
 /* Parse --hosts: items [USER@]HOST[:PORT][:COUNT] separated by commas. HOST may contain ranges such as [1-4], as in
- * Slurm's form. If an IPv6 address has a port or a count, the address must be in brackets. Each repetition of an item
- * without a count means one more worker, as for mpirun. After DDP_OK the caller frees *out. After DDP_ERR_ARG, `err`
- * names the item. */
+ * Slurm's form. An IPv6 address with a port or a count must be in brackets. If an item without a count is repeated,
+ * each repetition adds one worker, as for mpirun. After DDP_OK the caller frees *out. After DDP_ERR_ARG, `err` names
+ * the item. */
 ddp_status host_specs_parse(const char *list, struct host_spec **out, int *n, struct ddp_err *err);
 
-/* Parse the text of a --hostfile. Each line contains items of --hosts, then optionally "slots=N" (Open MPI, DeepSpeed),
- * "user=NAME" (Hydra) and "port=N". Open MPI's other words, such as "count=N" and "username=NAME", are accepted, too.
- * If the line has "slots=N", the number in an item such as "a:22" is a port. '#' begins a comment. After DDP_OK the
- * caller frees *out. After DDP_ERR_ARG, `err` names the line. */
+/* Parse the text of a --hostfile. Each line contains items of --hosts, then optionally "slots=N" (Open MPI,
+ * DeepSpeed), "user=NAME" (Hydra) and "port=N". Also accept Open MPI's other words, such as "count=N" and
+ * "username=NAME". If the line has "slots=N", the number in an item such as "a:22" is a port. '#' begins a comment.
+ * After DDP_OK the caller frees *out. After DDP_ERR_ARG, `err` names the line. */
 ddp_status host_specs_parse_file(struct slice text, struct host_spec **out, int *n, struct ddp_err *err);
 
 #endif

@@ -36,8 +36,8 @@ static bool may_have_driver(void)
     return getenv("LD_LIBRARY_PATH") != NULL;
 }
 
-/* Count the GPUs with NVIDIA's management library (NVML). Return -1 if NVML is missing or finds no driver. NVML is
- * loaded at run time, because it is a part of the driver. */
+/* Count the GPUs with NVIDIA's management library (NVML). Return -1 if NVML is missing or finds no driver. NVML is a
+ * part of the driver, so load NVML at run time. */
 static int count_by_nvml(void)
 {
     void *lib = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
@@ -56,8 +56,7 @@ static int count_by_nvml(void)
     return result;
 }
 
-/* Count the GPUs in /proc, where the driver lists each GPU of the machine, even GPUs that are forbidden to this
- * process. */
+/* Count the GPUs in /proc. The driver lists each GPU of the machine there, even GPUs that this process may not use. */
 static int count_in_proc(void)
 {
     int n = 0;
@@ -121,7 +120,7 @@ static bool find_python(const char *prefix, char path[PATH_MAX])
 }
 
 /* Return true if pip has installed ddprun as a package of this interpreter. The path of the packages contains the
- * version of Python, which is taken from the interpreter's real name, such as python3.13. */
+ * version of Python. Take this version from the interpreter's real name, such as python3.13. */
 static bool has_package(const char *prefix, const char *python)
 {
     static const char package[] = "ddprun-", record[] = ".dist-info";
@@ -141,8 +140,8 @@ static bool has_package(const char *prefix, const char *python)
     return found;
 }
 
-/* Find the Python of the environment in which ddprun is installed. A python3 in the same directory is not enough,
- * because in /usr/bin ddprun and Python are unrelated. */
+/* Find the Python of the environment in which ddprun is installed. A python3 in ddprun's directory is not enough: in
+ * /usr/bin, for example, ddprun and Python are unrelated. */
 static void find_python_beside(char path[PATH_MAX])
 {
     char prefix[PATH_MAX], settings[PATH_MAX + 16];
@@ -172,8 +171,8 @@ void python_find(struct python_paths *paths, const struct env_sources *env)
 
 /* --- PCI addresses and CPUs for --numa_binding --------------------------------------------------------------- */
 
-/* NVML finds the PCI address of a GPU by its index or UUID. If NVML fails, the address comes from
- * /proc/driver/nvidia/gpus, which has an entry for each GPU. The name of the entry is the PCI address. In sorted order,
+/* NVML finds the PCI address of a GPU by the GPU's index or UUID. If NVML fails, the address comes from
+ * /proc/driver/nvidia/gpus. This directory has an entry for each GPU, whose name is the PCI address. In sorted order,
  * entry i belongs to GPU i. */
 
 enum { FILE_SIZE = 8192 };
@@ -334,8 +333,8 @@ void numa_source_close(struct numa_source *source)
 
 enum { GPU_PROCESSES_MAX = 128 };
 
-/* Return true for the server process of CUDA's multi-process service (MPS). This process does not count as a user of
- * the GPU, because it only serves other processes. The kernel cuts a process name to 15 characters. */
+/* Return true for the server process of CUDA's multi-process service (MPS). This server process does not count as a
+ * user of the GPU, because it only works for other processes. The kernel cuts a process name to 15 characters. */
 static bool is_service(int pid)
 {
     char path[64], name[16] = "";
@@ -363,8 +362,8 @@ static void name_owner(int pid, char out[32])
         snprintf(out, 32, "%u", st.st_uid);
 }
 
-/* Count the processes that compute on a GPU, and find the process with the most memory. After an error, for example
- * because the GPU has failed or has more than GPU_PROCESSES_MAX processes, only set out->unknown to 1. */
+/* Count the processes that compute on a GPU, and find the process with the most memory. After an error, only set
+ * out->unknown to 1. The GPU may have failed, or may have more than GPU_PROCESSES_MAX processes. */
 static void read_device(const struct machine *m, void *device, const struct gpu_owners *owners,
                         struct gpu_users *out)
 {
@@ -392,7 +391,7 @@ static void read_device(const struct machine *m, void *device, const struct gpu_
         name_owner(out->pid, out->user);
 }
 
-/* Read which processes use each GPU. `m` is NULL if this machine has no driver or memory is short. */
+/* Read which processes use each GPU. `m` is NULL if this machine has no driver, or if memory is short. */
 static void read_users(const struct machine *m, const char *const *gpus, int n,
                        const struct gpu_owners *owners, struct gpu_users *out)
 {
@@ -440,8 +439,8 @@ static char *read_whole(int fd, size_t size, size_t *len)
     return text;
 }
 
-/* Read a plain file. O_NONBLOCK is set, because the path comes from a variable and may name a FIFO, whose open()
- * would wait for a writer. */
+/* Read a plain file. O_NONBLOCK is set, because the path comes from a variable and may name a FIFO. A blocking open()
+ * of a FIFO would wait for a writer. */
 char *scheduler_read_file(const char *path, size_t *len)
 {
     struct stat st;
@@ -463,8 +462,8 @@ char *scheduler_read_file(const char *path, size_t *len)
  *     pyvenv.cfg                        shows a virtual environment, and whether it uses system packages
  *     torch/lib/libtorch_cpu.so         contains libuv if it needs libuv.so or defines uv_listen
  *
- * A wrong result costs little: if the job then fails, its report contains a hint (report/cause.c). If the interpreter's
- * name has no version (pyenv's shims), there is no result. */
+ * A wrong result is not serious: if the job then fails, the report contains a hint (report/cause.c). If the
+ * interpreter's name has no version (pyenv's shims), there is no result. */
 
 #define UV_SINCE "2.4" /* since this version, PyTorch's client requires libuv by default */
 /* Limits, because a file may be damaged: bytes read from a text file, program headers, entries of the dynamic section,
@@ -473,14 +472,14 @@ enum { TEXT_SIZE = 1024, SEGMENTS_MAX = 64, ENTRIES_MAX = 1024, CHAIN_MAX = 4096
 
 struct interpreter {
     char own[PATH_MAX];    /* prefix of the virtual environment; "" without a virtual environment */
-    char prefix[PATH_MAX]; /* prefix of the system packages; "" if the virtual environment excludes them */
+    char prefix[PATH_MAX]; /* prefix of the system packages; "" if Python excludes these packages */
     char version[16];      /* "3.13" */
 };
 
 /* Open DIR/NAME without blocking, because the file may be a FIFO. Return -1 on failure. */
 static int open_in(const char *dir, const char *name)
 {
-    char path[PATH_MAX + 64]; /* a name that does not fit is cut and cannot be opened */
+    char path[PATH_MAX + 64]; /* a name that is too long is cut and cannot be opened */
     snprintf(path, sizeof(path), "%s/%s", dir, name);
     return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 }
@@ -563,7 +562,7 @@ static uint64_t file_offset(const Elf64_Phdr *segments, size_t n, uint64_t addre
 /* Return true if the GNU hash table (DT_GNU_HASH) at file offset `table` does not contain `name`. The table's head
  * contains the number of buckets, the index of the table's first symbol, and the size of the filter. A bucket contains
  * the index of the first symbol of its chain. A chain contains a hash for each symbol. The lowest bit of a hash marks
- * the end of the chain. If a hash equals the hash of `name`, the name counts as found. */
+ * the end of the chain. If a hash equals the hash of `name`, assume that the table contains `name`. */
 static bool hash_table_lacks(int fd, uint64_t table, const char *name)
 {
     uint32_t hash = 5381, head[4], index, link;
@@ -644,8 +643,8 @@ static bool find_in_prefix(struct torch_version *torch, const char *prefix, cons
     return prefix[0] != '\0' && find_in_list(torch, list);
 }
 
-/* Search the directories in the order of sys.path. Python searches packages in the user's home directory only if
- * it also searches system packages. */
+/* Search the directories in the order of sys.path. Like Python, search the user's home directory only if the system
+ * packages are searched, too. */
 bool torch_find(const char *python, const struct env_sources *env, struct torch_version *torch)
 {
     const char *home = env_sources_find(env, "HOME");

@@ -1,5 +1,5 @@
-/* numa.c -- see numa.h. A GPU's PCI address determines its NUMA node, and the node determines the CPUs. The rules of
- * --numa_binding are torchrun's. */
+/* numa.c -- see numa.h. A GPU's PCI address determines its NUMA node, and the node determines the CPUs. --numa_binding
+ * has the same rules as in torchrun. */
 #include "plan/numa.h"
 
 #include <stdio.h>
@@ -184,7 +184,7 @@ static bool cache_level(const struct question *q, int cpu, int i, int *level)
     return true;
 }
 
-/* Find the core complex of a CPU: the CPUs that share its cache of the highest level. */
+/* Find the core complex of a CPU: all CPUs that use the same cache of the highest level. */
 static ddp_status complex_of(const struct question *q, int cpu, int *key)
 {
     char path[PATH_SIZE];
@@ -199,8 +199,8 @@ static ddp_status complex_of(const struct question *q, int cpu, int *key)
     return best >= 0 ? lowest_in(q, path, key) : unreadable(q, path);
 }
 
-/* Find the group of a CPU and count the CPU in it. The key is the lowest CPU of the group, so a key above `cpu`
- * means that /sys is wrong. */
+/* Find the group of a CPU, and add 1 to the size of this group. The key is the lowest CPU of the group. So a key above
+ * `cpu` means that /sys is wrong. */
 static ddp_status group_one(const struct question *q, int cpu, key_fn key_of, struct groups *g)
 {
     const ddp_status status = key_of(q, cpu, &g->key[cpu]);
@@ -272,7 +272,7 @@ static void keep_places(const struct groups *g, int (*place)(const struct groups
 
 /* --- shares ------------------------------------------------------------------------------------------------- */
 
-/* Count the GPUs of NUMA node `node`. Store the number of all these GPUs in *all. Store in *before how many of them
+/* Count the GPUs of NUMA node `node`. Store the number of these GPUs in *all. Store in *before how many of these GPUs
  * have a lower index than `device`. */
 static ddp_status neighbours(const struct question *q, int node, int device, int *all, int *before)
 {
@@ -287,8 +287,8 @@ static ddp_status neighbours(const struct question *q, int node, int device, int
     return status;
 }
 
-/* Keep in `cpus` only one GPU's share of the cores. `all` is the number of GPUs that share the cores. `before` is the
- * number of these GPUs that have a lower index than this GPU. */
+/* Keep in `cpus` only the part of the cores that belongs to one GPU. `all` is the number of GPUs that share the cores.
+ * `before` is the number of these GPUs that have a lower index than this GPU. */
 static ddp_status keep_share(const struct question *q, int all, int before, struct rank_set *cpus)
 {
     struct groups g = { 0 };
@@ -309,8 +309,8 @@ static ddp_status keep_share(const struct question *q, int all, int before, stru
     return status;
 }
 
-/* Keep in `cpus` only the CPUs of one core complex, which is chosen for one GPU. `before` is the number of GPUs of the
- * same NUMA node that have a lower index than this GPU. */
+/* Keep in `cpus` only the CPUs of the core complex for one GPU. `before` is the number of GPUs of the same NUMA node
+ * that have a lower index than this GPU. */
 static ddp_status keep_complex(const struct question *q, int before, struct rank_set *cpus)
 {
     struct groups g = { 0 };
@@ -322,8 +322,8 @@ static ddp_status keep_complex(const struct question *q, int before, struct rank
     return status;
 }
 
-/* Find the CPUs of the worker that uses GPU number `device`. Leave out CPUs that are forbidden to ddprun itself. The
- * mode selects the CPUs:
+/* Find the CPUs of the worker that uses GPU number `device`. Leave out CPUs that ddprun itself may not use. The mode
+ * selects the CPUs:
  *
  *     node            all CPUs of the node
  *     socket          all CPUs of the node's socket, which may have several nodes

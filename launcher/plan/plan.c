@@ -1,5 +1,5 @@
-/* plan.c -- see plan.h. This module resolves no names and opens no files, so --dry_run and tests get the same plan as a
- * real start. The rendezvous' address and timeouts depend only on the options. */
+/* plan.c -- see plan.h. This module resolves no host names and opens no files, so --dry_run and tests get the same
+ * plan as a real start. The address and the timeouts of the rendezvous depend only on the options. */
 #include "plan/plan.h"
 
 #include "base/text.h"
@@ -35,9 +35,9 @@ void plan_choose_place(struct plan_meeting *m, const struct cli *cli)
 }
 
 /* Choose the timeouts. The time to join comes from --timeout, from --rdzv_conf, or from torchrun's default.
- * `join_knob` names the option that sets this time. If --node_timeout is not given, --rdzv_conf can set the node
- * timeout as a product: the interval of heartbeats, times the number of heartbeats that may fail. With port 0 no other
- * node can find the store, so the job does not wait for more nodes. */
+ * `join_knob` names the option that sets this time. Without --node_timeout, --rdzv_conf can set the node timeout: the
+ * interval of heartbeats, times the number of heartbeats that may fail. With port 0 no other node can find the store,
+ * so the job does not wait for more nodes. */
 static void choose_times(struct plan_meeting *m, const struct cli *cli)
 {
     const struct cli_rdzv_conf *conf = &cli->rdzv_conf;
@@ -65,8 +65,8 @@ static void name_program(const struct cli *cli, char text[PLAN_PROGRAM_SIZE])
     text_copy(text, PLAN_PROGRAM_SIZE, name != NULL ? name : "");
 }
 
-/* Guess the ranks before the first round. A single node knows its ranks. A node of a static job assumes that every
- * node has the same number of workers. A node of an elastic job assumes that it is the first node. */
+/* Guess the ranks before the first round. The ranks of a single node are certain. In a static job, assume that every
+ * node has the same number of workers. In an elastic job, assume that this node is the first. */
 static void guess(struct plan *plan)
 {
     const struct plan_meeting *m = &plan->meeting;
@@ -91,8 +91,8 @@ static const char *default_job_id(const struct plan *plan)
     return plan->facts->nonce;
 }
 
-/* Return true if the variable RANK0_SWITCH requires that rank 0 hosts the workers' store. Sites often set this
- * variable of torchrun for a whole cluster, so the variable counts only for programs that may use PyTorch. */
+/* Return true if the variable RANK0_SWITCH requires that rank 0 hosts the workers' store. This variable of torchrun is
+ * often set for a whole cluster. So ignore the variable for programs that cannot use PyTorch. */
 static bool asks_for_rank0(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -131,8 +131,8 @@ static void choose_worker_store(struct plan *plan)
  *     N           static    29500   --timeout, --rdzv_conf or 900 s     follow from --node_rank
  *     MIN:MAX     c10d      29400   --timeout, --rdzv_conf or 600 s     assigned by the rendezvous
  *
- * --rdzv_endpoint replaces the address and the port. If --rdzv_endpoint has no port, an elastic job uses port 29400.
- * Without --rdzv_endpoint, it uses port 29500. */
+ * --rdzv_endpoint replaces the address and the port. An elastic job uses port 29400 if --rdzv_endpoint has no port,
+ * but port 29500 without --rdzv_endpoint. */
 static bool plan_meet(struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -155,8 +155,8 @@ static bool plan_meet(struct plan *plan)
 
 /* --- the GPU of a worker -------------------------------------------------------------------------------- */
 
-/* Return the name of the variable that lists the GPUs for --virtual_local_rank. As in torchrun, this is
- * HIP_VISIBLE_DEVICES if it is set and not empty, otherwise CUDA_VISIBLE_DEVICES. */
+/* Return the name of the variable that lists the GPUs for --virtual_local_rank. As in torchrun, the name is
+ * HIP_VISIBLE_DEVICES if this variable is set and not empty, else CUDA_VISIBLE_DEVICES. */
 static const char *parent_variable(const struct plan *plan)
 {
     static const char name[] = "HIP_VISIBLE_DEVICES";
@@ -241,8 +241,8 @@ static bool plan_lacks_rank(const struct plan *plan, const char *option, int hig
     return true;
 }
 
-/* Add a note for each option that names a local rank that this node does not have. Do not reject such an option,
- * because torchrun accepts it, and nodes with different numbers of workers may use the same command line. */
+/* Add a note for each option with a local rank that does not exist on this node. Do not reject such an option:
+ * torchrun accepts it, and nodes with different numbers of workers may have the same command line. */
 static void note_ranks(struct plan *plan)
 {
     const struct {
@@ -298,7 +298,8 @@ static void note_nodes(struct plan *plan)
         plan_note(plan, "'%s' in --rdzv_conf has no effect: unknown key; check its spelling", conf->unknown);
 }
 
-/* Add a note about a PET_ variable without effect, such as PET_STRATEGY, which another version of torchrun reads. */
+/* Add a note about a PET_ variable that has no effect here. For example, another version of torchrun reads
+ * PET_STRATEGY. */
 static void note_idle_default(struct plan *plan)
 {
     const char *option;
@@ -325,7 +326,7 @@ static void note_guess(struct plan *plan)
                   plan->meeting.nnodes_max, plan->nproc, plan->nproc == 1 ? "" : "s");
 }
 
-/* Add the scheduler's notes, and its finding about how ddprun was started. */
+/* Add the scheduler's notes, and the scheduler's finding about a wrong start of ddprun. */
 static void note_scheduler(struct plan *plan)
 {
     const struct scheduler *s = plan->facts->scheduler;
@@ -470,7 +471,7 @@ static ddp_status plan_workers(struct plan *plan, struct ddp_err *err)
 
 /* --- output --------------------------------------------------------------------------------------------- */
 
-/* Reject a rank in --stdin that does not exist, because its input would be lost. */
+/* Reject a rank in --stdin that does not exist, because the input for this rank would be lost. */
 static ddp_status check_input(const struct plan *plan, struct ddp_err *err)
 {
     char why[PLAN_RANKS_WORDS];
@@ -516,8 +517,8 @@ bool plan_stream_has_prefix(const struct plan *plan, int local_rank, int which)
     return plan->prefix && (!tees_only || (tee & which) != 0);
 }
 
-/* Choose the prefix of lines: from the option, from torchrun's variable, or the default. An invalid prefix is
- * rejected before the start, because otherwise only the logs would show the mistake. */
+/* Choose the prefix of lines: from the option, from torchrun's variable, or the default. Reject an invalid prefix
+ * before the start. Without this check, only the logs would show the mistake. */
 static ddp_status plan_prefix(struct plan *plan, struct ddp_err *err)
 {
     const struct cli *cli = plan->cli;
@@ -553,7 +554,7 @@ static ddp_status check_visible_env(const struct plan *plan, struct ddp_err *err
 }
 
 /* Return DDP_ERR_ARG if the GPU list for --virtual_local_rank has fewer entries than this node has workers. With
- * --share_gpu, one entry for each visible GPU is enough. With --per_task, a list of one entry is valid, too, because
+ * --share_gpu, one entry for each visible GPU is enough. With --per_task, a list of one entry is also valid, because
  * the scheduler may show each task only its own GPU. */
 static ddp_status check_visible(const struct plan *plan, struct ddp_err *err)
 {
@@ -577,8 +578,8 @@ static ddp_status check_visible(const struct plan *plan, struct ddp_err *err)
         list, entries, entries == 1 ? "y" : "ies", workers, parent_variable(plan));
 }
 
-/* Set the worker's CUDA_VISIBLE_DEVICES to the entry of parent_gpus() at gpu_index(). check_visible() has checked that
- * this list is long enough. Without a list, the value is the index. */
+/* Set the worker's CUDA_VISIBLE_DEVICES to the entry of parent_gpus() at gpu_index(). check_visible() has already
+ * checked the length of this list. Without a list, the value is the index itself. */
 static bool plan_visible_gpu(const struct plan *plan, struct plan_worker *w)
 {
     const char *at = parent_gpus(plan);
@@ -607,7 +608,7 @@ static ddp_status plan_cpus(struct plan *plan, struct ddp_err *err)
     return status;
 }
 
-/* Plan each worker, with the guessed ranks of a first round. So a wrong --log_file pattern is found before the nodes
+/* Plan each worker with the guessed ranks of a first round. So a wrong --log_file pattern is found before the nodes
  * join. */
 static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
 {

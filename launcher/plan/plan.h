@@ -38,8 +38,8 @@ struct plan_facts {
     const char *directory;  /* working directory, with a slash at the end; NULL if unknown */
     const char *nonce;      /* random text, valid in a file name, for job ids and log directories */
     const char *start_time; /* start time of ddprun, valid in a file name */
-    const char *tmp_dir;    /* directory for log files if --log_dir is not set; NULL if none is safe */
-    const char *tmp_note;   /* why TMPDIR is not used; NULL if it is used */
+    const char *tmp_dir;    /* directory for log files without --log_dir; NULL if no directory is safe */
+    const char *tmp_note;   /* why TMPDIR is not used; NULL if TMPDIR is used */
     const struct scheduler *scheduler;  /* the scheduler that started ddprun; NULL if not read */
     const struct numa_source *numa;     /* reads /sys for --numa_binding; NULL if --numa_binding is not set */
     const struct python_choice *python; /* Python for scripts and modules; NULL means python3 in PATH */
@@ -70,7 +70,7 @@ struct plan_worker {
 
 /* Address and timeouts of the rendezvous. */
 struct plan_meeting {
-    bool elastic;         /* the rendezvous assigns the node ranks; if false, the user does */
+    bool elastic;         /* true: the rendezvous assigns the node ranks; false: the user does */
     bool elsewhere;       /* the store may be on another host */
     const char *host;     /* name or address from the options; borrowed */
     int port;             /* 0 means any free port, and is allowed only if the job may start with one node */
@@ -106,7 +106,7 @@ struct plan_round {
 struct secret;
 
 /* The plan of a node, which is complete before any process starts. The plan is made in two steps. plan_make decides
- * everything that is known before the nodes join. plan_round adds the results of a round of the rendezvous: ranks, and
+ * everything that does not depend on other nodes. plan_round adds the results of a round of the rendezvous: ranks, and
  * the file names and environments that contain ranks. */
 struct plan {
     const struct cli *cli;          /* borrowed */
@@ -120,13 +120,13 @@ struct plan {
     const char *relay_addr; /* borrowed; where the workers find the relay to the store (net/tls_relay.h) */
     int relay_port;         /* 0 if the workers connect to the store itself */
     int nproc;              /* number of workers on this node */
-    /* Values of the round. Before the first round they are a guess, unless `settled` is true. */
+    /* Values of the round. Before the first round, these values are a guess if `settled` is false. */
     bool settled; /* the rendezvous cannot change the values below */
     char master_addr[ENDPOINT_HOST_MAX];
     int master_port; /* 0 means any free port; the agent sets the real port before the first plan_env */
     /* Rank 0 hosts the workers' store. Each node offers a port for this store, because rank 0 may run on any node. */
     bool rank0_store;
-    int offered_port;                   /* port that this node offers when it joins; 0 if it offers none */
+    int offered_port;                   /* port that this node offers when it joins; 0 if it offers no port */
     char rank0_addr[ENDPOINT_HOST_MAX]; /* host of the store that rank 0 hosts; "" means master_addr */
     int rank0_port; /* port of the store that rank 0 hosts; 0 if the workers use the launcher's store */
     int world_size, nnodes, node_rank;
@@ -151,7 +151,7 @@ struct plan {
     /* How ddprun keeps the workers' processes together, for --dry_run and --verbose; borrowed, set by the
      * agent. */
     const char *contained_by;
-    /* Owned: sentences for the user. The last one is followed by NULL, unless the array is full. */
+    /* Owned: sentences for the user. NULL follows the last sentence if the array is not full. */
     char *notes[PLAN_NOTES_MAX];
 };
 
@@ -179,21 +179,21 @@ ddp_status plan_round(struct plan *plan, const struct plan_round *round, struct 
 /* Return the current round with another attempt number, for a job of one node. */
 struct plan_round plan_same_round(const struct plan *plan, int attempt);
 
-/* Record the port that this node offers for the workers' store. The port is used if rank 0 runs on this node. Call this
- * before the node joins. In a job of one node, rank 0 uses the port. */
+/* Record the port that this node offers for the workers' store. The port is used if rank 0 runs on this node. Call
+ * this function before the node joins. In a job of one node, rank 0 uses the port. */
 void plan_offer_port(struct plan *plan, int port);
 
-/* Return true if MUNGE delivers the secret of a store at this address. MUNGE is used if a scheduler has started a
- * job of several nodes, and the user has set neither --secret_file nor --insecure. */
+/* Return true if MUNGE delivers the secret of a store at this address. MUNGE delivers the secret if a scheduler has
+ * started a job of several nodes, and neither --secret_file nor --insecure is set. */
 bool plan_uses_munge(const struct plan *plan, const char *address);
 
-/* Return true if this node must get the key of --encrypt from MUNGE before it can encrypt. */
+/* Return true if this node must get the key of --encrypt from MUNGE before the node can encrypt. */
 bool plan_asks_for_key(const struct plan *plan);
 
 /* Return true if this worker reads ddprun's stdin. */
 bool plan_gets_input(const struct plan *plan, int local_rank);
 
-/* Return true if colours are allowed. NO_COLOR (https://no-color.org) and TERM=dumb forbid them. */
+/* Return true if colours are allowed. NO_COLOR (https://no-color.org) and TERM=dumb forbid colours. */
 bool plan_wants_colour(const struct plan *plan);
 
 /* Return the pattern of the paths of the workers' flight records, for flight_path(). Return NULL if no records are
@@ -216,8 +216,8 @@ int gpu_count(void);
 /* The processes that compute on a GPU. */
 struct gpu_users {
     int count;
-    /* Number of processes that may or may not belong to this job; 1 if the GPU cannot be read. `count` does not include
-     * them. If this number is not 0, `mode` may be unknown. */
+    /* Number of processes whose owner is unknown; 1 if the GPU cannot be read. `count` does not include these
+     * processes. If this number is not 0, `mode` may be unknown. */
     int unknown;
     int pid;        /* the process with the most memory on this GPU */
     uint64_t bytes; /* memory that process `pid` uses on this GPU; 0 if unknown */
@@ -227,7 +227,7 @@ struct gpu_users {
 
 enum gpu_owner { GPU_OWNER_OTHER, GPU_OWNER_JOB, GPU_OWNER_UNKNOWN };
 
-/* `find` returns whether a process belongs to this job. Its first argument is `user`. */
+/* `find` returns whether a process belongs to this job. The first argument of `find` is `user`. */
 struct gpu_owners {
     enum gpu_owner (*find)(const void *user, int pid);
     const void *user;
@@ -250,22 +250,22 @@ int cpu_count(void);
 ddp_status numa_source_open(struct numa_source *source, struct ddp_err *err);
 void numa_source_close(struct numa_source *source);
 
-/* Return the text of a file, which the caller frees. Return NULL if `path` is NULL, the file cannot be read or is not
- * a plain file, or the file is longer than SCHEDULER_FILE_MAX. Store the length in *len. If `len` is NULL, a text
- * with a NUL byte is an error, too, because the text after the NUL would be ignored. */
+/* Return the text of a file, which the caller frees. Return NULL if `path` is NULL, or if the file cannot be read, is
+ * not a plain file or is longer than SCHEDULER_FILE_MAX. Store the length in *len. If `len` is NULL, also return NULL
+ * for a text with a NUL byte, because the text after the NUL would be ignored. */
 char *scheduler_read_file(const char *path, size_t *len);
 
 /* --- PyTorch (machine.c) --------------------------------------------------------------------------------------- */
 
-/* PyTorch 2.4 and later, if built without libuv, rejects every store except its own, and no variable prevents this.
- * So the launcher checks PyTorch before any worker starts. The check only reads a few files in the directories where
- * Python searches for packages, because an import of torch takes seconds. */
+/* If PyTorch 2.4 or later was built without libuv, it accepts only its own store, and no variable changes this rule.
+ * So the launcher checks PyTorch before any worker starts. An import of torch takes seconds, so the check only reads a
+ * few files in the directories where Python searches for packages. */
 
 /* Find the torch that the interpreter `python` imports in the workers' environment. `python` is a path, or a name
  * in PATH. Return false if no torch is in the usual directories. */
 bool torch_find(const char *python, const struct env_sources *env, struct torch_version *torch);
 
-/* Find a program in the workers' PATH and write its path. A name with a '/' is used as the path, without a search.
+/* Find a program in the workers' PATH and write its path. If the name contains a '/', use the name itself as the path.
  * Return false if no executable file is found. */
 bool env_find_program(const char *python, const struct env_sources *env, char path[PATH_MAX]);
 

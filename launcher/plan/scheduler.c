@@ -1,7 +1,7 @@
 /* scheduler.c -- see scheduler.h.
  *
- * Each scheduler is a row of `rows`. The caller passes variables and files as text, so a test needs no scheduler. A
- * value that is not a plausible number is ignored, because a wrong value would start a job of the wrong size. */
+ * Each scheduler is a row of `rows`. The caller passes variables and files as text, so a test needs no scheduler.
+ * Implausible numbers are ignored, because a wrong number would start a job of the wrong size. */
 #include "plan/scheduler.h"
 
 #include "tables/worker_env.h"
@@ -28,8 +28,8 @@ static read_scheduler read_slurm, read_kubernetes, read_pytorchjob;
 /* The schedulers. A row names the variables that identify the scheduler, and the variables of its tasks, its job and
  * its lists of hosts. read_tasks and read_hosts read these variables. Slurm and Kubernetes need their own functions.
  *
- * A scheduler is recognized if all variables of `all` are set. If `one_of` has names, one of these variables must be
- * set, too. */
+ * A scheduler is recognized if all variables of `all` are set, and if one variable of `one_of` is set. An empty
+ * `one_of` needs no variable. */
 static const struct row {
     const char *all[4], *one_of[2];                    /* variables that identify the scheduler */
     const char *launch;                                /* command that starts one ddprun on each node */
@@ -39,7 +39,7 @@ static const struct row {
         const char *variable;
         enum list_format format;
     } lists[2];           /* only the first list whose variable is set is used */
-    read_scheduler *code; /* reads the variables; NULL = read_tasks if `size` is set, else read_hosts */
+    read_scheduler *code; /* reads the variables; NULL means read_tasks, or without `size` read_hosts */
 } rows[IDS] = {
     [ID_OPEN_MPI] = { .all = { "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE" },
                       .launch = "mpirun --map-by ppr:1:node ddprun",
@@ -98,8 +98,8 @@ const enum cli_option scheduler_options[SCHEDULER_VALUE_COUNT] = {
 #undef X
 };
 
-/* Return the value of a variable, or NULL if the variable is unset. An empty variable counts as unset, because scripts
- * set a variable to "" to hide it. The value is borrowed. */
+/* Return the value of a variable, or NULL if the variable is unset. An empty variable counts as unset, because a
+ * script may hide a variable by an empty value. The value is borrowed. */
 static const char *scheduler_env(const struct scheduler_facts *f, const char *name)
 {
     const char *text = env_find(f->environ_block, name);
@@ -162,8 +162,8 @@ __attribute__((format(printf, 2, 3))) static void scheduler_note(struct schedule
     va_end(ap);
 }
 
-/* Return the next number in `text`, or 0 if no number follows. A number that is too large wraps around, in the
- * same way on every node. */
+/* Return the next number in `text`, or 0 if no number follows. A number that is too large wraps around. All nodes get
+ * the same result. */
 static unsigned long long next_number(const char **text)
 {
     unsigned long long value = 0;
@@ -212,7 +212,7 @@ static void scheduler_set_gpus(struct scheduler *s, const struct scheduler_facts
         scheduler_set_number(s, SCHEDULER_WORKERS, given, "%s", name);
 }
 
-/* Make each task a node with one worker in the rendezvous. If all tasks are on one machine, they use the loopback
+/* Make each task a node with one worker in the rendezvous. If all tasks run on one machine, set the loopback
  * address. */
 static void scheduler_per_task(struct scheduler *s)
 {
@@ -262,14 +262,15 @@ static const struct list *row_list(const struct row *r, const struct scheduler_f
 
 /* --- Slurm ------------------------------------------------------------------------------------------------ */
 
-/* Slurm's variables. A step is what one srun starts.
+/* Slurm's variables. A step is a set of tasks that one srun starts.
  *
  *     ddprun started by       SLURM_STEP_ID          source of the values
  *     srun                    0, 1, 2 ...            the step: SLURM_STEP_*, SLURM_PROCID and others
  *     the batch script        not set                the job: SLURM_JOB_*; ddprun runs only on the job's first node
  *     a shell of salloc       not set, or near 2^32  the job; ddprun may even run on a login node
  *
- * SLURM_NNODES is used only if the other variables are missing, because a step may inherit it from an outer shell. */
+ * SLURM_NNODES is used only if the other variables are missing, because a step may inherit SLURM_NNODES from an outer
+ * shell. */
 
 /* Return true if srun started this process as a step. In an interactive shell, SLURM_STEP_ID is near 2^32.
  * scheduler_number rejects this value, so the shell does not count as a step. */
@@ -279,9 +280,9 @@ static bool is_step(const struct scheduler_facts *f)
            scheduler_number(f, "SLURM_PROCID") >= 0;
 }
 
-/* Set the job id of the rendezvous. If `step` is true, srun started this process, and the id contains the number of the
- * step. A requeued job keeps Slurm's job id, so the id also contains Slurm's restart count. Otherwise nodes of an
- * earlier run could join. */
+/* Set the job id of the rendezvous. If `step` is true, srun started this process, and the id contains the number of
+ * the step. A requeued job keeps Slurm's job id. Therefore the id also contains Slurm's restart count. Without this
+ * number, nodes of an earlier run could join. */
 static void slurm_job(struct scheduler *s, const struct scheduler_facts *f, bool step)
 {
     char job[SCHEDULER_TEXT_MAX], again[32] = "";
@@ -304,8 +305,8 @@ static void slurm_address(struct scheduler *s, const struct scheduler_facts *f, 
         scheduler_note(s, "%s=%.120s is not a list of hosts; set --master_addr", list.variable, text);
 }
 
-/* Add a note if this process belongs to a heterogeneous job. Each component has a different SLURM_JOB_ID, so it has a
- * different rendezvous, too. */
+/* Add a note if this process belongs to a heterogeneous job. Each component has a different SLURM_JOB_ID, and
+ * therefore a different rendezvous. */
 static void note_components(struct scheduler *s, const struct scheduler_facts *f)
 {
     const int components = scheduler_number(f, "SLURM_HET_SIZE");
@@ -359,8 +360,8 @@ static void read_slurm(struct scheduler *s, const struct scheduler_facts *f)
 
 /* Processes that mpirun or mpiexec started (Open MPI, MPICH's Hydra).
  *
- * The variables of a process contain its number and the number of processes on its node. No variable contains the
- * host of process 0, so the host comes from the batch job in which mpirun runs, or from the user. */
+ * The variables of a process contain its number and the number of processes on its node. No variable contains the host
+ * of process 0. So the host comes from the batch job in which mpirun runs, or from the user. */
 
 /* Return the node number of a task. No variable contains this number. mpirun fills one node after another (the
  * default), or places processes round robin. The task's number within its node shows which order mpirun used. */
@@ -391,8 +392,8 @@ static void array_index(const struct scheduler_facts *f, const struct row *r, ch
 }
 
 /* Set the job id from mpirun's id, or from the batch job's id if mpirun provides no id. All nodes of a run need the
- * same id, but concurrent runs need different ids. Hydra's mpirun provides no id, so all its runs in one batch job get
- * the same id. If such runs are concurrent, the user must set a different --rdzv_id for each run. */
+ * same id, but concurrent runs need different ids. Hydra's mpirun provides no id, so all runs in one batch job get the
+ * same id. For concurrent runs, the user must then set different values of --rdzv_id. */
 static void tasks_job(struct scheduler *s, const struct scheduler_facts *f, const struct row *r)
 {
     char job[SCHEDULER_TEXT_MAX], index[16], from[64];
@@ -444,12 +445,12 @@ static void read_tasks(struct scheduler *s, const struct scheduler_facts *f, con
  * list.
  *
  * PBS and LSF run the job's script only on the first host. The commands pbsdsh (PBS), blaunch (LSF) and mpirun start
- * processes on the other hosts. Processes of mpirun are handled by read_tasks. On the first host, the script or one
- * of these commands starts ddprun. In PBS, the script has the task number 1. In LSF, no variable shows
- * whether the script or a command started ddprun. */
+ * processes on the other hosts. read_tasks handles the processes of mpirun. On the first host, ddprun is started by
+ * the script or by one of these commands. In PBS, the script has the task number 1. In LSF, no variable shows whether
+ * the script or a command started ddprun. */
 
-/* Set the job id to "pbs-1234" or "lsf-1234.7". The text after the first dot of PBS_JOBID is the server's name. It is
- * left out, because nodes may have different names for the server. */
+/* Set the job id to "pbs-1234" or "lsf-1234.7". Leave out the text after the first dot of PBS_JOBID: it is the name of
+ * the server, and this name may differ between nodes. */
 static void batch_job(struct scheduler *s, const struct scheduler_facts *f, const struct row *r)
 {
     const char *id = scheduler_env(f, r->job);
@@ -463,8 +464,8 @@ static void batch_job(struct scheduler *s, const struct scheduler_facts *f, cons
 
 /* Return whether ddprun was started on all hosts or only on the first. `place` is the index of this host in the list,
  * or -1. If this host is not the first, pbsdsh or blaunch has started ddprun on all hosts. On the first host,
- * PBS_TASKNUM decides: 1 is the batch script, any other number is a task of pbsdsh. Without this number, as with LSF,
- * the answer is REACH_PERHAPS_ONE. */
+ * PBS_TASKNUM decides: 1 means the batch script, any other number a task of pbsdsh. Without this number, for example
+ * with LSF, return REACH_PERHAPS_ONE. */
 static enum scheduler_reach batch_reach(const struct scheduler_facts *f, const struct row *r, int place)
 {
     const int task = r->rank != NULL ? scheduler_number(f, r->rank) : -1;
@@ -499,13 +500,13 @@ static void read_hosts(struct scheduler *s, const struct scheduler_facts *f, con
 
 /* --- Kubernetes ------------------------------------------------------------------------------------------- */
 
-/* Pods of indexed Jobs, and of PyTorchJobs (Kubeflow's training operator). Each pod has its own address, so the
- * default port is free.
+/* Pods of indexed Jobs, and of PyTorchJobs (Kubeflow's training operator). Each pod has a separate address, so the
+ * default port is free in each pod.
  *
  * An indexed Job gives each pod a number and the host name JOB-NUMBER. With a headless service (subdomain: in the
  * pod's template), the full name of pod 0 begins with JOB-0.SERVICE.NAMESPACE.svc. After the first dot, the full names
- * of all pods of the job are equal, and /etc/hosts has the full name of this pod. So each pod can compute the name of
- * pod 0. No variable has the number of pods, so the user sets --nnodes.
+ * of all pods of the job are equal. /etc/hosts has the full name of this pod, so each pod can compute the name of pod
+ * 0. No variable contains the number of pods, so the user sets --nnodes.
  *
  * The operator sets WORLD_SIZE to the number of pods and RANK to the number of this pod. Newer operators also set
  * torchrun's PET_* variables, which ddprun reads as options. In this case WORLD_SIZE is the number of workers, so
@@ -523,7 +524,7 @@ static int stem_of(const char *host)
 }
 
 /* Return the domain of `host`: the text after the first dot of its first long name in /etc/hosts. `hosts` is the text
- * of this file. Return NULL if `host` is empty or has no long name there. */
+ * of this file. Return NULL if `host` is empty, or has no long name in the file. */
 static const char *domain_in(const char *hosts, const char *host, size_t *len)
 {
     const size_t short_len = strcspn(host, ".");
@@ -667,9 +668,9 @@ static ddp_status not_here(const char *wanted, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_ARG, "--scheduler=%.60s: expected 'auto', 'none'%s", wanted, list);
 }
 
-/* Return the row of the scheduler that started this process, or -1 with the reason in s->rule. With --scheduler=auto, a
- * ddprun that a worker has started (DDPRUN_JOB is set) belongs to no scheduler, although it inherits the variables of
- * one. */
+/* Return the row of the scheduler that started this process, or -1 with the reason in s->rule. With --scheduler=auto,
+ * a ddprun that a worker has started (DDPRUN_JOB is set) belongs to no scheduler, although ddprun then inherits a
+ * scheduler's variables. */
 static int scheduler_choose(struct scheduler *s, const char *wanted, const struct scheduler_facts *f)
 {
     const bool any = strcmp(wanted, "auto") == 0;
@@ -697,8 +698,8 @@ const char *scheduler_file(char *const *environ_block)
     return nodes == NULL && is_here(ID_KUBERNETES, &f) ? "/etc/hosts" : nodes;
 }
 
-/* Read the scheduler's values. Fail if --scheduler names a scheduler that did not start this process. --per_task
- * is applied last, because it replaces values of the scheduler. */
+/* Read the scheduler's values. Fail if --scheduler names a scheduler that did not start this process. Apply --per_task
+ * last, because this option replaces values of the scheduler. */
 ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct scheduler_facts *f,
                           struct ddp_err *err)
 {
@@ -807,7 +808,7 @@ static void give_task(const struct scheduler *s, struct cli *cli)
         };
 }
 
-/* Store the finding WRONG_TASK_LAYOUT. Its sentence needs plural forms, so it is formatted here. */
+/* Store the finding WRONG_TASK_LAYOUT. Format its sentence here, because the sentence needs plural forms. */
 static void find_tasks(struct scheduler *s)
 {
     const struct scheduler_tasks *t = &s->tasks;
@@ -837,8 +838,8 @@ static void find_nodes(struct scheduler *s, enum finding_code code, int nodes)
     s->finding.fatal = code == FINDING_LAUNCHED_ON_ONE_NODE && s->reach == REACH_ONE;
 }
 
-/* Return true if the job has more tasks than nodes: several tasks of a node would then each start all workers of this
- * node. Return false if options of the user show that this is intended. */
+/* Return true if the job has more tasks than nodes: each task of a node would then start all workers of the node.
+ * Return false if options of the user show that the layout is intended. */
 static bool is_wrong_layout(const struct scheduler *s, const struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;
@@ -847,7 +848,7 @@ static bool is_wrong_layout(const struct scheduler *s, const struct cli *cli)
     return t->known && t->tasks > t->nodes && !cli->per_task && !by_hand;
 }
 
-/* Check how the job was started, and store at most one finding about it. */
+/* Check how the job was started, and store at most one finding about the start. */
 static void scheduler_find(struct scheduler *s, const struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;

@@ -36,12 +36,12 @@ enum {
 struct scheduler_facts {
     char *const *environ_block;
     const char *host;    /* name of this machine */
-    const char *file;    /* text of the file whose path scheduler_file() returns; NULL if it cannot be read */
+    const char *file;    /* text of the file that scheduler_file() names; NULL if the file cannot be read */
     bool per_task;       /* --per_task: each task has one worker and counts as a node */
     const char *visible; /* CUDA_VISIBLE_DEVICES of the workers; NULL if it is not set */
 };
 
-/* A value as the user would type it ("" if it is unknown), and its origin. */
+/* A value in the form that a user would type ("" if unknown), and its origin. */
 struct scheduler_value {
     char text[SCHEDULER_TEXT_MAX];
     char from[SCHEDULER_TEXT_MAX];
@@ -56,7 +56,7 @@ struct scheduler_tasks {
     int nodes, node; /* how many nodes run tasks; index of this node */
 };
 
-/* Whether the scheduler has started ddprun on all nodes of the job. */
+/* The nodes of the job on which the scheduler has started ddprun. */
 enum scheduler_reach {
     REACH_ALL,         /* started on all nodes */
     REACH_PERHAPS_ONE, /* started on one node or on all nodes; the variables do not show which of the two */
@@ -72,7 +72,7 @@ struct scheduler_finding {
 
 struct scheduler {
     int kind;                      /* row of the scheduler in SCHEDULERS; -1 without a scheduler */
-    const char *name, *title;      /* static texts; without a scheduler they are "none" and "no scheduler" */
+    const char *name, *title;      /* static texts; without a scheduler: "none" and "no scheduler" */
     char rule[SCHEDULER_TEXT_MAX]; /* how the scheduler was recognized */
     struct scheduler_value values[SCHEDULER_VALUE_COUNT];
     struct scheduler_tasks tasks;
@@ -97,8 +97,8 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
  *
  *     defaults  <  scheduler  <  PET_* variables  <  command line
  *
- * If the job was started in a wrong way, store the finding in s->finding. Add a note to s->notes for each option whose
- * value from the user differs from the scheduler's value. Return DDP_ERR_ARG for an invalid value. */
+ * If the job was started in a wrong way, store a finding in s->finding. If the user and the scheduler have set an
+ * option to different values, add a note to s->notes. Return DDP_ERR_ARG for an invalid value. */
 ddp_status scheduler_apply(struct scheduler *s, struct cli *cli, struct ddp_err *err);
 
 /* Append to `out` the values that --explain prints: scheduler_print as text, scheduler_print_json as a JSON object.

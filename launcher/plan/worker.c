@@ -1,5 +1,5 @@
-/* worker.c -- see worker.h. Environments and log paths have the same form as torchrun's, because scripts and tools for
- * torchrun expect them. File names are built again in each round, because they may contain ranks and the attempt.
+/* worker.c -- see worker.h. Environments and log paths have the same form as in torchrun, because scripts and tools
+ * for torchrun expect this form. File names may contain ranks and the attempt, so they are built again in each round.
  *
  * The command of a worker depends on PROGRAM:
  *
@@ -62,7 +62,7 @@ static const char run_path_code[] =
 enum { FRONT_MAX = 4 }; /* largest number of words before PROGRAM: python3 -u -c CODE */
 
 /* Return true if Python must run PROGRAM. The suffix .py decides, because the file may be created later. If ddprun was
- * started as torchrun, Python runs every PROGRAM, unless --no_python is set. */
+ * started as torchrun without --no_python, Python runs every PROGRAM. */
 bool program_needs_python(const struct cli *cli)
 {
     size_t len = strlen(cli->program);
@@ -120,7 +120,7 @@ const char *program_script(const struct cli *cli, const struct python_choice *py
     return is_file && is_named_python(interpreter(python)) ? cli->program : NULL;
 }
 
-/* Store the words of the command before PROGRAM, and return their number. */
+/* Store the words of the command before PROGRAM, and return the number of these words. */
 static size_t interpreter_words(const struct cli *cli, const struct python_choice *python,
                                 const char *words[FRONT_MAX])
 {
@@ -138,8 +138,8 @@ static size_t interpreter_words(const struct cli *cli, const struct python_choic
     return n;
 }
 
-/* Return the length of the macro "${local_rank}" at `at`, or 0 if there is no macro. Unless `braces_only` is true,
- * "$local_rank" is a macro, too. */
+/* Return the length of the macro "${local_rank}" at `at`, or 0 if there is no macro. If `braces_only` is false,
+ * "$local_rank" is also a macro. */
 static size_t mark_length(const char *at, bool braces_only)
 {
     const size_t len = sizeof(rank_name) - 1;
@@ -216,8 +216,8 @@ char **program_argv(const struct cli *cli, const struct python_choice *python, i
 /* The environments of the workers. The common part is built once, because it may be large. The other variables are
  * added when a worker starts. */
 
-/* Set the task's local world size and node, which the worker expects in its variables. The plan has other values,
- * because the rendezvous counts each task as a node. */
+/* Set the local world size and the node for the variables of a task's worker. The plan has other values, because the
+ * rendezvous counts each task as a node. */
 static void set_task(struct env_facts *facts, const struct cli_task *task)
 {
     facts->local_world_size = task->local_world_size;
@@ -225,8 +225,8 @@ static void set_task(struct env_facts *facts, const struct cli_task *task)
     facts->nnodes = task->nnodes;
 }
 
-/* Return true if rank 0 hosts the workers' store. In this case plan->rank0_port is not 0, except in a dry run. A dry
- * run reserves no port, so check plan->rank0_store instead. */
+/* Return true if rank 0 hosts the workers' store. plan->rank0_port is then not 0. But a dry run reserves no port, so
+ * check plan->rank0_store in a dry run. */
 static bool has_rank0_store(const struct plan *plan)
 {
     return plan->rank0_port != 0 || (plan->cli->dry_run && plan->rank0_store);
@@ -250,9 +250,9 @@ const char *plan_user_value(const struct plan *plan, const char *name)
     return env_sources_find(&sources, name);
 }
 
-/* Return true if PyTorch may create FIFOs in the log directory. PyTorch ends a rank that cannot create its FIFO. A
- * shell script may start the rank in a container that lacks the log directory. So allow FIFOs only if ddprun itself
- * starts Python. */
+/* Return true if PyTorch may create FIFOs in the log directory. If a rank cannot create its FIFO, PyTorch ends the
+ * rank. A shell script may start the rank in a container without the log directory. So allow FIFOs only if ddprun
+ * itself starts Python. */
 static bool uses_fifos(const struct plan *plan)
 {
     return plan->can_fifo && program_python(plan->cli, plan->facts->python) != NULL &&
@@ -296,8 +296,8 @@ static void set_worker(struct env_facts *facts, const struct plan *plan, int loc
     facts->terminal = plan->facts->terminal && w->err.console && !plan->cli->json;
 }
 
-/* Collect the facts for the environment of a worker. plan_env calls this function when it builds an environment,
- * because the port of the store may be unknown earlier. */
+/* Collect the facts for the environment of a worker. plan_env calls this function for each environment, because the
+ * port of the store may be unknown earlier. */
 static struct env_facts facts_of(const struct plan *plan, int local_rank)
 {
     struct env_facts facts = { .world_size = plan->world_size,
@@ -326,8 +326,8 @@ static struct env_facts facts_of(const struct plan *plan, int local_rank)
     return facts;
 }
 
-/* Choose the path of the FIFO for torchrun's file timer, if the user's environment enables this timer. A FIFO beside
- * the workers' error files is removed together with these files, even if ddprun was killed. */
+/* Choose the path of the FIFO for torchrun's file timer, if the user's environment enables this timer. A FIFO in the
+ * directory of the workers' error files is removed together with these files, even if ddprun was killed. */
 static bool plan_timer_file(struct plan *plan)
 {
     const struct plan_facts *f = plan->facts;
@@ -347,7 +347,7 @@ static bool plan_timer_file(struct plan *plan)
 }
 
 /* Build the common part of the workers' environments. If ddprun sets OMP_NUM_THREADS=1 for a Python program, add a
- * note for the user, as torchrun does, because one thread makes work on the CPU slow. */
+ * note for the user, as torchrun does. With one thread, work on the CPU is slow. */
 ddp_status plan_environment(struct plan *plan)
 {
     char *const *inherited = plan->facts->environ_block;
@@ -424,9 +424,9 @@ static bool is_shown(const struct cli *cli, int local_rank)
     return cli->console_ranks.limit == 0 || rank_set_has(&cli->console_ranks, local_rank);
 }
 
-/* Set *to_file to the streams of a worker that are written to files, and *off_console to the streams that the console
- * does not show. If neither --tee nor --redirects is given, --log_dir and --log_file imply --tee=3. This rule does not
- * apply if ddprun was started as torchrun. */
+/* Set *to_file to the worker's streams that have a log file. Set *off_console to the streams that the console does not
+ * show. If neither --tee nor --redirects is given, --log_dir and --log_file imply --tee=3. This rule does not apply if
+ * ddprun was started as torchrun. */
 static void streams(const struct cli *cli, int local_rank, int *to_file, int *off_console)
 {
     bool chosen = cli->torchrun || cli_gives(cli, OPT_TEE) || cli_gives(cli, OPT_REDIRECTS);
@@ -513,8 +513,8 @@ static char *name_by_pattern(const struct plan *plan, const struct plan_worker *
     return (char *)name.data;
 }
 
-/* Set whether a stream is shown on the console, and the path of its log file if it has one. With --log_dir=/dev/null no
- * stream has a file, so a stream that is not on the console is discarded. */
+/* Set whether a stream is shown on the console, and the path of its log file, if any. With --log_dir=/dev/null no
+ * stream has a file. A stream that is not on the console is then discarded. */
 static bool plan_stream(const struct plan *plan, const struct plan_worker *w, const char *name, bool to_file,
                         bool console, struct plan_stream *stream)
 {
@@ -564,8 +564,8 @@ static int by_file(const void *a, const void *b)
     return order != 0 ? order : x->worker->local_rank - y->worker->local_rank;
 }
 
-/* Mark both streams as shared, because they have the same file. Return DDP_ERR_ARG if the streams belong to different
- * workers and --log_merge is not set. */
+/* Mark two streams with the same file as shared. Return DDP_ERR_ARG if the streams belong to different workers and
+ * --log_merge is not set. */
 static ddp_status share(const struct plan *plan, struct named *a, struct named *b, struct ddp_err *err)
 {
     a->stream->shared = b->stream->shared = true;
@@ -637,7 +637,7 @@ static bool plan_filtered(struct plan *plan)
     return ok;
 }
 
-/* Apply a round. File names are built again, because they may contain the attempt or a rank. */
+/* Apply a round. Build the file names again, because a file name may contain the attempt or a rank. */
 ddp_status plan_round(struct plan *plan, const struct plan_round *round, struct ddp_err *err)
 {
     set_round(plan, round);

@@ -1,14 +1,14 @@
 /* worker.h -- the parts of a plan that concern one worker: its command, environment and output. plan.c calls most of
- * these functions, and plan_free frees the texts that they store in the plan. python_find is in machine.c, because the
- * functions of worker.c read no file. */
+ * these functions, and plan_free frees the texts that these functions store in the plan. python_find is in machine.c,
+ * because the functions of worker.c read no file. */
 #ifndef LAUNCHER_PLAN_WORKER_H
 #define LAUNCHER_PLAN_WORKER_H
 
 #include "cli/cli.h"
 #include "plan/plan.h"
 
-/* The Pythons that may run scripts and modules, found in the workers' environment. Texts are borrowed; a text is NULL
- * or "" if no such Python exists. */
+/* The Pythons in the workers' environment that may run scripts and modules. Texts are borrowed. A text is NULL or ""
+ * if no such Python exists. */
 struct python_facts {
     const char *virtual_env, *python_exec; /* values of VIRTUAL_ENV and PYTHON_EXEC */
     const char *active;                    /* bin/python in the directory that VIRTUAL_ENV names */
@@ -35,9 +35,9 @@ struct python_paths {
 void python_find(struct python_paths *paths, const struct env_sources *env);
 
 /* Return the command of worker `local_rank`, NULL-terminated, in one allocation that the caller frees. For a script
- * (.py) or a module (-m), the command is "PYTHON -u ...". "${local_rank}" in an argument is replaced by the local rank,
- * as in torchrun. If ddprun was started as torchrun, "$local_rank" is replaced, too, and "$$" becomes "$". Return NULL
- * if memory is short. */
+ * (.py) or a module (-m), the command is "PYTHON -u ...". "${local_rank}" in an argument is replaced by the local
+ * rank, as in torchrun. If ddprun was started as torchrun, "$local_rank" is also replaced, and "$$" becomes "$".
+ * Return NULL if memory is short. */
 char **program_argv(const struct cli *cli, const struct python_choice *python, int local_rank);
 
 /* Return the Python that runs PROGRAM: the chosen Python for a script or a module, or PROGRAM itself if its name begins
@@ -47,9 +47,9 @@ const char *program_python(const struct cli *cli, const struct python_choice *py
 /* Return true if PROGRAM is a script or a module, which the chosen Python must run. */
 bool program_needs_python(const struct cli *cli);
 
-/* Return PROGRAM if it is a file that Python runs. Return NULL if it is a module, "-", or no Python program. Also
- * return NULL for an interpreter that is not called python: it may be a wrapper that runs the script on another
- * host. */
+/* Return PROGRAM if PROGRAM is a file that Python runs. Return NULL for a module, for "-", and for other programs.
+ * Also return NULL if the interpreter is not called python, because it may be a wrapper that runs the script on
+ * another host. */
 const char *program_script(const struct cli *cli, const struct python_choice *python);
 
 /* Return true if any worker writes a log file. */

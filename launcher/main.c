@@ -1,8 +1,8 @@
-/* main.c -- ddprun from command line to exit code: each function is one step, and calls the module that does the
- * work.
+/* main.c -- the way of ddprun from the command line to the exit code: each function is one step, and calls the module
+ * that does the work.
  *
  * Everything here happens before the first fork. This file reads the environment, the wall clock, random numbers and
- * the machine's facts once, and passes them to the other modules. */
+ * facts about the machine once, and passes the values to the other modules. */
 #include "auth/secret.h"
 #include "contain/job_record.h"
 #include "base/syscalls.h"
@@ -46,9 +46,9 @@ struct machine_facts {
     char start_time[START_TIME_MAX]; /* see write_start_time(); "" without --log_file */
     char error_stem[PATH_MAX];       /* start of the paths of the error files; "" without such files */
     char tmp_dir[PATH_MAX];          /* log directory if --log_dir is not set; "" if no directory is safe */
-    char tmp_note[TMP_NOTE_MAX]; /* why the first choice ($TMPDIR, else /tmp) is not used; "" if it is used */
+    char tmp_note[TMP_NOTE_MAX];     /* why $TMPDIR, or /tmp without TMPDIR, is not used; else "" */
     struct python_paths python;
-    bool has_torch; /* `torch` is filled in */
+    bool has_torch; /* `torch` contains the result of check_torch() */
     struct torch_version torch;
 };
 
@@ -63,7 +63,7 @@ static int cannot_begin(const struct ddp_err *err)
     return EXIT_CODE_USAGE;
 }
 
-/* Print requested text to stdout, and free it. Return the exit code. */
+/* Print requested text to stdout, and free the text. Return the exit code. */
 static int print_out(bool made, struct buf *out)
 {
     return print_stdout(made, out) ? EXIT_CODE_OK : EXIT_CODE_DDPRUN;
@@ -123,8 +123,8 @@ static void make_nonce(char nonce[NONCE_CHARS + 1])
     nonce[NONCE_CHARS] = '\0';
 }
 
-/* Write the random text that marks all workers of this job in their environment. With this text, the next start of
- * ddprun finds processes that still run after this job. Write "" if no random numbers are available. */
+/* Write the random text that marks the environment of all workers of this job. By this text, the next start of ddprun
+ * finds processes of this job that still run. Write "" if no random numbers are available. */
 static void make_cookie(char cookie[COOKIE_CHARS + 1])
 {
     unsigned char bytes[COOKIE_CHARS / 2];
@@ -158,7 +158,7 @@ static int carry_out(struct plan *plan)
 }
 
 /* Write the time of the start in UTC, such as "20240229T235959Z". Call this function only with --log_file, because the
- * C library reads the file of the time zone, and this slows down the start. */
+ * C library reads the file of the time zone, which slows down the start. */
 static void write_start_time(char text[START_TIME_MAX])
 {
     time_t now = time(NULL);
@@ -182,8 +182,8 @@ static void write_error_stem(char stem[PATH_MAX], const char *cookie, bool dry_r
         close(fd);
 }
 
-/* Report an unsafe XDG_RUNTIME_DIR, such as the directory of another user after sudo -E. A missing directory is no
- * risk, so it is not reported. */
+/* Report an unsafe XDG_RUNTIME_DIR, such as the directory of another user after sudo -E. Do not report a missing
+ * directory, because it is no risk. */
 static void note_unsafe_runtime_dir(const char *error_stem)
 {
     const char *dir = getenv("XDG_RUNTIME_DIR");
@@ -229,8 +229,8 @@ static ddp_status make_plan(struct plan *plan, const struct cli *cli, struct pla
     return status;
 }
 
-/* Examine the PyTorch of a Python program, unless --torch_store decides which store the workers use. Search in the
- * workers' environment, because --env may select another Python. Return true if *torch is filled in. */
+/* Examine the PyTorch of a Python program. Do nothing if --torch_store already decides which store the workers use.
+ * Search in the workers' environment, because --env may select another Python. Return true if PyTorch was found. */
 static bool check_torch(const struct cli *cli, const struct python_choice *choice,
                         struct torch_version *torch)
 {
@@ -289,8 +289,8 @@ static struct plan_facts facts_of(const struct machine_facts *l, const struct sc
                                 .error_stem = l->error_stem[0] != '\0' ? l->error_stem : NULL };
 }
 
-/* Continue in the background if --detach was given. Return -1 in the process that must run the job, and an exit code
- * in the process that the user has started. */
+/* Continue in the background if --detach was given. In the process that must run the job, return -1. In the process
+ * that the user has started, return an exit code. */
 static int detach(const struct cli *cli, char *const *argv, const char *id)
 {
     const struct detached_job job = { .id = id, .rdzv_id = cli->job, .argv = argv, .quiet = cli->quiet };
@@ -354,7 +354,7 @@ static int cannot_be_meant(const struct scheduler_finding *f)
     return EXIT_CODE_USAGE;
 }
 
-/* Fill in the scheduler's values for options that the user did not set. */
+/* Set the options that the user did not set to the scheduler's values. */
 static ddp_status ask_scheduler(struct scheduler *s, struct cli *cli, const char *host, struct ddp_err *err)
 {
     char *file = scheduler_read_file(scheduler_file(environ), NULL);
@@ -397,8 +397,8 @@ static ddp_status read_hosts(const struct cli *cli, struct starter_job *job, str
     return status == DDP_OK ? status : ddp_fail(err, status, "--hostfile=%.200s: %s", cli->hostfile, why.msg);
 }
 
-/* Start the job on the hosts. With --dry_run, only print what would be started. The starter process runs under a
- * guardian, as an agent does. When the starter ends, the guardian kills the remaining remote shells. */
+/* Start the job on the hosts. With --dry_run, only print the commands. The starter process runs under a guardian, as
+ * an agent does. When the starter ends, the guardian kills the remaining remote shells. */
 static int start_hosts(const struct cli *cli, const struct starter_job *job)
 {
     struct ddp_err err;
@@ -421,8 +421,8 @@ static int start_hosts(const struct cli *cli, const struct starter_job *job)
     return exit_code;
 }
 
-/* Read the soft limits of this process. ddprun applies them on every host, because a remote shell may have different
- * limits. */
+/* Read the soft limits of this process. ddprun applies these limits on every host, because a remote shell may have
+ * different limits. */
 static void read_limits_for_hosts(double limits[REMOTE_LIMIT_COUNT])
 {
 #define X(id, ...)                                                                       \
@@ -448,8 +448,8 @@ static ddp_status map_program(struct start_facts *facts, struct utsname *name, s
     return DDP_OK;
 }
 
-/* Start the job on the hosts of --hosts. The job there gets this process's umask. umask() can read the mask only by
- * setting another one, so set the old mask again at once. */
+/* Start the job on the hosts of --hosts. The job on the hosts gets the umask of this process. umask() returns the old
+ * mask only when it sets a new mask, so set the old mask again at once. */
 static int run_hosts(const struct cli *cli, char *const *argv, const char *host)
 {
     char program[PATH_MAX], directory[PATH_MAX], nonce[NONCE_CHARS + 1];
@@ -511,8 +511,8 @@ static int refuse_detach(const struct scheduler *s)
 
 /* Make srun the remote shell in an allocation of Slurm. Change nothing if the user has chosen a remote shell, or if
  * srun has started this process. With srun as the remote shell, ignore Slurm's variables, because they describe this
- * process, not the tasks that srun will start. Do not ignore them if srun has started this process in a step of several
- * tasks: refuse_hosts() then rejects --hosts. */
+ * process, not the tasks that srun will start. Exception: do not ignore these variables in a step of several tasks, so
+ * that refuse_hosts() rejects --hosts. */
 static ddp_status choose_srun(struct cli *cli, const char *host, struct ddp_err *err)
 {
     const struct scheduler_facts facts = { .environ_block = environ, .host = host };
@@ -537,8 +537,8 @@ static ddp_status choose_srun(struct cli *cli, const char *host, struct ddp_err 
     return DDP_OK;
 }
 
-/* Read the scheduler's values, then check the combination of options, and start. The scheduler's values are read first,
- * because they count as options. --explain prints the values even if the combination is wrong. */
+/* Read the scheduler's values, then check the combination of options, and start. Read the scheduler's values first,
+ * because these values count as options. --explain prints the values even if the combination is wrong. */
 static int begin(struct cli *cli, char *const *argv)
 {
     char host[HOST_MAX] = "localhost";
@@ -546,7 +546,7 @@ static int begin(struct cli *cli, char *const *argv)
     struct ddp_err err;
     const bool hosts = (cli->hosts != NULL || cli->hostfile != NULL) && !cli->one_console;
     gethostname(host, sizeof(host) - 1);
-    if (cli->one_console) /* ignore the variables of the starter's srun: they describe a step of one task */
+    if (cli->one_console) /* ignore the variables of the starter's srun, because its step has one task */
         cli->scheduler = "none";
     if (hosts && choose_srun(cli, host, &err) != DDP_OK)
         return cannot_begin(&err);
@@ -570,13 +570,13 @@ static int begin(struct cli *cli, char *const *argv)
 
 /* --- ddprun shim -------------------------------------------------------------------------------------------- */
 
-/* `ddprun shim DIR` creates the shim: a command torchrun for front ends that start torchrun from PATH. The shim is a
- * symbolic link to ddprun, which behaves as torchrun because of the link's name. A link counts as a shim if it leads to
- * this program, or if its target is called ddprun. If DIR is ddprun's own directory, the link is relative, so that the
- * whole directory can be moved. */
+/* `ddprun shim DIR` creates the shim: a command called torchrun, for front ends that start torchrun from PATH. The
+ * shim is a symbolic link to ddprun. Because of the link's name, ddprun then behaves as torchrun. A link counts as a
+ * shim if it leads to this program, or if its target is called ddprun. If DIR is ddprun's own directory, the link is
+ * relative, so that the whole directory can be moved. */
 
 #define SHIM "torchrun"
-/* What DIR/torchrun is: nothing, a shim, another program, or not known because DIR cannot be read. */
+/* The kind of DIR/torchrun: nothing, a shim, another program, or unknown because DIR cannot be read. */
 enum holder { HOLDS_NOTHING, HOLDS_SHIM, HOLDS_OTHER, HOLDS_UNKNOWN };
 
 static ddp_status shim_fail(struct ddp_err *err, const char *what, const char *dir, const char *remedy)
@@ -586,8 +586,8 @@ static ddp_status shim_fail(struct ddp_err *err, const char *what, const char *d
                     path_error_text(errno, dir, remedy, why));
 }
 
-/* Return what DIR/torchrun is. If it is a link, copy the target of the link to `target`. readlink fails with EINVAL if
- * DIR/torchrun is not a link. */
+/* Return the kind of DIR/torchrun. If DIR/torchrun is a link, copy the target of the link to `target`. readlink fails
+ * with EINVAL if DIR/torchrun is not a link. */
 static enum holder shim_find_holder(int dir, char target[PATH_MAX])
 {
     const ssize_t n = readlinkat(dir, SHIM, target, PATH_MAX - 1);
@@ -607,7 +607,7 @@ static ddp_status shim_refuse(struct ddp_err *err, const char *dir, const char *
                     remedy);
 }
 
-/* Return the target of the link: the name of this program if the program is in DIR, or else its path. */
+/* Return the target of the link: the name of this program if the program is in DIR, else the path of the program. */
 static const char *shim_target(const char *whole_dir, const char *program)
 {
     const char *slash = strrchr(program, '/');
@@ -615,8 +615,8 @@ static const char *shim_target(const char *whole_dir, const char *program)
     return strlen(whole_dir) == len && memcmp(whole_dir, program, len) == 0 ? slash + 1 : program;
 }
 
-/* Create the link. If an older shim exists, replace it by a rename, so that torchrun exists at every moment. If nothing
- * exists, do not use a rename, because it could overwrite a torchrun that is created meanwhile. */
+/* Create the link. If an older shim exists, replace it by a rename, so that torchrun exists at every moment. If DIR
+ * has no torchrun, do not use a rename: a rename could overwrite a torchrun that is created meanwhile. */
 static bool shim_link(int dir, const char *target)
 {
     char old[PATH_MAX], fresh[64];
@@ -667,9 +667,9 @@ static ddp_status shim_write_in(int fd, const char *dir, struct buf *out, struct
     return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
 }
 
-/* Make DIR/torchrun start this ddprun. Create DIR if its parent exists. Append the shell line that puts DIR first in
- * PATH, unless DIR/torchrun is already the first torchrun. If DIR/torchrun is another program, return an error and
- * change nothing. */
+/* Make DIR/torchrun start this ddprun. Create DIR if its parent exists. If DIR/torchrun is not the first torchrun in
+ * PATH, append the shell line that puts DIR first. If DIR/torchrun is another program, return an error and change
+ * nothing. */
 static ddp_status shim_write(const char *dir, struct buf *out, struct ddp_err *err)
 {
     if (mkdir(dir, 0777) != 0 && errno != EEXIST)

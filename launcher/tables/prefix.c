@@ -2,7 +2,7 @@
  *
  *     "${time} [$rank] "   ->   field TIME, " [", field RANK, "] "
  *
- * An unknown field is rejected. torchrun would print it as text, and a typing error would then appear in every
+ * An unknown field is rejected. torchrun prints an unknown field as text, so a typing error appears in every
  * line. Times are UTC, so that the lines of several hosts can be sorted. */
 #include "tables/prefix.h"
 
@@ -72,8 +72,8 @@ static size_t name_length(const char *p)
     return isdigit((unsigned char)p[0]) ? 0 : n;
 }
 
-/* Parse the field at *at, which begins with a dollar sign, and move *at to its end. "$$" is one dollar. A dollar
- * sign before other characters is text. */
+/* Parse the field at *at, which begins with a dollar sign, and move *at to the end of the field. "$$" is one
+ * dollar. A dollar sign before other characters is text. */
 static ddp_status add_dollar(struct prefix *p, const char **at, struct ddp_err *err)
 {
     const char *dollar = *at;
@@ -160,7 +160,7 @@ bool prefix_render(const struct prefix *p, const struct prefix_values *values, i
 
 int prefix_colour(int rank)
 {
-    /* These colours are readable on dark and on light backgrounds. Red is missing, because it is reserved for
+    /* These colours are readable on dark and on light backgrounds. Red is missing, because red is reserved for
      * errors. */
     static const int colours[] = { 36, 32, 33, 35, 34, 96, 92, 95 };
     enum { COLOURS = sizeof(colours) / sizeof(colours[0]) };

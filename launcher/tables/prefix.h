@@ -1,7 +1,7 @@
 /* prefix.h -- the prefix of a worker's line, from a template such as "${host}[${rank}] ".
  *
- * The template is parsed once. The prefix is formatted once per stream, or once per read(2) if it contains the
- * time, but never for each line. */
+ * The template is parsed once. The prefix is formatted once per stream. A prefix that contains the time is formatted
+ * once per read(2), not for each line. */
 #ifndef LAUNCHER_TABLES_PREFIX_H
 #define LAUNCHER_TABLES_PREFIX_H
 

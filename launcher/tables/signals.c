@@ -1,7 +1,8 @@
 /* signals.c -- see signals.h.
  *
  * A second request to stop kills the workers, so a copy of the first request must not count as the second. A copy
- * reaches the agent by another route than the first signal. A repeated request reaches the agent by the same route. */
+ * reaches the agent by another route than the first signal. A second request reaches the agent by the same route as
+ * the first. */
 #include "tables/signals.h"
 
 #include "base/text.h"
@@ -28,7 +29,8 @@ static const struct signal_row *signal_row_of(int signal)
 
 /* --- effects of signals ------------------------------------------------------------------------------------- */
 
-/* Return the bit of a signal: its number modulo 64. Signals have the numbers 1 to 64, so each has a separate bit. */
+/* Return the bit of a signal: its number modulo 64. Signals have the numbers 1 to 64, so each signal has a separate
+ * bit. */
 static signal_set bit(int signal)
 {
     return UINT64_C(1) << (signal & 63);
@@ -98,8 +100,8 @@ bool signals_print(signal_set stop, struct buf *out)
 
 /* --- sender ------------------------------------------------------------------------------------------------- */
 
-/* Name the cause of a signal that the kernel has sent. If a terminal usually causes this signal, name the terminal,
- * otherwise the kernel. */
+/* Name the cause of a signal that the kernel has sent. Name the terminal for a signal that a terminal usually causes,
+ * and the kernel for all other signals. */
 static const char *kernel_words(int signal)
 {
     if (signal == SIGHUP)
@@ -131,13 +133,13 @@ bool signal_sender_text(const struct received_signal *received, struct buf *out)
 
 /* --- repeated signals --------------------------------------------------------------------------------------- */
 
-/* `scancel`, `systemctl stop` and `pkill ddprun` send SIGTERM to every process of ddprun. The agent then receives two
- * signals: its own, and one that the guardian passes on. Both have the same sender and arrive within COPY_MS, so one of
- * them is a copy. If a user repeats `kill PID`, both signals reach the agent by the same route, so the second is not a
- * copy.
+/* `scancel`, `systemctl stop` and `pkill ddprun` send SIGTERM to every process of ddprun. The agent then receives
+ * SIGTERM twice: directly, and through the guardian. Both signals have the same sender and arrive within COPY_MS, so
+ * the second is a copy. If a user repeats `kill PID`, both signals reach the agent by the same route, so the second is
+ * not a copy.
  *
- * With --hosts, the relay gets this SIGTERM, too, and then sends its own SIGTERM to the guardian. This signal is
- * also a copy, although its sender is the relay. */
+ * With --hosts, the relay also gets SIGTERM, and then sends another SIGTERM to the guardian. This SIGTERM is also a
+ * copy, although its sender is the relay. */
 
 /* Return the bit of a signal's route to this process: from the guardian's parent through the guardian, from another
  * sender through the guardian, or directly. */
@@ -147,9 +149,9 @@ static unsigned way_of(const struct received_signal *received)
 }
 
 /* Return true if the signal is a copy of the previous signal. Every repeated SIGHUP is a copy, because a terminal that
- * closes may send several. Any other copy arrives within COPY_MS, by another route (way_of) than the previous signal
- * and its earlier copies. The senders of a copy and of the previous signal are equal, unless exactly one sender is the
- * guardian's parent. */
+ * closes may send several SIGHUPs. Any other copy arrives within COPY_MS, by another route (way_of) than the previous
+ * signal and its earlier copies. A copy has the same sender as the previous signal. Exception: one of the two senders
+ * is the guardian's parent. */
 static bool is_copy(const struct stop_memory *memory, const struct received_signal *received, uint64_t now_ms)
 {
     const struct received_signal *last = &memory->last;

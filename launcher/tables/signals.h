@@ -10,8 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The rows determine which signals guardian and agent handle, and which names --signals_to_handle accepts. They also
- * determine which signals spawn.c resets to their default action in a worker.
+/* The rows determine which signals guardian and agent handle, and which names --signals_to_handle accepts. The rows
+ * also determine for which signals spawn.c sets the default action in a worker.
  *
  * Columns: name; action; whether --signals_to_handle may contain the signal (only if its default action ends a
  * process); then the effect on guardian, agent and worker. */
@@ -51,7 +51,7 @@
 
 enum signal_act {
     SIGNAL_NONE,   /* ignored */
-    SIGNAL_STOP,   /* stop the job; kill it at the second signal */
+    SIGNAL_STOP,   /* stop the job; the second signal kills the job */
     SIGNAL_STATUS, /* print what each worker does */
     SIGNAL_PASS,   /* pass the signal on to each worker */
     SIGNAL_REST,   /* suspend all processes of the job (Ctrl-Z) */
@@ -105,8 +105,8 @@ struct signal_sender {
     bool kernel; /* the kernel sent the signal (a key, a closed terminal); the other members are unset */
     int pid;     /* 0 if the process is in another PID namespace or on another node */
     unsigned uid;
-    /* Printable name of the program, or "" if the process has ended already. If `pid` is 0, the name of the node that
-     * received the signal ("node 3"), or "" if this node received it. */
+    /* Printable name of the program; "" if the process has already ended. If `pid` is 0: name of the node that
+     * received the signal ("node 3"), or "" for this node. */
     char name[SENDER_NAME_MAX];
 };
 
@@ -131,15 +131,15 @@ bool signal_sender_text(const struct received_signal *received, struct buf *out)
 struct stop_memory {
     struct received_signal last;
     uint64_t at_ms; /* when the last signal arrived, by the clock of `now_ms` below */
-    /* Bits of the routes by which `last` and its copies arrived. A repeat by one of these routes is a new request,
-     * except for SIGHUP. */
+    /* Bits of the routes by which `last` and its copies arrived. A second signal by one of these routes is a new
+     * request. Exception: SIGHUP. */
     unsigned ways;
 };
 
-/* Return true if `received` is a new request to stop, and false if it is a copy of the previous one. A batch system,
- * systemd or pkill may signal both the guardian and the agent. The agent then gets a copy, because the guardian passes
- * its signal on to the agent. With --hosts, the relay may send another copy to the guardian. A second SIGHUP is never a
- * new request. */
+/* Return true if `received` is a new request to stop. Return false if `received` is a copy of the previous signal. A
+ * batch system, systemd or pkill may signal both the guardian and the agent. The agent then gets a copy, because the
+ * guardian passes each signal on to the agent. With --hosts, the relay may send another copy to the guardian. A second
+ * SIGHUP is never a new request. */
 bool signals_is_new_stop(struct stop_memory *memory, const struct received_signal *received, uint64_t now_ms);
 
 #endif

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Decode one UTF-8 character of `len` bytes, and return its code point. In the first byte, the code point's bits follow
- * the prefix (110, 1110 or 11110). In each further byte, they are the lower six bits. */
+/* Decode one UTF-8 character of `len` bytes, and return its code point. In the first byte, the code point's bits
+ * follow the prefix (110, 1110 or 11110). In each further byte, the lower six bits belong to the code point. */
 static uint32_t utf8_code(const uint8_t *p, size_t len)
 {
     static const uint8_t masks[] = { 0x7f, 0x7f, 0x1f, 0x0f, 0x07 };
@@ -36,7 +36,7 @@ static const char *fill_of(const char *gap, const struct word *words, size_t n, 
     return NULL;
 }
 
-/* Fill the placeholders. A brace without a known name stays as it is, because a path may contain braces. */
+/* Fill the placeholders. A brace without a known name stays unchanged, because a path may contain braces. */
 bool words_fill(struct buf *out, const char *sentence, const struct word *words, size_t n)
 {
     bool ok = true;
@@ -122,7 +122,7 @@ bool shell_word(struct buf *out, const char *word)
 /* --- escape ----------------------------------------------------------------------------------------------- */
 
 /* Only a few known sequences reach the terminal, because a list of harmful sequences would never be complete. Any
- * other ESC is printed as \x1b, and the bytes after it as text.
+ * other ESC is printed as \x1b, and the bytes after this ESC as text.
  *
  *     bytes                          terminal
  *     ESC [ 31 m                     unchanged: a colour; only digits, ; and : are allowed before the m
@@ -171,7 +171,7 @@ static bool is_format(uint32_t code)
     return false;
 }
 
-/* Return the length of the character at `p` if it is a tab or valid text outside ASCII. Return 0 otherwise. */
+/* Return the length of the character at `p` if this character is a tab or valid text outside ASCII, else 0. */
 static size_t text_sequence(const uint8_t *p, size_t len)
 {
     size_t n = utf8_sequence(p, len);
@@ -228,8 +228,8 @@ static bool append_character(struct buf *out, const uint8_t *p, size_t len, size
     return append_visible(out, p, *used);
 }
 
-/* Append the special sequence or character at `p`: copy a colour, drop an erase sequence, print other bytes as
- * \xNN. Set *used to the number of bytes at `p` that were used, and *coloured if a colour stays on. */
+/* Append the special sequence or character at `p`: copy a colour, drop an erase sequence, print other bytes as \xNN.
+ * Set *used to the length of this sequence or character. Set *coloured to true if a colour stays on. */
 static bool append_special(struct buf *out, const uint8_t *p, size_t len, size_t *used, bool *coloured)
 {
     if ((*used = control_sequence(p, len, 'm')) > 0) {
@@ -269,8 +269,8 @@ bool escape_append_plain(struct buf *out, struct slice line)
 
 /* --- json text -------------------------------------------------------------------------------------------- */
 
-/* On failure each add function frees its item. So callers combine these functions with &&, and after a failure only
- * need to delete the root object. */
+/* After a failure, each json_add function has freed its item. So callers can combine these functions with &&, and
+ * after a failure they only delete the root object. */
 
 bool json_add(struct cJSON *object, const char *name, struct cJSON *item)
 {
@@ -364,7 +364,7 @@ static ddp_status log_pattern_refuse(struct ddp_err *err)
     return status;
 }
 
-/* Check a pattern. Each '%' must begin a token. A pattern must not end with '/', because it would then name a
+/* Check a pattern. Each '%' must begin a token. A pattern must not end with '/', because such a pattern would name a
  * directory. */
 ddp_status log_pattern_check(const char *pattern, struct ddp_err *err)
 {

@@ -1,6 +1,6 @@
-/* text.h -- texts for users: sentences with placeholders, shell words, times, JSON, names of log files. Such texts
- * contain names and lines of other programs. So this file also has the functions that make such texts safe for a shell,
- * a terminal or JSON. */
+/* text.h -- texts for users: sentences with placeholders, shell words, times, JSON, names of log files. Such texts may
+ * contain names and lines of other programs. So this file also has functions that make a text safe for a shell, a
+ * terminal or JSON. */
 #ifndef LAUNCHER_TABLES_TEXT_H
 #define LAUNCHER_TABLES_TEXT_H
 
@@ -14,7 +14,7 @@
 
 /* If a function of this file fails, `out` may contain a part of its text. Only json_print leaves `out` unchanged. */
 
-/* A placeholder of a sentence such as "{program} is a directory", and its value. With placeholders a table can
+/* A placeholder of a sentence such as "{program} is a directory", and its value. Because of placeholders, a table can
  * contain whole sentences. */
 
 struct word {
@@ -22,8 +22,8 @@ struct word {
     const char *text; /* value; NULL counts as "" */
 };
 
-/* Append `sentence` and replace each {name} by its value. A placeholder without a value stays unchanged. Return
- * false when memory is short. */
+/* Append `sentence`, and replace each {name} by the value of this placeholder. A placeholder without a value stays
+ * unchanged. Return false when memory is short. */
 bool words_fill(struct buf *out, const char *sentence, const struct word *words, size_t n);
 
 /* Append a word, quoted for a POSIX shell if necessary. Return false when memory is short. */
@@ -54,12 +54,12 @@ size_t words_distance(const char *a, const char *b);
 #define COLOUR_OFF "\033[0m"
 #define ERASE_ROW  "\033[K" /* erases from the cursor to the end of the row */
 
-/* Append a line without its newline. If the line leaves a colour on, switch it off. Return false when memory is
- * short; in that case `out` may contain a part of the line. */
+/* Append a line without its newline. If a colour is on at the end of the line, switch the colour off. Return false
+ * when memory is short; in that case `out` may contain a part of the line. */
 bool escape_append(struct buf *out, struct slice line);
 
-/* Append a line in which colours are printed as text: "\x1b[...". Messages of ddprun use this function, because they
- * may contain names from other programs. */
+/* Append a line in which colours are printed as text: "\x1b[...". ddprun's messages use this function, because a
+ * message may contain names from other programs. */
 bool escape_append_plain(struct buf *out, struct slice line);
 
 /* --- json text -------------------------------------------------------------------------------------------- */
@@ -77,8 +77,8 @@ bool json_add_number(struct cJSON *object, const char *name, double value);
 bool json_add_bool(struct cJSON *object, const char *name, bool value);
 bool json_add_null(struct cJSON *object, const char *name);
 
-/* Add `item` to `object`, which then owns `item`. On failure free `item` and return false. A NULL `item` is a failure,
- * too, because the cJSON_Create functions return NULL if memory is short. */
+/* Add `item` to `object`, which then owns `item`. On failure free `item` and return false. A NULL `item` also counts
+ * as a failure, because the cJSON_Create functions return NULL if memory is short. */
 bool json_add(struct cJSON *object, const char *name, struct cJSON *item);
 
 /* Append a new object to `array`. The array owns the object. Return NULL when memory is short. */
@@ -90,8 +90,8 @@ bool json_print(struct buf *out, struct cJSON *object, bool indented);
 
 /* --- names of log files ----------------------------------------------------------------------------------- */
 
-/* A pattern such as "logs/%j/%h-%r.%s" contains tokens such as %j. It is checked once, when the command line is
- * parsed. Later it determines the name of each stream's file. */
+/* A pattern such as "logs/%j/%h-%r.%s" contains tokens such as %j. The pattern is checked once, when the command line
+ * is parsed. Later the pattern determines the name of each stream's file. */
 
 /* Columns: letter after %, value, description. */
 #define LOG_PATTERN_TOKENS(X)                       \
@@ -112,7 +112,7 @@ struct log_names {
 
 enum { LOG_PATTERN_MAX = 1024 };
 
-/* Check a pattern. Return DDP_ERR_ARG if it is invalid; `err` then describes a valid pattern. */
+/* Check a pattern. Return DDP_ERR_ARG for an invalid pattern. `err` then describes a valid pattern. */
 ddp_status log_pattern_check(const char *pattern, struct ddp_err *err);
 
 /* Append the name of a stream's file. If the pattern has no %a, append ".attempt_N" from the second attempt on, so

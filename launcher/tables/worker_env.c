@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* enough for all rows unless values are long; the buffer then grows */
+/* enough for all rows if no value is long; the buffer grows if necessary */
 enum { ROWS_BYTES = 2048 };
 
 const char *worker_env_name(enum worker_env_var var)
@@ -80,7 +80,7 @@ void env_facts_inherit(struct env_facts *facts, char *const *inherited, const ch
         facts->local_world_size > 1 && env_find(inherited, omp) == NULL && !names_one(omp, overrides, n);
 }
 
-/* Set names[i] to the name of the variable in row i of the table if the row applies, or to NULL. */
+/* Set names[i] to the variable's name in row i of the table, or to NULL if this row does not apply. */
 static void names_set(const struct env_facts *f, const char *names[WORKER_ENV_VARS])
 {
 #define X(name, format, value, when, text) names[ENV_##name] = (when) ? #name : NULL;
@@ -121,7 +121,7 @@ static size_t hash_name(const char *entry)
     return (size_t)(hash ^ hash >> 32);
 }
 
-/* Add an entry. Return false if the table has the name already: the first of two equal names is used, as in
+/* Add an entry. Return false if the table already has the name, because the first of two equal names is used, as in
  * getenv(3). */
 static bool listed_add(struct listed *listed, const char *entry)
 {
@@ -140,8 +140,8 @@ static void list_entry(struct env_base *base, struct listed *listed, const char 
         base->entries[base->n++] = entry;
 }
 
-/* Add the overrides to `base` first. Then add the inherited variables, except those that an override or a row of the
- * table replaces. */
+/* Add the overrides to `base` first. Then add the inherited variables. Leave out a variable that an override or a row
+ * of the table replaces. */
 bool env_base_init(struct env_base *base, const struct env_facts *facts, char *const *inherited,
                    const char *const *overrides, size_t n)
 {

@@ -1,5 +1,5 @@
-/* worker_env.h -- builds the environment of a worker. All variables that the launcher sets are rows of one table,
- * because --dry_run, the manual page and the environments are made from the same rows. */
+/* worker_env.h -- builds the environment of a worker. All variables that the launcher sets are rows of one table.
+ * --dry_run, the manual page and the environments are made from these rows. */
 #ifndef LAUNCHER_WORKER_ENV_H
 #define LAUNCHER_WORKER_ENV_H
 
@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Two arguments for "%s%s" that print `path` as an absolute path, because a worker may change its working directory
- * before it uses the path. If ddprun does not know its own working directory, a relative path stays relative. */
+/* Two arguments for "%s%s", which print `path` as an absolute path: a worker may change its working directory before
+ * it uses the path. If ddprun's own working directory is unknown, a relative path stays relative. */
 #define ENV_PATH(path) \
     f->directory == NULL || (path) == NULL || (path)[0] == '/' || (path)[0] == '\0' ? "" : f->directory, path
 
@@ -98,7 +98,7 @@ enum { COOKIE_CHARS = 32 };
 struct env_facts {
     int rank, local_rank, world_size, local_world_size, node_rank, nnodes;
     int role_rank, role_size;
-    int restart_count, max_restarts; /* number of restarts that count, and its limit (--max_restarts) */
+    int restart_count, max_restarts; /* number of counted restarts, and the limit (--max_restarts) */
     int attempt;                     /* number of earlier starts of the workers, for any reason */
     const char *master_addr;
     int master_port;
@@ -125,9 +125,9 @@ struct env_facts {
 };
 
 /* The part of the environment that all workers of a node share: the variables from --env, and the inherited variables.
- * An inherited variable is left out if --env or an applied row of WORKER_ENV_LIST replaces it. Some rows, such as
- * USE_LIBUV, are decided later, when a worker's environment is built. The texts belong to the launcher's environment
- * and to --env. */
+ * An inherited variable is left out if --env, or a row of WORKER_ENV_LIST that applies, replaces this variable.
+ * Whether a row applies may be decided later, when a worker's environment is built, for example for USE_LIBUV. The
+ * texts belong to the launcher's environment and to --env. */
 struct env_base {
     const char **entries; /* owned array; the first n_overrides entries are from --env */
     size_t n, n_overrides;
@@ -135,12 +135,13 @@ struct env_base {
     bool dropped[WORKER_ENV_VARS];  /* rows whose inherited variable is not in `entries` */
 };
 
-/* The environment of a worker for execve(2). Each name occurs once. The value of a variable is from the first source
- * that sets the variable:
+/* The environment of a worker for execve(2). Each name occurs once. The value of a variable is from the first of these
+ * sources that sets the variable:
  *
  *     --env K=V, then the rows of the table, then ddprun's own environment
  *
- * `block` is NULL-terminated. The first n_set entries come from the table and --env, the others are inherited. */
+ * `block` is NULL-terminated. The first n_set entries come from the table and --env. The other entries are
+ * inherited. */
 struct worker_env {
     char **block;
     size_t n, n_set;
@@ -153,8 +154,8 @@ struct worker_env {
 void env_facts_inherit(struct env_facts *facts, char *const *inherited, const char *const *overrides,
                        size_t n);
 
-/* Compute *base. `overrides` are "KEY=VALUE" texts. If several have the same name, the last is used. All texts must
- * outlive the base. Return false when memory is short. */
+/* Compute *base. `overrides` are "KEY=VALUE" texts. If several texts have the same name, the last text is used. All
+ * texts must outlive the base. Return false when memory is short. */
 bool env_base_init(struct env_base *base, const struct env_facts *facts, char *const *inherited,
                    const char *const *overrides, size_t n);
 void env_base_free(struct env_base *base);

@@ -1,9 +1,9 @@
 """Run ddprun instead of torchrun, for front ends that start PyTorch's launcher as a Python module.
 
-`ddprun.pth` imports this module only if an interpreter starts with DDPRUN_AS_TORCHRUN=1. A process that is
-`python -m torch.distributed.run` or `.launch` becomes ddprun at once, before anything imports torch. In every other process, a
-finder waits for the import of `torch.distributed.run` and replaces its `main` and `run`. ddprun replaces the process (exec), so
-no code after a call of `main` or `run` is executed, and the exit code is ddprun's.
+`ddprun.pth` imports this module only if an interpreter starts with DDPRUN_AS_TORCHRUN=1. A process that runs
+`python -m torch.distributed.run` or `.launch` becomes ddprun at once, before any module imports torch. In every other process,
+a finder waits for the import of `torch.distributed.run`, and replaces the functions `main` and `run` of this module. Both
+functions replace the process by ddprun (exec). So no later code of the process is executed, and the exit code is ddprun's.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def install() -> None:
 
 
 def _module_of_command() -> str | None:
-    """Return the module of `python -m`. While site runs, sys.argv has "-m" instead of the module's name, so use orig_argv."""
+    """Return the module of `python -m`. At this time sys.argv has "-m" instead of the module's name, so use orig_argv."""
     argv, words = getattr(sys, "argv", []), getattr(sys, "orig_argv", [])  # orig_argv exists from Python 3.10 on
     if argv[:1] != ["-m"] or len(words) <= len(argv):
         return None
     word: str = words[len(words) - len(argv)]
-    return word.partition("m")[2] if word.startswith("-") else word  # -mMODULE, perhaps with other letters before the m
+    return word.partition("m")[2] if word.startswith("-") else word  # -mMODULE, or with other options before the m: -umMODULE
 
 
 def become_torchrun(arguments: list[str], environment: dict[str, str] | None = None) -> None:
@@ -51,7 +51,7 @@ def become_torchrun(arguments: list[str], environment: dict[str, str] | None = N
     program = find_ddprun()
     environment = dict(os.environ if environment is None else environment)
     if environment.get("VIRTUAL_ENV", sys.prefix) != sys.prefix:
-        del environment["VIRTUAL_ENV"]  # the active environment is not that of this Python
+        del environment["VIRTUAL_ENV"]  # this Python does not belong to the active environment
     if sys.executable:
         environment.setdefault("PYTHON_EXEC", sys.executable)
     for stream in (sys.stdout, sys.stderr):
@@ -80,8 +80,8 @@ def arguments_of(namespace: Namespace, parser: ArgumentParser, environment: dict
     """Return the arguments that torchrun's own `parser` would parse to `namespace`.
 
     The parser's default values are left out, because ddprun has the same defaults and PET_ variables. If the caller has reset
-    a value that a PET_ variable set, the variable is removed from `environment`. Attributes without an option of torchrun have
-    no effect, as in torchrun. ddprun rejects an option that it does not have.
+    a value that came from a PET_ variable, the variable is removed from `environment`. Attributes that belong to no option of
+    torchrun have no effect, as in torchrun. ddprun itself rejects options that ddprun does not have.
     """
     given = vars(namespace)
     if not given.get("training_script"):

@@ -1,4 +1,5 @@
-"""Start jobs of data-parallel workers from Python: ddprun's exit code, or what its workers return. Nothing here imports torch.
+"""Start jobs of data-parallel workers from Python. run() returns ddprun's exit code, launch() returns the workers' results.
+This package does not import torch.
 
     def square_of_rank(offset):
         return int(os.environ["RANK"]) ** 2 + offset
@@ -34,7 +35,7 @@ _WORKER = (  # sys.path begins with the working directory (python -c), so replac
     "import os, sys; sys.path[:] = os.fsdecode(open(sys.argv[1] + '/path', 'rb').read()).split('\\0'); "
     "import ddprun; ddprun._work(sys.argv[1])")
 _pickler = importlib.import_module("cloudpickle" if importlib.util.find_spec("cloudpickle") else "pickle")
-_loading_main = False  # a worker executes the user's script to find its functions
+_loading_main = False  # true while a worker executes the user's script to find the functions in it
 
 
 class _MainLoaded(BaseException):
@@ -53,7 +54,7 @@ class RankError(RuntimeError):
 
 
 def find_ddprun() -> str:
-    """Return the path of ddprun: beside this Python, in a directory where pip puts scripts, or in PATH."""
+    """Return the path of ddprun. Search beside this Python, in the directories where pip puts scripts, and in PATH."""
     places = [
         os.path.dirname(sys.executable or ""),
         sysconfig.get_path("scripts"),
@@ -68,15 +69,15 @@ def find_ddprun() -> str:
 
 
 def run(args: Sequence[str], *, env: Mapping[str, str] | None = None, timeout: float | None = None) -> int:
-    """Run `ddprun ARGS` to its end and return its exit code. A string is split at blanks.
+    """Run `ddprun ARGS` to its end and return its exit code. If `args` is a string, the string is split at blanks.
 
     `env` has additional variables for the job. After `timeout` seconds the job is stopped, and subprocess.TimeoutExpired is
     raised. Ctrl-C stops the job, too, and a second Ctrl-C kills it. No process of the job is left when this function ends.
     """
     handler = signal.getsignal(signal.SIGINT) if threading.current_thread() is threading.main_thread() else None
     try:
-        # A terminal sends SIGINT to this process and to ddprun, other senders only to this process. ddprun ignores SIGINT and
-        # gets one SIGTERM from this process in both cases. A second signal would make ddprun kill the workers at once.
+        # A terminal sends SIGINT to this process and to ddprun. Other senders send SIGINT only to this process. In both cases
+        # ddprun ignores SIGINT and gets one SIGTERM from this process. A second signal would make ddprun kill the workers.
         if handler is not None:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         process = subprocess.Popen([find_ddprun(), *(args.split() if isinstance(args, str) else args)], env={**os.environ, **(env or {})})
@@ -89,7 +90,7 @@ def run(args: Sequence[str], *, env: Mapping[str, str] | None = None, timeout: f
         try:
             process.terminate()
             process.wait()
-        finally:  # has an effect only after a second Ctrl-C
+        finally:  # after a second Ctrl-C, send a second SIGTERM
             process.terminate()
             process.wait()
         raise
@@ -112,8 +113,8 @@ def launch(
     the function, each worker executes the script as `__mp_main__`, at most up to the script's first call of launch().
 
     An exception in a worker stops the job. This function raises the exception of the rank that failed first, with a RankError
-    (rank and traceback) as its __cause__. If a worker ended in another way, for example by a signal, this function raises the
-    RankError itself. If the job failed but no worker did, it raises subprocess.CalledProcessError.
+    (rank and traceback) as the __cause__ of the exception. If a worker ended in another way, for example by a signal, this
+    function raises the RankError itself. If the job failed but no worker failed, subprocess.CalledProcessError is raised.
     """
     if _loading_main:
         raise _MainLoaded
@@ -138,13 +139,13 @@ def launch(
 
 
 def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    """Pickle what a worker needs: the script if the worker must execute it, its package, its arguments, the pickled call."""
+    """Pickle the script (None if no worker must execute it), the script's package and arguments, and the pickled call."""
     main, script = sys.modules["__main__"], None
     try:
         call = _pickler.dumps((function, args, kwargs))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise TypeError(f"ddprun.launch: cannot pickle the call of {function!r}: {error}; {_ADVICE}") from error
-    if _pickler is pickle and b"_main__" in call:  # also finds __mp_main__, in a worker that calls launch()
+    if _pickler is pickle and b"_main__" in call:  # __main__, or __mp_main__ in a worker that calls launch()
         if getattr(main, "__file__", None) is None:
             raise TypeError(f"ddprun.launch: {function!r} is in no file that a worker could execute; {_ADVICE}")
         script = os.path.abspath(str(main.__file__))

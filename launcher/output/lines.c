@@ -158,8 +158,8 @@ void lines_finish(struct lines *l)
 
 /* --- tail ------------------------------------------------------------------------------------------------- */
 
-/* The ring grows until it has TAIL_BYTES, and only a full ring wraps. So a worker that writes three lines needs
- * memory for three lines, and 512 silent streams need none.
+/* The ring grows until it has TAIL_BYTES, and only a full ring wraps. So a worker that writes three lines needs memory
+ * for three lines, and 512 silent streams need no memory.
  *
  *     growing:   ring [abcd....]  start 0, len 4         free space at the end, no byte is moved
  *     full:      ring [ijkdefgh]  start 3, len 8         new bytes overwrite the oldest

@@ -266,8 +266,8 @@ int logdir_parents(const char *path)
     return 0;
 }
 
-/* Create a directory. If `must_be_new` is false, the directory may already exist. This is safe for a worker's
- * directory, because no other user can write to the private directory above it. */
+/* Create a directory. If `must_be_new` is false, the directory may already exist. A worker's existing directory is
+ * safe, because no other user can write to the private directory above it. */
 static ddp_status make_dir(const char *path, mode_t mode, bool must_be_new, struct ddp_err *err)
 {
     char why[WRITE_ERROR_MAX];

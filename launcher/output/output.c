@@ -664,7 +664,7 @@ ddp_status output_begin_attempt(struct output *o, struct ddp_err *err)
     return status;
 }
 
-/* Open both descriptors or none. After an error, close the descriptor that is already open. */
+/* Open both descriptors. After an error, close the descriptor that is already open. */
 ddp_status output_open(struct output *o, int local_rank, int fds[2], struct ddp_err *err)
 {
     fds[1] = -1;

@@ -170,8 +170,8 @@ bool host_list_slurm(const char *text, struct host_list *out)
 
 /* --- names ---------------------------------------------------------------------------------------------- */
 
-/* Return true if both names mean the same host. Only the parts before the first dot are compared, because
- * schedulers often write short names and machines long names. */
+/* Return true if both names mean the same host. Only the parts before the first dot are compared, because schedulers
+ * often use short names, but machines use long names. */
 static bool same_host(const char *a, const char *b)
 {
     const size_t len = strcspn(a, ".");

@@ -63,9 +63,9 @@ struct plan_worker {
     struct rank_set cpus; /* CPUs that the worker may use; if empty, all CPUs that ddprun may use */
     char *visible;        /* owned; CUDA_VISIBLE_DEVICES of the worker; NULL leaves ddprun's value */
     char **argv;          /* owned, NULL-terminated */
-    char *log_dir;        /* owned; directory of the worker's files, created by the agent; NULL if none */
+    char *log_dir;        /* owned; directory of the worker's files, created by the agent; may be NULL */
     struct plan_stream out, err;
-    char *error_file; /* owned; the file in which the worker describes its failure; "" if none */
+    char *error_file; /* owned; the file in which the worker describes its failure; may be "" */
 };
 
 /* Address and timeouts of the rendezvous. */
@@ -111,7 +111,7 @@ struct secret;
 struct plan {
     const struct cli *cli;          /* borrowed */
     const struct plan_facts *facts; /* borrowed */
-    struct secret *secret;          /* secret of the job, set and freed by the agent; NULL if none */
+    struct secret *secret;          /* secret of the job, set and freed by the agent; may be NULL */
     char *credential; /* owned; the secret sealed by MUNGE; NULL without MUNGE or without a store here */
     char *job;        /* owned; the job id */
     struct plan_meeting meeting;
@@ -134,10 +134,10 @@ struct plan {
     int attempt, restarts;       /* see struct plan_round */
     int first_nnodes;            /* number of nodes in the first round; 0 before this round */
     struct gpu_list *gpus;       /* owned */
-    char *log_root;              /* owned; the job's directory below --log_dir; NULL if none */
+    char *log_root;              /* owned; the job's directory below --log_dir; may be NULL */
     bool prefix;                 /* lines on the console have a prefix */
     struct prefix line_prefix;   /* the prefix; borrows text of cli or the environment */
-    char *filtered[2];           /* owned; paths of the filtered stdout and stderr logs; NULL if none */
+    char *filtered[2];           /* owned; paths of the filtered stdout and stderr logs; may be NULL */
     struct plan_worker *workers; /* owned; `nproc` workers */
     /* The shared memory in which the workers keep their flight records. page.pid is 0 if there is no such memory. */
     struct flight_page page;
@@ -145,7 +145,7 @@ struct plan {
     /* Owned; first part of the paths of the attempt's flight records; NULL without a log directory. */
     char *flight;
     const char *script;  /* see program_script(); borrowed from cli */
-    char *timer_file;    /* owned; FIFO of torchrun's file timer, created by the agent; NULL if none */
+    char *timer_file;    /* owned; FIFO of torchrun's file timer, created by the agent; may be NULL */
     char *stop_signals;  /* owned; names of the signals that stop the job */
     struct env_base env; /* common part of all workers' environments */
     /* How ddprun keeps the workers' processes together, for --dry_run and --verbose; borrowed, set by the

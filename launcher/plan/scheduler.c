@@ -33,7 +33,7 @@ static read_scheduler read_slurm, read_kubernetes, read_pytorchjob;
 static const struct row {
     const char *all[4], *one_of[2];                    /* variables that identify the scheduler */
     const char *launch;                                /* command that starts one ddprun on each node */
-    const char *size, *rank, *local_size, *local_rank; /* variables with the task numbers; NULL if none */
+    const char *size, *rank, *local_size, *local_rank; /* variables with the task numbers; may be NULL */
     const char *job, *job_index;                       /* variables with the job id and the job-array index */
     struct list {
         const char *variable;

@@ -58,7 +58,7 @@ bool plan_any_file(const struct plan *plan);
 /* Choose the job's log directory, if the job needs one. Return false if memory is short. */
 bool plan_log_root(struct plan *plan);
 
-/* Return DDP_ERR_ARG if log files or flight records need a directory, but none is usable. */
+/* Return DDP_ERR_ARG if log files or flight records need a directory, but no directory is usable. */
 ddp_status plan_check_log_dir(const struct plan *plan, struct ddp_err *err);
 
 /* Return the value of a variable from --env or from ddprun's environment, or NULL. The value is borrowed. */

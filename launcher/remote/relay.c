@@ -722,7 +722,7 @@ static void send_room(struct relay *r)
     buf_free(&out);
 }
 
-/* Record that the relay becomes a branch. This ends the loop of relay_run, which then calls branch_run. */
+/* Record that the relay becomes a branch. The loop of relay_run then ends, and relay_run calls branch_run. */
 static void handle_BRANCH(struct relay *r, struct slice body)
 {
     char text[16];

@@ -78,7 +78,7 @@ struct peer {
     bool has_children;     /* this host starts other hosts */
     int n_starting;        /* number of hosts in the state STARTING that this host starts */
     struct link *link;     /* link to the relay; NULL before its start */
-    struct link *trunk;    /* link to the branch, which starts other hosts; NULL if this host has none */
+    struct link *trunk;    /* link to the branch, which starts other hosts; NULL if this host has no branch */
     struct merge out, err; /* join the pieces of the job's output into whole lines */
     /* bytes of the remote shell's stdout that may belong to an answer of the relay; not printed yet */
     struct buf held;

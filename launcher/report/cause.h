@@ -50,7 +50,7 @@ struct failed_attempt {
     uint64_t started_ms;          /* start of the attempt; all times are by this agent's clock */
     uint64_t worker_started_ms;   /* start of the failed worker; `started_ms` for another node's worker */
     uint64_t failed_ms, ended_ms; /* time of the failure, and time of the attempt's end */
-    int64_t step;                 /* last step that the workers reported; -1 if none */
+    int64_t step;                 /* last step that the workers reported; -1 before the first */
 };
 
 /* How this node lost its connection to the store, if the loss ended the job on this node. */
@@ -64,7 +64,7 @@ struct store_end {
 /* The store's report about a rank that left while other ranks waited for this rank, or about a broken connection. */
 struct left_early {
     const char *subject;    /* "rank 0 (n1, pid 7)", the subject of the finding; "" or NULL if unknown */
-    const char *sentence;   /* "rank 0 (n1, pid 7) ended with 0 while rank 1 waited..."; "" or NULL if none */
+    const char *sentence;   /* "rank 0 (n1, pid 7) ended with 0 while rank 1 waited..."; may be "" or NULL */
     enum finding_code code; /* RANK_EXITED_EARLY, INIT_ABANDONED or CONNECTION_BROKE */
 };
 
@@ -75,30 +75,30 @@ struct report {
     const struct tail *stdout_tails, *stderr_tails; /* each is NULL or an array of tails by local rank */
     uint64_t started_ms, ended_ms;                  /* start and end of the job, by the agent's clock */
     uint64_t ended_unix_ms;                         /* wall clock at ended_ms */
-    const struct received_signal *stop; /* the signal by which the user stopped the job; NULL if none */
+    const struct received_signal *stop; /* the signal by which the user stopped the job; may be NULL */
     int utc_offset_s;                   /* offset of the local time zone, for printed times */
     bool explain;                       /* the last line names the command `ddprun explain CODE` */
     bool colour;                        /* print colours; true if the text goes to a terminal */
-    const struct program_file *file;    /* the file that could not be started; NULL if none */
+    const struct program_file *file;    /* the file that could not be started; may be NULL */
     const char *path;                   /* PATH of the workers, printed if the program was not found */
     const char *python; /* path of the Python that ran the workers; NULL if unknown, or if no Python ran */
     const struct worker_evidence *evidence; /* how the first failure's worker ended; NULL if unknown */
-    const struct full_disk *full;           /* the full disk and the file on it; NULL if none is known */
-    const struct error_text *error;         /* error file of the first failure; NULL if none */
+    const struct full_disk *full;           /* the full disk and the file on it; NULL if not known */
+    const struct error_text *error;         /* error file of the first failure; may be NULL */
     const struct failure *elsewhere;        /* the first failure if it was not on this node; else NULL */
     const struct failed_attempt *failed;    /* array of n_failed attempts; the latest is last */
     size_t n_failed;
-    int64_t best_step; /* highest step of all attempts; -1 if none was reported */
+    int64_t best_step; /* highest step of all attempts; -1 if no step was reported */
     struct store_end store;
     struct left_early left;
-    const struct finding *hang; /* the store's finding that the last attempt hung; NULL if none */
+    const struct finding *hang; /* the store's finding that the last attempt hung; may be NULL */
     const struct finding *gpus; /* array of n_gpus findings about GPUs of this node or of the failed worker */
     int n_gpus;
     const struct gpu_answer *gpu_answer; /* the driver's answer about the worker's GPU; NULL if not asked */
     const struct stuck *stuck;           /* array of n_stuck processes that cannot be killed */
     size_t n_stuck;
-    const struct cJSON *stacks; /* stacks at the first failure, see record/stacks.h; NULL if none */
-    const char *flights;        /* pattern of the flight records for flight_path(); NULL if none */
+    const struct cJSON *stacks; /* stacks at the first failure, see record/stacks.h; may be NULL */
+    const char *flights;        /* pattern of the flight records for flight_path(); may be NULL */
     const struct loss *lost;    /* array of n_lost targets that lost output */
     size_t n_lost;
     const char *error_trouble; /* why the error file could not be read; NULL if there was no problem */

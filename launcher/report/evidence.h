@@ -64,7 +64,7 @@ enum { ERROR_FILE_MAX = 256 * 1024 };
 
 struct error_text {
     char *message;    /* owned; valid UTF-8 without control characters, except \n and \t */
-    char *callstack;  /* owned; "" if none */
+    char *callstack;  /* owned; may be "" */
     uint64_t unix_ms; /* when the error occurred, by the worker's clock; 0 if unknown */
 };
 

@@ -52,7 +52,7 @@ struct worker_evidence {
     enum coredump_kind coredump_kind;
     char core[PATH_MAX];
     uint64_t coredump_size;
-    char timer[TIMER_SHOWN]; /* name of the timer that has expired; "" if none */
+    char timer[TIMER_SHOWN]; /* name of the expired timer; "" if no timer has expired */
     int port;                /* port of the worker's store if user `port_uid` has taken this port; else 0 */
     unsigned port_uid;
     uint64_t cpu_limit_s, file_limit; /* ulimit -t in seconds, ulimit -f in bytes; 0 if there is no limit */

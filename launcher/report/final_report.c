@@ -154,7 +154,7 @@ static bool add_evidence(cJSON *o, const struct report *r)
     return ok;
 }
 
-/* Add the worker's error file, or null if the worker wrote none. */
+/* Add the worker's error file, or null if the worker wrote no such file. */
 static bool add_error(cJSON *o, const struct report *r)
 {
     if (r->error_trouble != NULL && !json_add_text(o, "error_file_trouble", r->error_trouble))

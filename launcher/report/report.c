@@ -605,8 +605,8 @@ static void times(const struct report *r, struct rows *rows, const struct agent_
         rows_printf(rows, "times", "started %s, ended %s", from, to);
 }
 
-/* Return true if the last lines of the worker's output already contain the first line of `message`. This is usual after
- * a Python exception. */
+/* Return true if the last lines of the worker's output already contain the first line of `message`, as usual after a
+ * Python exception. */
 static bool is_in_last_lines(const struct report *r, const char *message)
 {
     struct buf lines = { 0 };

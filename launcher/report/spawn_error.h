@@ -25,7 +25,7 @@ struct elf_facts {
     enum elf_kind kind;
     int machine, bits;         /* e_machine and word size of the file; 0 if the header is too short */
     int our_machine, our_bits; /* e_machine and word size of a program that this host can run */
-    char interpreter[ELF_INTERPRETER_MAX]; /* path of the loader; "" if none was found */
+    char interpreter[ELF_INTERPRETER_MAX]; /* path of the loader; "" if not found */
 };
 
 /* The kind of file at the path of a program, of its interpreter or of its loader. */
@@ -43,13 +43,13 @@ enum { INTERPRETER_MAX = 256 };
 /* Facts about a program that could not be started. The errno of execve has several possible causes, and these facts
  * show the cause. */
 struct program_file {
-    char path[PATH_MAX]; /* the path that was examined; "" if none */
+    char path[PATH_MAX]; /* the path that was examined; may be "" */
     enum path_kind kind;
     bool is_python_file; /* `path` is the script for Python; if false, `path` is the program itself */
-    char near[PATH_MAX]; /* a similar path in the same directory, if `path` does not exist; "" if none */
+    char near[PATH_MAX]; /* if `path` does not exist: a similar path in the same directory; may be "" */
     bool empty;          /* the file has 0 bytes */
     bool noexec;         /* the file system is mounted noexec */
-    /* first directory of the path that this user has no permission to enter; "" if none */
+    /* first directory of the path that this user has no permission to enter; may be "" */
     char locked[PATH_MAX];
     char interpreter[INTERPRETER_MAX]; /* the name after "#!" without arguments; "" if not a script */
     bool carriage_return;              /* "\r\n" follows the name, so \r becomes a part of the name */

@@ -101,7 +101,7 @@ struct status_facts {
     const struct agent *agent;
     uint64_t started_ms, now_ms; /* start of ddprun and current time, by the agent's clock */
     const char *states; /* states[local_rank] is the process's state (a letter of /proc), 0 if not known */
-    const struct cJSON *answer; /* the store's answer to "status"; NULL if none */
+    const struct cJSON *answer; /* the store's answer to "status"; may be NULL */
 };
 
 /* Append line `i` without newline. Line 0 is the headline; the workers follow. Return false after the last line,

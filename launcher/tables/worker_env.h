@@ -110,7 +110,7 @@ struct env_facts {
     bool hip;                      /* set HIP_VISIBLE_DEVICES to `visible` too */
     const char *cookie;            /* value of DDPRUN_COOKIE; NULL to leave it unset */
     const char *directory;         /* working directory with a slash at the end; NULL if not known */
-    const char *error_file;        /* path in TORCHELASTIC_ERROR_FILE; "" if none */
+    const char *error_file;        /* path in TORCHELASTIC_ERROR_FILE; may be "" */
     const char *nccl_async;        /* value of TORCH_NCCL_ASYNC_ERROR_HANDLING */
     const char *nccl_async_old;    /* value of NCCL_ASYNC_ERROR_HANDLING */
     bool share_gpu;                /* --share_gpu */

@@ -222,7 +222,9 @@ struct gpu_users {
     int pid;        /* the process with the most memory on this GPU */
     uint64_t bytes; /* memory that process `pid` uses on this GPU; 0 if unknown */
     char user[32];  /* owner of process `pid`; "" if /proc does not show the process */
-    int mode; /* compute mode of nvml.h: 0 allows any number of processes, 2 allows none, 3 allows one; 0 if unknown */
+    /* Compute mode of nvml.h: 0 allows any number of processes, 2 allows no process, and 3 allows one process. The value
+     * is 0 if the mode is unknown. */
+    int mode;
 };
 
 enum gpu_owner { GPU_OWNER_OTHER, GPU_OWNER_JOB, GPU_OWNER_UNKNOWN };

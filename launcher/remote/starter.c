@@ -116,7 +116,7 @@ struct starter {
     uv_poll_t signals;
     uv_poll_t input;                /* the user's stdin */
     struct buf finished;            /* the event `finished` of a node, which is printed at the end */
-    const struct peer *finished_of; /* the node that has sent `finished`; NULL before the first */
+    const struct peer *finished_of; /* the node that has sent `finished`; NULL before that */
     bool is_finished_own;           /* "ended_by" in `finished` is null: no other node has ended the job */
     uv_timer_t fold_timer;          /* expires when the console must print a line that it holds */
     struct hosts_console console;

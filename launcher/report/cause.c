@@ -361,7 +361,7 @@ static bool has_gloo_interface(const struct hint_facts *f)
 /* `sentence` may contain {python} and the other placeholders of append_hint(). */
 static const struct hint {
     const char *piece, *sentence;
-    const char *with;                                /* another piece that the text must contain; NULL if none */
+    const char *with;                                /* second piece that the text must contain; or NULL */
     bool (*applies)(const struct hint_facts *facts); /* returns true if the row applies; NULL means true */
     bool is_gpu_in_use;                              /* the hint says that another process may use the GPU */
 } hints[] = {
@@ -532,7 +532,7 @@ static bool path_from(struct slice text, char path[PATH_MAX])
     }
     while (to < end && strchr(" \t\r,;)]'\"", *to) == NULL)
         to++;
-    to -= to > from && to[-1] == ':'; /* "tar: /data/x: Cannot write: No space left on device" */
+    to -= to > from && to[-1] == ':'; /* as in "tar: /data/x: Cannot write: No space left on device" */
     return to - from > 1 && memchr(from, '/', (size_t)(to - from)) != NULL && copy_path(from, to, path);
 }
 

@@ -253,7 +253,7 @@ void tail_free(struct tail *t)
 
 /* --- merge ------------------------------------------------------------------------------------------------ */
 
-/* Append a line or a piece of a line. At the start of a line append the prefix first. */
+/* Append a line or a piece of a line. At the start of a line, first append the prefix. */
 static bool merge_append(struct merge *m, const void *data, size_t len, struct buf *out)
 {
     const bool begins = !m->midline && m->rest.len == 0;

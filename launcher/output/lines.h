@@ -54,7 +54,7 @@ struct lines {
     bool update_shown;
 };
 
-/* Initialize the struct. `limit` is LINES_LIMIT except in tests. */
+/* Initialize the struct. `limit` is LINES_LIMIT; only tests pass another value. */
 void lines_init(struct lines *l, line_fn line, void *user, size_t limit);
 void lines_free(struct lines *l);
 
@@ -75,7 +75,8 @@ void lines_finish(struct lines *l);
 
 /* --- tail ------------------------------------------------------------------------------------------------- */
 
-/* The last 64 KiB of a stream, for the report. A zeroed struct is empty. Memory is allocated with the first bytes. */
+/* The last 64 KiB of a stream, for the report. A zeroed struct is empty. Memory is allocated when the first bytes
+ * arrive. */
 
 enum { TAIL_BYTES = 64 * 1024 };
 
@@ -161,7 +162,7 @@ bool line_show(struct buf *out, struct line_row *row, struct slice prefix, struc
                enum line_kind kind);
 
 enum {
-    FOLD_QUIET_US = 200 * 1000,     /* a line waits this time for the next rank that prints it */
+    FOLD_QUIET_US = 200 * 1000,     /* a line waits this time for the next equal line */
     FOLD_LONGEST_US = 10000 * 1000, /* a line waits at most this time */
     FOLD_LINES_MAX = 4096,          /* if more lines wait, the oldest are written early */
     FOLD_BYTES_MAX = 1 << 20        /* if the waiting lines have more bytes, the oldest are written early */
@@ -176,7 +177,7 @@ struct fold_line {
     int rank;                     /* the first rank that printed the line */
     struct slice prefix;          /* prefix of the line if only one rank printed the line; copied */
     const void *origin;           /* pointer of the caller, passed to fold_fn */
-    const struct rank_set *ranks; /* all ranks that printed the line; NULL if only `rank` did */
+    const struct rank_set *ranks; /* all ranks that printed the line; NULL if only `rank` printed it */
 };
 
 /* Receives a line to write. Its text and ranks are valid only during the call. */

@@ -158,7 +158,7 @@ static void rotate(struct log_file *f)
     const int last = f->part;
     const bool moved = move_away(f);
     if (moved && open_anew(f)) {
-        if (f->first_part == 0 || f->part != last + 1) /* number last + 1 was in use by another job */
+        if (f->first_part == 0 || f->part != last + 1) /* another job has used the number last + 1 */
             f->first_part = f->part;
         f->full = f->rotate.bytes;
         forget_oldest(f);
@@ -460,7 +460,7 @@ enum {
 };
 
 struct sink {
-    struct writer *writer; /* `out`, `err` or `files` of struct sinks; NULL = the sink is not in use */
+    struct writer *writer; /* `out`, `err` or `files` of struct sinks; NULL if the sink is not in use */
     int slot;
     char *name;            /* owned */
     struct log_file *file; /* argument of log_file_news, owned by the writer; NULL for stdout and stderr */

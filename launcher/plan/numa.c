@@ -54,7 +54,7 @@ static ddp_status read_list(const struct question *q, const char *path, int limi
     return status == DDP_ERR_ARG ? unreadable(q, path) : status;
 }
 
-/* Read a file that contains one number and, at most, a newline. */
+/* Read a file that contains only one number, perhaps with a newline. */
 static ddp_status read_number(const struct question *q, const char *path, int *to)
 {
     const char *text = q->source->read(q->source->user, path);

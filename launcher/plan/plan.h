@@ -24,8 +24,8 @@ struct torch_version {
     char dir[PATH_MAX]; /* directory that contains the package torch */
 };
 
-/* Facts about the machine, which the caller passes, because plan.c and worker.c read no file. The caller owns the
- * texts, which must outlive the plan. */
+/* Facts about the machine. The caller passes these facts, because plan.c and worker.c read no file. The caller owns
+ * the texts, which must outlive the plan. */
 struct plan_facts {
     char *const *environ_block; /* ddprun's environment, NULL-terminated */
     int physical_gpus;          /* number of GPUs, from gpu_count() */
@@ -112,7 +112,7 @@ struct plan {
     const struct cli *cli;          /* borrowed */
     const struct plan_facts *facts; /* borrowed */
     struct secret *secret;          /* secret of the job, set and freed by the agent; may be NULL */
-    char *credential; /* owned; the secret sealed by MUNGE; NULL without MUNGE or without a store here */
+    char *credential; /* owned; the secret sealed by MUNGE; NULL without MUNGE, or if no store runs here */
     char *job;        /* owned; the job id */
     struct plan_meeting meeting;
     /* Connections to the store are encrypted: --encrypt is set and the store may be on another host. */
@@ -222,8 +222,8 @@ struct gpu_users {
     int pid;        /* the process with the most memory on this GPU */
     uint64_t bytes; /* memory that process `pid` uses on this GPU; 0 if unknown */
     char user[32];  /* owner of process `pid`; "" if /proc does not show the process */
-    /* Compute mode of nvml.h: 0 allows any number of processes, 2 allows no process, and 3 allows one process. The value
-     * is 0 if the mode is unknown. */
+    /* Compute mode of nvml.h: 0 allows any number of processes, 2 allows no process, and 3 allows one process. 0 also
+     * means that the mode is unknown. */
     int mode;
 };
 

@@ -157,8 +157,8 @@ static bool stop_at(struct collected *c, const char *what, const char *why)
     return false;
 }
 
-/* Close the open file. A file that became shorter during the transfer is recorded as a fault, but the next files
- * are still received. */
+/* Close the open file. Record a fault if the file became shorter during the transfer. The next files are still
+ * received. */
 static bool close_file(struct collected *c)
 {
     char why[WRITE_ERROR_MAX];

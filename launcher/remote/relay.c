@@ -72,7 +72,7 @@ struct relay {
     bool had_job;                     /* the host's ddprun was started */
     bool sends;                       /* the child is the sender of log files */
     bool must_end;                    /* the starter has sent END */
-    int job_code;                     /* exit code of the job, while its log files are sent */
+    int job_code;                     /* exit code of the job; set before its log files are sent */
     bool rests; /* Ctrl-Z has stopped the job and the starter, so silence of the starter is not a failure */
     uint64_t silent_ms; /* longest silence of the starter; after a longer silence the relay ends the job */
     uint64_t last_received_ms; /* when the starter's last message arrived */

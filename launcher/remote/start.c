@@ -397,7 +397,7 @@ void start_tree(const struct start_facts *f, const struct host_spec *hosts, int 
     const long fanout = !grows ? n : given ? f->cli->ssh_fanout : START_FANOUT;
     /* the level of host i: index of its first host, and number of its hosts */
     long begin = 0, size = fanout > 0 ? fanout : n;
-    /* the level above: index of its first host, and number of its hosts; -1 and 1 if the starter is above */
+    /* the level above: index of its first host, and number of its hosts; -1 and 1 for the starter */
     long before = -1, size_before = 1;
     for (int i = 0; i < n; i++) {
         if (i == begin + size) {

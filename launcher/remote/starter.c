@@ -46,7 +46,7 @@ enum {
     BRANCH_SILENT_MS = 60000,
     STDERR_KEPT = 8192,
     NAMES_MAX = 8,
-    FDS_OF_OURS = 64, /* descriptors that the starter needs besides those of hosts */
+    FDS_OF_OURS = 64, /* descriptors of the starter that belong to no host */
     FDS_PER_HOST = 3
 };
 
@@ -88,12 +88,12 @@ struct peer {
     bool is_shipping;            /* the remote shell still reads the program of --ship, so send no messages */
     char *reached;        /* the first host's addresses that this host reached; NULL until it reports them */
     uint64_t deadline_ms; /* when the state STARTING or PROBING must have ended */
-    uint64_t active_ms;   /* when the remote shell last wrote output, or when it exited if that was later */
+    uint64_t active_ms;   /* time of the shell's last output, or of its exit if the exit was later */
     bool has_failed;      /* the relay could not start the job and has printed why */
     bool exited_early;    /* the remote shell exited before the relay began to send log files */
     struct collected *files; /* received log files, with --collect_logs; borrowed */
     bool sends;              /* the job has ended on this host, and the relay sends its log files */
-    uint64_t over_ms;        /* time at which the job and its transfer of log files had ended; 0 until then */
+    uint64_t over_ms;        /* time when the job and the transfer of its log files had ended; 0 before */
     bool reads_input;        /* the user's stdin is sent to this host */
     uint64_t input_taken;    /* how many bytes of the user's stdin the job's pipe on this host has accepted */
     bool killed_late;        /* the starter has killed the remote shell, because the shell outlived the job */
@@ -1006,7 +1006,7 @@ static void end_peer(struct peer *p)
         s->is_of_host = true;
     }
     if (ran && p->has_failed)
-        end_all(s); /* otherwise the other nodes would wait for this node */
+        end_all(s); /* without this call, the other nodes would wait for this node */
     else if (ran && exit_code != 0)
         pass_end(p, exit_code);
     finish_if_done(s);

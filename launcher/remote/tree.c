@@ -1,5 +1,5 @@
 /* tree.c -- see remote.h. Runs the remote shells, directly or through branches. A branch makes no decisions and only
- * passes bytes, because the starter then handles all hosts alike. */
+ * passes bytes, so that the starter handles all hosts in the same way. */
 #include "remote/remote.h"
 
 #include "base/clock.h"
@@ -87,7 +87,7 @@ struct carried {
     struct buf to;        /* bytes for stdin that are not written yet */
     bool in_ends;         /* close stdin after the last byte of `to` */
     int status;           /* exit status of the process; EXIT_NOT_REACHED if a signal ended it */
-    uint64_t exited_ms;   /* when the process exited, or when its last output arrived if that was later */
+    uint64_t exited_ms;   /* time of the process's exit, or of its last output if that came later */
     bool is_over;         /* the message EXIT was sent */
 };
 
@@ -596,7 +596,7 @@ struct link {
     int exit_code;
     struct buf in; /* received bytes of a branch that do not form a complete message yet */
     /* The members below are used only if `via` is NULL. */
-    uint64_t active_ms; /* when the last output arrived, or when the process exited if that was later */
+    uint64_t active_ms; /* time of the last output, or of the process's exit if the exit was later */
     uv_process_t process;
     uv_pipe_t pipes[3]; /* stdin, stdout, stderr */
     bool open[3];       /* pipes[i] has not reached its end and is not closed; open[0] is not used */
@@ -766,8 +766,8 @@ static void on_link_sent(uv_write_t *request, int status)
     free(w);
 }
 
-/* Write `bytes` to the stdin of the link's process, a child of the starter. on_link_sent frees `w`. Until then, `bytes`
- * must not change. */
+/* Write `bytes` to the stdin of the link's process, a child of the starter. on_link_sent frees `w`. `bytes` must not
+ * change before on_link_sent is called. */
 static void link_write(struct link *l, struct link_write *w, struct slice bytes)
 {
     const uv_buf_t out = uv_buf_init((char *)(uintptr_t)bytes.data, (unsigned)bytes.len);

@@ -82,7 +82,7 @@ struct report {
     const struct program_file *file;    /* the file that could not be started; may be NULL */
     const char *path;                   /* PATH of the workers, printed if the program was not found */
     const char *python; /* path of the Python that ran the workers; NULL if unknown, or if no Python ran */
-    const struct worker_evidence *evidence; /* how the first failure's worker ended; NULL if unknown */
+    const struct worker_evidence *evidence; /* how the worker that failed first ended; NULL if unknown */
     const struct full_disk *full;           /* the full disk and the file on it; NULL if not known */
     const struct error_text *error;         /* error file of the first failure; may be NULL */
     const struct failure *elsewhere;        /* the first failure if it was not on this node; else NULL */

@@ -348,7 +348,7 @@ static uint64_t lowest_pids_max(const struct evidence *e, int hierarchy)
     const char *below = cgroup_below(group, e->mounts[hierarchy].root);
     if (!join_path(name, below != NULL ? below : "", ""))
         return 0;
-    const uint64_t none = below != NULL ? UINT64_MAX : 0; /* 0: ddprun's hidden group may have a limit */
+    const uint64_t none = below != NULL ? UINT64_MAX : 0; /* 0, because a hidden group may have a limit */
     return lowest_limit_above(e->mounts[hierarchy].where, name, "pids.max", none);
 }
 
@@ -487,7 +487,7 @@ static void check_shm(struct worker_evidence *facts)
     facts->shm_free = (uint64_t)fs.f_bavail * fs.f_frsize;
 }
 
-/* Return true if the reader of a pipe is gone. Unlike write, poll reports this without sending a byte. */
+/* Return true if the reader of a pipe is gone. Use poll, because write would send a byte. */
 static bool reader_is_gone(int fd)
 {
     struct pollfd p = { .fd = fd, .events = POLLOUT };

@@ -1,5 +1,5 @@
-/* exit_text.c -- see exit_text.h. First the parsers of the kernel's files (core files, counters of control groups,
- * log), then the texts. */
+/* exit_text.c -- see exit_text.h. The first part has the parsers of the kernel's files (core files, counters of
+ * control groups, log). The second part has the texts. */
 #include "report/exit_text.h"
 
 #include "agent/agent.h"

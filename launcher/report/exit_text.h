@@ -56,7 +56,7 @@ struct worker_evidence {
     int port;                /* port of the worker's store if user `port_uid` has taken this port; else 0 */
     unsigned port_uid;
     uint64_t cpu_limit_s, file_limit; /* ulimit -t in seconds, ulimit -f in bytes; 0 if there is no limit */
-    /* In the limits below, UINT64_MAX means no limit, and 0 means not known. */
+    /* In the limits below, UINT64_MAX means "no limit", and 0 means "not known". */
     uint64_t open_files, processes; /* ulimit -n, ulimit -u */
     uint64_t locked, stack;         /* ulimit -l, ulimit -s; in bytes */
     uint64_t pids_max;              /* lowest pids.max of the worker's cgroups */

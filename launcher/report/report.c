@@ -83,8 +83,8 @@ static void rows_headline(struct rows *r, struct slice text)
     append_row(r, "\n", 1);
 }
 
-/* Return how many bytes fit on this line, up to the last blank before the right edge. A word that is too long,
- * such as a path, is not broken. A newline always ends the line. */
+/* Return how many bytes fit on this line, up to the last blank before the right edge. A word that is too long, such as
+ * a path, is not split. A newline always ends the line. */
 static size_t line_length(const char *text, size_t len)
 {
     size_t end = 0, last_blank = 0;

@@ -83,7 +83,7 @@ static bool event_restart(struct buf *out, uint64_t t_ms, const struct failed_at
                            json_add_number(o, "wait_s", (double)agent_backoff(agent) / 1000.0));
 }
 
-/* Append that the user has requested a stop. */
+/* Append the event that the user has requested a stop. */
 static bool event_stop(struct buf *out, uint64_t t_ms, const struct received_signal *received)
 {
     cJSON *o = event_new(EVENT_STOP_REQUESTED, t_ms);
@@ -92,7 +92,7 @@ static bool event_stop(struct buf *out, uint64_t t_ms, const struct received_sig
                            json_add_sender(o, "sender", &received->sender));
 }
 
-/* Append that a signal was passed on to `workers` workers. */
+/* Append the event that a signal was passed on to `workers` workers. */
 static bool event_signal_passed(struct buf *out, uint64_t t_ms, const struct received_signal *received,
                                 int workers)
 {
@@ -103,7 +103,7 @@ static bool event_signal_passed(struct buf *out, uint64_t t_ms, const struct rec
                            json_add_number(o, "workers", workers));
 }
 
-/* Append that a signal such as SIGSTOP has paused a worker. */
+/* Append the event that a signal such as SIGSTOP has paused a worker. */
 static bool event_worker_stopped(struct buf *out, uint64_t t_ms, const struct plan_worker *who, int pid,
                                  int signal)
 {
@@ -123,7 +123,7 @@ static bool event_findings(struct buf *out, uint64_t t_ms, const cJSON *push)
             json_add(o, "findings", cJSON_Duplicate(cJSON_GetObjectItem(push, "findings"), true)));
 }
 
-/* Append that this ddprun has started and searches for the store. */
+/* Append the event that this ddprun has started and searches for the store. */
 static bool event_launched(struct buf *out, uint64_t t_ms, const struct plan *plan)
 {
     const struct plan_meeting *m = &plan->meeting;

@@ -1,6 +1,6 @@
 /* attempt.c -- moves sessions into and out of jobs, frees sessions, and begins and ends attempts. Each attempt after
- * the first starts with an empty set of keys. A worker of an ended attempt loses its connection, at the latest at its
- * next request, because this worker must not use the new keys. */
+ * the first starts with an empty set of keys. Workers of the old attempt must not use the new keys. So the hub closes
+ * their connections, some only at the next request. */
 #include "hub/job.h"
 #include "hub/schedule.h"
 #include "hub/session.h"
@@ -17,12 +17,14 @@
 /* Every session is in hub->sessions. A session may also be in the following lists. session_free() removes it from all
  * of them.
  *
- *     job.sessions, member.sessions    its job; for a worker also its rank
- *     store or barrier                 while it waits for keys or in a named barrier (waiter, barrier_waiter)
- *     hub->midway                      while a request is unfinished
- *     hub->peers                       while its requests are held (peer_identity.c)
- *     hub->gate                        a connection from another host that is not admitted yet (gate.c)
- *     hub->agents, hub->cut            a node; in hub->cut while its connection is broken */
+ *     job.sessions        while it belongs to a job
+ *     member.sessions     while it belongs to a rank of the job
+ *     store or barrier    while it waits for keys or in a named barrier (waiter, barrier_waiter)
+ *     hub->midway         while a request is unfinished
+ *     hub->peers          while its requests are held (peer_identity.c)
+ *     hub->gate           while gate.c has not admitted its client on another host
+ *     hub->agents         while it is a node
+ *     hub->cut            while it is a node with a broken connection */
 
 /* Change the job of the session. The unfinished request is then charged to the quota of the new job. */
 static void set_job(struct hub *hub, struct session *s, struct job *job)
@@ -32,8 +34,8 @@ static void set_job(struct hub *hub, struct session *s, struct job *job)
     quota_charge(session_quota(hub, s), s->in.cap);
 }
 
-/* Remove a session from its job. lost_peer_leaves() is called before the session loses its wait and its rank, because
- * that function reads both. */
+/* Remove a session from its job. Call lost_peer_leaves() first, because it reads the session's wait and the session's
+ * rank. */
 static void leave_job(struct session *s, const char *how)
 {
     struct job *job = s->job;
@@ -65,9 +67,9 @@ void session_enter(struct session *s, struct job *job)
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* Free a session and remove it from all structures. Only this function frees sessions. Release the charge of the
- * unfinished request after leave_job(), which moves this charge from the job's quota to the common quota. If the charge
- * were released earlier, leave_job() would move a charge that no longer exists. */
+/* Free a session and remove it from all structures. Only this function frees sessions. leave_job() moves the charge of
+ * the unfinished request from the job's quota to the common quota. Release this charge after leave_job(). If the charge
+ * were released earlier, leave_job() would move a charge that does not exist any more. */
 void session_free(struct hub *hub, struct session *s, const char *how)
 {
     leave_job(s, how);
@@ -117,8 +119,8 @@ static void drop_unfinished(struct session *s)
 }
 
 /* Keep a node in its job if it has a token and its timeout has not passed. Do not keep a node that is FINISHED, because
- * its process has ended. The end of a process may look like a broken connection: the kernel resets the connection if
- * the process has not read all pushes. */
+ * its process has ended. The kernel resets the connection of a process that ends before it has read all pushes. This
+ * end looks like a broken connection. */
 bool session_cut(struct session *s, const char *why)
 {
     struct rdzv_facts facts;
@@ -188,9 +190,9 @@ static void move_vouches(struct hub *hub, conn_id from, conn_id to)
     }
 }
 
-/* Give `s` the node of `old`, with its session_node and the unconfirmed frames. After the call `old` is no longer a
- * node, so freeing `old` does not report a lost node. If `old` receives the events of the job, `s` receives them from
- * now on, so that no event is lost or sent twice. */
+/* Move the node of `old` to `s`, with the session_node and the unconfirmed frames. After the call, `old` is not a node
+ * any more. So the caller can free `old` without a report of a lost node. If `old` receives the events of the job, `s`
+ * receives them from now on. So each event is sent exactly once. */
 void session_moves_node(struct hub *hub, struct session *old, struct session *s)
 {
     struct job *job = old->job;
@@ -241,8 +243,8 @@ bool session_note_reject(struct hub *hub, const struct session *s, const char *w
     return is_news;
 }
 
-/* Reject a session. If it is a foreign client, add its protocol ("HTTP", for example) to the reason, because the
- * protocol helps the user to find the client. */
+/* Reject a session. For a foreign client, add its protocol to the reason ("HTTP", for example). The protocol helps the
+ * user to find the client. */
 void session_reject(struct hub *hub, struct session *s, const char *why)
 {
     char longer[512];
@@ -253,18 +255,18 @@ void session_reject(struct hub *hub, struct session *s, const char *why)
     drop(hub, s, is_stranger ? longer : why, is_news);
 }
 
-/* Return true for a worker whose connection can be closed now. The session whose bytes are being processed stays,
- * because requests.c still uses it. Its next request is rejected (session.era). Nodes stay, because the
- * rendezvous decides when a node is dropped. */
+/* Return true for a worker whose connection can be closed now. Return false for nodes, because the rendezvous decides
+ * when to drop a node. Also return false for the session whose bytes are being processed, because requests.c still uses
+ * this session. The next request of this session is rejected (session.era). */
 static bool may_be_dropped(const struct session *s)
 {
     return s->role == ROLE_WORKER && !s->is_node && s != s->job->hub->processing;
 }
 
 /* Detach all sessions from their ranks and drop the workers. attempt_end() has already ended all waits. Plain c10d
- * connections stay open, because a close aborts a live process of torch 1.13. The store closes such a connection if its
- * client sends another request, because this client must not use the keys of the new attempt. Connections of agents and
- * operators stay open. */
+ * connections stay open, because a close aborts a live process of torch 1.13. The client must not use the keys of the
+ * new attempt. So the store closes the connection at the client's next request. Connections of agents and operators
+ * stay open. */
 static void detach_sessions(struct job *job)
 {
     for (struct list *node = job->sessions.next, *next; node != &job->sessions; node = next) {
@@ -297,8 +299,8 @@ void attempt_end(struct job *job)
 }
 
 /* Begin an attempt with an empty set of keys. Only the first attempt keeps all connections and keys, because clients
- * may have used the job before its declaration. The launcher has killed the old workers before. Allocate the new
- * members before anything changes, so that the old attempt is intact if memory is short. */
+ * may have used the job before its declaration. The launcher has already killed the workers of the previous attempt.
+ * Allocate the new members before anything changes, so that the previous attempt stays intact if memory is short. */
 bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent)
 {
     struct members next = { .quota = job->quota };

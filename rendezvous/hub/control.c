@@ -47,7 +47,7 @@ static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_
 
 /* Return true if this node runs `rank` in the current round. Otherwise reject the call, with the reason in hub->err.
  * The store trusts an agent's report about its own workers, because the agent is the parent of these processes. An
- * agent must not report about the ranks of other nodes, whose processes it does not see. */
+ * agent must not report about the ranks of other nodes, because it cannot see their processes. */
 static bool owns_rank(struct hub *hub, const struct session *s, int64_t rank, cJSON *answer)
 {
     struct rdzv_node_facts node;
@@ -60,7 +60,7 @@ static bool owns_rank(struct hub *hub, const struct session *s, int64_t rank, cJ
     return false;
 }
 
-/* Return true, with a rejection in `answer`, if a report about a worker is from an earlier round. Such a report must
+/* Return true if a report about a worker is from an earlier round, and put a rejection in `answer`. Such a report must
  * not change the worker that now has the same rank. Older agents send no round, and their reports are accepted. */
 static bool is_stale(struct hub *hub, const struct session *s, int64_t round, cJSON *answer)
 {
@@ -88,9 +88,9 @@ static bool other_agents(const struct job *job, const struct session *but)
     return false;
 }
 
-/* Return true if an agent may declare `name`. A declaration begins a new attempt, which removes the keys of the
- * running workers. So reject a second job in a store that serves one job, and reject an attempt that is older than the
- * current one. */
+/* Return true if an agent may declare `name`. A declaration begins a new attempt, which removes the keys of the running
+ * workers. So reject a second job in a store that serves only one job. Also reject an attempt that is older than the
+ * current attempt. */
 static bool may_begin(const struct job *job, const struct session *s, const struct job_name *name)
 {
     struct hub *hub = job->hub;
@@ -163,8 +163,8 @@ static bool call_worker_started(struct hub *hub, struct session *s, const union 
     return member_place(member, started->host, (int)started->pid);
 }
 
-/* Record the end of a worker. Reject a report whose pid differs from the pid of the last start, because such a report
- * is about an earlier process of the rank. */
+/* Record the end of a worker. If the pid differs from the pid of the last start, reject the report, because it is about
+ * an earlier process of the rank. */
 static bool call_worker_exited(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     const struct message_worker_exited *exited = &m->worker_exited;
@@ -186,8 +186,8 @@ static bool call_worker_exited(struct hub *hub, struct session *s, const union m
     return true;
 }
 
-/* Cancel a barrier. An operator may also call this, to release ranks that hang in a barrier. The ranks get an error
- * that names the operator. */
+/* Cancel a barrier. An operator may also make this call, to release ranks that hang in a barrier. The ranks get an
+ * error that names the operator. */
 static bool call_barrier_cancel(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -292,8 +292,8 @@ static void fill_address(struct rdzv_join *join, const struct session *s, struct
         join->addr = peer->host;
 }
 
-/* Use --hang_timeout, --on_hang and --profile_ranks of the first node for the whole job. The node that sends `m` is the
- * first node if the job has had no round and has no other node. */
+/* Use --hang_timeout, --on_hang and --profile_ranks of the first node for the whole job. The sender of `m` is the first
+ * node if it is the job's only node and no round has begun yet. */
 static void apply_hang_rules(struct job *job, const struct message_join *m)
 {
     struct rdzv_facts facts;
@@ -309,8 +309,8 @@ static void apply_hang_rules(struct job *job, const struct message_join *m)
 }
 
 /* Make the session a node and answer its join. A node that writes the event log also gets the time of the store's
- * clock, because the log contains times of both clocks. Only the answer to the first join contains the token. If
- * the node has a token, the store keeps this answer and each later frame until the node confirms the frame. */
+ * clock. The log contains times of both clocks. Only the answer to the first join contains the token. If the node has a
+ * token, the store keeps this answer and each later frame until the node confirms the frame. */
 static bool welcome(struct session *s, struct job *job, bool resumes, cJSON *answer)
 {
     const bool is_first = !s->is_node;
@@ -343,9 +343,9 @@ static bool refuse_by_host(struct hub *hub, cJSON *answer)
 }
 
 /* Handle `join`, which chooses the job of the connection. Allocate session_node first, so that an accepted node cannot
- * fail for lack of memory. The join itself is an event, which may be lost if no node has requested events yet. So call
- * events_ask() before the join. After a rejection, schedule a check, because a rejected node can explain why the job
- * does not start. */
+ * fail for lack of memory. Call events_ask() before the join, because the join itself is an event. This event would be
+ * lost if no node had requested events yet. After a rejection, schedule a check, because a rejected node can explain
+ * why the job does not start. */
 static bool call_join(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv_join join;
@@ -389,9 +389,9 @@ static bool is_token(const char *a, const char *b)
     return differs == 0;
 }
 
-/* Return the node with this token, or NULL. `m->heard` is the number of frames that the node has received. It must not
- * be lower than the number that the node has confirmed, because confirmed frames are deleted. It must not exceed the
- * number of sent frames. */
+/* Return the node with this token, or NULL. `m->heard` is the number of frames that the node has received. This number
+ * must not exceed the number of sent frames. It must not be lower than the number of confirmed frames, because
+ * confirmed frames are deleted. */
 static struct session *find_old(struct hub *hub, const struct session *s, const struct message_resume *m)
 {
     struct job *job = job_find(hub, m->job);
@@ -417,8 +417,8 @@ static bool send_again(struct hub *hub, struct session *s)
     return true;
 }
 
-/* Move a node to its new connection. Send the answer before the move: frames to a node are numbered and kept, but the
- * answer must not be kept. After the move, send the kept frames before any new push. */
+/* Move a node to its new connection. Frames to a node are numbered and kept. The answer to `resume` must not be kept,
+ * so send the answer before the move. After the move, send the kept frames before any new push. */
 static bool call_resume(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct session *old = find_old(hub, s, &m->resume);
@@ -449,12 +449,12 @@ static bool call_resume(struct hub *hub, struct session *s, const union message 
 
 /* --- about a round -------------------------------------------------------------------------------------- */
 
-/* These calls, except `leave`, name their round. The rendezvous rejects a report about an earlier round, so that a late
- * report cannot change the current round. */
+/* Each of these calls except `leave` contains the number of its round. The rendezvous rejects a report about an earlier
+ * round, so that a late report cannot change the current round. */
 
 /* The type of rdzv_failed() and rdzv_explain(), which handle the calls `failed` and `cause`. An agent sends `failed` at
- * once, so that the other nodes stop. Then the agent reads the last lines of the worker's log, and sends `cause`, which
- * has the same JSON members as `failed`. */
+ * once, so that the other nodes stop. Then the agent reads the last lines of the worker's log, and sends `cause`. Both
+ * calls have the same JSON members. */
 typedef enum rdzv_answer (*report_failure)(struct rdzv *r, uint64_t node, uint32_t round,
                                            const struct failure *failure, uint64_t now_ms);
 
@@ -470,8 +470,8 @@ static bool about_failure(struct hub *hub, struct session *s, const struct messa
                                   : answered(hub, r, (uint32_t)m->round, how, answer);
 }
 
-/* Handle `failed`. Report duplicate ranks first: they may have caused the failure, and the end of the round deletes the
- * notes about them. */
+/* Handle `failed`. Report duplicate ranks first, because they may have caused the failure. The end of the round deletes
+ * the data about these ranks. */
 static bool call_failed(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     monitor_report_repeated(s->job);
@@ -490,8 +490,8 @@ static bool call_done(struct hub *hub, struct session *s, const union message *m
     return answered(hub, r, round, rdzv_done(r, s->id, round, hub->now_ms), answer);
 }
 
-/* Handle `stopped`. The message has no exit code of rank 0 if the node does not run rank 0, or if ddprun has stopped
- * rank 0. First merge the stacks of the message, because the last `stopped` of a round leads to the verdict. The
+/* Handle `stopped`. The message contains the exit code of rank 0 if the node runs rank 0, and if rank 0 has ended by
+ * itself. First merge the stacks of the message, because the last `stopped` of a round leads to the verdict. The
  * verdict contains the stacks. */
 static bool call_stopped(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
@@ -523,8 +523,9 @@ static bool is_count(const cJSON *item, double least)
     return cJSON_IsNumber(item) && item->valuedouble >= least && item->valuedouble < 9e15;
 }
 
-/* Record the process state of a worker: [local_rank, "D", percent, "wchan"]. If the worker is a script that waits for
- * a program, the row has this program's state, and its pid as the fifth element. Malformed rows are skipped. */
+/* Record the process state of a worker: [local_rank, "D", percent, "wchan"]. If the worker is a script that waits for a
+ * program, the row contains the state of this program. The fifth element is then the program's pid. Malformed rows are
+ * skipped. */
 static void note_worker(struct job *job, const struct rdzv_node_facts *node, const cJSON *row)
 {
     const cJSON *local = cJSON_GetArrayItem(row, 0), *percent = cJSON_GetArrayItem(row, 2);
@@ -611,7 +612,7 @@ static bool call_heartbeat(struct hub *hub, struct session *s, const union messa
 
 /* --- findings of nodes and ranks ------------------------------------------------------------------------ */
 
-/* Return true if the subject contains the host as a word, as in "GPU 0 of n1". A subject may have only the first
+/* Return true if the subject contains the host as a word, as in "GPU 0 of n1". A subject may contain only the first
  * HOST_LEAST bytes of a long name. */
 static bool subject_names_host(const char *subject, const char *host)
 {
@@ -741,8 +742,8 @@ static const struct {
 };
 
 /* Return true if the session may make calls of this class. Agents' calls are only for a client that has identified
- * itself as an agent. If the store has a secret, the agent must also have proved that it has the secret. The same proof
- * is needed for calls that change the job, unless the client is on the store's host. */
+ * itself as an agent. If the store has a secret, the agent must also have proved in AUTH that it has this secret. Calls
+ * that change the job need the same proof if the client is on another host. */
 static bool may_call(struct hub *hub, const struct session *s, enum message_class class, const char *op)
 {
     if (class == MESSAGE_IS_AGENT_CALL && (s->role != ROLE_AGENT || !gate_is_agent(hub, s))) {

@@ -1,6 +1,6 @@
-/* events.c -- the events of a job, for an event log. See job.h. Only one node (the receiver) gets the text of each
- * event, because logs on all nodes would contain the same lines. Findings are rare and go to all nodes that have
- * requested events, so the log of each node shows why the job hung. */
+/* events.c -- the events of a job, for an event log. See job.h. Only one node, the receiver, gets the text of each
+ * event, because logs on all nodes would contain the same lines. Findings are rare, so the hub sends them to all nodes
+ * that have requested events. The log of each node then shows why the job hung. */
 #include "hub/job.h"
 
 #include "base/text.h"
@@ -82,13 +82,13 @@ void events_free(struct job_events *events)
 /* --- messages --------------------------------------------------------------------------------------------- */
 
 /* Return true if an agent or the server's own log gets the events. Most jobs have no event log, so each function that
- * records an event checks this first. */
+ * records an event calls this function first. */
 static bool is_wanted(const struct job *job)
 {
     return job->events.asked || job->hub->sink.event != NULL;
 }
 
-/* Keep an event in `recent` for the next receiver. If there is no room, drop the oldest events. Do not keep an event
+/* Keep an event in `recent` for the next receiver. If `recent` is full, drop the oldest events. Do not keep an event
  * larger than RECENT_BYTES. */
 static void remember(struct job_events *events, const char *text)
 {
@@ -102,7 +102,7 @@ static void remember(struct job_events *events, const char *text)
 }
 
 /* Send a finding to all nodes that have requested events. Keep the finding for a later receiver only if no node got it.
- * Otherwise a later receiver is usually a node that already has the finding, and would get it twice. */
+ * The next receiver is usually one of these nodes, and would otherwise get the finding twice. */
 static void push_to_all(struct job *job, const char *text)
 {
     uint32_t receivers = 0;
@@ -119,8 +119,8 @@ static void push_to_all(struct job *job, const char *text)
         remember(&job->events, text);
 }
 
-/* Send an event to the receiver, and keep it for the next receiver. Keep the event only after find_receiver(), because
- * find_receiver() sends all kept events to a new receiver, which would get this event twice. */
+/* Send an event to the receiver, and keep it for the next receiver. Keep the event only after the call of
+ * find_receiver(). This call sends all kept events to a new receiver, which would otherwise get this event twice. */
 static void push_to_receiver(struct job *job, const char *text)
 {
     struct session *receiver = find_receiver(job);

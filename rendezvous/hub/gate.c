@@ -1,6 +1,7 @@
 /* gate.c -- decides which connections from other hosts (strangers) are served, and authenticates clients that have the
- * secret. The hub holds a stranger's requests until the stranger proves that it has the secret, or an agent confirms
- * the stranger's user. Agents must confirm users, because the clients of PyTorch and libddp have no secret. */
+ * secret. The hub holds a stranger's requests. It releases them when the stranger proves that it has the secret, or
+ * when an agent confirms the stranger's user. Agents must confirm users, because the clients of PyTorch and libddp have
+ * no secret. */
 #include "hub/session.h"
 
 #include "auth/auth.h"
@@ -14,15 +15,17 @@
 enum {
     FIRST_BYTES = 128,        /* maximum bytes that the hub decodes for a stranger until its AUTH ends */
     PENDING_MAX = 128,        /* maximum number of strangers in GREETING and HELD together */
-    PENDING_PER_ADDRESS = 16, /* limit for one address, so that one host cannot use up PENDING_MAX */
+    PENDING_PER_ADDRESS = 16, /* limit for one address, so that other hosts keep a part of PENDING_MAX */
     PER_RANK = 4,             /* each rank of a job raises the limits of ASKED and HANDSHAKE by this number */
-    HELD_BYTES = 64 << 10,    /* limit for one stranger; above it, stop reading if ASKED, else reject */
-    HELD_SHARE = 16,          /* held bytes of all strangers: at most hub_limits.max_bytes / HELD_SHARE */
-    ASKED_BYTES = 10 << 20    /* limit of held bytes in ASKED: more than the longest value, 8 MiB */
+    /* Limit of the held bytes of one stranger. Above this limit, stop reading from a stranger in ASKED, and reject any
+     * other stranger. */
+    HELD_BYTES = 64 << 10,
+    HELD_SHARE = 16,       /* held bytes of all strangers: at most hub_limits.max_bytes / HELD_SHARE */
+    ASKED_BYTES = 10 << 20 /* limit of held bytes in ASKED: more than the longest value, 8 MiB */
 };
 
-/* Longest time in each state, in ms. STRANGER_ASKED can be short, because an agent on the stranger's host answers
- * within milliseconds. */
+/* Longest time in each state, in ms. The limit of STRANGER_ASKED can be short, because an agent on the stranger's host
+ * answers within milliseconds. */
 static const uint32_t limit_ms[STRANGER_STATES] = {
     [STRANGER_GREETING] = 5000, [STRANGER_HELD] = 3000, [STRANGER_ASKED] = 3000, [STRANGER_HANDSHAKE] = 3000
 };
@@ -31,7 +34,7 @@ static const uint32_t limit_ms[STRANGER_STATES] = {
 
 /* The uid gate (server/socket_owner.h) admits users of this host. A connection from another host is a stranger until
  *
- *     - the stranger proves that it has the secret (an agent), or
+ *     - the stranger is an agent and proves that it has the secret, or
  *     - an agent that has the secret answers `vouch`: a process of the agent's user owns the connection.
  *
  * If the store encrypts, a stranger must first complete a TLS handshake, which proves tenant and job. Before that, the
@@ -43,9 +46,9 @@ static const uint32_t limit_ms[STRANGER_STATES] = {
  *        |-> GREETING --other request--> HELD --'  (an agent at the same address joins)
  *        |       '--AUTH--> admitted
  *
- * Each state has a list of its strangers, the oldest first (hub->gate[state].line). The number of strangers is limited:
- * in ASKED, in HANDSHAKE, and in GREETING and HELD together. Beyond a limit the oldest stranger is rejected, because an
- * honest client needs only milliseconds. */
+ * Each state has a list of its strangers, the oldest first (hub->gate[state].line). The number of strangers has three
+ * limits: for ASKED, for HANDSHAKE, and for GREETING and HELD together. Beyond a limit the hub rejects the oldest
+ * stranger, because an honest client needs only milliseconds. */
 
 /* Return the stranger that has been in this state for the longest time, or NULL. */
 static struct session *oldest(const struct hub *hub, enum stranger_state state)
@@ -70,9 +73,9 @@ static void stop(struct hub *hub, struct session *s)
 }
 
 /* Count the held bytes of a stranger. When the held bytes of all strangers rise above their limit, stop reading from
- * the strangers in ASKED. Reject none of them, because an honest client can wait for the agent's answer without a loss.
- * enter_asked() explains which strangers are an exception. The loop over these strangers runs only when the limit is
- * crossed. This is rare, because a stopped stranger adds no held bytes. */
+ * the strangers in ASKED. Do not reject these strangers, because an honest client can wait for the agent's answer
+ * without a loss. enter_asked() explains the exception (`is_held`). The loop runs only when the limit is crossed, which
+ * is rare, because a stopped stranger adds no held bytes. */
 static void count_held(struct hub *hub, struct session *s)
 {
     const bool was_full = is_full(hub);
@@ -130,7 +133,7 @@ static void give_up(struct hub *hub, struct session *s)
     session_reject(hub, s, why);
 }
 
-/* Reject one stranger if too many strangers wait, either from the address of `newest` or in total. Reject the oldest
+/* Reject one stranger if too many strangers from the address of `newest` wait, or too many in total. Reject the oldest
  * stranger in GREETING, because a stranger in HELD is more likely a worker. If only `newest` is in GREETING, reject the
  * oldest stranger in HELD. */
 static void drop_oldest_stranger(struct hub *hub, const struct session *newest)
@@ -165,15 +168,15 @@ static uint64_t max_unconfirmed(const struct hub *hub)
     return hub->limits.max_unconfirmed + PER_RANK * ranks;
 }
 
-/* Change the state of a stranger that has the address of an agent: to HANDSHAKE if it must use TLS, otherwise to
- * ASKED. If this state then has too many strangers, reject the oldest of them. */
+/* Change the state of a stranger at the address of an agent. A stranger that must use TLS gets the state HANDSHAKE, and
+ * any other stranger gets ASKED. If this state then has too many strangers, reject its oldest stranger. */
 static void enter_asked(struct hub *hub, struct session *s)
 {
     const enum stranger_state state = s->awaits_tls ? STRANGER_HANDSHAKE : STRANGER_ASKED;
     enter_line(hub, s, state);
-    /* If the strangers hold too many bytes, stop reading from this stranger. But read on if the stranger has no held
-     * request (`is_held`), and no agent with a working connection can confirm the stranger. Such a stranger may itself
-     * be an agent whose old connection is broken, and the hub must then receive its AUTH. */
+    /* If the strangers hold too many bytes, stop reading from this stranger. There is one exception: a stranger without
+     * a held request (`is_held`) that no agent with a working connection can confirm. Such a stranger may itself be an
+     * agent whose old connection is broken. The hub must then receive the AUTH of this agent. */
     if (state == STRANGER_ASKED && is_full(hub) && (s->is_held || peer_is_answerable(hub, s)))
         stop(hub, s);
     if (hub->gate[state].count > hub->limits.max_unconfirmed && hub->gate[state].count > max_unconfirmed(hub))
@@ -279,8 +282,7 @@ static enum gate_verdict compare_fixed(struct slice bytes, const uint8_t *fixed,
     return bytes.len < n ? GATE_MORE : whole;
 }
 
-/* Return true if the bytes begin with the first AUTH of a session, and the version of this AUTH is not the store's
- * version. */
+/* Return true if the bytes begin with the first AUTH of a session, and the store has another version of AUTH. */
 static bool is_other_version(const struct session *s, struct slice bytes)
 {
     const uint8_t *b = bytes.data;
@@ -288,7 +290,7 @@ static bool is_other_version(const struct session *s, struct slice bytes)
            auth_is_other_version(b[AUTH_HEAD_BYTES]);
 }
 
-/* Compare bytes instead of decoding them, so that the JSON parser and most decoders never process the bytes of a
+/* Compare the bytes without decoding them, because the JSON parser and most decoders must not process the bytes of a
  * stranger. */
 enum gate_verdict gate_check(const struct session *s, struct slice bytes)
 {
@@ -326,8 +328,8 @@ bool gate_hello(struct hub *hub, struct session *s, struct slice *bytes)
     return gate_count(hub, s, sizeof(hello)) && append_blob(&hub->out, slice_str("{\"ok\":true}"));
 }
 
-/* Hold the stranger. Remove it from the list of unfinished requests, because the time limit of the stranger's state
- * replaces the time limit of a request. */
+/* Hold the stranger. Remove the stranger from the list of unfinished requests, because now only the time limit of its
+ * state applies. */
 bool gate_hold(struct hub *hub, struct session *s)
 {
     s->is_held = true;
@@ -353,8 +355,8 @@ bool gate_holds(struct hub *hub, struct session *s)
 
 /* --- AUTH ------------------------------------------------------------------------------------------------- */
 
-/* Set the reason of a refused AUTH. The text may contain the fingerprints of the store's secret and of the client's
- * secret, because a fingerprint does not reveal a secret. Return false. */
+/* Set the reason of a refused AUTH. The text may contain fingerprints of both secrets, because a fingerprint does not
+ * reveal a secret. Return false. */
 static bool refuse(struct hub *hub, enum auth_result result, struct slice message)
 {
     char ours[AUTH_PRINT_TEXT], theirs[AUTH_PRINT_TEXT];
@@ -398,7 +400,7 @@ static bool greet(struct hub *hub, struct session *s, struct slice message)
     }
     const struct secret *tenant = auth_choose(hub->limits.secret, message);
     if (s->tls_job != NULL && tenant != s->tenant)
-        tenant = NULL; /* the client proved another tenant's secret in TLS, so this AUTH gets no rights */
+        tenant = NULL; /* the client has proved another tenant's secret in TLS: this AUTH gives no rights */
     s->tenant = tenant;
     const enum auth_result result =
         auth_answer(s->auth, s->tenant, hub->limits.instance, nonce, message, answer);
@@ -421,7 +423,7 @@ bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out)
     return s != NULL && give_credential(hub, s, out);
 }
 
-/* Append the reason why the host of this store cannot serve the job. The reply to `join` also contains this reason, but
+/* Append the reason why the host of this store cannot serve the job. The reply to `join` contains this reason, too. But
  * a node with --encrypt sends no `join` to a store without TLS. */
 static bool append_refusal(const struct hub *hub, struct buf *answer)
 {
@@ -433,8 +435,8 @@ static bool append_refusal(const struct hub *hub, struct buf *answer)
     return ok;
 }
 
-/* Answer a client that expects a store with TLS, and end the connection. If the host of the store cannot serve the job,
- * the answer contains the reason, unless the store has a secret. */
+/* Answer a client that expects a store with TLS, and end the connection. If the store has no secret and its host cannot
+ * serve the job, the answer contains the reason. */
 static bool refuse_tls(struct hub *hub, struct session *s, struct slice message)
 {
     uint8_t result[AUTH_ASK_BYTES];
@@ -471,8 +473,8 @@ bool gate_refuse_version(struct hub *hub, struct session *s, struct slice bytes)
     return gate_auth(hub, s, slice_of((const uint8_t *)bytes.data + AUTH_HEAD_BYTES, 1));
 }
 
-/* Check the tag of a frame. A wrong tag ends the connection, because the bytes of the frame were changed on the way or
- * are from another client. */
+/* Check the tag of a frame. A wrong tag ends the connection: the bytes of the frame have changed on the network, or are
+ * from another client. */
 bool gate_check_tag(struct hub *hub, struct session *s, const struct op *op, struct slice *frame)
 {
     if (s->auth == NULL || auth_open(s->auth, (uint8_t)op->code[DIALECT_C], frame))
@@ -503,10 +505,11 @@ bool gate_is_job(const struct session *s, const char *job)
     return (s->auth == NULL || auth_is_job(s->auth, job)) &&
            (s->tls_job == NULL || s->tls_job[0] == '\0' || strcmp(s->tls_job, job) == 0);
 }
-/* Check that the connection may use the job. If the client has sent AUTH, AUTH must contain the hash of this job's
- * name, and the client must have the secret of the job's tenant. In TLS, the client must not have named another job. A
- * tenant has the jobs whose names begin with its prefix. A hash does not show the prefix, so the tenant is checked only
- * here, where the name is known. */
+
+/* Check that the connection may use the job. If the client has sent AUTH, two conditions must be true: AUTH contains
+ * the hash of this job's name, and the client has the secret of the job's tenant. In TLS, the client must not have
+ * named another job. A tenant has the jobs whose names begin with its prefix. A hash does not show the prefix, so the
+ * tenant is checked only here, where the name is known. */
 bool gate_check_job(struct hub *hub, const struct session *s, const char *job)
 {
     const struct secret *of = auth_secret_of(hub->limits.secret, job);

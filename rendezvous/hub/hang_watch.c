@@ -5,7 +5,7 @@
 enum {
     SAMPLES = 3,       /* samples before a report, if the second and the third give the same verdict */
     SAMPLES_MAX = 4,   /* samples before a report, if the third sample changes the verdict */
-    SAMPLES_WAKES = 8, /* samples before a report, if the rank sleeps in the last two and runs between them */
+    SAMPLES_WAKES = 8, /* samples before a report, if the rank sleeps in two samples and runs between them */
     DOUBLINGS_MAX = 8, /* maximum number of doublings of the pause, so that the pause cannot overflow */
 };
 
@@ -19,10 +19,10 @@ static uint64_t limit_of(const struct hang_watch *w)
     return usual_ms > least_ms ? usual_ms : least_ms;
 }
 
-/* Return the time from one sample to the next, in ms. Before the first sign of progress, the start of a normal pause is
- * unknown: a checkpoint, for example, may begin just before the first sample. The samples are then further apart, so
- * that such a pause ends before the third sample, the earliest that can cause a report. If limit_of() is short, the
- * samples are HANG_APART_MS apart as usual. */
+/* Return the time from one sample to the next, in ms. Before the first sign of progress, the watch does not know when a
+ * normal pause began. For example, a checkpoint may begin just before the first sample. The samples are then further
+ * apart, so that such a pause ends before the third sample. The third sample is the earliest that can cause a report.
+ * If limit_of() is short, the samples are HANG_APART_MS apart as usual. */
 static uint64_t apart_of(const struct hang_watch *w)
 {
     return !w->has_signals && limit_of(w) > 2 * HANG_QUIET_APART_MS ? HANG_QUIET_APART_MS : HANG_APART_MS;
@@ -110,14 +110,14 @@ bool hang_watch_compares(const struct hang_watch *w)
     return w->samples >= 2 || w->hint != 0;
 }
 
-/* Count a sample, unless the hang was already reported. A verdict compares a sample with the previous one, so the first
- * sample has no verdict. The number of the sample and its verdict determine the next step. The first matching row
- * applies:
+/* Count a sample. Do nothing if the hang was already reported. A verdict is the result of a comparison with the
+ * previous sample, so the first sample has no verdict. The number of the sample and its verdict determine the next
+ * step. The first matching row applies:
  *
  *     1st sample                                  take the 2nd sample
  *     2nd, has a verdict                          take the 3rd sample
  *     3rd, has another verdict than the 2nd       take the 4th sample after HANG_CONFIRM_MS
- *     3rd, no verdict, or an uncertain one        take it again after HANG_CONFIRM_MS, but only once
+ *     3rd, no verdict or an uncertain verdict     repeat the 3rd sample after HANG_CONFIRM_MS, but only once
  *     3rd to 7th, same verdict, the rank wakes    take the next sample
  *     3rd to 8th, same verdict                    report the verdict
  *     all other cases                             end the suspicion

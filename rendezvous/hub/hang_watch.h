@@ -9,8 +9,8 @@
 
 enum {
     HANG_LEAST_MS = 30000, /* shortest limit without --hang_timeout */
-    HANG_QUIET_FACTOR = 3, /* before any progress, the shortest limit is this many times HANG_LEAST_MS */
-    HANG_FACTOR = 5,       /* the limit is this many times the longest pause so far */
+    HANG_QUIET_FACTOR = 3, /* before any progress, the shortest limit is HANG_QUIET_FACTOR * HANG_LEAST_MS */
+    HANG_FACTOR = 5,       /* the limit is HANG_FACTOR times the longest pause so far */
     HANG_APART_MS = 6000,  /* ms from one sample to the next */
     /* ms between samples until the first sign of progress. A report needs three samples, which take 42 s, so a
      * checkpoint of 40 s is not reported. */
@@ -18,8 +18,8 @@ enum {
     /* ms from the third sample to the next. The next sample repeats the third (no certain verdict), or confirms the new
      * verdict of the third. This time is short, so that a hang is reported within 15 s after the limit. */
     HANG_CONFIRM_MS = 1000,
-    /* Longest pause in ms between two suspicions. The first pause is as long as the time without progress that causes
-     * a suspicion. Each further pause is twice as long as the one before. */
+    /* Longest pause in ms between two suspicions. The first pause is as long as the time without progress that causes a
+     * suspicion. Each further pause is twice as long as the previous pause. */
     HANG_AGAIN_MAX_MS = 300000
 };
 
@@ -35,18 +35,18 @@ struct hang_watch {
     bool is_off;         /* --hang_timeout=off: no suspicion ever begins */
     bool runs;           /* true while a round runs */
     uint64_t began_ms;   /* start of the round */
-    uint64_t moved_ms;   /* last sign of progress; if none: last hang_watch_joined(), or round's start */
+    uint64_t moved_ms;   /* last progress; before the first: last hang_watch_joined(), or round's start */
     uint64_t longest_ms; /* the longest pause between two signs of progress */
     bool has_signals;    /* this round has shown a sign of progress */
-    uint64_t due_ms;     /* time of the next sample; 0 if none is due */
+    uint64_t due_ms;     /* time of the next sample; 0 if no sample is due */
     uint32_t samples;    /* number of samples taken in this suspicion */
-    bool retries;        /* the third sample gave no verdict or lacked records; the next one replaces it */
-    bool retried;        /* the third sample of this suspicion was replaced, or will be */
+    bool retries;        /* the third sample had no verdict or lacked records; the next sample replaces it */
+    bool retried;        /* the third sample of this suspicion was replaced, or will be replaced */
     uint32_t in_vain;    /* number of suspicions without a verdict since the last sign of progress */
     uint32_t compared;   /* how many of the `in_vain` suspicions had samples that were compared */
     uint64_t verdict;    /* digest of the verdict on the last two samples; 0 if there was no verdict */
     bool is_reported;    /* the verdict was reported, and no progress has followed */
-    uint64_t hint;       /* digest of the last hint (uncertain verdict); 0 if none since the last progress */
+    uint64_t hint; /* digest of the last hint (uncertain verdict) since the last progress; 0 = no hint */
 };
 
 /* Start the watch of a new round. Keep only limit_ms and is_off. */
@@ -70,8 +70,8 @@ uint64_t hang_watch_deadline(const struct hang_watch *w);
 /* Return true if a sample is due now, and set the time of the next sample. */
 bool hang_watch_due(struct hang_watch *w, uint64_t now_ms);
 
-/* Return true if the current suspicion has two samples to compare, or if a hint (uncertain verdict) was found since the
- * last progress. */
+/* Return true if the current suspicion has two samples to compare. Also return true if a hint (uncertain verdict) was
+ * found since the last progress. */
 bool hang_watch_compares(const struct hang_watch *w);
 
 /* End the suspicion without a verdict. */
@@ -82,7 +82,7 @@ struct hang_verdict {
     uint64_t digest; /* 0 = no verdict */
     bool is_certain; /* a verdict that is not certain is a hint */
     /* the sleeping rank has run several times between the samples; also true if the samples are too close together to
-     * rule this out */
+     * exclude this */
     bool wakes;
 };
 

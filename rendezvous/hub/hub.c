@@ -1,6 +1,6 @@
 /* hub.c -- see hub.h. This file handles new and closed connections, received bytes and timeouts; session.h lists the
- * other files of the hub. The hub uses hub->now_ms, which the functions of hub.h set, and reads no clock, because the
- * time then does not change during a call. */
+ * other files of the hub. The hub reads no clock. It uses hub->now_ms, which the functions of hub.h set, so the time
+ * does not change during a call. */
 #include "hub/hub.h"
 
 #include "base/clock.h"
@@ -16,7 +16,8 @@
 
 /* --- jobs ------------------------------------------------------------------------------------------------- */
 
-/* Drop a job. If it is the only job of the hub, only empty it and remove its name, because a hub always has a job. */
+/* Drop a job. A hub always has a job, so do not free its only job. Only remove the contents and the name of this
+ * job. */
 static void forget(struct job *job)
 {
     struct hub *hub = job->hub;
@@ -122,8 +123,8 @@ static void note_first(struct session *s, struct slice bytes)
 }
 
 /* Process the bytes from a session, and then send all its answers together. Until the answers are sent, no code may
- * free this session. So if the rendezvous drops the session meanwhile, it only sets hub->drop_reason. This function
- * then frees the session at the end. */
+ * free this session. If the rendezvous drops the session meanwhile, only hub->drop_reason is set. This function then
+ * frees the session at the end. */
 static void process_bytes(struct hub *hub, struct session *s, struct slice bytes)
 {
     hub->processing = s;
@@ -142,7 +143,7 @@ static void process_bytes(struct hub *hub, struct session *s, struct slice bytes
         session_reject(hub, s, hub->err.msg[0] ? hub->err.msg : "out of memory");
 }
 
-/* Process the held bytes of sessions whose job is now known. These bytes may release further sessions. */
+/* Process the held bytes of sessions whose job is now known. Handling these bytes may release further sessions. */
 static void process_released(struct hub *hub)
 {
     while (!list_is_empty(&hub->peers.released)) {
@@ -173,8 +174,8 @@ void hub_expect_tls(struct hub *hub, conn_id conn)
         s->awaits_tls = true;
 }
 
-/* Record the secret that the client has proved in TLS. The secret shows the client's tenant. If the client is a
- * stranger, let gate.c check the client again: gate.c can now ask the tenant's agents at the client's address. */
+/* Record the secret that the client has proved in TLS. The secret shows the client's tenant. Let gate.c check a
+ * stranger again, because gate.c can now ask the tenant's agents at the client's address. */
 void hub_set_secret(struct hub *hub, conn_id conn, const struct secret *secret, const char *job,
                     uint64_t now_ms)
 {
@@ -218,7 +219,7 @@ bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64
                         now_ms);
 }
 
-/* Ignore the bytes of an unknown id: the server had read them before the hub closed that connection. */
+/* Ignore the bytes of an unknown id: the server had read these bytes before the hub closed the connection. */
 void hub_receive(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms)
 {
     struct session *s = session_find(hub, conn);
@@ -268,7 +269,7 @@ uint64_t hub_deadline(const struct hub *hub)
 }
 
 /* Drop the first session of hub->midway[spoken], because its request has been unfinished for too long. First requests
- * (`spoken` = 0) have a shorter limit, because a client that never completes its first request is usually a scanner. */
+ * (`spoken` = 0) have a shorter limit, because most clients without a complete first request are scanners. */
 static void drop_oldest(struct hub *hub, int spoken)
 {
     char why[128];

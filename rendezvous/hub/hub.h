@@ -1,6 +1,6 @@
 /* hub.h -- makes all decisions of the store server, without a socket, a clock or a thread. The server
- * (server/clients.c) passes received bytes and times to the hub, because a test can then compute every deadline. The
- * hub calls the server to send bytes or to close a connection. */
+ * (server/clients.c) passes received bytes and the current time to the hub, so a test can choose every time. The hub
+ * calls the server to send bytes or to close a connection. */
 #ifndef RENDEZVOUS_HUB_HUB_H
 #define RENDEZVOUS_HUB_HUB_H
 
@@ -34,20 +34,19 @@ struct hub_limits {
     uint32_t first_command_ms;   /* time limit in ms from the first byte to the end of the first request */
     uint32_t command_ms;         /* time limit in ms from the first byte to the end of each later request */
     const char *instance;        /* unique text of this hub, random, at most 32 bytes; borrowed */
-    const char *host, *endpoint; /* name of the store in messages: "n0", "n0:29500"; borrowed */
-    bool many_jobs;              /* true: any number of jobs by name (ddp-rendezvous); false: one job */
-    uint64_t keep_ms;            /* with many_jobs: drop a job that has had no connection for this long */
+    const char *host, *endpoint; /* names of the store in messages: "n0", "n0:29500"; borrowed */
+    bool many_jobs;              /* true: any number of named jobs (ddp-rendezvous); false: only one job */
+    uint64_t keep_ms; /* with many_jobs: a job is dropped after this many ms without a connection */
     const struct secret *secret; /* borrowed: list of the tenants' secrets; NULL if agents need no secret */
     const char *credential;      /* borrowed: the secret, encrypted by MUNGE; NULL without MUNGE */
     bool guarded; /* hold requests from other hosts until an agent confirms the client (gate.c) */
-    /* Maximum number of unconfirmed connections from addresses of agents. Connections from these addresses that have
-     * not completed the TLS handshake have a separate limit of the same size. gate.c adds PER_RANK to both limits for
-     * each rank of a job. */
+    /* Maximum number of unconfirmed connections from addresses of agents. A separate limit of the same size applies
+     * while such a connection has not completed the TLS handshake. gate.c adds PER_RANK to both limits for each rank of
+     * a job. */
     uint32_t max_unconfirmed;
     const struct hub_refusal *refusal; /* borrowed; NULL if nodes may join */
-    /* How to decode the requests of a client that does not begin with VALIDATE. true: as requests of torch 2.1, where
-     * opcode 8 is APPEND. false: as requests of an older torch, until an opcode shows that the client is torch 2.1
-     * (store/wire.c). */
+    /* The torch version of a client that does not begin with VALIDATE. true: torch 2.1, where opcode 8 is APPEND.
+     * false: an older version, until an opcode shows that the version is 2.1 (store/wire.c). */
     bool dialect_b;
 };
 
@@ -62,7 +61,7 @@ struct hub_limits {
 struct shared;
 
 /* The callbacks of the server. A callback must not call the hub. One call of the hub may send bytes to several
- * connections: a SET, for example, also answers the clients that wait for the key. */
+ * connections. For example, a SET also answers the clients that wait for the key. */
 struct hub_sink {
     void *user;
     /* Sends `bytes` to `conn`. If `holder` is NULL, the bytes are valid only during the call. Otherwise the bytes are
@@ -141,7 +140,7 @@ bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64
 /* Process received bytes, which are valid only during the call. The hub copies an incomplete request. */
 void hub_receive(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms);
 
-/* Process the requests of a connection that the hub has paused, because may_reply returned false. */
+/* Process the waiting requests of a connection. The hub has paused the connection, because may_reply returned false. */
 void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms);
 
 /* Remove a closed connection; `why` is the reason ("closed by the peer", "connection reset"). End all waits of the
@@ -155,7 +154,7 @@ void hub_cut(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms);
 /* Return the time at which hub_tick must be called next, on the clock of `now_ms`; UINT64_MAX means never. Every call
  * above may change this time. */
 uint64_t hub_deadline(const struct hub *hub);
-/* Do everything that is due. The server must first pass in all bytes that have arrived, because a node whose bytes are
+/* Do everything that is due. The server must first pass all arrived bytes to the hub, because a node whose bytes are
  * unread seems silent. */
 void hub_tick(struct hub *hub, uint64_t now_ms);
 
@@ -164,10 +163,10 @@ uint32_t hub_nodes(const struct hub *hub);
 
 /* Counters that the server sets and `status` shows. */
 enum hub_counter {
-    HUB_REFUSED_NO_FD, /* how often clients began to wait because the process had no free file descriptor */
-    HUB_CUT_OFF_SLOW_READER, /* clients that were dropped because they did not read their replies */
-    HUB_ACCEPT_OVERFLOWS,    /* connections dropped because the queue of new connections was full */
-    HUB_SOMAXCONN,           /* limit of the queue of new connections */
+    HUB_REFUSED_NO_FD,       /* how often clients had to wait, because the process had no free descriptor */
+    HUB_CUT_OFF_SLOW_READER, /* number of clients that were dropped because they did not read their replies */
+    HUB_ACCEPT_OVERFLOWS,    /* connections that the kernel dropped because the accept queue was full */
+    HUB_SOMAXCONN,           /* limit of the accept queue */
     HUB_OPEN_FILES,          /* limit of open files, stored when the process had no free descriptor */
     HUB_COUNTERS
 };

@@ -1,5 +1,5 @@
 /* inspect.c -- the calls that only read: jobs, status, keys, waiters, barriers, rejects, why. Any client may make these
- * calls, so they must not change anything, and must not show the jobs of another tenant. */
+ * calls. So they change nothing, and show no jobs of other tenants. */
 #include "hub/messages.h"
 #include "hub/session.h"
 
@@ -12,13 +12,13 @@
 #include <stdlib.h>
 
 enum {
-    LIST_ROOM = 900 << 10, /* maximum printed size of the lists of an answer, which has less than 1 MiB */
+    LIST_ROOM = 900 << 10, /* maximum printed size of all lists in an answer; an answer may have 1 MiB */
     ITEM_BYTES = 24,       /* upper bound for a printed number, or for the quotes and commas around a text */
     CONTROL_BYTES = 6,     /* upper bound for a printed control character, such as "\u0001" */
     VALUE_SHOWN = 256,     /* maximum length of a shown value, in bytes */
-    KEY_SHOWN = 512,       /* maximum length of a shown key or barrier's name, in bytes */
+    KEY_SHOWN = 512,       /* maximum length of a shown key, or of a shown name of a barrier, in bytes */
     KEYS_SHOWN = 16,       /* maximum number of keys that are shown for one waiter */
-    RANKS_SHOWN = 1024,    /* maximum number of ranks shown of one barrier */
+    RANKS_SHOWN = 1024,    /* maximum number of ranks that are shown for one barrier */
 };
 
 /* Set the error for a call that names no job. The store cannot choose a job, because this client may use several jobs
@@ -39,7 +39,8 @@ static void fail_unnamed(struct hub *hub, const struct session *s)
                  n, n == 1 ? "" : "s", whose);
 }
 
-/* Return the job `name`. Without a name, return the session's job, or else the only job that the session may use. */
+/* Return the job `name`. Without a name, return the session's job. If the session has no job, return the only job that
+ * the session may use. */
 struct job *inspect_job(struct hub *hub, const struct session *s, const char *name)
 {
     struct job *job = name != NULL ? job_find(hub, name) : s->job != NULL ? s->job : job_only(hub, s);
@@ -53,11 +54,11 @@ struct job *inspect_job(struct hub *hub, const struct session *s, const char *na
 }
 
 /* A JSON array in the answer of a call, such as the array "jobs". An answer is one JSON object of at most 1 MiB. If a
- * row does not fit, the list ends before this row, and the answer has "cut":true. The rows of this array and of an
- * earlier list of the same answer together have at most `room` bytes when they are printed. */
+ * row does not fit, the list ends before this row, and the answer has "cut":true. `room` limits the printed size of the
+ * rows. The rows of an earlier list in the same answer count, too. */
 struct listing {
     cJSON *answer, *array; /* borrowed; control_answer() frees `answer` */
-    size_t bytes;          /* upper bound of the printed size of the earlier list and the rows so far */
+    size_t bytes;          /* upper bound for the printed size of the earlier list, plus the rows so far */
     size_t room;
 };
 
@@ -108,8 +109,8 @@ static bool add_row(struct listing *list, cJSON *row)
     return false;
 }
 
-/* Add the member `name` with `bytes` as its text. A client has sent these bytes, for example as a key. They may be
- * binary, so `put` makes them printable: text_append() or text_append_hex(). */
+/* Add the member `name` with `bytes` as its text. A client has sent these bytes, for example as a key. The bytes may be
+ * binary, so `put` makes them printable. `put` is text_append() or text_append_hex(). */
 static void add_shown_bytes(cJSON *o, const char *name, struct slice bytes, size_t max,
                             bool (*put)(struct buf *out, struct slice bytes, size_t max))
 {
@@ -178,8 +179,8 @@ static void add_counters(struct hub *hub, cJSON *answer)
 }
 
 /* Add the profile of a rank if the current window (PROFILE_WINDOW) has a sample of the rank. "waits" is the percentage
- * of samples in which the rank waited in a collective. "place" is the place in the code that is most frequent in the
- * other samples. */
+ * of samples in which the rank waited in a collective. "place" is the most frequent place in the code in the other
+ * samples. */
 static void add_profile(const struct profile *p, uint32_t rank, cJSON *row)
 {
     if (rank >= p->n || p->ranks[rank].seen == 0)
@@ -230,8 +231,8 @@ static cJSON *node_row(const struct rdzv_node_facts *f, uint64_t now_ms)
                                        .heard_ms = (int64_t)(now_ms - f->last_received_ms) });
 }
 
-/* Add the nodes in the order in which they joined, and return their printed size. They get half of the room, because
- * the ranks follow. */
+/* Add the nodes in the order in which they joined, and return their printed size. The list of nodes gets half of
+ * LIST_ROOM, because the list of ranks follows. */
 static size_t add_nodes(const struct job *job, cJSON *answer)
 {
     struct rdzv_facts facts;
@@ -294,8 +295,8 @@ static bool key_begins_with(struct slice key, const char *prefix)
     return key.len >= n && slice_equal(slice_of(key.data, n), slice_of(prefix, n));
 }
 
-/* List the keys that begin with a prefix, in the arbitrary order of the table. "cut" means that there are more such
- * keys than `limit`. */
+/* List the keys that begin with a prefix, in the arbitrary order of the table. "cut" means that some of these keys are
+ * left out. */
 bool inspect_keys(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     int64_t limit = m->keys.limit;
@@ -431,9 +432,9 @@ bool inspect_barriers(struct hub *hub, struct session *s, const union message *m
 
 /* --- rejects -------------------------------------------------------------------------------------------- */
 
-/* A rejected client can be any program, and its bytes may be printed on a terminal. So the first bytes of its
- * connection are encoded as hex, and unprintable bytes of its texts as \xNN. Both lists have a fixed length, so they
- * always fit into an answer and need no struct listing. */
+/* A rejected client can be any program, and its bytes may be printed on a terminal. So the rows contain the first bytes
+ * of its connection as hex, and unprintable bytes of its texts as \xNN. Both lists have a fixed length, so they always
+ * fit into an answer and need no struct listing. */
 _Static_assert(CONTROL_BYTES * sizeof(struct rejects) + CONTROL_BYTES * sizeof(struct refusals) < LIST_ROOM,
                "rejected clients and nodes must fit into an answer");
 

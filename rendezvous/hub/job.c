@@ -21,7 +21,7 @@ enum { KEY_MAX = 64, NETWORK_BYTES = 8 };
 
 struct job_source {
     struct table_node node; /* in hub->sources, by key */
-    struct quota share;     /* a part of hub->quota; the jobs of this source share it */
+    struct quota share;     /* the part of hub->quota that the jobs of this source share */
     uint32_t jobs;          /* number of jobs of this source; a source without jobs is freed */
     char key[KEY_MAX];      /* "uid 1000", "10.0.0.2" or "net 20010db800000000" */
 };
@@ -44,7 +44,7 @@ static bool format_network(struct slice address, char key[static KEY_MAX])
 }
 
 /* Format the key of a connection's source. The kernel reports the users of this host, so each user is a source. The
- * store cannot verify users of other hosts, so all clients of one host, or of one IPv6 /64 network, are one source. */
+ * store cannot verify users of other hosts. So all clients on one host, or in one IPv6 /64 network, are one source. */
 static void format_key(const struct session *s, char key[static KEY_MAX])
 {
     struct slice address = session_address(s);
@@ -55,7 +55,7 @@ static void format_key(const struct session *s, char key[static KEY_MAX])
 }
 
 /* Return the source of the connection `s`, or NULL if memory is short. A new source has no job yet, so the caller must
- * pass it to job_set_source() or free it by job_source_release(). */
+ * pass the source to job_set_source(), or free it by job_source_release(). */
 static struct job_source *job_source_of(struct hub *hub, const struct session *s)
 {
     char key[KEY_MAX];
@@ -84,7 +84,8 @@ static void job_source_release(struct hub *hub, struct job_source *source)
     free(source);
 }
 
-/* Return true if the source may have one more job. The limit keeps one user from filling the store with empty jobs. */
+/* Return true if the source may have one more job. Without this limit, one user could fill the store with empty
+ * jobs. */
 static bool job_source_has_room(const struct job_source *source, uint64_t bytes)
 {
     return quota_left(&source->share) >= bytes;
@@ -188,12 +189,12 @@ static struct barrier_env job_barrier_env(struct job *job)
 
 /* --- nodes ------------------------------------------------------------------------------------------------ */
 
-/* A session counts as a node from its accepted join until it leaves the job or is freed. The table hub->agents contains
- * the sessions of all nodes. peer_identity.c searches this table to find the agents that may know the process of a
- * connection. */
+/* A session counts as a node from its accepted join until the session leaves the job or is freed. The table hub->agents
+ * contains the sessions of all nodes. peer_identity.c searches this table to find the agents that may know the process
+ * of a connection. */
 
-/* If the process of this store is suspended for long, nodes close their connections. A suspension counts as
- * the cause of a closed connection if it lasted at least STOOD_LONG_MS and ended at most JUST_NOW_MS ago. */
+/* If the process of this store is suspended for long, nodes close their connections. A suspension counts as the cause
+ * of a closed connection if it was at least STOOD_LONG_MS long, and has ended within the last JUST_NOW_MS. */
 enum { STOOD_LONG_MS = 1000, JUST_NOW_MS = 1000 };
 
 bool job_node_room(struct session *s)
@@ -229,7 +230,7 @@ void job_node_ends(struct session *s)
     table_remove(&s->job->hub->agents, &s->as_node->by_address);
 }
 
-/* Return true if a suspension of this store ended less than JUST_NOW_MS ago. A node that closes its connection now
+/* Return true if a suspension of this store ended at most JUST_NOW_MS ago. A node that closes its connection now
  * probably does so because of this suspension. */
 static bool just_stood_still(const struct hub *hub)
 {
@@ -261,7 +262,7 @@ void job_excuse_silence(struct job *job)
 }
 
 /* Time for which a finished rendezvous is kept, so that operators can ask how the job ended. If an agent joins during
- * this time, a new rendezvous replaces the finished one. */
+ * this time, a new rendezvous replaces the finished rendezvous. */
 enum { FORGET_OVER_MS = 60 * 1000 };
 
 /* Each job reserves 1/RESERVES of the store's memory, at most RESERVE_MAX bytes. So large jobs cannot leave a small
@@ -352,8 +353,8 @@ struct job *job_find(const struct hub *hub, const char *name)
     return node ? TABLE_ENTRY(node, struct job, node) : NULL;
 }
 
-/* Return the only job that the session may use, or NULL if the session may use no job or several. If the client has
- * named a job in TLS, the session may use only this job. A session without a tenant may use all jobs. */
+/* Return the only job that the session may use, or NULL if the session may use no job or several jobs. If the client
+ * has named a job in TLS, the session may use only this job. A session without a tenant may use all jobs. */
 struct job *job_only(const struct hub *hub, const struct session *s)
 {
     struct job *only = NULL;
@@ -381,7 +382,7 @@ void job_rename(struct job *job, const char *name)
 }
 
 /* Give `name` to the nameless job, because clients may already have stored keys in this job. If there is no nameless
- * job, create one. */
+ * job, create a job. */
 static struct job *declare(struct hub *hub, struct job_source *source, const char *name)
 {
     struct job *job = job_find(hub, "");
@@ -410,7 +411,7 @@ struct job *job_claim(struct hub *hub, const struct session *s, const char *name
     return job;
 }
 
-/* Return true if the job's name, attempt and world size equal those in `name`. */
+/* Return true if the job's name, attempt and world size are equal to the values in `name`. */
 bool job_is_at(const struct job *job, const struct job_name *name)
 {
     return job->members.known && strcmp(job->name, name->job) == 0 && job->members.attempt == name->attempt &&
@@ -425,7 +426,8 @@ static bool is_blank(const struct job *job)
     return job->name[0] == '\0' && store_count(job->store) == 0;
 }
 
-/* Return when to drop the job. A launcher's store never drops its job, because the store ends with the launcher. */
+/* Return when to drop the job. The store of a launcher never drops its job, because the store itself ends with the
+ * launcher. */
 uint64_t job_forget_at(const struct job *job)
 {
     bool stays = !job->hub->limits.many_jobs || !list_is_empty(&job->sessions) || is_blank(job);
@@ -447,9 +449,10 @@ static uint64_t job_deadline(const struct job *job)
                : others;
 }
 
-/* Lower the hub's deadline to the job's deadline, in constant time. The hub's deadline is not raised here. So it may be
- * too early; the hub then ticks once too often, and this tick computes the exact deadline. If the job's deadline is in
- * the past, use the present time. Otherwise hub.c would conclude that this process was suspended since the deadline. */
+/* Lower the hub's deadline to the job's deadline, in constant time. This function never raises the hub's deadline, so
+ * the hub's deadline may be too early. The hub then ticks once too often, and this tick computes the exact deadline. If
+ * the job's deadline is in the past, use the present time. Otherwise hub.c would conclude that this process was
+ * suspended since the deadline. */
 void job_touch(struct job *job)
 {
     uint64_t at = job_deadline(job);

@@ -28,14 +28,14 @@ struct session;
 /* The events of a job, for an event log: joins and departures of nodes, rounds, stops, verdicts, barriers.
  *
  * Each event is one JSON object (base/events.h; docs/output.md, "Event log"). The store does not write files. It sends
- * each event to the server's own log, if any, and to one agent that has requested events in its `join`. This agent is
- * the receiver. When the receiver leaves, another such agent becomes the receiver, and first receives the latest events
- * again. A reader of several logs recognises duplicates by "instance" and "n". */
+ * each event to the server's own log, if any. It also sends the event to one agent that has requested events in its
+ * `join`. This agent is the receiver. When the receiver leaves, another such agent becomes the receiver, and first
+ * receives the latest events again. A reader of several logs recognises duplicates by "instance" and "n". */
 struct job_events {
     bool asked;        /* an agent has requested events; cleared when find_receiver() finds no such agent */
-    uint64_t receiver; /* session id of the receiver; 0 = none: the store chooses one at the next event */
+    uint64_t receiver; /* session id of the receiver; 0 = none; the store chooses it at the next event */
     struct buf recent; /* texts of the latest events; each text ends with a NUL */
-    char *members; /* owned: the ranks of each node as JSON, for the event of a round's start; NULL = none */
+    char *members;     /* owned: ranks of each node as JSON, for the event of a round's start; NULL = none */
 };
 
 /* Limits how many barrier events all jobs together may record per second. Events beyond the limit are lost, and a later
@@ -78,9 +78,9 @@ struct job_hang {
     struct cJSON *calls[2]; /* owned: collective calls of the last two samples; NULL = none */
     uint64_t rows_ms[2];    /* when the last two samples arrived */
     struct hang_history *history; /* owned; NULL = no sample since the last sign of progress */
-    const char *why_not;          /* why the last suspicion in watch.compared had no verdict, or NULL */
+    const char *why_not;          /* NULL, or why the last suspicion in watch.compared had no verdict */
     bool is_reported;             /* the nodes have received a finding about a hang that is not over */
-    uint64_t resumed_ms; /* time of the first sign of progress after the reported hang; 0 if none arrived */
+    uint64_t resumed_ms; /* time of the first sign of progress after the reported hang; 0 = no sign yet */
     bool is_over;        /* the hang is over, but report_over() has not notified the nodes yet */
 };
 
@@ -109,7 +109,7 @@ struct job {
     bool is_observed;    /* torch_observe() was called, so the store reports the use of PyTorch's keys */
     struct barriers barriers;
     struct members members;
-    struct rdzv *rdzv; /* owned; NULL = no agent has joined */
+    struct rdzv *rdzv; /* owned; NULL = no agent has joined yet */
     char *round_nodes; /* owned: the nodes of the round as JSON; NULL = no round yet */
     uint32_t spares;   /* number of waiting nodes that a restart would let into the round */
     uint32_t agreed;   /* all ranks below this number have agreed to a restart with more nodes */
@@ -128,7 +128,7 @@ struct job {
     /* The value of hub->era when this job's latest attempt ended; 0 if no attempt has ended. A session with a lower
      * session.era must not use the job's keys. */
     uint32_t era;
-    uint64_t left_ms; /* latest time of: creation of the job, naming of the job, departure of a connection */
+    uint64_t left_ms; /* the latest of these times: job was created, job got its name, a connection left */
 };
 
 /* Add a job without a name to hub->jobs, which owns the job. Return NULL if memory or quota is short. */

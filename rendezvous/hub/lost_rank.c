@@ -1,6 +1,6 @@
 /* lost_rank.c -- detects a connection that broke, and a rank that ends or gives up a wait while other ranks need it.
  * The store itself reports an exit with 0, because the rank's agent counts this exit as a success. The store records a
- * missing rank early, because the missing rank would later no longer differ from the others. */
+ * missing rank early, because later all other ranks have timed out, too. */
 
 #include "base/limits.h"
 #include "base/text.h"
@@ -14,16 +14,17 @@
 #include <string.h>
 
 enum {
-    LEAST_MS = 1000, /* a wait that was shorter than this is not reported */
+    LEAST_MS = 1000, /* a shorter wait is not reported */
     /* Longest time from the timeout of a wait to the close of the connection; Python prints its error in between. */
     THEN_MS = 10000,
-    TOGETHER_MS = 10000, /* one report covers the first rank that gives up and all others within this time */
+    TOGETHER_MS = 10000, /* one report covers all ranks that give up within this time after the first rank */
     FRESH_MS = 60000,    /* longest time from the end of an unsuccessful wait to its report */
 };
 
-/* A PyTorch process group does not form if a rank is missing. The rank that times out first looks like the cause. Its
- * log names only a key ("wait timeout after 20000ms, keys: /default_pg/0//cpu//0/1") or nothing. The store records the
- * missing rank as soon as the rank that timed out ends, because later all ranks have timed out or are stopped. */
+/* A PyTorch process group does not form if a rank is missing. The first rank that times out looks like the cause. The
+ * log of this rank names only a key ("wait timeout after 20000ms, keys: /default_pg/0//cpu//0/1") or nothing. The store
+ * records the missing rank when the first rank has timed out and ends. Later, all ranks have timed out or were
+ * stopped. */
 
 /* Return how long the session has been waiting for a key of PyTorch, in ms. If the session gave up a wait less than
  * THEN_MS ago, return the length of that wait. In all other cases return 0. Set *key to the awaited key. */
@@ -40,7 +41,8 @@ static uint64_t waited(const struct session *s, struct torch_key *key)
     return now_ms - s->waits_since_ms;
 }
 
-/* Append how many ranks have arrived in PyTorch's barrier. The barrier does not record which ranks have arrived. */
+/* Append how many ranks have arrived in PyTorch's barrier. This barrier only counts ranks, and does not record which
+ * ranks have arrived. */
 static void append_count(const struct session *s, const struct torch_key *key, struct buf *out)
 {
     const bool is_barrier = key->kind == TORCH_KEY_BARRIER || key->kind == TORCH_KEY_BARRIER_LAST;
@@ -107,7 +109,8 @@ static void record_given_up(struct session *s, const struct torch_key *key, uint
     buf_free(&why);
 }
 
-/* Return the time at which a rank last began or continued the setup of a PyTorch group, on any of its connections. */
+/* Return the time at which a rank last began or continued the setup of a PyTorch group. Consider all connections of the
+ * rank. */
 static uint64_t last_try(const struct member *member)
 {
     uint64_t last_ms = member->tried_ms;
@@ -120,8 +123,8 @@ static uint64_t last_try(const struct member *member)
     return last_ms;
 }
 
-/* Record that the rank of `s` has given up, if it has waited for the setup of a group that was not completed. Record
- * nothing if the rank has continued the setup since this wait, usually on another connection. */
+/* Record that the rank of `s` has given up, if it has waited for the setup of a group that was not completed. But
+ * record nothing if the rank has continued the setup since this wait, usually on another connection. */
 void lost_peer_leaves(struct session *s)
 {
     struct job *job = s->job;
@@ -152,8 +155,8 @@ static void check_open_connections(struct member *member)
     }
 }
 
-/* Return job->given_up if the rank gave up the setup of a PyTorch group less than FRESH_MS ago and has not tried again.
- * Otherwise return NULL. */
+/* Return job->given_up if the rank gave up the setup of a PyTorch group less than FRESH_MS ago, and has not tried
+ * again. Otherwise return NULL. */
 static const struct finding *torch_given_up(struct job *job, uint32_t rank)
 {
     struct member *member = members_at(&job->members, rank);
@@ -169,10 +172,10 @@ static const struct finding *torch_given_up(struct job *job, uint32_t rank)
 /* --- a rank that has ended -------------------------------------------------------------------------------- */
 
 /* A rank may exit with 0 while other ranks wait for it. The store reports this exit to all agents. The store does not
- * see collectives. It only knows which ranks gave up a wait in the store, and which exited with 0. */
+ * see collectives. The store knows only which ranks gave up a wait in the store, and which ranks exited with 0. */
 
-/* Push {"push":"left_waiting","text":"rank 0 ...","findings":[...]} before the failures of the waiting ranks arrive. So
- * the agents treat these failures as consequences. */
+/* Push {"push":"left_waiting","text":"rank 0 ...","findings":[...]} before the failures of the waiting ranks arrive.
+ * The agents then treat these failures as consequences. */
 static void push_loss(struct job *job, const struct finding *f)
 {
     cJSON *o = cJSON_CreateObject();
@@ -191,8 +194,8 @@ static void push_loss(struct job *job, const struct finding *f)
                 f->advice);
 }
 
-/* Report that the rank has exited with 0 and is missing in the barrier. Report each rank only once, for its first such
- * barrier. */
+/* Report that the rank has exited with 0 and is missing in the barrier. Report each rank only for the first barrier in
+ * which it is missing. */
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank)
 {
     struct snapshot_rank facts;
@@ -222,7 +225,7 @@ static int64_t lost_in_words(const struct members *members, const struct failure
     return -1;
 }
 
-/* Report that the failed rank gave up a wait, unless a signal ended the rank. */
+/* Report a wait that the failed rank gave up. Do nothing if a signal ended the rank. */
 static void report_given_up(struct job *job, const struct failure *failure)
 {
     const struct finding *f = failure->signal == 0 ? torch_given_up(job, (uint32_t)failure->rank) : NULL;
@@ -235,7 +238,7 @@ static void report_given_up(struct job *job, const struct failure *failure)
 /* If a rank reports a lost connection but no rank has ended, the network between two nodes is the likely cause. */
 
 /* Return the last output line in `failure` that contains the host name or an address of `node` as a peer. Return NULL
- * if no line does. */
+ * if there is no such line. */
 static const char *line_of_peer(const struct failure *failure, const struct rdzv_node_facts *node)
 {
     for (int i = failure->n_lines - 1; i >= 0; i--)
@@ -251,8 +254,8 @@ struct broken {
     const char *line;
 };
 
-/* Find the connection that the log of the failed rank reports as lost. Return true if the log names exactly one
- * other node as a peer, and does not name the rank's own node. */
+/* Find the connection that the log of the failed rank reports as lost. Return true if the log names exactly one node as
+ * a peer, and this node is not the rank's own node. */
 static bool find_broken(struct job *job, const struct failure *failure, struct broken *b)
 {
     struct rdzv_node_facts node;
@@ -274,7 +277,7 @@ static bool find_broken(struct job *job, const struct failure *failure, struct b
     return has_here && peers == 1;
 }
 
-/* Print both nodes in the order of their node ranks, so that the text does not depend on which end reports first. */
+/* Print both nodes in the order of their node ranks. So the text is the same for reports from both ends. */
 static void format_ends(const struct broken *b, char *out, size_t size)
 {
     const bool in_order = b->here.node_rank < b->peer.node_rank;
@@ -283,9 +286,9 @@ static void format_ends(const struct broken *b, char *out, size_t size)
              one->host, two->node_rank, two->host);
 }
 
-/* Set `out` to a clause about lost large packets, or to "". If failure->lost_bytes is not 0, the failed
- * worker's agent has found that packets of this size do not reach the peer's host. If lost_bytes is 0, use the finding
- * PATH_LOSES_LARGE, which an agent reports about the path to the store. */
+/* Set `out` to a clause about lost large packets, or to "". failure->lost_bytes is the size of UDP packets that do not
+ * reach the peer's host, as the failed worker's agent has found. If lost_bytes is 0, use the finding PATH_LOSES_LARGE,
+ * which an agent reports about the path to the store. */
 static void format_path(const struct job *job, const struct failure *failure, const struct broken *b,
                         words out)
 {
@@ -308,8 +311,8 @@ static void append_last_message(const struct rdzv_node_facts *node, uint64_t now
              node->host, duration(ago, now_ms - node->last_received_ms));
 }
 
-/* Describe the agents of the two nodes. An agent is late if its last message is older than two heartbeat intervals.
- * For each late agent, write the age of its last message. If neither agent is late, write that both still reach the
+/* Describe the agents of the two nodes. An agent is late if its last message is older than two heartbeat intervals. For
+ * each late agent, write the age of its last message. If neither agent is late, write that both agents still reach the
  * store. */
 static void format_agents(const struct job *job, const struct broken *b, words out)
 {
@@ -352,8 +355,8 @@ static void report_broken(struct job *job, const struct failure *failure)
 }
 
 /* Report why the round failed. First report a wait that the failed rank has given up. If the failed rank is a victim
- * (rdzv_is_victim), it failed because it lost another rank. In this case, also report a lost rank that exited with
- * code 0. If no lost rank did so, report a broken connection between two nodes. */
+ * (rdzv_is_victim), it failed because it lost another rank. In this case, also report a lost rank that exited with code
+ * 0. If there is no such rank, report a broken connection between two nodes. */
 void lost_peer_verdict(struct job *job)
 {
     struct rdzv_facts facts;

@@ -70,7 +70,7 @@ enum message_id message_find_push(const char *push)
 
 /* --- encode --------------------------------------------------------------------------------------------- */
 
-/* Add `item` to `o`, or free `item` if memory is short, because cJSON does not free it. */
+/* Add `item` to `o`. If memory is short, free `item`, because cJSON does not free it. */
 static void add_item(cJSON *o, const char *name, cJSON *item)
 {
     if (!cJSON_AddItemToObjectCS(o, name, item))
@@ -88,9 +88,9 @@ static void add_whole(cJSON *o, const struct row *f, int64_t value)
         json_add_integer(o, f->name, value);
 }
 
-/* Make a JSON text of valid UTF-8, because texts of workers and users may contain any bytes, and cJSON does not check
- * them. If replacing invalid bytes makes the text longer than `max` bytes, cut the text. A text that was already too
- * long is not cut, because the receiver must reject a name that is too long. Return NULL if memory is short. */
+/* Make a JSON text of valid UTF-8. Texts of workers and users may contain any bytes, and cJSON does not check them. If
+ * replacing invalid bytes makes the text longer than `max` bytes, cut the text. Do not cut a text that was already too
+ * long, because the receiver must reject a name that is too long. Return NULL if memory is short. */
 static cJSON *new_text(const char *text, size_t max)
 {
     struct buf clean = { 0 };
@@ -273,8 +273,8 @@ static cJSON *encode_lines(const struct failure *f)
     return lines;
 }
 
-/* The values of the members that the messages `failed` and `cause` share. At most one of error, signal and exit code is
- * sent: the first of them that is set, in this order. */
+/* The values of the members that the messages `failed` and `cause` share. Of error, signal and exit code, only the
+ * first that is set is sent. */
 #define FACT_MARK(value)      (value)
 #define FACT_WHOLE(value)     ((value) != 0 ? (value) : MESSAGE_NONE)
 #define FACT_TEXT(value)      ((value)[0] != '\0' ? (value) : NULL)
@@ -319,7 +319,7 @@ static void decode_lines(const cJSON *lines, struct failure *f)
 }
 
 /* Decode the failure in a call `failed` or `cause`, or the cause in a `stop` or a verdict. Always use the rows of
- * CAUSE, because these rows include all members of the two calls except `round`. */
+ * CAUSE, because these rows include all members of the two calls, and only `round` is missing. */
 void message_decode_failure(const cJSON *o, struct failure *f)
 {
     struct message_cause m;

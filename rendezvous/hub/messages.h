@@ -19,22 +19,22 @@
  * order of the rows. A receiver ignores members with unknown names. */
 
 /* Default of a row whose member may be missing. For a missing member, the receiver stores MESSAGE_NONE, or NULL for a
- * text. The sender leaves out a member with the value MESSAGE_NONE, except that a LIMIT is sent as null. */
+ * text. The sender leaves out a member with the value MESSAGE_NONE, but sends a LIMIT as null. */
 #define MESSAGE_NONE   INT64_MIN
 #define MESSAGE_NEEDED (INT64_MIN + 1) /* default of a row: a message without this member is rejected */
 
 /* A kind defines the type of a member in JSON and in the struct. The comment of each row says when the sender includes
  * a member of this kind. */
 #define MESSAGE_KINDS(X)                                                                 \
-    X(WHOLE, "whole number")         /* sent unless MESSAGE_NONE */                      \
-    X(LIMIT, "whole number or null") /* always sent; MESSAGE_NONE as null */             \
+    X(WHOLE, "whole number")         /* left out if MESSAGE_NONE */                      \
+    X(LIMIT, "whole number or null") /* always sent; MESSAGE_NONE is sent as null */     \
     X(CODE, "exit code")             /* sent like WHOLE; read as 125 if invalid */       \
-    X(MAYBE, "boolean")              /* sent unless MESSAGE_NONE; 0 = false, 1 = true */ \
-    X(TEXT, "text")                  /* sent unless NULL */                              \
+    X(MAYBE, "boolean")              /* left out if MESSAGE_NONE; 0 = false, 1 = true */ \
+    X(TEXT, "text")                  /* left out if NULL */                              \
     X(FLAG, "boolean")                                                                   \
     X(MARK, "true")     /* sent only if true */                                          \
-    X(LIST, "list")     /* sent unless NULL; the encoder takes ownership */              \
-    X(OBJECT, "object") /* always sent, NULL as null; the encoder takes ownership */
+    X(LIST, "list")     /* left out if NULL; the encoder takes ownership */              \
+    X(OBJECT, "object") /* always sent; NULL is sent as null; the encoder takes ownership */
 
 #define MESSAGE_NUMBER_MAX 999999999999999ll /* stored exactly by a double, the type of JSON numbers */
 
@@ -50,7 +50,7 @@
 /* An exit code above 255 is invalid, because exit() keeps only the lowest byte: 256 would look like success. */
 enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
-/* How a worker ended: one of error, signal and exit_code. */
+/* How a worker ended: by an error at its start, by a signal, or with an exit code. */
 #define FIELDS_OF_ENDING(X)                                             \
     X(WHOLE, error, 0, 4095, 0, "errno of a failed start")              \
     X(WHOLE, signal, 0, MESSAGE_SIGNAL_MAX, 0, "that ended the worker") \
@@ -386,8 +386,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 /* --- the table ------------------------------------------------------------------------------------------ */
 
-/* X(ID, struct, name, class, meaning). A call has its name in "op", a push in "push"; other messages have no
- * name. */
+/* X(ID, struct, name, class, meaning). A call has its name in "op", and a push has its name in "push". Other messages
+ * have no name. */
 #define MESSAGES(X)                                                                                        \
     X(HEARTBEAT, heartbeat, "heartbeat", AGENT_CALL, "changes of the workers, or none")                    \
     X(HELLO, hello, "hello", CALL, "checks that a store answers")                                          \
@@ -446,8 +446,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 enum message_id { MESSAGES(X) MESSAGE_COUNT };
 #undef X
 
-/* Each message has a struct, such as struct message_join. Its first member `object`, borrowed, is the JSON object
- * from which the message was decoded. */
+/* Each message has a struct, such as struct message_join. The first member of the struct, `object`, is borrowed: the
+ * JSON object from which the message was decoded. */
 #define MESSAGE_TYPE_WHOLE      int64_t
 #define MESSAGE_TYPE_LIMIT      int64_t
 #define MESSAGE_TYPE_CODE       int64_t
@@ -496,13 +496,13 @@ enum message_id message_find_push(const char *push);
 void message_add(enum message_id id, const void *message, cJSON *o);
 /* Return a new object with the name and members of a message; the caller frees it (cJSON_Delete). */
 cJSON *message_encode(enum message_id id, const void *message);
-/* Decode a message. If `err` is not NULL, a wrong or missing member is an error. If `err` is NULL, as for messages from
- * the store, the function never fails: it treats wrong members as missing, and accepts texts of any length. Texts,
- * lists and objects are borrowed from `o`. */
+/* Decode a message. If `err` is not NULL, a wrong member, or a missing member that is needed, is an error. For messages
+ * from the store, `err` is NULL. The function then never fails: it treats wrong members as missing, and accepts texts
+ * of any length. Texts, lists and objects are borrowed from `o`. */
 bool message_decode(enum message_id id, const cJSON *o, void *message, struct ddp_err *err);
 
-/* For each message, define functions for its struct, such as message_encode_join(&(struct message_join){ ... }). So a
- * wrong struct is a compile error. */
+/* For each message, define functions for its struct, such as message_encode_join(&(struct message_join){ ... }). A
+ * wrong struct is then a compile error. */
 #define X(ID, name, ...)                                                             \
     static inline cJSON *message_encode_##name(const struct message_##name *m)       \
     {                                                                                \

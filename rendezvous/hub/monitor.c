@@ -132,7 +132,7 @@ static enum snapshot_phase phase_of(enum rdzv_state state)
     }
 }
 
-/* Fill in the cause that ended the last round, unless a new round runs. */
+/* Fill in the cause that ended the last round. Do nothing if a new round already runs. */
 static void check_cause(const struct rdzv_facts *facts, struct snapshot *s)
 {
     const struct rdzv_cause *cause = facts->cause;
@@ -177,8 +177,8 @@ static bool check_rendezvous(const struct job *job, struct job_snapshot *l)
 
 /* --- rejected nodes ------------------------------------------------------------------------------------- */
 
-/* Fill in the rejected nodes. If the hub serves one job, include nodes that requested another job, because most of
- * them have a mistyped --rdzv_id. */
+/* Fill in the rejected nodes. If the hub serves only one job, include nodes that requested another job. The --rdzv_id
+ * of such a node is usually mistyped. */
 static bool check_refused(const struct job *job, struct job_snapshot *l)
 {
     const struct refusals *refusals = &job->hub->refusals;
@@ -201,8 +201,8 @@ static bool check_refused(const struct job *job, struct job_snapshot *l)
     return l->refused != NULL;
 }
 
-/* Format the first bytes of a connection: as quoted text if all are printable, otherwise as hex, because control
- * characters must not reach a terminal. If the client has sent no bytes, return "none". */
+/* Format the first bytes of a connection as quoted text. If a byte is not printable, format all bytes as hex, because
+ * control characters must not reach a terminal. If the client has sent no bytes, return "none". */
 static const char *print_first(char *text, size_t size, const struct reject *r)
 {
     struct slice first = slice_of(r->first, r->n_first);
@@ -290,8 +290,8 @@ static bool check_notices(const struct job *job, struct job_snapshot *l)
 
 /* --- waiters and their keys ----------------------------------------------------------------------------- */
 
-/* Return the row of a key or barrier. If it has no row, add one. Return NULL if all rows are used. A linear search is
- * fast, because there are few rows: most ranks wait for the same key or barrier. */
+/* Return the row of a key or barrier. If the key or barrier has no row, add a row. Return NULL if all rows are used. A
+ * linear search is fast, because there are few rows: most ranks wait for the same key or barrier. */
 static struct snapshot_wait *wait_named(struct job_snapshot *l, struct slice name, bool is_barrier)
 {
     struct snapshot *s = &l->snapshot;
@@ -339,8 +339,8 @@ static bool check_waits(const struct job *job, struct job_snapshot *l)
     return l->waits != NULL;
 }
 
-/* Describe the watch for hangs. If `compares` is false, leave out the samples: either only one has arrived, or the two
- * kept samples belong to an older suspicion. */
+/* Return the state of the watch for hangs. If `compares` is false, leave out the samples. Then either only one sample
+ * has arrived, or the two kept samples belong to an older suspicion. */
 static struct snapshot_hang hang_of(const struct job *job, bool compares)
 {
     const struct job_hang *hang = &job->hang;
@@ -391,7 +391,7 @@ static void check_store(const struct hub *hub, struct snapshot *s)
 }
 
 /* Take a snapshot. In a job without agents, only the ranks are known. If memory is short, return false and an empty
- * snapshot, because a diagnosis of an incomplete snapshot would report missing rows as missing nodes. */
+ * snapshot. A diagnosis of an incomplete snapshot would report missing rows as missing nodes. */
 bool snapshot_job(struct job *job, struct job_snapshot *l)
 {
     *l = (struct job_snapshot){ .snapshot = { .job = job->name,
@@ -423,9 +423,9 @@ struct findings_now {
 
 /* --- which findings are new ----------------------------------------------------------------------------- */
 
-/* Return the digest of a finding, or 0 if it causes no report. Notes cause no report, except the note about a foreign
- * client, which may be a node with wrong options. The digest covers the code and the subject of the finding. A finding
- * that counts missing nodes has a digest of its code only, so that a changed list of nodes causes no report. */
+/* Return the digest of a finding, or 0 if it causes no report. Only one note causes a report: the note about a foreign
+ * client, which may be a node with wrong options. The digest covers the code and the subject of the finding. But the
+ * digest of a finding that counts missing nodes covers only the code, so that a changed list causes no report. */
 static uint64_t digest_of(const struct finding *f)
 {
     if (!finding_is_trouble(f->code) && f->code != FINDING_FOREIGN_CLIENT)
@@ -444,8 +444,7 @@ static bool was_reported(const struct schedule_state *w, uint64_t digest)
     return false;
 }
 
-/* Select the new findings. If no current finding is an error or a warning, select none, because notes alone need no
- * action. */
+/* Select the new findings. Select nothing if all current findings are notes, because notes alone need no action. */
 static void sort_out(const struct schedule_state *w, struct findings_now *now)
 {
     now->trouble = false;
@@ -490,12 +489,12 @@ static char *end_push(cJSON *o, bool whole)
     return text;
 }
 
-/* A report and its two texts: all findings, and only the new findings. Each text is formatted when the first node
- * needs it, and then sent to all nodes that need it. report_findings() frees the texts. */
+/* A report and its two texts: all findings, and only the new findings. Each text is formatted when the first node needs
+ * it, and is then reused for other nodes. report_findings() frees the texts. */
 struct report_texts {
     const struct snapshot *s;
     const struct findings_now *now;
-    char *all, *news; /* owned; NULL if not formatted yet, or if memory is short */
+    char *all, *news; /* owned; NULL if the text is not formatted yet, or if memory is short */
 };
 
 /* Return the text with all findings, or NULL if memory is short. */
@@ -508,7 +507,7 @@ static const char *all_of(struct report_texts *t)
     return t->all;
 }
 
-/* Return the text with the new findings, or NULL without a new finding. */
+/* Return the text with the new findings, or NULL if there is no new finding. */
 static const char *news_of(struct report_texts *t)
 {
     const struct findings_now *now = t->now;
@@ -534,7 +533,7 @@ static bool has_waited(const struct session *s, const struct snapshot *now, uint
 
 /* Return true if the node must now receive all findings, and not only new ones. This applies to the last report before
  * the job fails, and to the first report to the node in the present wait. A node that joins late gets its first report
- * with the next new finding, but at the latest when the node itself has waited long enough. */
+ * with the next new finding. Without a new finding, it gets the report when it has waited long enough itself. */
 static bool gets_all(const struct job *job, const struct session *s, const struct report_texts *t)
 {
     const bool got_all = s->as_node->reported_wait == job->watch.wait;
@@ -671,8 +670,8 @@ static bool has_stopped_rank(const struct snapshot *s)
     return false;
 }
 
-/* Return true if the same ranks have waited before in this round, for a similar time. Such a wait is usual, for
- * example while rank 0 tests the model after each epoch. It causes no report. */
+/* Return true if the same ranks have waited before in this round, for a similar time. Such a wait is usual and causes
+ * no report. For example, the other ranks wait while rank 0 tests the model after each epoch. */
 static bool is_usual_wait(const struct job *job, const struct snapshot *s, const struct diagnosis *d,
                           uint64_t waited_ms)
 {
@@ -684,7 +683,7 @@ static bool is_usual_wait(const struct job *job, const struct snapshot *s, const
     return true;
 }
 
-/* Report ranks that do not move while other ranks wait for them, unless the wait is usual (is_usual_wait). */
+/* Report ranks that do not move while other ranks wait for them. Do not report a usual wait (is_usual_wait). */
 static void report_still(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
     const uint64_t in_call_ms = diagnose_still_waits(s), in_barrier_ms = diagnose_barrier_waits(s);
@@ -721,9 +720,9 @@ static void note(struct job *job, const struct snapshot *s, struct diagnosis *d,
 
 /* --- stopped ranks ------------------------------------------------------------------------------------------- */
 
-/* Report each stopped rank once per stop. Skip a rank that the main wait in the store needs (main_wait), because the
- * report of that wait names this rank. If the process is in state T, do not let the rank's own agent print the report,
- * because that agent has already reported this stop. */
+/* Report each stopped rank once per stop. Skip a rank for which most ranks wait in the store (main_wait), because the
+ * report of their wait names this rank. If the process is in state T, the rank's own agent has already reported this
+ * stop. So this agent must not print the report again. */
 static void report_stopped(struct job *job, const struct snapshot *s, struct diagnosis *d)
 {
     const struct snapshot_wait *most = main_wait(s);
@@ -743,7 +742,7 @@ static void report_stopped(struct job *job, const struct snapshot *s, struct dia
 
 /* --- ranks that two processes claim -------------------------------------------------------------------------- */
 
-/* Report that two processes act as one rank, unless an earlier report has listed the two processes. */
+/* Report that two processes act as one rank. Do nothing if an earlier report has listed these processes. */
 void monitor_report_repeated(struct job *job)
 {
     words who;
@@ -831,10 +830,10 @@ static void report_hang(struct job *job, const struct snapshot *s, struct findin
         act_on_hang(job, f);
 }
 
-/* Find the rank that the other ranks wait for, and store a finding about it in `d`. First compare the stacks. If they
- * give no verdict, compare the steps that libddp reports. Stacks of a C program give no verdict, because they have no
- * line numbers. Return the rank if the stacks gave the verdict. If the steps gave the verdict, always return 0, not the
- * rank. Return -1 without a verdict. */
+/* Find the rank that the other ranks wait for, and store a finding about it in `d`. First compare the stacks. If the
+ * stacks give no verdict, compare the steps that libddp reports. Stacks of a C program have no line numbers, so they
+ * give no verdict. Return the rank if the stacks gave the verdict. If the steps gave the verdict, return 0 instead of
+ * the rank. Return -1 without a verdict. */
 static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
 {
     const int64_t rank = diagnose_hang(d, s);
@@ -845,9 +844,9 @@ static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
 }
 
 /* Return 1 + the rank that should set the missing key, or 0 if this rank is unknown. The last number in the key counts
- * as a rank if the store has the same key with the number of every other rank. But the number may also be an epoch:
- * then the keys of all earlier epochs exist, and the next key is missing. If the epoch of this missing key is the
- * number of the highest rank, both cases look the same. So never return the highest rank. */
+ * as a rank if every other rank has set this key with its own number. But the number may also be an epoch: then the
+ * keys of all earlier epochs exist, and the next key is missing. If the epoch of this missing key is the number of the
+ * highest rank, both cases look the same. So never return the highest rank. */
 static uint32_t expected_setter(const struct job *job, struct slice key)
 {
     enum { WORLD_MAX = 4096 }; /* larger jobs are not checked, because a check looks up a key for each rank */
@@ -893,7 +892,7 @@ void monitor_diagnose(const struct job *job, struct job_snapshot *l, struct diag
     diagnose_job(&l->snapshot, d);
 }
 
-/* Return why a suspicion has ended without a verdict. `rank` and `digest` are those of the last comparison. */
+/* Return why a suspicion has ended without a verdict. `rank` and `digest` are the results of the last comparison. */
 static const char *why_in_vain(const struct job_hang *hang, const struct snapshot *s, int64_t rank,
                                uint64_t digest)
 {
@@ -903,10 +902,10 @@ static const char *why_in_vain(const struct job_hang *hang, const struct snapsho
                                       : "two pairs of samples show different causes";
 }
 
-/* Compare the last two samples, and report a hang or a hint. If they give no verdict, add the finding with the reason
- * to job->notices, which `ddpctl why` prints. If flight records are missing, ALL_RANKS_WAIT is only a hint, because a
- * late record may still name the rank that hangs. But if --on_hang is "stop" or "restart", ALL_RANKS_WAIT is always a
- * verdict, so that the round ends. */
+/* Compare the last two samples, and report a hang or a hint. If the samples give no verdict, add the finding with the
+ * reason to job->notices, which `ddpctl why` prints. If flight records are missing, ALL_RANKS_WAIT is only a hint,
+ * because a late record may still name the rank that hangs. But if --on_hang is "stop" or "restart", ALL_RANKS_WAIT is
+ * always a verdict, so that the round ends. */
 static void compare_samples(struct job *job, struct job_snapshot *l, struct findings_now *now)
 {
     struct job_hang *hang = &job->hang;
@@ -949,7 +948,7 @@ static void evaluate_sample(struct job *job)
     l.snapshot.hang = hang_of(job, true);
     hang_history_add(&hang->history, &l.snapshot);
     /* The history shows ranks that loop through several functions. A long evaluation of the model looks like such a
-     * loop. --hang_timeout also limits the length of an evaluation, so the history is used only with this option. */
+     * loop. So the history is used only with --hang_timeout, which also limits the length of an evaluation. */
     l.snapshot.hang.history = hang->watch.limit_ms > 0 ? hang->history : NULL;
     if (hang->watch.samples == 0)
         (void)hang_watch_sampled(&hang->watch, (struct hang_verdict){ 0 }, job->hub->now_ms);
@@ -960,7 +959,7 @@ static void evaluate_sample(struct job *job)
 }
 
 /* Add the new sample (`fresh`), and drop the older of the two kept samples. If hang->watch.retries is set, drop the
- * later one instead, because it gave no verdict or lacked records. */
+ * later sample instead, because this sample gave no verdict or lacked records. */
 static void begin_sample(struct job *job)
 {
     struct job_hang *hang = &job->hang;
@@ -1015,7 +1014,7 @@ static void run_hang(struct job *job)
         job->hang.asks = true;
 }
 
-/* Return true if a reported hang continues although some ranks have made progress. It continues while a rank is
+/* Return true if a reported hang continues although some ranks have made progress. The hang continues while a rank is
  * stopped, or while a reported wait lasts. */
 static bool hang_continues(const struct job *job, const struct snapshot *s)
 {

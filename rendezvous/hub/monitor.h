@@ -39,9 +39,9 @@ void monitor_diagnose(const struct job *job, struct job_snapshot *snapshot, stru
  * Call this before the tick of the rendezvous, which may end the job. */
 void monitor_run(struct job *job);
 
-/* Report that two processes act as one rank, unless an earlier report has listed them. These processes may have caused
- * a worker's failure, but neither the worker nor the agent can name this cause. Call this function before the failure
- * ends the round, because attempt_end() deletes the notes about these processes. */
+/* Report that two processes act as one rank. Do nothing if an earlier report has listed these processes. These
+ * processes may have caused a worker's failure, but neither the worker nor the agent can name this cause. Call this
+ * function before the failure ends the round, because attempt_end() deletes the data about these processes. */
 void monitor_report_repeated(struct job *job);
 
 #endif

@@ -23,9 +23,9 @@ static bool users_are_known(const struct session *agent, const struct session *s
     return agent->uid != SESSION_NO_UID && s->uid != SESSION_NO_UID;
 }
 
-/* Return true if the agent and the client have the same address and, if known, the same user. The address alone proves
- * little, because hosts behind NAT may share it. An agent of root fits every user, because its workers may have any
- * user. */
+/* Return true if the agent and the client have the same address. If both users are known, they must be equal, too. The
+ * address alone proves little, because hosts behind NAT may share it. An agent of root fits every user, because its
+ * workers may have any user. */
 static bool is_at_its_address(const struct session *agent, const struct session *s)
 {
     return (!users_are_known(agent, s) || agent->uid == s->uid || agent->uid == 0) &&
@@ -33,8 +33,8 @@ static bool is_at_its_address(const struct session *agent, const struct session 
 }
 
 /* Return true if the agent is able to find the process of the session. Both must have the same address. The job and the
- * tenant of the session must be unknown, or equal to the job and the tenant of the agent. Return false before the
- * session's TLS handshake has ended. */
+ * tenant of the session must be unknown, or equal to the job and the tenant of the agent. Also return false while the
+ * session's TLS handshake is not complete. */
 static bool may_identify(const struct session *agent, const struct session *s)
 {
     return (s->job == NULL || s->job == agent->job) && (s->tenant == NULL || s->tenant == agent->tenant) &&
@@ -63,9 +63,9 @@ static struct session *next_agent(const struct hub *hub, const struct session *s
  *
  *     plain client --SET--> hub --who--> agent (sock_diag: whose socket is that?) --vouch rank, pid--> hub */
 
-/* Ask all agents at the session's address which process owns the session's connection, because several containers and
- * jobs may share the address. The question contains both addresses of the connection, because only both together
- * identify a socket. */
+/* Ask all agents at the session's address which process owns the session's connection. Several containers and jobs may
+ * share the address. The question contains both addresses of the connection, because only both together identify a
+ * socket. */
 static void ask(struct hub *hub, struct session *s, bool for_owner)
 {
     char here[ADDRESS_MAX] = "";
@@ -119,8 +119,8 @@ bool peer_ask_owner(struct hub *hub, struct session *s)
 
 /* --- held sessions ---------------------------------------------------------------------------------------- */
 
-/* If the hub serves several jobs, the client's job is also unknown. In this case the hub holds the client's requests
- * until an agent vouches for the client. After HOLD_MS without a `vouch`, give_up_waiting() ends the hold. */
+/* If the hub serves several jobs, it does not know the job of a plain client. So it holds the client's requests until
+ * an agent vouches for the client. After HOLD_MS without a `vouch`, give_up_waiting() ends the hold. */
 
 /* Hold the session's requests: move the session to the list of held sessions. If the session stayed in hub->midway, the
  * hub would drop it after the timeout of an unfinished request. */
@@ -192,7 +192,8 @@ static void claim(struct session *s, struct job *job)
     list_insert(&hub->peers.claimed, &s->midway);
 }
 
-/* Return the job that has agents at the client's address. Return NULL if several jobs have agents there, or no job. */
+/* Return the job that has agents at the client's address. Return NULL if no job or more than one job has agents
+ * there. */
 static struct job *job_at_its_address(const struct hub *hub, const struct session *s)
 {
     struct job *job = NULL;
@@ -240,19 +241,19 @@ void peer_tick(struct hub *hub)
  * the only source. If agents of several jobs share an address there, a `vouch` is only a claim, which becomes valid
  * after CLAIM_MS. If an agent of a second job claims the connection, even later, the connection is closed. */
 
-/* Reject a `vouch`. A correct agent may get this answer, too: if the client has sent IDENTIFY meanwhile, the client
- * needs no `vouch`. */
+/* Reject a `vouch`. A correct agent may get this answer, too, if the client has sent IDENTIFY meanwhile. The client
+ * then needs no `vouch`. */
 static bool refuse_claim(cJSON *answer)
 {
     message_add_refusal(&(struct message_refusal){ .code = "VOUCH_REFUSED" }, answer);
     return false;
 }
 
-/* Return true if an agent of another job has already claimed this session, and the store cannot decide which agent is
+/* Return true if an agent of another job has claimed this session before, and the store cannot decide which agent is
  * right. The store can decide in two cases. If the client has named its job in TLS, may_identify() rejects agents of
  * other jobs. If the kernel has reported the users of the agent and the client, may_identify() rejects agents of other
- * users. A session without a claim entered its job when no other job had an agent at the client's address. The
- * processes of a job that came later are younger than the session. */
+ * users. Return false for a session without a claim. When such a session entered its job, no other job had an agent at
+ * the client's address. The processes of later jobs are younger than the session. */
 static bool is_claimed_elsewhere(const struct session *agent, const struct session *s)
 {
     return s->role == ROLE_PLAIN && s->tls_job == NULL && s->is_claim && s->job != NULL &&
@@ -271,10 +272,10 @@ static void reject_claimed_twice(struct hub *hub, const struct session *agent, s
     session_reject(hub, s, why);
 }
 
-/* Return true if a `vouch` of this agent is valid at once, without the wait for a claim of another job (CLAIM_MS). The
- * agent has passed may_identify(). A session with a job is certain unless it is held for such a claim. A session
- * without a job is certain if only one job has agents at the client's address. Such a session is also certain if the
- * user ids of agent and client are known, because may_identify() has compared them. */
+/* Return true if a `vouch` of this agent is valid at once. Any other `vouch` is valid after CLAIM_MS if no other job
+ * claims the session. The agent has passed may_identify(). A session with a job is certain if it is not held. A session
+ * without a job is certain if only one job has agents at the client's address. It is also certain if the user ids of
+ * agent and client are known, because may_identify() has compared these ids. */
 static bool is_certain(const struct hub *hub, const struct session *agent, const struct session *s)
 {
     if (s->job != NULL)
@@ -330,9 +331,9 @@ static void name_process(struct hub *hub, const struct session *agent, struct se
     s->is_held = true;
 }
 
-/* Return true if the client may be this rank. A client that has no tenant and no `vouch` may be any rank, because it is
- * on this host, or the store has no secret. For a client with a `vouch`, the agent that sent the `vouch` must run the
- * rank. For a client with only a tenant, at least one agent that can identify the client must run the rank. */
+/* Return true if the client may be this rank. A client without a tenant and without a `vouch` may be any rank: the
+ * client is on this host, or the store has no secret. For a client with a `vouch`, the agent that sent the `vouch` must
+ * run the rank. For a client with only a tenant, at least one agent that can identify the client must run the rank. */
 bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char *job, int64_t rank)
 {
     if (s->tenant == NULL && s->voucher == 0)
@@ -344,8 +345,8 @@ bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char
     return false;
 }
 
-/* Handle `vouch`: an agent names the process of a connection, or confirms only its user if `pid` is 0. An unknown
- * connection is no error, because it may have been closed meanwhile. */
+/* Handle `vouch`: an agent names the process of a connection. If `pid` is 0, the agent confirms only the user of the
+ * connection. An unknown connection is no error, because it may have been closed meanwhile. */
 bool control_vouch(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {
     const int64_t conn = m->vouch.conn, rank = m->vouch.rank, pid = m->vouch.pid;
@@ -382,7 +383,7 @@ bool control_vouch(struct hub *hub, struct session *agent, const union message *
 
 /* --- owner ------------------------------------------------------------------------------------------------ */
 
-/* Keep the first description of a connection's process. Several agents of a host may send one. */
+/* Keep the first description of a connection's process. Several agents of a host may send a description. */
 static void note_owner(const struct session *agent, struct session *s, int pid, const char *words)
 {
     struct rdzv_node_facts node;
@@ -395,7 +396,7 @@ static void note_owner(const struct session *agent, struct session *s, int pid, 
         s->torch->owner = (char *)text.data;
     else
         buf_free(&text);
-    schedule_torch(s->job, true); /* schedule a check, because its report can now name the process */
+    schedule_torch(s->job, true); /* the report of this check can now name the process */
     job_touch(s->job);
 }
 

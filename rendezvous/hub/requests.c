@@ -288,7 +288,7 @@ static bool on_validate(struct hub *hub, struct session *s, const struct request
     return true;
 }
 
-/* Handle PING. The reply repeats the number in the request: PyTorch sends its process id. */
+/* Handle PING. The reply repeats the number in the request. PyTorch sends its pid as this number. */
 static bool on_ping(struct hub *hub, struct session *s, const struct request *req)
 {
     if (req->number > 0 && req->number <= INT32_MAX)
@@ -321,7 +321,7 @@ static bool reply_value(struct hub *hub, struct session *s, struct slice key, st
 static bool on_compare_set(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice current = store_get(s->job->store, req->blob[0]);
-    /* The reply is the stored, the expected or the new value, so check the room for the longest of the three. */
+    /* The reply is the stored, the expected or the new value. Check the room for the longest of these three values. */
     uint64_t longest = current.len;
     for (int i = 1; i <= 2; i++)
         longest = req->blob[i].len > longest ? req->blob[i].len : longest;
@@ -340,7 +340,7 @@ static bool on_get(struct hub *hub, struct session *s, const struct request *req
     return !hub_may_reply(hub, value.len) || reply_value(hub, s, req->blob[0], value);
 }
 
-/* Reject a reply that is longer than the limit of unread bytes of a connection: it could never be sent. */
+/* Reject a reply that is longer than hub_limits.max_unread, because the reply could never be sent. */
 static bool check_length(struct hub *hub, const struct request *req, uint64_t bytes)
 {
     if (bytes <= hub->limits.max_unread)
@@ -351,7 +351,7 @@ static bool check_length(struct hub *hub, const struct request *req, uint64_t by
 }
 
 /* Handle MULTI_GET. Check the size of the reply first. One request may name a large value many times, and the reply
- * could exceed the memory of the store. */
+ * could then exceed the memory of the store. */
 static bool on_multi_get(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice key, keys = req->blob[0];
@@ -378,8 +378,8 @@ static bool on_check(struct hub *hub, struct session *s, const struct request *r
     return append_u8(&hub->out, !store_check(s->job->store, req->blob[0]));
 }
 
-/* Handle WAIT and BARRIER. If a key is missing, session_woken() answers when all keys exist. Begin the wait before
- * calling the store: the store calls torch_observer.c, which reads and may change waits_since_ms. */
+/* Handle WAIT and BARRIER. If a key is missing, session_woken() answers later, when all keys exist. Begin the wait
+ * before calling the store: the store calls torch_observer.c, which reads and may change waits_since_ms. */
 static bool on_wait_or_barrier(struct hub *hub, struct session *s, const struct request *req)
 {
     const uint64_t since_ms = s->waits_since_ms;
@@ -407,8 +407,8 @@ static bool on_getnumkeys(struct hub *hub, struct session *s, const struct reque
     return append_u64(&hub->out, store_count(s->job->store));
 }
 
-/* Handle WATCH_KEY. The answer 3 means "registered". The store sends no notifications, because no version of torch
- * uses any. */
+/* Handle WATCH_KEY. The answer 3 means "registered". The store sends no notifications, because torch uses no
+ * notifications. */
 static bool on_watch_key(struct hub *hub, struct session *s, const struct request *req)
 {
     (void)s, (void)req;
@@ -444,8 +444,9 @@ static bool on_queue_push(struct hub *hub, struct session *s, const struct reque
     return check_status(hub, s, req, store_push(s->job->store, req->blob[0], req->blob[1]));
 }
 
-/* Handle QUEUE_POP. The reply begins with the length of the queue before the pop, because an empty value alone could
- * also mean an empty queue. Call hub_may_reply() before the pop, because a popped value cannot be put back. */
+/* Handle QUEUE_POP. The reply begins with the length of the queue before the pop. Otherwise the client could not
+ * distinguish an empty value from an empty queue. Call hub_may_reply() before the pop, because a popped value cannot be
+ * put back. */
 static bool on_queue_pop(struct hub *hub, struct session *s, const struct request *req)
 {
     uint32_t before;
@@ -501,9 +502,10 @@ static const request_handler request_handlers[OPS] = {
 enum {
     /* A request of at most this size is read even if the store is full, so that GET and DELETE work. */
     REQUEST_MIN = 64 << 10,
-    /* If hub->out has more bytes, they are sent before the next request. The client may have to read them first. */
+    /* If hub->out has more bytes, they are sent before the next request is handled. The client may have to read them
+     * first. */
     OUT_MAX = 64 << 10,
-    AHEAD_MIN = 4,     /* with fewer decoded requests, no key is prefetched */
+    AHEAD_MIN = 4,     /* if fewer requests are decoded, no key is prefetched */
     AHEAD_MAX = 64,    /* maximum number of requests that are decoded before the first is handled */
     AHEAD_KEYS = 1024, /* if the store has fewer keys, no key is prefetched: the CPU caches hold all keys */
     IN_KEPT = 256,     /* an empty session buffer is freed if its capacity exceeds this number of bytes */
@@ -518,8 +520,8 @@ static inline bool is_settled(const struct hub *hub, const struct session *s)
 }
 
 /* Return true if the session has a job or the request needs none. A plain client cannot name its job, so it enters a
- * job only if it may use exactly one (job_only). At the client's first request for a key, also ask the agents for the
- * process that owns the connection, and begin to observe PyTorch's keys. */
+ * job only if it may use exactly one job (job_only). At the client's first request for a key, also ask the agents which
+ * process owns the connection. Then begin to observe PyTorch's keys. */
 static bool has_job(struct hub *hub, struct session *s, const struct op *op)
 {
     if (op->id >= OP_IDENTIFY || op->id == OP_VALIDATE || op->id == OP_PING)
@@ -558,10 +560,10 @@ static bool is_of_agents(enum op_id id)
     return id == OP_IDENTIFY || id == OP_CONTROL || id == OP_AUTH || id == OP_PING || id == OP_VALIDATE;
 }
 
-/* Check and handle a request. First end an open wait of the session: after a WAIT has timed out, a client of torch 1.13
- * simply sends the next request. The client would mistake a late answer to the WAIT for the answer to this request.
- * Refuse a request of a client from an earlier attempt. Refuse requests for keys or named barriers if the connection
- * has sent AUTH, or if the store serves no job. */
+/* Check and handle a request. First end an open wait of the session. When a WAIT has timed out in a client of torch
+ * 1.13, the client simply sends the next request. The client would mistake a late answer to the WAIT for the answer to
+ * this request. Refuse a request of a client from an earlier attempt. Refuse requests for keys or named barriers if the
+ * connection has sent AUTH, or if the store serves no job. */
 static bool apply(struct hub *hub, struct session *s, const struct request *req)
 {
     const request_handler handler = request_handlers[req->op->id];
@@ -592,7 +594,7 @@ static void charge(struct hub *hub, const struct session *s, size_t old_cap)
 
 /* Keep `rest`, the bytes of an unfinished request. If `in` is empty, copy the bytes, because the server
  * (server/clients.c) owns them. Otherwise `rest` is already the end of `in`. The time limit starts with the first byte
- * of the request, so that a client cannot prolong the limit by sending single bytes. */
+ * of the request, so a client cannot prolong the limit with single bytes. */
 static bool keep_rest(struct hub *hub, struct session *s, struct slice rest)
 {
     size_t old_cap = s->in.cap;
@@ -621,9 +623,9 @@ static bool collect(struct hub *hub, struct session *s, struct slice *bytes)
     return ok;
 }
 
-/* Consecutive requests. All are decoded before the first is handled, so that their keys can be prefetched. While a
- * connection has no job, only one request is decoded: the next one may have to wait until the job is known. All slices
- * borrow from the received bytes or from session.in. */
+/* Consecutive requests. All requests are decoded before the first request is handled, so that their keys can be
+ * prefetched. While a connection has no job, decode only one request, because the next request may have to wait for the
+ * job. All slices borrow from the received bytes or from session.in. */
 struct ahead {
     struct request req[AHEAD_MAX];
     const void *start[AHEAD_MAX]; /* address of each request */
@@ -688,8 +690,8 @@ static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
 /* Process received bytes. A paused or held session only collects them. While the client is a stranger, gate_check()
  * checks each request before it is decoded. Test before each request whether the client is still a stranger, because
  * the previous request may have admitted the client. Handle the requests in order, and stop at the first request that
- * must wait. This request waits until clients have read more of their replies (pause_session), the session has a job
- * (peer_hold), or the stranger is admitted (gate_hold). */
+ * must wait. This request waits for one of three events: clients have read more of their replies (pause_session), the
+ * session has a job (peer_hold), or the stranger is admitted (gate_hold). */
 bool requests_process(struct hub *hub, struct session *s, struct slice bytes)
 {
     struct ahead ahead; /* not zeroed, because the struct has 5 KB */

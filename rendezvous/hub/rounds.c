@@ -1,6 +1,6 @@
 /* rounds.c -- connects a job's rendezvous to the hub. The rendezvous (rendezvous.h) decides, and this file carries out
- * its decisions: attempts and messages to nodes. The two modules are separate, because the rendezvous is pure and uses
- * no session and no JSON.
+ * its decisions: attempts and messages to nodes. The two modules are separate, because the rendezvous is pure: it uses
+ * neither sessions nor JSON.
  *
  *     agent's call -> control.c -> rendezvous -> rounds.c -> begin an attempt, drop a node,
  *                                                            push `round`, `waiting`, `stop` or `verdict` */
@@ -25,9 +25,9 @@
 
 /* --- messages to nodes --------------------------------------------------------------------------------- */
 
-/* Print the nodes of a round as JSON; the caller frees the text (cJSON_free). This list is sent to every node, so the
- * bytes to send grow with the square of the number of nodes. In a large round, list only the first nodes, because an
- * agent prints only a few names. Return NULL if memory is short. */
+/* Print the nodes of a round as JSON; the caller frees the text (cJSON_free). The list is sent to every node. So the
+ * number of sent bytes grows with the square of the number of nodes. In a large round, list only the first nodes,
+ * because an agent prints only a few names. Return NULL if memory is short. */
 static char *print_nodes(const struct rdzv_round *world)
 {
     const uint32_t n = world->nnodes <= RDZV_LIST_MAX ? world->nnodes : RDZV_SHORT_LIST_MAX;
@@ -49,7 +49,7 @@ static char *print_nodes(const struct rdzv_round *world)
 }
 
 /* Return the finding that describes the cause of a stop. Return FINDING_NONE for a worker that failed because another
- * worker was lost, and for a cause without a finding, such as RDZV_WHY_GROW. */
+ * worker was lost. Also return FINDING_NONE for a cause without a finding, such as RDZV_WHY_GROW. */
 static enum finding_code finding_of(const struct rdzv_cause *cause)
 {
     switch (cause->why) {
@@ -68,7 +68,7 @@ static enum finding_code finding_of(const struct rdzv_cause *cause)
     }
 }
 
-/* Return the cause as JSON, or NULL without a cause. */
+/* Return the cause as JSON, or NULL if there is no cause. */
 static cJSON *encode_cause(const struct rdzv_cause *cause)
 {
     struct failure failure;
@@ -137,7 +137,7 @@ static cJSON *encode_stop(const struct job *job, const struct rdzv_notice *notic
 }
 
 /* Encode the push `verdict` with three exit codes. Each node selects one of them by its --exit_code. The verdict
- * "finish" also has the stacks of all survivors, because each node then prints a report. */
+ * "finish" also contains the stacks of all surviving workers, because each node then prints a report. */
 static cJSON *encode_verdict(const struct job *job, const struct rdzv_notice *notice)
 {
     cJSON *codes = message_encode_exit(&(struct message_exit){
@@ -176,8 +176,8 @@ static void push_to_node(void *user, uint64_t node, const struct rdzv_notice *no
 
 /* --- effects of the rendezvous ---------------------------------------------------------------------------- */
 
-/* Return true if all nodes have the same number of workers and, in the first round, no node's address is translated.
- * The monitor need not compare the nodes of such a round (schedule_round). */
+/* Return true if all nodes have the same number of workers. In the first round, also check that NAT translates no
+ * node's address. The monitor need not compare the nodes of such a round (schedule_round). */
 static bool is_ordinary(const struct rdzv_round *world)
 {
     for (uint32_t i = 0; i < world->nnodes; i++) {
@@ -189,8 +189,8 @@ static bool is_ordinary(const struct rdzv_round *world)
     return true;
 }
 
-/* Begin a round. Return false, without any change, if memory is short; rdzv_begin_round() then ends the job. So
- * allocate the text with the list of nodes before attempt_begin(), which cannot be undone. */
+/* Begin a round. Return false, without any change, if memory is short; rdzv_begin_round() then ends the job. Allocate
+ * the text with the list of nodes before attempt_begin(), because attempt_begin() cannot be undone. */
 static bool begin_round(void *user, const struct rdzv_round *world)
 {
     struct job *job = user;
@@ -209,7 +209,7 @@ static bool begin_round(void *user, const struct rdzv_round *world)
     return true;
 }
 
-/* Return the highest step that a rank has stored under PROGRESS_KEY, or -1 if no rank has stored one. The function
+/* Return the highest step that a rank has stored under PROGRESS_KEY, or -1 if no rank has stored a step. The function
  * reads all keys, but it is called only when a round has failed. */
 static int64_t progress(void *user)
 {
@@ -233,7 +233,7 @@ static void waiting_nodes(void *user, uint32_t count)
     store_set(job->store, slice_str(WAITING_KEY), decimal_print(count, text));
 }
 
-/* Push the reason to a node before its connection is closed, because a frozen node can still read the reason later. */
+/* Push the reason to a node before its connection is closed. A frozen node can still read the reason later. */
 static void push_farewell(struct hub *hub, struct session *s, const char *why)
 {
     cJSON *o = message_encode_dropped(&(struct message_dropped){ .why = why });
@@ -259,8 +259,8 @@ static void drop(void *user, uint64_t node, const char *why)
 }
 
 /* Report in the event log and in `ddpctl why` which processes use the GPU of the failed worker. Do nothing if
- * job->troubles already has this finding. If job->notices has this finding from a node, overwrite the node's text. Send
- * no message to the nodes, because the verdict has the same facts. */
+ * job->troubles already has this finding. If a node has already reported this finding (job->notices), overwrite the
+ * node's text. Send no message to the nodes, because the verdict has the same facts. */
 static void report_gpu_users(struct job *job)
 {
     struct rdzv_facts facts;
@@ -275,8 +275,8 @@ static void report_gpu_users(struct job *job)
                 NOTICE_OF_STORE, finding_code_name(f.code), f.subject, f.sentence, f.advice);
 }
 
-/* Record an event of the rendezvous (rdzv_env.record). Before a verdict, report the findings that explain it, so that
- * the agents can print a finding about a lost rank together with the failure. */
+/* Record an event of the rendezvous (rdzv_env.record). Before a verdict, report the findings that explain the verdict.
+ * The agents can then print a finding about a lost rank together with the failure. */
 static void record(void *user, const struct rdzv_record *what)
 {
     if (what->kind == RDZV_RECORD_VERDICT) {

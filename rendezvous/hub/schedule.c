@@ -48,7 +48,7 @@ static uint64_t wanted_at(const struct schedule_state *w, const struct rdzv_fact
 }
 
 /* Return true if a check at `at_ms` would be too soon after the last check. A problem that a rank has reported is
- * checked without delay: the rank often exits soon, and its exit ends the round. */
+ * checked at once. Such a rank often exits soon, and its exit ends the round. */
 static bool must_rest(const struct schedule_state *w, uint64_t at_ms)
 {
     return w->checked_ms != 0 && at_ms < w->checked_ms + APART_MS && !w->trouble;
@@ -89,8 +89,8 @@ static bool is_short(const struct rdzv_facts *facts)
     return facts->round > 0 && facts->waiting + facts->returning < facts->min;
 }
 
-/* Begin a wait for nodes, if none is in progress. The time until the first check counts from the moment at which
- * the rendezvous began to gather nodes. */
+/* Begin a wait for nodes. Do nothing if a wait is in progress. The time until the first check counts from the moment at
+ * which the rendezvous began to gather nodes. */
 static void begin_to_wait(struct schedule_state *w, const struct rdzv_facts *facts)
 {
     if (!w->waits)
@@ -105,8 +105,9 @@ static void forget_torch(struct schedule_state *w)
     w->torch_surplus = false;
 }
 
-/* Return true if the check for ranks without progress is due: its time is reached, a round runs, and a rank is in a
- * collective or a barrier. Clear the time of the check if it is reached, or if no round runs. */
+/* Return true if the check for ranks without progress is due. Three conditions must be true: its time is reached, a
+ * round runs, and a rank is in a collective or a barrier. Clear the time of the check if it is reached, or if no round
+ * runs. */
 static bool still_is_due(struct job *job, const struct rdzv_facts *facts)
 {
     struct schedule_state *w = &job->watch;
@@ -152,8 +153,8 @@ static struct schedule_due due_now(struct job *job, const struct rdzv_facts *fac
     return due;
 }
 
-/* Return the checks that are due. The final check is not delayed by APART_MS, because the job fails in the same
- * tick. */
+/* Return the checks that are due. The final check is not delayed by APART_MS, because the job fails in the same call of
+ * hub_tick(). */
 struct schedule_due schedule_due(struct job *job)
 {
     struct rdzv_facts facts;
@@ -182,16 +183,16 @@ void schedule_trouble(struct job *job)
     job->watch.trouble = true;
 }
 
-/* Schedule a report about nodes that have joined as spares. The report follows one second after the first of them has
- * joined, so that nodes that join together share one report. */
+/* Schedule a report about nodes that have joined as spares. The report follows one second after the first of these
+ * nodes has joined. So nodes that join together share one report. */
 void schedule_spare(struct job *job)
 {
     if (job->watch.spare_ms == 0)
         job->watch.spare_ms = job->hub->now_ms + first_ms(SITUATION_NODE_LATE);
 }
 
-/* Schedule a check soon, unless the next check is even sooner. The check is 200 ms later, because several nodes often
- * fail together. One report then contains all of them. */
+/* Schedule a check in 200 ms, but keep a check that is earlier. Several nodes often fail together, and after this time
+ * one report contains all of them. */
 void schedule_hurry(struct job *job)
 {
     struct schedule_state *w = &job->watch;
@@ -204,14 +205,14 @@ void schedule_hurry(struct job *job)
 
 /* --- PyTorch's ranks ------------------------------------------------------------------------------------ */
 
-/* Schedule a check at `at_ms`, unless an earlier check is scheduled. */
+/* Schedule a check at `at_ms`. If an earlier check is scheduled, keep the earlier check. */
 static void check_torch(struct schedule_state *w, uint64_t at_ms)
 {
     w->torch_ms = earlier_set(w->torch_ms, at_ms);
 }
 
 /* Schedule a check of PyTorch's ranks. If `has_surplus`, check early, because a group may have too many members. Also
- * check early if a process of the round has ended, because the other ranks would wait for it forever. */
+ * check early if a process of the round has ended, because the other ranks would wait for this process forever. */
 void schedule_torch(struct job *job, bool has_surplus)
 {
     const uint64_t after_ms =
@@ -370,8 +371,8 @@ static void drop_samples(struct job *job)
     job->sample.for_hang = false;
 }
 
-/* A hang is over if signs of progress still arrive HANG_OVER_MS after the first one. The time is this long because
- * ranks that fail after a hang print lines, which may look like progress. */
+/* A hang is over if signs of progress still arrive HANG_OVER_MS after the first sign. This time is long, because ranks
+ * that fail after a hang print lines, and these lines may look like progress. */
 enum { HANG_OVER_MS = 10000 };
 
 /* Handle a sign of progress. If the nodes got a finding about a hang, record the time of the first sign after the

@@ -1,6 +1,6 @@
 /* schedule.h -- when the monitor checks a job. A check reads the whole job, so an event only schedules a check, and
- * later events share it. The hub sets its timer to schedule_deadline(), and monitor.c calls schedule_due() and makes
- * the checks. */
+ * later events share this check. The hub sets its timer to schedule_deadline(), and monitor.c calls schedule_due() and
+ * makes the checks. */
 #ifndef RENDEZVOUS_HUB_SCHEDULE_H
 #define RENDEZVOUS_HUB_SCHEDULE_H
 
@@ -10,9 +10,9 @@
 struct job;
 
 /* Columns: situation, ms until the first report (0 = at once), ms until the next check (0 = no further check), factor,
- * meaning. A wait is usual if similar waits of this round have ended by themselves, for example while rank 0 tests the
- * model after each epoch. With a factor, a wait is reported only if it is longer than factor * the longest usual
- * wait. */
+ * meaning. A wait is usual if similar waits of this round have ended by themselves. For example, the other ranks wait
+ * while rank 0 tests the model after each epoch. With a factor, a wait is reported only if it is longer than factor *
+ * the longest usual wait. */
 #define SCHEDULE(X)                                                                                      \
     X(NODES_MISSING, 8000, 5000, 0, "the job waits for nodes: missing nodes and their state")            \
     X(NODES_LEFT, 200, 5000, 0, "a node was rejected, has left, or has reported a finding about itself") \
@@ -46,8 +46,8 @@ struct schedule_row {
 };
 extern const struct schedule_row schedule[SITUATIONS];
 
-/* Maximum number of digests of reported findings that are kept. It exceeds DIAGNOSIS_MAX, the limit for findings at one
- * moment, because some digests are kept after their cause has ended. */
+/* Maximum number of digests of reported findings that are kept. It exceeds DIAGNOSIS_MAX, the limit for the findings of
+ * one report, because some digests are kept after their cause has ended. */
 enum { SCHEDULE_REPORTED_MAX = 3 * DIAGNOSIS_MAX };
 
 /* The waits of this round that were long enough to report and then ended by themselves. */
@@ -56,7 +56,7 @@ struct schedule_usual {
     uint64_t since_ms;             /* when the wait in progress began */
     uint64_t longest_ms;           /* longest wait that has ended, or 0 */
     uint32_t n_known;              /* number of digests that were ever added to `known` */
-    uint64_t known[DIAGNOSIS_MAX]; /* a ring: digests of findings about usual waits */
+    uint64_t known[DIAGNOSIS_MAX]; /* ring buffer: digests of findings about usual waits */
 };
 
 /* When to check a job next, and which of its waits were reported. Zeroed before first use. */
@@ -70,15 +70,15 @@ struct schedule_state {
     uint64_t torch_ms;   /* when to check the waits of PyTorch's ranks; 0 = no rank waits */
     bool torch_ended;    /* a process of this round has ended */
     bool torch_surplus;  /* the check at torch_ms is also for a PyTorch group with too many members */
-    uint64_t still_ms;   /* when to check whether a rank does not move; 0 = no rank waits for another rank */
+    uint64_t still_ms;   /* when to check for ranks that do not move; 0 = no rank waits for another rank */
     uint64_t stopped_ms; /* when to check for stopped ranks; 0 = no rank was stopped */
     bool calls;          /* the check at still_ms also covers ranks in a collective */
     bool still_reported; /* a rank that does not move was reported */
     struct schedule_usual usual; /* usual waits of this round */
     bool torch_reported;         /* the current wait of PyTorch's ranks has been reported */
-    uint32_t wait;               /* number of the present wait, see session_node.reported_wait */
+    uint32_t wait;               /* number of the present wait (session_node.reported_wait) */
     uint32_t n_reported;         /* number of digests that were added to `reported` in this wait */
-    uint64_t reported[SCHEDULE_REPORTED_MAX]; /* digests of reported findings; a ring */
+    uint64_t reported[SCHEDULE_REPORTED_MAX]; /* ring buffer: digests of reported findings */
 };
 
 /* Return when the next check is due; UINT64_MAX = never. */
@@ -102,8 +102,8 @@ void schedule_round(struct job *job);
 void schedule_spare(struct job *job);
 /* Schedule an immediate report about a problem that a running rank has reported. */
 void schedule_trouble(struct job *job);
-/* Schedule a check because a PyTorch rank waits for another rank, or, with `has_surplus`, because a group may have
- * too many members. */
+/* Schedule a check because a PyTorch rank waits for another rank. If `has_surplus` is true, the reason is that a group
+ * may have too many members. */
 void schedule_torch(struct job *job, bool has_surplus);
 /* Move the check of PyTorch's waiting ranks to an earlier time, because the process of a rank has ended. */
 void schedule_torch_exit(struct job *job);
@@ -118,7 +118,7 @@ void schedule_continued(struct job *job);
 /* Record a sign of progress that happened `ago_ms` ago. */
 void schedule_moved(struct job *job, uint64_t ago_ms);
 /* Record that a process has begun or continued the setup of a PyTorch group. If a wait of PyTorch's ranks was reported,
- * check soon whether these ranks go on. */
+ * check soon whether these ranks continue. */
 void schedule_joined(struct job *job);
 /* Set the hang rules. A hang is suspected after `limit_ms` without progress. 0 = compute this limit from the longest
  * pause between two signs of progress; UINT64_MAX = never suspect a hang. `action` is the value of --on_hang. */
@@ -137,11 +137,10 @@ bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms);
 bool schedule_knows(const struct schedule_state *w, uint64_t digest);
 void schedule_learn(struct schedule_state *w, uint64_t digest);
 /* Return how long PyTorch's ranks must wait before their wait is reported. schedule_torch_seen() records a check of
- * this wait. Its parameters are as in schedule_still_seen(). */
+ * this wait, with the same parameters as schedule_still_seen(). */
 uint64_t schedule_torch_limit(const struct schedule_state *w);
 void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool report);
-/* Schedule a check soon, so that the waiting nodes get a report about what has just happened, such as a rejected
- * node. */
+/* Schedule a check soon. The waiting nodes then get a report about a recent event, such as a rejected node. */
 void schedule_hurry(struct job *job);
 
 #endif

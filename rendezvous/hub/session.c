@@ -67,7 +67,7 @@ void session_leave_wait(struct session *s)
     if (s->waits_in == 0)
         return;
     s->waits_in = 0;
-    if (s->job == NULL) /* then the session is an operator that waits for stacks */
+    if (s->job == NULL) /* this session is an operator that waits for stacks */
         return;
     if (s->torch != NULL && s->torch->waits)
         s->torch->left_ms = s->job->hub->now_ms;
@@ -111,7 +111,7 @@ void session_is_process(struct session *s, int pid, bool by_agent)
 /* --- new sessions --------------------------------------------------------------------------------------- */
 
 /* Add a session for a new connection. Copy the present era of the hub to session.era. When an attempt of the session's
- * job ends, job.era becomes higher than session.era, and the store rejects later requests of the session. */
+ * job ends, job.era becomes higher than session.era. The store then rejects later requests of the session. */
 bool session_new(struct hub *hub, conn_id conn, const char *peer)
 {
     struct session *s = calloc(1, sizeof(*s));
@@ -192,9 +192,9 @@ void session_admit(struct hub *hub, struct session *s)
     session_release(hub, s);
 }
 
-/* Queue the session, so that hub.c processes its held bytes later. This function must not process these bytes, because
- * the caller may be the handler of another session's `vouch`. hub.c processes the bytes of only one session at a
- * time. */
+/* Queue the session, so that hub.c processes its held bytes later. This function must not process these bytes itself,
+ * because the caller may be the handler of another session's `vouch`. hub.c processes the bytes of only one session at
+ * a time. */
 void session_release(struct hub *hub, struct session *s)
 {
     if (s->is_stopped)
@@ -218,11 +218,11 @@ void session_end_auth(struct hub *hub, struct session *s)
 
 /* --- frames that a node has not confirmed ---------------------------------------------------------------- */
 
-/* A node confirms frames with each heartbeat, and after every few hundred frames. So 4 MiB of unconfirmed frames show
- * a node that does not read, or that never confirms. */
+/* A node confirms frames with each heartbeat, and after every few hundred frames. So a node with 4 MiB of unconfirmed
+ * frames does not read, or never confirms. */
 enum { KEPT_MAX = 4 << 20 };
 
-/* Charge the memory of the kept frames to the hub, not to a job, because the job of a node may change. */
+/* Charge the memory of the kept frames to the hub, because the job of a node may change. */
 static void charge_kept(struct hub *hub, const struct kept *sent, size_t before)
 {
     quota_release(&hub->quota, before);
@@ -253,7 +253,7 @@ static void session_forgets_frames(struct session *s)
     buf_free(&s->as_node->sent.bytes);
 }
 
-/* Keep a sent frame until the node confirms it. If the unconfirmed frames exceed KEPT_MAX, free them all, because a
+/* Keep a sent frame until the node confirms it. If the unconfirmed frames exceed KEPT_MAX, free all of them, because a
  * node must not fill the memory of the store. This node can then no longer resume. */
 static void session_keeps(struct session *s, struct slice frame)
 {
@@ -268,8 +268,7 @@ static void session_keeps(struct session *s, struct slice frame)
     charge_kept(s->job->hub, sent, before);
 }
 
-/* Drop the confirmed frames. If a node confirms a frame that was never sent, it has miscounted, and may no longer
- * resume. */
+/* Drop the confirmed frames. A node that confirms a frame that was never sent has miscounted, and must not resume. */
 void session_confirms(struct session *s, uint64_t received)
 {
     if (s->as_node->token[0] != '\0' && !kept_confirm(&s->as_node->sent, received))
@@ -287,7 +286,7 @@ void session_node_free(struct hub *hub, struct session *s)
     s->as_node = NULL;
 }
 
-/* Append a frame with its tag, and keep the frame without the tag, because a new connection has other keys and needs
+/* Append a frame with its tag. Keep the frame without the tag, because a new connection has other keys and needs
  * another tag. */
 bool session_append_blob(struct session *s, struct buf *out, uint8_t kind, struct slice frame)
 {
@@ -305,7 +304,7 @@ bool session_append_frame(struct session *s, struct buf *out, uint8_t kind, stru
 
 /* The output: bytes to connections, lines to the log. All answers go through these functions.
  *
- * While the bytes of one connection (`processing`) are processed, its answers are collected in `out` and sent
+ * While the hub processes the bytes of one connection (`processing`), it collects the answers in `out`, and sends them
  * together at the end. A hundred requests in one packet then need only one send. Bytes for other connections are sent
  * at once. For example, B waits for x, and A sets x:
  *
@@ -326,8 +325,8 @@ bool hub_may_reply(struct hub *hub, uint64_t bytes)
     return !hub->must_repeat;
 }
 
-/* Ask the server whether the current session reads its replies. If not, requests_process() pauses the session.
- * Otherwise a client that only sends could fill the memory. */
+/* Ask the server whether the current session reads its replies. If the result is false, requests_process() pauses the
+ * session, because a client that only sends could fill the memory. */
 static void check_backlog(struct hub *hub)
 {
     if (hub->sink.may_reply != NULL)
@@ -380,9 +379,9 @@ void hub_push(struct hub *hub, struct session *s, const struct cJSON *o)
     cJSON_free(text);
 }
 
-/* Reply with a blob: its length, then its bytes. A value of at least OUT_DIRECT bytes is sent without a copy. `holder`,
- * if not NULL, owns the value's memory. A reference to `holder` keeps this memory if the key of the value is deleted
- * before the value is sent. */
+/* Reply with a blob: its length, then its bytes. A value of at least OUT_DIRECT bytes is sent without a copy. If
+ * `holder` is not NULL, it owns the value's memory. A reference to `holder` keeps this memory even if the key of the
+ * value is deleted before the value is sent. */
 bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder)
 {
     if (!append_u64(&hub->out, value.len))
@@ -409,10 +408,6 @@ void hub_log(struct hub *hub, const char *fmt, ...)
 }
 
 /* --- facts ------------------------------------------------------------------------------------------------ */
-
-/* The current facts about a rank, from job->members and the rank's open connections.
- *
- * The facts are collected only when a report or an operator needs them. */
 
 /* Return the incomplete PyTorch barrier whose count the session polls, or NULL. */
 static const struct torch_meet *polled(const struct session *s)
@@ -441,7 +436,7 @@ bool facts_awaited(const struct session *s, uint32_t n, struct slice *name)
 }
 
 /* Return the name of the request with which the session waits, or NULL. A client of torch 1.13 waits in a barrier by
- * repeating ADD of 0, so this poll counts as a wait, too. */
+ * repeating ADD of 0. This poll counts as a wait, too. */
 const char *facts_waits_by(const struct session *s)
 {
     if (s->waits_in != 0)
@@ -483,8 +478,8 @@ static uint64_t round_ms(const struct job *job)
     return facts.state == RDZV_RUNNING ? job->hub->now_ms - facts.since_ms : 0;
 }
 
-/* Fill in the facts about a rank. If it has several connections, silent_ms counts from the latest byte of any of them,
- * and `waits` is the first wait found. */
+/* Fill in the facts about a rank. If the rank has several connections, silent_ms counts from the latest byte on any
+ * connection. `waits` is the wait of the first connection that waits. */
 void snapshot_of_rank(struct job *job, uint32_t rank, struct snapshot_rank *facts)
 {
     struct hub *hub = job->hub;

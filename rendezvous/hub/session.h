@@ -53,11 +53,11 @@ struct session_node {
 
 /* The state of a connection from another host until gate.c admits the connection. */
 enum stranger_state {
-    STRANGER_NONE,     /* the connection was admitted, or its client runs on this host */
-    STRANGER_GREETING, /* has sent at most VALIDATE, PING, `hello` and AUTH; no agent can identify the client */
-    STRANGER_HELD,     /* has sent a request that gate.c holds; no agent can identify the client */
-    STRANGER_ASKED,    /* the store has asked the agents at its address which user owns the connection */
-    STRANGER_HANDSHAKE, /* its TLS handshake is not complete; an agent runs at its address */
+    STRANGER_NONE,      /* the connection was admitted, or its client runs on this host */
+    STRANGER_GREETING,  /* has sent only VALIDATE, PING, `hello` or AUTH; no agent can identify the client */
+    STRANGER_HELD,      /* has sent a request that gate.c holds; no agent can identify the client */
+    STRANGER_ASKED,     /* the agents at the client's address were asked which user owns the connection */
+    STRANGER_HANDSHAKE, /* the TLS handshake is not complete; an agent runs at the client's address */
     STRANGER_STATES
 };
 
@@ -85,13 +85,13 @@ struct session {
     uint64_t stranger_since_ms;           /* when the session entered its present list of strangers */
     const struct secret *tenant; /* borrowed: the tenant whose jobs the session may use; NULL = all jobs */
     char *tls_job;   /* owned: job that the client named in TLS; "" if it named no job; NULL without TLS */
-    conn_id voucher; /* the agent that has named the session's process; 0 = no agent */
+    conn_id voucher; /* connection of the agent that has named the session's process; 0 = no agent */
     struct torch_client *torch; /* owned; NULL = the session has used no key of PyTorch */
     uint16_t stranger_bytes;    /* number of a stranger's bytes that were decoded so far */
     uint16_t stranger_kib;      /* the stranger's part of hub->held_kib */
     uint32_t rank;              /* rank of a worker; valid while the session is in member.sessions */
     /* hub->era when the connection was accepted, or when the session last joined a job as a worker. If job.era is
-     * higher, an attempt of the job has ended since then, and the session may not use the keys of the new attempt. */
+     * higher, an attempt of the job has ended since then. The session must not use the keys of the new attempt. */
     uint32_t era;
     uint32_t uid; /* user of a client on this host; SESSION_NO_UID = unknown */
     int32_t pid;  /* pid of a plain client, as an agent or the client has reported; 0 = unknown */
@@ -100,12 +100,12 @@ struct session {
     uint8_t waits_in;       /* 1 + op_id of an unanswered WAIT, BARRIER, BARRIER_NAMED or CONTROL; 0 = none */
     uint8_t stranger_state; /* enum stranger_state */
     bool is_ddprun;         /* the stranger has sent `hello` or AUTH, which only ddprun sends */
-    bool was_asked_for;     /* the agents were asked for the process of this connection */
+    bool was_asked_for;     /* the hub has asked the agents which process has this connection */
     bool awaits_tls;        /* the stranger has not completed the TLS handshake */
     bool is_held;           /* requests wait until gate.c admits the stranger, or until the job is known */
     bool is_stopped : 1;    /* gate.c has stopped reading from this stranger */
     bool is_paused : 1;     /* the requests in `in` wait until the server calls hub_resume */
-    bool is_claim : 1;      /* an agent has claimed the session while several jobs could claim it */
+    bool is_claim : 1;      /* several jobs could claim the session, and an agent has claimed it */
     bool is_node;           /* the session is a node of job->rdzv; `id` is the id of the node */
     bool takes_events;      /* has requested the events of its job */
     bool has_spoken;        /* the first request has arrived completely */
@@ -113,11 +113,12 @@ struct session {
     uint8_t first[REJECT_FIRST_MAX]; /* first bytes of the connection, which show the client's protocol */
 };
 
-/* Sessions whose requests wait until the hub knows their job (peer_identity.c). Each is in one of these lists. */
+/* Sessions whose requests wait until the hub finds their job (peer_identity.c). Each such session is in one of these
+ * lists. */
 struct peer_lines {
     struct list held;     /* sessions without a known job, the oldest first */
     struct list claimed;  /* held sessions that an agent has claimed, in the order of the claims */
-    struct list released; /* sessions whose job is known now; their held bytes are processed next */
+    struct list released; /* sessions whose job is now known; the hub processes their held bytes next */
 };
 
 /* The whole store. Only one thread uses it. A callback of the sink must not call the hub. */
@@ -127,7 +128,7 @@ struct hub {
     uint64_t now_ms;            /* time at which the server made its current call of the hub */
     struct quota quota;         /* counts and limits all memory that clients can make the store allocate */
     struct quota strangers;     /* in a hub of many jobs: the part of `quota` for connections without a job */
-    struct table jobs;          /* all jobs, owned; there is always at least one */
+    struct table jobs;          /* all jobs, owned; there is always at least one job */
     struct table sources;       /* owned: the sources, which are users or addresses (job.h) */
     uint64_t jobs_deadline_ms;  /* the earliest deadline of all jobs, or an earlier time */
     uint64_t stood_ms, woke_ms; /* length of this process's latest suspension, and when it ended */
@@ -141,12 +142,12 @@ struct hub {
     struct {
         struct list line;    /* the oldest stranger first */
         unsigned count;      /* number of strangers in the list `line` */
-    } gate[STRANGER_STATES]; /* the strangers in each state, see gate.c */
+    } gate[STRANGER_STATES]; /* the strangers in each state (gate.c) */
     uint64_t held_kib;       /* size of the held bytes of all strangers, in KiB */
     /* The session whose bytes are being processed; NULL = none. The session must not be freed while it is set here. */
     struct session *processing;
     struct buf out;     /* answers that are not sent yet, for the session in `processing` */
-    bool must_repeat;   /* the current request is handled again later, when its reply can be sent */
+    bool must_repeat;   /* the hub handles the current request again later, when it can send the reply */
     bool is_backed_up;  /* the current session must read its replies before its next request is handled */
     bool answers_later; /* the handler of the current CONTROL request sends its answer itself */
     struct ddp_err err; /* error of the current request; it has no text if memory is short */
@@ -155,9 +156,9 @@ struct hub {
     /* The job that the current session has requested but not entered; "" if there is no such job. A record of a
      * rejection contains this name. */
     char asked_job[MEMBER_TEXT_MAX];
-    struct ddp_err drop_reason; /* why the session `processing` was dropped; no text = it was not dropped */
+    struct ddp_err drop_reason; /* why the session `processing` was dropped; no text = not dropped */
     struct event_limit events;
-    uint32_t n_instances; /* number of rendezvous created so far; the instance id of the N-th ends with N */
+    uint32_t n_instances; /* number of rendezvous so far; rendezvous N has an instance id that ends with N */
     uint32_t n_nodes;     /* number of agents that are connected and have joined a job */
     struct list cut;      /* nodes with a broken connection (attempt.c) */
     uint64_t counter[HUB_COUNTERS];
@@ -205,8 +206,8 @@ void gate_agent_joined(struct hub *hub, const struct session *agent);
  * exceeded the time limit of their state. */
 uint64_t gate_deadline(const struct hub *hub);
 void gate_tick(struct hub *hub);
-/* The verdict on a stranger's next request: decode it, hold it, wait for more bytes, answer `hello`, or refuse an AUTH
- * of another version. */
+/* The verdict on a stranger's next request: decode the request, hold it, wait for more bytes, answer `hello`, or refuse
+ * an AUTH of another version. */
 enum gate_verdict { GATE_PASS, GATE_HOLD, GATE_MORE, GATE_HELLO, GATE_OTHER_VERSION };
 /* Return the verdict on the request that begins with `bytes`. */
 enum gate_verdict gate_check(const struct session *s, struct slice bytes);
@@ -220,22 +221,22 @@ bool gate_count(struct hub *hub, struct session *s, size_t bytes);
 /* Keep the bytes of a stranger from now on without handling them. If they exceed the limit, return false: the
  * connection must then be closed. */
 bool gate_hold(struct hub *hub, struct session *s);
-/* Return true if the held bytes of a stranger are within their limit. In STRANGER_ASKED this limit is high. This state
- * also has a lower limit, and a limit for all strangers together. Above either of these two limits, stop reading from
- * the stranger until an agent confirms the stranger's user. */
+/* Return true if the held bytes of a stranger are within their limit. STRANGER_ASKED has a high limit. But above a
+ * lower limit, or above the limit for all strangers together, stop reading from the stranger until an agent confirms
+ * the stranger's user. */
 bool gate_holds(struct hub *hub, struct session *s);
 /* Handle a message of AUTH. */
 bool gate_auth(struct hub *hub, struct session *s, struct slice message);
 /* Check and remove the tag of a frame if the session has sent AUTH. Return false if the tag is wrong. */
 bool gate_check_tag(struct hub *hub, struct session *s, const struct op *op, struct slice *frame);
-/* Return true if the session may make the calls of agents: the store has no secret, or the session has passed AUTH
- * as an agent. */
+/* Return true if the session may make the calls of agents. This is true if the store has no secret, or if the session
+ * has passed AUTH as an agent. */
 bool gate_is_agent(const struct hub *hub, const struct session *s);
 /* Return true if the session may change the job as an operator. A client on another host than the store must have
- * proved that it has the secret. An agent's `vouch` is not enough, because agents also vouch for workers, which must
- * not change the job. */
+ * proved that it has the secret. An agent's `vouch` is not enough: agents also vouch for workers, and workers must not
+ * change the job. */
 bool gate_may_change(const struct hub *hub, const struct session *s);
-/* Return true unless the client has named another job than `job` in AUTH or TLS. */
+/* Return false if the client has named another job than `job` in AUTH or TLS. */
 bool gate_is_job(const struct session *s, const char *job);
 /* Return true if an agent's session may use `job`. AUTH and TLS must have named no other job. The job must belong to
  * the tenant whose secret the client has. */
@@ -255,9 +256,9 @@ bool peer_ask_owner(struct hub *hub, struct session *s);
 bool peer_hold(struct hub *hub, struct session *s);
 /* Return true if the held bytes of a session are within their limit. Otherwise set hub->err. */
 bool peer_holds(struct hub *hub, const struct session *s);
-/* Return true if the session may be rank `rank` of `job`. A session that has no tenant and no `vouch` may be any rank.
- * If an agent has vouched for the session, the rank must run under this agent. If only the session's tenant is known,
- * the rank must run under one of the tenant's agents at the session's address. */
+/* Return true if the session may be rank `rank` of `job`. A session without a tenant and without a `vouch` may be any
+ * rank. If an agent has vouched for the session, the rank must run under this agent. If only the session's tenant is
+ * known, an agent of this tenant at the session's address must run the rank. */
 bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char *job, int64_t rank);
 /* Return when peer_tick() must be called next; UINT64_MAX = never. peer_tick() ends the waits for `vouch` that have
  * timed out. */
@@ -288,8 +289,8 @@ void stacks_add_survivors(struct session *s, uint32_t round, const struct cJSON 
 struct cJSON *stacks_of_survivors(const struct job *job);
 /* Expect the stacks of a node on its new connection `to`, after its old connection `from` has broken. */
 void stacks_moved(struct job *job, conn_id from, conn_id to);
-/* End an open request for stacks if its time limit (job_sample.until_ms) has passed. Also free the stacks that
- * stacks_add_survivors() has merged, unless the store still waits for nodes to stop. */
+/* End an open request for stacks if its time limit (job_sample.until_ms) has passed. If the store does not wait for
+ * nodes to stop, also free the stacks that stacks_add_survivors() has merged. */
 void stacks_tick(struct job *job);
 /* Request the stacks of all ranks if the monitor or the profile needs a sample. */
 void stacks_ask(struct job *job);
@@ -308,7 +309,7 @@ bool inspect_why(struct hub *hub, struct session *s, const union message *m, str
 struct job *inspect_job(struct hub *hub, const struct session *s, const char *name);
 
 /* Return the rendezvous of the job (rounds.c). Create a rendezvous if the job has none. In a hub of many jobs, also
- * create one if the rendezvous of the job is over. Return NULL if memory is short. */
+ * create a rendezvous if the rendezvous of the job is over. Return NULL if memory is short. */
 struct rdzv *job_rendezvous(struct job *job);
 /* Restart the round with more nodes if all ranks have agreed to this. */
 void rounds_check_grow_keys(struct job *job);
@@ -316,9 +317,9 @@ void rounds_check_grow_keys(struct job *job);
 /* Observe PyTorch's keys in the store of the job (torch_observer.c). Call this when the first plain client uses a
  * key. */
 void torch_observe(struct job *job);
-/* Search for a PyTorch group with too many members. If there is none, search for two processes that act as one rank.
- * Store the members of the group in snapshot->surplus. In the second case, store all processes that have published an
- * address of a rank. If neither is found, surplus.n is 0. surplus.claims points to the array *claims, which the caller
+/* Search for a PyTorch group with too many members, and store its members in snapshot->surplus. If there is no such
+ * group, search for two processes that act as one rank. Then store all processes that have published an address of this
+ * rank. If the search finds nothing, surplus.n is 0. surplus.claims points to the array *claims, which the caller
  * frees. Return false if memory is short. */
 bool torch_surplus(const struct job *job, struct snapshot *snapshot, struct snapshot_claim **claims);
 
@@ -346,7 +347,7 @@ static inline bool session_is_cut(const struct session *s)
     return s->as_node != NULL && !list_is_empty(&s->as_node->cut);
 }
 
-/* If a node's connection breaks without a FIN, the network may be at fault, so the node stays in its job until its
+/* If a node's connection breaks without a FIN, the network may be at fault. So the node stays in its job until its
  * timeout. `resume` with the node's token moves the node to a new connection. */
 
 /* Create the token of a node (session.c). From now on, all answers and pushes are kept until the node confirms
@@ -395,7 +396,7 @@ static inline bool session_is_operator(const struct session *s)
 /* Move the session from its present job, if any, to this job (attempt.c). */
 void session_enter(struct session *s, struct job *job);
 
-/* Return the quota that is charged for this connection: the quota of its job, or the common share of connections
+/* Return the quota that is charged for this connection: the quota of its job, or the common quota of connections
  * without a job. */
 struct quota *session_quota(struct hub *hub, const struct session *s);
 /* Free a session whose connection is closed. `how` is the reason for the close. The session first leaves its waits and
@@ -406,15 +407,15 @@ void session_free(struct hub *hub, struct session *s, const char *how);
 void session_drop(struct hub *hub, struct session *s, const char *why);
 /* Drop a session whose node has a new connection. The server logs no warning. */
 void session_replace(struct hub *hub, struct session *s, const char *why);
-/* Drop a session that this store does not accept. Record the rejection, and log at most one rejection a minute for
- * each source, so that a scanner cannot fill the log. */
+/* Drop a session that this store does not accept. Record the rejection. Log at most one rejection a minute for each
+ * source, so that a scanner cannot fill the log. */
 void session_reject(struct hub *hub, struct session *s, const char *why);
 /* Record a rejection without dropping the session. Return true if the caller should log the rejection. */
 bool session_note_reject(struct hub *hub, const struct session *s, const char *why);
 
 /* Return true if the session has sent nothing, but its job is known, or an agent runs at its address. Such a session
- * probably belongs to a job. It does not count as a foreign client, because torch 1.13 has a second connection that it
- * seldom uses. */
+ * probably belongs to a job. It does not count as a foreign client, because torch 1.13 opens a second connection that
+ * it seldom uses. */
 bool session_is_unused(const struct hub *hub, const struct session *s);
 
 /* Return a copy of hub->rejects, plus the connected foreign clients that have sent nothing. Return NULL if memory is
@@ -431,7 +432,7 @@ void hub_push_text(struct hub *hub, struct session *s, struct slice text);
  * Return false if memory is short. */
 bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder);
 /* Return true if the current session may get a reply of this size. If the result is false, the handler must return true
- * without a reply, and the hub calls the handler again later with the same request. So a handler must call this
+ * without a reply. The hub then calls the handler again later with the same request. So a handler must call this
  * function before it changes anything. */
 bool hub_may_reply(struct hub *hub, uint64_t bytes);
 /* Send the bytes in hub->out to the current session. */
@@ -444,8 +445,8 @@ void session_admit(struct hub *hub, struct session *s);
 void session_release(struct hub *hub, struct session *s);
 /* Remove a session from the list of its stranger_state, and free the session's data about AUTH and TLS. */
 void session_end_auth(struct hub *hub, struct session *s);
-/* Append a frame for the session to `out`, with a tag if the session has sent AUTH. `kind` is part of the tag: 0 for
- * a result or a push, 1 for an error. session_append_blob also keeps the frame until the node confirms it. */
+/* Append a frame for the session to `out`, with a tag if the session has sent AUTH. `kind` is a part of the tag: it is
+ * 0 for a result or a push, and 1 for an error. session_append_blob also keeps the frame until the node confirms it. */
 bool session_append_frame(struct session *s, struct buf *out, uint8_t kind, struct slice frame);
 bool session_append_blob(struct session *s, struct buf *out, uint8_t kind, struct slice frame);
 /* Log a line for operators; a line of more than 1,023 bytes is cut. */

@@ -1,6 +1,6 @@
-/* stacks.c -- collects the stacks of a job's ranks: an operator asks, the agents take samples, the store merges the
+/* stacks.c -- collects the stacks of a job's ranks: an operator asks, the agents take samples, and the store merges the
  * samples. A job has at most one open request, and operators with the same request share the answer. After a failure
- * the agents record the stacks of the survivors by themselves. */
+ * the agents record the stacks of the surviving workers without a request. */
 #include "hub/messages.h"
 #include "hub/session.h"
 
@@ -18,8 +18,8 @@ enum {
     ASKERS_MAX = 64,           /* maximum number of operators (ddpctl stacks) that wait for the same answer */
     CALLS_MAX = 8192,          /* maximum number of calls from the flight records of all nodes */
     VERDICTS_BYTES = 16 << 20, /* maximum size of the rows in all verdicts of a round together, in bytes */
-    SHARE_BYTES = 4 << 10,     /* minimum share of a node in a verdict; less if fewer bytes are left */
-    SHARE_ROWS = 8,            /* minimum share of a node in a verdict; less if fewer rows are left */
+    SHARE_BYTES = 4 << 10,     /* minimum bytes for a node in a verdict; less if fewer bytes are left */
+    SHARE_ROWS = 8,            /* minimum rows of a node in a verdict; less if fewer rows are left */
 };
 
 /* A node that has not answered yet. */
@@ -224,7 +224,7 @@ static bool check_ranks(struct job *job, const char *text, struct rank_set *rank
     return false;
 }
 
-/* Return true if an operator cannot share the open request, because it is for other stacks or too many operators wait
+/* Return true if an operator cannot share the open request: the request is for other stacks, or too many operators wait
  * for it. */
 static bool is_other(const struct job_sample *sample, const struct message_stacks *m)
 {
@@ -284,7 +284,7 @@ void stacks_tick(struct job *job)
 }
 
 /* Handle an operator's request `stacks`. Ask the nodes last: if the operator cannot be registered, no node takes a
- * sample. An operator that sends a new request gets no answer to the old one (answer_all). */
+ * sample. An operator that sends a new request gets no answer to its old request (answer_all). */
 bool control_stacks(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -390,15 +390,14 @@ static bool is_first_stop(const struct rdzv_facts *facts, uint32_t round, const 
 }
 
 /* Return how much of `left` (bytes or rows) a node may use: left / nodes, but at least `least`, and at most `left`.
- * `nodes` counts this node and the nodes whose rows have not arrived. The limit keeps space for the rows of those
- * nodes. */
+ * `nodes` counts this node and the nodes whose rows have not arrived. The limit keeps space for those later rows. */
 static size_t share_of_node(size_t left, uint32_t nodes, size_t least)
 {
     const size_t share = left / nodes;
     return share > least ? share : left < least ? left : least;
 }
 
-/* Merge the rows of a node into the rows of all nodes, but no more than the node's share. */
+/* Merge the rows of a node into the rows of all nodes, but at most as much as share_of_node() permits. */
 static void merge_share(struct stacks *all, const cJSON *rows, const struct rdzv_node_facts *node,
                         uint32_t nodes)
 {
@@ -411,7 +410,7 @@ static void merge_share(struct stacks *all, const cJSON *rows, const struct rdzv
 }
 
 /* Merge the rows of a node into the rows of all nodes. The store keeps a copy of all rows for each node until the node
- * confirms the copy. So the more nodes the round has, the fewer bytes all rows together may have. */
+ * confirms the copy. So if the round has many nodes, the limit for the size of all rows is lower. */
 void stacks_add_survivors(struct session *s, uint32_t round, const cJSON *rows)
 {
     struct job_survivors *all = &s->job->survivors;

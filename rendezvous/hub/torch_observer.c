@@ -1,6 +1,6 @@
 /* torch_observer.c -- records the requests of PyTorch's ranks while their process groups form (torch_keys.h), and
  * schedules checks. monitor.c later reports from these records. Each function on_* first compares a few bytes of the
- * key, because a busy store calls these functions a million times a second. */
+ * key. A busy store calls these functions a million times a second. */
 #include "diagnosis/snapshot.h"
 #include "diagnosis/torch_keys.h"
 #include "hub/schedule.h"
@@ -92,7 +92,7 @@ static void on_count(void *user, struct slice key, int64_t delta, int64_t sum)
 /* --- addresses ------------------------------------------------------------------------------------------ */
 
 /* Return true if another open connection has published an address of this client's rank. Ignore a connection with the
- * pid of this client, because a process may set up its group again on a new connection. */
+ * pid of this client, because one process may set up its group twice, on two connections. */
 static bool has_twin(const struct session *s)
 {
     LIST_EACH(node, &s->job->sessions)
@@ -106,7 +106,7 @@ static bool has_twin(const struct session *s)
 }
 
 /* Record that a rank has published its address in the default group. `anew` is true if the key existed already. In this
- * case a second process may act as this rank, so ask the agents for the owners and schedule a check. */
+ * case a second process may act as this rank. So ask the agents for the owners, and schedule a check. */
 static void on_set(void *user, struct slice key, bool anew)
 {
     struct session *s = ((struct hub *)user)->processing;
@@ -183,9 +183,9 @@ static void on_found(void *user, struct store_waiter *waiter, struct slice keys)
     }
 }
 
-/* Observe the keys. Before this call, the store compares no key with PyTorch's prefixes, so a job without PyTorch has
- * no extra cost. The functions on_* ignore most requests, and allocate memory only for clients whose requests they do
- * not ignore. store_observe() copies `observer`. */
+/* Observe the keys. The store compares keys with PyTorch's prefixes only after this call. So a job without PyTorch has
+ * no extra cost. The functions on_* ignore most requests, and allocate memory only for clients that use PyTorch's keys.
+ * store_observe() copies `observer`. */
 void torch_observe(struct job *job)
 {
     const struct store_observer observer = { .user = job->hub,
@@ -209,8 +209,8 @@ void torch_observe(struct job *job)
  * Claims are compared by pid, because one process may publish two addresses. A client of torch 2.x sends its pid; for
  * an older client an agent reports the pid. Claims without a pid are not compared. */
 
-/* Return the claim of a session: the rank that the agents or the client have named. `is_child` is true if the process
- * is not the worker of the rank, but was started by the worker, as with mp.spawn. */
+/* Return the claim of a session: the rank that the agents or the client have named. `is_child` is true if the worker of
+ * the rank has started the process, for example with mp.spawn. */
 static struct snapshot_claim claim_of(const struct session *s)
 {
     struct snapshot_claim claim = { .rank = (int64_t)s->torch->rank - 1,
@@ -227,7 +227,8 @@ static struct snapshot_claim claim_of(const struct session *s)
     return claim;
 }
 
-/* Compare two claims for sorting: claims of this job first, then by rank. */
+/* Compare two claims for sorting: claims of this job precede all other claims. Both kinds of claims are in the order of
+ * their ranks. */
 static int by_claimed_rank(const void *a, const void *b)
 {
     const struct snapshot_claim *x = a, *y = b;
@@ -251,7 +252,8 @@ static bool is_stuck_in(const struct session *s, const struct torch_meet *meet)
            (facts_awaited(s, 0, &name) && torch_key_read(name, &key) && key.kind == TORCH_KEY_BARRIER_LAST);
 }
 
-/* Return true if a group of all ranks has more members than the job has ranks, and a session still waits in it. */
+/* Return true if a group of all ranks has more members than the job has ranks, and a session still waits in its
+ * barrier. */
 static bool is_surplus(const struct job *job, const struct torch_meet *meet, struct torch_key *key)
 {
     if (meet->id == 0 || !job->members.known || meet->count <= job->members.world_size ||
@@ -276,7 +278,8 @@ static const struct torch_meet *find_surplus(const struct job *job, struct torch
 
 /* --- a rank that is claimed twice ----------------------------------------------------------------------- */
 
-/* Return true if two claims are certainly of different processes. Equal pids on two hosts are different processes. */
+/* Return true if two claims certainly belong to different processes. Equal pids on two hosts belong to different
+ * processes. */
 static bool is_other_process(const struct snapshot_claim *a, const struct snapshot_claim *b)
 {
     return a->pid != 0 && b->pid != 0 && (a->pid != b->pid || !slice_equal(a->address, b->address));
@@ -322,7 +325,7 @@ static uint32_t collect_claims(const struct job *job, const struct torch_meet *m
     return n;
 }
 
-/* Return true if two claims are of the same process, which has two connections. */
+/* Return true if two claims belong to the same process, which has two connections. */
 static bool is_same_claim(const struct snapshot_claim *a, const struct snapshot_claim *b)
 {
     return a->pid != 0 && a->is_of_job == b->is_of_job && a->rank == b->rank && !is_other_process(a, b) &&
@@ -339,7 +342,7 @@ static uint32_t join_same(struct snapshot_claim *claims, uint32_t n)
     return kept;
 }
 
-/* Return the number of sessions that have used a key of PyTorch. Each has at most one claim. */
+/* Return the number of sessions that have used a key of PyTorch. Each session has at most one claim. */
 static uint32_t count_clients(const struct job *job)
 {
     uint32_t n = 0;

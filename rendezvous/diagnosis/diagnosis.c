@@ -1,6 +1,6 @@
 /* diagnosis.c -- see diagnosis.h: turns a snapshot of the whole job into a list of findings. Each check_* function
- * checks for one kind of problem and adds its findings. Most problems are reported only after a minimum duration,
- * because nodes start seconds apart and ranks reach a barrier one after the other. */
+ * checks for one kind of problem and adds its findings. Most problems are reported only after a minimum duration. Nodes
+ * start seconds apart, and ranks do not reach a barrier at the same time. */
 #include "diagnosis/diagnosis.h"
 
 #include "base/text.h"
@@ -12,7 +12,7 @@
 enum {
     SETTLED_MS = 3000,   /* a node that never joined is reported after this time, or in the last check */
     WAITS_MS = 10000,    /* shorter waits are reported only by the last check before the job fails */
-    STOP_MS = 15000,     /* a node is reported if it takes longer to stop */
+    STOP_MS = 15000,     /* a node that needs more time to stop is reported */
     REJECTED_MS = 60000, /* while the ranks run, an older rejection is not reported */
     STOPPED_MS = 2000,   /* a shorter stop is not reported, because a debugger stops a process briefly */
 };
@@ -32,8 +32,8 @@ static bool is_same_address(const char *a, const char *b)
     return a[0] != '\0' && strcmp(a, b) == 0;
 }
 
-/* Report a rejected node under the code of its rejection. If the node rank that it requested is taken, also name the
- * free node ranks, because the user may have copied a --node_rank. */
+/* Report a rejected node under the code of its rejection. If the requested node rank is taken, also name the free node
+ * ranks, because the user may have copied a --node_rank. */
 static void check_refusal(struct diagnosis *d, const struct snapshot *s, const struct snapshot_refused *r)
 {
     words who, time, unclaimed = "";
@@ -91,7 +91,8 @@ static bool is_sidecar(const char *address)
 }
 
 /* Return true if the address that the node sent (`own`) differs from the address that the store sees (`seen`). Return
- * false if one is missing, or if `seen` is a sidecar, because the finding PROXY_BETWEEN reports sidecars. */
+ * false if an address is missing. Also return false if `seen` is a sidecar, because the finding PROXY_BETWEEN reports
+ * sidecars. */
 bool diagnose_is_translated(const char *own, const char *seen)
 {
     return own != NULL && own[0] != '\0' && seen != NULL && seen[0] != '\0' && !is_sidecar(seen) &&
@@ -103,8 +104,8 @@ static bool is_translated(const struct snapshot_node *node)
     return diagnose_is_translated(node->own, node->addr);
 }
 
-/* Report every node behind NAT and not only the first, because the user must change the network of every such node.
- * diagnosis_slot limits the number of these findings. */
+/* Report every node behind NAT, because the user must change the network of each such node. diagnosis_slot limits the
+ * number of these findings. */
 static void check_translation(struct diagnosis *d, const struct snapshot *s)
 {
     words who;
@@ -120,7 +121,7 @@ static void check_translation(struct diagnosis *d, const struct snapshot *s)
  * ADDRESS_TRANSLATED reports them. */
 static void check_addresses(struct diagnosis *d, const struct snapshot *s)
 {
-    enum { ENOUGH = 64 }; /* compare only this many nodes, because usually all have the same wrong address */
+    enum { ENOUGH = 64 }; /* compare at most 64 nodes: usually, all nodes have the same wrong address */
     words who, other;
     const uint32_t n = s->n_nodes < ENOUGH ? s->n_nodes : ENOUGH;
     for (uint32_t i = 0; i < n; i++)
@@ -146,8 +147,8 @@ static bool joined_from(const struct snapshot *s, const char *address)
     return false;
 }
 
-/* Report a client that is not part of the job. First check whether the address is that of a sidecar, because a
- * sidecar hides the protocol of its client. A client with PyTorch's protocol may be a worker of the job, so report it
+/* Report a client that is not part of the job. First check whether the address is that of a sidecar, because a sidecar
+ * hides the protocol of its client. A client with PyTorch's protocol may be a worker of the job. Report such a client
  * only if no node has joined from its address. */
 static void check_stranger(struct diagnosis *d, const struct snapshot *s, const struct snapshot_stranger *x)
 {
@@ -174,7 +175,7 @@ static void check_stranger(struct diagnosis *d, const struct snapshot *s, const 
 
 /* Report foreign clients and problems of the store's machine. If the accept queue is full, the kernel silently drops
  * connections, and clients retry only after seconds. The advice is to raise somaxconn to the number of nodes. If
- * somaxconn is already as high as that, the advice is to double it. */
+ * somaxconn is already that high, the advice is to double somaxconn. */
 static void check_store(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_store *store = &s->store;
@@ -196,8 +197,8 @@ static void check_store(struct diagnosis *d, const struct snapshot *s)
 
 /* --- missing nodes -------------------------------------------------------------------------------------- */
 
-/* Return true if a node that has left has joined again. In an elastic job, compare the hosts, too, because a node gets
- * its node rank only when the next round begins. */
+/* Return true if a departed node (`gone`) has joined again. In an elastic job, compare the hosts, too: a node gets its
+ * node rank only when the next round begins. */
 static bool has_returned(const struct snapshot *s, const struct snapshot_gone *gone)
 {
     if (node_with_rank(s, gone->node_rank) != NULL)
@@ -208,9 +209,8 @@ static bool has_returned(const struct snapshot *s, const struct snapshot_gone *g
     return false;
 }
 
-/* Report a node that has left and has not returned. If the node was in no round, report it only while the job waits for
- * nodes, because a running job does not need this node. Each way of leaving has its own finding, because the remedies
- * differ. */
+/* Report a departed node that has not returned. A running job needs no node that was in no round. So report such a node
+ * only while the job waits for nodes. Each way of leaving has its own finding, because the remedies differ. */
 static void check_gone(struct diagnosis *d, const struct snapshot *s, const struct snapshot_gone *gone)
 {
     words who, time, stayed;
@@ -229,8 +229,8 @@ static void check_gone(struct diagnosis *d, const struct snapshot *s, const stru
         ADD(d, NODE_LOST_CLOSED, who, "time", time, "words", gone->how);
 }
 
-/* Return true if the job still lacks the rejected node. A static job lacks it if its node rank is free and this is the
- * last rejection for that rank. An elastic job lacks it if too few nodes have joined. */
+/* Return true if the job still lacks the rejected node. A static job lacks the node if its node rank is free, and if
+ * `r` is the last rejection for that rank. An elastic job lacks the node if too few nodes have joined. */
 static bool is_missed(const struct snapshot *s, const struct snapshot_refused *r)
 {
     if (s->elastic || r->node_rank < 0)
@@ -312,8 +312,8 @@ static void check_missing_nodes(struct diagnosis *d, const struct snapshot *s)
         check_never_came(d, s);
 }
 
-/* Report spare nodes while a round runs, because they run no ranks and no error explains this. Report a node that stops
- * slowly, but only after STOP_MS, because the grace period of its workers may be long. */
+/* Report spare nodes while a round runs, because a spare node runs no ranks, and shows no error. Report a node that
+ * stops slowly, but only after STOP_MS, because the grace period of its workers may be long. */
 static void check_members(struct diagnosis *d, const struct snapshot *s)
 {
     words who, members, time;
@@ -348,8 +348,8 @@ static void check_cause(struct diagnosis *d, const struct snapshot *s)
 /* --- PyTorch's ranks -------------------------------------------------------------------------------------- */
 
 /* PyTorch itself fails after half an hour with "4 of 2 workers" or "3 of 4 workers" and names no worker. The findings
- * below name the workers within seconds. Process groups of only some ranks are not checked here, because the store
- * does not know their members. */
+ * below name the workers within seconds. Groups that have only some ranks are not checked here, because the store does
+ * not know their members. */
 
 enum {
     CLAIMS_SHOWN = 6, /* maximum number of claims (struct snapshot_claim) in a sentence */
@@ -484,7 +484,7 @@ static uint32_t append_some_claims(const struct snapshot_surplus *surplus, struc
 }
 
 /* Append the claims, then the number of registrations whose connections are closed. The processes that made these
- * registrations are unknown, and may also be in the claims. */
+ * registrations are unknown. They may also be listed as claims. */
 static void append_claims(const struct snapshot_surplus *surplus, struct buf *out)
 {
     const uint32_t shown = append_some_claims(surplus, out);
@@ -495,7 +495,7 @@ static void append_claims(const struct snapshot_surplus *surplus, struct buf *ou
         buf_printf(out, "; registrations whose connections have closed: %llu", others);
 }
 
-/* Return true if some process of the group is neither a worker of this job nor a child of a worker. */
+/* Return true if the group contains a process that does not belong to this job (is_of_job). */
 static bool has_strangers(const struct snapshot_surplus *surplus)
 {
     for (uint32_t i = 0; i < surplus->n; i++)
@@ -504,8 +504,8 @@ static bool has_strangers(const struct snapshot_surplus *surplus)
     return false;
 }
 
-/* Return true if the group contains a known process that is neither a worker of the job nor a child of a worker. A
- * process without pid and owner is unknown. It may be a worker whose agent has not answered yet. */
+/* Return true if the group contains a known process that does not belong to the job (is_of_job). A process without pid
+ * and owner is unknown, because it may be a worker whose agent has not answered yet. */
 bool diagnose_torch_surplus(const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->surplus.n; i++) {
@@ -525,8 +525,8 @@ static const char *surplus_words(const struct snapshot_surplus *surplus)
     return has_strangers(surplus) ? "processes take part" : "processes of this job take part";
 }
 
-/* Format why the members of the group are wrong: two have the same rank, or the group has more members than the job has
- * ranks. */
+/* Format why the members of the group are wrong: two members have the same rank, or the group has more members than the
+ * job has ranks. */
 static const char *belong(words out, const struct snapshot *s)
 {
     if (s->surplus.is_double)
@@ -590,8 +590,8 @@ static void check_stopped(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Return true if the ranks at `most` wait for a rank that waits at `other`, or if it is unknown for which ranks they
- * wait. */
+/* Return true if the ranks at `most` need a rank that waits at `other`. Also return true if the needed ranks are
+ * unknown. */
 static bool keeps_away(const struct snapshot *s, const struct snapshot_wait *most,
                        const struct snapshot_wait *other)
 {
@@ -618,8 +618,8 @@ static void check_ways(struct diagnosis *d, const struct snapshot *s)
 }
 
 /* Report where most ranks wait. A wait shorter than WAITS_MS is usual, for example during a checkpoint. A wait in
- * PyTorch's start has no minimum here, because hub/schedule.c decides when to report such a wait, and `ddpctl why`
- * shows it at once. */
+ * PyTorch's start has no minimum here. hub/schedule.c decides when to report such a wait, and `ddpctl why` shows it at
+ * once. */
 static void check_waits(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *w = main_wait(s);
@@ -655,14 +655,12 @@ static void check_notices(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Run all checks. They may run in any order, because diagnosis_slot inserts each finding in the order of findings.h:
- * causes before consequences, and notes last. The last check before the job fails (`is_final`) does not wait for
- * SETTLED_MS and WAITS_MS.
- *
- * Check ranks only while a round runs: when a round stops, its ranks may end in any order. So if the loss of a node
- * stops the round, the node is reported and not its ranks. If diagnose_hang has found a culprit, skip the remaining
- * checks of ranks, because the stacks show more. The store's event loop waits for this function, so each check should
- * be linear in the number of ranks. */
+/* Run all checks. They may run in any order, because diagnosis_slot inserts each finding in the order of findings.h. So
+ * causes precede consequences, and notes are last. The last check before the job fails (`is_final`) does not wait for
+ * SETTLED_MS and WAITS_MS. Check ranks only while a round runs: when a round stops, its ranks may end in any order. So
+ * if the loss of a node stops the round, report the node and not its ranks. If diagnose_hang has found a culprit, skip
+ * the remaining checks of ranks, because the stacks show more. The store's event loop waits for this function, so each
+ * check should be linear in the number of ranks. */
 void diagnose_job(const struct snapshot *s, struct diagnosis *out)
 {
     out->n = out->left_out = 0;

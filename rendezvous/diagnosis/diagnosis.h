@@ -43,11 +43,11 @@ struct snapshot_rank {
     const char *wchan;     /* kernel function in which the process sleeps; NULL if none */
     uint64_t state_ms;     /* time since the process entered proc_state, or since it exited */
     bool has_steps;        /* the rank reports its progress to its agent, as libddp's workers do */
-    int64_t step;          /* last finished step; -1 if none was reported */
+    int64_t step;          /* last finished step; -1 if no step was reported */
     uint64_t call_seq;     /* number of the latest collective */
-    const char *call;      /* name of the collective that the rank is in; "" if none */
+    const char *call;      /* name of the collective that the rank is in; "" = no collective */
     uint64_t still_ms;     /* time since the last change of step or call */
-    const char *traceback; /* last line of the rank's traceback; NULL if none since the last progress */
+    const char *traceback; /* last line of the rank's latest traceback since the last progress, or NULL */
 };
 
 /* Return the facts about a rank, except `connected`, `silent_ms` and `waits`. The caller adds these from the rank's
@@ -62,7 +62,7 @@ void diagnose_rank(const struct snapshot_rank *facts, struct finding *finding);
 void diagnose_early_exit_of_barrier(const struct barrier *barrier, const struct snapshot_rank *facts,
                                     struct finding *finding);
 /* Report that rank `waiter` has lost its connection to rank `lost` in a collective. If `lost` is -1, report all ranks
- * that have exited with 0, or return false if there is no such rank. */
+ * that have exited with 0. Return false if there is no such rank. */
 bool diagnose_early_exit(const struct members *members, uint32_t waiter, int64_t lost, uint64_t now_ms,
                          struct finding *finding);
 
@@ -83,8 +83,8 @@ struct cJSON *diagnose_json(const struct snapshot_rank *facts);
 /* Append the name of a place: "key '/x'", "rank 0's NCCL id (key '/default_pg/0//cuda//0')" or "barrier 'y'". Return
  * false if memory is short. */
 bool diagnose_append_place(struct slice name, bool is_barrier, struct buf *out);
-/* Return true if two waits are at the same place of a program. They may be in the same barrier, for the same key, or
- * for two keys of the same setup of a PyTorch group. */
+/* Return true if two waits are at the same place of a program. Both waits may be in the same barrier or for the same
+ * key. They may also be for two keys of the same setup of a PyTorch group. */
 bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b_is_barrier);
 
 enum {
@@ -96,21 +96,21 @@ enum {
 /* The result: findings in the order of printing (findings.h). The struct has no pointers, so it can be copied. */
 struct diagnosis {
     uint32_t n;
-    uint32_t left_out; /* number of findings that are neither in `list` nor counted in a finding.more */
+    uint32_t left_out; /* number of other findings, without the findings that finding.more counts */
     struct finding list[DIAGNOSIS_MAX];
 };
 
 /* Keep only the findings of this code. Return false if no finding is left. */
 bool diagnosis_keep(struct diagnosis *d, enum finding_code code);
 
-/* Return true if the address `seen` by the store differs from the node's address `own`. Return false if one is NULL or
- * "". */
+/* Return true if the address `seen` by the store differs from the node's address `own`. Return false if `own` or `seen`
+ * is NULL or "". */
 bool diagnose_is_translated(const char *own, const char *seen);
 /* Return the longest wait, in ms, for a key that every rank needs when PyTorch starts. Return 0 if no rank waits for
  * such a key. */
 uint64_t diagnose_torch_waits(const struct snapshot *snapshot);
-/* Return true if a PyTorch group has too many members, and one of them is a known process but not a worker of the
- * job. */
+/* Return true if a PyTorch group has too many members, and at least one member is a known process that does not belong
+ * to the job. */
 bool diagnose_torch_surplus(const struct snapshot *snapshot);
 
 /* Select a rank that is in the collective with the highest number. Return how many ms this rank has waited, or 0 if no
@@ -120,7 +120,7 @@ uint64_t diagnose_still_waits(const struct snapshot *snapshot);
  * The other rank must have exited, or not have moved for `least_ms`. */
 bool diagnose_stands_still(const struct snapshot *snapshot, uint64_t least_ms);
 
-/* Return the longest time in ms for which a rank has waited in a barrier, or 0 if no rank waits in a barrier. */
+/* Return the longest present wait of a rank in a barrier, in ms. Return 0 if no rank waits in a barrier. */
 uint64_t diagnose_barrier_waits(const struct snapshot *snapshot);
 /* Return true if most waiting ranks have waited in one barrier for `least_ms`, and a missing rank will probably not
  * arrive. */
@@ -144,8 +144,8 @@ bool hang_lacks_records(const struct snapshot *s);
 /* History of a hang: samples of each rank that is outside of collectives, since the last sign of progress. The history
  * is used to detect endless loops. */
 struct hang_history;
-/* Add the later of the two samples in a snapshot. The earlier sample must be the one that was added last, or NULL.
- * Allocate *history if it is NULL; the caller frees it with hang_history_free. */
+/* Add the later of the two samples in a snapshot. The earlier sample must be NULL, or the sample that the previous call
+ * has added. Allocate *history if it is NULL; the caller frees it with hang_history_free. */
 void hang_history_add(struct hang_history **history, const struct snapshot *s);
 void hang_history_free(struct hang_history *history);
 

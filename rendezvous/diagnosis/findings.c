@@ -104,8 +104,8 @@ static const char *finding_example(enum finding_code code)
 /* --- filling in ----------------------------------------------------------------------------------------- */
 
 /* A template has placeholders as in a shell: "${subject} is in ${place}". Findings take the values of the placeholders
- * from an array of words. launcher/net/dial_plan.c and torch_keys.c also call finding_fill, but take the values from
- * structs. */
+ * from an array of words. launcher/net/dial_plan.c and torch_keys.c also call finding_fill, but they take the values
+ * from structs. */
 
 /* Return the word of the placeholder "${word}" at `text`, and set *skip to the length of the placeholder. If no
  * placeholder is at `text`, return an empty word and set *skip to 1, so that the caller copies the '$'. The word is
@@ -170,8 +170,8 @@ static void fill_text(char text[FINDING_TEXT_MAX], const char *template, struct 
 }
 
 /* Fill in the sentence and the advice. Each argument follows the name of its placeholder, because the rows have their
- * placeholders in different orders. Copy the subject first: the sentence and the advice must contain the copy, which is
- * cut to the length that the protocol allows. */
+ * placeholders in different orders. Copy the subject first, and cut the copy to the length that the protocol allows.
+ * The sentence and the advice must contain this copy. */
 void finding_make(struct finding *f, enum finding_code code, const char *subject, ...)
 {
     struct words words = { .n = 1, .of = { { "subject", f->subject } } };
@@ -263,7 +263,7 @@ static bool finding_append_readable(struct buf *out, const char *text)
     return finding_fill(out, text, append_placeholder, NULL);
 }
 
-/* Append text for troff (groff_char(7)): escape a dot or a quote at the beginning of a line, and write each hyphen as a
+/* Append text for troff (groff_char(7)). Escape a dot or a quote at the beginning of a line. Write each hyphen as a
  * minus. */
 static bool append_troff(struct buf *out, const char *text)
 {
@@ -279,8 +279,7 @@ static bool append_troff(struct buf *out, const char *text)
     return ok;
 }
 
-/* Print each finding with its example instead of its sentence, because a sentence without the values of its
- * placeholders is hard to read. */
+/* Print each finding with its example. A sentence without the values of its placeholders would be hard to read. */
 bool findings_print_man(struct buf *out)
 {
     bool ok = true;
@@ -294,8 +293,8 @@ bool findings_print_man(struct buf *out)
 
 /* --- explain: one code in full, or a list of all ---------------------------------------------------------- */
 
-/* The functions below print the tables of findings.h and exit_codes.h, as text to `out`, or as members of `json` if
- * `json` is not NULL. */
+/* The functions below print the tables of findings.h and exit_codes.h. If `json` is NULL, they append text to `out`.
+ * Otherwise they add members to `json`. */
 
 enum { EXIT_STATUS_MAX = 255 }; /* largest exit code of a process */
 
@@ -379,7 +378,8 @@ static struct exit_row find_exit_row(int code)
                               .detection = EXIT_CODE_OTHER_DETECTION };
 }
 
-/* Replace the causes and the remedy by those of the signal, if it has a row. `detection` receives the new text. */
+/* Replace the causes and the remedy of `row` if signal_rows has a row for the signal. `detection` receives the new
+ * text. */
 enum { DETECTION_MAX = 512 };
 static void specify_signal(struct exit_row *row, int signal, char detection[DETECTION_MAX])
 {
@@ -393,7 +393,8 @@ static void specify_signal(struct exit_row *row, int signal, char detection[DETE
         }
 }
 
-/* Append the texts about an exit code. An example without a row, or of a signal, contains `code` itself. */
+/* Append the texts about an exit code. If the code belongs to a signal or has no example in exit_rows, format an
+ * example with `code`. */
 static bool explain_exit_code(int code, struct buf *out, cJSON *json)
 {
     const int number = code - EXIT_CODE_SIGNAL;
@@ -444,7 +445,7 @@ static bool list_findings(const char *part, struct buf *out, cJSON *json, int *n
     return ok;
 }
 
-/* Append one line for each finding, with its example, and for each exit code, with its meaning. */
+/* Append one line for each finding with its example. Then append one line for each exit code with its meaning. */
 static bool list_all(struct buf *out, cJSON *json)
 {
     int n = 0;
@@ -474,8 +475,8 @@ static int exit_code_of_signal(const char *name)
 }
 
 /* Append the rows that match `code` to `out` or `json`. In `code`, a '-' may replace a '_', as in option names. Set
- * *is_known to false if no row matches, for example for a number above 255, which is not an exit code. Return false if
- * memory is short. */
+ * *is_known to false if no row matches: for example, a number above 255 is not an exit code. Return false if memory is
+ * short. */
 static bool explain_rows(const char *code, struct buf *out, cJSON *json, bool *is_known)
 {
     char name[CODE_MAX], *end;

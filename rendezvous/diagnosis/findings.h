@@ -36,8 +36,8 @@
  * So an advice may contain ${subject} only if the culprit is a host. The name of any other placeholder must explain its
  * value. A unit test lists these names.
  *
- * A remedy is something that the reader can do or type: each option and command must exist exactly as it is written.
- * The readers are users of ddprun, so an option without a program's name is an option of ddprun. */
+ * A remedy is something that the reader can do or type. So each option and command in a remedy must exist exactly as it
+ * is written. The readers are users of ddprun, so an option without a program's name is an option of ddprun. */
 
 /* clang-format off */
 
@@ -446,8 +446,8 @@
       "a short --timeout.")
 
 /* Rejected nodes. The store decides whether a node may join (job/admission.c). If two nodes have different values,
- * ${words} names both hosts and both values, because the user must compare two command lines. The rejected ddprun
- * prints the finding and exits. The other nodes also print the finding, because they wait for the rejected node. */
+ * ${words} names both hosts and both values. The user must then compare two command lines. The rejected ddprun prints
+ * the finding and exits. The other nodes also print the finding, because they wait for the rejected node. */
 #define FINDING_WAS_REJECTED "a node was rejected ${time} ago: ${words}"
 #define FINDINGS_OF_REFUSALS(X)                                                                             \
     X(WRONG_TASK_LAYOUT, ERROR,                                                                             \
@@ -562,7 +562,7 @@
       "An agent joined twice in one attempt. Typical cause: a program other than ddprun that sends "        \
       "join messages to the store.")
 
-/* A host of --hosts. ${remote_shell} is the remote shell, ${words} its output. If a remote shell fails,
+/* A host of --hosts. ${remote_shell} is the remote shell, and ${words} is its output. If a remote shell fails,
  * launcher/remote/start.c chooses the finding from its exit status and its output. The exit status alone is not
  * sufficient, because ssh uses 255 for all its errors. remote/relay.c, which runs on the host, and remote/starter.c
  * make the other findings. */
@@ -730,9 +730,9 @@
       "GPUs or CPUs. The store compares the numbers with which the nodes joined. Typical cause: a GPU "     \
       "that has failed, so that its node finds one GPU fewer.")
 
-/* Clients of the store's port that are not part of the job. The store rejects these clients and keeps their
- * first bytes (rejected.h). A warning or an error here may explain a missing node: the node may run another
- * program, belong to another job, or connect through a proxy. */
+/* Clients of the store's port that are not part of the job. The store rejects these clients and keeps their first bytes
+ * (rejected.h). A warning or an error here may explain why a node is missing. The node may run another program, belong
+ * to another job, or connect through a proxy. */
 #define FINDINGS_OF_STRANGERS(X)                                                                            \
     /* 127.0.0.6 is the address from which Envoy, Istio's sidecar, connects to a pod. All clients then have one \
      * address, so the store cannot distinguish the nodes. */                                               \
@@ -1097,10 +1097,10 @@
       "give no evidence. Typical causes: more data on that rank, another process on its CPUs, or a GPU "    \
       "at a low clock.")
 
-/* Ranks for which all other ranks wait, found by two samples of the stacks (hang.c). If several ranks are
- * culprits, hang.c reports the first matching row. So the rows are ordered by certainty: a child process that
- * has ended is stronger evidence than a long computation. finding_names_hang prefers these rows to HANG_SYMPTOMS.
- * ${is}, ${has} and ${s} are "is", "has" and "s" for one rank, else "are", "have" and "". */
+/* Ranks for which all other ranks wait, found by two samples of the stacks (hang.c). If several ranks are culprits,
+ * hang.c reports the first matching row. So the rows are ordered by certainty: a child process that has ended is
+ * stronger evidence than a long computation. finding_names_hang prefers these rows to HANG_SYMPTOMS. ${is}, ${has} and
+ * ${s} are "is", "has" and "s" for one rank, otherwise "are", "have" and "". */
 #define FINDINGS_OF_HANGS(X)                                                                                \
     X(RANK_CHILD_ENDED, ERROR,                                                                              \
       "${subject} ${is} in ${place} and wait${s} for child process ${child_pid}, which has ended; no progress for ${time}; ${waiters}", \
@@ -1339,7 +1339,7 @@ enum finding_grade {
 #undef X
 };
 
-/* The order of the codes is the order of printing, except that notes are last. If several codes fit a hang, hang.c uses
+/* The order of the codes is the order of printing, but notes are printed last. If several codes fit a hang, hang.c uses
  * the first of them. */
 enum finding_code {
     FINDING_NONE,
@@ -1356,8 +1356,8 @@ enum { FINDING_SUBJECT_MAX = 160, FINDING_TEXT_MAX = 640 };
 /* One finding, as text. The struct has no pointers, so it can be copied and sent. */
 struct finding {
     enum finding_code code;
-    /* number of findings with the same code that are not in the list; set only in the last listed finding of
-     * the code */
+    /* number of findings with the same code that are not in the list; set only in the last listed finding of this code
+     * */
     uint32_t more;
     char subject[FINDING_SUBJECT_MAX];
     char sentence[FINDING_TEXT_MAX];
@@ -1372,7 +1372,7 @@ bool finding_is_trouble(enum finding_code code); /* true for a warning or an err
 bool finding_is_count(enum finding_code code);   /* true if the finding counts missing nodes */
 /* Return true if the finding is about a hang and replaces `kept`: an earlier finding about this hang, or FINDING_NONE.
  * A verdict replaces every finding. A symptom replaces only FINDING_NONE or a finding with the same code. A later
- * symptom with another code may be a consequence, for example because the user has stopped the rank that hangs. */
+ * symptom with another code may be a consequence: for example, the user has stopped the rank that hangs. */
 bool finding_names_hang(enum finding_code code, enum finding_code kept);
 /* Return the code with this name, or FINDING_NONE. */
 enum finding_code finding_by_name(const char *name);
@@ -1416,10 +1416,10 @@ bool findings_print_man(struct buf *out);
 /* --- explain ------------------------------------------------------------------------------------------------ */
 
 /* Append the meaning, the detection, typical causes, the remedy and an example of `code`. `code` is the name of a
- * finding ("RANK_STALLED", in any case), an exit code of ddprun ("125"), or the name of a signal ("SIGKILL", for exit
- * code 137). If `code` is only a part of some names of findings, append one line for each of these names. If `code` is
- * NULL, append one line for each finding and exit code. With `as_json`, append one JSON object instead. Return
- * DDP_ERR_ARG if no code matches, or DDP_ERR_NOMEM if memory is short. */
+ * finding ("RANK_STALLED", in any case), an exit code of ddprun ("125"), or the name of a signal ("SIGKILL" stands for
+ * exit code 137). If `code` is only a part of some names of findings, append one line for each of these names. If
+ * `code` is NULL, append one line for each finding and exit code. With `as_json`, append one JSON object instead.
+ * Return DDP_ERR_ARG if no code matches, or DDP_ERR_NOMEM if memory is short. */
 ddp_status explain_code(const char *code, bool as_json, struct buf *out, struct ddp_err *err);
 
 #endif

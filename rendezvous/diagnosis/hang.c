@@ -14,18 +14,18 @@
 #include <string.h>
 
 enum {
-    IDLE_PERCENT = 20, /* percent of one CPU that a waiting thread may use, because it may poll */
+    IDLE_PERCENT = 20, /* percent of one CPU that a waiting thread may use, because the thread may poll */
     BUSY_PERCENT = 50, /* percent of one CPU; a thread with at least this use is busy: it computes or spins */
-    WAKES_LEAST = 2,   /* a thread with fewer runs between two samples has slept in one call */
+    WAKES_LEAST = 2,   /* a thread that runs less often between two samples has slept in one call */
     GROUPS_MAX = 16,   /* maximum number of places where ranks wait */
     GROUPS_SHOWN = 2,  /* maximum number of groups in one sentence; a sentence has room for WORDS_LEN bytes */
 };
 
 #define TOO_MANY_PLACES "the ranks wait in more than 16 places" /* GROUPS_MAX */
 
-/* The findings for a culprit that sleeps in a system call. The first row whose text is a part of the system call's name
- * applies. So "nanosleep" also matches clock_nanosleep. Rows other than RANK_IN_LOCK apply only if the object for which
- * the rank waits is unknown. If no row matches, the finding is RANK_BLOCKED. */
+/* The findings for a culprit that sleeps in a system call. The first row applies whose text is a part of the system
+ * call's name: "nanosleep" also matches clock_nanosleep. Rows other than RANK_IN_LOCK apply only if the object for
+ * which the rank waits is unknown. If no row matches, the finding is RANK_BLOCKED. */
 #define SLEEPS(X)                                               \
     X("futex", RANK_IN_LOCK)                                    \
     X("nanosleep", RANK_SLEEPS)                                 \
@@ -54,7 +54,7 @@ enum way { WAY_UNKNOWN, WAY_GONE, WAY_CULPRIT, WAY_NEEDS_KEY, WAY_WAITS };
 
 /* One rank in the two samples. */
 struct rank_analysis {
-    struct spot *spot[2]; /* the rank's entries in hang.spots: earlier sample, later sample */
+    struct spot *spot[2]; /* the rank's entries in hang.spots: for the earlier and the later sample */
     int64_t cpu_ms;       /* CPU time that the main thread used between the samples */
     int cpu_percent;      /* `cpu_ms` in percent of one CPU */
     const cJSON *loop;    /* the function in which the rank repeats its calls (history_loop); NULL = none */
@@ -73,19 +73,18 @@ struct group {
 /* The state of one search. diagnose_hang creates it on its stack and frees it before it returns. */
 struct hang {
     const struct snapshot *s;
-    struct rank_analysis *ranks; /* owned: one for each rank of the snapshot */
-    struct spot
-        *spots; /* owned: the spots of all ranks in the earlier sample, then those in the later sample */
-    struct group groups[GROUPS_MAX]; /* add_verdict sorts them: the largest first */
+    struct rank_analysis *ranks; /* owned: one element for each rank of the snapshot */
+    struct spot *spots; /* owned: spots of all ranks in the earlier sample, then in the later sample */
+    struct group groups[GROUPS_MAX]; /* add_verdict sorts the groups, the largest first */
     uint32_t n_groups;
     uint32_t n[WAY_WAITS + 1]; /* number of ranks for each enum way */
-    uint32_t n_read;           /* ranks with frames in the later sample */
-    bool is_full;              /* there was no room for another group */
+    uint32_t n_read;           /* number of ranks with frames in the later sample */
+    bool is_full;              /* a rank needed another group, but GROUPS_MAX was reached */
     const char *note;          /* why a sample has ranks without frames; NULL = unknown */
     struct records {
         struct flight_dump *dumps; /* owned: records that are equal in both samples, sorted by rank */
         uint32_t n;                /* number of used entries in `dumps` */
-        cJSON *compared;           /* owned: from flight_compare; NULL = no record */
+        cJSON *compared;           /* owned: result of flight_compare; NULL = no record */
         words quote;               /* "; flight records: ...", or "" if there is no record */
     } records;
 };
@@ -97,8 +96,8 @@ struct hang {
  * rest. If a rank has moved between the samples, there is no result. */
 
 /* Return true if two stacks are equal, or if neither was read. Ignore the line numbers of the program's innermost
- * function and of the library functions that it calls, because an endless loop also changes these lines. Compare the
- * line numbers of the innermost function's callers: another line means a new call, which is progress. */
+ * function, and of the library functions that it calls. An endless loop changes these lines, too. Compare the line
+ * numbers of the innermost function's callers. Another line there means a new call, and so progress. */
 static bool is_same_stack(const struct spot *a, const struct spot *b)
 {
     if (a->frames == NULL || b->frames == NULL)
@@ -113,9 +112,8 @@ static bool is_same_stack(const struct spot *a, const struct spot *b)
     return x == NULL && y == NULL;
 }
 
-/* Return true if two ranks are at the same line of the program, and in the same collective or both in no collective. If
- * neither stack has a frame of the program, there are no lines to compare. In this case, return true only if both ranks
- * are in the same collective. */
+/* Return true if two ranks are at the same line of the program, and in the same collective (or both in no collective).
+ * If no stack has a frame of the program, return true only if both ranks are in the same collective. */
 static bool is_same_wait(const struct spot *a, const struct spot *b)
 {
     const bool is_same_call =
@@ -124,8 +122,8 @@ static bool is_same_wait(const struct spot *a, const struct spot *b)
                                                                : spot_is_same_line(a->user, b->user));
 }
 
-/* Return true if a rank has moved between the samples. A rank has also moved if only one sample has its frames, or if
- * the later sample is of another process. It has not moved if neither sample has its frames. */
+/* Return true if a rank has moved between the samples. A rank has also moved if only one sample contains its frames, or
+ * if the later sample shows another process. If neither sample has its frames, return false. */
 static bool has_moved(const struct rank_analysis *r)
 {
     const struct spot *a = r->spot[0], *b = r->spot[1];
@@ -177,15 +175,14 @@ static const cJSON *history_loop(const struct hang_history *history, uint32_t ra
 
 /* --- one rank --------------------------------------------------------------------------------------------- */
 
-/* Return true if a signal or a debugger has stopped the process, according to the last heartbeat or to the later
- * sample. */
+/* Return true if a signal or a debugger has stopped the process. The last heartbeat or the later sample shows this. */
 static bool is_stopped(const struct snapshot_rank *f, const struct spot *spot)
 {
     return f->proc_state == 'T' || f->proc_state == 't' || strstr(spot->does, "stopped") != NULL;
 }
 
 /* Return the system call in which the rank's main thread sleeps. If the sample does not show what the thread does,
- * return the kernel function that the last heartbeat has named, if any. Otherwise return "". */
+ * return the kernel function from the last heartbeat. If both are unknown, return "". */
 static const char *sleeps_in(const struct snapshot_rank *f, const struct spot *spot)
 {
     const char *in = strstr(spot->does, " in ");
@@ -205,7 +202,7 @@ static bool computes(const struct rank_analysis *r, const char *in)
 }
 
 /* Return the finding about a rank that sleeps in the system call `in`. A wait for a lock is always RANK_IN_LOCK. Any
- * other wait for a known object (a file, a pipe or a peer) is RANK_BLOCKED, because this finding names the object. */
+ * other wait for a known object (a file, a pipe or a peer) is RANK_BLOCKED. This finding names the object. */
 static enum finding_code sleep_code(const struct spot *spot, const char *in)
 {
     for (size_t i = 0; i < sizeof(sleeps) / sizeof(sleeps[0]); i++)
@@ -216,8 +213,8 @@ static enum finding_code sleep_code(const struct spot *spot, const char *in)
 }
 
 /* Return true if the main thread may wait for a child that has ended. A frame of a library that waits for children is
- * sufficient. Without such a frame, return false if the sample shows another wait. Another wait is for a lock of the
- * program, for a known peer, for a file with a path, or for the reader of a pipe. A listening Unix socket does not
+ * sufficient. Without such a frame, return false if the sample shows another wait. Examples are waits for a lock of the
+ * program, for a known peer, for a file with a path, and for the reader of a pipe. A listening Unix socket does not
  * count as a file with a path, because its client may be a child. A blocked write shows that the reader of the pipe
  * still exists, so the reader is not the child that has ended. `in` is the system call in which the thread sleeps, or
  * "". */
@@ -265,8 +262,8 @@ static bool has_same_frames(const struct spot_child *a, const struct spot_child 
 /* Return true if the rank may wait for this child. Return false if neither a frame nor the system call of the rank
  * shows a wait for children. Also return false if the child is missing in the earlier sample. If the system call names
  * a child, return true only for that child. Otherwise the child must be of the kind for which the rank waits. Return
- * false for a child that itself waits for another process, as a shell does. That other process is also in the sample,
- * and is checked instead. */
+ * false for a child that itself waits for another process, as a shell does. The other process is also in the sample,
+ * and is checked separately. */
 static bool may_wait_for(const struct rank_analysis *r, const struct spot_child *child)
 {
     const struct spot *spot = r->spot[1];
@@ -292,8 +289,8 @@ static bool child_rests(const struct spot_child *child, const struct spot_child 
 
 /* Return the living child for which the rank waits, or NULL. This child must be at rest (child_rests). If the rank
  * waits for the workers of a data loader, return the worker at rest with the lowest pid. Otherwise consider all
- * children for which the rank may wait (may_wait_for). If all of them are at rest in the same place, return the one
- * with the lowest pid, else NULL. */
+ * children for which the rank may wait (may_wait_for). If all of them are at rest in the same place, return the child
+ * with the lowest pid. Otherwise return NULL. */
 static const struct spot_child *find_awaited_child(const struct rank_analysis *r, int64_t apart_ms)
 {
     const struct spot *spot = r->spot[1];
@@ -313,7 +310,7 @@ static const struct spot_child *find_awaited_child(const struct rank_analysis *r
     return found;
 }
 
-/* Return why a rank keeps the others waiting. The checks begin with the most specific reason. */
+/* Return why a culprit does not continue. The checks begin with the most specific reason. */
 static enum finding_code culprit_code(const struct snapshot_rank *f, const struct rank_analysis *r)
 {
     const struct spot *spot = r->spot[1];
@@ -331,8 +328,8 @@ static enum finding_code culprit_code(const struct snapshot_rank *f, const struc
     return sleep_code(spot, in);
 }
 
-/* Return true if the rank has exited with success. A failed rank has the activity WAY_UNKNOWN and gets no finding,
- * because the agent reports the failure, and the round ends. */
+/* Return true if the rank has exited with success. A failed rank has the activity WAY_UNKNOWN and gets no finding: its
+ * agent reports the failure, and the round ends. */
 static bool has_left(const struct snapshot_rank *f)
 {
     return f->exited && f->exit_code == 0 && f->signal == 0;
@@ -351,7 +348,7 @@ static bool is_asleep(const struct spot *spot)
 }
 
 /* Return true if the main thread sleeps in the same state in both samples. A thread in the state "running" does not
- * sleep, even if it uses no CPU time, because the machine may be overloaded. */
+ * sleep. It may use no CPU time if the machine is overloaded. */
 static bool sleeps_still(const struct rank_analysis *r)
 {
     const struct spot *a = r->spot[0], *b = r->spot[1];
@@ -405,7 +402,7 @@ static uint32_t join_group(struct group groups[GROUPS_MAX], uint32_t *n, const s
 }
 
 /* Add a waiting rank to the group of ranks that wait at the same place. Return false if the rank needs a new group, but
- * there is no room for it. */
+ * no more groups are possible (GROUPS_MAX). */
 static bool join_wait(struct hang *h, uint32_t rank)
 {
     struct rank_analysis *r = &h->ranks[rank];
@@ -423,9 +420,9 @@ static bool waits_still(const struct hang *h, int64_t cpu_ms, int cpu_percent)
     return cpu_ms <= 0 || (cpu_percent >= BUSY_PERCENT && h->s->hang.has_signals);
 }
 
-/* Examine one rank. Return false if it has made progress, because the job may then only be slow: the other ranks may
- * wait for this rank. Calls that the rank repeats in a loop (history_loop) are not progress. Also return false if there
- * is no room for another group. In both cases, the caller stops the search. */
+/* Examine one rank. Return false if the rank has made progress, because the job may then only be slow. Calls that the
+ * rank repeats in a loop (history_loop) are not progress. Also return false if there is no room for another group. In
+ * both cases, the caller stops the search. */
 static bool examine_rank(struct hang *h, uint32_t rank)
 {
     struct rank_analysis *r = &h->ranks[rank];
@@ -444,7 +441,7 @@ static bool examine_rank(struct hang *h, uint32_t rank)
 /* --- failed ranks ----------------------------------------------------------------------------------------- */
 
 /* Error texts of Gloo, NCCL and PyTorch's store after the loss of another rank. The program's own pipes and sockets
- * break with the same texts, so the error must also contain a name from `libraries`. */
+ * break with the same texts. So the error must also contain a name from `libraries`. */
 static const char *const lost_peer_texts[] = { "Connection closed by peer", "Connection reset by peer",
                                                "Broken pipe", "remote process exited", "ncclRemoteError" };
 static const char *const libraries[] = { "gloo", "nccl", "NCCL", "ProcessGroup", "TCPStore" };
@@ -457,7 +454,7 @@ static bool contains_one_of(const char *error, const char *const *texts, size_t 
     return false;
 }
 
-/* Return true if the rank's last traceback says that it has lost a connection to another rank. */
+/* Return true if the rank's last traceback shows that the rank has lost a connection to another rank. */
 static bool has_lost_peer(const struct snapshot_rank *f)
 {
     return f->traceback != NULL &&
@@ -466,7 +463,7 @@ static bool has_lost_peer(const struct snapshot_rank *f)
            contains_one_of(f->traceback, libraries, sizeof(libraries) / sizeof(libraries[0]));
 }
 
-/* Return true if the rank has failed only because it has lost a connection. Another rank may then be the culprit. */
+/* Return true if the rank has failed only because it has lost a connection. The culprit may then be another rank. */
 static bool is_victim(const struct hang *h, uint32_t rank)
 {
     return h->ranks[rank].code == FINDING_RANK_TRACEBACK && has_lost_peer(&h->s->ranks[rank]);
@@ -483,8 +480,8 @@ static bool has_ended_script(const struct spot *spot)
 }
 
 /* Return true if every rank that still runs has failed and hangs while it exits. Then no rank can wait in a collective,
- * and only these failures can explain the silence. A rank that is still in its script is not such a rank: it may have
- * handled the error, or may be an idle server. */
+ * and only these failures can explain the silence. Return false if a rank is still in its script: it may have handled
+ * the error, or may be an idle server. */
 static bool all_have_failed(const struct hang *h)
 {
     uint32_t n = 0;
@@ -515,7 +512,7 @@ static const char *group_verb(const struct group *group)
 }
 
 /* Append "rank 3 waits in all_reduce (train.py:88)". For several ranks, append only their number ("7 ranks wait in
- * ..."), because the user must examine the culprit, not the waiting ranks. */
+ * ..."), because the user must examine the culprit and not these ranks. */
 static void append_group(struct buf *out, const struct group *group)
 {
     char place[SPOT_PLACE_MAX];
@@ -602,11 +599,12 @@ static const char *who_words(words out, const struct hang *h, uint32_t rank)
 /* If all stacks are equal, or some stacks cannot be read, the ranks' flight records decide. A flight record lists the
  * latest collectives of a rank. If the stacks name a culprit, the finding quotes the records as evidence.
  *
- * PyTorch writes a flight record on request, even if the main thread hangs, because a separate thread writes it. With
- * each sample, the agents send the last calls of each rank (flight_open_calls). Each call has its group and number, so
- * the calls of two ranks can be compared without their earlier calls. */
+ * PyTorch writes a flight record on request, even if the main thread hangs, because a separate thread writes the
+ * record. With each sample, the agents send the last calls of each rank (flight_open_calls). Each call has its group
+ * and number, so the calls of two ranks can be compared without their earlier calls. */
 
-/* Return the number `name` of a JSON object, or 0 if it is negative, too large for an exact double, or not a number. */
+/* Return the number `name` of a JSON object. Return 0 if the member is no number, is negative, or is too large for an
+ * exact double. */
 static uint64_t whole_number(const cJSON *o, const char *name)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(o, name);
@@ -631,9 +629,9 @@ static void read_call(const cJSON *row, struct flight_dump *d)
     snprintf(e->place, sizeof(e->place), "%s", spot_text(row, "at"));
 }
 
-/* Sort the rows of a sample into one record for each of `n` ranks, and return the records, or NULL if memory is short.
- * Rows beyond the limit of a rank are left out. A rank without rows has no calls. The caller frees the records with
- * dumps_free. */
+/* Sort the rows of a sample into one record for each of `n` ranks, and return the records. Return NULL if memory is
+ * short. Rows beyond the limit of a rank are left out. A rank without rows has no calls. The caller frees the records
+ * with dumps_free. */
 static struct flight_dump *read_records(const cJSON *rows, uint32_t n)
 {
     const cJSON *row;
@@ -778,7 +776,7 @@ static const cJSON *differ_group(const struct hang *h, bool largest)
 }
 
 /* Compare the flight records, and write the difference to records.quote. Findings from the stacks end with this quote,
- * because it names the collective and its number. */
+ * because the quote names the collective and its number. */
 static void compare_records(struct hang *h)
 {
     struct records *r = &h->records;
@@ -885,9 +883,9 @@ static int64_t add_half_started(struct diagnosis *d, const struct hang *h)
     return rank;
 }
 
-/* Report the culprit that the records show, and return its rank, or -1 if they show none. Also return -1 if the record
- * of a rank is missing, because this rank may be the culprit. Records may be late, for example on a slow file
- * server. */
+/* Report the culprit that the records show, and return its rank, or -1 if the records show no culprit. Also return -1
+ * if the record of a rank is missing, because this rank may be the culprit. Records may be late, for example on a slow
+ * file server. */
 static int64_t report_records(struct diagnosis *d, const struct hang *h)
 {
     if (h->records.compared == NULL || h->records.n < h->s->n_ranks)
@@ -976,9 +974,9 @@ static const char *unreadable_why(const struct hang *h)
     return h->note + (has_prefix ? sizeof(prefix) - 1 : 0);
 }
 
-/* Add the finding about a rank that keeps others waiting. The values are from the later sample. finding_make gets all
- * values, and ignores those that the finding's sentence does not contain. For a stopped rank, diagnose_rank makes the
- * finding from the state in the sample, because the last heartbeat may be older than the stop. */
+/* Add the finding about a culprit. The values are from the later sample. finding_make gets all values, and ignores
+ * those that the finding's sentence does not contain. For a stopped rank, diagnose_rank makes the finding from the
+ * state in the sample. The last heartbeat may be older than the stop. */
 static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank)
 {
     const struct rank_analysis *r = &h->ranks[rank];
@@ -1019,15 +1017,15 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
                  is_one ? "is" : "are", "has", is_one ? "has" : "have", "s", is_one ? "s" : "", NULL);
 }
 
-/* Add the finding about a rank that has exited. Name the ranks that wait for it in a collective. If no rank waits, name
- * the ranks that have lost their connections to it; `victim` is one of these ranks. */
+/* Add the finding about a rank that has exited. Name the ranks that wait for this rank in a collective. If no rank
+ * waits, name the ranks that have lost their connections to this rank; `victim` is one of these ranks. */
 static void add_gone(struct diagnosis *d, const struct hang *h, uint32_t rank, uint32_t victim)
 {
     const bool has_waiters = h->n_groups > 0;
     const struct group *group = &h->groups[0];
     const uint32_t n = has_waiters ? group->n : count_like(h, victim);
     const bool is_one = h->n[WAY_GONE] == 1;
-    uint64_t ago_ms = 0; /* since the first of these ranks has exited */
+    uint64_t ago_ms = 0; /* time since the first of these ranks has exited */
     words who, ago, waiters, where;
     char place[SPOT_PLACE_MAX];
     struct finding *slot = diagnosis_slot(d, FINDING_RANK_EXITED_EARLY);
@@ -1095,8 +1093,8 @@ static void add_differ(struct diagnosis *d, const struct hang *h)
 /* --- connections ------------------------------------------------------------------------------------------ */
 
 /* If all ranks wait in one collective, a probable cause is a connection that loses packets. The kernel sends data again
- * until the peer acknowledges it. If a worker's connection has sent the same data several times, the agent reports the
- * connection as a row of the sample (STACKS_UNANSWERED). Below, such a connection is called a cut. */
+ * until the peer acknowledges it. If the kernel has sent the same data of a worker several times, the agent adds a row
+ * about the connection to the sample (STACKS_UNANSWERED). Below, such a connection is called a cut. */
 
 /* Two ends of a connection whose data is not acknowledged. Pointers are borrowed from the snapshot and its samples. */
 struct cut {
@@ -1115,8 +1113,8 @@ static bool is_peer_at(const char *peer, const char *address)
            (has_bracket ? strncmp(peer + len, "]:", 2) == 0 : peer[len] == ':');
 }
 
-/* Return true if `peer` has an address of the node. A node has two: the address that it sent, and the address that the
- * store sees. */
+/* Return true if `peer` has an address of the node. A node has two addresses: the address that it sent, and the address
+ * that the store sees. */
 static bool is_peer_on(const char *peer, const struct snapshot_node *node)
 {
     return is_peer_at(peer, node->addr) || is_peer_at(peer, node->own);
@@ -1132,7 +1130,7 @@ static bool holds_peer(const struct spot *spot, const char *peer)
 }
 
 /* Find a connection on which data from the rank is unacknowledged in both samples. Prefer a connection to another node.
- * Return false if no connection is found. One sample is not enough: after a single lost packet, data is also
+ * Return false if no connection is found. One sample is not enough. After a single lost packet, data is also
  * unacknowledged until the kernel has sent the packet again. */
 static bool find_cut(const struct hang *h, uint32_t rank, struct cut *cut)
 {
@@ -1188,8 +1186,8 @@ static const char *loss_words(words out, const struct hang *h, const struct cut 
 }
 
 /* Return the number of pairs of nodes with a cut connection, and format the first: "the connection between n1 and n2
- * (rank 2 sends to 10.0.0.3:4711 without an answer)". If no pair has a cut, format a cut connection to a peer that is
- * not another node. Such a cut may have nothing to do with the hang. */
+ * (rank 2 sends to 10.0.0.3:4711 without an answer)". If no pair has a cut, format a cut connection to any other peer.
+ * Such a cut may be unrelated to the hang. */
 static uint32_t cut_words(words out, const struct hang *h)
 {
     enum { PAIRS_MAX = 16 };
@@ -1256,7 +1254,7 @@ static bool may_adopt(const struct rank_analysis *r, const struct rank_analysis 
 }
 
 /* Count the culprits at the same line of the program as `rank`. If no line has a majority, adopt_majority calls this
- * for half of the ranks. So the time is quadratic in the number of ranks. */
+ * function for half of the ranks. So the time is quadratic in the number of ranks. */
 static uint32_t count_there(const struct hang *h, uint32_t rank)
 {
     uint32_t n = 0;
@@ -1273,8 +1271,8 @@ static void set_waits(struct hang *h, uint32_t rank)
     h->n[WAY_WAITS]++;
 }
 
-/* Mark the culprits at one line as waiting ranks, if they are more than half of all ranks. They probably wait for a
- * GPU: the line reads the result of a collective, and the GPU's driver spins until the result is ready. So they have no
+/* Mark the culprits at one line as waiting ranks if they are more than half of all ranks. They probably wait for a GPU:
+ * the line reads the result of a collective, and the GPU's driver spins until the result is ready. Such ranks have no
  * frame of the collective. Mark no rank in any of these cases:
  *
  *     the job has fewer than three ranks
@@ -1329,8 +1327,8 @@ static bool surely_waits(const struct hang *h)
 
 /* Return true if the rank is surely a culprit. `is_known` is the result of waits_in_call(). A rank that sleeps in futex
  * is no sure culprit: it may wait for a lock or for other ranks. A rank that computes may wait for its GPU, and so for
- * the other ranks. So it is a sure culprit only if it is in a loop of calls, or if `is_known` is true. A rank without a
- * frame of the user's program is a sure culprit only if it is stopped or has printed a traceback. */
+ * the other ranks. Such a rank is a sure culprit only if it is in a loop of calls, or if `is_known` is true. A rank
+ * without a frame of the user's program is a sure culprit only if it is stopped, or if it has printed a traceback. */
 static bool is_sure(const struct rank_analysis *r, bool is_known)
 {
     return r->way == WAY_CULPRIT && r->code != FINDING_RANK_IN_LOCK &&
@@ -1341,8 +1339,8 @@ static bool is_sure(const struct rank_analysis *r, bool is_known)
 /* Change each rank for which may_wait() returns true to a waiting rank. Change no rank in case A or B:
  *
  *     A. No rank is surely a culprit (is_sure).
- *     B. A rank is surely a culprit, but no rank surely waits (surely_waits). At least two ranks neither wait nor may
- *        wait. Each of them may in fact wait for a rank that waits for a lock.
+ *     B. A rank is surely a culprit, but no rank surely waits (surely_waits). Also, may_wait() is false for at least
+ *        two ranks that do not wait. Each of these ranks may need a rank that waits for a lock.
  *
  * Return false in three cases, because the stacks then prove nothing:
  *
@@ -1382,8 +1380,8 @@ static bool only_loops(const struct hang *h)
 }
 
 /* Add the finding about a culprit, or about a rank that has exited, and return the rank of the finding. Prefer the
- * culprit, unless it failed only because it lost a connection (is_victim). `culprit` or `gone` is n_ranks if there is
- * no such rank. Return -1 if both are n_ranks. */
+ * culprit. But if the culprit failed only because it lost a connection (is_victim), prefer the rank that has exited.
+ * `culprit` or `gone` is n_ranks if there is no such rank. Return -1 if both are n_ranks. */
 static int64_t add_failed(struct diagnosis *d, const struct hang *h, uint32_t culprit, uint32_t gone)
 {
     const uint32_t n = h->s->n_ranks;
@@ -1399,11 +1397,11 @@ static int64_t add_failed(struct diagnosis *d, const struct hang *h, uint32_t cu
 
 /* Add the finding and return its rank, or -1. The evidence is checked in this order:
  *
- *     1. a culprit outside of a collective, unless it is a victim (is_victim) and another rank has exited
+ *     1. a culprit outside of a collective; a victim (is_victim) counts only if no other rank has exited
  *     2. a rank that has exited
  *     3. a missing key
  *     4. a cut between two nodes
- *     5. all ranks in one collective: different calls in the flight records, else the network or a GPU
+ *     5. all ranks in one collective: different calls in the flight records, otherwise the network or a GPU
  *     6. ranks in different collectives
  *
  * If no rank waits in a collective, the stacks give a result in two cases only. Either all ranks have failed and hang
@@ -1463,8 +1461,8 @@ struct states {
     uint32_t n;
 };
 
-/* Return true if the main thread of a rank without frames sleeps in the same state in both samples. Return false if the
- * rank is not connected to the store: it may be an independent program, for which no other rank waits. */
+/* Return true if the main thread of a rank without frames sleeps in the same state in both samples. Return false for a
+ * rank without a connection to the store: it may be an independent program that no rank waits for. */
 static bool is_idle_still(const struct hang *h, uint32_t rank)
 {
     const struct snapshot_rank *f = &h->s->ranks[rank];
@@ -1477,8 +1475,8 @@ static bool is_same_state(const struct spot *a, const struct spot *b)
 }
 
 /* Group the live ranks without frames by their state. Return false if one of the grouped ranks may still make progress,
- * or if there are too many groups. Leave out sleeping ranks that have printed a traceback. They make no progress, but
- * is_idle_still returns false if such a rank has closed its connection to the store. */
+ * or if there are too many groups. Leave out sleeping ranks that have printed a traceback. Such a rank makes no
+ * progress, but is_idle_still returns false if the rank has closed its connection to the store. */
 static bool group_states(const struct hang *h, struct states *states)
 {
     for (uint32_t i = 0; i < h->s->n_ranks; i++) {
@@ -1540,8 +1538,9 @@ static const char *other_states(words out, const struct hang *h, const struct st
     return out;
 }
 
-/* Report the ranks whose state in the kernel differs from that of the other ranks. Such a rank may be the culprit, but
- * only its frames could prove it. Return false if the states do not differ, or if a rank may still make progress. */
+/* Report the ranks whose state in the kernel differs from the state of the other ranks. Such a rank may be the culprit,
+ * but only its frames could prove it. Return false if the states do not differ, or if a rank may still make
+ * progress. */
 static bool add_states_differ(struct diagnosis *d, const struct hang *h)
 {
     struct states states = { 0 };
@@ -1570,9 +1569,9 @@ static bool add_states_differ(struct diagnosis *d, const struct hang *h)
     return slot != NULL;
 }
 
-/* Report the ranks that have printed a traceback and have no frames, unless another rank may still make progress. This
- * is only a hint, because the program may have handled the exception. If only some of these ranks have lost a
- * connection to another rank, report only the others. Return false if no finding was added. */
+/* Report the ranks that have printed a traceback and have no frames. Report nothing if another rank may still make
+ * progress. The report is only a hint, because the program may have handled the exception. If only some of these ranks
+ * have lost a connection to another rank, report only the ranks that have not. Return false if no finding was added. */
 static bool add_failed_unread(struct diagnosis *d, const struct hang *h)
 {
     struct states states = { 0 };
@@ -1604,7 +1603,7 @@ static bool add_failed_unread(struct diagnosis *d, const struct hang *h)
 }
 
 /* Report that the stacks of no rank could be read, and the reason. If the reason is a missing program, the user can
- * install it before the next hang. */
+ * install the program before the next hang. */
 static void add_unreadable(struct diagnosis *d, const struct hang *h)
 {
     words who, time;
@@ -1664,8 +1663,8 @@ void hang_history_free(struct hang_history *history)
 }
 
 /* Return true if the rank has called no collective between the samples. This is proved if the main thread has used no
- * CPU time, or if the flight record is unchanged. For a thread that waits for a GPU, only the record can prove it,
- * because such a thread may use CPU time. */
+ * CPU time, or if the flight record is unchanged. A thread that waits for a GPU may use CPU time. For such a thread,
+ * only the flight record can prove it. */
 static bool is_at_rest(const struct hang *h, uint32_t rank)
 {
     bool is_known = h->ranks[rank].cpu_ms <= 0;
@@ -1677,8 +1676,8 @@ static bool is_at_rest(const struct hang *h, uint32_t rank)
 /* Return true if the rank may have completed a collective between the two samples. Return false if the rank has exited,
  * or if neither sample has its main thread. Return true if only one sample has this thread, or if the pid has changed.
  * Otherwise return false if neither sample shows the rank in a collective. A sample without frames never shows a
- * collective. Such a rank may still have completed a collective between the samples. The ranks that waited for it have
- * then completed the same collective, and this function returns true for the waiting ranks that have frames. */
+ * collective. A rank without frames may still have completed a collective. But then the ranks that waited for it have
+ * completed the same collective. The function returns true for such a rank if it has frames. */
 static bool may_have_progressed(const struct hang *h, uint32_t rank)
 {
     const struct rank_analysis *r = &h->ranks[rank];
@@ -1755,7 +1754,7 @@ static const char *unknown_why(const struct hang *h)
     return h->n_read > 0 ? "the stacks of some ranks cannot be read" : "the stacks cannot be read";
 }
 
-/* Return why the stacks of ranks at rest give no verdict. The first reason that applies is returned. */
+/* Return the first reason why the stacks of ranks at rest give no verdict. */
 static const char *rest_why(struct hang *h)
 {
     if (h->n[WAY_UNKNOWN] > 0)
@@ -1769,7 +1768,7 @@ static const char *rest_why(struct hang *h)
 }
 
 /* Return false for a thread in the state "uninterruptible". Such a thread may wait for one page of a file. The kernel
- * also wakes this thread when other pages were read, so its runs do not show that it waits in a loop. */
+ * also wakes this thread when other pages were read. So its runs do not prove that it waits in a loop. */
 bool hang_wakes(const struct snapshot *s, uint32_t rank)
 {
     struct hang h = { .s = s };
@@ -1783,7 +1782,7 @@ bool hang_wakes(const struct snapshot *s, uint32_t rank)
     return wakes;
 }
 
-/* Return why the samples give no verdict. The first reason that applies is returned. */
+/* Return the first reason why the samples give no verdict. */
 const char *hang_why_not(const struct snapshot *s)
 {
     struct hang h = { .s = s };
@@ -1805,8 +1804,8 @@ const char *hang_why_not(const struct snapshot *s)
 
 /* Compare the samples, and return the rank that the stacks or records name. If they name no rank, add a hint from a
  * traceback or from the states of the processes. Without a hint, report why the frames cannot be read. Return -1 after
- * a hint or such a report, because neither proves a culprit. The store calls this function in its event loop, for each
- * pair of successive samples and for reports such as 'ddpctl why'. */
+ * a hint or such a report, because neither proves a culprit. The event loop of the store calls this function for each
+ * pair of successive samples, and for reports such as 'ddpctl why'. */
 int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s)
 {
     struct hang h;

@@ -1,5 +1,5 @@
-/* profile.c -- see profile.h. The store calls profile_add in its event loop for each sample (hub/stacks.c), so the work
- * for a sample is linear in the number of ranks. Only a rank with much evidence is compared with all others. */
+/* profile.c -- see profile.h. The event loop of the store calls profile_add for each sample (hub/stacks.c). So the work
+ * for a sample must be linear in the number of ranks. Only a rank with much evidence is compared with all others. */
 #include "diagnosis/profile.h"
 
 #include "diagnosis/text.h"
@@ -8,8 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The constants that profile.h explains. equal_share is below 1, so that a rank that is only a little slower than the
- * others is not reported. false_report is the probability of any false report about the job in a window. */
+/* The constants that profile.h explains. equal_share is below 1, because a rank that is only a little slower than the
+ * other ranks must not be reported. false_report is the maximum probability of a false report about the job in a
+ * window. */
 static const double slow_share = 0.1, equal_share = 0.85, false_report = 0.02;
 
 /* A slow rank waits in a smaller fraction of the samples than the other ranks. If the difference of the two fractions
@@ -42,9 +43,9 @@ void profile_free(struct profile *p)
 }
 
 /* Return the activity of a rank, from its stack or from the steps that libddp records. In backward(), the state of the
- * thread shows the activity: the thread sleeps while it waits for gradients, and runs while it computes them. Some
- * stacks do not show whether the rank waits for other ranks or for a lock (struct spot). Such a rank counts as waiting,
- * because Work.wait() is more likely than a lock. */
+ * thread shows the activity: the thread sleeps while it waits for gradients, and runs while it computes. Some stacks do
+ * not show whether the rank waits for other ranks or for a lock (struct spot). Such a rank counts as waiting, because
+ * Work.wait() is more likely than a lock. */
 static enum stand stand_of(const struct spot *spot, const struct snapshot_rank *f)
 {
     if (f->exited)
@@ -73,8 +74,9 @@ static uint64_t mix_text(uint64_t hash, const char *text)
     return hash_bytes(hash, text, strlen(text) + 1);
 }
 
-/* Add 1 to the count of the function in which a rank is. The function's entry also shows the line of this sample. A
- * function without an entry gets the entry with the smallest count, so that frequent functions keep their entries. */
+/* Add 1 to the count of the function in which a rank is. The entry of the function also stores the source line of this
+ * sample. A function without an entry gets the entry with the smallest count, so that frequent functions keep their
+ * entries. */
 static void count_place(struct profile_rank *r, const struct spot *spot)
 {
     const cJSON *frame = spot->user != NULL ? spot->user : spot->frames->child;
@@ -105,7 +107,7 @@ const char *profile_place(const struct profile_rank *r)
 }
 
 /* Begin a new window with new counts. Keep only whether a rank was slow in the window that has ended. A rank that is
- * slow in consecutive windows is then reported only in the first of them. */
+ * slow in several consecutive windows is then reported only in the first window. */
 static void begin_window(struct profile *p)
 {
     p->samples = 0;
@@ -119,7 +121,7 @@ static double share(uint64_t waits, uint64_t seen)
     return seen > 0 ? (double)waits / (double)seen : 0;
 }
 
-/* Return the fraction of samples with a wait, from 0 to 1. Count the samples of all ranks except `rank`. */
+/* Return the fraction of samples with a wait, from 0 to 1. Count the samples of all ranks other than `rank`. */
 static double share_of_others(const struct profile *p, uint32_t rank)
 {
     uint64_t waits = 0, seen = 0;
@@ -141,8 +143,8 @@ static bool is_slow(const struct profile *p, uint32_t rank)
 }
 
 /* Multiply the evidence of a rank by the likelihood ratio of a sample. `part` is the fraction of the ranks that wait in
- * this sample, above 0 and below 1. A slow rank waits with probability slow_share * part, any other rank with
- * equal_share * part. */
+ * this sample, above 0 and below 1. A slow rank waits with probability slow_share * part. Any other rank waits with
+ * probability equal_share * part. */
 static void weigh(struct profile_rank *r, bool waits, double part)
 {
     r->evidence *= waits ? slow_share / equal_share : (1 - slow_share * part) / (1 - equal_share * part);
@@ -186,14 +188,14 @@ static bool count_sample(struct profile *p, const enum stand *stands, uint64_t m
 }
 
 /* Count a sample. Compute `moves`, a digest of moved_ms and of the steps and calls of all ranks. If this digest differs
- * from that of the last sample, the job has moved. Ranks that wait in this sample have then begun a new wait. */
+ * from the digest of the last sample, the job has moved. Ranks that wait in this sample have then begun a new wait. */
 bool profile_add(struct profile *p, const cJSON *rows, const struct snapshot_rank *facts, uint64_t moved_ms)
 {
     struct spot *spots = calloc((size_t)p->n + 1, sizeof(*spots));
     enum stand *stands = calloc((size_t)p->n + 1, sizeof(*stands));
     const char *note = NULL;
     uint64_t moves = mix(1, moved_ms);
-    bool counts = spots != NULL && stands != NULL; /* without memory, the sample is left out */
+    bool counts = spots != NULL && stands != NULL; /* if memory is short, the sample is left out */
     bool news = false;
     if (counts)
         (void)spots_read(rows, spots, p->n, &note);
@@ -227,9 +229,9 @@ static double part_in(const struct profile_rank *r, uint64_t hash)
     return 0;
 }
 
-/* Return the place at which this rank differs most from the others. The measure is this rank's share of samples minus
- * the average share of the other ranks. Return "" if the difference is positive nowhere. A place explains nothing if
- * all ranks are there equally often, even if this rank is there most of the time. */
+/* Return the place at which this rank is more often than the other ranks, with the largest difference. The measure is
+ * this rank's share of samples at the place, minus the average share of the other ranks. Return "" if the difference is
+ * positive nowhere. A place explains nothing if all ranks are there equally often. */
 static const char *place_instead(const struct profile *p, uint32_t rank)
 {
     const struct profile_rank *r = &p->ranks[rank];
@@ -255,8 +257,9 @@ static bool is_marked(const void *of, uint32_t rank)
 }
 
 /* Report all slow ranks in one finding, because slow ranks on one machine usually have one cause. The finding compares
- * the first slow rank with all other ranks, also with other slow ranks. It contains the percentages of samples with a
- * wait. It also names the place in the program, if any, where the first slow rank is more often than the others. */
+ * the first slow rank with all other ranks, including other slow ranks. It contains the percentages of samples with a
+ * wait. The finding also names a place in the program at which the first slow rank is more often than the other ranks,
+ * if there is such a place. */
 void diagnose_slow(struct diagnosis *d, const struct snapshot *s)
 {
     const struct profile *p = s->profile;

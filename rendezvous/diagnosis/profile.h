@@ -1,4 +1,4 @@
-/* profile.h -- finds the rank that makes the others wait, from many samples of a running job (--profile_ranks). The
+/* profile.h -- finds the rank for which all other ranks wait, from many samples of a running job (--profile_ranks). The
  * module is pure. All ranks need the same time for a step, because each collective waits for the slowest rank. But the
  * slowest rank itself waits least in collectives. */
 #ifndef RENDEZVOUS_DIAGNOSIS_PROFILE_H
@@ -11,8 +11,8 @@ struct snapshot_rank;
 struct snapshot;
 
 enum {
-    PROFILE_EVERY_MS =
-        500, /* ms between samples; with four ranks, a rank that is 20 % slower is then found within a minute */
+    /* ms between samples; of four ranks, a rank that is 20 % slower is then found within a minute */
+    PROFILE_EVERY_MS = 500,
     PROFILE_WINDOW = 600,     /* samples of a window (5 min); a new window begins with new counts */
     PROFILE_RANKS_MAX = 4096, /* maximum number of ranks of a job with a profile; a rank needs about 1.4 KB */
     PROFILE_PLACES = 8,       /* maximum number of counted places per rank; a new place replaces the rarest */
@@ -29,14 +29,14 @@ struct profile_place {
  * Any other rank waits with a probability of at least 0.85 p. For each rank, the profile multiplies the likelihood
  * ratios of the samples.
  *
- * Ville's inequality limits false reports. For a rank that is not slow, the probability that its product ever exceeds
- * 1 / a in a window is at most a. So the product can be checked after every sample. The lower limit of the product,
- * least_evidence, increases this probability by less than 1 % of its value. */
+ * Ville's inequality limits false reports. If a rank is not slow, the probability is at most a that its product exceeds
+ * 1 / a in a window. So the product can be checked after every sample. The lower limit of the product, least_evidence,
+ * increases this probability by less than 1 % of its value. */
 struct profile_rank {
-    uint32_t seen, waits;                        /* samples with this rank; samples in which the rank waits */
-    double evidence;                             /* product of the likelihood ratios of this window */
-    bool is_slow;                                /* found slow in this window */
-    bool was_slow;                               /* found slow in the previous window */
+    uint32_t seen, waits; /* number of samples with this rank; number of samples in which it waits */
+    double evidence;      /* product of the likelihood ratios of this window */
+    bool is_slow;         /* the rank was found slow in this window */
+    bool was_slow;        /* the rank was found slow in the previous window */
     struct profile_place places[PROFILE_PLACES]; /* the most frequent places outside of collectives */
 };
 
@@ -54,11 +54,11 @@ struct profile {
 bool profile_begin(struct profile *p, uint32_t n);
 void profile_free(struct profile *p);
 
-/* Add a sample: the stacks of all ranks (rows of record/stacks.h), and the facts about all ranks, which show the
+/* Add a sample. `rows` has the stacks of all ranks (record/stacks.h). `facts` has the facts about all ranks, such as
  * collectives of libddp. `moved_ms` is the time of the job's last progress. Return true if a rank has become slow.
  *
- * Only the first sample of each wait is evidence. A sample in which a rank imports a library is left out, because at
- * the start of a job imports take longer on some ranks. All others then wait in the first collective. */
+ * Only the first sample of each wait is evidence. A sample in which a rank imports a library is left out. At the start
+ * of a job, imports take longer on some ranks, and all other ranks wait in the first collective. */
 bool profile_add(struct profile *p, const cJSON *rows, const struct snapshot_rank *facts, uint64_t moved_ms);
 
 /* Add one finding RANK_SLOW about all slow ranks of s->profile. */

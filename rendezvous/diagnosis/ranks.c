@@ -1,6 +1,6 @@
-/* ranks.c -- the findings about ranks that others wait for, and their texts; see diagnosis.h. The others wait for a key
+/* ranks.c -- makes the findings about ranks for which other ranks wait; see diagnosis.h. The other ranks wait for a key
  * of the store, in a barrier, or in a collective of libddp; hang.c covers collectives of PyTorch. A finding combines
- * facts of the store and of the agent, because only both together distinguish a computing rank from a hanging rank. */
+ * facts of the store and of the agent. Only both together distinguish a computing rank from a hanging rank. */
 
 #include "base/text.h"
 #include "diagnosis/diagnosis.h"
@@ -14,9 +14,10 @@
 #include <stdio.h>
 
 enum {
-    STUCK_MS = 2000,   /* ms; a shorter sleep in state D is normal, for example while a disk reads */
+    STUCK_MS = 2000,   /* a shorter sleep in state D is normal, for example while a disk reads */
     BUSY_PERCENT = 50, /* percent of one CPU; a sleeping process with at least this use counts as computing */
-    /* percent of one CPU at which a runnable process counts as computing; low, because its host may be overloaded */
+    /* percent of one CPU at which a runnable process counts as computing; this limit is low, because the host may be
+     * overloaded */
     SHARE_PERCENT = 5,
     RANK_WORD_MAX = 256, /* maximum size of a placeholder's value in bytes, with the NUL */
 };
@@ -60,7 +61,7 @@ struct snapshot_rank member_snapshot(const struct members *m, uint32_t rank)
 }
 
 /* Return true if the rank has been stopped for at least `least_ms`. Return false for a rank that reports its steps,
- * because diagnose_still reports that rank, together with the ranks that wait for it. */
+ * because diagnose_still reports such a rank. */
 bool diagnose_is_stopped(const struct snapshot_rank *f, uint64_t least_ms)
 {
     return (f->proc_state == 'T' || f->proc_state == 't') && !f->exited && !f->node_lost && !f->has_steps &&
@@ -205,8 +206,8 @@ static const char *signal_word(const struct snapshot_rank *f, rank_word word)
     return word;
 }
 
-/* Return the remedy for the present state of the rank, if the row of the finding lists several states. Otherwise return
- * the advice of the row. */
+/* Return the remedy for a rank. If the row of the finding lists several states, select the remedy for the present
+ * state. Otherwise return the advice of the row. */
 static const char *advice_for(enum finding_code code, const struct snapshot_rank *f)
 {
     if (code == FINDING_RANK_EXITED)
@@ -250,7 +251,7 @@ static const char *does_word(const struct snapshot_rank *f, rank_word word)
 }
 
 /* Make the finding about a rank. Format the values of all placeholders, even if the finding's sentence uses only some
- * of them. So the sentences in findings.h may change without a change here. */
+ * of them. The sentences in findings.h may then change without a change here. */
 void diagnose_rank(const struct snapshot_rank *f, struct finding *finding)
 {
     rank_word subject, where, silent, last_message, within, since, ago, waits, code, signal, cpu, wchan, does,
@@ -328,14 +329,14 @@ cJSON *diagnose_json(const struct snapshot_rank *f)
 /* --- ranks that do not move while others wait for them --------------------------------------------------- */
 
 /* Collectives of libddp do not use the store. But each worker records its progress in memory that it shares with its
- * agent, and heartbeats report the progress to the store. If ranks in a call wait for a rank that is elsewhere and does
- * not move, a finding reports that rank. The finding also shows the state of the rank's process, because the remedy
- * depends on this state. */
+ * agent. The heartbeats of the agent report the progress to the store. If ranks in a call wait for a rank that is
+ * elsewhere and does not move, a finding reports that rank. The finding also shows the state of the rank's process,
+ * because the remedy depends on this state. */
 
 enum {
-    STILL_MS = 3000,        /* a rank is reported after it has not moved for this time */
+    STILL_MS = 3000,        /* a rank that has not moved for this time is reported */
     STILL_BUSY_PERCENT = 5, /* percent of one CPU at which a process counts as computing */
-    UNKNOWN_FACTOR = 3,     /* for a rank that reports no steps, the time limit is this many times longer */
+    UNKNOWN_FACTOR = 3,     /* the time limit for a rank without steps is UNKNOWN_FACTOR times longer */
 };
 
 /* Return true if the rank is in a collective of libddp. */
@@ -345,8 +346,8 @@ static bool waits(const struct snapshot_rank *f)
 }
 
 /* Find the calls in which a rank has waited for `least_ms`. Return a rank that waits in the call with the highest
- * number, or NULL if no rank has waited so long. With asynchronous calls, ranks may be several calls apart. Then any
- * rank in an earlier call may have caused the wait. */
+ * number. Return NULL if no rank has waited so long. With asynchronous calls, ranks may be several calls apart. Then
+ * any rank in an earlier call may have caused the wait. */
 static const struct snapshot_rank *furthest(const struct snapshot *s, uint64_t least_ms)
 {
     const struct snapshot_rank *most = NULL;
@@ -359,7 +360,7 @@ static const struct snapshot_rank *furthest(const struct snapshot *s, uint64_t l
 }
 
 /* Return true if rank `f` is in the same call as rank `most`. Both calls then have the same number, because all ranks
- * number their calls alike. */
+ * number their calls in the same way. */
 static bool is_at(const struct snapshot_rank *f, const struct snapshot_rank *most)
 {
     return waits(f) && f->call_seq == most->call_seq;
@@ -391,8 +392,8 @@ bool diagnose_stands_still(const struct snapshot *s, uint64_t least_ms)
 
 /* --- barriers ------------------------------------------------------------------------------------------- */
 
-/* Each call of a barrier has a timeout, after which it returns an error. The two functions below decide whether the
- * store reports the missing ranks before this timeout. */
+/* Each call of a barrier has a timeout, after which the call returns an error. The two functions below decide whether
+ * the store reports the missing ranks before this timeout. */
 
 uint64_t diagnose_barrier_waits(const struct snapshot *s)
 {
@@ -459,8 +460,8 @@ static const char *format_rank(words out, const struct snapshot_rank *f)
     return out;
 }
 
-/* Format the position of a rank: the collective that the rank is in, or else the rank's last step. If the rank has
- * reported neither, the text is empty. */
+/* Format the position of a rank: the collective that the rank is in. If the rank is in no collective, use its last
+ * step. If no step was reported, the text is empty. */
 static const char *last(words out, const struct snapshot_rank *f)
 {
     out[0] = '\0';
@@ -525,8 +526,8 @@ static bool has_left(const void *members, uint32_t rank)
     return member_has_left(members_at(members, rank));
 }
 
-/* Count the ranks that have exited with 0. Set *first to the lowest of them, and *since_ms to the time of the first
- * exit. Without such a rank, both are unchanged. */
+/* Count the ranks that have exited with 0. Set *first to the lowest of these ranks, and *since_ms to the time of the
+ * first exit. If there is no such rank, leave both unchanged. */
 static uint32_t count_left(const struct members *members, uint32_t *first, uint64_t *since_ms)
 {
     uint32_t n = 0;
@@ -580,8 +581,8 @@ void diagnose_early_exit_of_barrier(const struct barrier *barrier, const struct 
 }
 
 /* Report a rank that was lost in a collective. `lost` is the lost peer of rank `waiter`, according to the last output
- * lines of `waiter` (hub/lost_rank.c). If these lines name no rank, `lost` is -1, and each rank that has exited with 0
- * may be the peer. */
+ * lines of `waiter` (hub/lost_rank.c). If these lines name no rank, `lost` is -1. Each rank that has exited with 0 may
+ * then be the peer. */
 bool diagnose_early_exit(const struct members *members, uint32_t waiter, int64_t lost, uint64_t now_ms,
                          struct finding *finding)
 {
@@ -606,8 +607,8 @@ bool diagnose_early_exit(const struct members *members, uint32_t waiter, int64_t
 
 /* --- why a barrier did not open, as JSON and as text (its "message") -------------------------------------- */
 
-/* Maximum number of lines, and of listed ranks, in a report. The store sends a report to every rank in the barrier, and
- * a list of 100,000 missing ranks would have 20 MB. The counts in a report are complete. */
+/* Maximum number of lines, and of listed ranks, in a report. The store sends a report to every rank in the barrier. A
+ * list of 100,000 missing ranks would have 20 MB. The counts in a report are complete. */
 
 enum { LINES_MAX = 16, RANKS_MAX = 256 };
 
@@ -620,8 +621,8 @@ static uint32_t next_missing(const struct barrier *barrier, uint32_t from)
     return from;
 }
 
-/* Append how many ranks have arrived, and at most LINES_MAX lines about missing ranks, such as "rank 3: started, but
- * never connected to the store". */
+/* Append how many ranks have arrived. Then append at most LINES_MAX lines about missing ranks, such as "rank 3:
+ * started, but never connected to the store". */
 static bool append_lines(const struct barrier *barrier, snapshot_rank_fn facts_of, void *user,
                          struct buf *out)
 {

@@ -1,8 +1,8 @@
 /* rejected.c -- see rejected.h.
  *
  * Every known protocol begins with constant bytes, so the first eight bytes of a connection show its protocol. Only
- * these bytes are kept. A wrong guess only leads to a wrong word in a diagnosis, because the store closes the
- * connection in any case. */
+ * these bytes are kept. A wrong guess only leads to a wrong word in a diagnosis. The store closes the connection in any
+ * case. */
 #include "diagnosis/rejected.h"
 
 #include "base/text.h"
@@ -37,9 +37,9 @@ static enum reject_kind greeted_kind(struct slice first)
     return first.len > GREETING && bytes[GREETING] >= DDPRUN_FROM ? REJECT_DDPRUN : REJECT_C10D_2;
 }
 
-/* Return true for the store protocol of PyTorch before 2.2. Its requests begin with an opcode (below 12) and the
- * length of a key: 8 bytes, little-endian. Keys are shorter than 65,536 bytes, so the later bytes of the length are 0.
- * Text and TLS never have these zeros. */
+/* Return true for the store protocol of PyTorch before 2.2. The requests of this protocol begin with an opcode (below
+ * 12) and the length of a key: 8 bytes, little-endian. Keys are shorter than 65,536 bytes, so the later bytes of the
+ * length are 0. Text and TLS never have these zeros. */
 static bool is_old_request(struct slice first)
 {
     const uint8_t *bytes = first.data;
@@ -49,7 +49,8 @@ static bool is_old_request(struct slice first)
     return bytes[0] < 0x0c;
 }
 
-/* Find the protocol. Check for PyTorch's old protocol last, because any small number followed by zeros matches it. */
+/* Find the protocol. Check for PyTorch's old protocol last, because a small number with zeros after it always matches
+ * this protocol. */
 enum reject_kind reject_kind_of(struct slice first)
 {
     const uint8_t *bytes = first.data;
@@ -66,7 +67,7 @@ enum reject_kind reject_kind_of(struct slice first)
 }
 
 /* Return true if the client may be a node. Return false for a SILENT client, because most silent clients are health
- * checks, although a firewall can also silence a node. */
+ * checks. But a firewall can also silence a node. */
 bool reject_may_be_a_node(enum reject_kind kind)
 {
     return kind == REJECT_C10D_1 || kind == REJECT_C10D_2 || kind == REJECT_DDPRUN || kind == REJECT_TLS;
@@ -94,8 +95,8 @@ const char *reject_kind_words(enum reject_kind kind)
 
 /* --- the rows --------------------------------------------------------------------------------------------- */
 
-/* Format "10.0.0.2" of "10.0.0.2:41234", or "[fe80::1]" of "[fe80::1]:41234". The port is left out, so that a client
- * that connects every second has only one row. */
+/* Format "10.0.0.2" of "10.0.0.2:41234", or "[fe80::1]" of "[fe80::1]:41234". The port is left out, because a client
+ * that connects every second must have only one row. */
 static void format_source(const char *peer, char source[static REJECT_SOURCE_MAX])
 {
     const char *colon = strrchr(peer, ':');
@@ -127,9 +128,9 @@ static struct reject *row_for(struct rejects *r, const struct reject *wanted)
 }
 
 /* Return true if a log line is due for the source of `row`. All rows of a source share one line per minute, so that a
- * frequent health check does not fill the log. logged_ms is 1 + the time of the last line, so that 0 can mean
- * "never". A client with many addresses, such as a /64 network, overwrites the rows of its lines. So also limit the
- * lines of all sources together. */
+ * frequent health check does not fill the log. logged_ms is 1 + the time of the last line; 0 means "never". A client
+ * with many addresses, such as a /64 network, overwrites rows and their logged_ms. So the lines of all sources together
+ * have a limit, too. */
 static bool is_worth_a_line(struct rejects *r, struct reject *row, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < r->count; i++)
@@ -172,7 +173,7 @@ bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t n
 
 /* The searches below are linear. They are fast enough, because REFUSALS_MAX is small and rejections are rare. */
 
-/* Return true if the row is about this node and this code. So an agent that retries every second has only one row. A
+/* Return true if the row is about this node and this code. An agent that retries every second then has only one row. A
  * rejection of the same node with another code gets another row. */
 static bool is_same_node(const struct refusal *row, const struct rdzv_join *join, enum rdzv_refused code)
 {
@@ -197,8 +198,8 @@ static struct refusal *row_of_node(struct refusals *r, const struct rdzv_join *j
     return oldest;
 }
 
-/* Record a rejection. If the node already has a row for this code, overwrite the sentence of the row, because the new
- * sentence may name other nodes. */
+/* Record a rejection. If the node already has a row for this code, overwrite the sentence of the row. The new sentence
+ * may name other nodes. */
 void refusals_note(struct refusals *r, const struct rdzv_join *join, const struct rdzv_refusal *why,
                    uint64_t now_ms)
 {
@@ -252,8 +253,8 @@ static void remove_notice(struct notices *n, struct notice *row)
     n->count--;
 }
 
-/* Return the row that a new row of `sender` replaces in a full list. This is the sender's oldest row, or the oldest row
- * of all if the sender has no row. So one node cannot replace the findings of all others. */
+/* Return the row that a new row of `sender` replaces in a full list. This is the sender's oldest row. If the sender has
+ * no row, it is the oldest row of all. So one node cannot replace the findings of all other nodes. */
 static struct notice *oldest_notice(const struct notices *n, uint64_t sender)
 {
     for (uint32_t i = 0; i < n->count; i++)

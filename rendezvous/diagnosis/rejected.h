@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-/* columns: kind, word in JSON, name in sentences */
+/* Columns: kind, word in JSON, name in sentences. */
 #define REJECT_KINDS(X)                                              \
     X(SILENT, "silent", "nothing")                                   \
     X(C10D_1, "c10d_1", "the store protocol of PyTorch 1.13 to 2.1") \
@@ -32,17 +32,18 @@ enum reject_kind {
 /* Maximum number of rows, and sizes of texts in bytes. */
 enum {
     REJECTS_MAX = 64,
-    REJECT_FIRST_MAX = 8, /* first bytes to keep of each connection; enough to recognise each protocol */
+    REJECT_FIRST_MAX =
+        8, /* how many first bytes of a connection are kept; enough to recognise each protocol */
     REJECT_SOURCE_MAX = 64,
     REJECT_JOB_MAX = 64,
     REJECT_WHY_MAX = 160
 };
 
-/* The rejected connections with one source, protocol and job. Times are of the store's monotonic clock. */
+/* The rejected connections with one source, protocol and job. All times are from the store's monotonic clock. */
 struct reject {
     enum reject_kind kind;
     char source[REJECT_SOURCE_MAX];           /* address of the client, without the port */
-    char job[REJECT_JOB_MAX];                 /* the requested job, or "" if the client named none */
+    char job[REJECT_JOB_MAX];                 /* the requested job, or "" if the client named no job */
     char why[REJECT_WHY_MAX];                 /* reason of the last rejection */
     uint8_t first[REJECT_FIRST_MAX], n_first; /* first bytes of the last rejected connection */
     uint32_t times;
@@ -56,7 +57,7 @@ struct reject {
 struct rejects {
     struct reject row[REJECTS_MAX]; /* `count` rows, not sorted */
     uint32_t count;
-    uint64_t total; /* all rejections, also those of overwritten rows */
+    uint64_t total; /* number of all rejections, with the rejections of overwritten rows */
     uint32_t lines; /* number of log lines that rejects_note has requested since `lines_since_ms` */
     uint64_t lines_since_ms;
 };
@@ -78,7 +79,7 @@ struct reject_facts {
     const char *why;    /* reason for the log and for `ddpctl rejects` */
     struct slice first; /* the first bytes that the client has sent */
     bool is_ddprun;     /* the client is a part of ddprun */
-    bool is_user;       /* the connection is of another user, so the store did not read from it */
+    bool is_user;       /* the connection belongs to another user, so the store did not read from it */
 };
 
 /* Count a rejection. Return true if a log line is due. Each source gets one line per minute. All sources together get
@@ -119,10 +120,11 @@ void refusals_forget(struct refusals *r, const char *job);
 
 /* --- notices ---------------------------------------------------------------------------------------------- */
 
-/* Findings of nodes about themselves that all nodes should see: a limit that is too low, for example, or a port that is
- * in use. Two findings with the same code and subject share a row. Only the store and the node that sent a finding may
- * replace or remove the finding, because other nodes cannot check it. But in a full list, a new finding replaces the
- * sender's oldest finding, or the oldest of all if the sender has no finding. */
+/* Findings of nodes about themselves, for example a limit that is too low, or a port that is in use. All nodes should
+ * see these findings. Two findings with the same code and subject share a row. Only the store and the sender of a
+ * finding may replace or remove the finding, because other nodes cannot check it. But in a full list, a new finding
+ * replaces the sender's oldest finding. If the sender has no finding, the new finding replaces the oldest finding of
+ * the list. */
 
 enum { NOTICES_MAX = 16 };
 

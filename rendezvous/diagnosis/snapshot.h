@@ -10,8 +10,8 @@
 struct cJSON;
 struct profile;
 
-/* All durations are in ms and end at the moment of the snapshot: `gone_ms` 5000 means "5 s ago". Strings are never NULL
- * unless a comment allows it. */
+/* All durations are in ms and end at the moment of the snapshot: `gone_ms` 5000 means "5 s ago". A string may be NULL
+ * only if its comment allows NULL. */
 
 /* The phase of the rendezvous: nodes join, a round runs, its workers are being stopped, the job has ended. */
 enum snapshot_phase { PHASE_GATHERING, PHASE_RUNNING, PHASE_STOPPING, PHASE_OVER };
@@ -19,12 +19,12 @@ enum snapshot_phase { PHASE_GATHERING, PHASE_RUNNING, PHASE_STOPPING, PHASE_OVER
 /* A node that is a member of the job or waits to become one. */
 struct snapshot_node {
     const char *host, *addr, *boot_id, *version; /* "" = unknown */
-    const char *own;            /* "" = unknown; address that the node has sent; the store sees `addr` */
+    const char *own;            /* address that the node has sent; the store sees `addr`; "" = unknown */
     const char *state;          /* text in the column STATE of the table of nodes, such as "waiting" */
-    int32_t node_rank;          /* -1 = none yet */
+    int32_t node_rank;          /* -1 = no node rank yet */
     uint32_t first_rank, nproc; /* ranks first_rank to first_rank + nproc - 1, if the node is in the round */
-    int pid;                    /* of ddprun; 0 = unknown */
-    bool is_spare, is_stopping; /* waits for the next round; has been asked to stop its workers */
+    int pid;                    /* pid of ddprun; 0 = unknown */
+    bool is_spare, is_stopping; /* waits for the next round; was asked to stop its workers */
     uint64_t joined_ms, silent_ms; /* time since the node joined; time since its last message */
 };
 
@@ -34,7 +34,7 @@ struct snapshot_gone {
     int32_t node_rank;      /* -1 if the node never had a node rank */
     int pid;
     bool lost;   /* false = the node left by itself */
-    bool silent; /* of a lost node: true = heartbeats stopped, false = the connection closed */
+    bool silent; /* for a lost node: true = its heartbeats stopped; false = its connection closed */
     bool ran;    /* the node was a member of the latest round */
     uint64_t stayed_ms, gone_ms; /* how long the node was in the job; time since it left */
 };
@@ -46,7 +46,7 @@ struct snapshot_refused {
     const char *host;
     int32_t node_rank; /* requested node rank, -1 = any */
     int pid;
-    uint32_t times;  /* rejections of this process with this code */
+    uint32_t times;  /* number of rejections of this process with this code */
     uint64_t ago_ms; /* time since the last rejection */
 };
 
@@ -65,14 +65,15 @@ struct snapshot_stranger {
 struct snapshot_wait {
     struct slice name;
     bool is_barrier;
-    const struct barrier *barrier; /* borrowed; the barrier with its members; NULL for a key, or if unknown */
+    const struct barrier *barrier; /* borrowed: the barrier; NULL for a key, or if the barrier is unknown */
     uint32_t waiting, members;     /* number of waiting ranks; number of members, 0 = unknown */
     uint32_t rank;                 /* one of the waiting ranks; UINT32_MAX = no rank is known */
-    uint64_t for_ms;               /* waiting time of the rank that has waited longest */
+    uint64_t for_ms;               /* length of the longest wait of a rank */
 };
 
 /* A process that takes part in a PyTorch group or barrier. The store sees only the connection of the process. If no
- * agent has named the process as a worker or its child, the store asks the agents to describe it (`owner`). */
+ * agent has named the process as a worker or a worker's child, the store asks the agents to describe the process
+ * (`owner`). */
 struct snapshot_claim {
     int64_t rank;       /* the rank that the process acts as; -1 = unknown */
     uint32_t published; /* 1 + the rank whose address the process has published; 0 = none */
@@ -80,19 +81,19 @@ struct snapshot_claim {
     bool is_of_job;     /* the process is a worker of this job or a child of a worker */
     bool is_child;      /* the process is a child of a worker */
     const char *host;   /* NULL = unknown */
-    const char *owner;  /* if the process is not a worker: description by an agent; "" = none */
+    const char *owner;  /* an agent's description of a process that is not a worker; "" = none */
     struct slice address;
 };
 
 /* A PyTorch group with too many members: a barrier has more arrivals than the job has ranks, or two processes act as
  * one rank. */
 struct snapshot_surplus {
-    /* The key of the group or barrier. If its kind is TORCH_KEY_NONE, the members were counted by the addresses that
-     * they have published, and not by the counter of a barrier. */
+    /* The key of the group or barrier. If its kind is TORCH_KEY_NONE, the store has counted the published addresses of
+     * the members, and not the arrivals in a barrier. */
     struct torch_key key;
     bool is_double; /* two processes have the same rank */
     uint64_t count; /* arrivals in the barrier, also of closed connections; without a barrier, equal to `n` */
-    const struct snapshot_claim *claims; /* sorted: the job's own processes first */
+    const struct snapshot_claim *claims; /* sorted: the processes of the job are first */
     uint32_t n;
 };
 
@@ -132,7 +133,7 @@ struct snapshot_hang {
     uint64_t still_ms;                  /* time since the last sign of progress */
     uint64_t due_ms;     /* stacks are sampled when still_ms reaches this value; 0 = they are not sampled */
     bool has_signals;    /* the job has shown signs of progress in this round */
-    uint32_t in_vain;    /* suspicions since the last progress whose compared samples gave no verdict */
+    uint32_t in_vain;    /* suspicions since the last progress that compared samples but gave no verdict */
     const char *why_not; /* why the last suspicion that `in_vain` counts had no verdict; NULL = none yet */
 };
 

@@ -1,7 +1,7 @@
 /* spot.c -- see spot.h. The JSON is from other processes, so the type of every member is checked.
  *
- * The program of a rank needs no change and no import of ddprun: py-spy reads the frames of Python from outside. It
- * prints the innermost frame first. */
+ * The program of a rank needs no change, because py-spy reads the frames of Python from outside. py-spy prints the
+ * innermost frame first. */
 #include "diagnosis/spot.h"
 
 #include "record/stacks.h"
@@ -82,15 +82,15 @@ int spot_number(const cJSON *o, const char *name)
     return fits ? (int)item->valuedouble : 0;
 }
 
-/* Compare the end of a path: agents send the path inside the library, or the whole path if the library is unknown. */
+/* Compare the end of a path. Agents send the path inside the library, or the whole path if the library is unknown. */
 static bool ends_with(const char *text, const char *end)
 {
     const size_t len = strlen(text), n = strlen(end);
     return len >= n && strcmp(text + len - n, end) == 0;
 }
 
-/* Return the row of waiting_frames for this frame, or -1. Return -1 for a frame <module>, too: the program is importing
- * the library, so the rank does not wait for others. */
+/* Return the row of waiting_frames for this frame, or -1. Also return -1 for a frame <module>, because the program is
+ * then importing the library, and does not wait for other ranks. */
 static int find_waiting(const cJSON *frame)
 {
     const char *file = spot_text(frame, "file"), *function = spot_text(frame, "function");
@@ -138,8 +138,8 @@ static bool may_call_wait(const cJSON *frame)
            (frame != NULL && !has_part(frame, local_files, sizeof(local_files) / sizeof(local_files[0])));
 }
 
-/* Return the number that `text` has in place of the only %d of `format`. Return 0 if the text does not match, or if the
- * number is not from 1 to `most`. Agents of other nodes send the text, so it is not trusted. */
+/* Return the number that `text` contains at the place of the only %d of `format`. Return 0 if the text does not match,
+ * or if the number is not from 1 to `most`. Agents of other nodes send the text, so it is not trusted. */
 static int scan_number(const char *text, const char *format, long most)
 {
     const size_t before = strcspn(format, "%");
@@ -205,9 +205,9 @@ static void read_waits(struct spot *spot)
         spot->awaited_pid = scan_number(spot->object, STACKS_CHILD, INT_MAX);
 }
 
-/* Add a child process to spot->children, unless the child waits for a message, waits in a collective, or may wait for
- * other ranks in a C function. Ignore the callers of multiprocessing's function _bootstrap, because a forked child has
- * inherited these frames from its parent. */
+/* Add a child process to spot->children. Leave out a child that waits for a message or in a collective. Also leave out
+ * a child that may wait for other ranks in a C function. Ignore the callers of multiprocessing's function _bootstrap,
+ * because a forked child has inherited these frames from its parent. */
 static void add_child(struct spot *spot, const cJSON *row, const cJSON *thread, const char *does)
 {
     struct spot_child child = {
@@ -241,8 +241,8 @@ static void add_child(struct spot *spot, const cJSON *row, const cJSON *thread, 
 
 /* Set spot->user to the innermost frame of the program. Set spot->imports if this frame is importing a library. Set
  * spot->call to the library function in which the thread waits. Of several such functions, use the outermost, because
- * the program has called it. A function whose name begins with '_' is internal to the library. Use it only if no other
- * function is found. */
+ * this is the function that the program has called. A function whose name begins with '_' is internal to the library.
+ * Use it only if no other function is found. */
 static void read_frames(struct spot *spot)
 {
     const cJSON *frame, *innermost = spot->frames != NULL ? spot->frames->child : NULL;
@@ -319,8 +319,8 @@ uint32_t spots_read(const cJSON *rows, struct spot *spots, uint32_t n, const cha
 }
 
 /* Format the place of a thread: its innermost frame in the user's program. If no frame is in the program, use the
- * innermost frame of all. For an empty stack, format the exit of Python: the main thread has ended its script, and runs
- * C functions of exit handlers. */
+ * innermost frame of all. An empty stack means that Python exits: the main thread has ended its script, and runs C
+ * functions of exit handlers. */
 const char *spot_place(char out[SPOT_PLACE_MAX], const struct spot *spot)
 {
     if (spot->frames == NULL || spot->frames->child == NULL) {
@@ -419,7 +419,7 @@ static void trail_step(struct trail *t, const cJSON *from, const cJSON *to)
 }
 
 /* Add a sample. Forget the trail if the outer frames are cut off (STACKS_FRAMES_MAX), because frames are counted from
- * the outermost one. */
+ * the outermost frame. */
 void trail_add(struct trail *t, const cJSON *frames)
 {
     const uint32_t n = (uint32_t)cJSON_GetArraySize(frames);

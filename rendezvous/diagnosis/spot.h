@@ -1,6 +1,7 @@
-/* spot.h -- the place of each rank's main thread in one sample of the stacks: the line of the user's program, and the
- * collective, if any. The module is private to the diagnosis, and pure. The search for a hang (hang.c) compares two
- * samples, or all samples of a rank (struct trail); the profile (profile.h) uses many samples. */
+/* spot.h -- the place of each rank's main thread in one sample of the stacks. A place is a line of the user's program,
+ * and the collective that this line calls, if any. The module is private to the diagnosis, and pure. The search for a
+ * hang (hang.c) compares two samples, or all samples of a rank (struct trail); the profile (profile.h) uses many
+ * samples. */
 #ifndef RENDEZVOUS_DIAGNOSIS_SPOT_H
 #define RENDEZVOUS_DIAGNOSIS_SPOT_H
 
@@ -11,8 +12,8 @@
 enum { SPOT_PLACE_MAX = 160, SPOT_PEERS_MAX = 8, SPOT_CHILDREN_MAX = 8 };
 
 /* The kind of process for which a rank may wait, as its frames or its system call show. The kinds are any child, a
- * child of Python's multiprocessing, and a worker of PyTorch's data loader. Each kind except WAITS_NONE includes the
- * kinds after it. */
+ * child of Python's multiprocessing, and a worker of PyTorch's data loader. Each of these kinds includes the kinds
+ * after it. */
 enum spot_waits { WAITS_NONE, WAITS_CHILD, WAITS_MULTIPROCESSING, WAITS_LOADER };
 
 /* A living process that the rank has started. Children that wait for a message or for other ranks are left out. */
@@ -23,10 +24,10 @@ struct spot_child {
     enum spot_waits kind; /* the most specific of the kinds that apply to this process */
 };
 
-/* The main thread of one rank in one sample. In Work.wait() and in a lock of the program, a thread sleeps in futex, in
- * a C function without a frame. So the stack of a rank with `may_wait` does not show whether the rank waits for other
- * ranks or for a lock. Pointers are borrowed from the rows of the sample. A zeroed struct means that the rank is not in
- * the sample. */
+/* The main thread of one rank in one sample. In Work.wait() and in a lock of the program, a thread sleeps in futex. The
+ * C function that calls futex has no frame. So the stack of a rank with `may_wait` does not show whether the rank waits
+ * for other ranks or for a lock. Pointers are borrowed from the rows of the sample. A zeroed struct means that the rank
+ * is not in the sample. */
 struct spot {
     const cJSON *frames; /* NULL = the frames were not read */
     const cJSON *thread; /* NULL = the rank is not in the sample */
@@ -56,8 +57,9 @@ struct spot {
  * of ranks with frames. Set *note to the first reason in the rows why a rank has no frames, if any. */
 uint32_t spots_read(const cJSON *rows, struct spot *spots, uint32_t n, const char **note);
 
-/* Format and return "load_batch (data.py:41)": the function and the line of the program, or the collective and the
- * line that calls it. Without a frame, format what the thread does: "an unknown place (sleeping in read)". */
+/* Format and return "load_batch (data.py:41)": the function and the line of the program. In a collective, format the
+ * collective and the line that calls it. Without a frame, format what the thread does: "an unknown place (sleeping in
+ * read)". */
 const char *spot_place(char out[SPOT_PLACE_MAX], const struct spot *spot);
 
 /* Return true if two frames are in the same function. spot_is_same_line also requires the same line. */

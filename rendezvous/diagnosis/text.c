@@ -1,5 +1,5 @@
-/* text.c -- see text.h. Short texts are in buffers of fixed size on the caller's stack, so that a lack of memory does
- * not prevent a diagnosis.
+/* text.c -- see text.h. Short texts are in buffers of fixed size on the caller's stack. So a diagnosis is possible even
+ * if memory is short.
  *
  * Host names, key names and parts of sentences come from workers and other hosts. Terminals print the text, so control
  * characters are escaped before a text leaves this file (text_append, text_disarm). */
@@ -37,9 +37,9 @@ static bool sorts_after(enum finding_code code, enum finding_code other)
 }
 
 /* Make room for a new finding, and return its place, or NULL if the list has no room for it. The list is sorted by
- * sorts_after, and then by time of insertion. A full list drops its last finding, which is the least important. The list
- * has at most DIAGNOSIS_SAME findings of each code. Otherwise hundreds of missing nodes would hide other findings.
- * Further findings of a code are only counted, in the member `more` of its last finding. */
+ * sorts_after, and then by time of insertion. A full list drops its last finding, which is the least important. The
+ * list has at most DIAGNOSIS_SAME findings of each code, because otherwise hundreds of missing nodes would hide other
+ * findings. Further findings of a code are only counted, in the member `more` of the last finding with this code. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
 {
     uint32_t last = 0, at = d->n;
@@ -157,7 +157,8 @@ const char *place(words out, const struct snapshot_wait *wait)
     return settle(out, &text);
 }
 
-/* Format "node 3 (n3, pid 77)", "n3 (pid 77)" without a known rank, or "node 3" for a node that was never seen. */
+/* Format "node 3 (n3, pid 77)". If the node rank is unknown, format "n3 (pid 77)". If the node was never seen, format
+ * "node 3". */
 const char *node_named(words out, int32_t node_rank, const char *host, int pid)
 {
     struct buf text = { 0 };
@@ -176,7 +177,7 @@ const char *node_words(words out, const struct snapshot_node *node)
     return node_named(out, node->node_rank, node->host, node->pid);
 }
 
-/* Format the first HOSTS_SHOWN hosts, because a sentence has room for few. */
+/* Format the first HOSTS_SHOWN hosts, because a sentence has room for only a few hosts. */
 const char *all_hosts(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -189,8 +190,8 @@ const char *all_hosts(words out, const struct snapshot *s)
     return settle(out, &text);
 }
 
-/* Append ranges such as "64-127", because the nodes of a rack often fail together. Append at most RANGES_SHOWN, so
- * that the text fits in one line. */
+/* Append ranges such as "64-127", because the nodes of a rack often fail together. Append at most RANGES_SHOWN ranges,
+ * so that the text fits in one line. */
 void append_ranges(struct buf *out, const void *of, uint32_t n, bool (*is)(const void *of, uint32_t i))
 {
     uint32_t shown = 0;
@@ -256,8 +257,8 @@ const char *waiters_of(words out, const struct snapshot_wait *wait)
     return out;
 }
 
-/* Return true if rank `i` waits where most ranks wait. Reports are rare, so the result is computed for each report. It
- * is not stored in the snapshot, so that the snapshot stays plain data. */
+/* Return true if rank `i` waits where most ranks wait. The result is computed for each report, because reports are
+ * rare, and the snapshot contains only plain data. */
 static bool is_at_main_wait(const void *snapshot, uint32_t i)
 {
     const struct snapshot *s = snapshot;
@@ -288,8 +289,8 @@ static void append_ranks(struct buf *out, const struct snapshot *s,
     append_ranges(out, s, s->n_ranks, is);
 }
 
-/* Format the needed ranks that are not at the main wait. If a client at the main wait has no known rank, format
- * "unknown". A list of absent ranks could wrongly contain the rank of this client. */
+/* Format the needed ranks that do not wait at main_wait(). If the rank of a waiting client is unknown, format
+ * "unknown", because a list could wrongly contain this rank. */
 const char *absent_ranks(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -303,7 +304,8 @@ const char *absent_ranks(words out, const struct snapshot *s)
     return settle(out, &text);
 }
 
-/* Name the waiting ranks only if all of them are known, because a reader takes "ranks 0-2" as complete. */
+/* Name the waiting ranks only if all of them are known. A reader assumes that a list such as "ranks 0-2" is
+ * complete. */
 const char *named_waiters(words out, const struct snapshot *s, const struct snapshot_wait *wait)
 {
     struct buf text = { 0 };
@@ -366,8 +368,8 @@ static bool was_here_since(const struct snapshot *s, int32_t node_rank, uint64_t
     return false;
 }
 
-/* Return the last rejection for this node rank, or NULL. Ignore the rejection if a node with this rank was a member of
- * the job later. */
+/* Return the last rejection for this node rank, or NULL. Ignore the rejection if a node with this rank has joined and
+ * left the job later. */
 const struct snapshot_refused *refused_as(const struct snapshot *s, int32_t node_rank)
 {
     const struct snapshot_refused *last = NULL;
@@ -394,7 +396,7 @@ uint32_t members_of(const struct snapshot *s)
 }
 
 /* Return the place with the most waiting ranks, or the first of several such places. Skip waits below MOMENT_MS,
- * because they are normal. If no later check follows (is_final), skip no wait. */
+ * because they are normal. In the last check (is_final), include these waits, too. */
 const struct snapshot_wait *main_wait(const struct snapshot *s)
 {
     const struct snapshot_wait *most = NULL;
@@ -583,8 +585,8 @@ static bool append_nodes(const struct snapshot *s, struct buf *out)
 
 /* --- the findings --------------------------------------------------------------------------------------- */
 
-/* Return true if the advice is printed after this finding. If the next finding has the same advice, the advice is
- * printed only after the next finding. */
+/* Return true if the advice is printed after this finding. If the next finding has the same code and advice, the advice
+ * is printed only after the next finding. */
 static bool advice_is_due(const struct diagnosis *d, uint32_t i)
 {
     return i + 1 == d->n || d->list[i + 1].code != d->list[i].code ||
@@ -603,7 +605,7 @@ static bool append_finding(const struct diagnosis *d, uint32_t i, struct buf *ou
     return ok && (!advice_is_due(d, i) || buf_printf(out, "    try    %s\n", f->advice));
 }
 
-/* Escape the control characters of the text from position `from` on, because other hosts have sent parts of it.
+/* Escape the control characters of the text from position `from` on, because other hosts have sent parts of the text.
  * Newlines stay, because they end the lines of the screen. */
 static void disarm(struct buf *out, size_t from)
 {
@@ -619,8 +621,9 @@ static bool append_findings(const struct diagnosis *d, struct buf *out)
     return ok;
 }
 
-/* Format the nodes that the job waits for: "node 1" for nodes that have never arrived, or "at least 2 more nodes" for
- * an elastic job. If there are no such nodes, or the job has no node, the text is "". */
+/* Format the nodes that the job waits for. For a static job, name the nodes that have never arrived ("node 1"). For an
+ * elastic job, give a number ("at least 2 more nodes"). The text is "" if there are no such nodes, or if no node has
+ * joined yet. */
 static const char *awaited(words out, const struct snapshot *s)
 {
     words nodes;
@@ -637,9 +640,9 @@ static const char *awaited(words out, const struct snapshot *s)
     return out;
 }
 
-/* Append that the store has found no problem. After QUIET_MS without a sign of progress, also append the time of the
- * next comparison of the stacks, and why earlier comparisons gave no verdict. Otherwise a user who asks after 20 s
- * would conclude that nothing is wrong. */
+/* Append that the store has found no problem. After QUIET_MS without a sign of progress, also append when the store
+ * compares the stacks next, and why earlier comparisons gave no verdict. Otherwise a user who asks after 20 s would
+ * conclude that nothing is wrong. */
 static bool append_no_findings(const struct snapshot *s, struct buf *out)
 {
     words who, still, due;
@@ -663,7 +666,7 @@ static bool append_no_findings(const struct snapshot *s, struct buf *out)
 }
 
 /* First append the findings with their advice, because the first line must name the culprit. Then append the headline
- * and the nodes. Each line except the last ends with a newline. */
+ * and the nodes. The last line ends without a newline. */
 static bool screen_append(const struct snapshot *s, const struct diagnosis *d, struct buf *out)
 {
     const size_t from = out->len;
@@ -704,7 +707,7 @@ static cJSON *finding_json(const struct finding *f)
     return o;
 }
 
-/* Add the findings as an array. cJSON does not own a row that it cannot append, so such a row is freed here. */
+/* Add the findings as an array. If cJSON cannot append a row, free the row here, because cJSON does not own it. */
 static bool add_findings(cJSON *o, const struct finding *list, uint32_t n)
 {
     cJSON *array = cJSON_AddArrayToObject(o, "findings");

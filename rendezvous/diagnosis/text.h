@@ -6,8 +6,8 @@
 
 #include "diagnosis/snapshot.h"
 
-/* A function that formats a text writes the text into its first argument, cuts the text if necessary, and returns its
- * first argument. So one call can build a whole sentence. */
+/* Each function that formats a text writes it into the first argument, and cuts the text if necessary. The function
+ * returns its first argument, so calls can be nested. */
 
 enum { WORDS_LEN = 256 };
 typedef char words[WORDS_LEN];
@@ -32,13 +32,13 @@ const char *missing_nodes(words out, const struct snapshot *s, uint32_t never);
 /* Format the node ranks that no node has, and a question to the user: "; no node has node rank 2: was the same ...?".
  * If every node rank is in use, the text is empty. */
 const char *unclaimed_ranks(words out, const struct snapshot *s);
-/* Insert a finding of this code, in the order of printing (findings.h). Return its slot, or NULL if there is no room
- * for this code. */
+/* Insert a finding of this code, in the order of printing (findings.h). Return its slot, or NULL if the list has no
+ * room for the finding. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code);
 /* Report ranks that make no progress while other ranks wait for them in a collective (ranks.c). */
 void diagnose_still(struct diagnosis *d, const struct snapshot *s);
 
-/* Format which ranks wait: "rank 3 (n1, pid 77) waits" or "ranks 0-2 wait". If `wait` is not the main wait, or some of
+/* Format which ranks wait: "rank 3 (n1, pid 77) waits" or "ranks 0-2 wait". If `wait` is not main_wait(), or some of
  * its ranks are unknown, return waiters_of(): "3 ranks wait". */
 const char *named_waiters(words out, const struct snapshot *s, const struct snapshot_wait *wait);
 /* Format the ranks that are missing at the place where most ranks wait: "rank 3" or "ranks 1, 3-7". The text is "none"

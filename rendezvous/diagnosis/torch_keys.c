@@ -1,6 +1,6 @@
-/* torch_keys.c -- see torch_keys.h. A key is parsed from the left: the path names the group, and the rest (the tail) is
- * compared with the rows of torch_keys.h. All texts are slices and every access is within the length, because keys are
- * bytes from workers without a NUL at the end. */
+/* torch_keys.c -- see torch_keys.h. A key begins with a path that names the group. The rest of the key (the tail) is
+ * compared with the rows of torch_keys.h. Keys are bytes from workers without a NUL at the end, so all texts are
+ * slices, and every access is within the length. */
 #include "diagnosis/torch_keys.h"
 
 #include "base/text.h"
@@ -13,7 +13,7 @@
 
 enum {
     NAME_SHOWN = 60, /* longest name of a worker or barrier in a text, in bytes */
-    DIGITS_MAX = 9,  /* maximum number of digits; a longer number would overflow, and is not a rank */
+    DIGITS_MAX = 9,  /* maximum number of digits of a number; a longer number is not a rank */
 };
 
 /* The rows of torch_keys.h, with the kind as index. `where` is a set of the flags TORCH_IN_GROUP, TORCH_IN_RPC
@@ -71,7 +71,8 @@ static bool text_begins_with(struct slice text, const char *with)
 static bool fits_tail(const char *tail, struct slice text, struct torch_key *out);
 
 /* Match '#' or '@' with a number. Match all digits at once, because the tail "@/#" must find rank 12 in "0/12", not
- * rank 1. Store the number only after the rest of the tail has matched: a failed match must not change `out`. */
+ * rank 1. Store the number only after the rest of the tail has matched, because a failed match must not change `out`.
+ * */
 static bool number_fits(const char *tail, struct slice text, struct torch_key *out)
 {
     const size_t n = digits(text);
@@ -155,8 +156,8 @@ static bool find_row(struct slice tail, int where, struct torch_key *out)
 
 /* --- the path ------------------------------------------------------------------------------------------- */
 
-/* Each function below skips one part at the beginning of the path and returns the rest. Without such a part, it returns
- * the path unchanged. */
+/* Each function below skips one part at the beginning of the path and returns the rest. If the path has no such part,
+ * the function returns the whole path. */
 
 /* Store the name of the group, cut to TORCH_GROUP_MAX. */
 static void name_group(struct torch_key *out, struct slice name)
@@ -251,9 +252,9 @@ static bool read_rpc(struct slice path, struct torch_key *out)
     return out->is_rpc && find_row(behind(path, n + 1), TORCH_IN_RPC, out);
 }
 
-/* Find the row of a key. TCPStore puts a slash in front of all keys except "init/". Do not parse a key that is longer
- * than any key of PyTorch, because any client may send many long keys. A user's program may have similar keys. A wrong
- * match only leads to a wrong word in a report or a useless check. */
+/* Find the row of a key. TCPStore puts a slash in front of each key, but not in front of "init/". Do not parse a key
+ * that is longer than any key of PyTorch, because a client may send many long keys. The key of a user's program may
+ * match a row by chance. This only leads to a wrong word in a report or to a useless check. */
 bool torch_key_read(struct slice key, struct torch_key *out)
 {
     enum { KEY_MAX = 512 };
@@ -307,7 +308,8 @@ static bool append_word(void *user, struct slice word, struct buf *out)
 }
 
 /* Append the text of the key. Then append the key's group, because each group numbers its ranks from 0. Leave out the
- * default group. Also leave out the group if the key is of a barrier, because the text of a barrier names the group. */
+ * default group. For the key of a barrier, also leave out the group, because the text of a barrier already names the
+ * group. */
 bool torch_key_append(const struct torch_key *key, struct buf *out)
 {
     struct torch_key copy = *key;
@@ -332,8 +334,8 @@ bool torch_key_is_for_all(const struct torch_key *key)
     return key->of_all || key->is_rpc || key->group[0] == '\0' || strcmp(key->group, "0") == 0;
 }
 
-/* Return true if two keys belong to the same setup. Compare group names as text, because a job runs one version of
- * PyTorch, which names groups in one way. */
+/* Return true if two keys belong to the same setup. Compare the names of groups as text. All ranks of a job run the
+ * same version of PyTorch, so a group has the same name on all ranks. */
 bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b)
 {
     return torch_key_when(a) == TORCH_SETUP && torch_key_when(b) == TORCH_SETUP && a->is_rpc == b->is_rpc &&
@@ -404,8 +406,8 @@ void torch_client_free(struct torch_client **at)
     *at = NULL;
 }
 
-/* In torch_meets, a barrier with id i is in row i modulo the number of rows, so that a new barrier overwrites the
- * oldest. Ids begin with 1, because 0 means "no barrier". */
+/* In torch_meets, a barrier with id i is in row i modulo the number of rows. So a new barrier overwrites the oldest
+ * barrier. Ids begin with 1, because 0 means "no barrier". */
 
 const struct torch_meet *torch_meets_of_id(const struct torch_meets *meets, uint32_t id)
 {
@@ -424,7 +426,8 @@ struct torch_meet *torch_meets_find(struct torch_meets *meets, struct slice key)
     return NULL;
 }
 
-/* Record a new barrier. Its id is 1 for the first barrier, 2 for the second, so ids show the order of the barriers. */
+/* Record a new barrier. The first barrier has the id 1, the second has the id 2. So ids show the order of the
+ * barriers. */
 struct torch_meet *torch_meets_make(struct torch_meets *meets, struct slice key)
 {
     const uint32_t id = ++meets->last_id;

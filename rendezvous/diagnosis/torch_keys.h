@@ -1,4 +1,4 @@
-/* torch_keys.h -- the purpose of PyTorch's keys (one table), and notes about PyTorch's ranks while their groups form.
+/* torch_keys.h -- the purpose of PyTorch's keys (one table), and facts about PyTorch's ranks while their groups form.
  * Every report, list and JSON object that contains a key uses this table, because '//worker/attempt_0/default_pg/0/0/3'
  * means nothing to a user. But this key shows what PyTorch waits for: the Gloo address of rank 3, which
  * init_process_group needs. */
@@ -83,14 +83,14 @@ enum torch_key_kind {
 
 enum torch_when { TORCH_LATER, TORCH_START, TORCH_SETUP };
 
-enum { TORCH_GROUP_MAX = 48 }; /* bytes of the name of a group, which may be a hash of 40 digits */
+enum { TORCH_GROUP_MAX = 48 }; /* maximum length of a group's name, which may be a hash of 40 digits */
 
 struct torch_key {
     enum torch_key_kind kind;
     struct slice name;           /* the part of the key at the '*' in TORCH_KEYS; borrowed from the key */
     int64_t rank, number;        /* rank in the group ('#' or column `rank`); number at '@'; -1 = none */
     char group[TORCH_GROUP_MAX]; /* "0" is the default group; "" = none */
-    bool is_rpc;                 /* the key is from init_rpc */
+    bool is_rpc;                 /* the key belongs to init_rpc */
     bool of_all; /* all ranks of the job enter this barrier, not only the members of the group */
 };
 
@@ -113,8 +113,8 @@ bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b);
 bool torch_key_counts(struct slice key);
 /* Beginnings of PyTorch's keys or of their last components, for store_observer. The array ends with NULL. */
 extern const char *const torch_key_prefixes[];
-/* Return true if PyTorch may set up a group with this key. The check is fast and rough, so the result is true for some
- * other keys, too. */
+/* Return true if PyTorch may set up a group with this key. The check is fast, but the result is true for some other
+ * keys, too. */
 bool torch_key_may_set_up(struct slice key);
 
 /* Return {"kind":"nccl_id","text":"rank 0's NCCL id","group":"0","rank":0}. The caller frees the object
@@ -123,14 +123,14 @@ struct cJSON *torch_key_json(const struct torch_key *key);
 
 /* --- torch notes ------------------------------------------------------------------------------------------ */
 
-/* Notes about a job's PyTorch ranks while their process groups form.
+/* Facts about a job's PyTorch ranks while their process groups form.
  *
- * torch_observer.c records two facts when they happen, because a later check could not find them. First, which clients
- * have added to the counter of a store-based barrier. With torch 1.13 these clients do not wait in the store, but poll
- * the counter. Second, under which rank a client has published its address. A check uses these facts to find missing
- * ranks and extra processes.
+ * torch_observer.c records two facts at once, because a later check could not find them. The first fact is which
+ * clients have increased the counter of a store-based barrier. The second fact is the rank under which a client has
+ * published its address. With torch 1.13, clients do not wait for such a barrier in the store, but poll its counter. A
+ * check uses these facts to find missing ranks and extra processes.
  *
- * The notes are deleted at the end of the attempt. */
+ * The facts are deleted at the end of the attempt. */
 
 enum { TORCH_MEETS_MAX = 16, TORCH_MEET_KEY_MAX = 160 };
 
@@ -176,8 +176,8 @@ static inline struct slice torch_meet_key(const struct torch_meet *meet)
     return slice_of(meet->key, meet->len);
 }
 
-/* Find a barrier by its key or its id. Return NULL if it was never recorded or has been overwritten. `meets` owns all
- * barriers. The pointer is valid until the next torch_meets_make. */
+/* Find a barrier by its key or its id. Return NULL if the barrier was never recorded or was overwritten. `meets` owns
+ * all barriers. The pointer is valid until the next torch_meets_make. */
 struct torch_meet *torch_meets_find(struct torch_meets *meets, struct slice key);
 const struct torch_meet *torch_meets_of_id(const struct torch_meets *meets, uint32_t id);
 /* Record a new barrier. `key` has at most TORCH_MEET_KEY_MAX bytes. */

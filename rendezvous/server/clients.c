@@ -32,7 +32,7 @@
 
 /* Number  =  serial (44 bits)  |  index (20 bits)
  *
- * Linux allows at most 2^20 descriptors for a process unless fs.nr_open is raised, so 20 bits are enough for an index.
+ * By default Linux allows at most 2^20 descriptors for a process (fs.nr_open), so 20 bits are enough for an index.
  * With 1,000 connections per second, 44 bits last for centuries. Serials begin with 1, so no number is 0. */
 
 enum { INDEX_BITS = 20, INDEX_MASK = (1 << INDEX_BITS) - 1, FIRST_CAP = 64 };
@@ -94,8 +94,8 @@ static void idmap_remove(struct idmap *map, uint64_t number)
     map->count--;
 }
 
-/* Return the next pointer of the map, or NULL after the last one. *index is the position in the map. Set it to 0 before
- * the first call. The caller may remove the returned pointer before the next call. */
+/* Return the next pointer of the map, or NULL after the last pointer. *index is the position in the map. Set *index to
+ * 0 before the first call. The caller may remove the returned pointer before the next call. */
 static void *idmap_next(const struct idmap *map, size_t *index)
 {
     while (*index < map->cap) {
@@ -160,8 +160,8 @@ static bool is_limited(const struct admission *a, const struct admission_key *ke
 }
 
 /* Return how many connections a source may have. Root and the user of the store may have `max` (admission.max). Another
- * user of this host may have half of `max`, and an address 7/8 of `max`. The limit of an address is higher than that of
- * a user, because one host may run most ranks of a job. */
+ * user of this host may have half of `max`, and an address 7/8 of `max`. An address has a higher limit than a user,
+ * because one host may run most ranks of a job. */
 static uint32_t admission_limit(const struct admission *a, const struct admission_key *key)
 {
     if (!is_limited(a, key))
@@ -267,7 +267,7 @@ static struct admission_entry *admission_oldest_silent(const struct admission *a
     TAILQ_FOREACH(e, &a->silent, link)
     {
         if (now_ms < e->since_ms + ADMISSION_SILENT_MS)
-            return NULL; /* all further connections in the list are younger */
+            return NULL; /* all later connections in the list are younger */
         if (verdict == ADMISSION_FULL ? is_same(&e->source->key, key)
                                       : verdict != ADMISSION_NEARLY_FULL || is_limited(a, &e->source->key))
             return e;
@@ -280,7 +280,7 @@ enum {
     STALL_MS = 2000,  /* while replies wait for room, each client must read STALL_BYTES in this time */
     STALL_BYTES = 64 << 10,
     REPLY_MIN = 64 << 10, /* room that must be free before a waiting reply is sent */
-    REFUSED_MAX = 32768,  /* maximum of REFUSED clients; exceeds the number of nodes that a job may have */
+    REFUSED_MAX = 32768,  /* maximum number of REFUSED clients; exceeds the number of nodes of any job */
     TLS_KEPT = 1 << 20,   /* a buffer of TLS that has grown beyond this size is freed */
 };
 
@@ -300,14 +300,14 @@ struct client {
     uint64_t ending_until_ms; /* for ENDING and REFUSED: time at which the connection is aborted */
     struct tls *tls;          /* owned; NULL = the client does not use TLS */
     uint32_t wants;           /* size in bytes of the reply that waits for room; 0 = no reply waits */
-    uint32_t unread_before;   /* bytes queued at the last check_readers(); 0 if a write has finished since */
-    uint8_t place;            /* enum place */
-    uint8_t trouble;          /* for DOOMED: the reason, an enum conn_sent */
-    bool is_foreign;          /* the kernel reports no user: the client is probably on another host */
-    bool has_begun;           /* begin() has decided by the first byte whether the client uses TLS */
-    bool has_asked;           /* the client has received the credential (auth/auth.h), so TLS must follow */
-    bool has_other_version;   /* the credential request has a version that this store does not support */
-    uint8_t n_asked;          /* number of received bytes of the request for the credential */
+    uint32_t unread_before; /* queued bytes at the last check_readers(); 0 if a write has ended since then */
+    uint8_t place;          /* enum place */
+    uint8_t trouble;        /* for DOOMED: the reason, an enum conn_sent */
+    bool is_foreign;        /* the kernel reports no user: the client is probably on another host */
+    bool has_begun;         /* begin() has decided by the first byte whether the client uses TLS */
+    bool has_asked;         /* the client has received the credential (auth/auth.h), so TLS must follow */
+    bool has_other_version; /* the credential request has a version that this store does not support */
+    uint8_t n_asked;        /* number of received bytes of the request for the credential */
     struct admission_entry admission;
     struct sockaddr_in6 peer; /* large enough for IPv4, too */
 };
@@ -335,7 +335,7 @@ static void log_dropped(struct client *c, const char *why)
         log_warn("store client %s: dropped: %s", peer, why);
 }
 
-/* Log a connect or a disconnect, if log_peers is set. */
+/* Log a connect or a disconnect. Do nothing if log_peers is not set. */
 static void log_peer(struct client *c, const char *what)
 {
     char peer[ENDPOINT_TEXT_MAX];
@@ -362,7 +362,7 @@ static void move_to(struct client *c, enum place place)
 
 /* --- TLS ------------------------------------------------------------------------------------------------ */
 
-/* Empty a buffer of TLS. Keep its memory for the next call, unless it exceeds TLS_KEPT. */
+/* Empty a buffer of TLS. Keep its memory for the next call, but free a memory block larger than TLS_KEPT. */
 static void trim(struct buf *b)
 {
     b->len = 0;
@@ -403,15 +403,16 @@ static void end_tls(struct client *c)
 
 /* --- replies ------------------------------------------------------------------------------------------- */
 
-/* Return the client with this number if it may get a reply, or NULL if it does not exist or is not SERVED. */
+/* Return the client with this number. Return NULL if the client does not exist, or if it may get no reply because it is
+ * not SERVED. */
 static struct client *find_served(const struct clients *clients, conn_id id)
 {
     struct client *c = idmap_get(&clients->map, id);
     return c != NULL && c->place == SERVED ? c : NULL;
 }
 
-/* Return true if a reply of this size may be sent now. If no reply is queued, any size may be sent, so that no reply
- * waits forever. A quarter of the limit is kept free for small replies, which never wait. */
+/* Return true if a reply of this size may be sent now. If no reply is queued, any size may be sent, because otherwise a
+ * large reply could wait forever. A quarter of the limit is kept free for small replies, which never wait. */
 static bool has_room(const struct clients *clients, uint64_t bytes)
 {
     const struct conn_host *host = &clients->host;
@@ -419,7 +420,8 @@ static bool has_room(const struct clients *clients, uint64_t bytes)
            host->queued_bytes + bytes <= host->max_queued_bytes - host->max_queued_bytes / 4;
 }
 
-/* Schedule the next check_readers if a client waits for room, or if room is short. Otherwise cancel the check. */
+/* Schedule the next check_readers if a client waits for room, or if the memory for replies is short. Otherwise cancel
+ * the check. */
 static void watch_readers(struct clients *clients)
 {
     if (clients->n_waiting == 0 && has_room(clients, 0))
@@ -429,7 +431,7 @@ static void watch_readers(struct clients *clients)
 }
 
 /* Write a reply, or queue what the socket does not accept. After a failure only mark the client as DOOMED, because a
- * function of the hub may be running and may still use the client. */
+ * running function of the hub may still use the client. */
 static void send_now(struct clients *clients, conn_id id, struct slice bytes, struct shared *holder)
 {
     struct client *c = find_served(clients, id);
@@ -513,7 +515,7 @@ static void stop_if_full(struct client *c)
 }
 
 /* Resume reading from a client, after may_reply() or stop_if_full() has stopped reading. The hub first handles the
- * requests that have already arrived. One of them may stop reading again. */
+ * requests that have already arrived. One of these requests may stop reading again. */
 static void resume(struct client *c)
 {
     struct clients *clients = c->clients;
@@ -522,7 +524,7 @@ static void resume(struct client *c)
     stop_if_full(c);
 }
 
-/* Return the waiting client with the smallest reply, so that large replies do not delay small ones. */
+/* Return the waiting client with the smallest reply, so that large replies do not delay small replies. */
 static struct client *find_waiting(const struct clients *clients)
 {
     struct client *c, *best = NULL;
@@ -557,7 +559,7 @@ static void on_drained(struct conn *conn)
 }
 
 /* Close clients that have read less than STALL_BYTES since the last check. One client that does not read could
- * otherwise delay the large replies to all others. This check runs only while the memory for queued replies is
+ * otherwise delay the large replies to all other clients. This check runs only while the memory for queued replies is
  * short. */
 static void check_readers(struct clients *clients)
 {
@@ -577,8 +579,8 @@ static void check_readers(struct clients *clients)
 
 /* --- how a client ends --------------------------------------------------------------------------------- */
 
-/* Make a client ENDING or REFUSED. All clients have the same time limit, so the first client of each list is always the
- * first to time out. */
+/* Make a client ENDING or REFUSED. All clients have the same time limit. So the first client of each list times out
+ * first. */
 static void start_ending(struct client *c, enum place place)
 {
     c->ending_until_ms = now_ms(c->clients) + ENDING_MS;
@@ -609,9 +611,9 @@ static void on_conn_closed(struct conn *conn)
     clients->freed(clients->user);
 }
 
-/* Report to the hub that a connection has ended. If the network may have broken the connection, call hub_cut, so that
- * a node may connect again. An open TLS connection counts as broken if it ends without close_notify (the last
- * message of TLS), because an attacker can forge a FIN. */
+/* Report to the hub that a connection has ended. If the network may have broken the connection, call hub_cut, so that a
+ * node may connect again. An open TLS connection also counts as broken if it ends without close_notify, the last
+ * message of TLS. An attacker can forge a FIN. */
 static void leave_hub(struct client *c, const char *why)
 {
     if (c->conn.is_cut || (c->tls != NULL && tls_state(c->tls) == TLS_OPEN))
@@ -638,8 +640,8 @@ static const char *const trouble_words[] = {
     [CONN_BROKEN] = "cannot write replies to the client",
 };
 
-/* Log why a client is dropped. If the client has closed its side, log a disconnect and no warning, because this is
- * normal for a killed worker. */
+/* Log why a client is dropped. If the client has closed its side, log only a disconnect, because this is normal for a
+ * killed worker. */
 static void log_trouble(struct client *c)
 {
     if (c->trouble == CONN_GONE)
@@ -661,7 +663,7 @@ static void close_doomed(struct client *c)
 }
 
 /* Close the DOOMED clients and write the kept replies, until no client is DOOMED. hub_disconnect may send replies to
- * other clients, and these clients become DOOMED if the write fails. */
+ * other clients. These clients become DOOMED if the write fails. */
 void clients_end_turn(struct clients *clients)
 {
     struct client *c;
@@ -721,7 +723,7 @@ void clients_abort_all(struct clients *clients)
 /* --- effects of the hub --------------------------------------------------------------------------------- */
 
 /* Close a client. The hub calls this function (hub_sink.close) after it has freed the client's session. First write the
- * kept replies, because some may be for this client. */
+ * kept replies, because some of these replies may be for this client. */
 static void close_client(void *user, conn_id id, const char *why, bool is_news)
 {
     struct clients *clients = user;
@@ -857,8 +859,8 @@ static void refuse_version(struct client *c)
 
 /* Answer the request for the credential, and remove it from `bytes`. The request is the first message of a connection
  * and has a fixed size. A client on another host must begin with this request or with TLS, so accept the request also
- * in parts. A client on this host may begin with another request that has the same first bytes, so accept only the
- * whole request. Return false if more bytes must arrive, or if the client was rejected. */
+ * in parts. A client on this host may begin with another request that has the same first bytes. From such a client,
+ * accept only the whole request. Return false if more bytes must arrive, or if the client was rejected. */
 static bool answer_credential_request(struct client *c, struct slice *bytes)
 {
     const size_t rest = AUTH_ASK_TLS_BYTES - c->n_asked, n = bytes->len < rest ? bytes->len : rest;
@@ -1017,7 +1019,7 @@ static bool admit(struct clients *clients, struct client *c, int64_t uid)
 }
 
 /* Add a client. If conn_open or hub_connect fails, the connection is closed, and on_conn_closed frees the client later.
- * After such a failure the hub has no session of this client, so it ignores all calls with the client's id. */
+ * After such a failure the hub has no session of this client, so the hub ignores all calls with the client's id. */
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid)
 {
     char text[ENDPOINT_TEXT_MAX];
@@ -1061,7 +1063,7 @@ void clients_init(struct clients *clients)
 
 void clients_free(struct clients *clients)
 {
-    assert(clients->map.count == 0); /* clients in the map have open handles, so no client may be left */
+    assert(clients->map.count == 0); /* a client in the map would still have an open handle */
     idmap_free(&clients->map);
     buf_free(&clients->plain);
     buf_free(&clients->cipher);

@@ -23,16 +23,16 @@ struct id_slot;
 struct idmap {
     struct id_slot *at; /* owned array of `cap` slots */
     size_t cap;
-    size_t count;      /* slots in use */
+    size_t count;      /* number of slots in use */
     uint32_t free_top; /* index + 1 of the first free slot; 0 if no slot is free */
     uint64_t serial;   /* the serial that was used last */
 };
 
 /* --- replies ---------------------------------------------------------------------------------------------- */
 
-/* Small replies of one turn of the loop. A turn is one pass of the event loop: all events that are ready are handled,
- * and then the loop sleeps. The replies are kept in order, and written together at the end of the turn, or earlier if
- * the buffer is full.
+/* Small replies of one turn of the loop. A turn is one pass of the event loop: the loop handles all events that are
+ * ready, and then sleeps. The replies are kept in order, and are written together at the end of the turn. If the buffer
+ * is full, they are written earlier.
  *
  * Writing a reply wakes its client. If the client's processor is idle, the wake-up costs more time than handling many
  * requests. So the first reply of a turn is not kept, but written at once. Its client then wakes up while the server
@@ -56,9 +56,9 @@ struct replies {
 
 /* Limits for the connections of each source, and the choice of a connection to close if descriptors run out.
  *
- * A source is a user of this host if the kernel knows the user, else an address (for IPv6 the /64 network). The limit
- * of a source is a fraction of `max`, and the limit of descriptors determines `max`. If thousands of ranks share one
- * address, the user only has to raise the limit of descriptors. */
+ * If the kernel knows the user of a connection, the source is this user. Otherwise the source is an address (for IPv6
+ * the /64 network). The limit of a source is a fraction of `max`, and the limit of descriptors determines `max`. If
+ * thousands of ranks share one address, the user only has to raise the limit of descriptors. */
 
 enum {
     ADMISSION_SILENT_MS = 1000, /* a connection of this age without a request may be closed */
@@ -92,7 +92,7 @@ LIST_HEAD(admission_sources, admission_source);
 struct admission {
     uint32_t max;     /* limit for the connections of all sources together */
     uint32_t self;    /* uid of this process; only `max` limits the connections of this user and of root */
-    uint32_t limited; /* number of open connections of all sources except root and `self` */
+    uint32_t limited; /* number of open connections of all sources other than root and `self` */
     struct admission_sources bucket[ADMISSION_BUCKETS];
     struct admission_entries silent; /* connections that have sent no complete request, oldest first */
 };
@@ -111,7 +111,7 @@ struct clients {
     struct hub *hub;            /* borrowed */
     struct conn_host host;      /* shared by the connections of all clients */
     struct idmap map;           /* conn_id -> struct client; owns the clients */
-    struct client_list doomed;  /* failed or too slow clients; closed at the end of the loop's turn */
+    struct client_list doomed;  /* clients that failed or are slow; closed at the end of the loop's turn */
     struct client_list ending;  /* clients to close after their last replies; earliest deadline first */
     struct client_list refused; /* clients on other hosts, closed by the hub; otherwise like `ending` */
     unsigned n_refused;         /* number of clients in `refused` */
@@ -119,12 +119,12 @@ struct clients {
     bool has_replied;           /* a reply was written in this turn of the loop */
     struct admission admission;
     uint32_t n_waiting;            /* number of clients whose reply waits for room (client.wants) */
-    uint64_t stall_ms;             /* time of the next check_readers; UINT64_MAX if none is due */
+    uint64_t stall_ms;             /* time of the next check_readers; UINT64_MAX if no check is due */
     struct rate_limit dropped;     /* limits how often dropped clients are logged */
-    bool log_peers;                /* log every connect, disconnect and drop; no rate limit */
+    bool log_peers;                /* log every connect, disconnect and drop, without a rate limit */
     const struct tls_context *tls; /* borrowed; if not NULL, clients on other hosts must use TLS */
-    struct buf plain,
-        cipher; /* decrypted and encrypted bytes of one call; their memory is kept to save mallocs */
+    /* decrypted and encrypted bytes of one call; their memory is kept to save mallocs */
+    struct buf plain, cipher;
     void *user;
     void (*freed)(void *user); /* called after a client was freed */
 };
@@ -148,8 +148,8 @@ void clients_close_silent(struct clients *clients, unsigned n);
 /* Return the callbacks for the hub, without hub_sink.event. The callbacks never call the hub, because the hub is not
  * reentrant. If a connection fails during a callback, its client is removed from the hub at the end of the loop's turn.
  *
- * If the unread replies of all clients are near their limit, a large reply must wait until other clients have read
- * theirs. Meanwhile the server reads no further requests from the waiting client. After the wait, clients.c calls
+ * Near the limit for the unread replies of all clients, a large reply must wait until other clients have read their
+ * replies. Meanwhile the server reads no further requests from the waiting client. After the wait, clients.c calls
  * hub_resume. */
 struct hub_sink clients_sink(struct clients *clients);
 
@@ -157,10 +157,10 @@ struct hub_sink clients_sink(struct clients *clients);
  * function before the loop sleeps. */
 void clients_end_turn(struct clients *clients);
 
-/* Return the time at which clients_tick must be called, or UINT64_MAX if it need not be called. */
+/* Return the time at which clients_tick must be called, or UINT64_MAX if no call is needed. */
 uint64_t clients_deadline(const struct clients *clients);
-/* Abort clients that have not closed their side in time. If room for replies is short, also close clients that do not
- * read their replies. */
+/* Abort clients that have not closed their side in time. If the memory for replies is short, also close clients that do
+ * not read their replies. */
 void clients_tick(struct clients *clients, uint64_t now_ms);
 
 /* Close all clients after their replies are written, without waiting until they close their side. The loop frees them

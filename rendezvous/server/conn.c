@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { SPARE_MAX = 1 << 20 }; /* a larger piece is freed, not kept as outbox.spare */
+enum { SPARE_MAX = 1 << 20 }; /* a larger piece is freed and not kept as outbox.spare */
 
 /* A part of the queue: the bytes that one call of uv_write sends. */
 struct piece {
@@ -27,7 +27,7 @@ struct outbox {
     uv_write_t req;    /* the write of the piece `first`; the piece must not change until the write ends */
     struct conn *conn; /* borrowed */
     struct piece *first, *last; /* owned list; NULL = the queue is empty */
-    struct piece *spare; /* owned: an empty piece for reuse, so that small replies need no malloc; or NULL */
+    struct piece *spare; /* owned, or NULL: an empty piece for reuse, so that small replies need no malloc */
     size_t bytes;        /* number of bytes in all pieces */
 };
 
@@ -39,7 +39,7 @@ static struct slice bytes_of(const struct piece *p)
 }
 
 /* Return how many bytes a piece adds to the sum that max_queued_bytes limits. A piece that refers to a shared block
- * adds the size of the whole block, because the reference keeps the whole block in memory. */
+ * adds the size of the whole block. The reference keeps the whole block in memory. */
 static size_t cost_of(const struct piece *p)
 {
     return p->holder != NULL ? p->holder->size : p->own.len;
@@ -126,7 +126,7 @@ static void on_handle_closed(uv_handle_t *handle)
     c->host->on_closed(c);
 }
 
-/* Return the descriptor, or -1 if the handle has none. */
+/* Return the descriptor of the handle, or -1 if it has no descriptor. */
 static int conn_fd(const struct conn *c)
 {
     uv_os_fd_t fd = -1;
@@ -155,8 +155,8 @@ void conn_abort(struct conn *c)
     uv_close((uv_handle_t *)&c->tcp, on_handle_closed);
 }
 
-/* Continue to close a connection whose queue is written: close it now, or send a FIN and wait for the FIN of the
- * peer. */
+/* Continue to close a connection after its queue is written. Either close the connection now, or send a FIN and wait
+ * for the FIN of the peer. */
 static void flushed(struct conn *c)
 {
     if (c->peer_ended || !c->wait_fin) {
@@ -199,8 +199,8 @@ void conn_finish(struct conn *c, bool wait_fin)
         flushed(c); /* closes at once, or waits for the peer's FIN */
 }
 
-/* Return true for an error that a fault of the network may cause. EPIPE does not count: the kernel reports it after a
- * FIN, so the peer itself has closed the connection. */
+/* Return true for an error that a fault of the network may cause. EPIPE does not count: the kernel reports EPIPE after
+ * a FIN, so the peer itself has closed the connection. */
 static bool is_cut_by(int status)
 {
     return status == UV_ECONNRESET || status == UV_ETIMEDOUT || status == UV_EHOSTUNREACH ||
@@ -271,8 +271,8 @@ size_t conn_queued(const struct conn *c)
     return uv_stream_get_write_queue_size((const uv_stream_t *)&c->tcp) + waiting;
 }
 
-/* Queue bytes. If the peer does not read, return CONN_SLOW at max_queue_bytes; the owner then calls conn_abort. Only
- * unsent bytes count for max_queue_bytes, so a peer is not closed while it reads as fast as replies are queued. */
+/* Queue bytes. If the queue would exceed max_queue_bytes, return CONN_SLOW; the owner then calls conn_abort. Only
+ * unsent bytes count for max_queue_bytes, so a peer stays connected while it reads as fast as replies are queued. */
 static enum conn_sent queue(struct conn *c, struct slice bytes, struct shared *holder)
 {
     const struct conn_host *host = c->host;
@@ -283,7 +283,7 @@ static enum conn_sent queue(struct conn *c, struct slice bytes, struct shared *h
     if (bytes.len > room)
         return CONN_NO_ROOM;
     if (holder != NULL && (holder->size > room || holder->size / 2 > bytes.len))
-        holder = NULL; /* copy the bytes, because the whole block exceeds `room` or twice their size */
+        holder = NULL; /* copy the bytes, because the block is larger than `room` or than twice their size */
     if (c->outbox == NULL && !outbox_new(c))
         return CONN_BROKEN;
     const bool is_writing = c->outbox->first != NULL;
@@ -343,9 +343,9 @@ static void on_need_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     *buf = uv_buf_init(host->read_buffer, CONN_READ_BYTES);
 }
 
-/* Set the socket options; the connection also works without them, so ignore failures. TCP_NODELAY: replies are sent at
- * once. The other options: the kernel closes a connection after 120 s without any answer (60 s + 4 * 15 s), because the
- * host may have disappeared. Agents and the hub detect lost nodes sooner, by heartbeats. */
+/* Set the socket options; the connection also works without them, so ignore failures. With TCP_NODELAY, replies are
+ * sent at once. With the other options, the kernel closes a connection after 120 s without an answer (60 s + 4 * 15 s).
+ * The peer's host may then have disappeared. Agents and the hub detect lost nodes sooner, by heartbeats. */
 static void tune(int fd)
 {
     static const struct {

@@ -13,7 +13,7 @@ enum { CONN_READ_BYTES = 64 * 1024 }; /* maximum number of bytes that one read p
 struct conn;
 struct outbox;
 
-/* The data that all connections of a loop share. All of them use one read buffer, because a store may have ten
+/* The data that all connections of a loop share. All connections use one read buffer, because a store may have ten
  * thousand connections, most of them idle. */
 struct conn_host {
     uv_loop_t *loop;
@@ -22,7 +22,7 @@ struct conn_host {
      * counted. */
     size_t queued_bytes, max_queued_bytes;
     void (*on_bytes)(struct conn *conn, struct slice bytes); /* bytes were received; valid during this call */
-    /* An open connection ends, because the peer has sent a FIN or because of an error. `why` is valid for the call. */
+    /* An open connection ends: the peer has sent a FIN, or an error occurred. `why` is valid during the call. */
     void (*on_end)(struct conn *conn, const char *why);
     void (*on_drained)(struct conn *conn); /* some queued bytes were written */
     void (*on_closed)(struct conn *conn);  /* the last callback: the owner may free the conn */
@@ -32,7 +32,7 @@ struct conn_host {
 enum conn_state {
     CONN_OPEN,
     CONN_FLUSHING, /* input is discarded; the connection closes when the queue is written */
-    CONN_WAIT_FIN, /* our FIN was sent; the connection waits for the peer's FIN */
+    CONN_WAIT_FIN, /* the server's FIN was sent; the connection waits for the peer's FIN */
     CONN_CLOSING,  /* uv_close was called */
 };
 
@@ -45,7 +45,7 @@ struct conn {
     enum conn_state state;
     bool is_stopped; /* conn_stop_reading was called */
     bool peer_ended; /* the peer's FIN or an error was received */
-    bool is_cut;     /* the connection broke without a FIN of the peer, so the network may be at fault */
+    bool is_cut;     /* the connection broke without the peer's FIN, so the network may be at fault */
     bool wait_fin;   /* after CONN_FLUSHING, wait for the peer's FIN */
 };
 
@@ -62,9 +62,9 @@ enum conn_sent {
  * after a failure. The connection is then closing, and on_closed follows. */
 bool conn_open(struct conn *conn, struct conn_host *host, int fd);
 
-/* Write as many bytes as the socket accepts, and queue the rest. `holder`, if not NULL, owns the bytes (base/buf.h),
- * so that queueing need not copy them. If the connection is not open, discard the bytes. After any result except
- * CONN_SENT, the caller must call conn_abort, because a part may have been sent. */
+/* Write as many bytes as the socket accepts, and queue the rest. If `holder` is not NULL, it owns the bytes
+ * (base/buf.h). The bytes can then be queued without a copy. If the connection is not open, discard the bytes. If the
+ * result is not CONN_SENT, the caller must call conn_abort, because a part of the bytes may have been sent. */
 enum conn_sent conn_send(struct conn *conn, struct slice bytes, struct shared *holder);
 
 /* Return the number of queued bytes that the socket has not accepted yet. */
@@ -77,7 +77,8 @@ void conn_stop_reading(struct conn *conn);
 void conn_start_reading(struct conn *conn);
 
 /* Write the queue, then close. If `wait_fin` is true, wait for the peer's FIN between these two steps. This wait has no
- * time limit: the caller calls conn_abort if it is too long. A second call with a false `wait_fin` ends the wait. */
+ * time limit: the caller calls conn_abort if the wait is too long. A second call with a false `wait_fin` ends the wait.
+ * */
 void conn_finish(struct conn *conn, bool wait_fin);
 
 /* Close at once and discard the queue. Further calls do nothing. */

@@ -34,9 +34,9 @@ struct daemon_options {
 ddp_status daemon_options_parse(int argc, char *const argv[], struct daemon_options *out,
                                 struct ddp_err *err);
 
-/* Check whether other hosts can reach the store without a secret. If they cannot, return FINDING_NONE and leave
- * `finding` unset. If they can, return FINDING_STORE_IS_OPEN with --insecure, and FINDING_NO_SECRET without --insecure.
- * After FINDING_NO_SECRET the store must not start. */
+/* Check whether other hosts can reach the store without a secret. If other hosts cannot, return FINDING_NONE and leave
+ * `finding` unset. If other hosts can, return FINDING_STORE_IS_OPEN with --insecure, and FINDING_NO_SECRET without
+ * --insecure. After FINDING_NO_SECRET the store must not start. */
 enum finding_code daemon_options_check_open(const struct daemon_options *o, struct finding *finding);
 
 /* Append the text for DAEMON_HELP or DAEMON_HELP_MAN to `out`. Return false if memory is short. */

@@ -48,16 +48,16 @@ uint64_t listen_queue_limit(int fd)
 /* The sockets are created without libuv, which always sets SO_REUSEADDR.
  *
  * A fixed port needs SO_REUSEADDR: a restarted daemon must not wait until old connections leave TIME_WAIT. Port 0 must
- * not have SO_REUSEADDR: another user could bind the chosen port on a more specific address before this process calls
- * listen. This could also happen with a fixed port, so listen follows bind at once.
+ * not have SO_REUSEADDR. Otherwise another user could bind the chosen port on a more specific address before this
+ * process calls listen. This could also happen with a fixed port, so listen follows bind at once.
  *
  * Two ddpruns of a job on one host can bind the same port at the same time. If both then call listen, Linux rejects
  * both calls, and no process hosts the store. So if listen has failed after bind has succeeded, try again. */
 
 enum { TRIES = 12, PAUSE_US = 4000 /* longest pause before the next try */ };
 
-/* Open a listening socket. Return its descriptor, or -errno. Set *met if listen fails after bind because the port is in
- * use: another process has probably bound the port at the same time. */
+/* Open a listening socket. Return its descriptor, or -errno. If listen fails after bind because the port is in use, set
+ * *met. Another process has then probably bound the port at the same time. */
 static int listen_once(const struct addrinfo *at, bool reuse, bool *met)
 {
     const int yes = 1, no = 0;
@@ -70,7 +70,8 @@ static int listen_once(const struct addrinfo *at, bool reuse, bool *met)
     if (at->ai_family == AF_INET6)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
     /* The kernel limits the backlog to net.core.somaxconn. The backlog must be long, because all clients of torch 1.13
-     * connect at the same time, twice each. A client that the kernel drops tries again only after a second. */
+     * connect at the same time, and each client connects twice. A client that the kernel drops tries again only after a
+     * second. */
     const bool bound = bind(fd, at->ai_addr, at->ai_addrlen) == 0;
     if (bound && listen(fd, 65535) == 0) {
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes,
@@ -104,9 +105,9 @@ static int listen_on(const struct addrinfo *at, bool reuse)
     return fd;
 }
 
-/* Listen on the first address of `list` that works. Return the descriptor, or -errno of the last try. If an address
- * fails because its port is in use, do not try the next address: clients of the failed address would reach another
- * service. EACCES also ends the search, because a privileged port is privileged on every address. */
+/* Listen on the first address of `list` that works. Return the descriptor, or -errno of the last try. If the port is in
+ * use on one address, do not try the next address. Clients of the first address would reach another service. EACCES
+ * also ends the search, because a privileged port is privileged on every address. */
 static int listen_on_first(const struct addrinfo *list, bool reuse)
 {
     int fd = -EADDRNOTAVAIL;
@@ -207,10 +208,10 @@ ddp_status listener_open(const char *host, int port, const char *option, struct 
 /* Without failures: the socket becomes readable -> on_connectable -> accept4 until the queue is empty -> on_client.
  *
  * Descriptors have run out if accept4 fails with EMFILE, or if `open` reaches `max`. New clients then stay in the
- * kernel's queue, and polling stops, because the loop would otherwise run without a pause. make_room may close clients
- * that have sent no request. The acceptor tries again when a client leaves, or after PAUSE_MS.
+ * kernel's queue. Polling stops, because otherwise the loop would run without a pause. make_room may close clients that
+ * have sent no request. The acceptor tries again when a client leaves, or after PAUSE_MS.
  *
- * uv_listen is not used, because on EMFILE libuv accepts and closes all waiting clients without a report. */
+ * uv_listen is not used: on EMFILE it would accept and close all waiting clients without a report. */
 
 enum {
     PAUSE_MS = 100, /* ms between two tries to accept a client while no descriptor is free */
@@ -241,8 +242,8 @@ static void pause_for(struct acceptor *a, const char *why)
     }
 }
 
-/* Return true if acceptor_close was called, for example by on_client. Then a->fd is closed, and its number may belong
- * to another file. */
+/* Return true if acceptor_close was called, for example by on_client. In this case a->fd is closed, and its number may
+ * belong to another file. */
 static bool is_closed(const struct acceptor *a)
 {
     return uv_is_closing((const uv_handle_t *)&a->poll);
@@ -267,7 +268,7 @@ static bool accept_one(struct acceptor *a)
     if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
         pause_for(a, strerror(errno));
     else if (errno != EAGAIN)
-        return true; /* for example ECONNABORTED: this client has gone, but another client may wait */
+        return true; /* for example ECONNABORTED: this client has left, but another client may wait */
     return false;
 }
 
@@ -281,8 +282,8 @@ static void on_connectable(uv_poll_t *poll, int status, int events)
 }
 
 /* Raise the soft limit of descriptors to the hard limit, because torch 1.13 needs two sockets for each rank. Return the
- * number of descriptors that clients may use. The others are kept for ddprun: RESERVE, but at most a quarter of the
- * limit. A limit above 2^20 counts as 2^20, the size of the map in clients.c. */
+ * number of descriptors that clients may use. The other descriptors are kept for ddprun: RESERVE, but at most a quarter
+ * of the limit. A limit above 2^20 counts as 2^20, the size of the map in clients.c. */
 static unsigned raise_limit(void)
 {
     struct rlimit limit = { 1024, 1024 };
@@ -338,7 +339,7 @@ void acceptor_close(struct acceptor *a, uv_close_cb closed)
  * users.
  *
  * Two lines of /proc/net/tcp: a listener, and a connection in TIME_WAIT. Ports and states are hexadecimal, uid and
- * inode decimal; addresses are in the byte order of the host:
+ * inode are decimal; addresses are in the byte order of the host:
  *
  *     0: 0100007F:72D8 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 31337 1 ...
  *     1: 0100007F:72D8 0100007F:C350 06 00000000:00000000 03:00000B7A 00000000     0        0 0 3 ...
@@ -444,7 +445,7 @@ static bool read_file(const char *path, struct buf *text)
     return n == 0 && buf_append(text, "", 1);
 }
 
-/* Find the socket in one of the files of /proc/net; see port_table_find. */
+/* Find the socket with the local port `port` in a file of /proc/net (port_table_find). */
 static bool in_table(const char *path, int port, struct port_holder *out)
 {
     struct buf text = { 0 };

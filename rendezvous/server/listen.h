@@ -25,7 +25,7 @@ uint64_t listen_queue_limit(int fd);
 /* A listening TCP socket. */
 struct listener {
     int fd;            /* non-blocking, close-on-exec; the caller of listener_open closes it */
-    int port;          /* never 0: if port 0 was requested, the port that the kernel has chosen */
+    int port;          /* never 0; if port 0 was requested, this is the port that the kernel has chosen */
     char address[288]; /* "HOST:PORT" of the socket, with an IP address as HOST */
 };
 
@@ -44,9 +44,9 @@ struct acceptor {
     uv_poll_t poll;
     uv_loop_t *loop;    /* borrowed */
     int fd;             /* the listening socket, owned after acceptor_open */
-    unsigned open, max; /* number of accepted clients that are not closed yet, and its limit */
+    unsigned open, max; /* number of accepted clients that are not closed yet; limit of this number */
     uint64_t resume_ms; /* end of the pause, in ms of the loop's clock; UINT64_MAX = no pause */
-    bool short_of_fds;  /* on_short was called, and no client was accepted since then */
+    bool short_of_fds;  /* on_short was called, and no client has been accepted since */
     void *user;
     /* Called for each accepted client. The callee owns `fd`. */
     void (*on_client)(struct acceptor *a, int fd, const struct sockaddr *peer);
@@ -60,10 +60,10 @@ struct acceptor {
 
 /* Start to accept on `fd`, which must listen and be non-blocking. The caller has set the callbacks and `user`. Also
  * raise the soft limit of descriptors to the hard limit. Return 0, or a libuv error. After 0, acceptor_close closes
- * `fd`; after an error the caller still owns it. */
+ * `fd`; after an error the caller still owns `fd`. */
 int acceptor_open(struct acceptor *a, uv_loop_t *loop, int fd);
 
-/* Record that a client, which on_client has received, is closed. If accepting is paused, resume it. */
+/* Record that a client from on_client is closed. If accepting is paused, resume it. */
 void acceptor_client_closed(struct acceptor *a);
 
 /* End a pause if `now_ms` has reached resume_ms. */
@@ -84,7 +84,7 @@ struct port_holder {
     char user[32]; /* name of `uid`; "" = unknown */
     long age_s;    /* age of the process in seconds; 0 = unknown */
     char job[64];  /* job of the worker; "" = not a worker, or unknown */
-    bool by_torchrun; /* `job` is a job of torchrun; false: a job of ddprun */
+    bool by_torchrun; /* true: `job` is a job of torchrun; false: `job` is a job of ddprun */
     char rank[12];    /* rank of the worker in `job`; "" = unknown */
     char command[80]; /* command line, truncated, with '?' for unprintable bytes; "" = unknown */
 };

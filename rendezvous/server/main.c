@@ -27,8 +27,8 @@ static int print_text(const struct daemon_options *o)
     return print_stdout(made, &text) ? EXIT_OK : EXIT_FAILED;
 }
 
-/* Block the signals that stop the daemon, and return them in *set for sigwait. Ignore SIGPIPE: otherwise a write to a
- * closed connection would end the process. */
+/* Block the signals that stop the daemon, and return them in *set for sigwait. Ignore SIGPIPE, because otherwise a
+ * write to a closed connection would end the process. */
 static void block_stop_signals(sigset_t *set)
 {
     signal(SIGPIPE, SIG_IGN);
@@ -65,8 +65,8 @@ static bool announce(const struct daemon_options *o, const struct store_server *
            o->listen.port != 0;
 }
 
-/* Read the secrets. Log an error and return false if the file has no valid secret, or if other hosts could reach the
- * store without a secret. */
+/* Read the secrets. If the file has no valid secret, log an error and return false. Do the same if other hosts could
+ * reach the store without a secret. */
 static bool read_secrets(const struct daemon_options *o, struct secret **secrets)
 {
     struct ddp_err err;
@@ -83,7 +83,7 @@ static bool read_secrets(const struct daemon_options *o, struct secret **secrets
     return false;
 }
 
-/* Wait for the first signal. Then unblock the signals, so that a second one ends the process at once. */
+/* Wait for the first signal. Then unblock the signals, so that a second signal ends the process at once. */
 static void wait_for_stop(const sigset_t *set)
 {
     int sig = 0;
@@ -98,10 +98,10 @@ static void wait_for_stop(const sigset_t *set)
 struct event_log {
     struct line_file *file; /* owned; NULL = no event log */
     const char *path;       /* borrowed; NULL = --events was not given */
-    bool warned;            /* the warning was logged; it is logged only once */
+    bool warned;            /* the warning was logged; it must not be logged again */
 };
 
-/* Warn that events are missing in the file, if the state has an error. */
+/* Warn that events are missing in the file. Do nothing if the state has no error. */
 static void warn_of(struct event_log *log, struct line_file_state state)
 {
     if (state.error != 0 && !log->warned)
@@ -124,8 +124,8 @@ static void on_event(void *user, const char *json)
     warn_of(log, line_file_state(log->file));
 }
 
-/* Open the event log. If the file cannot be opened, log a warning and continue without an event log, because jobs do
- * not need one. */
+/* Open the event log. If the file cannot be opened, log a warning and continue, because jobs do not need an event
+ * log. */
 static void open_events(struct event_log *log, const char *path)
 {
     struct line_file_state state = { 0 };

@@ -1,5 +1,5 @@
 /* server.c -- see server.h. One thread runs one libuv loop with the acceptor, the clients and one timer.
- * store_server_start binds and listens on the caller's thread, so that it can return errors, and then starts the thread
+ * store_server_start binds and listens on the caller's thread, because it must return errors. Then it starts the thread
  * that runs the loop. */
 #include "server/server.h"
 
@@ -34,17 +34,17 @@ enum {
 /* All times are on the clock of the loop (uv_now). */
 struct store_server {
     uv_loop_t loop;
-    uv_async_t stop_request; /* wakes the loop to stop; the one member that both threads use concurrently */
+    uv_async_t stop_request; /* wakes the loop to stop; the only member that both threads use concurrently */
     uv_timer_t timer;
     uv_prepare_t before_sleep; /* calls on_before_sleep each time before the loop sleeps */
     uint64_t timer_at_ms;      /* UINT64_MAX if the timer is not set */
     bool caught_up; /* was_suspended() has set a short timer; until it fires, the loop only reads input */
     bool stopping;  /* end_all was called */
     bool stop_requested;        /* used only by the thread that called store_server_start */
-    uint64_t wait_nodes_ms;     /* limit of the wait for nodes to leave; set before the stop request */
-    uint64_t wait_nodes_end_ms; /* end of the wait for nodes; UINT64_MAX without a wait */
-    uint64_t wait_nodes_log_ms; /* when to log that the store waits for nodes; UINT64_MAX if never */
-    uint64_t force_at_ms;       /* when to abort all clients; UINT64_MAX if never */
+    uint64_t wait_nodes_ms;     /* limit of the wait until all nodes have left; set before the stop request */
+    uint64_t wait_nodes_end_ms; /* end of the wait for nodes; UINT64_MAX = no wait */
+    uint64_t wait_nodes_log_ms; /* when to log that the store waits for nodes; UINT64_MAX = never */
+    uint64_t force_at_ms;       /* when to abort all clients; UINT64_MAX = never */
     struct listener listener;
     struct acceptor acceptor;
     struct uid_gate uid_gate;
@@ -87,7 +87,7 @@ static void wait_for_nodes(struct store_server *s, uint64_t now_ms)
 }
 
 /* End a turn of the loop. Set the timer again only if it would fire after the next deadline. A timer that fires too
- * early costs one useless run of on_time, but setting the timer in each turn would cost more. */
+ * early only causes a useless call of on_time. Setting the timer in each turn would cost more. */
 static void on_before_sleep(uv_prepare_t *prepare)
 {
     struct store_server *s = prepare->data;
@@ -113,8 +113,7 @@ static bool was_suspended(struct store_server *s)
     return s->caught_up;
 }
 
-/* Handle the deadlines that have passed, except those of wait_for_nodes(): on_before_sleep() handles these before the
- * loop sleeps. */
+/* Handle the deadlines that have passed. on_before_sleep() handles the deadlines of wait_for_nodes(). */
 static void on_time(uv_timer_t *timer)
 {
     struct store_server *s = timer->data;
@@ -145,8 +144,8 @@ static void check_queue(struct store_server *s)
     hub_set_counter(s->hub, HUB_ACCEPT_OVERFLOWS, listen_queue_drops(s->listener.fd));
 }
 
-/* Close a connection that the uid gate rejects. The hub records the rejection for its findings, and decides whether to
- * log it, because a client may try again many times. */
+/* Close a connection that the uid gate rejects. The hub records the rejection for its findings. It also decides whether
+ * to log the rejection, because a client may try again many times. */
 static void refuse_client(struct store_server *s, int fd, const struct sockaddr *peer, const char *why)
 {
     char text[ENDPOINT_TEXT_MAX];
@@ -357,7 +356,7 @@ static struct store_server *server_new(const struct store_server_options *o)
 }
 
 /* Set the host name and the address that messages and answers show for the store. If the store listens on all
- * addresses, show the host name as the address, because no single address is right for all hosts. */
+ * addresses, show the host name, because no single address is right for all hosts. */
 static void name_server(struct store_server *s)
 {
     const char *address = s->listener.address;
@@ -410,8 +409,8 @@ const char *store_server_address(const struct store_server *server)
     return server->listener.address;
 }
 
-/* Set wait_nodes_ms. This needs no lock: callers set the limit before the stop request, and the server's thread reads
- * it only after this request. */
+/* Set wait_nodes_ms. This needs no lock: the caller sets the limit before the stop request, and the server's thread
+ * reads it after this request. */
 void store_server_wait_nodes(struct store_server *server, uint64_t limit_ms)
 {
     server->wait_nodes_ms = limit_ms;

@@ -12,7 +12,7 @@ struct store_server;
 struct store_server_options {
     const char *host;        /* an address or a name; NULL or "" = all addresses (IPv6 and IPv4) */
     int port;                /* 0 = any free port */
-    const char *port_option; /* name of the option for `port`; an error suggests this option; NULL = none */
+    const char *port_option; /* name of the option for `port`, for the remedy in errors; NULL = no option */
     struct hub_limits limits;
     /* Called on the server's thread with each event, as JSON without the wall time. The callback must not block. If it
      * is NULL, there is no event log. */
@@ -25,10 +25,10 @@ struct store_server_options {
 
 /* Bind, listen and start the server's thread, which receives no signals. `options` is copied, but its pointers stay
  * borrowed. Return DDP_OK, or an error with its reason in `err`: DDP_ERR_IO, DDP_ERR_NOMEM, or DDP_ERR_UNSUPPORTED if
- * OpenSSL is missing. If the port is in use, the reason names the process that uses it.
+ * OpenSSL is missing. If the port is in use, the reason names the process that uses the port.
  *
  * The start raises the soft limit of descriptors to the hard limit. A caller that starts programs may restore the old
- * limit for them. */
+ * limit for these programs. */
 ddp_status store_server_start(const struct store_server_options *options, struct store_server **out,
                               struct ddp_err *err);
 
@@ -39,8 +39,8 @@ int store_server_port(const struct store_server *server);
  * store_server_stop. */
 const char *store_server_address(const struct store_server *server);
 
-/* Set how long after the stop request the store still serves connected nodes, so that all nodes can read how the job
- * ended. Without this call, the limit is 0. Call this function before store_server_begin_stop. */
+/* Set how long the store still serves connected nodes after the stop request. In this time, the nodes can read how the
+ * job ended. Without this call, the limit is 0. Call this function before store_server_begin_stop. */
 void store_server_wait_nodes(struct store_server *server, uint64_t limit_ms);
 
 /* Begin to stop, and return at once. The server then writes the queued replies (for at most 1 s) and closes every

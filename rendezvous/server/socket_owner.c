@@ -1,8 +1,7 @@
 /* socket_owner.c -- see socket_owner.h.
  *
- * diag_find requests one connection by its two addresses, because the kernel then finds it fast, even among many
- * connections. A missing module tcp_diag looks like a missing socket. So /proc/net/tcp is also read until a request has
- * found a socket. */
+ * diag_find requests one connection by its two addresses, because the kernel then finds the connection fast. A missing
+ * module tcp_diag looks like a missing socket. So /proc/net/tcp is also read until a request has found a socket. */
 #include "server/socket_owner.h"
 
 #include <errno.h>
@@ -24,7 +23,7 @@ struct end {
     int family;
     uint32_t address[4]; /* in network byte order; IPv4 uses only the first word */
     uint16_t port;       /* in network byte order */
-    uint32_t scope;      /* index of the interface of a link-local address, else 0 */
+    uint32_t scope;      /* index of the interface of a link-local address; 0 for any other address */
 };
 
 /* Convert an address. Return false if its family is neither IPv4 nor IPv6. */
@@ -81,7 +80,7 @@ static bool netlink_ask(int fd, const struct nlmsghdr *question)
 
 enum socket_place { THIS_HOST, OTHER_HOST, PLACE_UNKNOWN /* netlink does not answer */ };
 
-/* Find whether an address belongs to this host: request the route to it, like `ip route get`. A route of type
+/* Find whether an address belongs to this host: request the route to the address, like `ip route get`. A route of type
  * RTN_LOCAL means this host. */
 static enum socket_place place_by_route(struct socket_owners *o, const struct end *end)
 {
@@ -120,9 +119,9 @@ static enum socket_place place_by_route(struct socket_owners *o, const struct en
 /* Return true if the address belongs to this host. For packets to an address of this host, the kernel uses the same
  * address as the source. connect() of a UDP socket chooses the source address without sending a packet.
  *
- * This check needs no netlink. But it returns false for a second IPv4 address in the same network, because the kernel
- * then chooses the first address as the source. If no descriptor is left, return true. This is the safe answer, because
- * the user of a client is checked only if the client is on this host. */
+ * This check needs no netlink. But it returns false for a second IPv4 address in the same network: the kernel then
+ * chooses the first address as the source. If no descriptor is left, return true. This is the safe answer, because the
+ * user of a client is checked only if the client is on this host. */
 static bool source_is(const struct end *end)
 {
     struct sockaddr_storage to = { 0 }, from = { 0 };
@@ -218,9 +217,9 @@ static bool diag_owner(const struct nlmsghdr *head, uint32_t states, struct sock
     return true;
 }
 
-/* Find the owner of a connection with sock_diag. sock_diag answers ENOENT if it has no such socket, but also if the
- * module tcp_diag is missing. So ENOENT is trusted only after an earlier request has found a socket. Before that,
- * return SOCKET_UNKNOWN, so that the caller reads /proc/net/tcp, too. */
+/* Find the owner of a connection with sock_diag. sock_diag answers ENOENT if there is no such socket. But it also
+ * answers ENOENT if the module tcp_diag is missing. So ENOENT is trusted only after an earlier request has found a
+ * socket. Before that, return SOCKET_UNKNOWN, so that the caller reads /proc/net/tcp, too. */
 static enum socket_state diag_find(struct socket_owners *o, const struct end *near, const struct end *far,
                                    struct socket_owner *owner)
 {
@@ -312,8 +311,8 @@ enum socket_state socket_owner_find(struct socket_owners *o, const struct sockad
 }
 
 /* Search one family for a listener on the port. `state` and `owner` hold the result so far. Replace `owner` if no
- * listener was found yet, or if the listener found so far belongs to user `uid`. So a listener of another user has
- * priority. Return the new state, or SOCKET_UNKNOWN if the kernel does not answer. */
+ * listener was found yet, or if the present `owner` is user `uid`. So a listener of another user has priority. Return
+ * the new state, or SOCKET_UNKNOWN if the kernel does not answer. */
 static enum socket_state dump_listeners(struct socket_owners *o, int family, int port, uint32_t uid,
                                         enum socket_state state, struct socket_owner *owner)
 {
@@ -372,7 +371,7 @@ static bool is_own_uid(int64_t uid)
 }
 
 /* Return true if the connection was reset. Two connections cannot have the same two addresses at the same time. So if
- * the connection still exists after socket_owner_find(), that call has found the right owner. */
+ * the connection still exists after socket_owner_find(), socket_owner_find() has found the right owner. */
 static bool is_reset(int fd)
 {
     struct sockaddr_storage peer;

@@ -1,5 +1,5 @@
-/* socket_owner.h -- finds the user who owns a TCP socket of this host, and rejects connections of other users. It asks
- * sock_diag, because sock_diag needs no privilege and finds any socket of this network namespace in 3 to 15 us. If the
+/* socket_owner.h -- finds the user who owns a TCP socket of this host, and rejects connections of other users. The
+ * module asks sock_diag, which needs no privilege, and finds any socket of this network namespace in 3 to 15 us. If the
  * kernel has no sock_diag (gVisor), /proc/net/tcp and tcp6 are read. */
 #ifndef RENDEZVOUS_SERVER_SOCKET_OWNER_H
 #define RENDEZVOUS_SERVER_SOCKET_OWNER_H
@@ -27,8 +27,8 @@ struct socket_owner {
     uint64_t inode; /* never 0 */
 };
 
-/* The result of a search. For a closed socket the kernel reports uid 0 and inode 0. The result is then SOCKET_CLOSED.
- * Otherwise every closed socket would seem to belong to root. */
+/* The result of a search. For a closed socket the kernel reports uid 0 and inode 0. The result is then SOCKET_CLOSED,
+ * because otherwise every closed socket would seem to belong to root. */
 enum socket_state {
     SOCKET_OPEN,   /* a process has the socket open */
     SOCKET_CLOSED, /* no process of this network namespace has the socket open */
@@ -41,7 +41,7 @@ enum socket_state socket_owner_find(struct socket_owners *o, const struct sockad
                                     const struct sockaddr *far, struct socket_owner *owner);
 
 /* Find a socket that listens on `port` at any address. Return SOCKET_UNKNOWN if the kernel has no sock_diag. If several
- * sockets match, prefer one whose user is not `uid`, because the caller looks for processes of other users. */
+ * sockets match, prefer a socket whose user is not `uid`, because the caller looks for processes of other users. */
 enum socket_state socket_listener_find(struct socket_owners *o, int port, uint32_t uid,
                                        struct socket_owner *owner);
 
@@ -49,9 +49,9 @@ void socket_owners_close(struct socket_owners *o);
 
 /* --- uid gate --------------------------------------------------------------------------------------------- */
 
-/* The uid gate rejects connections of other users of this host, except root, because a PyTorch client cannot
- * authenticate itself. It accepts connections from other hosts, whose users are unknown to this kernel. The hub decides
- * whether to serve these connections. */
+/* The uid gate rejects connections of other users of this host, but accepts root. The reason is that a PyTorch client
+ * cannot authenticate itself. It accepts connections from other hosts, whose users are unknown to this kernel. The hub
+ * decides whether to serve these connections. */
 
 enum { UID_GATE_WHY_MAX = 160, UID_GATE_SERVED_MAX = 32 }; /* bytes of the texts, with the NUL */
 

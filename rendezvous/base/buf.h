@@ -1,5 +1,6 @@
-/* buf.h -- four types for bytes: a `slice` borrows, a `buf` grows, `kept` stores frames that were sent, and `shared`
- * has a reference count. If memory is short, a function returns false or NULL and leaves the contents unchanged. */
+/* buf.h -- four types for bytes: a `slice` points to bytes of another owner, a `buf` grows, `kept` stores sent frames,
+ * and `shared` has a reference count. If memory is short, a function returns false or NULL and leaves the contents
+ * unchanged. */
 #ifndef RENDEZVOUS_BASE_BUF_H
 #define RENDEZVOUS_BASE_BUF_H
 
@@ -34,11 +35,11 @@ static inline bool slice_equal(struct slice a, struct slice b)
     return a.len == b.len && (a.len == 0 || memcmp(a.data, b.data, a.len) == 0);
 }
 
-/* Argument `hash` of hash_bytes for the first or only piece. */
+/* Value of the argument `hash` when hash_bytes is called for the first piece. */
 #define HASH_START UINT64_C(0xcbf29ce484222325)
 
 /* Return the 64-bit FNV-1a hash. To hash several pieces, pass the result for the previous piece as `hash`. An attacker
- * can choose bytes with equal hashes; where this would do harm, use table_hash (store/table.h). */
+ * can choose bytes with equal hashes. If equal hashes would do harm, use table_hash (store/table.h). */
 static inline uint64_t hash_bytes(uint64_t hash, const void *data, size_t len)
 {
     const uint8_t *p = data;
@@ -88,8 +89,8 @@ struct kept {
 /* Keep a copy of the next frame. Return false, with an unchanged struct, if memory is short. */
 bool kept_add(struct kept *k, struct slice frame);
 
-/* Remove the frames up to the number `done`. Do nothing if they were confirmed before. If no frame with this number
- * was added, the peer is wrong: change nothing and return false. */
+/* Remove the frames up to the number `done`. Do nothing if these frames were confirmed before. If no frame with this
+ * number was added, the peer is wrong: change nothing and return false. */
 bool kept_confirm(struct kept *k, uint64_t done);
 
 /* Set *frame to the frame at *at, and advance *at to the next one. *at is 0 for the first frame. The frame is valid

@@ -1,5 +1,5 @@
 /* clock.h -- the only functions that read the time from the kernel. Modules with sockets or processes call them. Pure
- * modules (scripts/pure-modules) get the time as an argument, so that tests can simulate it. */
+ * modules (scripts/pure-modules) get the time as an argument, so that tests can simulate the time. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 
@@ -24,8 +24,8 @@ static inline uint64_t earlier_of(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* A process that was suspended reads its input for this time (ms) before it checks deadlines. Otherwise it would treat
- * peers as late although their messages have arrived meanwhile. */
+/* After a suspension, a process first reads its input for this time (ms), and then checks deadlines. Otherwise the
+ * process would treat peers as late, although their messages have arrived meanwhile. */
 enum { CLOCK_CATCH_UP_MS = 20 };
 
 #endif

@@ -128,8 +128,8 @@ static bool append_commands(struct buf *out, const struct completion *c)
     return ok;
 }
 
-/* Append a help text up to its first `;`, `:`, `(` or newline, quoted for a shell's '...'. The appended text has no
- * colon, because zsh separates name and text by a colon. */
+/* Append a help text up to its first `;`, `:`, `(` or newline, escaped for a text in single quotes of a shell. The
+ * appended text has no colon, because zsh separates name and text by a colon. */
 static bool append_help(struct buf *out, const char *help, bool fish)
 {
     size_t len = strcspn(help, ";:(\n");
@@ -322,8 +322,8 @@ static bool print_zsh(const struct completion *c, struct buf *out)
 
 /* --- fish ----------------------------------------------------------------------------------------------- */
 
-/* Part of the fish script: it walks over the words before the cursor. fish itself completes values of options.
- * The script offers names with dashes, such as --log-dir, only if the user has typed a dash inside the name. */
+/* The part of the fish script that walks over the words before the cursor. fish itself completes values of options. The
+ * script offers names with dashes, such as --log-dir, only if the user has typed a dash inside the name. */
 static const char fish_walk[] =
     "function __`_words\n"
     "    set -l words (commandline -opc)\n"

@@ -38,8 +38,8 @@ static bool names_host(const char *line, const char *host)
     return false;
 }
 
-/* Find the first line of /etc/hosts that names `host`, because the C library uses this line. If the name resolves to a
- * loopback address, an error message shows the line, because this line usually contains the mistake. Replace control
+/* Find the first line of /etc/hosts that names `host`, because the C library uses this line. An error message shows
+ * this line if the name resolves to a loopback address, because the line is then usually wrong. Replace control
  * characters by blanks, because the line is printed on a terminal. */
 static void find_hosts_line(const char *host, char line[HOSTS_LINE_MAX])
 {

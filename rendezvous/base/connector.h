@@ -12,7 +12,7 @@ struct name_found {
     int error; /* 0, or the error EAI_... of getaddrinfo */
     int n;     /* number of addresses; further addresses of the name are left out */
     char addresses[RACE_ADDRESSES_MAX][RACE_TEXT_MAX]; /* numeric, in the order of getaddrinfo */
-    char hosts_line[HOSTS_LINE_MAX]; /* first line of /etc/hosts that names the host; "" if none */
+    char hosts_line[HOSTS_LINE_MAX]; /* first line of /etc/hosts with the host's name, or "" */
 };
 
 /* The steps of a connection. The caller polls the descriptor of name_lookup_fd() in its loop.

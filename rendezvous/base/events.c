@@ -23,8 +23,8 @@ enum event_kind event_kind_of(const char *word)
     return (enum event_kind)kind;
 }
 
-/* Append `object`, then a newline, and insert `more` before the last brace of the object. This program has formatted
- * the text of the object, so only newlines can follow the last brace. */
+/* Append `object` and a newline. Insert `more` before the last brace of the object. This program has formatted the text
+ * of the object, so only newlines can follow the last brace. */
 bool event_line(struct buf *out, struct slice object, struct slice more)
 {
     const char *text = object.data;

@@ -8,8 +8,8 @@
 #include <signal.h>
 
 /* Each row has a code, its name, its meaning and the remedy. The fifth column explains how ddprun detects the case,
- * with typical causes. The last column is an example of a message or a command. 125 to 127 have the meanings of env(1),
- * timeout(1) and shells. */
+ * with typical causes. The last column is an example of a message or a command. The codes 125 to 127 mean the same as
+ * in env(1), timeout(1) and shells. */
 #define EXIT_CODE_LIST(X)                                                                                 \
     X(0, OK, "every worker exited with 0", "none is needed",                                              \
       "The agents of all nodes reported exit code 0 for all workers. Typical cause: the job is done.",    \
@@ -60,7 +60,7 @@
       "limit of the scheduler (143).",                                                                    \
       "rank 3 on n1 failed first: out of memory (SIGKILL), 12.3 s after its start")
 
-/* Each row has a signal, typical causes and the remedy. They replace the general texts of row SIGNAL. */
+/* Each row has a signal, typical causes and the remedy. These texts replace the general texts of row SIGNAL. */
 #define EXIT_SIGNAL_LIST(X)                                                                                \
     X(SIGHUP, "a closed terminal, or an ssh connection that ended",                                        \
       "start the job with --detach, or in a session of tmux")                                              \
@@ -84,7 +84,7 @@
     X(SIGXCPU, "the limit of processor time", "raise the limit: ulimit -t")                                \
     X(SIGXFSZ, "the limit of file sizes", "raise the limit: ulimit -f")
 
-/* The texts of each code without a row. agent_exit_code in agent/agent.c has the rule. */
+/* The texts for every exit code that has no row. agent_exit_code in agent/agent.c chooses the exit code. */
 #define EXIT_CODE_OTHER_MEANING "the exit code of the worker that failed first"
 #define EXIT_CODE_OTHER_REMEDY \
     "read the end of the worker's log, and look up the code in the documentation of the worker's program"

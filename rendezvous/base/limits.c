@@ -1,4 +1,5 @@
-/* limits.c -- see limits.h. Free space and quotas are read when the error occurs, because they may differ later. */
+/* limits.c -- see limits.h. Free space and quotas are read when the error occurs, because the values may differ
+ * later. */
 #include "base/limits.h"
 
 #include "base/text.h"
@@ -180,8 +181,8 @@ static void find_file_system(int fd, char out[QUOTA_SHOWN / 2])
     fclose(file);
 }
 
-/* Append how many bytes and files are used, and how many the quota permits. Show the hard limit. Show the soft limit
- * instead if there is no hard limit, or if the soft limit is exceeded, because its grace period may be over. Append
+/* Append how many bytes and files are used, and how many the quota permits. Show the hard limit. If there is no hard
+ * limit, show the soft limit. Also show the soft limit if it is exceeded, because its grace period may be over. Append
  * nothing if the quota has no limit. */
 static void append_quota(char out[QUOTA_SHOWN], const char *whose, unsigned id, const struct dqblk *quota)
 {
@@ -239,7 +240,7 @@ bool find_on_disk(char path[PATH_MAX])
     return S_ISREG(st.st_mode) || S_ISDIR(st.st_mode);
 }
 
-/* Append to the reason how much space the file system of `path` has, or the quota. Return false for a device or a pipe,
+/* Append the free space of the file system of `path`, or after EDQUOT the quota. Return false for a device or a pipe,
  * and for a path that cannot be examined. */
 static bool append_room(int error, const char *path, char out[WRITE_ERROR_MAX])
 {
@@ -264,7 +265,8 @@ static bool append_room(int error, const char *path, char out[WRITE_ERROR_MAX])
     return true;
 }
 
-/* Format the remedy of an error that depends on the path, or "". A user id of 0 already has every permission. */
+/* Format the remedy of an error that depends on the path. Without such a remedy, the text is "". Root gets no remedy
+ * for EACCES, because root already has every permission. */
 static const char *path_remedy(int error, char out[FILES_REMEDY_MAX])
 {
     out[0] = '\0';

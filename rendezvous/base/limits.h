@@ -27,7 +27,7 @@ enum {
         3, /* heartbeats that a node sends within the node timeout, so one late heartbeat does no harm */
     BEAT_MIN_MS = 100, /* shortest time between two heartbeats, for a short --node_timeout */
 
-    /* A timer that fires this many ms late shows that the process or its virtual machine was suspended. */
+    /* If a timer fires this many ms late, the process or its virtual machine was suspended. */
     STOOD_STILL_MS = 500,
 };
 
@@ -38,7 +38,8 @@ static inline uint64_t limit_beat_ms(uint64_t node_timeout_ms)
     return beat_ms > BEAT_MIN_MS ? beat_ms : BEAT_MIN_MS;
 }
 
-/* Format a soft limit of this process, such as RLIMIT_NPROC, as "512" or "unlimited", as `ulimit` prints it. */
+/* Format a soft limit of this process, such as RLIMIT_NPROC. The text is like that of `ulimit`: "512" or
+ * "unlimited". */
 enum { RLIMIT_TEXT_MAX = 24 };
 static inline const char *rlimit_text(int resource, char out[RLIMIT_TEXT_MAX])
 {
@@ -49,12 +50,12 @@ static inline const char *rlimit_text(int resource, char out[RLIMIT_TEXT_MAX])
     return out;
 }
 
-/* The remedy of a lack of memory, which follows the reason. */
+/* The remedy if memory is short. In a message, this text follows the reason. */
 #define MEMORY_REMEDY "; free memory, or raise the limit (ulimit -v, or memory.max of the cgroup)"
 
-/* Format the remedy of an error that does not depend on a path: too many open files, a lack of memory, or a file that
- * is longer than 'ulimit -f' permits. Example: "; raise the limit of 1024 open files with 'ulimit -n'". The text is ""
- * for any other error. */
+/* Format the remedy of an error that does not depend on a path. These errors are too many open files, a lack of memory,
+ * and a file that is longer than 'ulimit -f' permits. Example: "; raise the limit of 1024 open files with 'ulimit -n'".
+ * The text is "" for any other error. */
 enum { FILES_REMEDY_MAX = 96 };
 const char *files_remedy(int error, char out[FILES_REMEDY_MAX]);
 
@@ -69,8 +70,8 @@ bool find_on_disk(char path[PATH_MAX]);
 
 /* Describe the file system of `fd`, and the quota on it for this user or the user's group. Example: " is on ext4 of
  * /dev/sdb1, where user 1000 has 2 GiB of 2 GiB and 7 of 100 files". Leave out the quota if the kernel does not report
- * it: a file server may manage it, or Linux is older than 5.14. The text is "" if the file system is unknown. `fd` may
- * have O_PATH. */
+ * the quota: a file server may manage it, or Linux is older than 5.14. The text is "" if the file system is unknown.
+ * `fd` may have O_PATH. */
 enum { QUOTA_SHOWN = 512 };
 void quota_text(int fd, char out[QUOTA_SHOWN]);
 
@@ -82,7 +83,7 @@ void quota_text(int fd, char out[QUOTA_SHOWN]);
 enum { WRITE_ERROR_MAX = 256 + QUOTA_SHOWN };
 const char *path_error_text(int error, const char *path, const char *other, char out[WRITE_ERROR_MAX]);
 
-/* Call path_error_text for a write to a file that the user has chosen: the other remedy is another path. */
+/* Call path_error_text for a write to a file that the user has chosen. The caller's remedy is to use another path. */
 const char *write_error_text(int error, const char *path, char out[WRITE_ERROR_MAX]);
 
 /* Format an error of fork or of the start of a thread. After EAGAIN and ENOMEM add the limits on processes, and a

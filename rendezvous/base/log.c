@@ -227,8 +227,8 @@ struct line_file *line_file_open(const char *path, int *error)
     return f;
 }
 
-/* Queue the line, or drop and count it if the queue is full, because an event log must never delay its job. Start the
- * thread with the first line: a daemon forks after the open, and its child would not have the thread. */
+/* Queue the line. If the queue is full, drop the line and count it, because an event log must never delay its job.
+ * Start the thread with the first line: a daemon forks after the open, and its child would not have the thread. */
 void line_file_append(struct line_file *f, struct slice line)
 {
     pthread_mutex_lock(&f->mutex);
@@ -253,8 +253,8 @@ struct line_file_state line_file_state(struct line_file *f)
     return state;
 }
 
-/* Wait until the thread has written all lines. Return false if this takes longer than `limit_ms`. The limit is needed
- * if the file is a full pipe whose reader is stopped: without it, the program could not exit. */
+/* Wait until the thread has written all lines. Return false if this takes longer than `limit_ms`. Without the limit,
+ * the program could not exit if the file is a full pipe whose reader is stopped. */
 static bool end_thread(struct line_file *f, uint64_t limit_ms, struct line_file_state *state)
 {
     const struct timespec until = clock_after_us(limit_ms * 1000);

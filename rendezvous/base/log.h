@@ -34,7 +34,7 @@ void log_explain(const char *code);
 #define log_info(...)  log_line(LOG_INFO, __VA_ARGS__)
 
 /* Open /dev/null for each descriptor from 0 to 2 that is closed. Otherwise the next file or socket would get such a
- * number, and text for stdout would be written to it. */
+ * number, and text for stdout would be written to this file or socket. */
 void keep_standard_fds(void);
 
 /* Write `text` to stdout, flush stdout and free `text`. After an error print the reason on stderr and return false, so
@@ -89,8 +89,8 @@ struct line_file_state {
 struct line_file_state line_file_state(struct line_file *f);
 
 enum { LINE_FILE_CLOSE_MS = 2000 }; /* the usual `limit_ms` of line_file_close when a program exits */
-/* Wait until all lines are written, at most `limit_ms`, then close the file, free `f`, and return the last state. If
- * the disk does not answer in this time, the thread and its memory remain until the process exits. NULL is allowed. */
+/* Wait at most `limit_ms` until all lines are written. Then close the file, free `f`, and return the last state. If the
+ * disk does not answer in this time, the thread and its memory remain until the process exits. NULL is allowed. */
 struct line_file_state line_file_close(struct line_file *f, uint64_t limit_ms);
 
 #endif

@@ -245,8 +245,8 @@ static const char *next_word(const struct option_reader *r)
     return r->at != r->end ? *r->at : NULL;
 }
 
-/* Read the next word as the value. With OPTIONS_ARGPARSE, reject a word that looks like an option: the value is
- * missing. */
+/* Read the next word as the value. With OPTIONS_ARGPARSE, reject a word that looks like an option, because the value is
+ * then missing. */
 static ddp_status read_value(struct option_reader *r, const struct option_row *row, const char **text,
                              struct ddp_err *err)
 {
@@ -281,7 +281,7 @@ static void set_spelled(struct option_reader *r, const struct option_row *row, c
 }
 
 /* Read "--name", "--name=value", "-x" or "-x=value". With OPTIONS_ARGPARSE, a word with one dash may combine letters,
- * so read_letter reads it instead. r->at is already past `word`. */
+ * so read_letter reads such a word. r->at is already past `word`. */
 static ddp_status read_word(struct option_reader *r, const char *word, const struct option_row **row,
                             const char **text, struct ddp_err *err)
 {
@@ -306,7 +306,7 @@ static ddp_status read_word(struct option_reader *r, const char *word, const str
     return options_is_switch(*row) || value != NULL ? DDP_OK : read_value(r, *row, text, err);
 }
 
-/* Read one letter of "-qm" (switches together), "-r3", "-r=3", "-r 3". */
+/* Read one letter of a word such as "-qm" (two switches), "-r3", "-r=3" or "-r 3". */
 static ddp_status read_letter(struct option_reader *r, const char *word, const struct option_row **row,
                               const char **text, struct ddp_err *err)
 {

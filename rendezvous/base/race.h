@@ -1,6 +1,6 @@
-/* race.h -- decides when to try which address of a name. A connect to an address that does not answer, such as an IPv6
- * address without a route, fails only after minutes. So each address is tried 250 ms after the previous one, the
- * earlier attempts continue, and the first connection wins ("happy eyeballs", RFC 8305). */
+/* race.h -- decides when to connect to which address of a host name. A connect to an address that does not answer, such
+ * as an IPv6 address without a route, fails only after minutes. So each address is tried 250 ms after the previous one,
+ * the earlier attempts continue, and the first connection wins ("happy eyeballs", RFC 8305). */
 #ifndef BASE_RACE_H
 #define BASE_RACE_H
 

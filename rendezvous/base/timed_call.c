@@ -1,8 +1,8 @@
 /* timed_call.c -- see timed_call.h.
  *
- * The caller and the thread share the struct. Each sets `ended` when it no longer needs the struct, and frees the
- * struct if `ended` was already set. libuv's thread pool is not used: four calls that hang would fill the pool, and
- * the process could not exit before they return. */
+ * The caller and the thread share the struct. Each side sets `ended` when it no longer needs the struct. The side that
+ * finds `ended` already set frees the struct. libuv's thread pool is not used: four calls that hang would fill the
+ * pool, and the process could not exit before they return. */
 #include "base/timed_call.h"
 
 #include "base/clock.h"

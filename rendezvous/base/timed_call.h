@@ -24,8 +24,8 @@ bool timed_call_has_returned(const struct timed_call *call);
  * thread calls release(user) after `run`. */
 bool timed_call_end(struct timed_call *call);
 
-/* Return true if a thread still runs whose call was ended by timed_call_end or timed_call_run. If this thread hangs in
- * the kernel, the process cannot exit. */
+/* Return true if a thread still runs, although timed_call_end or timed_call_run has ended its call. If this thread
+ * hangs in the kernel, the process cannot exit. */
 bool timed_call_has_left(void);
 
 /* Call run(user) on a thread, and wait at most `limit_ms` until `run` returns. Return true if `run` has returned; then

@@ -34,7 +34,7 @@ enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
 
 /* Reasons why no further attempt follows, and their words in messages. */
 #define NO_RESTARTS(X)                                                                                    \
-    X(NONE, "")                       /* none: a restart follows, the job is done, or --max_restarts=0 */ \
+    X(NONE, "")                       /* no reason: the job restarts or is done, or --max_restarts=0 */   \
     X(USED_UP, "used_up")             /* --max_restarts */                                                \
     X(CANNOT_START, "cannot_start")   /* the program cannot be executed */                                \
     X(USAGE, "usage")                 /* a worker exited with code 2, 126 or 127 soon after its start */  \
@@ -72,8 +72,8 @@ static inline enum no_restart no_restart_find(const char *word)
     return NO_RESTART_NONE;
 }
 
-/* The value of `why` if --hosts has ended the job because of a finding about a host. The finding was printed already,
- * and no message contains this value. */
+/* The value of `why` if ddprun --hosts has ended the job because of a finding about a host. ddprun has already printed
+ * the finding. No message contains this value. */
 #define FAILURE_HOST_LOST "host_lost"
 
 /* The failure of a worker. `rank` is -1 if a node was lost or was stopped by its user. The agent that detects the end

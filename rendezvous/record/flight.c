@@ -18,7 +18,7 @@ static void word_set(_Atomic uint64_t *word, uint64_t value)
 }
 
 /* Add an entry in the place of the oldest one. `call` is 0 until the new entry is complete, so that a reader skips an
- * incomplete entry. A reader that read `call` before it became 0 may still mix old and new values (flight.h). */
+ * incomplete entry. A reader that has read `call` just before may still get a mix of old and new values (flight.h). */
 struct flight_op *flight_add(struct flight *f, const struct flight_begin *b)
 {
     const uint64_t record = atomic_load_explicit(&f->records, memory_order_relaxed);
@@ -275,7 +275,7 @@ static void write_call(struct out *o, const struct flight *f, const struct fligh
     write_char(o, '}');
 }
 
-/* Return the highest number of a call whose state is from `least` to `most`. */
+/* Return the highest number of all calls whose state is at least `least` and at most `most`. */
 static uint64_t highest_call(const struct flight *f, enum flight_state least, enum flight_state most)
 {
     uint64_t best = 0;
@@ -321,7 +321,7 @@ static void write_head(struct out *o, const struct flight *f, const char *why, u
     write_status(o, f);
 }
 
-/* Write the record, the oldest entry first. Skip an entry that is being written: it has no number yet. */
+/* Write the record, the oldest entry first. Skip an entry that is not complete, because its number is not set yet. */
 bool flight_json(const struct flight *f, const char *why, uint64_t now_ns, flight_put to, void *user)
 {
     struct out o = { .put = to, .user = user, .ok = true };

@@ -1,6 +1,6 @@
 /* flight.h -- a rank's flight recorder: the layout of its latest calls in memory. Launcher and worker share the memory,
- * so that the record remains if a rank is stopped, loops or was killed. A worker writes with relaxed atomics: each
- * write is one instruction and never waits. The module is pure. */
+ * so that the record remains if a rank hangs or is killed. A worker writes with relaxed atomics, because such a write
+ * is one instruction and never waits. The module is pure. */
 #ifndef RENDEZVOUS_RECORD_FLIGHT_H
 #define RENDEZVOUS_RECORD_FLIGHT_H
 
@@ -24,7 +24,7 @@ enum {
 #define FLIGHT_TORCH_STEM "flight_torch_"
 #define FLIGHT_PIPE_STEM  "flight_pipe_"
 
-/* State of a call, and its word in JSON. If PyTorch has the same state, the word is PyTorch's. */
+/* The states of a call, and their words in JSON. If PyTorch has the same state, both use the same word. */
 #define FLIGHT_STATES(X)      \
     X(NONE, "none")           \
     X(SCHEDULED, "scheduled") \
@@ -38,18 +38,20 @@ enum flight_state {
 #undef X
 };
 
-/* One call. Times are of the monotonic clock; 0 = not reached yet. `call` is number << 16 | kind << 8 | state. */
+/* One call. Times are from the monotonic clock. A time is 0 until the call reaches this state. `call` is number << 16 |
+ * kind << 8 | state. */
 struct flight_op {
     _Atomic uint64_t call, record, n, bytes;
     _Atomic uint64_t values;     /* type | operation << 8 | root << 32 */
     _Atomic uint64_t place;      /* (bucket + 1, or 0 without a bucket) | timeout in ms << 32 */
-    _Atomic uint64_t created_ns; /* when the bucket was posted; without a bucket, when the call began */
+    _Atomic uint64_t created_ns; /* when the bucket was queued; without a bucket, when the call began */
     _Atomic uint64_t started_ns, ended_ns;
     _Atomic uint64_t ticket; /* ticket of an asynchronous backend; 0 if the call has no ticket */
     _Atomic uint64_t step;   /* `step` of struct flight when the call began */
 };
 
-/* The page of one worker in a memory file (struct flight_page). Under another launcher, only the worker has the memory.
+/* The page of one worker in a memory file (struct flight_page). If another launcher has started the worker, only the
+ * worker has this memory.
  *
  * A concurrent reader may see an entry with both old and new values. A number from the page is compared with its limit
  * before it is used as a size or an index.

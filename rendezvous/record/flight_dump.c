@@ -1,7 +1,7 @@
 /* flight_dump.c -- see flight_dump.h. All ranks of a process group make the same calls in the same order, so group and
  * number identify a call. If the records of two ranks differ, the first call that differs causes all later differences.
  * If no calls differ, the rank whose last call has the lowest number in its group is behind, and the other ranks wait
- * for it. */
+ * for this rank. */
 #include "record/flight_dump.h"
 
 #include "base/text.h"
@@ -103,7 +103,7 @@ static uint64_t hash_text(uint64_t hash, const char *text)
     return hash;
 }
 
-/* Return the hash of the frames that read_frames keeps; 0 = no frame. */
+/* Return the hash of the frames that read_frames keeps, or 0 if there is no frame. */
 static uint64_t hash_frames(const cJSON *frames)
 {
     char line[16];
@@ -197,8 +197,8 @@ static void read_group(struct flight_entry *e, const cJSON *group)
 }
 
 /* Read the total number of elements in the outputs of an all_gather. This number is equal on all ranks, even if their
- * inputs differ, because each rank gets all inputs. Skip other calls: their outputs may differ between ranks, or have
- * the same sizes as the inputs, which are compared anyway. */
+ * inputs differ, because each rank gets all inputs. Skip other calls: their outputs may differ between ranks, or are as
+ * large as their inputs, and the inputs are always compared. */
 static void read_outputs(struct flight_entry *e, const cJSON *sizes)
 {
     const cJSON *shape;
@@ -314,8 +314,8 @@ static void read_peer(struct flight_entry *e, const cJSON *groups, const cJSON *
         snprintf(e->name, sizeof(e->name), is_send ? "send to rank %d" : "receive from rank %d", e->peer);
 }
 
-/* Add a send or a receive. A coalesced call has an entry for each part, and then the entry "coalesced". All have the
- * same number. Only the entry "coalesced" has the progress, so copy the progress to the parts. */
+/* Add a send or a receive. A coalesced call has an entry for each part, and then the entry "coalesced". All these
+ * entries have the same number. Only the entry "coalesced" has the progress, so copy the progress to the parts. */
 static void add_p2p(struct flight_dump *d, struct flight_entry *e, const cJSON *groups, const cJSON *row)
 {
     e->seq = count_of(item_of(row, "p2p_seq_id"));
@@ -506,7 +506,8 @@ void flight_dump_free(struct flight_dump *d)
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
-/* Return the call of `d` that has the same group and number as `call`, or NULL. d->calls is sorted by both. */
+/* Return the call of `d` that has the same group and number as `call`, or NULL. d->calls is sorted by group and
+ * number. */
 static const struct flight_entry *call_at(const struct flight_dump *d, const struct flight_entry *call)
 {
     return d->n > 0 ? bsearch(call, d->calls, d->n, sizeof(*d->calls), by_call) : NULL;
@@ -534,7 +535,7 @@ static const struct flight_entry *last_in_group(const struct flight_dump *d, con
     return low > 0 && strcmp(d->calls[low - 1].group, group) == 0 ? &d->calls[low - 1] : NULL;
 }
 
-/* Return the last call of a rank in any group, or its last open send or receive if that is later. */
+/* Return the latest call of a rank: the last call in any group, or the last open send or receive. */
 static const struct flight_entry *last_call(const struct flight_dump *d)
 {
     const struct flight_entry *last = &no_call;
@@ -553,9 +554,9 @@ static bool has_equal_sizes(const struct flight_entry *e)
            strstr(e->name, "scatter") == NULL;
 }
 
-/* Return true if two calls are equal apart from their outputs. Some collectives allow inputs of different sizes
- * (has_equal_sizes), but only in PyTorch. libddp records no `place`, so an entry without `place` counts as a libddp
- * call: its size must be equal. */
+/* Return true if two calls are equal apart from their outputs. In PyTorch, some collectives allow inputs of different
+ * sizes (has_equal_sizes). In libddp, all sizes must be equal. An entry without `place` counts as a call of libddp,
+ * which records no `place`. */
 static bool has_same_inputs(const struct flight_entry *a, const struct flight_entry *b)
 {
     return strcmp(a->name, b->name) == 0 && strcmp(a->dtype, b->dtype) == 0 && strcmp(a->op, b->op) == 0 &&
@@ -620,8 +621,8 @@ static const struct flight_entry *first_open(const struct flight_dump *d, const 
 }
 
 /* Choose the groups whose last calls are the latest. Choose at most FLIGHT_OPEN_MAX / 2 groups, because each group may
- * add two calls to `calls`. If the group of all ranks has calls but is not chosen, it replaces the chosen group whose
- * last call is the oldest. */
+ * add two calls to `calls`. Always choose the group of all ranks if it has calls, if necessary in place of the group
+ * whose last call is the oldest. */
 size_t flight_open_calls(const struct flight_dump *d, const struct flight_entry *calls[FLIGHT_OPEN_MAX])
 {
     const struct flight_entry **lasts = calloc(d->n + 1, sizeof(*lasts));
@@ -690,7 +691,7 @@ static const struct flight_entry *first_difference(const struct flight_dump *fir
 }
 
 /* Return the earliest call in which two records differ. Compare each record with the first record and with the previous
- * one, because the first record may lack the calls in which two other records differ. */
+ * record, because the first record may lack the calls in which two other records differ. */
 static const struct flight_entry *parting(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *earliest = NULL;
@@ -761,8 +762,8 @@ static const struct flight_entry *front_of(const struct flight_dump *dumps, size
     return front;
 }
 
-/* Return true if a rank has calls in the group, but none as late as `front`. A rank without calls in the group does not
- * count as behind: it is not a member, or its record has lost these calls. */
+/* Return true if a rank has calls in the group, but its last call there is earlier than `front`. A rank without calls
+ * in the group does not count as behind: it is not a member, or its record has lost these calls. */
 static bool is_behind(const struct flight_dump *d, const struct flight_entry *front)
 {
     const struct flight_entry *last = last_in_group(d, front->group);
@@ -788,9 +789,9 @@ static bool has_rank_behind(const struct flight_dump *dumps, size_t n, const str
     return false;
 }
 
-/* Return the call in which ranks most likely wait. This is the last call of a group, if some rank has not completed it
- * and another rank has not reached it. If several groups have such a call, return the oldest. If no group has one,
- * return the last call of the default group. */
+/* Return the call in which ranks most likely wait. This is the last call of a group, if some rank has not completed
+ * this call and another rank has not reached this call. If several groups have such a call, return the oldest. If no
+ * group has such a call, return the last call of the default group. */
 static const struct flight_entry *furthest(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *front = NULL;
@@ -823,8 +824,8 @@ static void add_behind(cJSON *answer, const struct flight_dump *dumps, size_t n)
 
 /* --- waits for a peer --------------------------------------------------------------------------------------- */
 
-/* A send and its receive have no common number. A rank that waits in a send or a receive waits for its peer, unless the
- * peer waits in the opposite call. */
+/* A send and its receive have no common number. A rank in a send or a receive waits for its peer if the peer is not in
+ * the opposite call. */
 
 static const struct flight_dump *record_of(const struct flight_dump *dumps, size_t n, int rank)
 {
@@ -847,8 +848,8 @@ static bool has_match(const struct flight_dump *peer, const struct flight_entry 
     return false;
 }
 
-/* Add one call of each rank: its first open send or receive for which the peer has no matching call open. Also add the
- * last call of this peer. */
+/* Add one call of each rank: its first open send or receive without a matching open call of the peer. Also add the last
+ * call of this peer. */
 static void add_peers(cJSON *answer, const struct flight_dump *dumps, size_t n)
 {
     char text[FLIGHT_CALL_WORDS];

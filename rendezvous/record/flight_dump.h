@@ -1,6 +1,6 @@
-/* flight_dump.h -- compares the flight records of several ranks: which are behind, and which made a different call. The
- * module is pure: its input is the text of files or a list of calls, and its output is JSON in the format of a store's
- * answer. */
+/* flight_dump.h -- compares the flight records of several ranks, and finds the ranks that are behind or made a
+ * different call. The module is pure. Its input is the text of files or a list of calls. Its output is JSON in the
+ * format of a store's answer. */
 #ifndef RENDEZVOUS_RECORD_FLIGHT_DUMP_H
 #define RENDEZVOUS_RECORD_FLIGHT_DUMP_H
 
@@ -25,7 +25,7 @@ enum {
     /* maximum number of different stacks of a record; only the stacks of its latest calls are kept */
     FLIGHT_STACKS_MAX = 64,
     FLIGHT_FRAMES_MAX = 64, /* maximum number of frames of a stack; only the innermost are kept */
-    FLIGHT_SIDES_MAX = 16,  /* maximum number of sides compared; a side: ranks with equal call and stack */
+    FLIGHT_SIDES_MAX = 16,  /* maximum number of sides; a side is the ranks with equal call and stack */
 };
 
 enum flight_kind { FLIGHT_COLLECTIVE, FLIGHT_SEND, FLIGHT_RECEIVE };
@@ -40,7 +40,7 @@ struct flight_entry {
     enum flight_kind kind;
     int32_t peer; /* for a send or a receive: rank of the peer; -1 if it is any rank or unknown */
     char group
-        /* name of the process group, in which `seq` numbers the calls; "" for the group of all ranks */
+        /* name of the process group; `seq` counts the calls of this group; "" for the group of all ranks */
         [FLIGHT_GROUP_MAX];
     char name[FLIGHT_NAME_MAX], dtype[FLIGHT_TYPE_MAX], op[FLIGHT_TYPE_MAX], state[FLIGHT_NAME_MAX];
     char place[FLIGHT_PLACE_MAX]; /* place in the user's code: "evaluate (train.py:11)"; "" = unknown */
@@ -82,8 +82,8 @@ void flight_dump_free(struct flight_dump *dump);
  * into the record. */
 size_t flight_open_calls(const struct flight_dump *dump, const struct flight_entry *calls[FLIGHT_OPEN_MAX]);
 
-/* Search the group of all ranks for a call that some ranks' GPUs have started and other ranks' GPUs have not. Return
- * NULL if there is no such call. */
+/* Search the group of all ranks for a half-started call: the GPUs of some ranks have started the call, but the GPUs of
+ * other ranks have not. Return NULL if there is no such call. */
 const struct flight_entry *flight_half_started(const struct flight_dump *dumps, size_t n);
 /* Return true if the record contains this call in the state "scheduled". */
 bool flight_is_scheduled(const struct flight_dump *dump, const struct flight_entry *call);

@@ -54,7 +54,7 @@ struct value {
 /* A string or a container in the memo. For a value of another type, both members are empty. */
 struct memo {
     struct slice text;      /* borrowed from the file */
-    const cJSON *container; /* borrowed: on the stack, or inside a container on the stack */
+    const cJSON *container; /* borrowed; it is on the stack, or inside a container on the stack */
 };
 
 struct machine {

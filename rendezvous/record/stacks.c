@@ -86,7 +86,7 @@ static const char *behind(const char *path, const char *mark)
     return found;
 }
 
-/* Return the path inside a library if the file belongs to one, or NULL for a file of the user. */
+/* Return the path of a library's file inside the library. Return NULL for a file of the user. */
 static const char *library_path(const char *path)
 {
     static const char *const marks[] = { "/site-packages/", "/dist-packages/", "/lib/python3.",
@@ -234,7 +234,7 @@ static void append_thread(struct stacks *s, cJSON *row, cJSON *thread)
     cJSON_Delete(thread);
 }
 
-/* Return a thread as JSON. Add the name unless it is the main thread of a worker. Add "does" only if `with_does` is
+/* Return a thread as JSON. Add the name, except for the main thread of a worker. Add "does" only if `with_does` is
  * true, because the row may already contain "does". */
 static cJSON *new_thread(const struct stack_thread *t, const char *name, bool is_main, bool with_does)
 {
@@ -530,8 +530,9 @@ static bool append_shown_ranks(const struct shown *shown, struct buf *out)
     return ok;
 }
 
-/* Return the state of the row. If the row has none, return the state that all its threads share, or "" if their states
- * differ. If such a row has several threads and has frames, return "", because frames are more precise than a state. */
+/* Return the state ("does") of the row. If the row has no state, return the state that all its threads share. Return ""
+ * if these states differ. Also return "" if the row has several threads and has frames, because frames are more precise
+ * than a state. */
 static const char *shared_state(const struct shown *shown)
 {
     const char *does = text_of(shown->row, "does");
@@ -641,8 +642,8 @@ static int count_lines(const struct buf *out, size_t from)
     return n;
 }
 
-/* Append rows, together at most `most` lines. If `most` is -1, append all rows. Return the number of rows that are left
- * out, or -1 if memory is short. Replace control characters, because `rows` may be from an untrusted store. */
+/* Append rows, with at most `most` lines in total. If `most` is -1, append all rows. Return the number of rows that are
+ * left out, or -1 if memory is short. Replace control characters, because `rows` may be from an untrusted store. */
 static int append_rows(const cJSON *rows, int most, struct buf *out)
 {
     const size_t start = out->len;

@@ -17,9 +17,9 @@
  *
  * `print` is the fingerprint of the secret. By this fingerprint the store finds the secret of the client's tenant.
  * `job` is a hash of the job's name. `instance` identifies the store. PROOF(side) is an HMAC whose key is the secret.
- * It covers the name of the side, the hello, and the answer without its proof. So an attacker cannot record a message
- * and send it again, send it back, change its role, or send it to another store. Each frame ends with a tag: an HMAC of
- * the frame and its number. */
+ * The proof covers the name of the side, the hello, and the answer without its proof. So a recorded message is useless
+ * to an attacker: it cannot be sent again, sent back, sent to another store, or sent with another role. Each frame ends
+ * with a tag: an HMAC of the frame and its number. */
 enum {
     AUTH_VERSION = 2,
     AUTH_NONCE_BYTES = 16,
@@ -107,8 +107,8 @@ const struct secret *auth_choose(const struct secret *first, struct slice hello)
  *                                      <----   version result credential
  *
  * In auth_ask, `kind` is 3, which is not a role. With --encrypt, the client sends this request before the TLS handshake
- * on the same connection (auth_ask_tls), and `kind` is 4. From other hosts, an encrypting store reads only this request
- * and TLS. */
+ * on the same connection (auth_ask_tls), and `kind` is 4. From other hosts, an encrypting store accepts only TLS and
+ * the request of auth_ask_tls. */
 
 /* Build the client's request for the credential. */
 void auth_ask(uint8_t out[static AUTH_ASK_BYTES]);
@@ -124,9 +124,9 @@ bool auth_is_ask(struct slice message);
  * the number of bytes. */
 size_t auth_give(const struct secret *first, const char *credential, uint8_t out[static AUTH_GIFT_BYTES]);
 
-/* Return true if `part` equals the same bytes of a request from auth_ask_tls, apart from the version. `part` begins at
- * byte `at` of a message. If `part` contains the version, set *is_other_version: true if the versions differ,
- * else false. */
+/* Return true if `part`, which begins at byte `at` of a message, equals the bytes of a request from auth_ask_tls at
+ * this place. The version is not compared. If `part` contains the version, set *is_other_version: true if the versions
+ * differ, else false. */
 bool auth_begins_ask_tls(struct slice part, size_t at, bool *is_other_version);
 
 /* Return true if the message is a request from auth_ask_tls. */
@@ -176,7 +176,7 @@ enum auth_result auth_prove(struct auth *a, const struct secret *secret, struct 
 /* Check the client's proof. The store calls this function. */
 enum auth_result auth_check(struct auth *a, struct slice proof);
 
-/* Format the fingerprint in the client's first message, or "" if the message has another size. */
+/* Format the fingerprint in the client's first message, or "" if the message has the wrong size. */
 void auth_hello_fingerprint(struct slice hello, char text[static AUTH_PRINT_TEXT]);
 
 /* Derive the key of TLS (tls.h) for this job from the secret. */

@@ -50,8 +50,8 @@ void tls_free(struct tls *t);
 enum tls_state tls_state(const struct tls *t);
 
 /* Process received bytes, and return the new state. Append the decrypted bytes to `plain`, and bytes for the peer to
- * `out`. In any state, the caller must send the bytes in `out`. A client begins the handshake with a call without
- * bytes. */
+ * `out`. In any state, the caller must send the bytes in `out`. To begin the handshake, a client calls this function
+ * without bytes. */
 enum tls_state tls_receive(struct tls *t, struct slice bytes, struct buf *plain, struct buf *out);
 
 /* Append the encrypted form of `plain` to `out`, in the states TLS_OPEN and TLS_ENDED. Return false in other states, or

@@ -122,8 +122,8 @@ static void barrier_unmark_arrived(struct barrier *barrier, uint32_t rank)
     clear_bit(barrier->has_arrived, rank);
 }
 
-/* Remove the waiter from its barrier. Call this function before answering, because the answered session may then enter
- * another barrier. */
+/* Remove the waiter from its barrier. Call this function before barrier_env.answer, because this callback may use the
+ * waiter for another barrier. */
 static void barrier_remove_waiter(struct barrier_waiter *waiter)
 {
     list_remove(&waiter->node);
@@ -429,8 +429,9 @@ static void step(struct barriers *b, struct barrier *barrier, const struct event
         drop(b, barrier);
 }
 
-/* Check the arguments of `call`, but not the state of its barrier. Return the reason why they are invalid, or NULL.
- * Later functions use each member as a bit index, so each member must be below the world size. */
+/* Check the arguments of `call`, but not the state of its barrier. Return the reason why the arguments are invalid, or
+ * NULL if they are valid. Later functions use each member as a bit index, so each member must be below the world
+ * size. */
 static const char *find_misuse(const struct barrier_call *call)
 {
     bool is_member = call->members.len == 0;

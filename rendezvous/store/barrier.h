@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-/* How a call of a barrier ended. The wire format has these numbers, so they must not change. */
+/* The result of a call for a barrier. The wire format uses these numbers, so they must not change. */
 enum barrier_outcome {
     BARRIER_RELEASED = 0,  /* all members have arrived */
     BARRIER_TIMED_OUT = 1, /* the deadline has passed */
@@ -31,7 +31,8 @@ enum barrier_outcome {
  * that arrives after the failure gets the same outcome and report as the other members. */
 enum barrier_state { BARRIER_NEW, BARRIER_OPEN, BARRIER_PASSED, BARRIER_FAILED, BARRIER_STATES };
 
-/* A named barrier. It has two bitmaps with one bit for each rank, which are small even for 100,000 ranks. Example:
+/* A named barrier. Its two bitmaps have one bit for each rank, so the bitmaps are small even for 100,000 ranks.
+ * Example:
  *
  *     members {0, 2, 3}        is_member    1 0 1 1
  *     rank 2 has arrived       has_arrived  0 0 1 0        members 3, arrived 1
@@ -81,7 +82,8 @@ struct barrier_env {
     bool (*has_ended)(void *user, uint32_t rank);
     /* Log the line, which has no newline at its end. */
     void (*log)(void *user, const char *line);
-    /* The member `rank` has ended, so the barrier will fail. Called while the other ranks are still waiters. */
+    /* Called when a barrier will fail because the process of the member `rank` has ended. The other ranks are still
+     * waiters. */
     void (*lost)(void *user, const struct barrier *barrier, uint32_t rank);
     /* Called after the first member has arrived. */
     void (*opened)(void *user, const struct barrier *barrier);

@@ -58,8 +58,8 @@ struct entry *entry_make(struct entries *entries, struct slice key, size_t value
     return entry;
 }
 
-/* Free an unused entry. Keep it while `woken` is not 0, because a woken connection has a pointer to it until
- * store_acted is called. */
+/* Free an unused entry. Keep the entry while `woken` is not 0, because a woken connection has a pointer to the entry
+ * until store_acted is called. */
 void entry_free_unused(struct entries *entries, struct entry *entry)
 {
     if (entry_is_there(entry) || entry->first != NULL || entry->woken > 0)
@@ -114,9 +114,9 @@ static bool resize(struct entries *entries, struct entry *entry, uint32_t cap, u
     return true;
 }
 
-/* Set the value. Keep the old block if the new value fits and fills at least a quarter of it. So ADD need not allocate,
- * and a short value does not keep a block of 8 MiB. If a reply is sending the old block, allocate another block,
- * because bytes that are being sent must not change. */
+/* Set the value. Keep the old block if the new value fits and fills at least a quarter of the block. So ADD need not
+ * allocate, and a short value does not keep a block of 8 MiB. If a reply is sending the old block, allocate another
+ * block, because bytes that are being sent must not change. */
 bool entry_set(struct entries *entries, struct entry *entry, struct slice value)
 {
     const uint32_t cap = value.len < VALUE_MIN ? VALUE_MIN : (uint32_t)value.len;

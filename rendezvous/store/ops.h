@@ -13,7 +13,7 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
 
 #define WIRE_MAGIC 0x3C85F7CEu /* follows the opcode of VALIDATE, as in PyTorch's TCPStoreBackend.hpp */
 
-/* Limits in bytes for each blob and in items for each list. PyTorch has no such limits. */
+/* Limits: the bytes of a blob, or the items of a list. PyTorch has no such limits. */
 #define WIRE_MAX_KEY     8192u
 #define WIRE_MAX_VALUE   (8u << 20)
 #define WIRE_MAX_JSON    (1u << 20)
@@ -140,7 +140,7 @@ extern const struct field field_table[FIELDS];
 extern const struct op op_table[OPS];
 
 /* The request of each opcode (0 to 255) in each dialect; NULL = the dialect does not have this opcode. Entries from 256
- * on are never read. The initializer puts requests there that have no opcode in the dialect. */
+ * on are never read. They are the requests that have no opcode in the dialect. */
 extern const struct op *const op_by_code[DIALECTS][256 + OPS];
 
 #endif

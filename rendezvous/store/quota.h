@@ -8,8 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A limit of memory. A quota may be a share of another quota, its `whole`. A share may use half of the memory that the
- * other shares leave free, or its `floor` if that is larger. All numbers are in bytes.
+/* A limit of memory. A quota may be a share (a part) of another quota, which is its `whole`. A share may use half of
+ * the memory that the other shares leave free. If `floor` is larger than this half, the share may use `floor` bytes.
+ * All numbers are in bytes.
  *
  * In ddp-rendezvous, each source (a local user or a network, see hub/job.c) has a share of the store. Each job has a
  * share of its source's share. So a source gets no more memory by declaring more jobs. */

@@ -1,5 +1,5 @@
 /* store.c -- see store.h. Each entry has a list of the waits for its key, and each wait has a link for each missing
- * key. So neither a write nor a departing connection causes a search. */
+ * key. So the store needs no search when a key is written or a connection closes. */
 #include "store/store.h"
 
 #include "store/entry.h"
@@ -253,9 +253,9 @@ void store_free(struct store *s)
 /* Remove the key of `entry` from the missing keys of all waits, because the key exists now. Wake each connection whose
  * wait has no other missing key.
  *
- * SET, ADD, APPEND and MULTI_SET wake all waiters of their keys. COMPARE_SET wakes them only if it creates the key.
- * BARRIER wakes them only if its caller is the last rank to arrive. QUEUE_PUSH wakes one waiter for each item
- * (offer). */
+ * SET, ADD, APPEND and MULTI_SET wake all waiters of their keys. COMPARE_SET wakes the waiters only if it creates the
+ * key. BARRIER wakes the waiters only if its caller is the last rank to arrive. QUEUE_PUSH wakes one waiter for each
+ * item (offer). */
 static void wake_waiters(struct store *s, struct entry *entry)
 {
     for (struct store_waiter *done; (done = next_woken(&s->entries, entry)) != NULL;)
@@ -361,8 +361,8 @@ enum store_status store_append(struct store *s, struct slice key, struct slice v
     return written(s, entry, fits && entry_append(&s->entries, entry, value));
 }
 
-/* Delete a value. Keep a queue with the same name. As in PyTorch's server, a wait that has already found the key does
- * not wait for it again. */
+/* Delete a value. Keep a queue with the same name. As in PyTorch's server, a connection that waits for several keys
+ * does not wait again for a key that it has already found. */
 bool store_delete(struct store *s, struct slice key)
 {
     struct entry *entry = entry_find(&s->entries, key);
@@ -570,7 +570,7 @@ uint32_t store_queue_len(const struct store *s, struct slice queue)
     return entry ? entry_queue_len(entry) : 0;
 }
 
-/* Return the next key. Skip entries without a value, which only have a queue or waiters. */
+/* Return the next key. Skip entries without a value, which have only a queue or waiters. */
 bool store_next(const struct store *s, const struct entry **at, struct slice *key, struct slice *value)
 {
     const struct table_node *node = *at ? &(*at)->node : NULL;

@@ -112,8 +112,8 @@ const struct table_node *table_first(const struct table *t, uint32_t hash)
 }
 
 /* Prefetch the nodes for these hashes, in two loops. The first loop fetches the chains, because they contain the
- * addresses of the nodes. The second loop fetches the first node of each chain. This loop also fetches the cache line
- * after the beginning of the node, which contains the key if the node is an entry. */
+ * addresses of the nodes. The second loop fetches the first node of each chain. This loop also fetches the next cache
+ * line of the node. If the node is an entry, this cache line contains the key. */
 void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n)
 {
     enum { LINE = 64 };

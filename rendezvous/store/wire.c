@@ -1,6 +1,6 @@
 /* wire.c -- see wire.h. The functions scan_* read one unit after the other: the opcode, an integer, the count of a
- * list, or a blob with its length. If a unit is incomplete, they set `need` and stop, and the next call begins with the
- * same unit. For the most frequent requests, wire_decode has a loop that needs half the time. */
+ * list, or a blob with its length. If a unit is incomplete, the function sets `need` and returns, and the next call
+ * begins with the same unit. For the most frequent requests, wire_decode has a loop that needs half the time. */
 #include "store/wire.h"
 
 #include "store/encode.h"
@@ -221,7 +221,8 @@ static enum wire_status scan_request(struct wire *w, struct slice in, uint64_t m
 }
 
 /* Decode a request. Most requests are complete, use dialect C and have no list. A loop here decodes such a request in
- * half the time of scan_request, which decodes all other requests and finds the reason for a rejection. */
+ * half the time of scan_request. For all other requests, scan_request decodes the request or finds the reason for its
+ * rejection. */
 enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes, struct request *req,
                              size_t *used, struct ddp_err *err)
 {

@@ -67,7 +67,7 @@ static bool same_job(const struct check *c)
                         c->join->job, c->r->job);
 }
 
-/* Reject an agent of an earlier run of the job. An agent that joins for the first time has no instance yet, so every
+/* Reject an agent of an earlier run of the job. An agent that joins for the first time has no instance id yet, so every
  * run accepts this agent. */
 static bool same_instance(const struct check *c)
 {
@@ -85,8 +85,8 @@ static bool not_over(const struct check *c)
            word_refusal(c, "job '%.200s' is over: %s cannot join", c->r->job, c->self);
 }
 
-/* Reject an agent if its minor version differs from that of the first node or of the store. The messages of two minor
- * versions may differ. Check the first node before the store, because the user knows that node. */
+/* Reject an agent whose minor version differs from the version of the first node or of the store. The messages of two
+ * minor versions may differ. Check the first node before the store, because the user knows the first node. */
 static bool same_version(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -116,7 +116,7 @@ static const char *mode_text(bool elastic, bool same)
     return same ? "" : elastic ? " (elastic)" : " (static)";
 }
 
-/* Reject a --nnodes that differs from that of the first node. */
+/* Reject a node whose --nnodes differs from the value of the first node. */
 static bool same_nnodes(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -171,8 +171,8 @@ static bool same_program(const struct check *c)
                         rules->program);
 }
 
-/* Reject a node rank that is not below --nnodes. Use the node's value, because same_nnodes has already compared this
- * value with that of the job. */
+/* Reject a node rank that is not below --nnodes. Use the value of this node, because same_nnodes has already compared
+ * both values. */
 static bool rank_is_there(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -332,7 +332,7 @@ static enum rdzv_refused refuse_join(struct rdzv *r, const struct check *c, enum
 }
 
 /* Run the checks in order, and return the first failure. Do not report further failures, because correcting one mistake
- * often removes them. */
+ * often removes the others. */
 static enum rdzv_refused find_objection(const struct check *c)
 {
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++)
@@ -366,7 +366,7 @@ static enum rdzv_refused join_again(struct rdzv *r, struct node *node, const str
     return RDZV_WELCOME;
 }
 
-/* Log a join. For a spare, also log why the job does not wait for it. */
+/* Log a join. For a spare, also log why the node is only a spare. */
 static void log_join(struct rdzv *r, const struct node *node, enum rdzv_admission as)
 {
     char room[2 * RDZV_TEXT_MAX];

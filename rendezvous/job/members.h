@@ -20,7 +20,7 @@ enum {
 struct member {
     struct list sessions; /* open connections of the rank (session.by_rank) */
     char *host;           /* owned; NULL = unknown */
-    char *error;          /* owned: last line of the rank's traceback; NULL = none since the last progress */
+    char *error;          /* owned: last line of the traceback since the last progress; NULL = none */
     int pid; /* last reported pid: of the worker, or of the program for which the worker's script waits */
     int process_pid;       /* pid of the process that the agent has started for the rank; 0 = not reported */
     bool met;              /* the rank has had a connection in this attempt */
@@ -38,8 +38,8 @@ struct member {
     int64_t step;                 /* last finished step; -1 = none */
     uint64_t call_seq;            /* number of the rank's last collective */
     char call[MEMBER_CALL_MAX];   /* name of the collective that the rank is in now; "" = none */
-    uint64_t stepped_ms;          /* when `step` or the call last changed */
-    uint64_t last_received_ms;    /* latest last_received_ms of the rank's closed sessions */
+    uint64_t stepped_ms;          /* time of the last change of `step` or of the call */
+    uint64_t last_received_ms;    /* highest last_received_ms of all closed sessions of the rank */
 };
 
 struct members {

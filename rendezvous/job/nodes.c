@@ -1,6 +1,6 @@
-/* nodes.c -- the nodes of a job: how they join, move between lists, get ranks, send heartbeats and leave; and messages
- * about them. Memory is allocated only when a node joins, so beginning a round, stopping a round and ending the job
- * cannot fail for lack of memory. */
+/* nodes.c -- the nodes of a job: how they join, move between lists, get ranks, send heartbeats and leave. This file
+ * also sends messages about nodes. Memory is allocated only when a node joins, so beginning a round, stopping a round
+ * and ending the job cannot fail for lack of memory. */
 #include "job/nodes.h"
 
 #include <stdarg.h>
@@ -21,7 +21,7 @@
  * stays silent for node_timeout_ms.
  *
  * The server also wakes when the timeout of a silent node ends (rdzv_watch_deadline). Otherwise it would detect the
- * loss up to CHECK_MS late, which is a third of the timeout with --node_timeout=fast. */
+ * loss up to CHECK_MS late. With --node_timeout=fast, CHECK_MS is a third of the timeout. */
 
 enum { CHECK_MS = 500, LATE_MS = STOOD_STILL_MS, EXCUSES_MAX = 2 };
 
@@ -103,8 +103,8 @@ struct node *rdzv_silent_node(const struct rdzv *r)
  * names are compared by value. Hosts of one rack usually have similar names, so they get neighbouring ranks.
  *
  * Later round of an elastic job: nodes of the last round keep their node ranks. If lower ranks are free, the nodes with
- * the highest ranks move to them. Newcomers get the next ranks. So if any node of the last round is left, rank 0 is on
- * such a node, which has the progress of the job. */
+ * the highest ranks move to them. Newcomers get the next ranks. So if any node of the last round remains, rank 0 runs
+ * on such a node. Only these nodes have the progress of the job. */
 
 static bool is_digit(char c)
 {
@@ -171,8 +171,8 @@ static void sort(struct node **nodes, uint32_t n, int (*compare)(const void *, c
     qsort(nodes, n, sizeof(*nodes), compare);
 }
 
-/* Fill r->run.member, indexed by node rank. A node that requested no rank gets a free one, and keeps it in later
- * rounds. The round is complete, so there is a free rank for each such node. */
+/* Fill r->run.member, indexed by node rank. A node that requested no rank gets a free rank, and keeps this rank in
+ * later rounds. The round is complete, so there is a free rank for each such node. */
 void rdzv_order_static(struct rdzv *r)
 {
     uint32_t n = 0, at = 0;
@@ -191,8 +191,8 @@ void rdzv_order_static(struct rdzv *r)
 }
 
 /* Assign the node ranks 0 to n - 1 to the first `n` nodes of r->run.order. These are nodes of the last round, in the
- * order of their old ranks. A node with an old rank below n keeps it. The others fill the gaps, the highest old rank
- * first. */
+ * order of their old ranks. A node whose old rank is below n keeps this rank. The other nodes fill the gaps, the node
+ * with the highest old rank first. */
 static void close_gaps(struct rdzv *r, uint32_t n)
 {
     uint32_t last = n;
@@ -393,7 +393,7 @@ struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *
     }
     fill_node(node, join);
     node->id = id;
-    node->state = RDZV_NODE_RESTING; /* not counted in n_resting, which has only members of the last round */
+    node->state = RDZV_NODE_RESTING; /* n_resting counts only members of the last round */
     node->node_rank = -1;
     node->wanted = r->rules.elastic ? -1 : join->node_rank;
     node->joined_ms = r->now_ms;
@@ -695,14 +695,14 @@ void rdzv_schedule_notify(struct rdzv *r)
         r->next_notice_ms = is_first || next_ms < soon_ms ? soon_ms : next_ms;
 }
 
-/* Return the time until `until_ms`, or 0 if that time has passed. */
+/* Return the time until `until_ms`, or 0 if `until_ms` has passed. */
 static uint64_t left(const struct rdzv *r, uint64_t until_ms)
 {
     return until_ms > r->now_ms ? until_ms - r->now_ms : 0;
 }
 
 /* List the node ranks for which no node waits or runs. If a waiting node has requested no rank, the missing ranks are
- * unknown, so list none. */
+ * unknown, so list no rank. */
 static void list_missing(const struct rdzv *r, struct rdzv_waiting *w)
 {
     uint32_t here = 0;

@@ -7,7 +7,7 @@
  *     nodes.c        the nodes: lists, ranks, heartbeats, names, logs, messages to waiting nodes; only this file
  *                    frees a node
  *
- * Each file calls only files below it in this list. */
+ * Each file calls only the files that are listed below it. */
 #ifndef RENDEZVOUS_JOB_NODES_H
 #define RENDEZVOUS_JOB_NODES_H
 
@@ -96,7 +96,7 @@ struct rdzv_run {
     uint32_t room;
 };
 
-/* How the last round ended. Reset when a round begins. */
+/* How the last round ended. This struct is reset when a round begins. */
 struct rdzv_end {
     bool has_cause; /* `cause` is valid; false = nothing has ended the round so far */
     struct rdzv_cause cause;
@@ -194,8 +194,8 @@ struct rdzv_event {
 };
 
 /* --- admission.c --- */
-/* How a node that joins now takes part: as a member of the next round or as a spare. NOBODY = the job is over, so the
- * node cannot join. */
+/* Whether an accepted node becomes a member of the next round or a spare. NOBODY means that the job is over, so that no
+ * node can join. */
 enum rdzv_admission { RDZV_AS_MEMBER, RDZV_AS_SPARE, RDZV_NOBODY };
 /* Check a node that joins, and set joining->refusal. An accepted node becomes WAITING. `known` is the node if it has
  * joined before, else NULL. */

@@ -59,7 +59,7 @@ static const cell machine[RDZV_N_STATES][RDZV_N_EVENTS] = {
 /* clang-format on */
 
 /* Return the next state of a job that has no nodes left. A job that has had a round is over. Otherwise gather nodes
- * again, and forget the rules that the first node has set, so that a node with other rules may join. */
+ * again, and forget the rules of the first node. A node with other rules may then join. */
 static enum rdzv_state end_without_nodes(struct rdzv *r)
 {
     r->next_notice_ms = UINT64_MAX;
@@ -124,8 +124,8 @@ static enum rdzv_state joins_late(struct rdzv *r, struct node *node, const struc
 
 /* --- no round runs -------------------------------------------------------------------------------------- */
 
-/* Begin the last call. If members of the previous round are missing, the last call takes at least RETURN_MS, because
- * they must reap their workers before they join again. If the last call takes 0 ms, begin the round at once. */
+/* Begin the last call. If members of the previous round are missing, the last call takes at least RETURN_MS. These
+ * members must reap their workers before they join again. If the last call takes 0 ms, begin the round at once. */
 static enum rdzv_state last_call(struct rdzv *r)
 {
     char within[TEXT_MS_MAX];
@@ -144,7 +144,7 @@ static enum rdzv_state last_call(struct rdzv *r)
 }
 
 /* Return the next state after a join or a leave. Begin a complete round at once. If an elastic job has enough nodes,
- * begin the last call, but do not prolong one that has begun. Otherwise continue to gather nodes. */
+ * begin the last call, but do not prolong a last call that has begun. Otherwise continue to gather nodes. */
 static enum rdzv_state begins(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
@@ -259,8 +259,8 @@ static enum rdzv_state hangs(struct rdzv *r, struct node *node, const struct rdz
     return rdzv_stop_round(r);
 }
 
-/* Record that a node is done. The job is done if all nodes are done. Until then a done node stays a member, because
- * all members restart if another node fails. */
+/* Record that a node is done. The job is done if all nodes are done. Until then, a node that is done stays a member,
+ * because all members restart if another node fails. */
 static enum rdzv_state is_done(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX];
@@ -287,7 +287,7 @@ static void note_exit(struct rdzv *r, const struct node *node, const struct rdzv
     r->end.rank0_code = how->rank0_code;
 }
 
-/* Stop the round because a node has stopped without being asked to, and record this as a failure. */
+/* Stop the round, because a node has stopped although it has received no `stop`. Record this as a failure. */
 static enum rdzv_state stops_unasked(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX], words[RDZV_WORDS_MAX];
@@ -342,7 +342,7 @@ static enum rdzv_state lost_from_round(struct rdzv *r, struct node *node, const 
 }
 
 /* Stop the round to add waiting nodes, if the job has room for them and --grow allows the restart. The value of --grow
- * allows it always, never, or only if the workers agree. */
+ * allows a restart always, never, or only if the workers agree. */
 static enum rdzv_state grow_if(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char words[RDZV_WORDS_MAX];
@@ -367,8 +367,8 @@ static enum rdzv_state agrees(struct rdzv *r, struct node *node, const struct rd
 
 /* --- a round is being stopped --------------------------------------------------------------------------- */
 
-/* Handle a further failure. If the recorded failure is of a victim (a worker that lost a peer), replace it by a failure
- * that is not of a victim. The report about the peer may arrive after the report about its victim. */
+/* Handle a further failure. If the recorded failure is of a victim (a worker that lost a peer), and the further failure
+ * is not, replace the recorded failure. The report about the peer may arrive after the report about its victim. */
 static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     if (r->end.cause.failure.victim && !rdzv_is_victim(e->failure))
@@ -417,8 +417,8 @@ static enum rdzv_state leaves_late(struct rdzv *r, struct node *node, const stru
     return r->state;
 }
 
-/* Remove a node that is lost while the round is being stopped. If the present cause is a victim (a worker that lost a
- * peer), the lost node becomes the cause, because it probably ran this peer. */
+/* Remove a node that is lost while the round is being stopped. If the present cause is the failure of a victim (a
+ * worker that lost a peer), the lost node becomes the cause. It probably ran this peer. */
 static enum rdzv_state lost_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     bool member = rdzv_is_member(r, node);
@@ -535,7 +535,8 @@ enum rdzv_answer rdzv_stopped(struct rdzv *r, uint64_t node, uint32_t round, con
     return handle_member(r, node, round, &(struct rdzv_event){ .type = RDZV_STOPPED, .how = how }, now_ms);
 }
 
-/* Apply the event LEAVE or LOST. If the node has its final verdict, apply no event and only free the node. */
+/* Apply the event LEAVE or LOST. If the node already has its final verdict, apply no event. After LOST, free such a
+ * node. */
 static void goes(struct rdzv *r, struct node *node, const struct rdzv_event *event)
 {
     if (node->state != RDZV_NODE_FINISHED)

@@ -80,7 +80,7 @@ const char *rdzv_refused_advice(enum rdzv_refused refused);
 
 /* --- messages of agents --------------------------------------------------------------------------------- */
 
-/* --grow: to add nodes, the store restarts a running round when all ranks agree, at once, or never. */
+/* The values of --grow. To add nodes, the store restarts a running round when all ranks agree, at once, or never. */
 enum rdzv_grow { RDZV_GROW_AGREED, RDZV_GROW_NOW, RDZV_GROW_NEVER };
 
 /* A message `join`. The caller owns the texts. `task`, `role`, `own` and `join_knob` may be NULL. */
@@ -108,7 +108,7 @@ struct rdzv_join {
     /* Rules for the whole job. Only the values of the first node are used. */
     uint32_t max_restarts, max_no_progress;
     uint64_t backoff_ms, backoff_cap_ms; /* the first pause and the longest pause before a restart */
-    uint64_t last_call_ms;               /* how long to wait for more nodes after nnodes_min have joined */
+    uint64_t last_call_ms;               /* wait for more nodes after nnodes_min nodes have joined */
     uint64_t join_timeout_ms;            /* time for nnodes_min nodes to join */
     const char *join_knob; /* the option that has set join_timeout_ms, for messages; "" or NULL = --timeout */
     uint64_t node_timeout_ms; /* a node that is silent for this time is lost; 0 = never */
@@ -301,8 +301,8 @@ enum rdzv_answer rdzv_stopped(struct rdzv *r, uint64_t node, uint32_t round, con
  * the agent has given up, and `by` is the reason. `code` is the code of the finding that explains the leave, or "" if
  * no finding explains it. */
 void rdzv_leave(struct rdzv *r, uint64_t node, int signal, const char *by, const char *code, uint64_t now_ms);
-/* Report that the node's connection has closed. `how` is the end of the log line "node 1 (n1) is lost: ...", unless the
- * node was silent for too long: then the line ends with the silence. */
+/* Report that the node's connection has closed. `how` is the end of the log line "node 1 (n1) is lost: ...". If the
+ * node was silent for too long, the line ends with the silence instead. */
 void rdzv_lost(struct rdzv *r, uint64_t node, const char *how, uint64_t now_ms);
 /* Report that the node's connection broke, and that the node did not connect again in time. The cause is the broken
  * connection: the node is silent only because it has no connection. */
@@ -334,7 +334,7 @@ enum rdzv_node_state {
     RDZV_NODE_RUNNING,  /* a member whose workers run */
     RDZV_NODE_DONE,     /* a member whose workers all ended with 0 */
     RDZV_NODE_STOPPING, /* a member that was asked to stop, or that leaves */
-    RDZV_NODE_STOPPED,  /* a member that has reported that it has stopped */
+    RDZV_NODE_STOPPED,  /* a member that has sent `stopped` */
     RDZV_NODE_RESTING,  /* has the verdict "restart", but has not joined again */
     RDZV_NODE_FINISHED, /* has the verdict "finish" */
 };
@@ -394,7 +394,7 @@ void rdzv_facts(const struct rdzv *r, struct rdzv_facts *facts);
 /* Fill *facts. Return false if the rendezvous has no node with the id `node`. */
 bool rdzv_node_facts(const struct rdzv *r, uint64_t node, struct rdzv_node_facts *facts);
 /* Return the id of the first node that joined after the node `after`, or 0 if no node joined later. If `after` is 0,
- * return the first node of all. */
+ * return the id of the first node. */
 uint64_t rdzv_next_node(const struct rdzv *r, uint64_t after);
 /* Return the id of the node that runs `rank`, or 0 if no round runs or the node has left. */
 uint64_t rdzv_node_of_rank(const struct rdzv *r, uint32_t rank);

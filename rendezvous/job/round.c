@@ -1,7 +1,8 @@
 /* round.c -- see round.h.
  *
- * The verdict waits until all members have sent `stopped`: it needs all exit codes. Also, no old process may disturb
- * the next round. The cause of a round's end decides whether another round follows. */
+ * The store sends the verdict only after all members have sent `stopped`, because the verdict depends on the exit codes
+ * of all nodes. Also, an old process could disturb the next round. The cause of a round's end decides whether another
+ * round follows. */
 #include "job/round.h"
 
 #include "base/text.h"
@@ -27,8 +28,8 @@ void restarts_init(struct restarts *a, const struct rdzv_join *rules)
 }
 
 /* Record a failed attempt. Return the reason against a restart, or NO_RESTART_NONE if another attempt is allowed. Also
- * return NO_RESTART_NONE if max_restarts is 0. Otherwise a permanent failure (no_retry) is the reason even if no
- * restart is left, because the user must correct this failure. `failed` stops at max_restarts + 1, so that it cannot
+ * return NO_RESTART_NONE if max_restarts is 0. In all other cases, a permanent failure (no_retry) is the reason, even
+ * if no restart is left. The user must correct this failure. `failed` stops at max_restarts + 1, so that it cannot
  * overflow. */
 static enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cause)
 {
@@ -59,8 +60,8 @@ static enum no_restart restarts_progress(struct restarts *a, int64_t step)
 }
 
 /* Return the pause before the next attempt, at most backoff_cap_ms. Double backoff_ms for each attempt since the best
- * progress. If no attempt has reported progress, double it for each failed attempt after the first. If the pause
- * exceeds half of the cap, use the cap instead of doubling, because the pause could overflow. */
+ * progress. If no attempt has reported progress, double backoff_ms for each failed attempt after the first. If the
+ * pause exceeds half of the cap, use the cap instead of doubling, because the pause could overflow. */
 static uint64_t restarts_backoff(const struct restarts *a)
 {
     uint32_t doublings = a->best_step >= 0 ? a->standing : a->failed > 0 ? a->failed - 1 : 0;
@@ -88,8 +89,8 @@ static uint32_t places_for_newcomers(const struct rdzv *r)
     return r->rules.max > held ? r->rules.max - held : 0;
 }
 
-/* Return the number of nodes of a round that begins now. Its nodes are the members of the last round that have joined
- * again, and newcomers for the free places. */
+/* Return the number of nodes of a round that would begin now. Its nodes are the members of the last round that have
+ * joined again, and newcomers for the free places. */
 uint32_t rdzv_round_size(const struct rdzv *r)
 {
     uint32_t new = r->n_waiting - r->n_back, places = places_for_newcomers(r);
@@ -190,7 +191,7 @@ static void count_role(const struct rdzv *r, uint32_t first)
             r->run.member[i]->role_size = size;
 }
 
-/* Set role_rank and role_size of all members. If all have the same role, role_size is 0. */
+/* Set role_rank and role_size of all members. If all members have the same role, role_size is 0. */
 static void count_roles(const struct rdzv *r)
 {
     for (uint32_t i = 0; i < r->run.nnodes; i++)
@@ -267,7 +268,7 @@ void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, 
     r->end.has_cause = true;
 }
 
-/* Return true if the worker failed only because it lost a peer, according to its exit code or its output. Such a
+/* Return true if the exit code or the output of the worker shows that it failed only because it lost a peer. Such a
  * failure is not the cause of the round's end. */
 bool rdzv_is_victim(const struct failure *failure)
 {
@@ -323,8 +324,8 @@ static int code_of(const struct rdzv_cause *cause)
 
 /* --- stop ----------------------------------------------------------------------------------------------- */
 
-/* Each node receives `stop` and its verdict only once, because its state changes. After `stop`, a member is STOPPING.
- * After the verdict, a node is RESTING or FINISHED. */
+/* Each node receives `stop` and its verdict only once, because each of these messages changes the state of the node.
+ * After `stop`, a member is STOPPING. After the verdict, a node is RESTING or FINISHED. */
 
 /* Log the cause of the stop. If a rank failed, name the rank's host, because the line may be read on another host. */
 static void log_stop(struct rdzv *r)

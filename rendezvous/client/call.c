@@ -1,7 +1,7 @@
 /* call.c -- one request and its reply; see call.h.
  *
- * Only the thread that has the turn (struct client_turn) may use the handle. It may keep the turn for minutes while it
- * waits for a key. */
+ * Only the thread that holds the lock of a handle (struct client_turn) may use the handle. A thread may hold this lock
+ * for minutes while it waits for a key. */
 
 #include "base/clock.h"
 #include "client/call.h"
@@ -50,7 +50,7 @@ void client_stream_close(struct client_stream *s)
     buf_free(&s->cipher);
 }
 
-/* Fail because the connection is broken. `error` is an errno, or 0 after the FIN of the peer. */
+/* Fail because the connection is broken. `error` is an errno, or 0 if the peer has closed the connection. */
 static ddp_status fail_broken(int error, struct ddp_err *err)
 {
     if (error == 0)
@@ -76,7 +76,7 @@ static ddp_status await(const struct client_stream *s, short events, uint64_t de
     }
 }
 
-/* Return true if the caller must repeat a system call, because it would have blocked or was interrupted by a
+/* Return true if the caller must repeat a system call, because the call would have blocked or was interrupted by a
  * signal. */
 static bool try_again(ssize_t n)
 {
@@ -131,7 +131,7 @@ static ddp_status stream_receive(struct client_stream *s, uint64_t deadline_ms, 
 }
 
 /* Pass the received bytes to TLS, and empty the input buffer. Set *state to the result of client_tls.receive. If TLS
- * has failed, still send its alert to the peer. Report this failure, and not a failure to send. */
+ * has failed, still send its alert to the peer. Report the failure of TLS, even if the alert cannot be sent. */
 static ddp_status stream_decrypt(struct client_stream *s, const struct client_tls *tls, uint64_t deadline_ms,
                                  int *state, struct ddp_err *err)
 {
@@ -256,14 +256,14 @@ bool client_turn_acquire(struct client_turn *turn, uint64_t deadline_ms)
     pthread_mutex_lock(&turn->lock);
     while (turn->taken && in_time)
         in_time = cond_wait(&turn->given, &turn->lock, deadline_ms);
-    const bool mine = !turn->taken; /* even after the deadline, acquire a turn that is free now */
+    const bool mine = !turn->taken; /* even after the deadline, acquire the lock if it is free now */
     turn->taken = true;
     pthread_mutex_unlock(&turn->lock);
     return mine;
 }
 
-/* Release the turn. Wake only one thread, because only one thread can have the turn. If a third thread acquires the
- * turn first, the woken thread waits again. */
+/* Release the lock. Wake only one thread, because only one thread can hold the lock. If a third thread acquires the
+ * lock first, the woken thread waits again. */
 void client_turn_release(struct client_turn *turn)
 {
     pthread_mutex_lock(&turn->lock);
@@ -283,8 +283,8 @@ void client_turn_release(struct client_turn *turn)
  *     <- 03 00 00 00 00 00 00 00  61 62 63                   length of the value, "abc"
  *
  * A reply does not begin with its total length. If a call stops in the middle of a reply, the next call would read the
- * rest as its own reply. So a failure after the first sent byte makes the handle permanently unusable, unless the call
- * could cancel its wait. */
+ * rest as its own reply. So a failure after the first sent byte makes the handle permanently unusable. The only
+ * exception is a wait that could be cancelled. */
 
 _Static_assert(DDP_STORE_MAX_KEY == WIRE_MAX_KEY && DDP_STORE_MAX_VALUE == WIRE_MAX_VALUE &&
                    DDP_STORE_MAX_KEYS == WIRE_MAX_KEYS,
@@ -403,7 +403,7 @@ void client_send(struct client_call *c)
 /* --- the reply ------------------------------------------------------------------------------------------ */
 
 /* Read the next part of the reply. If the read fails, set `broken`, so that all later calls fail. Otherwise a later
- * call could receive the rest of this reply. If this read or an earlier one has failed, fill `to` with zeros, so that
+ * call could receive the rest of this reply. If this read or an earlier read has failed, fill `to` with zeros, so that
  * callers need not check each part. */
 void client_read_bytes(struct client_call *c, void *to, size_t len)
 {

@@ -26,9 +26,9 @@ struct client_tls {
 
 /* A connected TCP socket on which every call has a deadline.
  *
- * The socket is non-blocking. A call polls until `deadline_ms` (clock_ms), so that no peer can block the caller
- * longer. Received bytes are buffered, so a short reply costs one recv. Error texts do not contain the address of the
- * store, because the caller adds it. */
+ * The socket is non-blocking. A call polls until `deadline_ms` (clock_ms), so that no peer can block the caller longer.
+ * Received bytes are buffered, so a short reply costs one recv. Error texts do not contain the address of the store,
+ * because the caller adds the address. */
 struct client_stream {
     int fd;                       /* owned; -1 if not connected */
     const struct client_tls *tls; /* borrowed; NULL if not encrypted */
@@ -84,8 +84,8 @@ struct client_auth {
     const struct client_tls *tls; /* borrowed; NULL if not encrypted */
 };
 
-/* A handle. Only the thread that has the turn may use its members. Other threads may read the members that do not
- * change: `auth`, `rank`, `timeout_ms`, `host`, `port` and `where`. Three files implement its calls:
+/* A handle. Only the thread that holds the lock `turn` may use the handle. Other threads may read only the members that
+ * never change: `auth`, `rank`, `timeout_ms`, `host`, `port` and `where`. Three files implement its calls:
  *
  *     client.c     the calls of PyTorch's protocol, named barriers, CONTROL
  *     connect.c    connects: finds the dialect, retries, stops at the deadline
@@ -116,7 +116,7 @@ struct client_call {
     const char *subject;            /* borrowed: key or barrier for error texts; NULL if none */
     uint64_t start_ms, deadline_ms; /* clock_ms */
     struct ddp_err err;             /* the first failure */
-    bool has_turn; /* false if the deadline has passed before the turn was free; do not use the handle then */
+    bool has_turn; /* false if `turn` was not free before the deadline; then do not use the handle */
     bool answered; /* the failure is an answer from the store, so the connection is still usable */
 };
 
@@ -180,8 +180,8 @@ ddp_status client_open(const char *host, int port, const ddp_store_options *opti
 ddp_status client_authenticate(struct ddp_store *store, uint64_t deadline_ms, struct ddp_err *err);
 
 /* Connect `store`, whose host and port are set. Give up at the time `deadline_ms`. If `who` is NULL, do not send
- * IDENTIFY. Call this for the first connection of a handle, and to replace a stale connection. The caller must have the
- * turn (struct client_turn), or be the only user of the handle. */
+ * IDENTIFY. Call this for the first connection of a handle, and to replace a stale connection. The caller must hold the
+ * lock `turn` of the handle, or be its only user. */
 ddp_status client_connect(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                           struct ddp_err *err);
 

@@ -1,5 +1,5 @@
 /* client.c -- see call.h and ddp/store.h. A handle serves one call at a time, because a reply does not name its
- * request: a reply belongs to the oldest request. */
+ * request. So a reply always belongs to the oldest request. */
 #include "client/call.h"
 
 #include "base/clock.h"
@@ -135,9 +135,9 @@ ddp_status ddp_store_local_address(const ddp_store *store, char *address, size_t
  *     stale    the connection was closed to end a wait, because an old server cannot cancel a wait: connect again
  *     good     no request is open: the next byte belongs to the next reply */
 
-/* Acquire the turn and begin a request. If `timeout_ms` is 0, use the timeout of the handle. The timeout includes the
- * wait for the turn, so a call may time out before its request is sent. Call client_end even if client_begin has
- * failed. */
+/* Acquire the lock of the handle (struct client_turn), and begin a request. If `timeout_ms` is 0, use the timeout of
+ * the handle. The timeout includes the wait for the lock, so a call may time out before its request is sent. Call
+ * client_end even if client_begin has failed. */
 static void client_begin(struct client_call *c, struct ddp_store *store, enum op_id op, const char *subject,
                          uint32_t timeout_ms)
 {
@@ -168,8 +168,8 @@ static void prepend_place(struct client_call *c)
              timed ? text_ms(clock_ms() - c->start_ms, after) : "");
 }
 
-/* End a call. If the handle is broken, close its socket at once, so that the store detects the lost client and does
- * not report it as waiting. */
+/* End a call. If the handle is broken, close its socket at once, so that the store detects the lost client and does not
+ * report this client as waiting. */
 static ddp_status client_end(struct client_call *c, struct ddp_err *err)
 {
     struct ddp_store *s = c->store;
@@ -194,8 +194,8 @@ static ddp_status client_end(struct client_call *c, struct ddp_err *err)
 /* --- requests of ddprun --------------------------------------------------------------------------------- */
 
 /* Only a ddprun store supports named barriers and CONTROL. A TCPStore of PyTorch closes the connection on an unknown
- * opcode. So these requests are sent only to a store that has accepted IDENTIFY, which proves that it is a ddprun
- * store. */
+ * opcode. So these requests are sent only to a store that has accepted IDENTIFY, because only a ddprun store accepts
+ * IDENTIFY. */
 
 /* Time that a client still waits after the timeout of a barrier, so that the store's answer usually arrives. */
 enum { BARRIER_GRACE_MS = 2000 };

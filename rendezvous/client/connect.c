@@ -295,7 +295,7 @@ static uint64_t sooner(uint64_t deadline_ms, uint64_t after_ms)
 
 /* Connect and greet. First clear the state of the previous attempt (socket, dialect, incomplete request). The timeout
  * for the answer is short, because some servers do not answer an unknown greeting. Set *dialled if the peer has
- * accepted the connection, even if it has not answered. */
+ * accepted the connection, even if the peer has not answered. */
 static ddp_status dial_and_greet(struct ddp_store *s, const struct greeting *greeting, bool is_ddprun,
                                  uint64_t deadline_ms, bool *dialled, struct ddp_err *err)
 {

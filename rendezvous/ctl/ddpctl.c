@@ -98,8 +98,9 @@ static bool is_second(const struct flight_dump *dumps, size_t n, const char *nam
     return false;
 }
 
-/* Compare flight records and return the answer, which the caller frees (cJSON_Delete). Return NULL after a logged
- * error. Set `*all_read` to false if a file could not be read, because its rank is then missing in the answer. */
+/* Compare flight records and return the answer, which the caller frees (cJSON_Delete). After an error, log the error
+ * and return NULL. Set `*all_read` to false if a file could not be read, because its rank is then missing in the
+ * answer. */
 static cJSON *ctl_flight(const struct ctl_options *o, bool *all_read)
 {
     cJSON *answer = NULL;
@@ -152,7 +153,7 @@ static void ctl_watch_begin(void)
     has_keyboard = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && tcgetattr(STDIN_FILENO, &before) == 0;
     if (!has_keyboard)
         return;
-    sigaddset(&on_end.sa_mask, SIGTTOU); /* else tcsetattr() stops a background process */
+    sigaddset(&on_end.sa_mask, SIGTTOU); /* otherwise tcsetattr() stops a background process */
     for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
         sigaction(signals[i], &on_end, NULL);
     struct termios raw = before;
@@ -256,7 +257,7 @@ static bool write_timeline(const struct ctl_options *o, const struct timeline_ev
     return ok;
 }
 
-/* Draw a timeline. Return false after a logged error. */
+/* Draw a timeline. After an error, log the error and return false. */
 static bool ctl_timeline(const struct ctl_options *o)
 {
     size_t complaints = 0;
@@ -326,8 +327,8 @@ static bool operator_greet(void *user, struct buf *out)
     return buf_append(out, hello, sizeof(hello));
 }
 
-/* Decode the credential in the store's answer, and store the secret in `o`. This may take a while, because a daemon,
- * munged, decodes the credential. */
+/* Decode the credential in the store's answer, and store the secret in `o`. This may take a while, because the daemon
+ * munged decodes the credential. */
 static bool operator_unseal(struct operator* o, enum auth_result result, struct slice credential,
                             struct ddp_err *err)
 {
@@ -440,7 +441,7 @@ static int receive_credential(struct operator* o, struct slice bytes, struct buf
 }
 
 /* Decrypt the store's bytes. After the alert TLS_ALERT_PLAIN, report that the store does not encrypt. If the handshake
- * fails without this alert, report two likely reasons: the store has another secret, or it does not encrypt. */
+ * fails without this alert, report two likely reasons: the store has another secret, or the store does not encrypt. */
 static int tls_read(void *user, struct slice bytes, struct buf *plain, struct buf *out, struct ddp_err *err)
 {
     struct operator* o = user;

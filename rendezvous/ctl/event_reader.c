@@ -208,8 +208,8 @@ static bool is_of_instance(const struct timeline_events *e, const struct timelin
            strcmp(timeline_text(event, "instance"), e->instance) == 0;
 }
 
-/* Return true if an event belongs to the chosen instance of the chosen job. An event of this job that names no instance
- * also belongs to this instance if choose() has chosen the process that the event is about. */
+/* Return true if an event belongs to the chosen instance of the chosen job. An event of this job without an instance
+ * also belongs to the chosen instance if choose() has chosen its process. */
 static bool is_chosen(const struct timeline_events *e, const struct timeline_event *event)
 {
     if (is_of_instance(e, event))
@@ -244,8 +244,8 @@ static void choose(struct timeline_events *e)
 
 /* --- times on the store's clock ------------------------------------------------------------------------- */
 
-/* Return the store's clock minus the wall clock, from the first line that has both times, or 0 if no line has
- * both. */
+/* Return the store's clock minus the wall clock, from the first line that has both times. Return 0 if no line has both
+ * times. */
 static int64_t ahead_of_wall(const struct timeline_events *e)
 {
     for (size_t i = 0; i < e->n; i++) {
@@ -256,8 +256,8 @@ static int64_t ahead_of_wall(const struct timeline_events *e)
     return 0;
 }
 
-/* Set the clock offset of a process once, from its first line that has both times: the process's and the store's. The
- * drift between the two monotonic clocks is too small to see. */
+/* Set the clock offset of a process once, from the first line of the process that also has the store's time. The drift
+ * between the two monotonic clocks is too small to see. */
 static void learn_offset(struct timeline_events *e, const struct timeline_event *event, int64_t store_ms)
 {
     struct timeline_agent *agent = event->agent != SIZE_MAX ? &e->agents[event->agent] : NULL;

@@ -260,7 +260,7 @@ static ddp_status address_from_env(struct ctl_options *o, char *(*env)(const cha
 }
 
 /* Parse the command line. Options may also follow the command, as in `ddpctl status --json`. So call options_parse
- * again after each word, because it stops at the first word that is not an option. */
+ * again after each word, because options_parse stops at the first word that is not an option. */
 ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const char *name),
                              struct ctl_options *out, struct ddp_err *err)
 {

@@ -1,6 +1,6 @@
 /* tables.h -- formats a store's answers, which are in JSON, as tables with aligned columns. options.c stores the
- * ctl_format functions in its table of commands, so they have one signature. ctl_jobs_choose is here, too, because it
- * formats a table of jobs. */
+ * ctl_format functions in its table of commands, so these functions have one signature. ctl_jobs_choose is here, too,
+ * because it formats a table of jobs. */
 #ifndef RENDEZVOUS_CTL_TABLES_H
 #define RENDEZVOUS_CTL_TABLES_H
 

@@ -1,5 +1,5 @@
 /* timeline.c -- see timeline.h. This file reads the events once, in order, creates rows, bars and marks, and then
- * prints the timeline. No event requires an earlier one, because a log may lack any line. */
+ * prints the timeline. No event requires an earlier event, because a log may lack any line. */
 #include "ctl/timeline.h"
 
 #include "base/text.h"
@@ -23,7 +23,7 @@ struct making {
     uint32_t round;
     size_t last_joined; /* row of the node that joined last */
     size_t rows_room, bars_room, marks_room, bands_room;
-    size_t *row_of_agent, *row_of_rank; /* owned: row of each agent or rank, or TIMELINE_JOB if none yet */
+    size_t *row_of_agent, *row_of_rank; /* owned: row of each agent or rank; TIMELINE_JOB = no row yet */
     struct open_barrier *open;          /* owned */
     size_t n_open, open_room;
     bool no_memory; /* set by any function if memory is short; timeline_make then stops and fails */
@@ -59,8 +59,8 @@ static void *append_zeroed(struct making *m, void **list, size_t *room, size_t *
 #define APPEND(m, list) \
     append_zeroed(m, (void **)&(m)->t->list, &(m)->list##_room, &(m)->t->n_##list, sizeof(*(m)->t->list))
 
-/* Add a row and return its index. If memory is short, return TIMELINE_JOB, which means "no row". begin_bar and
- * add_bar ignore this index, and handlers check for it before they use a row. */
+/* Add a row and return its index. If memory is short, return TIMELINE_JOB, which means "no row". begin_bar and add_bar
+ * ignore this index. Handlers compare an index with TIMELINE_JOB before they use the row. */
 static size_t add_row(struct making *m)
 {
     struct timeline_row *row = APPEND(m, rows);
@@ -315,8 +315,8 @@ static void begin_bar(struct making *m, size_t row, enum timeline_bar_kind kind,
     m->t->rows[row].round = m->round;
 }
 
-/* Return the row of the event's node, and update the node's numbers. The id of its connection is known after the join,
- * and its node rank after the round begins. */
+/* Return the row of the event's node, and update the node's numbers. The connection id of a node is known after the
+ * join. Its node rank is known after the round begins. */
 static size_t update_node_row(struct making *m, const struct timeline_event *event)
 {
     const size_t row = find_node_row(m, event->agent);
@@ -358,7 +358,7 @@ static size_t find_store_id(const struct making *m, int64_t id)
 }
 
 /* Begin a round. Its nodes are in "members": [[node, node_rank, first rank, workers], ...]. The waiting bars of these
- * nodes end. The bars of the other nodes name the node that joined last, because they had to wait for that node. */
+ * nodes end. The bar of each node that had to wait names the node that joined last. */
 static void on_round(struct making *m, const struct timeline_event *event)
 {
     const cJSON *members = cJSON_GetObjectItemCaseSensitive(event->o, "members"), *member;
@@ -419,7 +419,7 @@ static void close_lost_node(struct making *m, size_t node, const char *words)
             close_bar(m, i, TIMELINE_JOB, words);
 }
 
-/* Handle a node that leaves. If its workers run, its bar ends when they have stopped. */
+/* Handle a node that leaves. If workers of the node run, its bar ends when these workers have stopped. */
 static void leave(struct making *m, size_t node, const char *words)
 {
     struct timeline_row *row = &m->t->rows[node];

@@ -17,10 +17,10 @@
 
 /* --- event_reader.c: the lines of event logs as one list in the order of the store's clock ------------------- */
 
-/* Logs are from several nodes, and also from runs that were killed while writing a line. A line that does not contain
- * an event is skipped, and reported with file and line. If several logs report the same event, one copy is kept. The
- * times of a node are converted to the store's clock. For a node that never reached the store, its wall clock is
- * used. */
+/* Logs are from several nodes. A log may also be from a run that was killed while it wrote a line. A line that does not
+ * contain an event is skipped, and reported with file and line. If several logs report the same event, one copy is
+ * kept. The times of a node are converted to the store's clock. For a node that never reached the store, its wall clock
+ * is used. */
 
 enum { TIMELINE_EVENTS_MAX = 500000, TIMELINE_LINE_MAX = 1 << 20 };
 
@@ -137,7 +137,8 @@ struct timeline_row {
     size_t node;    /* for a rank: row of the node on which it ran last */
     size_t made_as; /* index before the rows were sorted */
     char *name;     /* owned */
-    /* The row's open bar, which has no end yet. Used only while the events are read. `open`: there is such a bar. */
+    /* The row's open bar, which has no end yet. Used only while the events are read. `open` is true if there is such a
+     * bar. */
     bool open;
     bool leaves; /* the node leaves the job as soon as its workers have stopped */
     enum timeline_bar_kind kind;

@@ -22,8 +22,8 @@
 extern "C" {
 #endif
 
-/* Convert n elements of type F32, F16 or BF16 to float32, exactly, for example to make the float32 copy of the
- * parameters. If the type is F32, `to` may be `from`. Return DDP_ERR_ARG for all other types. */
+/* Convert n elements of type F32, F16 or BF16 to float32, without any rounding. For example, make the float32 copy of
+ * the parameters. If the type is F32, `to` may be `from`. Return DDP_ERR_ARG for all other types. */
 DDP_API ddp_status ddp_widen_f32(const void *from, ddp_dtype dtype, float *to, size_t n, struct ddp_err *err);
 
 /* Round n float32 elements to `dtype`: to the nearest, ties to even. Values that are too large become infinite, and a

@@ -5,8 +5,8 @@
  *   - A directory of checkpoints (ddp_ckpts), one for each saved step, written by a thread while training continues.
  *     Old checkpoints are removed, and damaged checkpoints are skipped.
  *
- * In both forms the blocks contain the whole model, not the part of one rank. So a run may continue with another number
- * of ranks.
+ * In both forms the blocks contain the whole model, not only the part of one rank. So a run may continue with another
+ * number of ranks.
  *
  * The file has named blocks of bytes, each with its length and CRC-32, and a header with its own CRC-32. The file is
  * written under a temporary name, flushed to the disk and renamed. So a crash or a full disk leaves the previous file
@@ -30,8 +30,8 @@ typedef struct ddp_ckpt_block {
 } ddp_ckpt_block;
 
 /* Write `n` blocks (1 to 4096) to `path`. DDP_ERR_IO names the path, the operation and errno; no partial file is left.
- * Devices, pipes, links whose target is missing, and the file to which stdout or stderr writes have no such guarantee,
- * because they are written directly. */
+ * There is no such guarantee for devices, pipes, links without a target, and a file to which stdout or stderr is
+ * redirected. These are written directly. */
 DDP_API ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks, size_t n,
                                  struct ddp_err *err);
 
@@ -83,7 +83,7 @@ typedef struct ddp_ckpts_options {
     size_t size;         /* sizeof(ddp_ckpts_options), set by the INIT macro */
     const char *dir;     /* copied by ddp_ckpts_open; the first save creates the directory, not its parents */
     unsigned keep_last;  /* number of newest checkpoints to keep; 0 means 3 */
-    uint64_t keep_every; /* keep all checkpoints whose step is a multiple of this; 0 means no such rule */
+    uint64_t keep_every; /* keep each checkpoint whose step is a multiple of this number; 0 means none */
     size_t max_bytes;    /* a save of more bytes returns only after the write; 0 means no limit */
     uint32_t timeout_ms; /* how long a call waits for the writing thread; 0 means 600 000 ms */
     ddp_ckpt_warn *warn; /* called for checkpoints that are skipped or cannot be removed; may be NULL */
@@ -101,8 +101,8 @@ DDP_API ddp_status ddp_ckpts_open(const ddp_ckpts_options *options, ddp_ckpts **
 
 /* Wait until the previous checkpoint is written, copy the blocks, and return. A thread writes the copy as the
  * checkpoint of point->step, and then removes old checkpoints. The copy replaces an earlier checkpoint of this step. If
- * the write of the previous checkpoint has failed and no call has returned its error yet, return this error. Do *not*
- * save this checkpoint then. The program must then call the function again to save this checkpoint. */
+ * the write of the previous checkpoint has failed and no call has returned its error yet, return this error and save
+ * nothing. The program must then call the function again to save the new checkpoint. */
 DDP_API ddp_status ddp_ckpts_save(ddp_ckpts *ckpts, const ddp_ckpt_point *point, const ddp_ckpt_block *blocks,
                                   size_t n, struct ddp_err *err);
 

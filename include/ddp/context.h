@@ -11,12 +11,12 @@
  *
  * Rules:
  *   - Every call that can fail returns a status. No call exits.
- *   - A call with NULL for a handle or for a result pointer returns DDP_ERR_ARG, unless the comment of the function
- *     allows NULL.
+ *   - If a handle or a result pointer is NULL, a call returns DDP_ERR_ARG. The comment of a function states where NULL
+ *     is allowed.
  *   - Option structs begin with their size.
  *   - Contexts share no state.
- *   - The library installs no signal handler, with one exception: a handler for SIGUSR1, if the environment requests a
- *     flight recorder (DDP_FLIGHT_RECORDER) and the program has no such handler.
+ *   - The library installs no signal handler, with one exception. If the environment requests a flight recorder
+ *     (DDP_FLIGHT_RECORDER), it installs a handler for SIGUSR1, unless the program already has one.
  *   - Only one thread at a time may use a context and the objects made from it. Any thread may call ddp_abort.
  *
  * After a failed call, a program should exit with ddp_exit_code(status), so that the launcher can find the rank that
@@ -78,9 +78,9 @@ typedef enum ddp_device_choice {
  * the ranks that did not join. */
 DDP_API ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out);
 
-/* Wait for the other ranks, at most for the step timeout, and then free `ctx`, its groups, its store and shared
- * memory. Do not wait if an earlier collective has failed. Everything is freed even after an error. The program must
- * free each ddp_reducer and ddp_zero1 before this call, because they use shared memory of the context. NULL is
+/* Wait for the other ranks, at most for the step timeout, and then free `ctx`, its groups, its store and shared memory.
+ * Do not wait if an earlier collective has failed. Everything is freed even after an error. Before this call, the
+ * program must free each ddp_reducer and ddp_zero1, because these objects use shared memory of the context. NULL is
  * allowed. */
 DDP_API ddp_status ddp_finalize(ddp_ctx *ctx);
 

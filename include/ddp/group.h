@@ -18,12 +18,12 @@
  *     work is not NULL    `stream` waits only when the program calls ddp_work_wait(*work), so the call can run while
  *                         the backward pass continues
  *
- * In both cases the host does not wait, unless many earlier calls are still running, and buffers must exist until the
+ * In both cases the host does not wait, unless many earlier calls are still running. The buffers must exist until the
  * call is done. If the call fails (a timeout, a rank that dies, an error of NCCL), its work on the GPU is stopped. So
  * no stream waits forever. The next call on the group returns the error. NCCL combines values in its own order: the
  * result is equal on all ranks, but may differ from the cpu backend. With backend "cpu" and a device, a call is
- * finished when it returns, with the bits of the cpu backend. A call makes the device of the group the current device
- * of the calling thread. */
+ * finished when it returns, and the result has the same bits as without a device. Every call sets the current device of
+ * the calling thread to the device of the group. */
 #ifndef DDP_GROUP_H
 #define DDP_GROUP_H
 
@@ -84,8 +84,8 @@ DDP_API ddp_group *ddp_world(ddp_ctx *ctx);
 /* Allocate memory, filled with zeros; collective. Every rank requests the same number of bytes and gets its own
  * block. ddp_shared_free (also collective) or ddp_finalize frees the block.
  *
- * With a device, the block is in device memory. Otherwise it is in host memory that all ranks of the host share, so
- * that collectives need not copy within a host. The address is a multiple of 256. The shared memory is in files
+ * With a device, the block is in device memory. Otherwise the block is in host memory, which all ranks of the host
+ * share. So collectives need not copy within a host. The address is a multiple of 256. The shared memory is in files
  * without a name, so nothing remains after the job. */
 DDP_API ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out);
 DDP_API ddp_status ddp_shared_free(ddp_group *group, void *block);

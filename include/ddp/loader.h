@@ -11,9 +11,9 @@
  *                      step(batch->array[0], batch->array[1], batch->rows);
  *     ddp_loader_free(loader)
  *
- * ddp/sampler.h decides which samples a batch has, as in torch. Each sample has its own generator for random choices
- * (a crop, a flip), seeded with seed, epoch and sample. So in one epoch a sample has the same values for any number of
- * ranks and threads, and in any batch.
+ * ddp/sampler.h decides which samples a batch has, as in torch. Each sample has its own generator for random choices (a
+ * crop, a flip), seeded with the seed, the epoch and the number of the sample. So in one epoch a sample has the same
+ * values for any number of ranks and threads, and in any batch.
  *
  * The library creates the threads, with all signals blocked. With threads = 0, ddp_loader_next makes the batch
  * itself, with the same bytes. Only one thread at a time may use a loader. ddp_last_error() returns the text of an

@@ -89,10 +89,10 @@ DDP_API void ddp_optim_begin(ddp_optim *optim);
 DDP_API void ddp_optim_update(const ddp_optim *optim, float *param, const float *grad, float *s0, float *s1,
                               size_t n);
 
-/* Return the square root of the sum of all squares of n arrays, with counts[i] elements in array i. The sum is
- * computed in double, in a fixed binary tree over blocks of 256 elements. So every run gives the same bits.
- * ddp_zero1_clip computes the same norm, with the same bits, for any world size. If an element is infinite or NaN,
- * the result is infinite or NaN. */
+/* Return the square root of the sum of the squares of all elements of n arrays. Array i has counts[i] elements. The sum
+ * is computed in double, in a fixed binary tree over blocks of 256 elements. So every run gives the same bits.
+ * ddp_zero1_clip computes the same norm, with the same bits, for any world size. If an element is infinite or NaN, the
+ * result is infinite or NaN. */
 DDP_API double ddp_grad_norm(const float *const grads[], const size_t counts[], size_t n);
 
 /* Multiply all gradients by min(1, max_norm / (norm + 1e-6)), as in torch.nn.utils.clip_grad_norm_, with a float32

@@ -13,19 +13,19 @@
  * are kept. Buckets are reduced strictly in order, so all ranks agree. Gradients are in shared memory of the reducer,
  * so the reduction copies nothing.
  *
- * By default, a thread of the library reduces during the backward pass if the process may use two cores for each rank
- * of its host. ddp_reducer_options.overlap overrides this rule. Because of this thread, a rank must not write a
- * gradient between ddp_reducer_ready and ddp_reducer_finish.
- * A collective within a step waits for running buckets. It is allowed only after all ranks have marked the same
- * gradients. Otherwise one rank may run the collective while another rank reduces a bucket (DDP_ERR_MISMATCH). So with
- * find_unused and, for example, batch normalization over all ranks, mark unused parameters before the backward pass.
+ * By default, a thread of the library reduces buckets during the backward pass if the process may use two cores for
+ * each rank of its host. ddp_reducer_options.overlap overrides this rule. Because of this thread, a rank must not write
+ * a gradient between ddp_reducer_ready and ddp_reducer_finish. A collective within a step waits for running buckets.
+ * Such a collective is allowed only after all ranks have marked the same gradients. Otherwise one rank may run the
+ * collective while another rank reduces a bucket (DDP_ERR_MISMATCH). So with find_unused and, for example, batch
+ * normalization over all ranks, mark unused parameters before the backward pass.
  *
  * With a device (ddp_options.device), gradients are in device memory. Parameters and buffers may be in device memory or
- * in host memory. With NCCL, the host seldom waits for other ranks or for the device. It waits only in the second
- * ddp_reducer_forward, with find_unused, with `uneven`, for buffers in host memory, and where a collective waits
- * (group.h). With backend "cpu", each bucket blocks the thread that reduces it. ddp_reducer_ready means that the
- * earlier work on `stream` completes the gradient. Work on `stream` after ddp_reducer_finish reads the averages.
- * `compress`, `predivide` and DDP_UNEVEN_ACTIVE need gradients in host memory.
+ * in host memory. With NCCL, the host seldom waits for other ranks or for the device. The host waits only in these
+ * cases: in the second ddp_reducer_forward, with find_unused, with `uneven`, for buffers in host memory, and where a
+ * collective waits (group.h). With backend "cpu", each bucket blocks the thread that reduces it. ddp_reducer_ready
+ * means that the earlier work on `stream` completes the gradient. Work on `stream` after ddp_reducer_finish reads the
+ * averages. `compress`, `predivide` and DDP_UNEVEN_ACTIVE need gradients in host memory.
  *
  * Accumulation: after ddp_reducer_set_sync(reducer, 0), steps are local, and the program adds to the gradients (+=).
  * The first step with sync averages the sums. */
@@ -64,7 +64,7 @@ typedef struct ddp_bucket {
 
 /* Replace the reducer's all-reduce. The reducer calls the hook for each bucket, in order, on the thread that reduces,
  * with subnormals flushed (context.h). The hook must finish the bucket before it returns. For an average, the hook
- * divides by `divisor`. The hook may call collectives of `group`, if it calls the same ones on every rank. Zeros
+ * divides by `divisor`. The hook may call collectives of `group`, if it calls the same collectives on every rank. Zeros
  * between gradients must stay zero. An error of the hook ends the step, and ddp_reducer_finish returns it. */
 typedef ddp_status (*ddp_comm_hook)(void *user, ddp_group *group, const ddp_bucket *bucket);
 
@@ -96,7 +96,7 @@ typedef struct ddp_reducer_options {
     ddp_uneven uneven;   /* how to handle ranks with different numbers of batches */
     int compress;        /* 1 to convert f32 gradients to `wire` before sending */
     ddp_dtype wire;      /* type of sent values, DDP_F16 or DDP_BF16; sums are in f32 and rounded once */
-    double predivide;    /* if not 0: divide gradients by it, then divide their sum by divisor / predivide */
+    double predivide;    /* if not 0: divide gradients by predivide, and their sum by divisor / predivide */
     ddp_comm_hook hook;  /* NULL means ddp_all_reduce */
     void *hook_user;     /* argument of the hook */
     void *stream;        /* with a device: cudaStream_t on which the program writes and reads gradients */
@@ -108,9 +108,9 @@ typedef struct ddp_reducer_options {
             0.0, NULL, NULL, NULL                                                                            \
     }
 
-/* Create a reducer; collective. The options, and the number, names, shapes and types of the parameters and buffers,
- * must equal those of rank 0, else DDP_ERR_MISMATCH names the difference. If they are equal, all parameters and buffers
- * get the values of rank 0. The array `params` is copied, but not the memory to which its entries point. */
+/* Create a reducer; collective. The options must equal those of rank 0. The same applies to the number, names, shapes
+ * and types of the parameters and buffers. DDP_ERR_MISMATCH names a difference. Without a difference, all parameters
+ * and buffers get the values of rank 0. The array `params` is copied, but not the memory to which its entries point. */
 DDP_API ddp_status ddp_reducer_create(ddp_group *group, const ddp_param *params, size_t n,
                                       const ddp_reducer_options *options, ddp_reducer **out);
 
@@ -133,8 +133,8 @@ DDP_API ddp_status ddp_reducer_ready(ddp_reducer *reducer, size_t i);
 /* Mark parameter i as not used in this step, so that its bucket can be reduced earlier. The option find_unused must be
  * set. With find_unused, ddp_reducer_finish marks all remaining parameters as not used. For such a parameter, this rank
  * contributes the gradient that it has accumulated in steps without sync, or zero. If no rank has used a parameter, its
- * gradient does not change. The program must then call neither ddp_optim_begin nor ddp_optim_update for it (see
- * ddp_reducer_used). */
+ * gradient does not change. The program must then call neither ddp_optim_begin nor ddp_optim_update for this parameter
+ * (see ddp_reducer_used). */
 DDP_API ddp_status ddp_reducer_unused(ddp_reducer *reducer, size_t i);
 
 /* Wait until all buckets are reduced. DDP_ERR_ARG names the parameters that were not marked. */
@@ -149,10 +149,11 @@ DDP_API int ddp_reducer_used(const ddp_reducer *reducer, size_t i);
 DDP_API void ddp_reducer_set_sync(ddp_reducer *reducer, int on);
 
 /* Report that this rank has no more batches. `uneven` must be set, and each step must begin with ddp_reducer_forward.
- * This call returns when all ranks have called it. Until then, this rank takes part in the steps of the other ranks,
- * with zeros as gradients. At the end all ranks get the parameters and buffers of the rank that called last. If several
- * ranks called last, the highest of them counts. Then all ranks may begin steps again. With DDP_UNEVEN_STOP, this call
- * and the next forward of the other ranks return DDP_ERR_ARG. The error text names a rank without a batch. */
+ * This call returns when all ranks have called this function. Until then, this rank takes part in the steps of the
+ * other ranks, with zeros as gradients. At the end all ranks get the parameters and buffers of the rank that called
+ * last. If several ranks called last, the rank with the highest number counts. Then all ranks may begin steps again.
+ * With DDP_UNEVEN_STOP, this call and the next forward of the other ranks return DDP_ERR_ARG. The error text names a
+ * rank without a batch. */
 DDP_API ddp_status ddp_reducer_join(ddp_reducer *reducer);
 
 DDP_API size_t ddp_reducer_buckets(const ddp_reducer *reducer); /* number of buckets */

@@ -16,8 +16,8 @@
  * of each channel over the ranks.
  *
  * Every rank must make each call with the same number of channels (else DDP_ERR_MISMATCH), even if its batch is empty.
- * If only one rank fails (DDP_ERR_ARG, DDP_ERR_NOMEM), the other ranks wait until the step timeout, unless the failed
- * rank repeats the call or exits. ddp_last_error() returns the text of an error. */
+ * If only one rank fails (DDP_ERR_ARG, DDP_ERR_NOMEM), the other ranks wait for it. They wait until the failed rank
+ * repeats the call or exits, but at most for the step timeout. ddp_last_error() returns the text of an error. */
 #ifndef DDP_SYNCBN_H
 #define DDP_SYNCBN_H
 

@@ -8,9 +8,9 @@
  *                 ddp_zero1_step(zero)                          updates this rank's share, gathers all parameters
  *                 ddp_zero1_zero_grad(zero)
  *
- * Each rank has the state arrays and the float32 copy of only its share, 1/world of the model. A step sends as many
- * bytes as an all-reduce. A bucket has parameters of one type, about 25 MiB in all. It is padded with zeros, so that
- * all ranks have equal shares.
+ * Each rank has the state arrays and the float32 copy only for its share, which is 1/world of the model. A step sends
+ * as many bytes as an all-reduce. A bucket has parameters of one type, about 25 MiB in all. Each bucket is padded with
+ * zeros, so that all ranks have equal shares.
  *
  * The result has the same bits as ddp_reducer with ddp_optim_update on every rank, if the averages have the same
  * bits.
@@ -70,8 +70,8 @@ DDP_API ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler);
  * *norm becomes the norm before clipping; `norm` may be NULL. */
 DDP_API ddp_status ddp_zero1_clip(ddp_zero1 *zero, double max_norm, double *norm);
 
-/* Update the parameters with the averaged gradients. The gradients are undefined until ddp_zero1_zero_grad. Do not
- * call this function if a scaler skips the step. */
+/* Update the parameters with the averaged gradients. Afterwards, the gradients are undefined until ddp_zero1_zero_grad.
+ * Do not call this function if a scaler skips the step. */
 DDP_API ddp_status ddp_zero1_step(ddp_zero1 *zero);
 
 /* Set all gradients to zero. */

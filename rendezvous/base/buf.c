@@ -1,6 +1,6 @@
 /* buf.c -- see buf.h.
  *
- * A buf is one block, so its contents can be parsed without copies. Consuming moves the remaining bytes to the front.
+ * A buf is one block, so its contents can be parsed without copies. buf_consume moves the remaining bytes to the front.
  * This is cheap, because callers consume all bytes, or leave only an incomplete message. */
 #include "base/buf.h"
 

@@ -40,7 +40,7 @@
     X(SIGNAL_PASSED, "signal_passed")                                      \
     X(FINISHED, "finished")
 
-/* Written only with --json. */
+/* These events are written only with --json. */
 #define EVENTS_OF_JSON(X)                                         \
     X(FINDINGS, "findings") /* list of findings from the store */ \
     X(OUTPUT, "output")     /* line that a worker printed */      \

@@ -22,7 +22,7 @@
 
 enum { PATIENCE_MS = 1000 }; /* longest wait for the reader of a full pipe */
 
-/* Set by main once, before any thread starts. Later it is only read, so it needs no lock. */
+/* main sets this struct once, before any thread starts. Later the struct is only read, so it needs no lock. */
 static struct {
     const char *program;
     enum log_level level;
@@ -114,7 +114,7 @@ struct line_file {
 /* --- the thread ----------------------------------------------------------------------------------------- */
 
 /* Write the line in one write. Return 0 or an errno. If a full disk accepts only a part of a line, set *torn. The next
- * call then first writes a newline, so that the next line does not continue the partial one. */
+ * call then first writes a newline, so that the next line does not continue the partial line. */
 static int write_line(int fd, const char *line, size_t len, bool *torn)
 {
     while (*torn) {

@@ -43,15 +43,15 @@ bool print_stdout(bool made, struct buf *text);
 
 enum { RATE_LIMIT_MS = 1000 }; /* shortest time between two lines of one kind */
 
-/* Limits one kind of log line to one per second, and counts the lines that are left out. Otherwise a port scanner could
- * fill the operator's disk with such lines. A zeroed struct is the initial state. */
+/* A limit for one kind of log line: one line per second. The lines that are left out are counted. Without this limit, a
+ * port scanner could fill the operator's disk with such lines. A zeroed struct is the initial state. */
 struct rate_limit {
     uint64_t next_ms;  /* when the next line may be written */
     unsigned left_out; /* lines that were left out since the last written line */
 };
 
-/* Return true if a line may be written now, and set *left_out to the number of lines left out since the previous
- * written line. If the function returns false, this line counts as left out. */
+/* Return true if a line may be written now, and set *left_out to the number of lines that were left out since the
+ * previous written line. If the function returns false, this line counts as left out. */
 static inline bool rate_limit_pass(struct rate_limit *limit, uint64_t now_ms, unsigned *left_out)
 {
     if (now_ms < limit->next_ms) {

@@ -199,8 +199,8 @@ static const struct option_row *find_name(const struct option_table *t, const ch
     return t->style != OPTIONS_ARGPARSE && len == 1 ? find_letter(t, typed[0]) : NULL;
 }
 
-/* Find the option that `typed` abbreviates. Of several options, the one whose row has the lowest `rank` wins. *matches
- * is the number of options with this `rank`. */
+/* Find the option that `typed` abbreviates. If several options match, the option whose row has the lowest `rank` wins.
+ * *matches is the number of options with this `rank`. */
 static const struct option_row *find_abbreviation(const struct option_table *t, const char *typed, size_t len,
                                                   int *matches)
 {
@@ -326,7 +326,7 @@ static ddp_status read_letter(struct option_reader *r, const char *word, const s
 }
 
 /* Read the next option. A single "-" is not an option, because by convention it means standard input. After "--" there
- * are no options, even if the next word looks like one. */
+ * are no options, even if the next word looks like an option. */
 ddp_status options_next(struct option_reader *r, const struct option_row **row, const char **text,
                         struct ddp_err *err)
 {

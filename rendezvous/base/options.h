@@ -110,8 +110,8 @@ bool options_size(const char *text, uint64_t most, uint64_t *out);
 /* Return true if the option needs no value. A switch with "[=X]" also accepts a value. */
 bool options_is_switch(const struct option_row *row);
 
-/* Append one row or all rows of --help, or one entry or all entries of the manual page (roff). Return false if memory
- * is short. */
+/* Append the text of --help (options_help), or the manual page in roff (options_man). The functions with `_row` append
+ * the text of one option only. Return false if memory is short. */
 bool options_help_row(const struct option_table *table, const struct option_row *row, const char *preset,
                       struct buf *out);
 bool options_help(const struct option_table *table, struct buf *out);

@@ -1,6 +1,6 @@
 /* race.h -- decides when to connect to which address of a host name. A connect to an address that does not answer, such
- * as an IPv6 address without a route, fails only after minutes. So each address is tried 250 ms after the previous one,
- * the earlier attempts continue, and the first connection wins ("happy eyeballs", RFC 8305). */
+ * as an IPv6 address without a route, fails only after minutes. So each address is tried 250 ms after the previous
+ * address, the earlier attempts continue, and the first connection wins ("happy eyeballs", RFC 8305). */
 #ifndef BASE_RACE_H
 #define BASE_RACE_H
 
@@ -45,7 +45,7 @@ struct race_step {
     uint64_t at_ms; /* for RACE_WAIT: time at which the wait ends */
 };
 
-/* Set the addresses of the race, the preferred one first (RFC 6724). The texts are copied. Only the first
+/* Set the addresses of the race, the preferred address first (RFC 6724). The texts are copied. Only the first
  * RACE_ADDRESSES_MAX are used, because more addresses would only make a round longer. */
 void race_line_up(struct race *r, const char *const *addresses, int n);
 

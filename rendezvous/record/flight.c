@@ -17,7 +17,7 @@ static void word_set(_Atomic uint64_t *word, uint64_t value)
     atomic_store_explicit(word, value, memory_order_relaxed);
 }
 
-/* Add an entry in the place of the oldest one. `call` is 0 until the new entry is complete, so that a reader skips an
+/* Replace the oldest entry by a new entry. `call` is 0 until the new entry is complete, so that a reader skips an
  * incomplete entry. A reader that has read `call` just before may still get a mix of old and new values (flight.h). */
 struct flight_op *flight_add(struct flight *f, const struct flight_begin *b)
 {
@@ -43,7 +43,7 @@ struct flight_op *flight_add(struct flight *f, const struct flight_begin *b)
 }
 
 /* Set the new state of the operation. If it is the latest operation, also set the state in the head of the page. With
- * an asynchronous backend, an earlier operation may complete after a later one has begun. */
+ * an asynchronous backend, an earlier operation may complete after a later operation has begun. */
 void flight_finish(struct flight *f, struct flight_op *op, enum flight_state state, uint64_t now_ns)
 {
     const uint64_t before = atomic_load_explicit(&op->call, memory_order_relaxed);
@@ -400,7 +400,8 @@ void flight_page_print(char out[FLIGHT_PAGE_TEXT], const struct flight_page *pag
              page->device, page->inode, page->index);
 }
 
-/* Parse digits followed by `end`. Reject a number above `most`, because flight_page_print never prints one. */
+/* Parse digits followed by `end`. Reject a number above `most`, because flight_page_print never prints such a
+ * number. */
 static bool read_digits(const char **at, char end, uint64_t most, uint64_t *out)
 {
     char *rest;

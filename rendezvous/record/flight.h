@@ -56,8 +56,8 @@ struct flight_op {
  * A concurrent reader may see an entry with both old and new values. A number from the page is compared with its limit
  * before it is used as a size or an index.
  *
- * The page also has the words for kinds, types and operations, because their table is in libddp, which the launcher
- * does not link. */
+ * The page also has the words for kinds, types and operations, because the table of these words is in libddp, and the
+ * launcher does not link libddp. */
 struct flight {
     _Atomic uint32_t magic; /* set to FLIGHT_MAGIC after the rest of the head was written */
     int32_t rank, world_size, pid, attempt;
@@ -123,9 +123,9 @@ void flight_finish(struct flight *f, struct flight_op *op, enum flight_state sta
  * is printable and ends with a NUL. For an index outside the table, the copy is "?". */
 const char *flight_word(char out[FLIGHT_WORD], const char (*words)[FLIGHT_WORD], size_t n, unsigned index);
 
-/* Write the whole record as JSON (docs/libddp.md) by calls of `put`. Return false if `put` has returned false. `why` is
- * the reason for writing the record. A signal handler may call this function, because it needs no heap and no state of
- * the C library. */
+/* Write the whole record as JSON (docs/libddp.md). Pass the text to `put` in pieces. Return false if `put` has returned
+ * false. `why` is the reason for writing the record. A signal handler may call this function, because it needs no heap
+ * and no state of the C library. */
 typedef bool (*flight_put)(void *user, const char *text, size_t len);
 bool flight_json(const struct flight *f, const char *why, uint64_t now_ns, flight_put put, void *user);
 

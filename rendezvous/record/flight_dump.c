@@ -1,7 +1,7 @@
-/* flight_dump.c -- see flight_dump.h. All ranks of a process group make the same calls in the same order, so group and
- * number identify a call. If the records of two ranks differ, the first call that differs causes all later differences.
- * If no calls differ, the rank whose last call has the lowest number in its group is behind, and the other ranks wait
- * for this rank. */
+/* flight_dump.c -- see flight_dump.h. All ranks of a process group make the same calls in the same order, so the group
+ * and the number identify a call. If the records of two ranks differ, the first call that differs causes all later
+ * differences. If no calls differ, the rank whose last call has the lowest number in its group is behind, and the other
+ * ranks wait for this rank. */
 #include "record/flight_dump.h"
 
 #include "base/text.h"
@@ -123,7 +123,7 @@ static uint64_t hash_frames(const cJSON *frames)
     return n > 0 ? hash : 0;
 }
 
-/* Return the last bytes of a path that fit in STACK_FILE_MAX. The result does not begin in the middle of a UTF-8
+/* Return the end of a path, short enough for STACK_FILE_MAX. The result does not begin in the middle of a UTF-8
  * character. */
 static const char *end_of_path(const char *path)
 {
@@ -705,7 +705,7 @@ static const struct flight_entry *parting(const struct flight_dump *dumps, size_
     return earliest;
 }
 
-/* Return true if a record before `i` has the same call, so the call is already listed. */
+/* Return true if a record before `i` has the same call. The call is then already listed. */
 static bool is_listed(const struct flight_dump *dumps, size_t i, const struct flight_entry *mine)
 {
     for (size_t k = 0; k < i; k++) {

@@ -23,7 +23,7 @@ static bool write_whole(void *user, const char *text, size_t len)
     return true;
 }
 
-/* Write the record. Unlink the old file, and open the new one with O_EXCL, so that the open never follows another
+/* Write the record. Unlink the old file, and open the new file with O_EXCL, so that the open never follows another
  * user's link. */
 bool flight_file_write(const struct flight *flight, const char *path, const char *why)
 {

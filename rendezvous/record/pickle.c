@@ -452,7 +452,7 @@ static bool step(struct machine *m, unsigned char opcode, struct slice *last)
     return fail_at(m, "rejected an opcode that may run code: plain data needs no such opcode");
 }
 
-/* Return the only value that is left at the end, or NULL with an error. */
+/* Return the only value that remains at the end. If there is no such value, set an error and return NULL. */
 static cJSON *result(struct machine *m)
 {
     if (m->n != 1 || m->stack[0].item == NULL) {

@@ -36,7 +36,7 @@ enum {
     AUTH_PRINT_TEXT = 2 * AUTH_PRINT_BYTES + 1,
     AUTH_ASK_BYTES = 2, /* the client's request for the credential */
     AUTH_GIFT_BYTES = AUTH_ASK_BYTES + SECRET_CREDENTIAL_MAX - 1, /* the longest answer with a credential */
-    AUTH_ASK_TLS_BYTES = 5 + 1 + 8 + AUTH_ASK_BYTES, /* sizes of VALIDATE, opcode, length and request */
+    AUTH_ASK_TLS_BYTES = 5 + 1 + 8 + AUTH_ASK_BYTES, /* VALIDATE, the opcode, the length, the request */
 };
 
 /* The role that a client claims before its proof. An operator may read, but has no rights of an agent. ddpctl
@@ -66,15 +66,15 @@ enum auth_result {
 
 enum auth_state {
     AUTH_NEW,
-    AUTH_GREETED, /* client: it has sent its hello; store: it has sent its answer */
-    AUTH_PROVEN,  /* client: the store has proved that it has the secret; store: both sides have proved it */
+    AUTH_GREETED, /* client: the hello was sent; store: the answer was sent */
+    AUTH_PROVEN,  /* client: the store's proof was right; store: both proofs were right */
     AUTH_FAILED,
 };
 
 /* The state of the frames in one direction of a connection. */
 struct auth_way {
     uint8_t key[AUTH_HASH_BYTES]; /* HMAC key for the tags; each frame ends with a tag */
-    uint64_t count; /* frames so far; each tag covers this number, so no frame can be repeated or left out */
+    uint64_t count; /* number of frames; each tag covers it, so that no frame can be repeated or left out */
 };
 
 /* One side of a connection. A zeroed struct is the initial state. */
@@ -100,8 +100,8 @@ const struct secret *auth_secret_of(const struct secret *first, const char *job)
  * it even if the fingerprint differs. Return NULL if no secret matches, or if `hello` is malformed. */
 const struct secret *auth_choose(const struct secret *first, struct slice hello);
 
-/* A client without the secret may first request it. A store with MUNGE answers with its credential (secret.h), which
- * only the user of the store can decrypt.
+/* A client without the secret may first request the secret. A store that uses MUNGE answers with its credential
+ * (secret.h), which only the user of the store can decrypt.
  *
  *     version kind                     ---->
  *                                      <----   version result credential
@@ -147,8 +147,8 @@ enum auth_result auth_read_answer(struct slice answer, struct slice *credential)
 int auth_read_answer_tls(struct slice bytes, enum auth_result *result, struct slice *credential);
 
 /* Build the client's first message. `job` may be "" for an operator. The hello contains only a hash of the job's name,
- * because the store parses at most 128 bytes from a stranger (hub/gate.c). 64 bits of the hash are enough, because only
- * a client with the secret can send a valid hash. The secret is valid for all jobs of the tenant. */
+ * because the store parses at most 128 bytes from an unknown client (hub/gate.c). 64 bits of the hash are enough,
+ * because only a client with the secret can send a valid hash. The secret is valid for all jobs of the tenant. */
 void auth_hello(struct auth *a, const struct secret *secret, enum auth_role role, const char *job,
                 const uint8_t nonce[static AUTH_NONCE_BYTES], uint8_t out[static AUTH_HELLO_BYTES]);
 

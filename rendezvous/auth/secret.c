@@ -248,8 +248,8 @@ static ddp_status parse_tenant(const char *line, size_t n, struct secret **out, 
                     "digits with 'ddprun --make_secret FILE'");
 }
 
-/* Append a secret to the list, which then owns it. Reject a second secret for the same prefix. Also reject a second
- * prefix for the same secret, because an agent names its tenant by the secret's fingerprint. */
+/* Append a secret to the list, which then owns it. Reject a second secret for the same prefix of job names. Also reject
+ * a second prefix for the same secret, because an agent names its tenant by the secret's fingerprint. */
 static ddp_status add_tenant(struct secret **list, struct secret *secret, struct ddp_err *err)
 {
     size_t n = 0;

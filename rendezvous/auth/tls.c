@@ -444,7 +444,7 @@ static void append_input(struct tls *t, struct slice bytes)
 }
 
 /* Pass at most TLS_HANDSHAKE_MAX bytes to OpenSSL until the peer has proved that it has the secret. OpenSSL must not
- * get long messages from a stranger. Pass the remaining bytes after the handshake. */
+ * get long messages from an unknown peer. Pass the remaining bytes after the handshake. */
 static void receive_handshake(struct tls *t, struct slice bytes)
 {
     const size_t room = TLS_HANDSHAKE_MAX - t->handshake_bytes, n = bytes.len < room ? bytes.len : room;

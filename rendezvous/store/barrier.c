@@ -1,6 +1,6 @@
 /* barrier.c -- see barrier.h. The table `machine` has one function (a cell) for each state and event, and cells call
- * other modules only through barrier_env. A passed barrier frees its bitmaps, because they take 25 KB at 100,000
- * ranks. */
+ * other modules only through barrier_env. A passed barrier frees its bitmaps, because the bitmaps of 100,000 ranks take
+ * 25 KB. */
 #include "store/barrier.h"
 
 #include "base/text.h"

@@ -128,7 +128,7 @@ struct barriers {
     struct barrier_env env;
     struct quota *quota;  /* borrowed */
     struct table by_name; /* all barriers, in any state; owns them */
-    struct list open;     /* the barriers in BARRIER_OPEN; the one with the earliest deadline is the first */
+    struct list open;     /* the barriers in BARRIER_OPEN; the barrier with the earliest deadline is first */
     uint32_t open_count;  /* length of `open` */
 };
 

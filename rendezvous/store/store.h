@@ -120,8 +120,9 @@ enum store_status store_barrier(struct store *s, struct store_waiter *w, struct 
 /* End the wait of a connection that sends another request or closes. `wake` is not called. */
 void store_leave(struct store *s, struct store_waiter *w);
 
-/* Release the queue item for which a connection was woken, if any. If the connection has not removed the item, wake the
- * next waiter of the queue. Call this function after a request was handled, and before the connection closes. */
+/* Release the queue item for which the connection was woken. Do nothing if there is no such item. If the connection has
+ * not removed the item, wake the next waiter of the queue. Call this function after a request was handled, and before
+ * the connection closes. */
 void store_acted(struct store *s, struct store_waiter *w);
 
 /* Return the number of keys that a connection still waits for; 0 = the connection does not wait. */

@@ -24,7 +24,7 @@ void table_free(struct table *t)
     *t = (struct table){ 0 };
 }
 
-/* The secret of the hash function. All tables share it, because callers use one hash for several tables. */
+/* The secret of the hash function. All tables share this secret, because callers use one hash for several tables. */
 static uint64_t hash_key[2];
 
 void table_set_hash_key(const uint64_t key[2])
@@ -128,8 +128,8 @@ void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n)
     }
 }
 
-/* Return the next node with the same key. It is in the rest of the chain, because nodes with the same key share a
- * chain. */
+/* Return the next node with the same key. This node is in the rest of the chain, because nodes with the same key share
+ * a chain. */
 struct table_node *table_find_same(const struct table_node *node)
 {
     struct table_node *next = node->next;

@@ -21,10 +21,10 @@ struct member {
     struct list sessions; /* open connections of the rank (session.by_rank) */
     char *host;           /* owned; NULL = unknown */
     char *error;          /* owned: last line of the traceback since the last progress; NULL = none */
-    int pid; /* last reported pid: of the worker, or of the program for which the worker's script waits */
-    int process_pid;       /* pid of the process that the agent has started for the rank; 0 = not reported */
-    bool met;              /* the rank has had a connection in this attempt */
-    bool exited;           /* the agent has reported the end of the rank; the next three fields are valid */
+    int pid;         /* latest pid: of the worker, or of the program for which the worker's script waits */
+    int process_pid; /* pid of the process that the agent has started for the rank; 0 = not reported */
+    bool met;        /* the rank has had a connection in this attempt */
+    bool exited;     /* the agent has reported the end of the rank; the next three fields are valid */
     int exit_code, signal; /* the rank was killed by `signal`; if `signal` is 0, it exited with `exit_code` */
     bool stop_requested;   /* the agent had sent a stop signal before the rank exited */
     uint64_t gave_up_ms;   /* when the rank last gave up the setup of a PyTorch group; 0 = never */
@@ -43,12 +43,12 @@ struct member {
 };
 
 struct members {
-    struct quota *quota; /* borrowed */
-    bool known;          /* members_begin has been called; the fields below are valid */
-    bool by_agent;       /* true = an agent declared the attempt; false = the first worker did, by IDENTIFY */
-    int64_t attempt;     /* from 0 */
-    uint32_t world_size; /* number of ranks */
-    uint32_t connected;  /* number of open connections of all ranks */
+    struct quota *quota;   /* borrowed */
+    bool known;            /* members_begin has been called; the fields below are valid */
+    bool by_agent;         /* true = an agent began the attempt; false = a worker began it (IDENTIFY) */
+    int64_t attempt;       /* counted from 0 */
+    uint32_t world_size;   /* number of ranks */
+    uint32_t connected;    /* number of open connections of all ranks */
     struct member *member; /* owned; array of world_size entries, indexed by rank */
 };
 

@@ -15,10 +15,10 @@
  *
  * After a suspension of the server (a moved VM, SIGSTOP), all nodes seem silent, because their heartbeats are still
  * unread. The server checks the time every CHECK_MS. A check that is more than LATE_MS late shows a suspension. The
- * silence of all nodes is then excused: it starts again at the time of this check.
+ * silence of all nodes is then excused: the silence starts again at the time of this check.
  *
- * On an overloaded server every check is late. So a node is excused at most EXCUSES_MAX times. Then it is lost if it
- * stays silent for node_timeout_ms.
+ * On an overloaded server every check is late. So a node is excused at most EXCUSES_MAX times. After that, the node is
+ * lost if it stays silent for node_timeout_ms.
  *
  * The server also wakes when the timeout of a silent node ends (rdzv_watch_deadline). Otherwise it would detect the
  * loss up to CHECK_MS late. With --node_timeout=fast, CHECK_MS is a third of the timeout. */
@@ -68,8 +68,8 @@ void rdzv_excuse_silence(struct rdzv *r, uint64_t now_ms)
     r->watch_ms = is_watching(r) ? now_ms : UINT64_MAX;
 }
 
-/* Plan the next check for silent nodes if the current one is due. A check that is more than LATE_MS late shows that the
- * server was suspended, so excuse the silence of all nodes. Call this function before any node is declared lost. */
+/* Plan the next check for silent nodes if the current check is due. A check that is more than LATE_MS late shows that
+ * the server was suspended, so excuse the silence of all nodes. Call this function before any node is declared lost. */
 void rdzv_check_own_pulse(struct rdzv *r)
 {
     if (is_watching(r) && r->now_ms < r->watch_ms)
@@ -425,7 +425,7 @@ void rdzv_node_moves(struct rdzv *r, struct node *node, uint64_t id)
 /* --- move ----------------------------------------------------------------------------------------------- */
 
 /* Each change of a node's state also updates the counts n_live, n_waiting, n_back, n_resting, n_members and n_open.
- * They show whether a round is complete, without a walk over up to 16,384 nodes. */
+ * These counts show whether a round is complete, without a walk over up to 16,384 nodes. */
 
 /* Return true if the node was a member of the last round. */
 static bool is_survivor(const struct rdzv *r, const struct node *node)
@@ -441,7 +441,7 @@ bool rdzv_is_member(const struct rdzv *r, const struct node *node)
 }
 
 /* Append the node to the waiting nodes. The order of this list matters: if there are too few free places, the first
- * newcomers get them. */
+ * newcomers get these places. */
 void rdzv_node_waits(struct rdzv *r, struct node *node)
 {
     if (is_survivor(r, node)) {

@@ -28,7 +28,7 @@ struct restarts {
     uint32_t made;     /* number of restarts after failed attempts */
     int64_t step;      /* progress of the latest attempt; -1 = not reported */
     int64_t best_step; /* best progress of all attempts; -1 = not reported */
-    uint32_t standing; /* number of attempts since best_step last grew */
+    uint32_t standing; /* number of attempts since the last increase of best_step */
 };
 
 /* A node from its accepted join until its connection closes. */
@@ -65,8 +65,8 @@ struct who {
     int pid;
 };
 
-/* The rules of the job. Valid if `known` is true. The first node sets them. Only `uneven`, `program` and the number of
- * workers may also come from a later node, if earlier nodes did not set them. */
+/* The rules of the job, which are valid if `known` is true. The first node sets the rules. Only `uneven`, `program` and
+ * the number of workers may also come from a later node, if earlier nodes did not set them. */
 struct rules {
     bool known, elastic;
     bool nproc_fixed;                       /* a node without --uneven has set `nproc` */

@@ -42,7 +42,7 @@
 /* The kinds of records in an event log. */
 #define RDZV_RECORDS(X) EVENTS_OF_RENDEZVOUS(X)
 
-/* The rejections of a join, each with its advice: rows of findings.h. */
+/* The reasons for the rejection of a join, each with its advice. These are rows of findings.h. */
 #define RDZV_REFUSALS(X) FINDINGS_OF_REFUSALS(X)
 
 struct rdzv;
@@ -93,7 +93,8 @@ struct rdzv_join {
     const char *addr;     /* address at which other nodes can reach this node */
     /* The address of the node on its connection to the store; NULL or "" = unknown. */
     const char *own;
-    /* The name of the scheduler, such as "Slurm", if it started the agent as one of several tasks, otherwise "". */
+    /* The name of the scheduler, such as "Slurm", if the scheduler started the agent as one of several tasks. Otherwise
+     * "". */
     const char *task;
     const char *role;    /* role of the node's workers; NULL or "" = the default role */
     const char *program; /* name of the program that the workers run; "" = not compared */

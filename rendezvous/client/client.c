@@ -361,9 +361,9 @@ ddp_status ddp_store_control(ddp_store *store, const char *request, uint32_t tim
 
 /* --- requests of PyTorch's protocol ----------------------------------------------------------------------- */
 
-/* The public functions. Each appends the fields of its request in the order of the protocol, and sends the request.
- * Then it reads the answer (call.h); only SET has no answer. If a wait times out, it is cancelled before the function
- * returns, and the error names the missing key. */
+/* The public functions. Each function appends the fields of its request in the order of the protocol, and sends the
+ * request. Then it reads the answer (call.h); only SET has no answer. If a wait times out, it is cancelled before the
+ * function returns, and the error names the missing key. */
 
 enum { NAMING_MS = 2000 }; /* time limit for finding the missing key after a wait has timed out */
 

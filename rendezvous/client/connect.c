@@ -1,5 +1,6 @@
 /* connect.c -- connects to a store. The opcodes of a store depend on its version of torch, and a store does not
- * announce its version. So the client tries four greetings, each on a new connection, until the store answers one. */
+ * announce its version. So the client tries four greetings, each on a new connection, until the store answers one
+ * greeting. */
 #include "base/clock.h"
 #include "base/connector.h"
 #include "base/limits.h"

@@ -126,9 +126,9 @@ static cJSON *ctl_flight(const struct ctl_options *o, bool *all_read)
 
 /* --- watch ------------------------------------------------------------------------------------------------ */
 
-/* The screen is redrawn with ANSI sequences. The cursor moves home, each line ends with "erase to the end of the line",
- * and the last line ends with "erase below". So the screen does not flicker, and the scrollback keeps the earlier
- * contents of the terminal. */
+/* The screen is redrawn with ANSI sequences. The cursor moves to the top left corner, each line ends with "erase to the
+ * end of the line", and the last line ends with "erase below". So the screen does not flicker, and the scrollback keeps
+ * the earlier contents of the terminal. */
 
 enum { EVERY_MS = 1000, CTRL_D = 4 };
 
@@ -399,7 +399,8 @@ static void operator_forget(struct operator* o)
     o->secret = NULL;
 }
 
-/* Begin the TLS handshake. If no secret is known, request the credential instead: it contains the secret. */
+/* Begin the TLS handshake. If no secret is known, request the credential instead, because the credential contains the
+ * secret. */
 static bool tls_begin(void *user, struct buf *out)
 {
     struct operator* o = user;

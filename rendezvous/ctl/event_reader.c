@@ -19,8 +19,8 @@ const char *timeline_text(const struct timeline_event *event, const char *name)
     return text != NULL ? text : "";
 }
 
-/* Return a whole number from a log, or -1. Reject numbers from 4e15 on. This limit is below 2^53 (about 9e15), up to
- * which a double represents all whole numbers exactly. */
+/* Return a whole number from a log, or -1. Reject numbers from 4e15 on. A double represents all whole numbers up to
+ * 2^53 (about 9e15) exactly. */
 static int64_t number_of(const cJSON *item)
 {
     return cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < 4e15

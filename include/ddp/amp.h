@@ -22,8 +22,9 @@
 extern "C" {
 #endif
 
-/* Convert n elements of type F32, F16 or BF16 to float32, without any rounding. For example, make the float32 copy of
- * the parameters. If the type is F32, `to` may be `from`. Return DDP_ERR_ARG for all other types. */
+/* Convert n elements of type F32, F16 or BF16 to float32, without any rounding. Use this function, for example, to make
+ * the float32 copy of the parameters. If the type is F32, `to` may be `from`. Return DDP_ERR_ARG for all other
+ * types. */
 DDP_API ddp_status ddp_widen_f32(const void *from, ddp_dtype dtype, float *to, size_t n, struct ddp_err *err);
 
 /* Round n float32 elements to `dtype`: to the nearest, ties to even. Values that are too large become infinite, and a
@@ -35,11 +36,11 @@ DDP_API ddp_status ddp_round_f32(const float *from, void *to, ddp_dtype dtype, s
  * of `from` is infinite or NaN, otherwise 0. For all other types, write nothing and return -1. */
 DDP_API int ddp_unscale(const void *from, ddp_dtype dtype, double scale, float *to, size_t n);
 
-/* Latest call in the current step (see the table below). READY means that this step has had no call yet. */
+/* The latest call in the current step (see the table below). READY means that this step has had no call yet. */
 typedef enum ddp_scaler_stage { DDP_SCALER_READY, DDP_SCALER_UNSCALED, DDP_SCALER_STEPPED } ddp_scaler_stage;
 
-/* The constants and the state of torch.cuda.amp.GradScaler for one optimizer. The struct has no pointers, so it may
- * be copied. It is equal on all ranks if all ranks pass the same found_inf. Averaged gradients give the same
+/* The constants and the state of torch.cuda.amp.GradScaler for one optimizer. The struct has no pointers, so it may be
+ * copied. The struct is equal on all ranks if all ranks pass the same found_inf. Averaged gradients give the same
  * found_inf on all ranks, because a sum with infinity or NaN is infinite or NaN. */
 typedef struct ddp_scaler {
     float scale;      /* multiply the loss by this number; finite and above 0 */

@@ -115,7 +115,7 @@ DDP_API ddp_status ddp_ckpts_wait(ddp_ckpts *ckpts, struct ddp_err *err);
  * and blocks and *point are unchanged.
  *
  * Damaged checkpoints are skipped with a warning, but not removed. If all checkpoints are damaged, DDP_ERR_CORRUPT
- * describes the newest one. After any of the following errors, the call does not try an older checkpoint:
+ * describes the newest checkpoint. After any of the following errors, the call does not try an older checkpoint:
  *
  *   - DDP_ERR_MISMATCH: names or sizes differ; the text has both values.
  *   - DDP_ERR_UNSUPPORTED: a later version of libddp wrote the checkpoint.

@@ -16,7 +16,7 @@
  *   - Option structs begin with their size.
  *   - Contexts share no state.
  *   - The library installs no signal handler, with one exception. If the environment requests a flight recorder
- *     (DDP_FLIGHT_RECORDER), it installs a handler for SIGUSR1, unless the program already has one.
+ *     (DDP_FLIGHT_RECORDER), the library installs a handler for SIGUSR1, unless the program already has a handler.
  *   - Only one thread at a time may use a context and the objects made from it. Any thread may call ddp_abort.
  *
  * After a failed call, a program should exit with ddp_exit_code(status), so that the launcher can find the rank that
@@ -108,7 +108,7 @@ DDP_API void ddp_abort(ddp_ctx *ctx, int code, const char *why);
  * torch.set_flush_denormal(True). */
 DDP_API void ddp_flush_subnormals(void);
 
-/* Return one of the numbers that identify this worker, or -1 if ctx is NULL. All except the device come from
+/* Return one of the numbers that identify this worker, or -1 if ctx is NULL. All numbers except the device come from
  * torchrun's variables: ddp_rank returns RANK, ddp_local_rank returns LOCAL_RANK, and so on. */
 DDP_API int ddp_rank(const ddp_ctx *ctx);
 DDP_API int ddp_world_size(const ddp_ctx *ctx);
@@ -123,16 +123,15 @@ DDP_API int ddp_restart_count(const ddp_ctx *ctx);
  * of one, the first call connects to the store. Without ddprun the call does nothing. Errors may be ignored. */
 DDP_API ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step);
 
-/* How an elastic job grows (--nnodes=MIN:MAX). Nodes that join a running job wait. With --grow=agreed, the default of
- * ddprun, the waiting nodes take part after every rank has agreed. The launcher then stops all workers (SIGTERM),
- * and starts the workers of the old and new nodes with an empty store. This start does not count as a restart. Agree
- * right after a checkpoint, and continue until the launcher stops the program:
+/* How an elastic job grows (--nnodes=MIN:MAX). If a node joins a running job, the node first waits. With --grow=agreed,
+ * the default of ddprun, the waiting nodes take part after every rank has agreed. The launcher then stops all workers
+ * (SIGTERM), and starts the workers of the old and new nodes with an empty store. This start does not count as a
+ * restart. Agree right after a checkpoint, and continue until the launcher stops the program:
  *
  *     uint32_t nodes = 0;                                  // rank 0 asks the store, all ranks use its answer
  *     if (rank == 0) ddp_grow_waiting(ctx, &nodes);
  *     ddp_broadcast(ddp_world(ctx), &nodes, 1, DDP_I32, 0, NULL, NULL);
- *     if (nodes > 0) ddp_grow_agree(ctx);
- */
+ *     if (nodes > 0) ddp_grow_agree(ctx); */
 
 /* Make one short call to the store, and set *nodes to the number of nodes that could join now. Without ddprun, return
  * DDP_ERR_UNSUPPORTED, and set *nodes to 0. */

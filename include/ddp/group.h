@@ -1,9 +1,10 @@
 /* group.h -- collectives.
  *
  * Every rank of a group calls the same collectives in the same order, with the same sizes, types and operations. A
- * difference is reported as DDP_ERR_MISMATCH with both calls. Exception: NCCL does not compare calls, so calls with
- * device memory are compared only with DDPRUN_DEBUG=detail; otherwise a difference may give wrong values. If a peer
- * dies, on any host, all waiting ranks return DDP_ERR_PEER_LOST within a second, and the error names the peer.
+ * difference is reported as DDP_ERR_MISMATCH with both calls. Exception: NCCL does not compare calls. So calls with
+ * device memory are compared only with DDPRUN_DEBUG=detail. Without this setting, a difference may give wrong values.
+ * If a peer dies, on any host, all waiting ranks return DDP_ERR_PEER_LOST within a second, and the error names the
+ * peer.
  *
  * Results have the same bits on every rank, in every run, and for any number of hosts. Values are combined in the
  * fixed binary tree ((x0+x1)+(x2+x3))+... Values of f16 and bf16 are combined in f32 and rounded once, at the end.
@@ -12,7 +13,7 @@
  *
  * With a device (ddp_options.device), buffers may also be in device memory. All buffers of a call are in the same kind
  * of memory, on all ranks. Calls with host memory work as without a device. `stream` is a cudaStream_t; NULL means the
- * default stream. A call with device memory begins when `stream` reaches it, and runs on a stream of the library:
+ * default stream. A call with device memory begins when `stream` reaches the call, and runs on a stream of the library:
  *
  *     work is NULL        later operations on `stream` wait for the call
  *     work is not NULL    `stream` waits only when the program calls ddp_work_wait(*work), so the call can run while
@@ -91,7 +92,7 @@ DDP_API ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out);
 DDP_API ddp_status ddp_shared_free(ddp_group *group, void *block);
 
 /* Copy between memory of the host and of the group's device, in any direction, after the operations on `stream`. The
- * copy is done when the call returns. Without a device the function calls memmove. Not collective. */
+ * copy is done when the call returns. Without a device the function calls memmove. This call is not collective. */
 DDP_API ddp_status ddp_copy(ddp_group *group, void *to, const void *from, size_t bytes, void *stream);
 
 /* Counts are numbers of elements. `in` and `out` may be the same buffer if both have the same size. */

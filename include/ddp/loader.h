@@ -91,7 +91,7 @@ typedef struct ddp_loader_options {
 typedef struct ddp_batch {
     uint64_t number; /* number of this batch in the epoch; the first batch is 0 */
     int stream;      /* `number` modulo `streams` of the options; the batch is for rank `rank` + `stream` */
-    size_t rows;     /* number of rows; 0 if this batch's rank has no samples left, but another rank has */
+    size_t rows;     /* number of rows; 0 if the rank of this batch has no samples left */
     void *array[DDP_LOADER_ARRAYS]; /* rows * row_bytes[a] bytes, 256-byte aligned */
     const uint64_t *index;          /* for each row, the number of its sample */
     const unsigned char *is_pad;    /* for each row, 1 if it is padding, else 0 */

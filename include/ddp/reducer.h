@@ -65,7 +65,7 @@ typedef struct ddp_bucket {
 /* Replace the reducer's all-reduce. The reducer calls the hook for each bucket, in order, on the thread that reduces,
  * with subnormals flushed (context.h). The hook must finish the bucket before it returns. For an average, the hook
  * divides by `divisor`. The hook may call collectives of `group`, if it calls the same collectives on every rank. Zeros
- * between gradients must stay zero. An error of the hook ends the step, and ddp_reducer_finish returns it. */
+ * between gradients must stay zero. An error of the hook ends the step, and ddp_reducer_finish returns this error. */
 typedef ddp_status (*ddp_comm_hook)(void *user, ddp_group *group, const ddp_bucket *bucket);
 
 typedef enum ddp_overlap {

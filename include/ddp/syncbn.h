@@ -16,8 +16,8 @@
  * of each channel over the ranks.
  *
  * Every rank must make each call with the same number of channels (else DDP_ERR_MISMATCH), even if its batch is empty.
- * If only one rank fails (DDP_ERR_ARG, DDP_ERR_NOMEM), the other ranks wait for it. They wait until the failed rank
- * repeats the call or exits, but at most for the step timeout. ddp_last_error() returns the text of an error. */
+ * If only one rank fails (DDP_ERR_ARG, DDP_ERR_NOMEM), the other ranks wait until the failed rank repeats the call or
+ * exits, but at most for the step timeout. ddp_last_error() returns the text of an error. */
 #ifndef DDP_SYNCBN_H
 #define DDP_SYNCBN_H
 
@@ -35,8 +35,9 @@ typedef struct ddp_syncbn {
     /* `channels` elements each, owned by the caller. */
     const float *weight, *bias;        /* NULL means weight 1 and bias 0 */
     float *running_mean, *running_var; /* not updated if NULL; running_var uses the divisor n - 1 */
-    /* Passed from forward to backward. `saved` has 2 * channels elements, owned by the caller: first the means, then
-     * the values of 1 / sqrt(variance + eps). `count` is the number of values of each channel over all ranks. */
+    /* These values are passed from ddp_syncbn_forward to ddp_syncbn_backward. `saved` has 2 * channels elements, owned
+     * by the caller: first the means, then the values of 1 / sqrt(variance + eps). `count` is the number of values of
+     * each channel over all ranks. */
     double *saved;
     double count;
 } ddp_syncbn;
@@ -59,7 +60,7 @@ DDP_API ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const fl
 DDP_API ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const float *x,
                                        const float *dy, size_t n, float *dx, float *dweight, float *dbias);
 
-/* Compute y with running_mean and running_var, which must not be NULL. Not collective. */
+/* Compute y with running_mean and running_var, which must not be NULL. This call is not collective. */
 DDP_API ddp_status ddp_syncbn_infer(const ddp_syncbn *bn, const float *x, size_t n, float *y);
 
 #ifdef __cplusplus

@@ -42,7 +42,7 @@ DDP_API ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks,
                                  struct ddp_err *err);
 
 /* Write `len` bytes to `path`. After a crash, `path` has either its old content or all of the new content. The
- * exceptions are those of ddp_ckpt_save. */
+ * exceptions are the same as for ddp_ckpt_save. */
 DDP_API ddp_status ddp_file_replace(const char *path, const void *data, size_t len, struct ddp_err *err);
 
 /* --- a directory of checkpoints -------------------------------------------------------------------

@@ -60,8 +60,9 @@ typedef enum ddp_dtype {
  * zero. Integer sums and products wrap around, except the sum inside an AVG of u8. If one operand of MIN or MAX is a
  * NaN, the result is a NaN. SUM, AVG and PROD of f32, f64 and bf16 treat subnormals as zero (context.h).
  *
- * NCCL differs. Its AVG of floating-point types divides before it adds, and NCCL may add f16 and bf16 in their own
- * type. The sum inside its AVG of u8 wraps around. Its MIN and MAX ignore a NaN if another operand is a number. */
+ * NCCL differs. NCCL's AVG of floating-point types first divides and then adds, and NCCL may add f16 and bf16 in their
+ * own type. The sum inside NCCL's AVG of u8 wraps around. NCCL's MIN and MAX ignore a NaN if another operand is a
+ * number. */
 #define DDP_OP_LIST(X) \
     X(SUM, "sum")      \
     X(AVG, "avg")      \

@@ -87,7 +87,7 @@ typedef struct ddp_loader_options {
         sizeof(ddp_loader_options), 0, 1, 0, 0, 0, 0, 0, 0, { 0 }, NULL, NULL, 0, 0, 0, 0, NULL, NULL, NULL \
     }
 
-/* A batch. It is valid until `held` more batches are returned, or until the loader is started or freed. */
+/* A batch, which is valid until `held` more batches are returned, or until the loader is started again or freed. */
 typedef struct ddp_batch {
     uint64_t number; /* number of this batch in the epoch; the first batch is 0 */
     int stream;      /* `number` modulo `streams` of the options; the batch is for rank `rank` + `stream` */

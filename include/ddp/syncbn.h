@@ -15,9 +15,9 @@
  * are gathered and merged (Chan, Golub & LeVeque 1979). So n may differ between ranks. The backward pass adds two sums
  * of each channel over the ranks.
  *
- * Every rank must make each call with the same number of channels (else DDP_ERR_MISMATCH), even if its batch is empty.
- * If only one rank fails (DDP_ERR_ARG, DDP_ERR_NOMEM), the other ranks wait until the failed rank repeats the call or
- * exits, but at most for the step timeout. ddp_last_error() returns the text of an error. */
+ * Every rank must make each call with the same number of channels (else DDP_ERR_MISMATCH), even if the rank's batch is
+ * empty. If only one rank fails (DDP_ERR_ARG, DDP_ERR_NOMEM), the other ranks wait until the failed rank repeats the
+ * call or exits, but at most for the step timeout. ddp_last_error() returns the text of an error. */
 #ifndef DDP_SYNCBN_H
 #define DDP_SYNCBN_H
 

@@ -290,7 +290,8 @@ void auth_wipe(struct auth *a)
 
 /* --- the credential --------------------------------------------------------------------------------------- */
 
-/* Values of the byte at AT_ROLE in a request for the credential. They differ from all values of enum auth_role. */
+/* Values of the byte at AT_ROLE in a request for the credential. These values differ from all values of enum
+ * auth_role. */
 enum { ASKS_FOR_CREDENTIAL = 3, ASKS_BEFORE_TLS = 4 };
 
 void auth_ask(uint8_t out[static AUTH_ASK_BYTES])

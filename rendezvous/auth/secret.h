@@ -50,9 +50,9 @@ void secret_wipe(char text[static SECRET_TEXT]);
 
 /* --- MUNGE ---------------------------------------------------------------------------------------------------
  *
- * MUNGE (https://github.com/dun/munge) is an authentication service for clusters. It proves to a process which user has
- * sent a message. The daemon munged runs on each node, with the same key. The store seals (encrypts) its secret in a
- * credential. munged unseals the credential only for processes of the store's user. A stolen credential is useless to
+ * MUNGE (https://github.com/dun/munge) is an authentication service for clusters. MUNGE proves to a process which user
+ * has sent a message. The daemon munged runs on each node, with the same key. The store seals (encrypts) its secret in
+ * a credential. munged unseals the credential only for processes of the store's user. A stolen credential is useless to
  * an attacker, because afterwards both sides must prove that they have the secret (auth.h).
  *
  * munged may hang, so a separate thread calls libmunge, and a call fails if munged does not answer within 3 s. libmunge

@@ -1,4 +1,4 @@
-/* limits.h -- limits, defaults and keys that several programs or several layers of one program share. They are in one
+/* limits.h -- limits, defaults and keys that several programs or several layers of one program share. All are in one
  * header, because both ends of a connection must use the same values. The functions for error texts add the limits of
  * the system (ulimit, cgroups, quota), because an errno does not name the limit that was reached. */
 #ifndef BASE_LIMITS_H

@@ -535,8 +535,8 @@ char *client_read_json(struct client_call *c, uint8_t kind)
     return NULL;
 }
 
-/* Send messages of AUTH, and pass each answer to client_auth.prove. The last message is the proof. It gets no answer:
- * a store that rejects the proof closes the connection. */
+/* Send messages of AUTH, and pass each answer to client_auth.prove. The last message is the proof, which gets no
+ * answer: a store that rejects the proof closes the connection. */
 ddp_status client_authenticate(struct ddp_store *store, uint64_t deadline_ms, struct ddp_err *err)
 {
     const struct client_auth *auth = store->auth;

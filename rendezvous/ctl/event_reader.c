@@ -334,7 +334,8 @@ static int by_time(const void *a, const void *b)
 /* Of several equal events, keep only the event that was read first. Equal events occur, for example, if the user names
  * a log twice. After the sort, equal events are adjacent, in the order of reading. Drop each event that equals the
  * event before it, beginning with the last event. A loop from the front would drop the second of three equal events
- * first. It would then keep the third, because twins() never treats a dropped event and a kept event as equal. */
+ * first. The loop would then keep the third event, because twins() never treats a dropped event and a kept event as
+ * equal. */
 static void drop_twins(struct timeline_events *e)
 {
     qsort(e->list, e->n, sizeof(*e->list), by_twins);

@@ -29,7 +29,7 @@ bool ctl_format_waiters(const cJSON *answer, struct buf *out);
 bool ctl_format_barriers(const cJSON *answer, struct buf *out);
 bool ctl_format_cancelled(const cJSON *answer, struct buf *out);
 
-/* Format the result of flight_compare(). Unlike the other answers, it does not come from a store. */
+/* Format the result of flight_compare(). Unlike the other answers, this result does not come from a store. */
 bool ctl_format_flight(const cJSON *answer, struct buf *out);
 
 /* --- ctl jobs --------------------------------------------------------------------------------------------- */

@@ -479,8 +479,8 @@ void rdzv_member_becomes(struct rdzv *r, struct node *node, enum rdzv_node_state
 
 /* --- leave ---------------------------------------------------------------------------------------------- */
 
-/* Remove a member from the round. Its row in `rows` keeps its ranks, because rdzv_node_of_rank searches the rows by
- * rank. */
+/* Remove a member from the round. The member's row in `rows` keeps the ranks, because rdzv_node_of_rank searches the
+ * rows by rank. */
 static void leave_round(struct rdzv *r, struct node *node)
 {
     r->run.n_open -= is_open(node->state);

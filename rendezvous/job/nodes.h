@@ -18,9 +18,9 @@
 
 #include <inttypes.h>
 
-/* The failed attempts of a job. They decide whether and when another attempt follows (round.c). The caller must read
- * the progress of the workers before the next attempt begins, because a new attempt removes the keys that contain the
- * progress. */
+/* The failed attempts of a job. These numbers decide whether and when another attempt follows (round.c). The caller
+ * must read the progress of the workers before the next attempt begins, because a new attempt removes the keys that
+ * contain the progress. */
 struct restarts {
     uint32_t max_restarts, max_no_progress; /* options; max_no_progress is 0 if there is no limit */
     uint64_t backoff_ms, backoff_cap_ms;    /* the first pause and the longest pause before a restart */

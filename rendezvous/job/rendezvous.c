@@ -72,8 +72,8 @@ static enum rdzv_state end_without_nodes(struct rdzv *r)
     return RDZV_OVER;
 }
 
-/* Apply an event to the state machine. `node` is the node that the event is about. It is NULL for GROW, HANGS, RECHECK,
- * TIME_UP, and for the JOIN of a new node. */
+/* Apply an event to the state machine. `node` is the node that the event is about. `node` is NULL for GROW, HANGS,
+ * RECHECK, TIME_UP, and for the JOIN of a new node. */
 static void rdzv_step(struct rdzv *r, struct node *node, const struct rdzv_event *event)
 {
     enum rdzv_state next = machine[r->state][event->type](r, node, event);
@@ -418,7 +418,7 @@ static enum rdzv_state leaves_late(struct rdzv *r, struct node *node, const stru
 }
 
 /* Remove a node that is lost while the round is being stopped. If the present cause is the failure of a victim (a
- * worker that lost a peer), the lost node becomes the cause. It probably ran this peer. */
+ * worker that lost a peer), the lost node becomes the cause. The lost node probably ran this peer. */
 static enum rdzv_state lost_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     bool member = rdzv_is_member(r, node);

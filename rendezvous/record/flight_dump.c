@@ -956,7 +956,7 @@ static void add_rank(cJSON *rows, const struct flight_dump *d)
         cJSON_Delete(row);
 }
 
-/* Add the ranks without a record, because one of them often causes the hang. */
+/* Add the ranks without a record, because a rank without a record often causes the hang. */
 static void add_missing(cJSON *answer, const struct flight_dump *dumps, size_t n)
 {
     enum { LISTED = 1 << 20 }; /* the limit of --rank; needed because a file may contain any world size */

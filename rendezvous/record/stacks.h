@@ -11,8 +11,8 @@
 
 struct cJSON;
 
-/* Limits of texts, frames, threads and rows. They are needed because all texts are from other processes or hosts. Bytes
- * that could control a terminal are replaced. */
+/* Limits of texts, frames, threads and rows. The limits are needed because all texts are from other processes or hosts.
+ * Bytes that could control a terminal are replaced. */
 enum {
     STACKS_INPUT_MAX = 4 << 20, /* bytes of py-spy's output */
     STACKS_ROWS_MAX = 512,

@@ -140,7 +140,7 @@ extern const struct field field_table[FIELDS];
 extern const struct op op_table[OPS];
 
 /* The request of each opcode (0 to 255) in each dialect; NULL = the dialect does not have this opcode. Entries from 256
- * on are never read. They are the requests that have no opcode in the dialect. */
+ * on are never read. These entries are the requests that have no opcode in the dialect. */
 extern const struct op *const op_by_code[DIALECTS][256 + OPS];
 
 #endif

@@ -37,7 +37,7 @@ struct store_waiter {
     struct entry *offer; /* borrowed: the queue for which the connection was woken; NULL = none */
 };
 
-/* Functions that the store calls during a request. They must not change the store. */
+/* Functions that the store calls during a request. These functions must not change the store. */
 struct store_observer {
     void *user;
     /* A key is observed if the key, or its part after the last '/', begins with one of these prefixes. The array ends
@@ -63,7 +63,7 @@ enum store_status {
     STORE_NOT_A_NUMBER, /* nothing has changed: the value is not a number */
 };
 
-/* A function that the store calls after a wait has ended. It must not call the store. */
+/* A function that the store calls after a wait has ended. This function must not call the store. */
 typedef void (*store_wake)(void *user, struct store_waiter *waiter);
 /* Create a store. `quota` is borrowed. All calls for a store come from one thread. Return NULL if memory is short. */
 struct store *store_new(struct quota *quota, store_wake wake, void *user);

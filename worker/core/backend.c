@@ -1,7 +1,7 @@
 /* backend.c -- see backend.h.
  *
  * libddp searches for libddp_cuda first near the file that contains this code (libddp.so, or a program with libddp.a),
- * then in the loader's path. It never unloads libddp_cuda, because CUDA's threads run code of that library. */
+ * then in the loader's path. libddp never unloads libddp_cuda, because threads of CUDA run code of libddp_cuda. */
 #include "core/backend.h"
 
 #include "core/recorder.h"
@@ -66,7 +66,7 @@ static void *open_beside(void)
     return handle;
 }
 
-/* Open libddp_cuda: the file `given`, or if `given` is "", a file near libddp or in the loader's path. */
+/* Open the library file `given`. If `given` is "", search for libddp_cuda near libddp, then in the loader's path. */
 static ddp_status open_library(const char *given, void **handle, struct ddp_err *err)
 {
     char name[64];
@@ -114,8 +114,8 @@ static ddp_status check_name(const char *name, int device, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Find the backend `name`, and load libddp_cuda if a device is requested. With DDP_DEVICE_AUTO, a missing library is
- * not an error. */
+/* Find the backend `name`, and load libddp_cuda if a device is requested. With DDP_DEVICE_AUTO, a missing library is an
+ * error only for the name "nccl". */
 ddp_status backend_find(const char *name, int device, const struct worker_env *env, struct backend *out,
                         struct ddp_err *err)
 {

@@ -1,6 +1,6 @@
 /* backend.h -- the functions of a backend, and the choice of a backend and a device for a context. A blocking backend
- * completes a call in `run`, and any other backend puts the call on a stream. The arguments of a call are valid,
- * because call_check has checked them. */
+ * completes a call in `run`. Any other backend puts the call on a stream. The arguments of a call are valid, because
+ * call_check has checked them. */
 #ifndef WORKER_CORE_BACKEND_H
 #define WORKER_CORE_BACKEND_H
 
@@ -11,17 +11,17 @@
 struct comm_host;
 struct recorder;
 
-/* A communicator: the first member of each backend's own struct, so that a pointer to a backend's struct is also a
- * pointer to its communicator. */
+/* A communicator. Each backend has its own struct, which begins with a struct comm. So a pointer to the backend's
+ * struct is also a pointer to the communicator. */
 struct comm {
     const struct comm_ops *ops;
     /* Number of the last call; `open` is call 1. The number is 0 if the backend does not count every call. */
     uint64_t seq;
-    /* Ticket of the last call, or 0 if the call is done. Only for backends that do not block. */
+    /* Ticket of the last call, or 0 if the call is done. Used only by backends that do not block. */
     uint64_t ticket;
 };
 
-/* Files of the libraries that a backend loads. If a text is "", the backend searches the usual places. */
+/* Files of the libraries that a backend loads. If a path is "", the backend searches the usual places. */
 struct comm_paths {
     const char *cuda;          /* path of the library libddp_cuda */
     const char *cudart, *nccl; /* files of NVIDIA's libcudart and libnccl */
@@ -65,10 +65,10 @@ struct comm_ops {
     /* Free the communicator. Not collective. */
     void (*close)(struct comm *comm);
 
-    /* Make later work on `stream` wait for the call with this ticket. NULL in a blocking backend. */
+    /* Make later work on `stream` wait for the call with this ticket. The member is NULL in a blocking backend. */
     ddp_status (*follow)(struct comm *comm, uint64_t ticket, void *stream, struct ddp_err *err);
-    /* Wait until the call with this ticket is done. Return DDP_IN_PROGRESS after `timeout_ms`. NULL in a blocking
-     * backend. */
+    /* Wait until the call with this ticket is done. Return DDP_IN_PROGRESS after `timeout_ms`. The member is NULL in a
+     * blocking backend. */
     ddp_status (*await)(struct comm *comm, uint64_t ticket, uint32_t timeout_ms, struct ddp_err *err);
 
     /* Copy (`copy`) or clear (`zero`) memory of shared_alloc, after the earlier work on `stream`. The members `copy`
@@ -125,8 +125,8 @@ struct backend {
  * "cpu". With a device, NULL and "nccl" select the backend "nccl", and "cpu" selects the staged backend. Load
  * libddp_cuda if `device` is not DDP_DEVICE_NONE, or if the name is "nccl". If libddp_cuda or the CUDA runtime cannot
  * be loaded, the text of DDP_ERR_UNSUPPORTED names the library and contains the loader's error. For the CUDA runtime,
- * the text also names the files that were tried. With DDP_DEVICE_AUTO, a failure to load a library or to find a GPU
- * is an error only for the name "nccl"; for other names, the result then has no device. */
+ * the text also names the files that were tried. With DDP_DEVICE_AUTO, a missing library or GPU is an error only for
+ * the name "nccl". For other names, the result then has no device. */
 ddp_status backend_find(const char *name, int device, const struct worker_env *env, struct backend *out,
                         struct ddp_err *err);
 

@@ -17,8 +17,8 @@ static void pause_ms(uint32_t ms)
     nanosleep(&time, NULL);
 }
 
-/* Fail with the number of ranks that have arrived. Read the counter now, because ranks may have arrived after this
- * rank. */
+/* Report a timeout and the number of ranks that have arrived. Read the counter again, because ranks may have arrived
+ * after this rank. */
 static ddp_status barrier_late(struct ddp_ctx *ctx, const char *key, const char *name, uint32_t timeout_ms,
                                struct ddp_err *err)
 {

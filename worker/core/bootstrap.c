@@ -17,7 +17,7 @@
  * a moment later. */
 enum { KEY = BOOTSTRAP_KEY, CARD = 160, SLACK_MS = 500 };
 
-/* Return the ms until the deadline, at least 1, because 0 would select the default timeout in calls of the store. */
+/* Return the ms until the deadline, but at least 1. In a call of the store, 0 would select the default timeout. */
 uint32_t bootstrap_remaining_ms(const struct bootstrap *bootstrap)
 {
     uint64_t now = clock_ms();
@@ -110,7 +110,7 @@ static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
 /* --- the cards of other ranks ------------------------------------------------------------------------------- */
 
 /* List the ranks that have not published a card, as "1, 3", and return their number. If the store fails, return the
- * number found so far, or -1 instead of 0. */
+ * number found so far. If this number is 0, return -1. */
 static int list_missing(const struct bootstrap *b, char *list, size_t room)
 {
     int missing = 0;
@@ -133,8 +133,8 @@ static int list_missing(const struct bootstrap *b, char *list, size_t room)
     return missing;
 }
 
-/* Fail with a list of the ranks that have not joined. A ddprun store reports missing ranks itself, by a named barrier.
- * PyTorch's store has no such barrier, so this process must search for them. */
+/* Fail with an error that lists the ranks that have not joined. A ddprun store reports missing ranks itself, by a named
+ * barrier. PyTorch's store has no such barrier, so this process must search for them. */
 static ddp_status name_missing(const struct bootstrap *b, struct ddp_err *err)
 {
     char list[512];
@@ -201,7 +201,7 @@ static ddp_status meet_by_name(const struct bootstrap *b, struct ddp_err *err)
 }
 
 /* Wait until all ranks have joined. With a ddprun store, wait at the named barrier first, because the barrier reports
- * more about a missing rank: the host from which the rank has connected, or how the rank has ended. */
+ * more about a missing rank, such as its host or the way in which it ended. */
 ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_card *cards,
                           struct ddp_err *err)
 {

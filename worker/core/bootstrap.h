@@ -1,6 +1,6 @@
 /* bootstrap.h -- the ranks exchange their addresses through the store before the backend connects them. Each rank
- * writes a card with its identity and its host. Rank 0 reads all cards and publishes data for all, because the number
- * of messages then grows with the number of ranks, not of pairs. */
+ * writes a card with its identity and its host. Rank 0 reads all cards and publishes data for all ranks. So the number
+ * of messages grows with the number of ranks, not with the number of pairs of ranks. */
 #ifndef WORKER_CORE_BOOTSTRAP_H
 #define WORKER_CORE_BOOTSTRAP_H
 
@@ -8,8 +8,8 @@
 
 #include <stdbool.h>
 
-/* This rank, the store with the prefix of its keys, and the deadline. Each rank writes its card to <prefix>/rank/<r>.
- * Rank 0 waits for all cards, and then stores data for all ranks in <prefix>/<what>.
+/* This rank, the store, the prefix of the keys in the store, and the deadline. Each rank writes its card to
+ * <prefix>/rank/<r>. Rank 0 waits for all cards, and then stores data for all ranks in <prefix>/<what>.
  *
  *     ddp/<job>/<attempt>/rank/0     "4711 4026531836 6f1c...-boot-id node7"
  *     ddp/<job>/<attempt>/rank/1     ...
@@ -41,7 +41,8 @@ struct bootstrap_card {
 
 /* Write the card of this rank, and wait until all ranks have written their cards. Rank 0 passes an array `cards` with
  * room for world_size cards, and receives all cards. The other ranks pass NULL. DDP_ERR_TIMEOUT names the missing
- * ranks. DDP_ERR_MISMATCH names a rank that two processes use: the second process finds the card of the first one. */
+ * ranks. DDP_ERR_MISMATCH names a rank that two processes use. The second process finds the card of the first
+ * process. */
 ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_card *cards,
                           struct ddp_err *err);
 
@@ -49,20 +50,20 @@ ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_ca
 ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bootstrap_card *card,
                           struct ddp_err *err);
 
-/* Publish `len` bytes under `what`, for all ranks that call bootstrap_fetch. bootstrap_publish_error makes
- * bootstrap_fetch fail with `reason` instead. Only one rank may publish a given `what`; for a group within a host, the
- * lowest rank of the host publishes. Return DDP_ERR_MISMATCH if `what` already has another value. */
+/* Publish `len` bytes under the name `what`, for all ranks that call bootstrap_fetch. bootstrap_publish_error makes
+ * bootstrap_fetch fail with `reason` instead. Only one rank may publish a given `what`. If only the ranks of one host
+ * fetch `what`, the lowest of these ranks publishes. Return DDP_ERR_MISMATCH if `what` already has another value. */
 ddp_status bootstrap_publish(const struct bootstrap *bootstrap, const char *what, const void *data,
                              size_t len, struct ddp_err *err);
 void bootstrap_publish_error(const struct bootstrap *bootstrap, const char *what,
                              const struct ddp_err *reason);
 
-/* Wait for the published bytes, and copy them to `data`. Return DDP_ERR_CORRUPT if they are not exactly `len` bytes.
- * If an error was published, fail with this error. */
+/* Wait for the published bytes, and copy them to `data`. Return DDP_ERR_CORRUPT if the published bytes are not exactly
+ * `len` bytes. If an error was published, fail with this error. */
 ddp_status bootstrap_fetch(const struct bootstrap *bootstrap, const char *what, void *data, size_t len,
                            struct ddp_err *err);
 
-/* Return true if `what` is published already; do not wait for it. If the store does not answer, return false. */
+/* Return true if `what` is already published. Never wait. If the store does not answer, return false. */
 bool bootstrap_is_published(const struct bootstrap *bootstrap, const char *what);
 
 /* Delete the key of `what` (bootstrap_clear), or the card of this rank (bootstrap_clear_card). The writer of `what`

@@ -82,7 +82,7 @@ const char *call_text(char text[CALL_TEXT], const struct call *call, uint64_t se
 enum { CALL_REASON = 1100 };
 size_t call_encode_reason(char text[CALL_REASON], const struct ddp_err *reason);
 
-/* Decode a text of call_encode_reason. If `text` is malformed or has an unknown status, *reason becomes
+/* Decode a text that call_encode_reason has written. If `text` is malformed or has an unknown status, *reason becomes
  * DDP_ERR_CORRUPT. */
 void call_decode_reason(const char *text, struct ddp_err *reason);
 

@@ -31,8 +31,8 @@ struct call_record {
     char call[CHECK_LINE], what[CHECK_LINE], before[CHECK_LINE];
 };
 
-/* Write a record as text: the rank, then one line for each other field. Replace newlines within a field by blanks.
- * Return the length of the text. */
+/* Write a record as text: the rank, then one line for each of the other fields. Replace newlines within a field by
+ * blanks. Return the length of the text. */
 static size_t collective_check_encode(char text[CHECK_TEXT], const struct call_record *own)
 {
     const char *const lines[] = { own->call, own->what, own->before };
@@ -131,7 +131,7 @@ static void key_of(char key[KEY], const struct ddp_ctx *ctx, uint64_t seq, const
 
 /* --- the verdict on a call ------------------------------------------------------------------------------ */
 
-/* Delete the keys of the previous call. No rank reads them any more, because all ranks have begun this call. */
+/* Delete the keys of the previous call. No rank reads these keys any more, because all ranks have begun this call. */
 static void clear_keys(struct ddp_ctx *ctx, uint64_t seq)
 {
     static const char *const whats[] = { "first", "count", "go" };
@@ -151,9 +151,9 @@ static ddp_status read_verdict(const char *go, struct ddp_err *err)
     return err->code;
 }
 
-/* Publish `err` as the verdict, unless another rank has already published a verdict: all ranks must follow the first
- * one. Return DDP_OK if the first verdict is "+" (allowed). Otherwise set *err to the first verdict, and return its
- * code. If the store does not answer, return this rank's error. */
+/* Publish `err` as the verdict if no rank has published a verdict yet. All ranks must follow the first verdict. Return
+ * DDP_OK if the first verdict is "+" (allowed). Otherwise set *err to the first verdict, and return its code. If the
+ * store does not answer, return this rank's error. */
 static ddp_status refuse_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY], reason[CALL_REASON];
@@ -236,8 +236,8 @@ static void record_call(const struct ddp_ctx *ctx, const struct call *call, uint
     snprintf(own->before, sizeof(own->before), "%s", ctx->check.before);
 }
 
-/* Compare this rank's record with the record of the first rank that arrived, which may be this rank. If they differ,
- * fail with this difference, even if another rank has already published another failure. */
+/* Compare this rank's record with the record of the first rank that arrived, which may be this rank. If the records
+ * differ, fail with this difference, even if another rank has already published another failure. */
 static ddp_status compare_with_first(struct ddp_ctx *ctx, const struct call *call, uint64_t seq,
                                      struct ddp_err *err)
 {

@@ -1,6 +1,6 @@
-/* collective_check.h -- DDPRUN_DEBUG=detail: before each call, all ranks compare through the store which call comes
- * next. If two ranks disagree, every rank reports both calls and does not hang. Use this mode only to find a mistake,
- * because each call costs a few round trips to the store and waits for all ranks. */
+/* collective_check.h -- DDPRUN_DEBUG=detail: before each call, the ranks compare their calls through the store. If two
+ * ranks disagree, every rank reports both calls instead of hanging. Use this mode only to find a mistake, because each
+ * call costs a few round trips to the store and waits for all ranks. */
 #ifndef WORKER_CORE_COLLECTIVE_CHECK_H
 #define WORKER_CORE_COLLECTIVE_CHECK_H
 
@@ -9,14 +9,14 @@
 
 struct ddp_ctx;
 
-/* The record of a call. Its last three lines must be equal on all ranks. `ddpctl keys` shows the records.
+/* The record of a call. The last three lines of a record must be equal on all ranks. `ddpctl keys` shows the records.
  *
  *     2                                             rank
  *     all_reduce #17 (f32 x 1024, sum)              the call
  *     bucket 2 of 5: fc1.weight and 3 more (1f0c)   purpose of the call; "" if unknown
  *     all_reduce #16 gave 9ae01b77                  result of the previous call; "" if unknown
  *
- * Bytes with the NUL: CHECK_LINE for one line, CHECK_TEXT for the record. */
+ * Sizes in bytes, with the NUL: CHECK_LINE for one line, CHECK_TEXT for the record. */
 enum { CHECK_LINE = 192, CHECK_TEXT = 640 };
 
 struct collective_check {
@@ -40,11 +40,11 @@ void collective_check_close(struct collective_check *check);
  * DDP_ERR_TIMEOUT if a rank does not arrive, or the backend's error if a rank has died. The keys in the store are:
  *
  *     <prefix>/detail/<number>/first     the record of the rank that arrived first
- *     <prefix>/detail/<number>/count     number of ranks whose records agree with this record
+ *     <prefix>/detail/<number>/count     number of ranks whose records agree with `first`
  *     <prefix>/detail/<number>/go        the verdict: "+" from the last rank to agree, or "-7 reason" from any rank
  *
- * This mode works with any backend. Without it, the cpu backend compares kind, size, type, operation and root. This
- * mode also compares the purpose of the call (bucket, parameters) and the result of the previous call. */
+ * This mode works with any backend. Without this mode, the cpu backend compares only kind, size, type, operation and
+ * root. This mode also compares the purpose of the call (bucket, parameters) and the result of the previous call. */
 ddp_status collective_check_enter(struct ddp_ctx *ctx, const struct call *call, uint64_t seq,
                                   struct ddp_err *err);
 

@@ -169,8 +169,8 @@ ddp_status ddp_work_wait(ddp_work *work)
     return follow_call(work->group, work->ticket, work->stream);
 }
 
-/* Block the host thread until the collective of `work` ends, or return DDP_IN_PROGRESS after `timeout_ms`. The group
- * then stays usable, because the collective has its own deadline. */
+/* Block the host thread until the collective of `work` ends, or return DDP_IN_PROGRESS after `timeout_ms`. After this
+ * timeout the group stays usable, because the collective has its own deadline. */
 ddp_status ddp_work_sync(ddp_work *work, uint32_t timeout_ms)
 {
     NOT_NULL(work, NULL);

@@ -32,8 +32,8 @@ static struct comm_job *next_job(struct comm_thread *thread)
     return job;
 }
 
-/* Run the next job. The caller has locked the mutex. It is unlocked only while the job runs, so that the program can
- * post more jobs. */
+/* Run the next job. The caller has locked the mutex. The mutex is unlocked only while the job runs, so that the program
+ * can post more jobs. */
 static void run_job(struct comm_thread *thread)
 {
     struct comm_job *job = next_job(thread);

@@ -15,8 +15,8 @@
 
 struct comm_thread;
 
-/* A job. The program owns the struct, and keeps it until the thread is drained. A job writes its result to memory of
- * the program, which may read the result after a drain. */
+/* A job. The program owns the struct, and keeps it until comm_thread_drain returns. A job writes its result to memory
+ * of the program. The program may read the result after comm_thread_drain. */
 struct comm_job {
     void (*run)(void *user, size_t what); /* called on the thread, with `user` and `what` */
     void *user;
@@ -29,7 +29,8 @@ struct comm_job {
  * allows no more threads. */
 ddp_status comm_thread_open(struct comm_thread **out, struct ddp_err *err);
 
-/* Append `job` to the list of jobs, and return without waiting. The program then computes, and drains the thread. */
+/* Append `job` to the list of jobs, and return without waiting. The program can then compute, and later calls
+ * comm_thread_drain. */
 void comm_thread_post(struct comm_thread *thread, struct comm_job *job);
 
 /* Wait until all jobs are done. No timeout is needed, because each job is a collective with a deadline. If a job calls

@@ -56,8 +56,9 @@ static ddp_status ctx_reconnect(void *user, uint32_t timeout_ms, struct ddp_stor
     return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
 }
 
-/* Set *out to the connection of this context. In a world of one rank, the first call opens this connection. If that
- * fails, later calls set *out to NULL and return DDP_OK, because a new try in each step would make the steps slow. */
+/* Set *out to the connection of this context. In a world of one rank, the first call opens this connection. If the
+ * connection fails, later calls set *out to NULL and return DDP_OK, because a new try in each step would make the steps
+ * slow. */
 static ddp_status ctx_any_store(struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -222,7 +223,7 @@ ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out)
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
 /* Return true if `status` means that the ranks may be at different calls. Wrong arguments and a lack of memory are
- * found before other ranks take part, so they do not break the context. */
+ * found before other ranks take part, so these errors do not break the context. */
 static bool breaks(ddp_status status)
 {
     return status == DDP_ERR_PEER_LOST || status == DDP_ERR_TIMEOUT || status == DDP_ERR_ABORTED ||
@@ -277,7 +278,7 @@ static ddp_status check_before(struct ddp_ctx *ctx, const struct call *call, str
 
 /* Run a call. If the backend counts calls, use its number, so that the recorder and the backend's messages show the
  * same number. Record the beginning of the call before check_before(), which waits for missing ranks. So the flight
- * record shows a call during this wait. */
+ * record shows the call even during this wait. */
 ddp_status ctx_call(struct ddp_ctx *ctx, const struct call *call, struct ddp_err *err)
 {
     struct comm *comm = ctx->world.comm;
@@ -406,9 +407,9 @@ ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step)
 
 /* --- a job that grows ------------------------------------------------------------------------------------- */
 
-/* The number of waiting nodes and each rank's agreement to grow are keys of the store, so programs without libddp can
- * use them, too. The launcher restarts the workers only when all ranks have agreed. An earlier restart would lose work
- * of a rank that is within a step. */
+/* The number of waiting nodes and each rank's agreement to grow are keys of the store. So programs without libddp can
+ * use these keys, too. The launcher restarts the workers only when all ranks have agreed. An earlier restart would lose
+ * work of a rank that is within a step. */
 
 enum { NODES_MAX = 1 << 20 }; /* a larger number of waiting nodes counts as 0 */
 

@@ -1,7 +1,7 @@
 /* environment.c -- see environment.h.
  *
  * The tables of environment.h become arrays of rows here, and a loop reads all rows. A new variable is one line in
- * environment.h. Checks of several values follow after the loop. */
+ * environment.h. After the loop, further checks compare the values with each other. */
 #include "core/environment.h"
 
 #include <errno.h>
@@ -96,7 +96,7 @@ static void note(char (*lists)[256], size_t counts[2], bool there, const char *n
     counts[there]++;
 }
 
-/* Check that all four main variables are set, or none of them. */
+/* Check that either all four main variables are set, or none. */
 static ddp_status check_core(const struct reader *r)
 {
     char lists[2][256] = { "", "" };
@@ -143,7 +143,8 @@ static ddp_status set_local_ranks(const struct reader *r)
     return check_below(r, "LOCAL_RANK", e->local_rank, "LOCAL_WORLD_SIZE", e->local_world_size);
 }
 
-/* Read all variables. Check the four main variables first, because an error about a missing one is the most useful. */
+/* Read all variables. Check the four main variables first, because an error about a missing main variable is the most
+ * useful. */
 ddp_status worker_env_read(struct worker_env *out, env_lookup lookup, void *user, struct ddp_err *err)
 {
     const struct reader r = { out, lookup, user, err };

@@ -17,7 +17,7 @@ enum { WORKER_WORLD_MAX = 1 << 20 };
  * - DDPRUN_ATTEMPT counts all earlier starts of the workers. TORCHELASTIC_RESTART_COUNT counts only the restarts
  *   after a failure.
  * - DDPRUN_STORE=1 means that the store at MASTER_ADDR is the store of ddprun or ddp-rendezvous, which supports named
- *   barriers. PyTorch's store does not.
+ *   barriers. PyTorch's store does not support them.
  * - DDP_SHARE_GPU=1 allows several ranks on one GPU. */
 #define WORKER_ENV_NUMBERS(X)                                               \
     X(rank, "RANK", 0, WORKER_WORLD_MAX - 1, 0, true)                       \
@@ -71,7 +71,7 @@ typedef const char *(*env_lookup)(void *user, const char *name);
  * The four main variables are RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. All other variables have defaults.
  *   - If no main variable is set, the worker runs alone, as a world of one.
  *   - If all four are set, the worker is a rank of a world.
- *   - If only some are set, the start fails and names the missing ones. */
+ *   - If only some are set, the start fails and names the missing variables. */
 ddp_status worker_env_read(struct worker_env *out, env_lookup lookup, void *user, struct ddp_err *err);
 
 /* Return the number of this attempt; the first attempt is 0. With launchers other than ddprun, which do not set

@@ -78,8 +78,8 @@ static inline uint64_t flush_subnormals_begin(bool flush)
     return before;
 }
 
-/* Restore only the bits of the mode. So other changes by a callback remain, such as a rounding mode or exception
- * flags. */
+/* Restore only the bits of the mode. A callback may have changed other bits, such as the rounding mode or exception
+ * flags. These changes remain. */
 static inline void flush_subnormals_end(const uint64_t *before)
 {
     flush_subnormals_set(*before);

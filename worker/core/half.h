@@ -66,7 +66,7 @@ static inline uint16_t f32_to_f16(float value)
 }
 
 /* Store `value`, rounded to the type, in element `i` of a block whose type is known only at run time. This is slow.
- * `value` must be in the range of the type, except for u8: then its low 8 bits are stored. */
+ * `value` must be in the range of the type. For u8, a larger value is allowed, and its low 8 bits are stored. */
 static inline void one_value_store(void *block, size_t i, ddp_dtype dtype, double value)
 {
     switch (dtype) {

@@ -81,8 +81,8 @@ static bool sigusr1_leave(struct sigusr1 *listener)
 
 /* --- memory --------------------------------------------------------------------------------------------- */
 
-/* Return true if `fd` is the launcher's file: large enough for this worker's page, and sealed, so that its size
- * cannot change. */
+/* Return true if `fd` is the launcher's file. This file has room for this worker's page, and seals prevent a change of
+ * its size. */
 static bool is_meant(int fd, const struct flight_page *page)
 {
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
@@ -145,7 +145,7 @@ static void fill_flight_head(struct flight *f, const struct recorder_setup *s)
     atomic_store_explicit(&f->magic, FLIGHT_MAGIC, memory_order_release);
 }
 
-/* Create the last directory of the path, unless it exists. */
+/* Create the last directory of the path if that directory does not exist. */
 static void make_directory(const char *path)
 {
     char directory[RECORDER_PATH];
@@ -228,7 +228,7 @@ void recorder_begin(struct recorder *r, const struct call *call, uint64_t seq, u
 }
 
 /* Store the ticket of a call, and mark the call as ended if it has failed or is complete. recorder_complete() may have
- * run before the ticket was stored. In this case it has not marked the call. */
+ * run before the ticket was stored. In this case recorder_complete() has not marked the call. */
 void recorder_end(struct recorder *r, ddp_status status, uint64_t ticket)
 {
     if (r->flight == NULL)

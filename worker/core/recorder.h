@@ -22,14 +22,14 @@ struct recorder {
     /* Writes the file at SIGUSR1. This is the first member, so that its address is the recorder's address. */
     struct sigusr1 sigusr1;
     struct flight *flight; /* owned; NULL if the recorder is not active */
-    /* The name of the file, and its name while it is written. Both are "" if no file is requested. */
+    /* The final name of the file, and its name while the file is being written. Both are "" if no file is requested. */
     char path[RECORDER_PATH], temporary[RECORDER_PATH];
     _Atomic int busy; /* 1 while a thread is writing the file */
     /* The reducer sets the next two members before it makes a call. */
     int bucket;            /* number of the bucket that the next call reduces, or -1 */
     uint64_t posted_ns;    /* time of clock_ns() when the job of `bucket` was posted; 0 if unknown */
     struct flight_op *op;  /* the entry of the latest call */
-    _Atomic uint64_t done; /* the highest ticket passed to recorder_complete; 0 at first */
+    _Atomic uint64_t done; /* the highest ticket so far in recorder_complete; 0 at first */
 };
 
 /* Values for the head of the record. The texts are copied. */
@@ -66,9 +66,9 @@ void recorder_complete(struct recorder *r, uint64_t ticket);
 void recorder_step(struct recorder *r, uint64_t step);
 
 /* Write the file, whole or not at all. `why` is written into the file. Call this function in ddp_abort, at SIGUSR1, and
- * if the backend fails to start. Also call it after a failed collective that leaves the ranks at different calls.
- * ddprun forwards `kill -USR1` to its workers. Return false if no file is requested, the write failed, or another
- * thread is writing. Any thread and any signal handler may call this function. */
+ * if the backend fails to start. Also call this function after a failed collective that leaves the ranks at different
+ * calls. ddprun forwards `kill -USR1` to its workers. Return false if no file is requested, the write failed, or
+ * another thread is writing. Any thread and any signal handler may call this function. */
 bool recorder_write(struct recorder *r, const char *why);
 
 #endif

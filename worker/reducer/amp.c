@@ -43,7 +43,8 @@ static void round_bf16(const float *restrict from, uint16_t *restrict to, size_t
         to[i] = f32_to_bf16(from[i]);
 }
 
-/* Convert an array to f32. Copy f32 with memmove, because source and target may be the same array. */
+/* Convert an array to f32. If the array already has f32 values, copy it with memmove, because source and target may be
+ * the same array. */
 ddp_status ddp_widen_f32(const void *from, ddp_dtype dtype, float *to, size_t n, struct ddp_err *err)
 {
     if (dtype == DDP_F16)
@@ -148,9 +149,9 @@ ddp_status ddp_scaler_step(ddp_scaler *scaler, int *go, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Change the scale: reduce it after infinite gradients, and increase it after `interval` steps without them. As in
- * torch, compute the product in double and store it as float. If the increased scale is infinite, keep the old scale,
- * but restart the counter. */
+/* Change the scale: reduce it after infinite gradients, and increase it after `interval` steps without infinite
+ * gradients. As in torch, compute the product in double and store it as float. If the increased scale is infinite, keep
+ * the old scale, but restart the counter. */
 static void grow_or_back_off(ddp_scaler *s)
 {
     FLUSH_SUBNORMALS(false);

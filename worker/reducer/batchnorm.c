@@ -185,7 +185,7 @@ void batch_normalise(const ddp_syncbn *bn, const double *mean, const double *inv
     }
 }
 
-/* Compute two sums for each channel (see batchnorm.h), over this rank's samples. The backward pass needs them. */
+/* Compute two sums for each channel (see batchnorm.h), over this rank's samples. The backward pass needs these sums. */
 void batch_sums(const ddp_syncbn *bn, const float *x, const float *dy, size_t n, double *sums)
 {
     memset(sums, 0, 2 * bn->channels * sizeof(*sums));

@@ -18,7 +18,7 @@ void batch_measure(const ddp_syncbn *bn, const float *x, size_t n, double *batch
 /* Merge `other` into `batch`. An empty batch changes nothing. */
 void batch_merge(double *batch, const double *other, size_t channels);
 
-/* Set bn->saved, bn->count and the running mean and variance from the merged batch, unless it is empty. */
+/* Set bn->saved, bn->count and the running mean and variance from the merged batch. An empty batch changes nothing. */
 void batch_learn(ddp_syncbn *bn, const double *batch);
 
 /* Compute y = (x - mean[c]) * invstd[c] * weight[c] + bias[c]. */

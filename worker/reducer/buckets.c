@@ -1,6 +1,6 @@
 /* buckets.c -- see buckets.h. Planning has three passes: assign each parameter to a bucket, reverse the order of the
- * buckets, and place the buckets in the arena. Without an order of readiness, the last bucket has the small limit,
- * because the program waits for its reduction after the backward pass. */
+ * buckets, and place the buckets in the arena. If the order of readiness is unknown, the last bucket has the small
+ * limit, because the program waits for its reduction after the backward pass. */
 #include "reducer/buckets.h"
 
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static size_t aligned(size_t bytes)
     return (bytes + BUCKET_ALIGN - 1) / BUCKET_ALIGN * BUCKET_ALIGN;
 }
 
-/* Check the parameters. After this check no sum of sizes can overflow, including the gaps. */
+/* Check the parameters. After this check no sum of sizes and gaps can overflow. */
 static ddp_status check(const ddp_param *params, size_t n, struct ddp_err *err)
 {
     size_t left = SIZE_MAX / 4;

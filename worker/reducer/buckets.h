@@ -32,10 +32,11 @@ struct bucket_plan {
     size_t arena_bytes; /* size of the arena, gaps included */
 };
 
-/* The rule of PyTorch (c10d reducer, compute_bucket_assignment_by_size). Each type has its own buckets. Parameters are
- * added in order to the open bucket of their type, or in the order of readiness if this order is known. A bucket is
- * closed when it has reached its limit, so its last parameter may make it larger than the limit. The first bucket of a
- * type has the limit first_limit; all later buckets have the limit `limit`.
+/* The rule of PyTorch (c10d reducer, compute_bucket_assignment_by_size). Each type has its own buckets. Each parameter
+ * is added to the open bucket of its type. If the order of readiness is known, parameters are added in that order,
+ * otherwise in the order of their indices. A bucket is closed when it has reached its limit, so the last parameter may
+ * make the bucket larger than the limit. The first bucket of a type has the limit first_limit; all later buckets have
+ * the limit `limit`.
  *
  * An example has limits of 1000 and 200 bytes, and parameters of 400, 1600, 40, 80, 120 and 8 bytes. Parameters 0 and 1
  * fill the first bucket (2000 >= 1000). Parameters 2, 3 and 4 fill the second bucket (240 >= 200). Parameter 5 is alone

@@ -36,7 +36,7 @@ int ddp_optim_states(const ddp_optim *optim)
 
 /* --- checking ------------------------------------------------------------------------------------------- */
 
-/* Check that low <= value < below. A NaN is outside. */
+/* Check that low <= value < below. A NaN fails this check. */
 static ddp_status in_range(const char *name, double value, double low, double below, struct ddp_err *err)
 {
     if (value >= low && value < below)
@@ -68,7 +68,7 @@ static ddp_status check_adam(const ddp_optim *o, struct ddp_err *err)
     return status == DDP_OK ? in_range("eps", o->eps, 0, INFINITY, err) : status;
 }
 
-/* Check all hyperparameters. Check the rule first, because it determines which of them are used. */
+/* Check all hyperparameters. Check the rule first, because the rule determines which hyperparameters are used. */
 ddp_status ddp_optim_check(const ddp_optim *o, struct ddp_err *err)
 {
     if (o == NULL)

@@ -24,8 +24,8 @@ typedef union tile {
 
 typedef void (*join_fn)(void *to, const void *a, const void *b, size_t n);
 
-/* `to` may be the same array as `a` or `b`, but never overlaps them otherwise. ivdep tells gcc that each element
- * depends only on elements with the same index, so gcc adds no check at run time. */
+/* `to` may be the same array as `a` or `b`, but does not overlap them partly. ivdep tells gcc that each element depends
+ * only on elements with the same index, so gcc adds no check at run time. */
 #ifdef __clang__
 #define NO_OVERLAP
 #else
@@ -162,7 +162,7 @@ static join_fn join_of(const struct type_row *row, ddp_op op)
 
 /* --- the tree ------------------------------------------------------------------------------------------- */
 
-/* Return how many ranks the left half of a subtree with `count` ranks has: the largest power of two below `count`.
+/* Return the number of ranks in the left half of a subtree with `count` ranks: the largest power of two below `count`.
  * The tree of six ranks:
  *
  *                 +
@@ -276,7 +276,8 @@ static void fused_plain(const struct fused *f, size_t at, size_t n)
     fused_strips(f, at, n);
 }
 
-/* fused_strips for AVX2, whose registers hold twice as many floats as those of SSE. fused_plain gives the same bits. */
+/* Run fused_strips with AVX2, whose registers hold twice as many floats as SSE registers. fused_plain gives the same
+ * bits. */
 #ifdef __x86_64__
 __attribute__((target("avx2"))) static void fused_avx2(const struct fused *f, size_t at, size_t n)
 {
@@ -299,8 +300,8 @@ static bool reduce_fused(ddp_dtype dtype, ddp_op op, const struct fused *f, size
 
 /* --- reduce_range --------------------------------------------------------------------------------------- */
 
-/* Return true if the caller must flush subnormal numbers to zero, because they slow down the operation. MIN and MAX
- * only compare their inputs, and comparisons are fast with subnormals, too. */
+/* Return true if the caller must flush subnormal numbers to zero, because subnormal numbers slow down the operation.
+ * MIN and MAX only compare their inputs, and comparisons are fast with subnormals, too. */
 static bool is_arithmetic(ddp_op op)
 {
     return op != DDP_MIN && op != DDP_MAX;

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 /* Combine elements [at, at + n) of the arrays in[0 .. world) and write them to the arrays out[0 .. outs). All outputs
- * get the same bits. An output may be the same array as an input, but must not overlap an input otherwise.
+ * get the same bits. An output may be the same array as an input, but must not overlap an input partly.
  *
  * The order is a balanced binary tree over the ranks, ((x0+x1)+(x2+x3))+((x4+x5)+x6). In a subtree with n ranks, the
  * number of ranks in the left half is the largest power of two below n.
@@ -18,8 +18,8 @@
  * so averages are correct. MIN and MAX keep a NaN.
  *
  * Sums and products treat subnormal numbers of the accumulator's type (f32 or f64) as zero, because arithmetic with
- * them is slow (flush_subnormals.h). MIN and MAX keep them. A subnormal f16 is a normal number in f32, so it is not
- * lost. */
+ * them is slow (flush_subnormals.h). MIN and MAX keep subnormal numbers. A subnormal f16 is a normal number in f32, so
+ * it is not lost. */
 void reduce_range(ddp_dtype dtype, ddp_op op, const void *const in[], size_t world, size_t at, size_t n,
                   void *const out[], size_t outs);
 
@@ -59,7 +59,7 @@ int values_are_real(ddp_dtype dtype);
 void values_scale(ddp_dtype dtype, void *values, size_t n, double factor);
 
 /* Convert n elements and multiply them by `factor`. values_narrow converts from f32 to `wire` (DDP_F16 or DDP_BF16),
- * values_widen from `wire` to f32. The arrays must not overlap. */
+ * values_widen converts from `wire` to f32. The arrays must not overlap. */
 void values_narrow(ddp_dtype wire, uint16_t *to, const float *from, size_t n, double factor);
 void values_widen(ddp_dtype wire, float *to, const uint16_t *from, size_t n, double factor);
 

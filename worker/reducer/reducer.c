@@ -17,11 +17,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Memory for the rebuild of the buckets. rebuild_buckets frees it. All pointers are NULL if no rebuild will
+/* Memory for the rebuild of the buckets. rebuild_buckets frees this memory. All pointers are NULL if no rebuild will
  * happen. */
 struct sync_spare {
-    int64_t *sent; /* parameters in the order in which their gradients became ready; from rank order_root */
-    size_t *order; /* copy of `sent`, made after `sent` was found valid */
+    int64_t *sent; /* parameters, in the order in which they became ready on rank order_root */
+    size_t *order; /* copy of `sent`, made after a check of `sent` */
     bool *seen;    /* memory that step_is_order needs */
     char *copy;    /* copy of the arena */
 };
@@ -41,8 +41,8 @@ struct ddp_reducer {
     struct comm_job *jobs; /* one for each bucket */
     bool threaded;         /* true if the communication thread reduces buckets */
     ddp_work *last;        /* owned; latest call, which may still run on the stream; NULL if calls block */
-    /* The first error of a bucket or of a rebuild. No step is possible after it. The code is DDP_OK if there was no
-     * error. The thread that reduces buckets writes this member. The program's thread reads it after
+    /* The first error of a bucket or of a rebuild. No step is possible after this error. The code is DDP_OK if there
+     * was no error. The thread that reduces buckets writes this member. The program's thread reads it after
      * comm_thread_drain. */
     struct ddp_err failed;
 
@@ -54,7 +54,7 @@ struct ddp_reducer {
     bool *blank;              /* with find_unused: true for each parameter whose gradient is in `kept` */
     struct batch_ranks ranks; /* ranks with a batch at the latest exchange_answers; at first all ranks */
     int32_t *answers;         /* uneven inputs: for each rank, whether it has a batch (enum batch_answer) */
-    int order_root;           /* a rank; all ranks use the order in which its gradients became ready */
+    int order_root;           /* all ranks use the order in which the gradients of this rank became ready */
 };
 
 /* Store `err` for ddp_last_error() and return its code. */
@@ -65,8 +65,8 @@ static ddp_status reducer_fail(const ddp_reducer *reducer, struct ddp_err *err)
 
 /* --- memory, on the host or on a device ------------------------------------------------------------------ */
 
-/* reducer_copy, reducer_zero and reducer_wait_copies work on host memory or device memory. On the host they cannot
- * fail. A failure on the device is kept in `failed`, which the next wait for the buckets returns. */
+/* reducer_copy, reducer_zero and reducer_wait_copies work on host memory or device memory. On the host these functions
+ * cannot fail. A failure on the device is kept in `failed`, which the next wait for the buckets returns. */
 
 /* Return true if gradients are in device memory. */
 static bool reducer_on_device(const ddp_reducer *reducer)
@@ -74,7 +74,7 @@ static bool reducer_on_device(const ddp_reducer *reducer)
     return reducer->group->comm->ops->copy != NULL;
 }
 
-/* Set `failed`, unless `failed` already has an error. */
+/* Set `failed` if `failed` has no error yet. */
 static void keep_failure(ddp_reducer *reducer, ddp_status status, struct ddp_err *err)
 {
     if (status != DDP_OK && reducer->failed.code == DDP_OK)
@@ -119,8 +119,9 @@ static void reducer_wait_copies(ddp_reducer *reducer)
  *     hook              the hook's operations
  *
  * A plain average is one call of the backend with DDP_AVG. Compressed buckets are in host memory, so the cpu backend
- * reduces them. It sums 16-bit types in f32. So compression rounds to 16 bits only twice: each rank's own values, and
- * the result. If the backend's calls do not block, no thread is needed, because the jobs only put work on a stream. */
+ * reduces them. The cpu backend sums 16-bit types in f32. So compression rounds to 16 bits only twice: first each
+ * rank's own values, then the result. If the backend's calls do not block, no thread is needed, because the jobs only
+ * put work on a stream. */
 
 /* How to average: multiply by `before`, all-reduce with `op`, then multiply by `after`. */
 struct averaging {
@@ -162,7 +163,7 @@ static ddp_status all_reduce(ddp_reducer *reducer, void *values, size_t n, ddp_d
     return status;
 }
 
-/* Reduce a bucket without compression, gaps included. Skipping the gaps would cost more time than reducing them. */
+/* Reduce a bucket without compression, gaps included. Skipping the gaps would cost more time than reducing the gaps. */
 static ddp_status reduce_plain(ddp_reducer *reducer, const struct bucket *b, void *grads, size_t n)
 {
     const struct averaging a = averaging_of(reducer);
@@ -585,7 +586,7 @@ static ddp_status reducer_start_thread(ddp_reducer *reducer, struct ddp_err *err
     return reducer->options.overlap == DDP_OVERLAP_AUTO ? DDP_OK : status;
 }
 
-/* Do the part of create that needs no other rank. After an error the caller releases `reducer`. */
+/* Do the part of ddp_reducer_create that needs no other rank. After an error the caller releases `reducer`. */
 static ddp_status reducer_build(ddp_reducer *reducer, const ddp_param *params, size_t n,
                                 const ddp_reducer_options *given, struct ddp_err *err)
 {
@@ -652,7 +653,8 @@ static ddp_status alloc_shared(ddp_reducer *reducer)
     return last_error_keep(&why);
 }
 
-/* Do the collective part of create: compare the models, send rank 0's values, allocate the shared blocks. */
+/* Do the collective part of ddp_reducer_create: compare the models, send rank 0's values, allocate the shared
+ * blocks. */
 static ddp_status reducer_unite(ddp_reducer *reducer)
 {
     int world = ddp_world_size(reducer->group->ctx);
@@ -759,8 +761,8 @@ static ddp_status shadow_step(ddp_reducer *reducer)
     return status == DDP_OK ? sync_end(reducer) : status;
 }
 
-/* Check that join is allowed. Call this before exchange_answers(), because afterwards the other ranks expect this
- * rank in the step. */
+/* Check that ddp_reducer_join is allowed. Call this before exchange_answers(), because afterwards the other ranks
+ * expect this rank in the step. */
 static ddp_status check_join(const ddp_reducer *reducer)
 {
     struct ddp_err err;

@@ -58,7 +58,7 @@ static size_t list_unready(const struct reducer_step *step, char list[LIST])
 }
 
 /* Report that ddp_reducer_ready or ddp_reducer_unused was called before ddp_reducer_forward. This is an error only with
- * uneven inputs. Otherwise the first of these calls begins the step. */
+ * uneven inputs. Without uneven inputs, the first of these calls begins the step. */
 static ddp_status misuse_no_forward(const struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     return ddp_fail(
@@ -68,8 +68,8 @@ static ddp_status misuse_no_forward(const struct reducer_step *step, size_t i, s
         i, step->params[i].name);
 }
 
-/* Report that finish was called before all parameters were ready. The usual cause: the loss does not depend on the
- * output of a layer. */
+/* Report that ddp_reducer_finish was called before all parameters were ready. The usual cause is that the loss does not
+ * depend on the output of a layer. */
 static ddp_status misuse_unready(const struct reducer_step *step, struct ddp_err *err)
 {
     char list[LIST];
@@ -80,8 +80,8 @@ static ddp_status misuse_unready(const struct reducer_step *step, struct ddp_err
                     missing, step->n, list, missing > LISTED ? ", and others" : "");
 }
 
-/* Report that forward was called in an unfinished step. The other ranks wait for a bucket that this rank has not
- * launched. */
+/* Report that ddp_reducer_forward was called in an unfinished step. The other ranks wait for a bucket that this rank
+ * has not launched. */
 static ddp_status misuse_unfinished(const struct reducer_step *step, struct ddp_err *err)
 {
     char list[LIST];
@@ -97,8 +97,8 @@ static ddp_status misuse_unfinished(const struct reducer_step *step, struct ddp_
         step->launched, step->plan->count, missing, step->n, list, missing > LISTED ? ", and others" : "");
 }
 
-/* Report that finish was called, although no step has begun. With find_unused, such a call would mark every parameter
- * as unused. */
+/* Report that ddp_reducer_finish was called, although no step has begun. With find_unused, such a call would mark every
+ * parameter as unused. */
 static ddp_status misuse_nothing_begun(struct ddp_err *err)
 {
     return ddp_fail(err, DDP_ERR_ARG,
@@ -142,9 +142,9 @@ static void begin_step(struct reducer_step *step, enum step_phase phase)
     step->phase = phase;
 }
 
-/* Return true if forward is allowed. Without uneven inputs the program may call forward again without a backward pass
- * in between, for example in evaluation. With uneven inputs each forward begins a step on all ranks, so the program
- * must finish this step before the next forward. */
+/* Return true if ddp_reducer_forward is allowed. Without uneven inputs the program may call forward again without a
+ * backward pass in between, for example in evaluation. With uneven inputs each forward begins a step on all ranks, so
+ * the program must finish this step before the next forward. */
 static bool may_forward(const struct reducer_step *step)
 {
     return step->phase == STEP_IDLE || (step->phase == STEP_FORWARD && !step->uneven);
@@ -173,8 +173,8 @@ static void record_order(struct reducer_step *step, size_t i)
 }
 
 /* Mark parameter i as ready. A step without sync may have several backward passes, so the parameter may then be marked
- * several times. With uneven inputs, forward must have begun the step, because the other ranks wait for the answer of
- * this rank, which only forward sends. */
+ * several times. With uneven inputs, forward must have begun the step, because the other ranks wait for an answer of
+ * this rank, and only forward sends this answer. */
 static ddp_status mark_param(struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     if (i >= step->n)
@@ -212,9 +212,9 @@ ddp_status step_unused(struct reducer_step *step, size_t i, bool *blank, struct 
     return status;
 }
 
-/* Mark all parameters ready in the order of their indices, so that all buckets can be launched. Clear `used`, because
- * this rank has no gradients. No rank uses the order that is recorded here, because all ranks use the order of the
- * first rank with a batch. */
+/* Mark all parameters as ready in the order of their indices, so that all buckets can be launched. Clear `used`,
+ * because this rank has no gradients. No rank uses the order that is recorded here, because all ranks use the order of
+ * the first rank with a batch. */
 void step_shadow(struct reducer_step *step, bool sync)
 {
     step->sync = step->buffers_due = sync;
@@ -246,8 +246,8 @@ bool step_missing(const struct reducer_step *step, size_t *i)
     return false;
 }
 
-/* Check that a step has begun and may end. With find_unused, a finish without a step would mark all parameters as
- * unused and launch all buckets. */
+/* Check that a step has begun and may end. With find_unused, ddp_reducer_finish without a step would mark all
+ * parameters as unused and launch all buckets. */
 ddp_status step_finish(const struct reducer_step *step, struct ddp_err *err)
 {
     size_t i;
@@ -297,8 +297,8 @@ bool step_is_order(const int64_t *order, size_t n, bool *seen)
 
 /* --- uneven inputs --------------------------------------------------------------------------------------- */
 
-/* Return the lowest rank above `first` that has a batch and another answer than rank `first`. Return -1 if all ranks
- * with a batch agree. */
+/* Return the lowest rank above `first` that has a batch and whose answer differs from the answer of rank `first`.
+ * Return -1 if all ranks with a batch agree. */
 static int find_other_answer(const int32_t *answers, int world, int first)
 {
     for (int r = first + 1; r < world; r++)

@@ -52,8 +52,8 @@ struct step_effects {
     bool send_buffers; /* true: broadcast the buffers of the lowest rank that has a batch */
 };
 
-/* Begin a step. Like step_ready, step_unused and step_finish, return DDP_ERR_ARG and change nothing if the call is not
- * allowed now. The text names the parameters and buckets in the wrong state. */
+/* Begin a step. If the call is not allowed now, return DDP_ERR_ARG and change nothing. step_ready, step_unused and
+ * step_finish do the same. The text names the parameters and buckets in the wrong state. */
 ddp_status step_forward(struct reducer_step *step, struct step_effects *effects, struct ddp_err *err);
 
 /* Mark a parameter as ready or as unused. In a step with sync, call either step_ready or step_unused once for each
@@ -61,7 +61,7 @@ ddp_status step_forward(struct reducer_step *step, struct step_effects *effects,
 ddp_status step_ready(struct reducer_step *step, size_t i, struct ddp_err *err);
 ddp_status step_unused(struct reducer_step *step, size_t i, bool *blank, struct ddp_err *err);
 
-/* Mark all parameters ready on a rank without a batch. Call this after step_forward, instead of step_ready. */
+/* Mark all parameters as ready on a rank without a batch. Call this after step_forward, instead of step_ready. */
 void step_shadow(struct reducer_step *step, bool sync);
 
 /* Set *bucket and return true if the next bucket can be launched. After each call that marks
@@ -96,7 +96,7 @@ enum batch_answer { BATCH_NONE, BATCH_LOCAL /* a step without sync */, BATCH_SYN
 struct batch_ranks {
     int active;      /* number of ranks that have a batch */
     int first, last; /* the lowest and the highest rank with a batch; both 0 if `active` is 0 */
-    bool sync;       /* the ranks with a batch make this step with sync */
+    bool sync;       /* true if this step has sync on the ranks with a batch */
 };
 
 /* Evaluate the answers of all ranks. DDP_ERR_MISMATCH names a rank with sync and a rank without sync. With

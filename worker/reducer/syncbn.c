@@ -54,7 +54,8 @@ static ddp_status check_training(const ddp_syncbn *bn, const float *x, const flo
     return status;
 }
 
-/* Return `n` doubles for each of `ranks` ranks, or NULL with *err. The caller frees the block. */
+/* Return `n` doubles for each of `ranks` ranks. If memory is short, set *err and return NULL. The caller frees the
+ * block. */
 static double *alloc_numbers(size_t n, size_t ranks, struct ddp_err *err)
 {
     double *room = calloc(n, ranks * sizeof(*room));
@@ -65,7 +66,7 @@ static double *alloc_numbers(size_t n, size_t ranks, struct ddp_err *err)
 }
 
 /* Gather and merge the statistics of all ranks; collective. `batches` has an entry for each rank. The first entry has
- * this rank's statistics before the call, and the merged statistics after it. */
+ * this rank's statistics before the call, and the merged statistics after the call. */
 static ddp_status merge_batches(ddp_group *group, double *batches, size_t channels)
 {
     const size_t words = batch_words(channels), world = (size_t)ddp_world_size(group->ctx);
@@ -78,8 +79,8 @@ static ddp_status merge_batches(ddp_group *group, double *batches, size_t channe
     return status;
 }
 
-/* Check the number of values in a channel: the variance divides by count - 1. All ranks have the same count, so all
- * ranks fail together. */
+/* Check that no channel has exactly one value, because the running variance is divided by count - 1. All ranks have the
+ * same count, so all ranks fail together. */
 static ddp_status check_count(double count, struct ddp_err *err)
 {
     return count != 1 ? DDP_OK

@@ -35,8 +35,9 @@ enum {
 };
 
 /* PyTorch's default sizes of the first bucket and of all other buckets. If the order in which the gradients become
- * ready is known, the first bucket is reduced first. Its small size then lets the reduction begin early. Otherwise it
- * is reduced last, and its small size makes the final wait short. For 25 MiB the fixed cost of a call is negligible. */
+ * ready is known, the first bucket is reduced first. Its small size then lets the reduction begin early. Otherwise the
+ * first bucket is reduced last, and its small size makes the final wait short. For 25 MiB the fixed cost of a call is
+ * negligible. */
 enum { FIRST_BUCKET = 1 << 20, BUCKET_CAP = 25 << 20 };
 
 static const char *const option_names[] = {
@@ -139,7 +140,7 @@ ddp_status reducer_check_list(const char *what, const ddp_param *list, size_t n,
     return DDP_OK;
 }
 
-/* Reject options for which the processor would have to compute on device memory. */
+/* Reject options for which the CPU would have to compute in device memory. */
 ddp_status reducer_check_device(const ddp_reducer_options *options, struct ddp_err *err)
 {
     const char *what = options->compress                      ? "compress"
@@ -262,7 +263,7 @@ static bool same_card(const struct card *a, const struct card *b)
 }
 
 /* Write the type with the shape ("f32 10x30"), or with the number of elements if the card has no shape ("f32 x 300").
- * The card may come from a peer, so limit dims. */
+ * The card may come from a peer, so limit `dims`. */
 static void shape_text(char *text, size_t room, const struct card *card)
 {
     int dims = card->dims < 0 || card->dims > DDP_MAX_DIMS ? 0 : card->dims;
@@ -430,7 +431,7 @@ static const char *const field_names[] = {
 #undef X
 };
 
-/* Write the hyperparameters to `numbers`, with 0 for each one that the rule does not use. */
+/* Write the hyperparameters to `numbers`. Write 0 for each hyperparameter that the rule does not use. */
 static void numbers_of(const ddp_optim *optim, double numbers[FIELDS])
 {
     const ddp_rule rule = optim->rule;

@@ -34,7 +34,7 @@ struct model {
     const ddp_reducer_options *options; /* only options that must be equal on all ranks are compared */
 };
 
-/* Compare counts, names, shapes, types and options with rank 0; collective. If they differ, all ranks return
+/* Compare counts, names, shapes, types and options with rank 0; collective. If the models differ, all ranks return
  * DDP_ERR_MISMATCH, and the text names the first difference and its rank. */
 ddp_status reducer_verify(ddp_group *group, const struct model *model);
 
@@ -43,8 +43,8 @@ ddp_status reducer_verify(ddp_group *group, const struct model *model);
 ddp_status zero1_same_optim(ddp_group *group, const ddp_optim *optim);
 
 /* Compare the decay flags of all ranks; collective. `no_decay` has one flag for each of n parameters, or is NULL if all
- * parameters decay. If flags differ, all ranks return DDP_ERR_MISMATCH, and the text names the first parameter with
- * different flags. */
+ * parameters have weight decay. If flags differ, all ranks return DDP_ERR_MISMATCH, and the text names the first
+ * parameter with different flags. */
 ddp_status zero1_same_decay(ddp_group *group, const unsigned char *no_decay, const ddp_param *params,
                             size_t n);
 

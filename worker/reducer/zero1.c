@@ -24,8 +24,8 @@
 /* --- the plan: the place of each parameter ---------------------------------------------------------------- */
 
 /* A bucket is divided into one share for each rank, all of equal size. Parameters and shares begin at multiples of
- * NORM_LEAF elements, so a leaf of the norm never spans two parameters or two ranks. The shares of a rank, bucket
- * after bucket, are one array: its shard.
+ * NORM_LEAF elements, so a leaf of the norm never spans two parameters or two ranks. The shares of a rank, bucket after
+ * bucket, form one array, the shard of this rank.
  *
  * Parameters are assigned in order. A bucket is closed when it has reached its limit. Each type has its own open
  * bucket. */
@@ -169,7 +169,7 @@ struct ddp_zero1 {
     struct zero1_plan plan;
     ddp_optim optim;
     size_t bucket_bytes;
-    unsigned char *no_decay; /* NULL if all parameters decay */
+    unsigned char *no_decay; /* NULL if all parameters have weight decay */
     char *grads;             /* all buckets; a block of ddp_shared_alloc */
     float *slot[SLOTS];      /* arrays of the shard: master, then states; NULL if unused */
     int states;              /* number of state arrays that were allocated */
@@ -264,7 +264,8 @@ static ddp_status zero1_allocate(ddp_zero1 *zero, const ddp_param *params, const
     return DDP_OK;
 }
 
-/* Reject a group with a device. Its shared blocks are in device memory, where the processor cannot compute. */
+/* Reject a group with a device. The shared blocks of such a group are in device memory, where the CPU cannot
+ * compute. */
 static ddp_status check_place(const ddp_zero1 *zero, struct ddp_err *err)
 {
     if (zero->group->comm->ops->copy == NULL)
@@ -439,7 +440,7 @@ ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler)
     return status;
 }
 
-/* Return the norm of the gradients. `leaves` has sums of squares (optim.h). Add them in the order of ddp_grad_norm:
+/* Return the norm of the gradients. `leaves` has sums of squares (optim.h). Add the sums in the order of ddp_grad_norm:
  * parameter after parameter, without padding. */
 static double norm_of(const ddp_zero1 *zero, const double *leaves)
 {
@@ -495,8 +496,8 @@ static ddp_status gather_params(ddp_zero1 *zero)
     return status;
 }
 
-/* Check that there are enough state arrays. The program may have changed the optimizer since create, for example from
- * a momentum of 0 to 0.9. */
+/* Check that there are enough state arrays. The program may have changed the optimizer since ddp_zero1_create, for
+ * example from a momentum of 0 to 0.9. */
 static ddp_status check_states(const ddp_zero1 *zero)
 {
     struct ddp_err err;

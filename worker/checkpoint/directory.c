@@ -40,7 +40,7 @@ static ddp_status fail_errno(const struct ckpt_dir *dir, const char *name, const
                     write_error_text(errno, dir->path, why));
 }
 
-/* Report a failed removal, which another path would not help. */
+/* Report a failed removal. Do not advise another path, because another path would not help. */
 static void fail_remove(const struct ckpt_dir *dir, const char *name, const char *what, struct ddp_err *err)
 {
     char why[WRITE_ERROR_MAX];
@@ -159,7 +159,7 @@ static void remove_step(const struct ckpt_dir *dir, int fd, uint64_t step)
     }
 }
 
-/* Return true for the hidden names that this module creates. Other hidden files belong to the user. */
+/* Return true if `name` is a hidden name that this module creates. Other hidden files belong to the user. */
 static bool is_leftover(const char *name)
 {
     uint64_t step;
@@ -183,8 +183,8 @@ static void remove_leftovers(const struct ckpt_dir *dir, int fd)
     closedir(there);
 }
 
-/* Remove the checkpoints up to `step`, but keep the `last` newest of them. If `every` is not 0, also keep each
- * checkpoint whose step is a multiple of `every`. */
+/* Remove old checkpoints up to `step`. Keep the newest checkpoints; `last` is their number. If `every` is not 0, also
+ * keep each checkpoint whose step is a multiple of `every`. */
 void ckpt_dir_tidy(const struct ckpt_dir *dir, uint64_t step, unsigned last, uint64_t every)
 {
     uint64_t *steps;
@@ -207,7 +207,8 @@ void ckpt_dir_tidy(const struct ckpt_dir *dir, uint64_t step, unsigned last, uin
 
 /* --- writing -------------------------------------------------------------------------------------------- */
 
-/* Flush and close the file. Check the result of close, because network file systems report a full disk only then. */
+/* Flush and close the file. Check the result of close, because network file systems report a full disk only at
+ * close. */
 static int flush_and_close(int fd)
 {
     int bad = fsync(fd);
@@ -272,9 +273,9 @@ static ddp_status write_files(const struct ckpt_dir *dir, int at, const ddp_ckpt
 }
 
 /* Rename the finished directory `temporary` to `name`. If `name` exists, exchange the two directories, so that a
- * checkpoint of this step exists at any moment. NFS cannot exchange directories: there, move the old directory away
- * first, and move it back if the rename fails. If the old directory cannot be removed at the end, ckpt_dir_tidy removes
- * it later or warns. */
+ * checkpoint of this step exists at any moment. On NFS, which cannot exchange directories, move the old directory away
+ * first. Move it back if the rename fails. If the old directory cannot be removed at the end, ckpt_dir_tidy removes it
+ * later or warns. */
 static int rename_finished(int fd, const char *temporary, const char *name)
 {
     char old[NAME];
@@ -384,7 +385,7 @@ static ddp_status open_step_file(struct reader *r, const struct ckpt_dir *dir, u
     int len = snprintf(r->name, sizeof(r->name), "%s/step-%08" PRIu64 "/%s", dir->path, step, name);
     if (len < 0 || len >= (int)sizeof(r->name))
         return ddp_fail(err, DDP_ERR_ARG, "%.200s...: the path is too long", dir->path);
-    /* O_NONBLOCK, because opening a pipe would wait for a writer */
+    /* O_NONBLOCK is set, because opening a pipe would wait for a writer */
     r->fd = open(r->name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (r->fd < 0)
         return not_opened(r);
@@ -450,7 +451,7 @@ static ddp_status verify_block(struct reader *r, const struct manifest_block *bl
     return crc == block->crc ? DDP_OK : wrong_sum(r, block);
 }
 
-/* Check the file's size and all blocks. The size comes first, because this check is fast and gives the clearest
+/* Check the file's size, then all blocks. The check of the size comes first, because it is fast and gives the clearest
  * error. */
 static ddp_status verify(struct reader *r, const struct manifest *m)
 {

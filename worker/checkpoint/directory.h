@@ -26,13 +26,14 @@ ddp_status ckpt_dir_write(const struct ckpt_dir *dir, const ddp_ckpt_point *poin
 
 /* Read the checkpoint of step `step` into the blocks, which must have passed ckpt_check_blocks. Verify the whole
  * checkpoint before the first block changes. Return DDP_ERR_CORRUPT if the checkpoint is damaged, and DDP_ERR_MISMATCH
- * if the names or sizes of its blocks differ from the caller's. */
+ * if the names or sizes in the checkpoint differ from those of `blocks`. */
 ddp_status ckpt_dir_read(const struct ckpt_dir *dir, uint64_t step, const ddp_ckpt_block *blocks, size_t n,
                          ddp_ckpt_point *point, struct ddp_err *err);
 
-/* Remove leftovers of interrupted runs, then old checkpoints. Of the checkpoints up to `step`, keep the `last` newest
- * and those at multiples of `every`. Keep all checkpoints after `step`. They may be damaged, or the run may have gone
- * back to an earlier step, so the user decides whether to remove them. Failures are only warnings. */
+/* Remove leftovers of interrupted runs, then old checkpoints. Of the checkpoints up to `step`, keep the newest (`last`
+ * is their number) and each checkpoint whose step is a multiple of `every`. Keep all checkpoints after `step`. These
+ * later checkpoints may be damaged, or the run may have gone back to an earlier step, so the user decides whether to
+ * remove them. Failures are only warnings. */
 void ckpt_dir_tidy(const struct ckpt_dir *dir, uint64_t step, unsigned last, uint64_t every);
 
 #endif

@@ -120,7 +120,8 @@ static char *joined(const char *a, const char *b)
     return text;
 }
 
-/* Return the descriptor of stdout or stderr if it writes to the regular file `path`, or -1. */
+/* Return the descriptor of the standard stream (stdout or stderr) that writes to the regular file `path`. Return -1 if
+ * there is no such stream. */
 static int standard_fd(const char *path)
 {
     struct stat there, own;
@@ -432,7 +433,7 @@ static ddp_status read_table(struct reader *r, uint32_t crc, uint8_t *table, con
     return status;
 }
 
-/* Read all blocks into `to` and check each one after it is read. */
+/* Read all blocks into `to`, and check each block after reading it. */
 static ddp_status read_data(struct reader *r, const uint8_t *table, uint8_t *to, const ddp_ckpt_block *blocks,
                             size_t n)
 {
@@ -505,7 +506,7 @@ ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t 
     if (status != DDP_OK)
         return status;
     struct reader r = { .path = path, .err = err };
-    /* O_NONBLOCK, because opening a pipe would wait for a writer. */
+    /* O_NONBLOCK is set, because opening a pipe would wait for a writer. */
     r.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (r.fd < 0)
         return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", path,

@@ -28,7 +28,7 @@ enum { NAME = 64, KEEP_LAST = 3, TIMEOUT_MS = 600000, MOST_TIMEOUT_MS = 1u << 31
 enum state { IDLE, BUSY, STOP };
 
 /* A copy of the blocks, so that the program can continue while the thread writes. The memory is allocated at the first
- * save and reused until the manager is closed; a larger save replaces it. */
+ * save and reused until the manager is closed. A save that needs more memory replaces the old memory. */
 struct copy {
     ddp_ckpt_point point;
     ddp_ckpt_block *blocks; /* the blocks point into `names` and `data` */
@@ -235,7 +235,7 @@ ddp_status ddp_ckpts_close(ddp_ckpts *c, struct ddp_err *err)
 
 /* --- saving --------------------------------------------------------------------------------------------- */
 
-/* Check that the manifest can hold the point's numbers. */
+/* Check that the numbers of `point` are small enough for the manifest. */
 static ddp_status check_point(const ddp_ckpt_point *point, struct ddp_err *err)
 {
 #define X(name, words)                                                                                   \

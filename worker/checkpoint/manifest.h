@@ -24,9 +24,9 @@ struct manifest_block {
  *      "samples":6400,"world_size":4,"file":"tensors.bin","bytes":1592,
  *      "blocks":[{"name":"weights","bytes":1568,"crc32c":"02cc9d33"}, ...]}
  *
- * The first checksum is that of the whole text with eight zeros in place of this checksum. Blocks follow each other in
- * the file without gaps, in the order of the list. A job with any number of ranks can read the checkpoint; world_size
- * is only information. */
+ * The first checksum covers the whole text, with eight zeros in place of this checksum. Blocks follow each other in the
+ * file without gaps, in the order of the list. A job with any number of ranks can read the checkpoint; world_size is
+ * only information. */
 struct manifest {
     ddp_ckpt_point point;
     uint64_t bytes;                /* size of MANIFEST_FILE */
@@ -44,7 +44,7 @@ ddp_status manifest_read(struct manifest *m, const char *name, const char *text,
 void manifest_free(struct manifest *m);
 
 /* Find the caller's n blocks by name: set number[i] to the position of want[i] in the manifest. `name` is the file's
- * name for errors. The text of DDP_ERR_MISMATCH has the block and both sizes. */
+ * name for errors. The text of DDP_ERR_MISMATCH names the block and both sizes. */
 ddp_status manifest_match(const struct manifest *m, const char *name, const ddp_ckpt_block *want, size_t n,
                           size_t *number, struct ddp_err *err);
 

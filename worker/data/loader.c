@@ -23,8 +23,8 @@ enum { ALIGN = 256, TIMEOUT_MS = 300000, AHEAD_PER_THREAD = 2 };
 /* The limit in bytes for all slots together. Sums of a few such sizes cannot overflow. */
 static const size_t MOST_BYTES = SIZE_MAX / 4;
 
-/* The options and the progress of an epoch. From these, the functions of the queue decide which batch comes next. The
- * queue uses no threads. The loader's mutex protects this struct.
+/* The options and the progress of an epoch. From these values, the functions of the queue decide which batch comes
+ * next. The queue uses no threads. The loader's mutex protects this struct.
  *
  * Batch k is in slot k % slots. Up to `ahead` batches are made before the program requests them. The last `held`
  * batches that the program received stay unchanged. So there are ahead + held slots, and batch k may begin after the
@@ -240,7 +240,7 @@ struct slot {
     bool ready;
     ddp_status status; /* result of the reading; `err` has the text */
     struct ddp_err err;
-    _Atomic uint64_t reading; /* index of the sample that is being read; a timeout error names it */
+    _Atomic uint64_t reading; /* index of the sample that is being read, for a timeout error */
 };
 
 struct ddp_loader {
@@ -263,8 +263,8 @@ struct ddp_loader {
 
 /* --- reading ----------------------------------------------------------------------------------------------- */
 
-/* Read samples one by one. The first failure ends the batch, and its error names the sample. Flush subnormals here:
- * then a batch has the same bytes, whether a loader thread or the program's thread reads it. */
+/* Read samples one by one. The first failure ends the batch, and its error names the sample. Flush subnormals here, so
+ * that a batch has the same bytes on a loader thread and on the program's thread. */
 static void fill_slot(ddp_loader *loader, struct slot *slot)
 {
     FLUSH_SUBNORMALS(true);
@@ -309,7 +309,7 @@ static void read_one(ddp_loader *loader, struct slot *slot)
     pthread_cond_broadcast(&loader->done);
 }
 
-/* Read batches until `closing`. The wait has no timeout, because end_threads wakes the thread. */
+/* Read batches until `closing` is true. The wait has no timeout, because end_threads wakes the thread. */
 static void *read_batches(void *user)
 {
     ddp_loader *loader = user;

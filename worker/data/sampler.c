@@ -18,7 +18,7 @@ struct ddp_sampler {
     uint64_t n, world, rank;
     uint64_t seed;
     unsigned flags;
-    uint64_t first; /* position where this epoch began; 0 unless the epoch was resumed */
+    uint64_t first; /* position where this epoch began; 0 if the epoch was not resumed */
     uint64_t len;   /* number of this rank's samples from `first` to the end */
     uint64_t next;  /* number of samples that were returned */
     uint32_t order[];
@@ -43,8 +43,8 @@ static uint64_t samples_of_rank(const ddp_sampler *s)
     return n / s->world + 1;
 }
 
-/* Shuffle as torch.randperm(n): step i draws from [i, n). As in torch, each draw is the remainder of a random number,
- * so small indices are slightly more likely. The order must equal torch's order. */
+/* Shuffle as torch.randperm(n) does. Step i draws from [i, n). As in torch, each draw is the remainder of a random
+ * number, so small indices are slightly more likely. The order must equal torch's order. */
 static void shuffle(uint32_t *order, uint64_t n, uint64_t seed)
 {
     ddp_random random;

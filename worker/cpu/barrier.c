@@ -237,8 +237,8 @@ void barrier_begin(struct shm_barrier *barrier, const struct shm_mark *mark, uin
     barrier->slack_ms = 0;
 }
 
-/* Return true if all ranks have arrived. The acquire pairs with the atomic_store in release_all(), so this rank sees
- * everything that other ranks wrote before they arrived. */
+/* Return true if all ranks have arrived. The acquire load pairs with the atomic_store in release_all(), so this rank
+ * sees everything that other ranks wrote before they arrived. */
 static bool is_over(const struct shm_barrier *b)
 {
     return atomic_load_explicit(&b->control->phase, memory_order_acquire) == (uint32_t)b->passed;
@@ -348,9 +348,9 @@ static ddp_status wait_for_others(struct shm_barrier *b, struct ddp_err *err)
     return sleep_until_over(b, err);
 }
 
-/* Begin the next phase. If `compare` is true, first compare the calls of all ranks, which their marks describe. If
- * these calls differ, give up the barrier instead: the other ranks then read the reason in the control page. Only the
- * last rank to arrive calls this function. */
+/* Begin the next phase. If `compare` is true, first compare the marks of all ranks, which describe their calls. If the
+ * marks differ, give up the barrier instead: the other ranks then read the reason in the control page. Only the last
+ * rank to arrive calls this function. */
 static ddp_status release_all(struct shm_barrier *b, bool compare, struct ddp_err *err)
 {
     if (compare && compare_marks(b->control, b->world, err) != DDP_OK)

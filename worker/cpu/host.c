@@ -64,8 +64,8 @@ bool cpu_in_reach(const struct cpu_comm *cpu, const struct call *call, int rank)
 
 /* Collectives in place. Before the first barrier, each rank writes its mark (cpu_begin). After this barrier, each rank
  * finds the buffers of its peers through their marks. In a reduction each rank combines its part of the elements from
- * all inputs. It writes the result to all outputs (all_reduce), to the root's output (reduce), or to its own output
- * (reduce_scatter). Other collectives copy from a peer's input. A second barrier ends the call. */
+ * all inputs. The rank writes the result to all outputs (all_reduce), to the root's output (reduce), or to its own
+ * output (reduce_scatter). Other collectives copy from a peer's input. A second barrier ends the call. */
 
 static void collect_inputs(struct cpu_comm *cpu, const struct call *call)
 {
@@ -105,7 +105,7 @@ static void direct_reduce_scatter(struct cpu_comm *cpu, const struct call *call)
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, 0, call->n, cpu->out, 1);
 }
 
-/* Copy, unless `to` and `from` are the same memory, as in a call in place. */
+/* Copy if `to` and `from` differ. In a call in place, they are equal. */
 static void copy_unless_same(void *to, const void *from, size_t bytes)
 {
     if (to != from)
@@ -175,8 +175,8 @@ static void run_in_place(struct cpu_comm *cpu, const struct call *call)
  * same pattern one turn later. Steps are numbered from call to call without a gap, so no barrier is needed after the
  * last turn of a call.
  *
- * Calls without a combine stage have two stages: the ranks take from the give slots. A small call has one step, one
- * barrier and no combine stage, because each rank combines all values when it takes them. */
+ * In a call without a combine stage, the ranks take the values directly from the give slots. A small call has one step,
+ * one barrier and no combine stage, because each rank combines all values when it takes them. */
 
 /* One step: elements [at, at + n) of the call. Each rank has two give slots and two take slots. The step uses the slots
  * GIVE + `pair` and TAKE + `pair`. */
@@ -216,7 +216,7 @@ static char *out_at(const struct call *call, size_t element)
 }
 
 /* Copy in pieces of 2 KiB. The C library copies larger blocks with `rep movsb`, which is four times slower if the data
- * is in another core's cache (AMD Zen 3). It copies pieces of 2 KiB with vector loops. */
+ * is in another core's cache (AMD Zen 3). The C library copies pieces of 2 KiB with vector loops. */
 void cpu_copy(void *to, const void *from, size_t bytes)
 {
     enum { PIECE = 2048 };
@@ -231,7 +231,7 @@ static void give_own(struct cpu_comm *cpu, const struct call *call, const struct
     cpu_copy(give_slot(cpu, cpu->rank, step), in_at(call, step->at), step->n * ddp_dtype_size(call->dtype));
 }
 
-/* Copy this rank's values into its slot, except this rank's own part, because combine_part reads that part from the
+/* Copy this rank's values into its slot. Skip this rank's own part, because combine_part reads that part from the
  * input. */
 static void give_others(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
@@ -269,8 +269,8 @@ static void collect_slots(struct cpu_comm *cpu, const struct step *step, size_t 
         cpu->in[r] = give_slot(cpu, r, step) + skip_bytes;
 }
 
-/* Reduce this rank's part of the step, from this rank's input and the other ranks' give slots. Write the result to
- * this rank's take slot for the other ranks, and to this rank's output if it has one. */
+/* Reduce this rank's part of the step, from this rank's input and the other ranks' give slots. Write the result to this
+ * rank's take slot for the other ranks. If this rank has an output, write the result there, too. */
 static void combine_part(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     size_t at, n, outs = call_out_bytes(call, cpu->rank, cpu->world) > 0 ? 2 : 1;
@@ -456,7 +456,7 @@ static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, i
  * the marks of all ranks (shm.h), so all ranks choose the same path.
  *
  * A rank in reach skips turn 0 before the barrier. If the call runs through slots and a rank in reach has an input, all
- * ranks do turn 0 after the barrier. The ranks out of reach then do it a second time. */
+ * ranks do turn 0 after the barrier. The ranks out of reach then do turn 0 a second time. */
 ddp_status host_run(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
 {
     int with_input;

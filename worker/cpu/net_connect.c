@@ -20,8 +20,8 @@
 
 /* --- the address of this rank ------------------------------------------------------------------------- */
 
-/* Format an address of this host. Return false if the interface is down or the address is neither IPv4 nor IPv6.
- * Return false also for a link-local address, because other hosts cannot use it. */
+/* Format an address of this host. Return false if the interface is down or the address is neither IPv4 nor IPv6. Also
+ * return false for a link-local address, because other hosts cannot use such an address. */
 static bool address_of(const struct ifaddrs *i, char address[NET_ADDRESS])
 {
     int family = i->ifa_addr != NULL ? i->ifa_addr->sa_family : AF_UNSPEC;
@@ -47,8 +47,8 @@ static ddp_status no_such_interface(const struct ifaddrs *all, const char *iface
                     iface, list);
 }
 
-/* Set `address` to the address of the interface `iface`, or to `iface` itself if it is an address of this host. If the
- * interface has several addresses, take the first that getifaddrs lists, which is usually IPv4. */
+/* Set `address` to the address of the interface `iface`. If `iface` is itself an address of this host, copy it. If the
+ * interface has several addresses, take the first one in the list of getifaddrs, usually an IPv4 address. */
 static ddp_status find_interface(const char *iface, char address[NET_ADDRESS], struct ddp_err *err)
 {
     struct ifaddrs *all;
@@ -160,8 +160,8 @@ ddp_status net_listen(const char *address, const char *range, int local_rank, in
     return DDP_OK;
 }
 
-/* Open a non-blocking socket and begin to connect to address:port. Bind it to address `source`, unless `source` is
- * "". Return 0, or -1 with errno. */
+/* Open a non-blocking socket and begin to connect to address:port. If `source` is not "", bind the socket to the
+ * address `source`. Return 0, or -1 with errno. */
 static int net_connect(const char *address, int port, const char *source, int *fd)
 {
     struct sockaddr_storage to, from;

@@ -1,8 +1,8 @@
 /* net_join.c -- connects and disconnects hosts; see net_join.h.
  *
  * Each rank that serves a lane (net_plan.h) listens and publishes its address in the store. A rank makes and accepts
- * all its connections at the same time. Meanwhile it checks whether another rank has given up, because it would
- * otherwise wait for that rank until the deadline. */
+ * all its connections at the same time. Meanwhile the rank checks whether another rank has given up. Otherwise it would
+ * wait for that rank until the deadline. */
 #include "cpu/net_join.h"
 
 #include "base/clock.h"
@@ -21,7 +21,8 @@
  * the first rank that fails, and returns it to all later ranks. So all ranks report the original cause. net_end_set
  * opens another connection to the store, because a request on the rank's usual connection may never end. */
 
-/* Timeout in ms of one request to the store. It is short, because all ranks must report a failure within a second. */
+/* Timeout in ms of one request to the store. This timeout is short, because all ranks must report a failure within a
+ * second. */
 enum { STORE_MS = 500 };
 
 /* Format the key under which a rank stores why this run ended. The nonce separates runs that have the same prefix. */

@@ -26,8 +26,8 @@ void net_end_open(struct net_end *end, const struct bootstrap *bootstrap, const 
 void net_end_set(const struct net_end *end, struct ddp_err *err);
 
 /* The state of one rank for calls across hosts. A rank's communicator (struct cpu_comm) owns the struct net, or has
- * none if all ranks are on one host. net_plan.h has the plan of a call and the lanes, net_wire.h the messages, and
- * net_link.h the transfer of values. */
+ * none if all ranks are on one host. net_plan.h explains plans and lanes, net_wire.h explains the messages, and
+ * net_link.h explains the transfer of values. */
 struct net {
     struct cpu_comm *cpu; /* borrowed */
     struct net_layout layout;

@@ -37,7 +37,7 @@ struct net_links {
     uint64_t seq;         /* sequence number of `call` */
     struct pollfd *polls; /* owned; `count` entries */
     struct iovec *room;   /* owned; memory of all queues */
-    int64_t moved;        /* total bytes sent and received; net_finish detects progress if it has grown */
+    int64_t moved;        /* total bytes sent and received; net_finish compares it to detect progress */
 };
 
 /* Create `count` links that are not connected yet. Each queue has room for `most` ranges. */

@@ -126,8 +126,8 @@ static const struct net_way ways[CALL_KINDS] = {
 
 /* --- sizes of a step ------------------------------------------------------------------------------------- */
 
-/* Return the number of elements in all columns of a step. `n` is already this number, except if each rank has its own
- * column: then `n` is the number of elements in one column. */
+/* Return the number of elements in all columns of a step. If each rank has its own column, `n` is the number of
+ * elements in one column. Otherwise `n` already counts the elements of all columns. */
 static size_t all_of(const struct net_way *way, size_t n)
 {
     return way->columns == NET_PER_RANK ? n * (size_t)way->layout->world : n;
@@ -158,9 +158,9 @@ static size_t pieces_bytes(const struct net_way *way, size_t n)
     return (most * all_of(way, n) + (size_t)l->piece_count * own_of(way, n)) * way->partial;
 }
 
-/* Return how many elements one step handles (net_way.per_step). The values of a step must fit into `slot_bytes`, and
- * its pieces, as unfinished values (reduce.h), into `area_bytes`. Round down to whole units of PART_LINE bytes. All
- * parts of a full step (part_of) then consist of whole units and have nearly the same size. */
+/* Return how many elements one step handles (net_way.per_step). The values of a step must fit into `slot_bytes`. The
+ * pieces of a step, as unfinished values (reduce.h), must fit into `area_bytes`. Round down to whole units of PART_LINE
+ * bytes. All parts of a full step (part_of) then consist of whole units and have nearly the same size. */
 static size_t fit(const struct net_way *way, size_t slot_bytes, size_t area_bytes)
 {
     size_t line = PART_LINE / way->element, n = slot_bytes / way->element;

@@ -70,7 +70,7 @@ int net_piece_host(const struct net_layout *layout, int piece);
  * In an all_reduce each of H hosts sends 2 (H-1)/H buffers. In a small all_reduce or broadcast all hosts own the only
  * column, so the second phase is omitted. */
 
-/* How many columns a step has: as many as hosts, as many as ranks, or only one. The only column belongs to the root's
+/* How many columns a step has: one for each host, one for each rank, or only one. The only column belongs to the root's
  * host (NET_AT_ROOT) or to all hosts (NET_FOR_ALL). */
 enum net_columns { NET_PER_HOST, NET_PER_RANK, NET_AT_ROOT, NET_FOR_ALL };
 /* The first phase: none, REDUCE or SPREAD (see above). */
@@ -128,16 +128,16 @@ bool net_owns(const struct net_column *column, int host);
 /* Return true if `host` has the finished column after the first phase, as the column's owner or as the root's host. */
 bool net_holds(const struct net_way *way, const struct net_column *column, int host);
 
-/* Return true if host `from` sends the column to host `to`. net_goes_first is about the first phase, and
- * net_goes_second about the second. */
+/* Return true if host `from` sends the column to host `to`. net_goes_first describes the first phase, and
+ * net_goes_second describes the second phase. */
 bool net_goes_first(const struct net_way *way, const struct net_column *column, int from, int to);
 bool net_goes_second(const struct net_way *way, const struct net_column *column, int from, int to);
 
 /* Return true if `host` needs the finished column. */
 bool net_wants(const struct net_way *way, const struct net_column *column, int host);
 
-/* Return the index of the first element of column number `c`. net_in_place: in a rank's input, for the step that begins
- * at element `at`. net_slot_place: in the slot of a step. net_out_place: in a rank's output, for the step at `at`. */
+/* Return the index of the first element of column number `c`. The index is a place in a rank's input (net_in_place), in
+ * a slot (net_slot_place), or in a rank's output (net_out_place). `at` is the first element of the step. */
 size_t net_in_place(const struct net_way *way, const struct net_column *column, int c, size_t at);
 size_t net_slot_place(const struct net_way *way, const struct net_column *column);
 size_t net_out_place(const struct net_way *way, const struct net_column *column, int c, size_t at);

@@ -25,12 +25,12 @@ struct net_step {
 
 /* --- data of a turn -------------------------------------------------------------------------------------- */
 
-/* The rank that serves lane k does all work of lane k on its host. It reads the lane's part of every column from
+/* The rank that serves lane k does all work of lane k on its host. This rank reads the lane's part of every column from
  * all ranks of the host. It combines these values into pieces, exchanges the pieces with the other hosts and joins
- * them. Then it writes the finished part into its take slot, and each rank of the host copies the part from
- * there. No rank waits for another rank of its host in the middle of a turn. */
+ * them. Then it writes the finished part into its take slot, and each rank of the host copies the part from there. No
+ * rank waits for another rank of its host in the middle of a turn. */
 
-/* Return true if the call uses lane `i`. `i` counts, from 0, only the lanes that this rank serves. */
+/* Return true if the call uses lane `i`. `i` is the index of the lane among the lanes that this rank serves. */
 static bool serves(const struct net_call *c, int i)
 {
     return i < c->net->served && net_lane(c->net, i) < c->way.lanes;
@@ -180,7 +180,7 @@ static uint8_t *receive_pieces(const struct net_call *c, const struct net_step *
 }
 
 /* Combine this host's pieces of each column, and send them to the host that owns the column. Begin with the host after
- * this one, so that the hosts do not all send to the same host first. If every host owns all columns, combine the
+ * this host, so that the hosts do not all send to the same host first. If every host owns all columns, combine the
  * pieces once and send them to all hosts. */
 static uint8_t *send_pieces(const struct net_call *c, const struct net_step *step, int i, uint8_t *to)
 {
@@ -261,7 +261,8 @@ static void queue_spread(const struct net_call *c, const struct net_step *step, 
 
 /* --- the phases ----------------------------------------------------------------------------------------- */
 
-/* Queue the first phase. Queue receives before sends, so that values arrive while this rank combines. */
+/* Queue the first phase. Queue the receive operations before the send operations, so that values arrive while this rank
+ * combines its pieces. */
 static void net_queue_first(const struct net_call *c, const struct net_step *step)
 {
     uint8_t *to = c->net->area;
@@ -286,7 +287,8 @@ static void net_end_first(const struct net_call *c, const struct net_step *step)
     }
 }
 
-/* Send a finished part to the other hosts that need it. If this host needs it, too, copy it to the slot for results. */
+/* Send a finished part to the other hosts that need it. If this host also needs the part, copy the part to the take
+ * slot. */
 static void pass_on(const struct net_call *c, const struct net_step *step, int i, int number,
                     const struct net_column *column, const struct net_range *part)
 {
@@ -330,7 +332,7 @@ static void net_queue_second(const struct net_call *c, const struct net_step *st
  *     take                                      step 0   step 1   step 2
  *
  * A call skips each stage that it does not need. A host skips give if all ranks of the host can reach all buffers. Some
- * hosts may skip give while other hosts run it, because hosts send their values in the same order in both cases. */
+ * hosts may skip give while other hosts run give, because hosts send their values in the same order in both cases. */
 
 /* Extra time after a call's timeout. The first wait of a call gets no extra time, so the first wait ends first and
  * reports the late rank. The wait for other hosts gets GRACE_MS. The barrier after that wait gets 2 * GRACE_MS. */
@@ -371,9 +373,10 @@ static ddp_status wait_for_hosts(struct net *net, struct ddp_err *err)
     return net_finish(&net->links, &net->cpu->barrier, err);
 }
 
-/* Run the phases and the take stage of a turn. Each works on a different step, so none needs a result of this turn.
- * Begin to send the values of the second phase. While they travel, queue the first phase; with NET_REDUCE, this also
- * combines the pieces of this host. Then take finished values, before the wait for the other hosts. */
+/* Run the phases and the take stage of a turn. Each of these stages works on a different step, so no stage needs a
+ * result of this turn. Begin to send the values of the second phase. While these values travel, queue the first phase.
+ * With NET_REDUCE, the queueing also combines the pieces of this host. Then take finished values, before the wait for
+ * the other hosts. */
 static ddp_status exchange(const struct net_call *c, size_t turn, struct ddp_err *err)
 {
     struct net_step first, second, take;

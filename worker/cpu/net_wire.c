@@ -59,8 +59,8 @@ void net_encode_hello(uint8_t bytes[NET_HELLO], const struct net_hello *hello)
     write_number(to, (uint32_t)hello->world, 4);
 }
 
-/* Return true if the n bytes may be the beginning of a hello. net_connect.c checks each received part. So it closes an
- * unknown program's connection at the first wrong byte. */
+/* Return true if the n bytes may be the beginning of a hello. net_connect.c checks each received part, and closes the
+ * connection of an unknown program at the first wrong byte. */
 bool net_is_hello_prefix(const uint8_t *bytes, size_t n)
 {
     return memcmp(bytes, hello_magic, n < sizeof(hello_magic) ? n : sizeof(hello_magic)) == 0;
@@ -150,7 +150,8 @@ static bool net_decode_head(const uint8_t bytes[NET_HEAD], struct call *call, ui
     return memcmp(bytes, head_magic, sizeof(head_magic)) == 0;
 }
 
-/* Compare two heads. If they differ, the error names the lower rank first, so that both ranks print the same text. */
+/* Compare two heads. If the heads differ, the error names the lower rank first, so that both ranks print the same
+ * text. */
 ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[NET_HEAD],
                              struct ddp_err *err)
 {

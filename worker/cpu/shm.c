@@ -1,8 +1,8 @@
 /* shm.c -- see shm.h.
  *
  * Ranks find the memory through /proc/<pid>/fd, which every process of the same user may open. shm_open would leave a
- * name in /dev/shm if all ranks are killed before they unlink it. A Unix socket would need a name, or a descriptor
- * that every launcher passes to its ranks; torchrun passes none. */
+ * name in /dev/shm if all ranks are killed before they unlink it. A Unix socket would need a name, or a descriptor that
+ * every launcher passes to its ranks. torchrun passes no descriptor. */
 #include "cpu/shm.h"
 
 #include "base/limits.h"
@@ -51,9 +51,9 @@ static int allocate_pages(int fd, size_t bytes)
     return error;
 }
 
-/* Set size, pages and seals of a new memory file. Without posix_fallocate the first access to each page would
- * allocate the page. The kernel would then kill the worker with SIGBUS when memory is short. F_SEAL_SEAL prevents
- * later changes of the seals. */
+/* Set the size of a new memory file, allocate its pages, and seal the file. Without posix_fallocate the first access to
+ * each page would allocate the page. The kernel would then kill the worker with SIGBUS when memory is short.
+ * F_SEAL_SEAL prevents later changes of the seals. */
 static ddp_status fill_segment(int fd, size_t bytes, struct ddp_err *err)
 {
     char why[MEMORY_ERROR_MAX];
@@ -102,8 +102,8 @@ ddp_status segment_describe(const struct segment *segment, struct segment_offer 
     return DDP_OK;
 }
 
-/* Check that the descriptor is the offered file and has the expected size and seals. The file must belong to this
- * user, because any other owner could change it. */
+/* Check that `fd` is the offered file, with the expected size and seals. The file must belong to this user, because any
+ * other owner could change it. */
 static ddp_status recognise(int fd, const struct segment_offer *offer, size_t bytes, struct ddp_err *err)
 {
     struct stat st;
@@ -153,7 +153,7 @@ void segment_hide(struct segment *segment)
     segment->fd = -1;
 }
 
-/* Unmap and close a segment. Do nothing if it was never created or is already closed. */
+/* Unmap and close a segment. Do nothing if the segment was never created or is already closed. */
 static void segment_close(struct segment *segment)
 {
     if (segment->base == NULL)
@@ -170,7 +170,8 @@ static void segment_close(struct segment *segment)
  * than SLOT_LEAST. */
 enum { SLOT_MOST = 256 << 10, SLOT_LEAST = 16 << 10, SLOTS_TOTAL = 64 << 20 };
 
-/* Return the size of the control page in bytes. Round it up to a multiple of SEGMENT_PAGE, where the slots begin. */
+/* Return the size of the control page in bytes. Round the size up to a multiple of SEGMENT_PAGE, where the slots
+ * begin. */
 size_t shm_control_bytes(int world)
 {
     size_t bytes = sizeof(struct shm_control) + (size_t)world * sizeof(struct shm_rank);

@@ -28,7 +28,7 @@ typedef struct {
 } lt_choice;
 #endif
 
-/* Columns: our name, name in cuBLASLt, value. */
+/* Columns: name in libddp_cuda, name in cuBLASLt, value. */
 #define CUBLASLT_VALUE_LIST(X)                                            \
     X(LT_SUCCESS, CUBLAS_STATUS_SUCCESS, 0)                               \
     X(LT_NOT_SUPPORTED, CUBLAS_STATUS_NOT_SUPPORTED, 15)                  \

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Report that a library was not found. `why` is the message of dlopen for the first file name. The message is needed:
- * the file may exist, but be damaged or need another library that is missing. */
+/* Report that a library was not found. `why` is the message of dlopen for the first file name. Include this message,
+ * because the file may exist, but may be damaged or may need another library that is missing. */
 static ddp_status not_found(const struct lib_kind *kind, const char *tried, const char *why,
                             struct ddp_err *err)
 {
@@ -200,8 +200,8 @@ ddp_status gpu_owns(const struct gpu *gpu, const void *at, bool *owns, struct dd
     return gpu_check(gpu, error, "cannot find the memory of a buffer", err);
 }
 
-/* Allocate device memory and zero it on stream 0. Wait for the zeros, because the program may use the memory on any
- * stream. */
+/* Allocate device memory and zero it on stream 0. Wait until all bytes are zero, because the program may use the memory
+ * on any stream. */
 ddp_status gpu_alloc(const struct gpu *gpu, size_t bytes, void **out, struct ddp_err *err)
 {
     cuda_error error = gpu->call.set_device(gpu->device); /* each thread has its own current device */

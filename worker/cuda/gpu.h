@@ -66,7 +66,7 @@ ddp_status gpu_fail(const struct gpu *gpu, cuda_error error, const char *doing, 
 /* Return DDP_OK if there is no error. Otherwise call gpu_fail. */
 ddp_status gpu_check(const struct gpu *gpu, cuda_error error, const char *doing, struct ddp_err *err);
 
-/* Return CUDA_SUCCESS_ if the event has occurred, and CUDA_NOT_READY if not. Clear CUDA_NOT_READY in the runtime,
+/* Return CUDA_SUCCESS_ if the event has occurred, otherwise CUDA_NOT_READY. Clear CUDA_NOT_READY in the runtime,
  * because the program's next CUDA call would report it as an error. */
 cuda_error gpu_query(const struct gpu *gpu, struct CUevent_st *event);
 

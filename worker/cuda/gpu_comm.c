@@ -20,8 +20,8 @@ static void blocks_release(struct gpu_comm *base, struct block **at)
     free(block);
 }
 
-/* Return the address of the list's pointer to the block with this memory. That pointer is NULL if there is no such
- * block. */
+/* Find the block with this memory. Return the address of the pointer to this block: `blocks`, or `next` of the block
+ * before. The pointer is NULL if no block has this memory. */
 static struct block **blocks_find(struct gpu_comm *base, const void *memory)
 {
     struct block **at = &base->blocks;
@@ -119,8 +119,8 @@ ddp_status gpu_comm_place(const struct gpu_comm *base, const struct call *call, 
 
 /* --- copies ------------------------------------------------------------------------------------------- */
 
-/* Each function selects the device first, because each thread has its own current device, and NULL is the default
- * stream of that device. */
+/* Each function selects the device first, because each thread has its own current device. The stream NULL is the
+ * default stream of the current device. */
 
 ddp_status gpu_comm_copy(struct comm *comm, void *to, const void *from, size_t bytes, void *stream,
                          struct ddp_err *err)

@@ -43,7 +43,7 @@ ddp_status gpu_comm_finish_open(struct gpu_comm *base, ddp_status status, struct
 
 /* Set *in to true if the input of the call is in device memory or managed memory. Set *in to false if the input is in
  * other memory, or if this rank has no input. Set *out in the same way for the output. After an error the caller stops
- * all ranks, because they would wait for this rank. */
+ * all ranks, because the other ranks would wait for this rank. */
 ddp_status gpu_comm_place(const struct gpu_comm *base, const struct call *call, bool *in, bool *out,
                           struct ddp_err *err);
 

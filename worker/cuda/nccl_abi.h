@@ -34,7 +34,7 @@ enum { NCCL_CONFIG_MAGIC_HIGH = 0xcafe, NCCL_CONFIG_MAGIC_LOW = 0xbeef };
  * unique ids. */
 enum { NCCL_LEAST = 21400, NCCL_SCALABLE = 22300 };
 
-/* Columns: our name, name in NCCL, value, text for error messages. */
+/* Columns: name in libddp_cuda, name in NCCL, value, text for error messages. */
 #define NCCL_RESULT_LIST(X)                                                                                 \
     X(NCCL_SUCCESS, ncclSuccess, 0, "no error")                                                             \
     X(NCCL_CUDA_ERROR, ncclUnhandledCudaError, 1, "a CUDA call of NCCL failed")                             \
@@ -45,7 +45,7 @@ enum { NCCL_LEAST = 21400, NCCL_SCALABLE = 22300 };
     X(NCCL_REMOTE_ERROR, ncclRemoteError, 6, "another rank has ended, or a network has failed")             \
     X(NCCL_IN_PROGRESS, ncclInProgress, 7, "not finished yet")
 
-/* Columns: ddp_dtype, our name, name in NCCL, value. */
+/* Columns: ddp_dtype, name in libddp_cuda, name in NCCL, value. */
 #define NCCL_TYPE_LIST(X)                    \
     X(DDP_U8, NCCL_UINT8, ncclUint8, 1)      \
     X(DDP_I32, NCCL_INT32, ncclInt32, 2)     \
@@ -55,7 +55,7 @@ enum { NCCL_LEAST = 21400, NCCL_SCALABLE = 22300 };
     X(DDP_F64, NCCL_FLOAT64, ncclFloat64, 8) \
     X(DDP_BF16, NCCL_BFLOAT16, ncclBfloat16, 9)
 
-/* Columns: ddp_op, our name, name in NCCL, value. */
+/* Columns: ddp_op, name in libddp_cuda, name in NCCL, value. */
 #define NCCL_OP_LIST(X)                 \
     X(DDP_SUM, NCCL_SUM, ncclSum, 0)    \
     X(DDP_PROD, NCCL_PROD, ncclProd, 1) \

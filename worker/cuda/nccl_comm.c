@@ -78,7 +78,7 @@ static ddp_status wait_until_queued(struct nccl_comm *n, nccl_result *result, st
     return status;
 }
 
-/* Make the communicator fail if `error` is an error of CUDA, because the other ranks would wait for this rank. */
+/* Check `error`. An error of CUDA makes the communicator fail, because the other ranks would wait for this rank. */
 static ddp_status check_cuda(struct nccl_comm *n, cuda_error error, const char *doing, struct ddp_err *err)
 {
     if (gpu_check(&n->base.gpu, error, doing, err) == DDP_OK)
@@ -234,7 +234,8 @@ static void make_locks(struct nccl_comm *n)
     pthread_mutex_init(&n->cpu_lock, NULL);
 }
 
-/* Load the libraries. Load the CUDA runtime first, because without a GPU it reports a clearer error than NCCL. */
+/* Load the libraries. Load the CUDA runtime first, because without a GPU the runtime reports a clearer error than
+ * NCCL. */
 static ddp_status nccl_load(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err)
 {
     ddp_status status = gpu_comm_open(&n->base, setup, err);
@@ -275,8 +276,8 @@ static ddp_status nccl_open(const struct comm_setup *setup, struct comm **out, s
 
 /* --- calls -------------------------------------------------------------------------------------------- */
 
-/* Set *device if the buffers are in device memory. Return DDP_ERR_ARG if one buffer is in device memory and the
- * other buffer in host memory. An error of CUDA makes the communicator fail. */
+/* Set *device to true if the buffers are in device memory. Return DDP_ERR_ARG if one buffer is in device memory and the
+ * other buffer is in host memory. An error of CUDA makes the communicator fail. */
 static ddp_status place_of(struct nccl_comm *n, const struct call *call, bool *device, struct ddp_err *err)
 {
     bool has_in = call_in_bytes(call, n->base.rank, n->base.world) > 0,

@@ -29,8 +29,8 @@ static const struct lib_symbol symbols[] = {
 #undef X
 };
 
-/* Check the version before the functions, because an old library also lacks functions, and the error about
- * the version is clearer. */
+/* Check the version before the functions, because an old library also lacks functions. An error about the version is
+ * clearer than an error about a missing function. */
 static ddp_status check_version(struct nccl_lib *lib, struct ddp_err *err)
 {
     ddp_status status = lib_symbols(&kind, lib->handle, symbols, 1, lib, err);

@@ -116,7 +116,7 @@ bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_
  * and interrupts a kernel that waits for another rank. NCCL_MAX_CTAS=1 gives each kernel one block, because such a
  * kernel is interrupted fastest. */
 
-/* Environment variables for ranks that share a GPU, with their values. nccl_settings adds NCCL_HOSTID. */
+/* Environment variables and their values, for ranks that share a GPU. nccl_settings adds NCCL_HOSTID. */
 static const struct nccl_setting sharing[] = {
     { "NCCL_SOCKET_IFNAME", "=lo" }, { "NCCL_ALGO", "Ring" },       { "NCCL_PROTO", "Simple" },
     { "NCCL_MAX_CTAS", "1" },        { "NCCL_NVLS_ENABLE", "0" },   { "NCCL_IB_DISABLE", "1" },
@@ -216,8 +216,8 @@ static const char *result_words(nccl_result result)
                                                          : "error code of a newer NCCL";
 }
 
-/* Return the status for a result of NCCL. No error of NCCL becomes DDP_ERR_ARG, because this status leaves the context
- * usable (context.c), but every error of NCCL makes the communicator unusable. */
+/* Return the status for a result of NCCL. No error of NCCL becomes DDP_ERR_ARG. That status would leave the context
+ * usable (context.c), although every error of NCCL makes the communicator unusable. */
 static ddp_status nccl_status_of(nccl_result result)
 {
     switch (result) {

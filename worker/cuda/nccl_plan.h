@@ -16,8 +16,8 @@
  *         \         |         /
  *          `----> failing ---'-> aborted -> closed
  *
- * A thread calls nccl_step while it holds the lock. The same thread then executes the returned effect. It keeps the
- * lock, except in parts of the effects ABORT and WAIT. A communicator is aborted at most once and then not used
+ * A thread calls nccl_step while it holds the lock. The same thread then executes the returned effect. The thread keeps
+ * the lock, except in parts of the effects ABORT and WAIT. A communicator is aborted at most once and then not used
  * again. */
 
 enum nccl_state {

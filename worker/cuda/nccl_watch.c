@@ -184,7 +184,7 @@ static const char *reason_of_nccl(const struct nccl_comm *n)
     return n->lib.last_error != NULL ? n->lib.last_error(n->nccl) : NULL;
 }
 
-/* Keep the first error of NCCL. check_clock reports it after SUSPECT_MS, unless a better reason is found before. */
+/* Keep the first error of NCCL. check_clock reports this error after SUSPECT_MS if no better reason is found before. */
 static void note_suspect(struct nccl_comm *n, nccl_result result)
 {
     char text[CALL_TEXT] = "cannot connect the ranks";

@@ -62,7 +62,7 @@ struct nccl_comm {
     struct ddp_err failed;      /* why the communicator failed; does not change after failed.code is set */
     struct ncclComm *nccl;      /* NULL before NCCL's communicator exists, and after its end */
     uint64_t creating_until_ms; /* deadline of the creation, a time of clock_ms() */
-    struct ddp_err suspect;     /* NCCL's error, reported after SUSPECT_MS unless a dead peer is found */
+    struct ddp_err suspect;     /* NCCL's error, reported after SUSPECT_MS if no dead peer is found */
     uint64_t suspect_since_ms;
     uint64_t begun, done; /* number of the last begun call, and of the last finished call; 0 at first */
     struct nccl_flight flights[NCCL_FLIGHTS]; /* call k is in flights[k % NCCL_FLIGHTS] */

@@ -23,8 +23,8 @@ static size_t rows(enum call_side side, size_t bytes, int world)
     return has_part_for_each(side) ? (size_t)world : 1;
 }
 
-/* Return how many elements a row may have, so that all rows of a chunk fit into a slot. The result is at least 1: even
- * in the largest world, a slot has room for one element of each rank. */
+/* Return the maximum number of elements in a row with which all rows of a chunk fit into a slot. The result is at least
+ * 1: even in the largest world, a slot has room for one element of each rank. */
 static uint64_t most(const struct call *call, int world, size_t room)
 {
     const struct call_rule *rule = &call_rules[call->kind];
@@ -208,7 +208,7 @@ static ddp_status fail_call(struct staged *s, const struct call *call, cuda_erro
     return staged_fail(s, err);
 }
 
-/* Wait until the event has occurred. This may take long, because the program's stream may have much work before the
+/* Wait until the event has occurred. The wait may take long, because the program's stream may have much work before the
  * event. So during the wait, also check whether another rank has failed. Each wait may last for the full timeout of the
  * call. After this time the call fails on all ranks. One limit for all chunks would include the time in which the cpu
  * communicator waits for other ranks. */

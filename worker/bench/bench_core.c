@@ -1,5 +1,5 @@
-/* bench_core.c -- see bench_core.h. The options, the rows of the collectives, and exact expected values for every
- * type. */
+/* bench_core.c -- see bench_core.h. This file has the options of ddp-bench, the table of the collectives, and exact
+ * expected values for every type. */
 #include "bench/bench_core.h"
 
 #include "core/half.h"

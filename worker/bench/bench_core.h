@@ -9,8 +9,9 @@
 #include <stdint.h>
 
 /* The factor from algorithm bandwidth to bus bandwidth for n ranks. Bus bandwidth counts the smallest number of bytes
- * that each link must carry, so it can be compared between jobs of different sizes. The factors are from
- * doc/PERFORMANCE.md of nccl-tests; those of gather and scatter are from its files src/gather.cu and src/scatter.cu. */
+ * that each link must carry, so the bus bandwidths of jobs of different sizes can be compared. The factors are from
+ * doc/PERFORMANCE.md of nccl-tests; the factors of gather and scatter are from src/gather.cu and src/scatter.cu of
+ * nccl-tests. */
 enum bench_factor {
     FACTOR_ONE,    /* 1 */
     FACTOR_TWICE,  /* 2 (n-1)/n */
@@ -59,7 +60,7 @@ size_t bench_count(enum bench_kind kind, ddp_dtype dtype, int world, size_t byte
 
 /* Return the size of the input or the output in bytes, whichever is larger. ddp-bench prints this size. */
 size_t bench_bytes(const struct bench_case *c);
-/* Return the number of elements: bench_in_count of the input, bench_out_count of the output. */
+/* Return the number of elements of the input (bench_in_count) or of the output (bench_out_count). */
 size_t bench_in_count(const struct bench_case *c);
 size_t bench_out_count(const struct bench_case *c);
 
@@ -68,8 +69,8 @@ double bench_algbw(size_t bytes, double us);
 /* Return `algbw` times the factor of the collective. */
 double bench_busbw(enum bench_kind kind, int world, double algbw);
 
-/* Return the next size: `bytes` plus `step`, or with step 0 `bytes` times `factor`. Return SIZE_MAX if the result
- * does not fit. */
+/* Return the next size: `bytes` plus `step`. If `step` is 0, return `bytes` times `factor`. Return SIZE_MAX if the
+ * result does not fit. */
 size_t bench_next(size_t bytes, size_t step, size_t factor);
 
 /* Fill the input of rank `rank`. */
@@ -80,7 +81,7 @@ uint64_t bench_wrong(const struct bench_case *c, int rank, const void *out);
 
 /* --- bench options ---------------------------------------------------------------------------------------- */
 
-/* The command line of ddp-bench. An option that nccl-tests also has is spelled as in nccl-tests. Pure. */
+/* The command line of ddp-bench. If nccl-tests has the same option, the option has the same name here. Pure. */
 
 struct bench_options {
     size_t least, most, step, factor; /* in bytes; next size: size + step, or size * factor if `step` is 0 */

@@ -126,7 +126,8 @@ static ddp_status read_row(void *user, ddp_loader_row *row, struct ddp_err *err)
                         row->to[TARGETS], err);
 }
 
-/* Open the loader for batches of `rows` rows. The caller has set some options in `o`; set the others from `source`. */
+/* Open the loader for batches of `rows` rows. The caller has set some options in `o`; set the other options from
+ * `source`. */
 static ddp_status open_loader(struct batch_source *source, ddp_loader_options *o, size_t rows,
                               struct ddp_err *err)
 {
@@ -180,7 +181,8 @@ ddp_status batch_source_init_test(struct batch_source *source, const struct data
     return status == DDP_OK ? library(ddp_loader_start(source->loader, 0, 0), err) : status;
 }
 
-/* Free the source. If a thread is still reading, it uses the memory, so free nothing; the program ends anyway. */
+/* Free the source. If a thread is still reading, free nothing, because the thread uses the memory. The program ends
+ * anyway. */
 bool batch_source_free(struct batch_source *source)
 {
     if (ddp_loader_free(source->loader) != DDP_OK)

@@ -22,7 +22,7 @@
  * gradients as a binary tree. The all-reduce continues the tree over the workers.
  *
  * Without shards, rounding would depend on the number of workers. Rounding can turn a gradient of 1e-9 into -1e-9. Adam
- * turns these two into full steps in opposite directions, so two runs would soon differ completely.
+ * turns these two values into full steps in opposite directions, so two runs would soon differ completely.
  *
  *     1 worker     ((s0+s1)+(s2+s3))          all on one worker
  *     2 workers    (s0+s1) | (s2+s3)          the last + is the all-reduce

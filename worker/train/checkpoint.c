@@ -76,8 +76,8 @@ static bool is_later(const char *name, const char *than)
     return len != than_len ? len > than_len : strcmp(name, than) > 0;
 }
 
-/* Return true if libddp gives a checkpoint this name (step_of in worker/checkpoint/directory.c). A directory that the
- * user has renamed does not count, because libddp does not load it. */
+/* Return true if `name` is a name that libddp gives to a checkpoint (step_of in worker/checkpoint/directory.c). A
+ * directory that the user has renamed does not count, because libddp does not load it. */
 static bool is_checkpoint(const char *name)
 {
     char expected[64];
@@ -155,8 +155,8 @@ static ddp_status compare(const char *dir, const int64_t *theirs, const int64_t 
     return DDP_OK;
 }
 
-/* Return the error for a file whose blocks differ from this run's, because the saved run had another model size,
- * optimizer or kind of momentum. */
+/* Return the error for a file whose blocks differ from the blocks of this run. The saved run then had another model
+ * size, optimizer or kind of momentum. */
 static ddp_status other_blocks(struct ddp_err *err)
 {
     return ddp_wrap(

@@ -14,7 +14,7 @@ struct batch_norm {
     double eps, momentum;
     const void *weight, *bias;         /* arrays of values */
     float *running_mean, *running_var; /* both NULL if they must not be updated */
-    double *saved;                     /* set by forward for backward: means, 1 / deviations, count */
+    double *saved;                     /* set by the forward pass: means, 1 / deviations, count */
 };
 
 /* Results since the last report. */
@@ -46,10 +46,10 @@ struct compute_update {
     size_t n;
 };
 
-/* The functions of the layers and their memory. Arrays of values (activations, and the weights that layers read) are
- * `void *`: float on the CPU, the type of --precision on a GPU. All other numbers are float. A row of n values has room
- * for compute_stride(c, n) values. A batch has `rows` rows of `n` values. Functions set their output arrays; a comment
- * says where a function adds to an array instead. */
+/* The functions of the layers and their memory. Arrays of values (activations, and the weights that layers read) have
+ * the type `void *`. A value is a float on the CPU, and has the type of --precision on a GPU. All other numbers are
+ * float. A row of n values has room for compute_stride(c, n) values. A batch has `rows` rows of `n` values. Functions
+ * set their output arrays. If a function adds to an array instead, its comment mentions the addition. */
 struct compute_ops {
     /* Returns zeroed memory, or NULL if memory is short. */
     void *(*alloc)(struct compute *c, size_t bytes);
@@ -70,8 +70,8 @@ struct compute_ops {
      * `max_length` rows. */
     void (*embedding_backward)(struct compute *c, real *dtokens, real *dplaces, const void *dy,
                                const struct model_batch *batch, size_t max_length, size_t n);
-    /* Normalizes each row as torch's nn.LayerNorm does. Stores its mean, and 1 / sqrt(variance + 1e-5) as `scale`,
-     * for backward. */
+    /* Normalizes each row as torch's nn.LayerNorm does. Stores the row's mean, and 1 / sqrt(variance + 1e-5) as
+     * `scale`, for backward. */
     void (*layer_norm_forward)(struct compute *c, void *y, real *mean, real *scale, const void *x,
                                const void *weight, const void *bias, size_t rows, size_t n);
     /* Adds to dx, because dx already has the gradient of the residual connection around the block. */

@@ -1,6 +1,6 @@
-/* files.c -- see files.h. The check files_may_write neither creates nor opens the file. So if the run fails later, an
- * old file at this path is unchanged. Readers check type and size on the open descriptor, so a later change of the path
- * has no effect. */
+/* files.c -- see files.h. files_may_write neither creates nor opens the file. So if the run fails later, an old file at
+ * this path is unchanged. Readers check type and size on the open descriptor, so a later change of the path has no
+ * effect. */
 #include "train/files.h"
 
 #include "base/limits.h"
@@ -24,8 +24,8 @@ ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_er
     return DDP_OK;
 }
 
-/* Create a directory and its parents. Check that it is writable, because otherwise the run would fail only after
- * the first epoch. */
+/* Create a directory and its parents. Check that the directory is writable, because otherwise the run would fail only
+ * after the first epoch. */
 ddp_status files_make_dir(const char *path, struct ddp_err *err)
 {
     char part[PATH_MAX], why[WRITE_ERROR_MAX];
@@ -202,8 +202,8 @@ void whole_file_close(struct whole_file *f)
     f->file = NULL;
 }
 
-/* Find a file. If both a plain file and a compressed file exist, choose the plain file, which the user has probably
- * unpacked from the other. */
+/* Find a file. If both a plain file and a compressed file exist, choose the plain file. The user has probably unpacked
+ * the plain file from the compressed file. */
 ddp_status whole_file_find(char *path, const char *dir, const char *name, struct ddp_err *err)
 {
     static const char *const ending[] = { "", ".gz" };

@@ -24,7 +24,7 @@ ddp_status files_size(int fd, uint64_t *bytes, struct ddp_err *err);
 /* Read `len` bytes at `offset`, or fewer at the end of the file. Set *got to the number of bytes read. */
 ddp_status files_read(int fd, uint8_t *to, size_t len, uint64_t offset, size_t *got, struct ddp_err *err);
 
-/* Fail unless `bytes`, the size of a file, equals `asked`, the size that the file's header requires. If the file is
+/* Check that `bytes`, the size of a file, equals `asked`, the size that the file's header requires. If the file is
  * longer, the error text is "offset ASKED: END, but the file is longer", with the values of `asked` and `end`. */
 ddp_status files_check_length(uint64_t bytes, uint64_t asked, const char *end, struct ddp_err *err);
 

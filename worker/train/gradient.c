@@ -10,7 +10,7 @@
 /* Return the buffer of part `part` in a tree of `n` parts, and the number of merges after this part (see gradient.h).
  * The loop walks from the root to the part. Each step into a right half uses the next buffer. A merge adds a finished
  * right half to its left half, so each right half that ends with this part needs one merge. A step into a left half
- * sets the number to 0, because the right halves entered before this step end with a later part. */
+ * sets the number of merges to 0, because the right halves that were entered before this step end with a later part. */
 static struct tree_part tree_part(int n, int part)
 {
     struct tree_part p = { 0, 0 };

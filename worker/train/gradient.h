@@ -1,5 +1,5 @@
-/* gradient.h -- computes the gradient of one step on this worker. It is the sum of the gradients of the worker's
- * shards, added as a binary tree (see batch_source.h). */
+/* gradient.h -- computes the gradient of one step on this worker. This gradient is the sum of the gradients of the
+ * worker's shards, added as a binary tree (see batch_source.h). */
 #ifndef WORKER_TRAIN_GRADIENT_H
 #define WORKER_TRAIN_GRADIENT_H
 
@@ -12,7 +12,7 @@
  * A tree of n parts is (left half) + (right half), down to single parts; the left half has n / 2 parts. For n = 4:
  * ((p0+p1)+(p2+p3)). The parts are computed in order. Part i is computed in buffer tree_part.buffer, and then
  * tree_part.merges merges follow. A merge adds a buffer to the buffer before it. The first merge adds the part's own
- * buffer, the next merge the buffer before, and so on. The final sum is in buffer 0:
+ * buffer, the next merge adds the buffer before that buffer, and so on. The final sum is in buffer 0:
  *
  *     part 0   in buffer 0
  *     part 1   in buffer 1      1 -> 0                 p0+p1
@@ -59,8 +59,8 @@ struct gradient {
 bool gradient_init(struct gradient *g, struct model *model, struct batch_source *source);
 void gradient_free(struct gradient *g);
 
-/* Compute this worker's gradient of step `step`, summed over its shards. `into` has a pointer for the gradient of
- * each parameter. Set *loss to the sum of the samples' losses. */
+/* Compute this worker's gradient of step `step`, summed over the worker's shards. `into` has a pointer for the gradient
+ * of each parameter. Set *loss to the sum of the samples' losses. */
 ddp_status gradient_compute(struct gradient *g, uint64_t step, float *const into[],
                             const struct gradient_watch *watch, double *loss, struct ddp_err *err);
 

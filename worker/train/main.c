@@ -1,5 +1,5 @@
 /* main.c -- the program train: data-parallel training on libddp. A rank that fails prints the reason, calls ddp_abort
- * and exits. ddp_abort makes all other ranks fail, and they report which rank has failed. */
+ * and exits. ddp_abort makes all other ranks fail. These ranks report which rank has failed. */
 #include "train/files.h"
 #include "train/trainer.h"
 
@@ -14,7 +14,7 @@ enum { EXIT_USAGE = 2, PATIENCE_S = 5 };
  * threads in a constructor of its library. So this must happen before the constructors of shared libraries. */
 static void (*before_libraries)(void) __attribute__((section(".preinit_array"), used)) = ddp_flush_subnormals;
 
-/* Wait for 200 ms if this rank failed only because another rank failed, so that a launcher detects the exit of the
+/* Delay the exit by 200 ms if the failure of another rank made this rank fail. A launcher then detects the exit of the
  * other rank first. ddprun does not need this delay, because it recognizes such a rank by DDP_EXIT_PEER_LOST. */
 static void delay_exit(ddp_status status)
 {

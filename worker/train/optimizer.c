@@ -17,7 +17,7 @@
 
 /* --- opening ------------------------------------------------------------------------------------------ */
 
-/* Return true if each rank has only its share of the state. */
+/* Return true if each rank has only its share of the optimizer's state. */
 static bool is_shared_out(const struct optimizer *o)
 {
     return o->options->zero1 || (o->device != NULL && o->options->determinism == DETERMINISM_WORLD);
@@ -30,7 +30,7 @@ static ddp_status optimizer_device_place(struct optimizer *o, struct ddp_err *er
     return o->device->ops->place(o->device, &o->model->params, multiple, err);
 }
 
-/* Allocate the state: this rank's share, or all of it. */
+/* Allocate the optimizer's state: either this rank's share or the whole state. */
 static ddp_status open_shares(struct optimizer *o, struct ddp_err *err)
 {
     static const ddp_dtype read[] = {
@@ -51,7 +51,7 @@ static ddp_status open_shares(struct optimizer *o, struct ddp_err *err)
 
 /* Set masters and weights to rank 0's parameters. If layers read the masters, open_ranks has already written these
  * parameters to the device, and sharded_import does nothing. Otherwise open_ranks has written them to the host's
- * memory, so copy them from there to the weights and to the masters. */
+ * memory, so copy the parameters from that memory to the weights and to the masters. */
 static ddp_status optimizer_device_open(struct optimizer *o, struct ddp_err *err)
 {
     const struct model_tensors *params = &o->model->params;
@@ -103,7 +103,7 @@ static void optimizer_device_one(struct optimizer *o, const ddp_optim *rule, siz
 /* --- checkpoints -------------------------------------------------------------------------------------- */
 
 /* Gather all slots on rank 0; collective if each rank has only its share. If layers read the masters, every rank has
- * all of them, so rank 0 gets slot 0 (the masters) from its own device. */
+ * all masters, so rank 0 gets slot 0 (the masters) from its own device. */
 static ddp_status optimizer_device_gather(struct optimizer *o, struct ddp_err *err)
 {
     struct model_tensors *params = &o->model->params;
@@ -199,8 +199,8 @@ static size_t largest(const struct model_tensors *t)
     return most;
 }
 
-/* Allocate an array of all parameters for each slot. With full precision, slot 0 is the model's own memory, except with
- * --zero1 on the CPU. */
+/* Allocate an array of all parameters for each slot. With full precision, slot 0 is usually the model's own memory.
+ * With --zero1 on the CPU, slot 0 has separate memory. */
 static ddp_status make_slots(struct optimizer *o, struct ddp_err *err)
 {
     size_t count = o->model->params.count;
@@ -371,7 +371,7 @@ static float *grad_of(const struct optimizer *o, size_t i)
 }
 
 /* Begin a step. Set o->grad again, because ddp_reducer_forward may have moved the gradients. ddp_reducer_forward also
- * sends the model's buffers to all ranks. Without a reducer, send them here. */
+ * sends the model's buffers to all ranks. Without a reducer, send the buffers here. */
 ddp_status optimizer_begin(struct optimizer *o, struct ddp_err *err)
 {
     ddp_status status =
@@ -451,8 +451,8 @@ static void update_here(struct optimizer *o, const ddp_optim *rule, size_t i)
                      o->slot[2] != NULL ? o->slot[2] + at : NULL, t->count);
 }
 
-/* Update the parameters. With 16 bits, then set the model to the new float32 values, rounded to 16 bits. With ZeRO-1,
- * the float32 values are already in the model, because ZeRO-1 has gathered them there. Without ZeRO-1 they are in
+/* Update the parameters. With 16-bit precision, round the new float32 values to 16 bits, and store the results in the
+ * model. With ZeRO-1, the float32 values are already in the model. Without ZeRO-1, the float32 values are in
  * o->slot[0]. */
 static ddp_status make_step(struct optimizer *o, struct ddp_err *err)
 {
@@ -561,7 +561,8 @@ static ddp_status import_slot(struct optimizer *o, int slot, struct ddp_err *err
     return status;
 }
 
-/* Free the arrays of the whole state if each rank keeps only its share. In this case only a checkpoint needs them. */
+/* Free the arrays of the whole state if each rank keeps only its share. In this case only a checkpoint needs these
+ * arrays. */
 void optimizer_forget(struct optimizer *o)
 {
     if (!is_shared_out(o))

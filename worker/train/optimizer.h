@@ -35,7 +35,7 @@ struct optimizer {
     float **grad;                 /* for each parameter, the address of its gradient in this step */
     size_t *count;                /* for each parameter, its number of elements */
     struct compute *device;       /* the model's device; NULL on the CPU */
-    unsigned char *no_decay;      /* for each parameter: 1 if its weight does not decay */
+    unsigned char *no_decay;      /* for each parameter: 1 if it has no weight decay */
     float *memory;                /* owned: memory of `slot` */
     float *slot[OPTIMIZER_SLOTS]; /* for all parameters; with --zero1 or a device, only for checkpoints */
     int slots;                    /* number of arrays in `slot` */

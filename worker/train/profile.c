@@ -73,8 +73,8 @@ void phases_end(struct phases *p, uint64_t now_us)
  * object. */
 static const char trace_begin[] = "[\n", trace_end[] = "{}]\n";
 
-/* Write the line with the name of a rank. Each name in the trace is "rank N" or a constant of this file, so it needs no
- * escapes. */
+/* Write the line with the name of a rank. Each name in the trace is "rank N" or a constant of this file, so names need
+ * no escapes. */
 static void trace_rank(FILE *to, int rank)
 {
     fprintf(to, "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"rank %d\"}},\n",

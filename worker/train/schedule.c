@@ -1,7 +1,7 @@
 /* schedule.c -- see schedule.h.
  *
- * The warm-up equals llm.c's: the rate is lr / warmup in step 0 and reaches lr in step warmup - 1. The rate of step 0
- * is above 0, because a step with rate 0 would be wasted. */
+ * The warm-up is the same as in llm.c: the rate is lr / warmup in step 0 and reaches lr in step warmup - 1. The rate of
+ * step 0 is above 0, because a step with rate 0 would be wasted. */
 #include "train/schedule.h"
 
 #include <math.h>

@@ -134,7 +134,7 @@ struct sharded_update {
     size_t *waits;              /* for each bucket, the number of its parameters that are not ready */
     struct flight flight[ROWS];
     unsigned launched;
-    ddp_work *last; /* latest collective outside `flight`; the earlier ones end before it (see keep) */
+    ddp_work *last; /* latest collective outside `flight`; earlier collectives end before it (see keep) */
 };
 
 /* --- open and close ----------------------------------------------------------------------------------- */

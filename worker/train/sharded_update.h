@@ -1,6 +1,6 @@
 /* sharded_update.h -- the optimizer's state on a device. With --zero1 or --determinism world, each rank updates only
  * its share of the parameters, and this module also reduces the gradients. With --determinism world the reducer cannot
- * reduce them, because the order of its sums depends on the number of ranks. */
+ * reduce the gradients, because the order of its sums depends on the number of ranks. */
 #ifndef WORKER_TRAIN_SHARDED_UPDATE_H
 #define WORKER_TRAIN_SHARDED_UPDATE_H
 

@@ -130,8 +130,8 @@ const char *train_options_word(const char *name, int64_t value)
     return NULL;
 }
 
-/* Return true if an option may differ between workers, because it changes no parameter, is used only on rank 0, or is
- * compared elsewhere. */
+/* Return true if an option may differ between workers. Such an option changes no parameter, is used only on rank 0, or
+ * is compared elsewhere. */
 static bool is_own(const char *name)
 {
     static const char *const own[] = { "data",    "loader_threads", "init_from", "export",         "device",

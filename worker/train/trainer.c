@@ -48,7 +48,7 @@ static ddp_status count_batch(struct model *model, struct batch_source *source, 
 }
 
 /* Sum the counts over all ranks. Also check the number of samples: if a sample was left out or tested twice, the
- * percentage would not show it. */
+ * percentage would not show this error. */
 static ddp_status add_up(ddp_ctx *ctx, struct accuracy *a, const struct dataset *set, struct ddp_err *err)
 {
     int64_t counts[2] = { a->correct, a->samples };
@@ -100,8 +100,8 @@ static ddp_status part_done(void *user, size_t i, float *grad, struct ddp_err *e
     return optimizer_round(&t->optimizer, i, grad, err);
 }
 
-/* Report that a gradient is complete. If this fills a bucket, and there is no communication thread, the call waits for
- * the other ranks. */
+/* Report that a gradient is complete. If this gradient completes a bucket, and there is no communication thread, the
+ * call waits for the other ranks. */
 static ddp_status whole_done(void *user, size_t i, struct ddp_err *err)
 {
     struct trainer *t = user;
@@ -183,8 +183,8 @@ static ddp_status report_step(struct trainer *t, const struct late *of, double l
     return write_metrics(t, of, loss, norm, us, err);
 }
 
-/* Report the step in t->late, with the loss and norm from the device. With `now`, wait until the device has
- * finished that step. The duration of a step is the time from t->late.begun_us to its report. */
+/* Report the step in t->late, with the loss and norm from the device. With `now`, wait until the device has finished
+ * that step. The duration of a step is the time from t->late.begun_us to the report of the step. */
 static ddp_status report_late(struct trainer *t, bool now, struct ddp_err *err)
 {
     struct compute_report report;
@@ -201,9 +201,9 @@ static ddp_status report_late(struct trainer *t, bool now, struct ddp_err *err)
 }
 
 /* Report the previous step if it is still unreported. Then keep this step (`of`) in t->late until the device has its
- * loss. With --hash_steps, wait for the device and report this step at once, because the hash must be that of the
+ * loss. With --hash_steps, wait for the device and report this step at once, because the hash must be the hash of the
  * parameters after this step. If this call reports the previous step, the duration of this step begins with that
- * report, because the device starts this step only after the previous one. Otherwise the duration begins at the start
+ * report, because the device starts this step only after the previous step. Otherwise the duration begins at the start
  * of this step, because a test or a checkpoint may lie between the last report and this step. */
 static ddp_status report_device_step(struct trainer *t, const struct late *of, struct ddp_err *err)
 {
@@ -332,9 +332,9 @@ static ddp_status check_loss(const struct trainer *t, double loss, struct ddp_er
                     t->epochs_done + 1, fabs(loss), t->options->lr, remedy);
 }
 
-/* Save a checkpoint; collective. Do nothing without --checkpoint, or if this step is already saved. Only rank 0
- * saves. The other ranks continue and wait for rank 0 in the next collective. Fail if the loss is not finite, because a
- * checkpoint with useless parameters would replace an older, good one. */
+/* Save a checkpoint; collective. Do nothing without --checkpoint, or if this step is already saved. Only rank 0 saves.
+ * The other ranks continue and wait for rank 0 in the next collective. Fail if the loss is not finite, because a
+ * checkpoint with useless parameters would replace an older, good checkpoint. */
 static ddp_status trainer_save(struct trainer *t, struct ddp_err *err)
 {
     if (t->options->checkpoint == NULL || t->saved_step == t->steps_done)
@@ -430,9 +430,9 @@ static ddp_status refuse_early_version(const char *dir, struct ddp_err *err)
         path);
 }
 
-/* Check the directory of --checkpoint. With --eval, it must have a checkpoint. A training run creates a missing
- * directory, and fails if the directory has checkpoints but --resume is missing. Otherwise the run would mix its
- * checkpoints with those of another run, and could delete old ones. */
+/* Check the directory of --checkpoint. With --eval, the directory must have a checkpoint. A training run creates a
+ * missing directory, and fails if the directory has checkpoints but --resume is missing. Otherwise the run would mix
+ * its checkpoints with those of another run, and could delete old checkpoints. */
 static ddp_status open_checkpoints(const struct train_options *o, struct ddp_err *err)
 {
     char newest[64];
@@ -666,8 +666,8 @@ static ddp_status close_dump(struct trainer *t, struct ddp_err *err)
                     write_error_text(errno, t->options->dump_gradients, why));
 }
 
-/* Close everything, even after a failure, and return the first error. Wait for the device first, because it may still
- * use memory that is freed here. */
+/* Close everything, even after a failure, and return the first error. Wait for the device first, because the device may
+ * still use memory that is freed here. */
 ddp_status trainer_close(struct trainer *t, struct ddp_err *err)
 {
     enum { CLOSED = 5 };

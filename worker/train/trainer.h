@@ -57,7 +57,7 @@ struct trainer {
     uint64_t epochs_done, resumed_epochs; /* epochs so far, and how many of them in earlier runs */
     uint64_t epoch_step;                  /* number of steps in the current epoch so far */
     uint64_t steps_done, steps_here;      /* steps so far, and how many of them in this run */
-    uint64_t saved_step;                  /* step of this run's newest checkpoint; 0 before the first */
+    uint64_t saved_step;                  /* step of this run's newest checkpoint; 0 before the first save */
     uint64_t samples_here, train_us;      /* this run: samples of all ranks; duration in us, without tests */
     double loss;                          /* mean loss of the last epoch */
     /* `epoch_loss`: sum of the losses of all ranks in this epoch, up to the last call of trainer_sum_loss;

@@ -82,7 +82,7 @@ KERNEL(sigmoid_backward, activation)
     EACH_PACK(a.rows * a.n, d[i] = put(get(d[i]) * (get(y[i]) * (1 - get(y[i])))))
 }
 
-/* Process one row with each warp. */
+/* Let each warp process one row. */
 KERNEL(log_softmax_forward, activation)
 {
     value *y = (value *)a.to + grid_warp() * a.n;

@@ -5,13 +5,13 @@
  * 64 keys it updates the largest scores, the sums of exp and the results. For the gradients of keys and values, a block
  * processes 64 keys and reads the queries.
  *
- * Every product is acc += left right^T: `left` is 16 x 64 in registers, `right` is 64 x 64 in shared memory, each
- * with the summed index last. If the summed index is first in memory, loading transposes the tile. A result and a
- * left operand have the same layout in registers, so a result can be the left operand of the next product.
+ * Every product is acc += left right^T: `left` is 16 x 64 in registers, `right` is 64 x 64 in shared memory, each with
+ * the summed index last. If the summed index is first in memory, load() transposes the tile. A result and a left
+ * operand have the same layout in registers, so a result can be the left operand of the next product.
  *
- * One kernel computes the gradients of queries, and another the gradients of keys and values; both compute the
- * scores again. In a single kernel, several blocks would add to the same memory, in a different order in every
- * run. */
+ * One kernel computes the gradients of queries, and another kernel computes the gradients of keys and values. Both
+ * kernels compute the scores again. In a single kernel, several blocks would add to the same memory, in a different
+ * order in every run. */
 
 #ifdef VALUE_F32 /* these kernels need values of 16 bits; for f32 the host uses the kernels of attention.cu */
 KERNEL(attention_forward_tiles, attention) { (void)a; }
@@ -21,7 +21,7 @@ KERNEL(attention_backward_key_tiles, attention_back) { (void)a; }
 
 enum {
     TILE = KERNEL_TILE,
-    TILE_WORDS = TILE / 2 + 4, /* two values per word; 4 extra words move each row to other banks */
+    TILE_WORDS = TILE / 2 + 4, /* two values per word; with 4 extra words, rows begin in different banks */
     STEPS = TILE / 16,         /* steps of 16 along the summed index */
     BANDS = TILE / 8,          /* bands of 8 columns of a result */
 };

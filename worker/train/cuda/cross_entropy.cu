@@ -5,7 +5,7 @@
  * give -inf - -inf, which is NaN. */
 #define LOWEST -3.402823466e38f
 
-/* The sum of exp(z - top) over the logits z that exp_sum_add() has received. `top` is the largest of them. */
+/* The sum of exp(z - top) over the logits z that exp_sum_add() has received. `top` is the largest of these logits. */
 struct exp_sum {
     float top, sum;
 };

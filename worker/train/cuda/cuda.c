@@ -72,8 +72,8 @@ static ddp_status make_streams(struct cuda *c, struct ddp_err *err)
     return gpu_check(&c->gpu, error, "cannot create a stream", err);
 }
 
-/* Return the peak rate of device `number` in TFLOP/s, found by the device's name, or 0 if the rate is unknown. `number`
- * is a device number of CUDA's runtime. The driver uses the same numbers. */
+/* Return the peak rate of device `number` in TFLOP/s, or 0 if the rate is unknown. The device's name determines the
+ * rate. `number` is a device number of CUDA's runtime. The driver uses the same numbers. */
 static double peak_of(struct cuda *c, int number)
 {
     char name[256] = "";

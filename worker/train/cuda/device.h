@@ -25,7 +25,7 @@ struct gemm {
     uint64_t m, n, k;
     int64_t lda, ldb, ldd;
     uint64_t batch;                    /* number of products in a batch; 0 means one product */
-    int64_t apart_a, apart_b, apart_d; /* elements from each matrix to the next; 0 if all share one matrix */
+    int64_t apart_a, apart_b, apart_d; /* elements from matrix to matrix; 0: one matrix for all products */
     bool transpose_a, transpose_b;
     bool to_float; /* true if the result is float; false if it has the type for cuda.precision */
     bool bias;
@@ -45,7 +45,7 @@ struct room {
 
 enum { PLANS = 64, SLOTS = 2, TOTALS = 4 /* TOTALS: loss and correct predictions, in training and test */ };
 
-/* Results since the last report. The device writes them to the host's memory. */
+/* Results since the last report. The device writes these results to the host's memory. */
 struct results {
     double total[TOTALS];
     float norm[2]; /* result of the kernel join_squares: the norm and the clip factor */
@@ -57,7 +57,7 @@ struct cuda {
     struct driver driver;
     struct cublaslt lt;
     struct ddp_err failed; /* the first error, which compute_ops.end returns */
-    int precision;         /* one of enum precision */
+    int precision;         /* a value of enum precision */
     struct CUstream_st *stream;
     struct CUfunc_st *kernel[KERNELS];
 
@@ -84,7 +84,7 @@ struct cuda {
     bool unread[SLOTS];                /* unread[i] is true until `report` returns results[i] */
 };
 
-/* Set `failed`, unless `failed` already has an error. */
+/* Set `failed` if `failed` has no error yet. */
 void cuda_failed(struct cuda *c, ddp_status status, const struct ddp_err *err);
 bool cuda_check(struct cuda *c, cuda_error error, const char *doing);
 ddp_status cuda_driver_check(struct cuda *c, driver_result result, const char *doing, const char *what,

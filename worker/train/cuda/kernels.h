@@ -65,7 +65,7 @@ enum {
     KERNEL_WARPS = 8,       /* warps in a block of 256 threads */
     KERNEL_COLUMNS = 32,    /* columns per block in the kernels column_sums and layer_norm_sums */
     KERNEL_TILE = 64,       /* queries or keys per block in attention_tiles.cu */
-    KERNEL_HEAD = 64,       /* width of the widest head */
+    KERNEL_HEAD = 64,       /* maximum width of an attention head */
     KERNEL_SQUARES = 16384, /* elements per block in a sum of squares */
     KERNEL_ROWS = 8,        /* maximum number of rows that the kernel sum_rows adds */
 };

@@ -146,8 +146,8 @@ void cuda_conv_backward_params(struct compute *base, const struct conv *conv, fl
 enum { STRIPS = 64, LEAST = 2048 };
 
 /* Return the number of rows in a strip. A CUDA block sums one channel of one strip. There are at most STRIPS strips,
- * because more would take long to join. Except in the last strip, a block sums at least LEAST values, because a block
- * with fewer would cost more to start than to run. */
+ * because joining more strips would take long. In all strips except the last one, a block sums at least LEAST values. A
+ * smaller block would take longer to start than to run. */
 static size_t rows_of_strip(const struct batch_norm *n, size_t rows)
 {
     const size_t strips = n->channels < BLOCKS ? BLOCKS / n->channels : 1;

@@ -14,7 +14,7 @@ __device__ inline value seen_at(const value *from, int line, int column, int sid
     return (unsigned)line < (unsigned)side && (unsigned)column < (unsigned)side ? from[line * side + column] : put(0);
 }
 
-/* Compute PACK elements of one row with each thread. Row r belongs to plane r / taps, counted over all pictures, and to
+/* Let each thread compute PACK elements of one row. Row r belongs to plane r / taps, counted over all pictures, and to
  * tap r % taps. */
 KERNEL(columns, columns)
 {

@@ -59,7 +59,7 @@ KERNEL(join_sums, join_sums)
         a.to[i] = sum;
 }
 
-/* Sum one column with each thread. All bounds are constants, so that the compiler keeps x in registers. */
+/* Let each thread sum one column. All bounds are constants, so that the compiler keeps x in registers. */
 KERNEL(sum_rows, sum_rows)
 {
     const size_t i = thread_number();

@@ -23,8 +23,8 @@
 
 /* The synthetic language: invented words. Each word is followed by one of four words.
  *
- * Pure, with the same text on every machine. Only the choice of the next word is random, so a perfect model has a loss
- * of about 0.2 nats per letter. With 256 equally likely letters, the loss would be 5.5. */
+ * Pure. The text is the same on every machine. Only the choice of the next word is random, so a perfect model has a
+ * loss of about 0.2 nats per letter. With 256 equally likely letters, the loss would be 5.5. */
 
 enum { SPEECH_WORDS = 96, SPEECH_LETTERS = 10, SPEECH_NEXT = 4 };
 

@@ -36,7 +36,7 @@ size_t idx_header_bytes(int dims)
     return 4 + 4 * (size_t)dims;
 }
 
-/* Write a header, for make-data. Reading and writing of headers are in one file, so that they agree. */
+/* Write a header, for make-data. Headers are written and read in the same file, so that the two functions agree. */
 size_t idx_make_header(uint8_t *head, int dims, const uint32_t *dim)
 {
     write_be32(head, (uint32_t)(TYPE_U8 << 8 | dims));
@@ -81,8 +81,8 @@ static ddp_status check_header(const uint8_t *head, int dims, uint32_t dim[IDX_M
     return DDP_OK;
 }
 
-/* Read and check the header. If the file is shorter than the header, check the magic number first: a wrong format
- * explains more than a wrong length. */
+/* Read and check the header. If the file is shorter than the header, check the magic number first, because an error
+ * about the format is clearer than an error about the length. */
 static ddp_status read_header(struct whole_file *f, int dims, uint32_t dim[IDX_MAX_DIMS], size_t *total,
                               struct ddp_err *err)
 {
@@ -138,8 +138,8 @@ void idx_free(struct idx *idx)
 
 /* --- cifar ------------------------------------------------------------------------------------------------ */
 
-/* CIFAR-10's files have neither a magic number nor a header. So loading checks the length and all labels: every
- * 3073rd byte must be below ten. */
+/* CIFAR-10's files have neither a magic number nor a header. So check() tests the length of the file and all labels:
+ * every 3073rd byte must be below ten. */
 
 /* Choose at random how far a picture moves and whether it is mirrored. `down` and `right` each have nine possible
  * values. The probabilities of these values differ by less than 2^-29. */

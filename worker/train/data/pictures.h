@@ -16,7 +16,7 @@ enum { IDX_MAX_DIMS = 3, IDX_MAX_BYTES = 1 << 30 };
  *
  *     offset 0   0x00 0x00 0x08 D          D = number of dimensions
  *            4   D big-endian u32 sizes
- *                the values, one byte each, the last dimension fastest */
+ *                the values, one byte each; the last dimension varies fastest */
 struct idx {
     uint8_t *file; /* owned: the whole file */
     size_t len;

@@ -154,8 +154,8 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Add all files, with their names in the order of strcmp(). This order does not depend on the locale, so all ranks have
- * the same order. */
+/* Add all files in the order of their names, as strcmp() compares them. This order does not depend on the locale, so
+ * all ranks have the same order. */
 static ddp_status add_all(struct tokens *t, glob_t *found, bool training, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -167,8 +167,8 @@ static ddp_status add_all(struct tokens *t, glob_t *found, bool training, struct
     return status;
 }
 
-/* Write to `to` the pattern of all .bin files in the directory `where`. Put a backslash before characters of its name
- * that glob treats specially. */
+/* Write to `to` the pattern of all .bin files in the directory `where`. Put a backslash before each character of
+ * `where` that has a special meaning for glob. */
 static void directory_pattern(char *to, const char *where)
 {
     for (; *where != '\0'; *to++ = *where++) {

@@ -162,8 +162,8 @@ static void scores_backward(real *p, real *ds, const real *dy, size_t dy_stride,
     }
 }
 
-/* Compute left^T right, where `left` has n x keys numbers. Write the product to `to`, or add it if `overwrite` is
- * false. */
+/* Compute left^T right, where `left` has n x keys numbers. If `overwrite` is true, write the product to `to`. Otherwise
+ * add the product to `to`. */
 static void to_keys(real *to, const real *left, const real *right, size_t right_stride, const struct head *h,
                     const struct block *b, bool overwrite)
 {
@@ -177,7 +177,8 @@ static void to_keys(real *to, const real *left, const real *right, size_t right_
  *     dV = P^T dY    dP = dY V^T    dS = softmax backward    dQ = dS K    dK = dS^T Q
  *
  * Several blocks contribute to the gradients of keys and values. The last block uses all keys, so it is processed first
- * and overwrites these gradients. The other blocks add to them. `dq` points into dqkv, which has the layout of qkv. */
+ * and overwrites these gradients. The other blocks add to these gradients. `dq` points into dqkv, which has the layout
+ * of qkv. */
 static void head_backward(real *dq, const real *dy, size_t dy_stride, const real *log_sum,
                           const struct head *h, real *scratch, size_t length)
 {
@@ -228,8 +229,8 @@ static void gradient(real *d, const real *z, real lse, size_t target, real weigh
         d[k] = weight * (real_exp(z[k] - lse) - (k == target ? 1 : 0));
 }
 
-/* Return the sum of the losses and compute the gradient `d`, or only the sum if d is NULL. The sum is a double,
- * because an epoch adds many losses. */
+/* Return the sum of the losses. If `d` is not NULL, also write the gradient to `d`. The sum is a double, because an
+ * epoch adds many losses. */
 static double entropy(real *d, const real *z, const struct model_batch *b, size_t n)
 {
     double loss = 0;
@@ -243,8 +244,8 @@ static double entropy(real *d, const real *z, const struct model_batch *b, size_
     return loss;
 }
 
-/* Return the loss as entropy() does, and overwrite z with the gradient. Both differ in the last bits from the results
- * of entropy(), because this function uses lanes_exp. */
+/* Return the loss as entropy() does, and overwrite z with the gradient. The loss and the gradient differ from those of
+ * entropy() in the last bits, because this function uses lanes_exp. */
 static double entropy_wide(real *z, const struct model_batch *b, size_t n)
 {
     double loss = 0;

@@ -268,8 +268,8 @@ static void input_sums(const struct conv *c, const struct frame *f, size_t phase
     s->sum.at = s->at;
 }
 
-/* Return the number of scratch elements for the gradient of x. The last phase (struct phase) needs the most, because it
- * has the most lines and columns. */
+/* Return the number of scratch elements for the gradient of x. The last phase (struct phase) needs the most elements,
+ * because it has the most lines and columns. */
 static size_t input_columns(const struct conv *c)
 {
     const struct frame f = frame_of(conv_side(c), 1);

@@ -30,7 +30,8 @@ void cpu_embedding_backward(ON_CPU, real *dtokens, real *dplaces, const void *dy
     }
 }
 
-/* Set y to the bias, plus `before` if given. BLAS then adds the product to y (beta = 1), which saves a pass over y. */
+/* Set y to the bias. If `before` is not NULL, add `before` to y. BLAS then adds the product to y (beta = 1), which
+ * saves a pass over y. */
 static void begin_rows(real *y, const real *before, const real *bias, size_t rows, size_t n)
 {
     for (size_t row = 0; row < rows; row++, y += n) {

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 
 /* The arrays that a block keeps for backward, as rows of name, widths and floats. For each token, an array has `widths`
- * x model width values, or if `widths` is 0, `floats` values of type float. h is the number of heads. */
+ * x model width values. If `widths` is 0, an array has `floats` values of type float instead. h is the number of
+ * heads. */
 #define KEPT(X)      \
     X(norm1, 1, 0)   \
     X(mean1, 0, 1)   \
@@ -37,7 +38,7 @@ struct gpt2 {
     size_t max_length; /* number of rows in the embedding of positions */
     void *memory;      /* owned: memory of all arrays below, and of the arrays in `kept` */
     void *embedded, *norm,
-        *logits;         /* `embedded` enters the first block; `norm` and `logits` follow the final one */
+        *logits;         /* `embedded` enters the first block; `norm` and `logits` follow the last block */
     float *mean, *scale; /* results of the layer norm after the final block */
     void *d, *d1, *d4;   /* gradients; values per token: `width` in `d` and `d1`, 4 * `width` in `d4` */
     float *scratch;      /* scratch memory of attention */
@@ -262,7 +263,7 @@ static size_t lay_out(struct gpt2 *g, size_t n, size_t length)
     return at;
 }
 
-/* Allocate the memory. Reject more than MEMORY_MAX, above which the sum of the bytes might overflow. */
+/* Allocate the memory. Reject more than MEMORY_MAX bytes, because a larger sum of bytes might overflow. */
 static bool gpt2_allocate(struct gpt2 *g, size_t n, size_t length)
 {
     g->kept = calloc(g->config->blocks, sizeof(*g->kept));
@@ -273,8 +274,8 @@ static bool gpt2_allocate(struct gpt2 *g, size_t n, size_t length)
     return g->memory != NULL;
 }
 
-/* Return the number of operations for one sequence, as llm.c counts them: 6 for each parameter and token, plus
- * those for attention's scores. */
+/* Return the number of operations for one sequence, as llm.c counts them: 6 for each parameter and token, plus the
+ * operations for attention's scores. */
 static double flops(const struct gpt2 *g, size_t length)
 {
     const double tokens = (double)length;

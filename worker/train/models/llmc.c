@@ -156,7 +156,7 @@ static void copy_all(const struct model_kind *kind, struct transfer *c)
         copy_tensor(c, ends + i);
 }
 
-/* Copy the parameters from `body`: the f->bytes - LLMC_HEADER bytes after the header. */
+/* Copy the parameters from `body`, which has the f->bytes - LLMC_HEADER bytes after the header. */
 static void llmc_read(const struct llmc *f, const struct model_kind *kind, uint8_t *body,
                       const struct model_tensors *params)
 {

@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* normal_fill uses the method of Box and Muller: two uniform numbers give a length and an angle, and these give two
- * normal numbers. As in torch, all uniform numbers are drawn first. Numbers k and k + 8 of each group of sixteen
- * are a pair. If fewer than sixteen numbers are left at the end, the last sixteen numbers are drawn again. */
+/* normal_fill uses the method of Box and Muller: two uniform numbers give a length and an angle, which give two normal
+ * numbers. As in torch, all uniform numbers are drawn first. Numbers k and k + 8 of each group of sixteen are a pair.
+ * If fewer than sixteen numbers are left at the end, the last sixteen numbers are drawn again. */
 
 enum { GROUP = 16, HALF = GROUP / 2 };
 

@@ -123,8 +123,8 @@ size_t model_correct(const struct model *m, const struct model_batch *batch);
 uint64_t model_mark(const void *bytes, size_t n);
 uint64_t model_hash(const struct model *m);
 
-/* Copy the model's buffers: model_fetch_buffers from the device to the host, model_send_buffers from the host to the
- * device. On the CPU both functions do nothing. */
+/* Copy the model's buffers. model_fetch_buffers copies from the device to the host, and model_send_buffers copies from
+ * the host to the device. On the CPU both functions do nothing. */
 ddp_status model_fetch_buffers(struct model *m, struct ddp_err *err);
 ddp_status model_send_buffers(struct model *m, struct ddp_err *err);
 

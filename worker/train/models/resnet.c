@@ -13,8 +13,8 @@
 
 /* --- batch normalization ------------------------------------------------------------------------------------------- */
 
-/* Batch normalization over this rank's batch, or, with a context in the spec, over the batches of all ranks. It runs on
- * the CPU or on a device.
+/* Batch normalization, on the CPU or on a device. Without a context in the spec, it uses only this rank's batch. With a
+ * context, it uses the batches of all ranks.
  *
  * On the CPU, libddp computes the normalization (ddp/syncbn.h). On a device, one kernel computes a record of this
  * rank's values, and another kernel normalizes the values (compute.h). Between these kernels the ranks exchange their
@@ -176,7 +176,7 @@ const struct resnet_config resnet20 = { 3 };
 struct unit {
     struct conv conv;
     size_t param;
-    double *saved; /* set by forward for backward: means, 1 / deviations, number of values of a channel */
+    double *saved; /* set by the forward pass: means, 1 / deviations, number of values of a channel */
     void *out;     /* output of the convolution */
 };
 
@@ -492,7 +492,7 @@ static bool unit_init(struct resnet *r, struct unit *u, struct conv conv, const 
     return u->out != NULL && u->saved != NULL;
 }
 
-/* Initialize block `i`, counted over all stages. In all stages but the first, the first block halves the picture
+/* Initialize block `i`, counted over all stages. In every stage except the first, the first block halves the picture
  * and doubles the channels. */
 static bool block_init(struct resnet *r, size_t i, const struct resnet_config *config, struct unit *before)
 {

@@ -1,5 +1,5 @@
 /* Checks our declarations of cuBLASLt and the driver, as nccl.c does for NCCL. tests/shell/test_abi.sh compiles this
- * file with the real headers, and it is never run. */
+ * file with the real headers, and never runs it. */
 #include <cublasLt.h>
 #include <cuda.h>
 

@@ -279,7 +279,7 @@ struct CUevent_st {
     struct CUevent_st *next;
 };
 
-/* List of destroyed events. They are never freed, because a stream may still wait for a destroyed event. */
+/* List of destroyed events, which are never freed, because a stream may still wait for a destroyed event. */
 static struct CUevent_st *destroyed;
 
 struct event_job {

@@ -4,7 +4,7 @@
  *     down        no munged answers
  *     hang        munged never answers
  *     namespace   munged knows this process by another user id
- *     foreign     credentials are of another user
+ *     foreign     credentials belong to another user
  *     replayed    each credential has been decoded before
  *     empty       the payload is lost
  *     long        credentials have 600 bytes */

@@ -1,7 +1,7 @@
 /* fake_nccl.c -- the NCCL of fake_gpu.h.
  *
  * In every collective each rank sends some bytes to every other rank, through a box for each pair of ranks. Then each
- * rank combines the received values, rank 0's first. */
+ * rank combines the received values, and begins with the value of rank 0. */
 #include "fake_gpu.h"
 
 #include "cuda/nccl_abi.h"
@@ -273,7 +273,8 @@ static void reduce(const struct op *op)
 /* --- a call on its stream
  * ------------------------------------------------------------------------------------------ */
 
-/* Return true if the variable `name` is "RANK:CALL" or "RANK:CALL:CODE" of this operation. *code gets CODE, or 0. */
+/* Return true if the variable `name` is "RANK:CALL" or "RANK:CALL:CODE", and means this operation. *code gets CODE, or
+ * 0. */
 static bool is_meant(const char *name, const struct op *op, unsigned *code)
 {
     int rank, number;

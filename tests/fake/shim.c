@@ -13,7 +13,7 @@ enum { LANES = 32, MOST = 256, WARPS = MOST / LANES, STACK = 1 << 16 };
 
 struct barrier {
     unsigned come, number;
-    unsigned left; /* threads that have not left the GPU kernel; the barrier waits for them */
+    unsigned left; /* threads that have not left the GPU kernel; the barrier waits for these threads */
 };
 
 struct fiber {
@@ -141,8 +141,8 @@ static void make_stacks_key(void)
         abort();
 }
 
-/* Return the stacks of this thread's fibers. They are kept until the thread ends, because a launch would otherwise spend most
- * of its time in page faults. */
+/* Return the stacks of this thread's fibers. The stacks are kept until the thread ends. Otherwise a launch would spend
+ * most of its time in page faults. */
 static char *stacks_of_thread(void)
 {
     pthread_once(&stacks_once, make_stacks_key);

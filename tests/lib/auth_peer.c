@@ -67,7 +67,7 @@ void peer_greet(struct client *c, enum auth_role role)
     auth_hello(&c->auth, auth_peer.secret, role, "demo", nonce, c->hello);
 }
 
-/* Read the store's answer, and make the proof. */
+/* Read the store's answer, and compute the client's proof. */
 static void process_answer(struct client *c)
 {
     char theirs[AUTH_PRINT_TEXT];
@@ -230,7 +230,7 @@ void attack_with_reports(int taken)
         const char *answer = peer_call(&c, reports[i]);
         cr_expect_not_null(strstr(answer, "\"ok\":false"), "%s: %s", reports[i], answer);
     }
-    /* an agent may send `leave` at any time; this one is no member, so nothing happens */
+    /* an agent may send `leave` at any time; this agent is not a member of the job, so nothing happens */
     peer_call(&c, "{\"op\":\"leave\",\"round\":1,\"signal\":15}");
     const char *answer = call_join(&c, taken, 2);
     cr_expect_not_null(strstr(answer, "\"ok\":false"), "%s", answer);
@@ -239,7 +239,7 @@ void attack_with_reports(int taken)
 
 enum { IN_HELLO, IN_PROOF, IN_IDENTIFY, IN_JOIN, MESSAGES };
 
-/* Join as an agent, but invert one bit of byte `byte` of one message. Return false if the message has no such byte. */
+/* Join as an agent, but invert one bit in byte `byte` of the message. Return false if the message is too short. */
 static bool join_with_wrong_bit(int message, size_t byte)
 {
     static const char *const texts[] = { [IN_IDENTIFY] = "{\"role\":\"agent\",\"job\":\"demo\"}",
@@ -252,7 +252,7 @@ static bool join_with_wrong_bit(int message, size_t byte)
     if (message == IN_HELLO && (has_byte = byte < sizeof(c.hello)))
         c.hello[byte] ^= bit;
     peer_send_frame(&c, OP_AUTH, slice_of(c.hello, sizeof(c.hello)), false);
-    if (message == IN_HELLO) { /* the client must reject the answer, so it sends no proof */
+    if (message == IN_HELLO) { /* the client must reject the answer, and sends no proof */
         char theirs[AUTH_PRINT_TEXT];
         const int64_t n = peer_read_blob(c.fd, c.answer, sizeof(c.answer));
         cr_expect(n < 0 ||

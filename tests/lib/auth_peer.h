@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The store that the functions below use. Set it first. */
+/* The store that the functions below use. Set `auth_peer` first. */
 extern struct auth_peer {
     int (*connect)(void); /* connects and exchanges the greeting of dialect C */
     const struct secret *secret;
@@ -25,7 +25,7 @@ struct client {
     struct buf sent; /* all bytes after the greeting */
 };
 
-/* Send a request. Without `tagged` the request has no tag. */
+/* Send a request. If `tagged` is true, append the tag that authenticates the request. */
 void peer_send_frame(struct client *c, enum op_id op, struct slice bytes, bool tagged);
 
 /* Read a blob. Return its length, or -1 if the store closes the connection. */
@@ -34,13 +34,13 @@ int64_t peer_read_blob(int fd, uint8_t *bytes, size_t room);
 /* Expect that the store closes the connection without another byte. */
 void peer_expect_closed(struct client *c, const char *what);
 
-/* Connect, and make the first message of AUTH without sending it. */
+/* Connect, and compute the first message of AUTH without sending the message. */
 void peer_greet(struct client *c, enum auth_role role);
 void peer_authenticate(struct client *c, enum auth_role role);
 void peer_identify(struct client *c, const char *role);
 void peer_expect_welcome(struct client *c);
 
-/* Call the store, and return its answer without the pushes before it. */
+/* Call the store, skip its push messages, and return the answer. */
 const char *peer_call(struct client *c, const char *json);
 
 /* Join the job as one of `nodes` nodes. */

@@ -10,8 +10,8 @@ static struct cli cli;
 static struct ddp_err err;
 static char *no_environment[] = { NULL };
 
-/* Parse `words` with the variables of `environment`. Copy the array first, because `cli` keeps pointers into argv
- * after the calling statement has ended. */
+/* Parse `words` with the variables of `environment`. Copy the array first, because `cli` still points into the copy
+ * after the call. */
 static inline ddp_status parse_in(char *const *environment, char *const *words)
 {
     static char *argv[32];

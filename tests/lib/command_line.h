@@ -1,5 +1,5 @@
 /* command_line.h -- the command line as ddprun's main parses it, without a scheduler. Fuzz programs include this file
- * too, because it needs no library of the tests. */
+ * too, because this file needs no library of the tests. */
 #ifndef COMMAND_LINE_H
 #define COMMAND_LINE_H
 

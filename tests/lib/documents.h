@@ -21,8 +21,8 @@ bool schema_fits(const struct cJSON *schema, const struct cJSON *value, char *wh
 
 /* Recorded environments of schedulers: tests/data/environments/NAME.env.
  *
- * A line "#host NAME" sets the machine's name, and "#file TEXT" is a line of the file that the variables name. Any
- * other line with "#" is a comment. All other lines are variables. */
+ * A line "#host NAME" sets the machine's name. A line "#file TEXT" adds a line to the file whose path is in a variable.
+ * Any other line with "#" is a comment. All other lines are variables. */
 
 enum { ENVIRONMENT_MAX = 8192, ENVIRONMENT_VARIABLES_MAX = 64 };
 

@@ -255,7 +255,7 @@ const char *torch_python(void)
 }
 
 /* Return true if Python runs `program` without an error. `program` must not import torch, because an import takes
- * seconds. It must only check that torch is installed. */
+ * seconds. `program` must only check that torch is installed. */
 static bool python_says(const char *program)
 {
     const char *argv[] = { torch_python(), "-c", program, NULL };
@@ -301,8 +301,8 @@ char torch_dialect(void)
     return torch_version_begins("('2.1.',)") ? 'B' : 'C';
 }
 
-/* Let PyTorch open a store with libuv, and check whether its error says that it was built without libuv. This takes
- * seconds; ddprun itself only reads PyTorch's files. */
+/* Let PyTorch open a store with libuv, and check whether the error says that PyTorch was built without libuv. This
+ * check takes seconds; ddprun itself only reads PyTorch's files. */
 bool torch_refuses_stores(void)
 {
     return !torch_is_old() && python_says("import sys\n"

@@ -22,8 +22,8 @@
 #define EXPECT(r, code) \
     cr_expect_eq((r).exit_code, code, "exit %d, signal %d, stderr:\n%s", (r).exit_code, (r).signal, (r).err)
 
-/* SAYS expects the text `words` on stderr, PRINTS expects it on stdout, and SILENT expects that stderr does not have
- * it. On failure they print the output. */
+/* SAYS expects the text `words` on stderr, PRINTS expects `words` on stdout, and SILENT expects that `words` is not on
+ * stderr. On failure these macros print the output. */
 #define SAYS(r, words)   cr_expect(strstr((r).err, words) != NULL, "'%s' is not in:\n%s", words, (r).err)
 #define PRINTS(r, words) cr_expect(strstr((r).out, words) != NULL, "'%s' is not in:\n%s", words, (r).out)
 #define SILENT(r, words) cr_expect(strstr((r).err, words) == NULL, "'%s' is in:\n%s", words, (r).err)
@@ -102,7 +102,7 @@ void gate_gone(void);
 /* Counts of the lines that tests/prog/torn_writer has written. */
 
 struct lines_seen {
-    int whole, torn; /* numbers of lines; torn: broken, or after a lost line, or in the wrong order */
+    int whole, torn; /* numbers of lines; torn: broken, after a lost line, or in the wrong order */
     char first[120]; /* the beginning of the first torn line */
 };
 
@@ -123,10 +123,11 @@ void torch_skip_without(void);
  * ddprun's code. */
 void torch_skip_sanitized(void);
 
-/* Return true if the installed torch is 1.x. Return false without torch. */
+/* Return true if the installed torch is 1.x. Return false if torch is not installed. */
 bool torch_is_old(void);
 
-/* Return the dialect of the stores of the installed torch, as ddp_store_dialect does. Return 'C' without torch. */
+/* Return the dialect of the stores of the installed torch, as ddp_store_dialect does. Return 'C' if torch is not
+ * installed. */
 char torch_dialect(void);
 
 /* Return true if the installed torch was built without libuv. The clients of such a torch use only stores that torch

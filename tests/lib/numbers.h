@@ -86,7 +86,7 @@ void grad_check_here(const struct grad_check *c);
 
 /* A GPU and the CPU side by side: the same call on both, with the same numbers, must give the same result.
  *
- * The GPU is a fake GPU, or with DDP_TEST_GPU=1 in the environment the GPU of this machine (scripts/gpu_check.sh).
+ * The GPU is a fake GPU. With DDP_TEST_GPU=1 in the environment, tests use this machine's GPU (scripts/gpu_check.sh).
  * Numbers differ in each run. A failure prints the seed, and DEVICES_SEED=N repeats the run. */
 
 /* Numbers on both the CPU and the GPU. The numbers in `cpu` are rounded to the device's type. */

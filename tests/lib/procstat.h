@@ -8,9 +8,9 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
-/* Return the n-th child of a process, eldest first: for ddprun's pid the agent, for the agent a worker (or an orphan
- * that the agent has adopted). Return 0 if there is no such child, or if the kernel has no
- * /proc/PID/task/TID/children. */
+/* Return the n-th child of a process, the oldest child first. The child of ddprun is the agent. The children of the
+ * agent are workers, and orphans that the agent has adopted. Return 0 if there is no such child, or if the kernel has
+ * no /proc/PID/task/TID/children. */
 pid_t procstat_child(pid_t of, int n);
 
 /* Return the present (rss) or the highest (peak) resident memory in KiB. Return -1 if the process is gone. */

@@ -69,8 +69,8 @@ static pid_t start_rank(struct rank *me, rank_main rank_function)
     _exit(0);
 }
 
-/* Start the server last, because its thread could hold AddressSanitizer's locks at a fork, and a rank would then wait
- * for these locks forever. */
+/* Start the server after all ranks. During a fork, the server's thread could hold AddressSanitizer's locks, and the new
+ * rank would wait for these locks forever. */
 struct ranks ranks_run(int n, rank_main main, unsigned flags, const void *user)
 {
     const struct store_server_options options = { .host = "127.0.0.1", .limits = HUB_LIMITS_DEFAULT };
@@ -254,7 +254,7 @@ static void choose_blocks(const struct trial_room *room, const struct trial *t, 
     *out = shared ? room->shared_out : room->private_out;
     if (!t->in_place)
         return;
-    /* input and output share one block; if one is smaller, it is this rank's part of the block */
+    /* input and output share one block; the smaller of the two is this rank's part of the block */
     *out = *in;
     if (t->kind == ALL_GATHER || t->kind == GATHER)
         *in = *out + skip;
@@ -365,8 +365,8 @@ static bool goes_with(const struct trial_room *room, int memory)
     return !room->device || memory == PRIVATE || memory == SHARED;
 }
 
-/* Return the last operation to try. Kinds without a reduction ignore the operation, so they are tried only with the
- * first operation. */
+/* Return the last operation to try. Kinds without a reduction ignore the operation, so such kinds are tried only with
+ * the first operation. */
 static int last_op(enum kind kind)
 {
     return kind == ALL_REDUCE ? DDP_PROD : kind == REDUCE_SCATTER ? DDP_AVG : DDP_SUM;
@@ -390,7 +390,7 @@ void trials_of_all_types(struct rank *me, unsigned one_in)
     room_close(&room);
 }
 
-/* Try large counts, which need many steps through the slots, with every root, in place and not in place. */
+/* Try large counts, which need many steps, with every root, in place and not in place. */
 void trials_of_large_counts(struct rank *me)
 {
     static const size_t n = 1000003;

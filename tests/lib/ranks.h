@@ -56,19 +56,19 @@ void ranks_free(struct ranks *ranks);
 /* Expect that every rank has exited with 0 and without a failed expectation. */
 void ranks_expect_ok(const struct ranks *ranks);
 
-/* Run and check ranks that need no further tests. */
+/* Run ranks, and expect success as ranks_expect_ok does. */
 void ranks_all_well(int n, rank_main main, unsigned flags, const void *user);
 
 /* Expect that rank `rank` got `status`, and that all `parts` (ending with NULL) occur in the rank's text. */
 void ranks_expect_error(const struct ranks *ranks, int rank, ddp_status status, const char *const parts[]);
 
-/* Initialise in a rank (NULL options allowed), or end this rank with a failure. */
+/* Initialize the library in a rank, or end this rank with a failure. `options` may be NULL. */
 ddp_ctx *rank_init(struct rank *me, const ddp_options *options);
 
 /* Keep `status` and its error text. */
 void rank_keep(struct rank *me, ddp_status status);
 
-/* End this rank with a failure unless `truth`. */
+/* End this rank with a failure if `truth` is false. */
 void rank_expect(struct rank *me, bool truth, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 #define rank_expect_ok(me, call)                                                     \
     do {                                                                             \
@@ -82,7 +82,7 @@ int rank_open_files(void);
 
 /* --- pretend gpu ------------------------------------------------------------------------------------------ */
 
-/* Ranks with GPUs on a machine that has none: tests/fake/fake_gpu.h. */
+/* Ranks with GPUs on a machine without GPUs: tests/fake/fake_gpu.h. */
 
 /* Make this process find the fake runtime and NCCL, and the libddp_cuda of this build. Call this in a rank, before
  * ddp_init_from_env. */
@@ -117,8 +117,8 @@ struct trial {
     bool in_place;
 };
 
-/* Four blocks of a rank: in and out, private and shared. With a device the shared blocks are in the device's
- * memory. */
+/* Four memory blocks of a rank: input and output, both private and shared. With a device the shared blocks are in the
+ * device's memory. */
 struct trial_room {
     struct rank *me;
     ddp_ctx *ctx;
@@ -140,7 +140,7 @@ void trials_use(const ddp_options *options);
 void trial_run(const struct trial_room *room, const struct trial *trial);
 
 /* Try every collective with every type and operation, few elements, and every kind of memory. Run only every
- * `one_in`-th of these trials, the same ones on every rank. The function opens and closes a room. */
+ * `one_in`-th of these trials, the same trials on every rank. The function opens and closes a room. */
 void trials_of_all_types(struct rank *me, unsigned one_in);
 /* Try large counts with every root, in place and not in place. The function opens and closes a room. */
 void trials_of_large_counts(struct rank *me);

@@ -1,8 +1,9 @@
 /* run.c -- see run.h.
  *
  * One loop (pump) polls three descriptors: both output pipes and a pidfd. The pidfd shows the end of the program. The
- * pipes do not, because a grandchild may keep them open. After the end the loop reads the pipes for DRAIN_MS more. The
- * process is reaped only after its group was killed, so that no other group can have the group's number. */
+ * pipes do not show this end, because a grandchild may keep the pipes open. After the end the loop reads the pipes for
+ * DRAIN_MS more. The process is reaped only after its process group was killed, so that no other group can get the same
+ * number. */
 #include "run.h"
 
 #include "base/buf.h"

@@ -26,7 +26,7 @@
 
 enum { PATIENCE_MS = 60000 };
 
-/* Initialize with { 0 }. PATIENCE_MS begin with the first call of patience_left(). */
+/* Initialize with { 0 }. The time PATIENCE_MS begins with the first call of patience_left(). */
 struct patience {
     uint64_t until_ms;
 };
@@ -126,8 +126,8 @@ const char *bin(const char *program);
  * and a place for their reports. Some tests take these away. */
 bool bin_is_sanitized(void);
 
-/* Return true if uid 65534 can reach the programs. It cannot reach programs below a home directory of mode 0700. In
- * this case setpriv can start a program as that uid, but the program cannot open its files. Only root may call this
+/* Return true if uid 65534 can reach the programs. This uid cannot reach programs below a home directory of mode 0700.
+ * In this case setpriv can start a program as that uid, but the program cannot open its files. Only root may call this
  * function. */
 bool bin_is_open_to_nobody(void);
 

@@ -484,7 +484,7 @@ static bool hosts_net_join(const struct hosts *net)
 
 /* --- all hosts ------------------------------------------------------------------------------------------- */
 
-/* Return the reason why hosts cannot be created here, or NULL if they can. */
+/* Return the reason why hosts cannot be created here, or NULL if there is no such reason. */
 static const char *hosts_lack(void)
 {
     static const char *const tools[] = { "/usr/sbin/ip", "/sbin/ip", "/usr/sbin/nft", "/sbin/nft" };
@@ -570,7 +570,7 @@ static void make_secret(struct play *play)
     cr_assert_eq(secret_write(play->secret, &err), DDP_OK, "%s", err.msg);
 }
 
-/* A command line, made from texts that consist of words with spaces between them. */
+/* A command line, made from texts whose words are separated by spaces. */
 struct words {
     const char *argv[WORDS_MAX + 1];
     char text[SCENE_TEXT];
@@ -856,7 +856,7 @@ static int count_texts(const char *text, const char *piece)
 }
 
 /* Expect that the store has rejected no client, except silent connections. On a busy host an agent may close a
- * connection before it sends anything, and dial again. */
+ * connection without sending a byte, and then dial again. */
 void after_no_rejects(struct play *play)
 {
     static const char *const never[] = { "too many", "agent", "sent nothing" };

@@ -39,7 +39,8 @@
  * not see these networks, so addresses cannot conflict with the machine or with another test.
  *
  * When the test ends in any way, the kernel kills process 1 of each host, with everything that ran there, and removes
- * the networks. hosts_close() removes the control groups. If the test was killed, the next hosts_open() removes them.
+ * the networks. hosts_close() removes the control groups. If the test was killed, the next hosts_open() removes the
+ * control groups.
  *
  * Connections can be cut in several ways: drop packets in one direction (host_rules), pull the cable (host_cable),
  * stop all processes (host_signal), switch off the machine (host_off: no further packet). */
@@ -95,7 +96,7 @@ void host_cable(const struct hosts *net, int index, bool plugged);
 void host_names(const struct host *host, const char *lines);
 
 /* Signal every process on the host except process 1, parents first. If `name` is not NULL, signal only processes with
- * this name. Return the number of these processes. */
+ * this name. Return the number of signalled processes. */
 int host_signal(const struct host *host, const char *name, int signal);
 
 /* Simulate a power failure: no further packet leaves the host, and no process on the host runs. */
@@ -113,8 +114,8 @@ enum { SCENE_NODES = 16 };
  * default is 0. */
 enum { KILLED = -1, ANY = -2, ENDED = -4 };
 
-/* Time limits in ms from the fault to the first message about the fault. They are three times the required limits,
- * because the machine may be busy. */
+/* Time limits in ms from the fault to the first message about the fault. These limits are three times the required
+ * limits, because the machine may be busy. */
 enum { EXITS = 6000, BEATS = 18000, CONNECTIONS = 15000 };
 
 struct scene;
@@ -136,7 +137,7 @@ struct scene_node {
     const char *ends;   /* texts that the node prints on stderr at any time */
     const char *prints; /* texts that the node prints on stdout */
     bool by_hand;       /* scene_play does not start the node; see scene_start */
-    int late_ms;        /* start this node so many ms after the first nodes */
+    int late_ms;        /* ms from the start of the first nodes to the start of this node */
     int exit;           /* expected exit code, or KILLED, ANY or ENDED */
     bool silent_on;     /* the node need not print the scene's `says` */
     int within_ms;      /* time limit for this node's texts; 0 = the scene's limit */
@@ -193,7 +194,7 @@ void after_heal(struct play *play);       /* remove nft rules, plug in cables, c
 
 /* --- scene train ------------------------------------------------------------------------------------------ */
 
-/* Scenes that train: each host has separate data, all hosts share a disk, and the result must equal that of one
+/* Scenes that train: each host has separate data, all hosts share a disk, and the result must equal the result of one
  * host.
  *
  *     SCENE(waits, two_hosts, .options = "--nproc_per_node=1", .before = train_make_data,

@@ -1,8 +1,8 @@
 /* sim_agent.h -- an agent with simulated workers and a simulated store, on a clock that jumps from event to event.
  * Unless the test changes the answers, the store answers as for a job of one node.
  *
- * The test sets the behaviour of each worker, and asim_run runs the job to its end. The result is a trace, one line per
- * event at the left edge and the agent's effects indented below that line. Each effect is also checked for validity. */
+ * The test sets the behaviour of each worker, and asim_run runs the job to its end. The result is a trace with a line
+ * for each event. The agent's effects are indented below that line. Each effect is also checked for validity. */
 #ifndef TESTS_SIM_AGENT_H
 #define TESTS_SIM_AGENT_H
 
@@ -13,7 +13,7 @@ enum { ASIM_WORKERS = 16, ASIM_EVENTS = 64, ASIM_ATTEMPTS = 16 };
 
 #define ASIM_FOR_EVER UINT64_MAX
 
-/* A worker's behaviour. A worker with a zeroed struct ends with 0 at once. */
+/* A worker's behaviour. If the struct is zeroed, the worker exits with code 0 at once. */
 struct asim_worker {
     int spawn_error;       /* errno of a start that fails; 0 if the start succeeds */
     uint64_t lives_ms;     /* ms until the worker ends by itself; ASIM_FOR_EVER if never */
@@ -51,7 +51,7 @@ struct asim {
     size_t n_queue;
     uint64_t order;
     bool alive[ASIM_WORKERS], started[ASIM_WORKERS], told_exit[ASIM_WORKERS];
-    bool told_failed, told_end, left; /* effects that the agent has emitted; told_*: in this attempt */
+    bool told_failed, told_end, left; /* effects that the agent has emitted; told_* since the attempt began */
     bool lost;                        /* the store is lost */
     int cause_code; /* exit code of the failure that the agent reported to the store; 0 if none */
     int daemons, stubborn_daemons;

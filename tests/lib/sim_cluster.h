@@ -3,8 +3,8 @@
  *
  * The test sets the behaviour of each node's worker in each attempt, the faults of nodes and the actions of users.
  * cluster_run runs until nothing more can happen. The trace contains the messages that arrive, without heartbeats. The
- * line "n1 > failed" is a message from node 1 to the store, and "n0 < stop: failed" is one from the store to node 0. A
- * message takes a millisecond.
+ * line "n1 > failed" is a message from node 1 to the store, and "n0 < stop: failed" is a message from the store to node
+ * 0. A message takes a millisecond.
  *
  * Always checked: an agent starts a worker only after it has received a round. When a round begins, no worker of an
  * older round runs on the nodes of the new round. Ranks are dense and unique. Each agent ends. */
@@ -17,7 +17,8 @@
 
 enum { CLUSTER_NODES = 8, CLUSTER_EVENTS = 512, CLUSTER_ATTEMPTS = 8 };
 
-/* The behaviour of a node's worker in an attempt. A worker with a zeroed struct ends with 0 after a second. */
+/* The behaviour of a node's worker in an attempt. If the struct is zeroed, the worker exits with code 0 after a
+ * second. */
 struct cluster_worker {
     uint64_t lives_ms; /* 0 means a second; with UINT64_MAX the worker never ends */
     int exit_code;
@@ -44,7 +45,7 @@ struct cluster_event {
     int node, life;
     struct agent_event event;
     uint32_t round;
-    int word; /* message to the store: its kind; new round: the node rank; stop: the reason */
+    int word; /* for a message to the store: its kind; for a new round: the node rank; for a stop: the reason */
 };
 
 struct cluster {
@@ -56,7 +57,7 @@ struct cluster {
     struct cluster_event queue[CLUSTER_EVENTS];
     size_t n_queue;
     uint64_t order, now_ms;
-    uint32_t rounds; /* begun */
+    uint32_t rounds; /* number of rounds that have begun */
     bool store_lost;
     unsigned steps;
     struct buf trace;

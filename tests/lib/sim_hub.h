@@ -1,7 +1,7 @@
 /* sim_hub.h -- a hub without sockets, on a clock that only the test moves.
  *
- * Connections are numbers. The test passes bytes as hex text or as complete requests. The hub's output is kept for
- * each connection, and compared as hex text too, without blanks. A closed connection has the output "closed: why". */
+ * Connections are numbers. The test passes bytes as hex text or as complete requests. The hub's output is kept for each
+ * connection, and is compared as hex text without blanks. A closed connection has the output "closed: why". */
 #ifndef SIM_HUB_H
 #define SIM_HUB_H
 

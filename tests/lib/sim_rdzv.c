@@ -157,7 +157,7 @@ static void beat(struct sim_rdzv *sim)
 }
 
 /* Move the clock to `now_ms`, and stop at each deadline and at each full second on the way. At a full second, send the
- * heartbeats before the tick. */
+ * heartbeats before rdzv_tick. */
 void rsim_at(struct sim_rdzv *sim, uint64_t now_ms)
 {
     for (;;) {

@@ -1,5 +1,5 @@
-/* store_peers.h -- both ends of a connection to the store: the real server, clients that check each byte, and
- * servers that are not a store or misbehave.
+/* store_peers.h -- both ends of a connection to the store: the real server, clients that check each byte, and servers
+ * that misbehave or are not stores.
  *
  * serve() starts a store server inside the test, on a free port of 127.0.0.1. Criterion runs every test in its own
  * process, so there is only one server. serve_end() asserts that the server's loop is empty. */
@@ -29,12 +29,12 @@ ddp_status peer_seal(const struct secret *secret, char *credential, struct ddp_e
 
 /* A client of the store over a real socket, for tests that check each byte.
  *
- * Bytes are written as hex text, blanks ignored. Every expectation has a deadline of PEER_DEADLINE_MS. A failure
+ * Bytes are given as hex text; blanks are ignored. Every expectation has a deadline of PEER_DEADLINE_MS. A failure
  * names the line of the expectation. */
 
 enum { PEER_DEADLINE_MS = 30000 };
 
-/* The greeting of a dialect C client (VALIDATE, PING), and the store's answer to it, as hex digits. */
+/* The greeting of a dialect C client (VALIDATE, PING), and the store's answer, as hex digits. */
 #define PEER_GREETING        "00 cef7853c 0d c6100000"
 #define PEER_GREETING_ANSWER "c6100000"
 
@@ -85,8 +85,8 @@ void peer_expect_service_at(int port, const char *file, int line);
  * There is one script for each connection, in order. The last script serves all further connections. Words of a
  * script:
  *
- *     <       what follows is expected, byte by byte: two hex digits (blanks are free), or ?? for any byte
- *     >       what follows is sent: hex digits, @ (the last 4 bytes that matched ??), or text after a '
+ *     <       expect the following bytes: two hex digits for each (blanks are ignored), or ?? for any byte
+ *     >       send the following bytes: hex digits, @ (the last 4 bytes that matched ??), or text after a '
  *     blob    (after <) any blob: its length and its bytes
  *     slowly  from here on each byte is sent in a separate segment
  *     hangup  close at once
@@ -95,7 +95,8 @@ void peer_expect_service_at(int port, const char *file, int line);
 
 struct fake_store;
 
-/* Serve on a free port of 127.0.0.1, on a thread. `scripts` ends with NULL; the texts are borrowed until the stop. */
+/* Serve on a free port of 127.0.0.1, on a thread. `scripts` ends with NULL; the texts must stay valid until
+ * fake_store_stop. */
 struct fake_store *fake_store_start(const char *const *scripts);
 
 int fake_store_port(const struct fake_store *fake);
@@ -122,7 +123,7 @@ enum rude_kind {
     RUDE_HTTP,
     RUDE_TLS,
     RUDE_SSH,
-    RUDE_TORCH, /* greets back like PyTorch's store, and closes at an unknown request */
+    RUDE_TORCH, /* answers the greeting like PyTorch's store, and closes the connection at an unknown request */
     RUDE_OTHER
 };
 
@@ -132,7 +133,7 @@ int rude_start(enum rude_kind kind);
 /* Return a port of 127.0.0.1 without a listener. */
 int rude_closed_port(void);
 
-/* Open a listener whose queue is full, so that it accepts no further connection. */
+/* Open a listener that accepts no further connection, because its queue is full. */
 int rude_full_port(void);
 
 /* Run the rest of this test in a new network namespace (rude_own_network) or in a new mount namespace

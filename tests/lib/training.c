@@ -1,5 +1,5 @@
-/* training.c -- see training.h. A run under ddprun has more words in front of the command line than a run without
- * ddprun, and no other difference. */
+/* training.c -- see training.h. A run under ddprun differs from a run without ddprun only by the words in front of the
+ * command line. */
 #include "training.h"
 
 #include "run.h"

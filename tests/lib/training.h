@@ -17,8 +17,8 @@
  * the number of workers or the single-threaded part. */
 void training_skip_same_threads(void);
 
-/* Skip the test under any sanitizer, because another test runs the same code. The two tests differ only in numbers,
- * and these are compared when the tests run without a sanitizer. */
+/* Skip the test under any sanitizer, because another test runs the same code. The two tests differ only in numbers, and
+ * these numbers are compared when the tests run without a sanitizer. */
 void training_skip_same_code(void);
 
 /* Words in front of `train` if there are several workers. NULL ends the list. */

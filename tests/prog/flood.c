@@ -1,4 +1,4 @@
-/* flood.c -- a worker that writes lines as fast as it can, except rank 0, which writes few.
+/* flood.c -- a worker that writes lines as fast as possible. Only rank 0 writes few lines.
  *
  *     flood MILLISECONDS
  *

@@ -1,5 +1,6 @@
-/* loader_threads.c -- runs epochs of a loader with 0 and with 4 threads, and ends some epochs in the middle. It
- * prints `same` if all batches were equal. This is a plain program, so that it can run under ThreadSanitizer. */
+/* loader_threads.c -- runs epochs of a loader with 0 and with 4 threads, and ends some epochs in the middle. The
+ * program prints `same` if all batches were equal. This is a plain program, so that it can run under
+ * ThreadSanitizer. */
 #include "ddp/context.h"
 #include "ddp/loader.h"
 #include "ddp/sampler.h"

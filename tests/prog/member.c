@@ -38,7 +38,7 @@ static void do_but(const char *rank)
     skipping = atoi(rank) == ddp_rank(ctx);
 }
 
-/* Skip the following arguments unless this is attempt `number`. The launcher's variable counts the earlier starts of
+/* Skip the following arguments if this is not attempt `number`. The launcher's variable counts the earlier starts of
  * the workers. */
 static void do_attempt(const char *number)
 {

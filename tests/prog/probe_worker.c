@@ -103,8 +103,8 @@ static void on_term(int sig)
         mine->told = notes_now();
 }
 
-/* Wait a->ms before the end, because the kernel's work for the end of this worker would delay the other workers, whose
- * times are measured. */
+/* Wait a->ms before the end. Otherwise the kernel's work for the end of this worker would delay the other workers,
+ * whose times are measured. */
 static void do_stay(const struct action *a)
 {
     for (int i = 0; i < STAY_MS && mine->told == 0; i += 1000)

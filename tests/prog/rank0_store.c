@@ -1,6 +1,6 @@
-/* rank0_store.c -- behaves like a PyTorch without libuv, for e2e tests. It fails if it has to use the launcher's store.
- * Otherwise rank 0 listens at MASTER_PORT, and the other ranks connect to this port. The program replaces a Python
- * interpreter and ignores its arguments.
+/* rank0_store.c -- behaves like a PyTorch without libuv, for e2e tests. The program fails if it has to use the
+ * launcher's store. Otherwise rank 0 listens at MASTER_PORT, and the other ranks connect to this port. The program
+ * replaces a Python interpreter and ignores its arguments.
  *
  *     FAIL_ONCE=1    rank 1 fails in the first attempt, when all ranks have met */
 #include <netdb.h>
@@ -50,7 +50,7 @@ static int serve(int others)
         if (peer < 0)
             return FAILED;
         /* Report before the last rank gets its answer. That rank may fail at once after the answer, and the launcher
-         * would then stop rank 0 before its report. */
+         * would then stop rank 0 before rank 0 has reported. */
         if (i == others - 1)
             say_met();
         if (write(peer, "0", 1) != 1)

@@ -4,7 +4,7 @@
  *     still_worker loop 1      after step 3 rank 1 computes without end, outside of any call
  *     still_worker die 1       after step 3 rank 1 is killed
  *     still_worker go 0        no fault; ends after step 3
- *     still_worker slow 1      makes steps of 200 ms without end; those of rank 1 take $SLOWER percent longer */
+ *     still_worker slow 1      makes steps of 200 ms without end; steps of rank 1 take $SLOWER percent longer */
 #include "ddp/ddp.h"
 
 #include <poll.h>

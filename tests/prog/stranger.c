@@ -1,4 +1,4 @@
-/* stranger.c -- a client that is not part of the job: sends bytes to a store and prints what it gets.
+/* stranger.c -- a client that is not part of the job: sends bytes to a store and prints the reply.
  *
  *     stranger HOST PORT HEX          prints "closed after N bytes: HEX", or "open after N bytes: HEX" after 8 s
  *     stranger HOST PORT half N       begins authentications until killed, and keeps the latest N connections open;
@@ -161,7 +161,7 @@ static size_t make_fill(int i, unsigned n, uint8_t *bytes)
     return CHUNK;
 }
 
-/* Write byte `n` of an AUTH or of a SET. Every third connection sends only four bytes. */
+/* Write byte `n` of an AUTH request or a SET request. Every third connection sends only four bytes. */
 static size_t make_stall(int i, unsigned n, uint8_t *bytes)
 {
     static const uint8_t set[] = { 1, 0, 0, 1 }, auth[] = { 0x83, 34, 0, 0, 0, 0, 0, 0, 0, 2 };

@@ -3,8 +3,8 @@
  *     survivor KIND [HOG_RANK HOG_DELAY_MS]
  *
  * KIND is a row of `kinds`. A worker writes a line with "ready" when all processes of the worker have started. The
- * worker of rank HOG_RANK ignores KIND. After the delay it allocates memory, until the kernel's out-of-memory killer
- * ends it.
+ * worker of rank HOG_RANK ignores KIND. After the delay this worker allocates memory, until the kernel's out-of-memory
+ * killer ends the worker.
  *
  * The rank is read from any launcher's variables, so that other launchers can be tested as well. */
 #include "launched.h"

@@ -130,7 +130,8 @@ static inline bool page_is_hidden(int id, const struct page_row *f)
 }
 
 /* The last rows that the page has shown for one member name. `type` is the last row with this name. `limits` is the
- * last one with limits, and `text` the last one with a description. NULL = no such row. */
+ * last such row with limits, and `text` is the last such row with a description. NULL means that there is no such
+ * row. */
 struct page_last {
     const struct page_row *limits, *type, *text;
 };
@@ -154,8 +155,8 @@ static inline struct page_last page_find_last(int id, const char *name)
 }
 
 /* Append a member: its name, a star if it is required, its type or limits, and its description. Put quotes around the
- * name if the value is a text. Omit the type, the limits or the description if it equals the last one that the page has
- * shown for this name. */
+ * name if the value is a text. Omit the type, the limits or the description if the page shows the same one in the last
+ * row for this name. */
 static inline bool page_put_member(struct buf *out, int id, const struct page_row *f)
 {
     const struct page_last last = page_find_last(id, f->name);
@@ -186,7 +187,7 @@ static inline int page_same_members(int id)
     return id;
 }
 
-/* Append a message. If an earlier message has the same members, refer to it. Omit the sender's round. */
+/* Append a message. If an earlier message has the same members, refer to that message. Omit the sender's round. */
 static inline bool page_put_message(struct buf *out, int id)
 {
     const int same = page_same_members(id);
@@ -219,8 +220,8 @@ static inline bool page_of_messages(struct buf *out)
     return ok && buf_printf(out, "\n");
 }
 
-/* Write a dictionary for libFuzzer: the name of each call, and the names of its members. A name that several calls have
- * is written several times, which does no harm. */
+/* Write a dictionary for libFuzzer: the name of each call, and the names of its members. A name that occurs in several
+ * calls is written several times, which does no harm. */
 static inline bool page_of_dictionary(struct buf *out)
 {
     bool ok = true;

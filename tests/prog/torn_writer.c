@@ -2,8 +2,8 @@
  *
  *     torn_writer LINES
  *
- * The three pieces of line i of rank r are "<r:iiiiii:", then 150 x, then 150 y and ">\n". Each piece has a separate
- * write(). */
+ * The three pieces of line i of rank r are "<r:iiiiii:", then 150 x, then 150 y and ">\n". A separate write() writes
+ * each piece. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

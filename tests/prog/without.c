@@ -3,9 +3,9 @@
  *     without pidfd_open,clone3 -- ddprun ...
  *     without proc_children -- ddprun ...
  *
- * A filter makes each of these calls fail with ENOSYS, as on an older kernel, also in all processes that the program
- * starts. With proc_children, the file /proc/PID/task/TID/children is missing: the filter passes each openat call to
- * a supervisor, which checks the path. */
+ * A seccomp filter makes each of these calls fail with ENOSYS, as on an older kernel. The filter also applies to all
+ * processes that the program starts. With proc_children, the file /proc/PID/task/TID/children is missing: the filter
+ * passes each openat call to a supervisor, which checks the path. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/audit.h>

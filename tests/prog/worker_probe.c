@@ -16,7 +16,7 @@ enum { EXIT_LIBDDP = 3 };
 
 static ddp_ctx *ctx;
 
-/* Print the text of the error and exit with EXIT_LIBDDP, if `status` is an error. */
+/* Print the text of the error and exit with EXIT_LIBDDP if `status` is an error. */
 static void must(ddp_status status)
 {
     if (status == DDP_OK)
@@ -42,7 +42,7 @@ static void sum_into(float *x, size_t n)
     must(ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, NULL));
 }
 
-/* Sum through private and through shared memory, and compare. Arguments: [ELEMENTS]. */
+/* Run an all-reduce in private memory and one in shared memory, and compare the results. Arguments: [ELEMENTS]. */
 static void run_allreduce(char **arguments)
 {
     size_t n = (size_t)number(arguments, 100000);

@@ -212,7 +212,7 @@ Test(agent, exit_codes_follow_the_shells)
 }
 
 /* `ddprun --hosts` sends a Ctrl-C of the user to all nodes. The store reports this stop before the Ctrl-C arrives on
- * this node, so the Ctrl-C is not a second request. */
+ * this node, so the Ctrl-C is not a second request to stop. */
 Test(agent, a_stop_that_the_store_has_reported_is_no_request_of_the_user)
 {
     struct agent *a = in_state(AGENT_WAIT_VERDICT);
@@ -224,8 +224,8 @@ Test(agent, a_stop_that_the_store_has_reported_is_no_request_of_the_user)
     agent_free(a);
 }
 
-/* A worker may end in the millisecond in which SIGTERM is sent to it. The time does not show which came first, but
- * `unasked` does. */
+/* A worker may end in the same millisecond in which SIGTERM is sent. The time does not show whether the end or the
+ * signal came first, but `unasked` does. */
 Test(agent, an_end_is_a_consequence_when_our_signal_came_first_however_soon)
 {
     for (int unasked = 0; unasked < 2; unasked++) {
@@ -465,7 +465,7 @@ Test(agent, a_stop_that_every_worker_answers_with_0_is_a_success_where_the_user_
 }
 
 /* Return the agent's exit code after this sequence: another node ends the round with `code`, the user sends this node
- * the signal `here` (unless it is 0), both workers of this node exit with 0. */
+ * the signal `here` (0 means no signal), both workers of this node exit with 0. */
 static int code_of_stop_after(int code, int here, int stop_signal)
 {
     struct agent *a = agent_new(
@@ -531,8 +531,8 @@ static bool is_sampled_first(const struct agent_effect *effect)
     return false;
 }
 
-/* The agent samples the stacks of the survivors only if it stops them after a failure. If the user stops the job, or if
- * the job grows, no report needs the stacks. */
+/* The agent samples the stacks of the survivors only if the agent stops the survivors after a failure. If the user
+ * stops the job, or if the job grows, no report needs the stacks. */
 Test(agent, survivors_of_a_failure_are_sampled_before_they_are_signalled)
 {
     struct agent *a = in_state(AGENT_RUNNING);

@@ -1,5 +1,5 @@
-/* The authentication: vectors of vectors.py, and every message replayed, reflected, changed by one bit, or sent by the
- * wrong side. */
+/* The authentication: test vectors of vectors.py, and every message replayed, reflected, changed by one bit, or sent by
+ * the wrong side. */
 #include "auth/auth.c"
 
 #include <criterion/criterion.h>
@@ -132,7 +132,7 @@ Test(auth, the_store_learns_role_and_job)
     cr_assert_not(auth_is_job(&store, ""));
 }
 
-/* If any bit of a message is flipped, one of the two sides must notice it. */
+/* If any bit of a message is flipped, one of the two sides must detect the change. */
 Test(auth, one_flipped_bit_in_any_message_fails)
 {
     for (size_t bit = 0; bit < 8 * sizeof(hello); bit++) {
@@ -192,7 +192,7 @@ Test(auth, a_frame_is_not_valid_twice_or_out_of_order_or_as_another)
     cr_assert_not(opens(&to, 0x82, slice_of(one, AUTH_TAG_BYTES - 1)), "too short for a tag");
 }
 
-/* A stranger who recorded a connection sends it again to the same store, whose nonce is new. */
+/* A stranger replays a recorded connection to the same store, which now uses a new nonce. */
 Test(auth, a_recorded_connection_is_not_valid_again)
 {
     uint8_t old[AUTH_PROOF_BYTES], bytes[FRAME_MAX];
@@ -231,7 +231,7 @@ Test(auth, a_role_cannot_be_exchanged)
 }
 
 /* A client has proved its secret to another store, which has the same secret. A stranger sends this client's proof to
- * the store. */
+ * this store. */
 Test(auth, an_answer_of_another_instance_is_another_connection)
 {
     greet(AUTH_AGENT, "gpt");

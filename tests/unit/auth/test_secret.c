@@ -1,4 +1,4 @@
-/* The file of a secret: its owner, its permissions and its content. Also how MUNGE seals and unseals a secret. */
+/* The file of a secret: its owner, its permissions and its content. Other tests seal and unseal a secret with MUNGE. */
 #include "auth/secret.h"
 #include "run.h"
 #include "store_peers.h"
@@ -146,7 +146,8 @@ Test(secret, belongs_to_this_user_or_root)
     cr_assert_eq(chmod(dir, 0777), 0);
     expect_rejected("theirs", "uid 4321");
     expect_rejected("roots", "chmod 600");
-    /* Kubernetes: a file of root, readable for the group of the pod, at the end of two symlinks. */
+    /* In Kubernetes, the secret is a file of root that the group of the pod can read. Two symlinks lead to this
+     * file. */
     cr_assert_eq(symlink("roots", "..data"), 0);
     cr_assert_eq(symlink("..data", "key"), 0);
     cr_assert_eq(setegid(4322), 0);

@@ -1,6 +1,6 @@
-/* TLS between two engines: which secret opens a connection, and that no attack opens one. The attacks are garbage, cut
- * and replayed messages, and one changed byte anywhere in the handshake. Another attack is a server with a certificate
- * in place of the secret. */
+/* TLS between two engines: which secret opens a connection, and that no attack opens a connection. The attacks are
+ * garbage, cut and replayed messages, and one changed byte anywhere in the handshake. Another attack is a server with a
+ * certificate in place of the secret. */
 #include "auth/auth.h"
 #include "auth/tls.h"
 #include "run.h"
@@ -302,8 +302,8 @@ static void expect_failure(size_t identities, const char *why)
     buf_free(&hello);
 }
 
-/* The store rejects a message with more than one identity, because each identity costs several hashes. If a message is
- * too long, the store rejects it before OpenSSL parses it. */
+/* The store rejects a message with more than one identity, because each identity costs several hashes. A message that
+ * is too long is rejected before OpenSSL parses it. */
 Test(tls, a_message_with_many_identities_is_rejected)
 {
     begin_as(&other, "a-job");
@@ -393,7 +393,7 @@ Test(tls, a_reflected_message_is_rejected)
 }
 
 /* Return true for the bytes of a record's version. TLS 1.3 does not authenticate the version of a record that is not
- * encrypted, and no receiver uses it. */
+ * encrypted, and no receiver uses this version. */
 static bool is_record_version(const struct buf *flight, size_t offset)
 {
     for (size_t at = 0; at + 5 <= flight->len;
@@ -480,7 +480,7 @@ static void stop(struct run_process *p)
     run_wait(p);
 }
 
-/* The attacker answers at the store's address with a certificate that no one has signed. */
+/* The attacker answers at the store's address with a self-signed certificate. */
 Test(tls, a_server_with_a_certificate_is_rejected)
 {
     char cert[64], key[64], command[512];
@@ -509,7 +509,8 @@ Test(tls, a_server_with_a_certificate_is_rejected)
     temp_dir_remove(dir);
 }
 
-/* A program that shares no code with ours, with and without the right key. */
+/* The server is OpenSSL's s_server, which shares no code with ours. The server has first the key of the client's job,
+ * then the key of another job. */
 Test(tls, openssl_s_server_is_accepted_only_with_the_key)
 {
     static const char *const right[] = { "a-job", "a-other" };

@@ -1,4 +1,4 @@
-/* Errors with the limits and the values that explain them. */
+/* Error texts with the limits and the values that explain the errors. */
 #include "base/limits.h"
 #include "ddp/error.h"
 
@@ -62,7 +62,8 @@ static const char *remedies(int error, const char *path, const char *other)
     return at != NULL ? at + 2 : "";
 }
 
-/* A general remedy stands alone, because another path does not help. Other errors have the caller's remedy, too. */
+/* If an error has a general remedy, this is the only remedy, because another path does not help. For other errors, the
+ * text also has the caller's remedy. */
 Test(limits, an_error_of_a_file_has_a_remedy)
 {
     static const int of_path[] = { ENOSPC, EDQUOT, EROFS }, general[] = { EMFILE, ENFILE, ENOMEM, EFBIG };
@@ -90,12 +91,12 @@ Test(limits, an_error_of_a_file_has_a_remedy)
         cr_expect_not_null(strstr(remedies(EACCES, "/", ""), geteuid() == 1234 ? " 1234 " : " user "));
 }
 
-/* A lack of memory has one remedy, and a text that has a remedy keeps it. */
+/* If memory is short, the text gets one remedy. A text that already has a remedy stays unchanged. */
 Test(limits, an_error_of_memory_has_a_remedy)
 {
     static const struct {
         ddp_status code;
-        const char *what, *end, *remedy; /* of a text "out of WHAT" */
+        const char *what, *end, *remedy; /* parts of the text, and the remedy that is appended */
     } cases[] = {
         { DDP_ERR_NOMEM, "memory", "", MEMORY_REMEDY },
         { DDP_ERR_NOMEM, "memory", "; y", "" },

@@ -25,7 +25,6 @@ Test(text, days_that_are_easy_to_get_wrong)
     expect_day(47541, 2100, 3, 1);
 }
 
-/* For four centuries, every day follows the previous day. */
 Test(text, every_day_is_the_next_one)
 {
     static const int days[] = { 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31 };

@@ -41,7 +41,7 @@ static void save_model(void)
     cr_assert_eq(ddp_ckpt_save(path, model, 2, &err), DDP_OK, "%s", err.msg);
 }
 
-/* Load into fresh memory; the result must be all of the model or nothing of it. */
+/* Load into other memory. Expect either the whole model or no change. */
 static ddp_status load_model(void)
 {
     char w[sizeof(weights)] = "untouched", b[sizeof(bias)] = "same";

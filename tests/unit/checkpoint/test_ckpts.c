@@ -1,5 +1,5 @@
-/* A directory of checkpoints: saved data comes back, old ones are removed, damaged ones are skipped, and no fault of
- * a writer harms earlier ones. */
+/* A directory of checkpoints. A checkpoint is loaded as it was saved, old checkpoints are removed, and damaged ones are
+ * skipped. No fault of a writer harms an earlier checkpoint. */
 #include "checkpoint/manifest.h"
 #include "core/crc32c.h"
 #include "ddp/ckpt.h"
@@ -190,7 +190,7 @@ Test(ckpts, an_empty_or_missing_directory_has_none)
     close_well(NULL);
 }
 
-/* The copy is made inside save: later changes of the caller's blocks are not written. */
+/* save copies the caller's blocks, so later changes of the blocks are not written. */
 Test(ckpts, training_goes_on_while_a_copy_is_written)
 {
     ddp_ckpts *c = open_plain();
@@ -236,8 +236,8 @@ Test(ckpts, the_last_few_and_every_nth_stay)
     close_well(c);
 }
 
-/* A checkpoint of a later step belongs to an abandoned run, or is damaged. keep_last must not count it: otherwise the
- * new checkpoint would be removed. */
+/* A checkpoint of a later step belongs to an abandoned run, or is damaged. keep_last must not count such a checkpoint.
+ * Otherwise the new checkpoint would be removed. */
 Test(ckpts, a_later_one_neither_goes_nor_counts)
 {
     ddp_ckpts *c = open_with((ddp_ckpts_options){ .keep_last = 1 });
@@ -276,7 +276,7 @@ Test(ckpts, what_cannot_be_removed_is_a_warning)
 
 /* --- damage --------------------------------------------------------------------------------------------- */
 
-/* Step 2 is damaged now: step 1 must be loaded, with a warning that names the damage. */
+/* Expect that step 1 is loaded instead of the damaged step 2, and that a warning names the damage. */
 static void expect_passed_over(ddp_ckpts *c, const char *what, size_t at)
 {
     int before = warnings;
@@ -347,7 +347,7 @@ Test(ckpts, a_missing_file_a_huge_manifest_and_another_steps_are_noticed)
     close_well(c);
 }
 
-/* The text has a valid checksum of its own, so only the check of a block's digits can reject it. */
+/* The text's own checksum is valid, so only the check of a block's digits can reject the text. */
 Test(ckpts, a_block_s_checksum_has_digits_only)
 {
     static const char *const sums[] = {
@@ -670,7 +670,6 @@ Test(ckpts_disk, the_old_one_comes_back_when_the_new_one_cannot_follow)
     expect_loaded("old");
 }
 
-/* The new directory is made, but cannot be opened. */
 Test(ckpts_disk, a_directory_that_cannot_be_opened_is_removed)
 {
     cr_assert_eq(save_text(1, "one"), DDP_OK, "%s", err.msg);
@@ -710,7 +709,7 @@ Test(ckpts_disk, a_directory_that_was_made_is_flushed_with_its_parent_once)
 }
 
 /* A checkpoint that cannot be read at the moment may be intact. Loading an older one instead would lose work. If all
- * checkpoints were reported as damaged, the error would advise the user to remove them. */
+ * checkpoints were reported as damaged, the error would advise the user to remove the checkpoints. */
 Test(ckpts_disk, what_cannot_be_read_is_not_taken_for_damaged)
 {
     ddp_ckpt_point point;

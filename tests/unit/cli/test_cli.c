@@ -76,7 +76,7 @@ Test(cli, what_is_clear_to_torchrun_is_clear)
     cli_free(&cli);
 }
 
-/* Python's int() accepts blanks, and scripts produce them. */
+/* Python's int() accepts blanks, and scripts produce such blanks. */
 Test(cli, blanks_around_a_number_are_no_part_of_it)
 {
     PARSE("--max_restarts= 3 ", "--nnodes= 1 : 1 ", "--nproc_per_node= 4\n", "prog");
@@ -251,7 +251,7 @@ Test(cli, what_is_missing_or_too_much_is_said)
             "list; unset PET_NODE_RANK");
 }
 
-/* A switch of 0 is off. The key is_host is another name of --host_store. */
+/* An option with the value 0 is off. The key is_host is another name of --host_store. */
 Test(cli, hosts_exclude_only_options_that_have_an_effect)
 {
     char *environment[] = { "PET_STANDALONE=0", "PET_PER_TASK=0", NULL };
@@ -400,7 +400,7 @@ Test(cli_nodes, torchruns_static_line_is_understood)
     cli_free(&cli);
 }
 
-/* With --hosts, the starter's words come before those of the user. */
+/* With --hosts, the options that the starter adds come before the user's options. */
 Test(cli_nodes, port_0_of_the_user_is_the_starters_port)
 {
     PARSE_NODE("--one_console", "--nnodes=2", "--node_rank=0", "--master_addr=10.0.0.1", "--master_port=1234",

@@ -68,8 +68,8 @@ static const char *const samples[OPTIONS] = {
     [OPT_MONITOR_INTERVAL] = "0.5",
 };
 
-/* Return true if the option's field has the sample's value. The value of a switch is true. There is one function for
- * each kind of option. */
+/* Return true if the option's field has the sample's value. For a switch, the sample's value is true. There is one
+ * function for each kind of option. */
 static bool is_job_option_set(enum cli_option option)
 {
     switch (option) {

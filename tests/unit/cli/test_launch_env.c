@@ -54,7 +54,7 @@ static void expect(const char *name, const char *value)
     cr_assert_eq(count(name), 1, "%s", name);
 }
 
-/* A worker may change its working directory before it uses a path, as programs with Hydra do. */
+/* A worker may change its working directory before it uses a path, as programs with the library Hydra do. */
 Test(launch_env, relative_paths_become_absolute, .fini = tear_down)
 {
     char *inherited[] = { NULL };

@@ -97,7 +97,7 @@ Test(record_text, a_cookie_that_is_none)
     refused("cookie " COOKIE, "cookie " COOKIE "00");
 }
 
-/* All processes in the group are killed, so it must be a group of ddprun, and of this job. */
+/* All processes in the group are killed, so the group must be one that ddprun has made for this job. */
 Test(record_text, a_group_that_is_not_this_jobs)
 {
     refused("/sys/fs/cgroup/a b/ddprun-lr_3e-4-6ab27456", "/");
@@ -132,7 +132,7 @@ Test(record_text, values_without_end)
     cr_expect_not(record_parse(text, &back));
 }
 
-/* A newline would make two lines of one. */
+/* A newline in a value would split the line of this value. */
 Test(record_text, newlines_are_not_written)
 {
     struct buf out = { 0 };

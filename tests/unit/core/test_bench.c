@@ -23,7 +23,7 @@ Test(bench, parts_of_ranks_share_the_bytes)
     cr_assert_eq(bench_count(BENCH_SCATTER, DDP_F64, 4, 31), 0);
 }
 
-/* The formulas of doc/PERFORMANCE.md give these factors for 8 ranks. */
+/* The formulas of nccl-tests (doc/PERFORMANCE.md) give these factors for 8 ranks. */
 Test(bench, factors_are_those_of_nccl_tests)
 {
     cr_assert(fabs(bench_algbw(1000000000, 1e6) - 1) < 1e-12);

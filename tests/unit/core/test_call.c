@@ -14,7 +14,7 @@ static struct call f32_call(enum call_kind kind, void *in, void *out, uint64_t n
 
 Test(call, the_table_knows_the_size_of_every_buffer)
 {
-    /* The call is on rank 1 of 3, first with root 1, then with root 0. It has 10 elements of 4 bytes. */
+    /* The call is on rank 1 of 3, first with root 1, then with root 0. The call has 10 elements of 4 bytes. */
     static const struct {
         enum call_kind kind;
         size_t in_at_root, out_at_root, in_elsewhere, out_elsewhere;

@@ -1,6 +1,6 @@
-/* Plans for many layouts of ranks on hosts, without a network. A result joined from pieces has the same bits as one
- * computed in one step. Every value of every collective arrives exactly once at every host that needs it. Steps fit
- * into their buffers. */
+/* Plans for many layouts of ranks on hosts, without a network. A result that is joined from pieces has the same bits as
+ * a result that is computed in one step. Every value of every collective arrives exactly once at every host that needs
+ * it. Steps fit into their buffers. */
 #include "cpu/net_plan.h"
 
 #include <criterion/criterion.h>
@@ -32,7 +32,7 @@ static void fill(ddp_dtype dtype)
         }
 }
 
-/* Check that a result joined from pieces has the same bits as a result that is computed in one step. */
+/* Check that a result that is joined from pieces has the same bits as a result that is computed in one step. */
 static void check_bits(const struct net_layout *l, ddp_dtype dtype, ddp_op op)
 {
     static double partial[WORLD_MOST][N];
@@ -53,8 +53,8 @@ static void check_bits(const struct net_layout *l, ddp_dtype dtype, ddp_op op)
 }
 
 /* A check of one layout of ranks on hosts. For every world, for_layouts tries blocks of consecutive ranks of each size,
- * hosts with alternating ranks, and random hosts. For at most 7 ranks, it also tries every division into hosts with
- * consecutive ranks. */
+ * hosts with alternating ranks, and random hosts. For at most 7 ranks, for_layouts also tries every division into hosts
+ * with consecutive ranks. */
 typedef void (*check_fn)(const struct net_layout *layout, const void *user);
 
 static void with_layout(const uint16_t *host_of, int world, check_fn check, const void *user)

@@ -287,7 +287,7 @@ Test(timeline, impossible_times_are_ignored)
     }
 }
 
-/* The agent has gone, so no event reports the end of its worker. */
+/* The agent of the node has ended, so no event reports the end of the node's worker. */
 Test(timeline, the_ranks_of_a_lost_node_are_lost_with_it)
 {
     lines("{\"event\":\"join\",\"store_ms\":0,\"job\":\"a\",\"instance\":\"i\",\"n\":1,\"node\":1,\"host\":"

@@ -342,8 +342,8 @@ Test(diagnose_job, torchrun_in_place_of_ddprun_explains_a_missing_node)
     expect_at(&d, 1, "NODE_MISSING", "node 1", "");
 }
 
-/* FOREIGN_CLIENT is before NODE_MISSING in the table of findings. But it is a note, and notes come last, because they
- * name no culprit. */
+/* FOREIGN_CLIENT is before NODE_MISSING in the table of findings. But FOREIGN_CLIENT is a note. Notes come last,
+ * because a note names no culprit. */
 Test(diagnose_job, a_note_follows_the_culprit)
 {
     struct diagnosis d =
@@ -435,8 +435,8 @@ Test(diagnose_job, workers_that_cannot_reach_each_other)
     expect_at(&d, 1, "WORKER_FAILED", "rank 3 (n1, pid 73)", "");
 }
 
-/* Expect the finding `code` about the missing rank 3, and after it the finding about the barrier, which is the
- * consequence. */
+/* Expect the finding `code` about the missing rank 3. After it, expect the consequence: the finding about the
+ * barrier. */
 static void expect_missing(struct snapshot_rank rank, const char *code, const char *sentence)
 {
     const struct snapshot_rank ranks[] = { THREE, rank };
@@ -648,7 +648,7 @@ Test(diagnose, a_rank_that_was_killed)
            "{\"rank\":3,\"state\":\"exited\",\"signal\":64}");
 }
 
-/* The user reads only the remedy that applies. `ddprun explain` prints all of them. */
+/* The user reads only the remedy that applies. `ddprun explain` prints all remedies. */
 Test(diagnose, the_remedy_fits_the_state)
 {
     static const struct {
@@ -1262,7 +1262,8 @@ Test(findings, explain_prints_one_json_object)
     cr_expect_eq(explain_code("no_such_code", true, &(struct buf){ 0 }, NULL), DDP_ERR_ARG);
 }
 
-/* Every exit code has all texts. Those of a signal and of a worker's own code differ from those of a row. */
+/* Every exit code has all texts. For a signal with its own row, and for a worker's own code, the causes differ from
+ * those of EXIT_CODE_SIGNAL. */
 Test(findings, explain_describes_each_exit_code)
 {
     static const char *const members[] = { "example", "meaning", "detection", "causes", "advice" };

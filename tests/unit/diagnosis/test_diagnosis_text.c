@@ -41,7 +41,7 @@ Test(screen, a_node_has_left)
     free(text);
 }
 
-/* A pause before the next attempt, or a last call for more nodes, ends with the start of the workers. It is no time
+/* A pause before the next attempt, or a last call for more nodes, ends with the start of the workers. Neither is a time
  * limit, so the text must not name --timeout. */
 Test(screen, a_pause_is_no_limit)
 {

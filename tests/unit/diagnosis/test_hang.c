@@ -187,8 +187,8 @@ Test(hang, a_rank_that_sleeps_while_others_wait_in_a_collective)
         "is in load_batch (worker.py:17) and sleeps, without progress for 42.0 s" OTHERS);
 }
 
-/* Rank 1 reads a file while it imports torch.distributed, whose own functions are collectives. It does not wait for
- * other ranks. */
+/* Rank 1 reads a file while it imports torch.distributed, whose own functions are collectives. So rank 1 does not wait
+ * for other ranks. */
 Test(hang, a_rank_that_imports_torch_distributed_is_in_no_collective)
 {
     struct hang_case c = load("fifo", "fifo");
@@ -351,8 +351,8 @@ Test(hang, a_rank_that_computes_beside_a_known_collective)
 Test(hang, a_file_of_a_library_tells_a_lock_from_a_wait_for_ranks)
 {
     static const struct {
-        /* Rank 0 sleeps in a function of `file`. `others` is the expected text about rank 0 in the finding. NULL: this
-         * sleep is a wait for a lock, so no finding is expected. */
+        /* Rank 0 sleeps in a function of `file`. `others` is the expected text about rank 0 in the finding. NULL means
+         * that this sleep is a wait for a lock, so no finding is expected. */
         const char *file, *others;
     } cases[] = { { "logging/__init__.py", NULL },
                   { "tqdm/std.py", NULL },
@@ -612,8 +612,8 @@ static void add_program(struct hang_case *c, int pid)
         stacks_add_thread(&c->samples[i], &t);
 }
 
-/* A rank that reads a queue does not wait for a child program. If the rank has two child programs, only its system call
- * shows for which one it waits. */
+/* A rank that reads a queue does not wait for a child program. If the rank has two child programs, only the system call
+ * of the rank shows for which child the rank waits. */
 Test(hang, a_child_is_named_only_if_the_rank_waits_for_it)
 {
     struct hang_case c = load("loader", "loader");
@@ -792,7 +792,7 @@ Test(hang, a_key_may_come_from_a_rank_that_computes)
 }
 
 /* Rank 1 waits for the key "ready/2". Every other rank has set the key with its own number, so rank 2 should have set
- * this one. */
+ * "ready/2". */
 Test(hang, a_key_that_another_rank_sets_by_convention)
 {
     struct hang_case c = load("key", "key");
@@ -889,7 +889,8 @@ Test(hang, the_path_of_another_host_is_not_quoted)
     case_free(&c);
 }
 
-/* As text, 10.9.0.1 is a prefix of the nodes' addresses 10.9.0.10 and 10.9.0.11. It must not match them. */
+/* As text, 10.9.0.1 is a prefix of the nodes' addresses 10.9.0.10 and 10.9.0.11, but it must not match these
+ * addresses. */
 Test(hang, a_connection_to_no_other_node_is_only_quoted)
 {
     struct hang_case c = load("all_wait", "all_wait");
@@ -1274,7 +1275,7 @@ Test(hang, states_without_stacks_that_differ)
     cr_expect_eq(d.n, 1);
 }
 
-/* A file system that does not answer leaves its reader in state D. */
+/* If a file system does not answer, a process that reads from it stays in state D. */
 Test(hang, a_state_without_a_stack_may_be_uninterruptible)
 {
     const char *rows = "[" STATE(0, GLOO, 9) "," STATE(1, "uninterruptible in read (nfs_wait)", 9) "," STATE(
@@ -1315,7 +1316,7 @@ Test(hang, states_without_stacks_that_may_be_progress_are_a_note)
     }
 }
 
-/* A node without py-spy: its rank sleeps, and the ranks of the other node wait in a collective. */
+/* A node has no py-spy. The rank on this node sleeps, and the ranks of the other node wait in a collective. */
 Test(hang, a_state_without_a_stack_differs_from_waiting_ranks)
 {
     struct hang_case c = load("sleep", "sleep");
@@ -1490,7 +1491,7 @@ Test(hang, a_traceback_without_frames_is_a_hint)
     }
 }
 
-/* py-spy cannot read the interpreter of these ranks. They may be servers that wait for requests. */
+/* py-spy cannot read the interpreter of these ranks. These ranks may be servers that wait for requests. */
 Test(hang, tracebacks_without_any_frames_are_a_hint)
 {
     struct hang_case c = load("sleep", "sleep");

@@ -141,7 +141,7 @@ Test(profile, equal_ranks_give_no_report_in_ten_minutes)
     }
 }
 
-/* Rank 0 writes a checkpoint, and the others wait for it a single time. */
+/* Rank 0 writes a checkpoint, and the others wait for rank 0 a single time. */
 Test(profile, one_long_wait_is_no_evidence)
 {
     struct profile p = { 0 };
@@ -174,7 +174,7 @@ Test(profile, steps_of_libddp_count_as_stacks_do)
     profile_free(&p);
 }
 
-/* Rank 1 imports its libraries for longer than the others, which wait for it in the first collective. */
+/* Rank 1 imports its libraries for longer than the others, which wait for rank 1 in the first collective. */
 Test(profile, samples_of_imports_are_left_out)
 {
     static const char importing[] =
@@ -224,7 +224,7 @@ Test(profile, the_finding_names_the_rank_the_shares_and_what_it_does_instead)
     profile_free(&p);
 }
 
-/* The rank is reported once, and no longer shown after it has caught up. */
+/* A slow rank is reported once. When the rank has caught up, it is no longer shown. */
 Test(profile, a_slow_rank_that_recovers_is_forgotten_after_two_windows)
 {
     struct job job = JOB(6, 350, 0.05, 0.3);

@@ -53,7 +53,7 @@ Test(rejects, a_source_is_told_once_a_minute)
     cr_assert_eq(r.row[0].last_ms, 60000);
 }
 
-/* The list forgets sources, so each of many sources would be new again after a short time. */
+/* The list of sources is limited, so a source that the list has dropped would soon count as new again. */
 Test(rejects, many_sources_share_the_lines_of_a_minute)
 {
     struct rejects r = { 0 };

@@ -287,7 +287,7 @@ Test(control, waiters_have_names)
         "\"keys\":[\"/weights\"],\"since_ms\":1500}],\"ok\":true}");
 }
 
-/* A client may wait for thousands of keys: 16 are listed, and the others counted. */
+/* A client may wait for thousands of keys. The answer lists 16 keys and the number of the others. */
 Test(control, a_waiter_s_keys_are_cut_at_16)
 {
     for (uint64_t n = 15; n <= 17; n++) {
@@ -758,8 +758,8 @@ static void expect_refused_role(conn_id conn, const char *json, const char *word
     sim_expect(&sim, conn, "closed: IDENTIFY refused");
 }
 
-/* The start of an attempt closes the connections of earlier workers. If a node's connection could take the role of a
- * worker, the start would close this connection, too, although the rendezvous still uses it. */
+/* The start of an attempt closes the connections of earlier workers. So a node's connection must not take the role of a
+ * worker, because the rendezvous still uses this connection. */
 Test(control_rdzv, a_node_cannot_change_its_role)
 {
     two_nodes();
@@ -824,7 +824,7 @@ Test(control_rdzv, a_spare_has_no_ranks)
 }
 
 /* Expect that the lists of `status` fit into one answer. The names of nodes and ranks have 240 characters, and JSON
- * prints each of them as `escape`. Each of the two lists alone has less than 1 MiB, but not both together. */
+ * prints each character as `escape`. Each of the two lists alone has less than 1 MiB, but not both together. */
 static void expect_long_lists_fit(const char *escape)
 {
     enum { RANKS = 2000, CHARACTERS = 240, FIRST = 100, END = 500 };
@@ -918,7 +918,8 @@ Test(control_rdzv, a_node_that_does_not_answer_is_named)
     cr_assert_str_eq(hear(OPERATOR), "(nothing)");
 }
 
-/* Operators with the same question share one sample and get its answer. A different question is rejected meanwhile. */
+/* Operators with the same question share one sample and get the same answer. A different question is rejected
+ * meanwhile. */
 Test(control_rdzv, operators_share_a_question)
 {
     two_nodes();
@@ -961,8 +962,8 @@ static void fail_for_good(void)
 #define ROW(does, threads)   "{\"does\":\"" does "\",\"threads\":[" threads "]}"
 #define STOPPED(round, rows) "{\"op\":\"stopped\",\"round\":" #round ",\"stacks\":" rows "}"
 
-/* The store accepts only the first message with stacks that a node sends in the current round. It drops stacks of ranks
- * that the node does not run. */
+/* The store accepts only the first message with stacks that a node sends in the current round. The store drops stacks
+ * of ranks that the node does not run. */
 Test(control_rdzv, the_last_verdict_has_the_stacks_of_all_survivors)
 {
     fail_for_good();

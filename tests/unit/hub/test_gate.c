@@ -282,7 +282,6 @@ static void arrive(int i)
     hub_set_foreign(sim.hub, conn);
 }
 
-/* The limit is 128 strangers, each with a separate address. */
 Test(gate, beyond_128_strangers_of_separate_addresses_the_oldest_goes)
 {
     enum { PENDING = 128 };
@@ -295,7 +294,7 @@ Test(gate, beyond_128_strangers_of_separate_addresses_the_oldest_goes)
     expect_closed(FIRST, "too many connections wait for authentication");
     for (int i = 1; i <= PENDING; i++)
         cr_expect(sim.conn[FIRST + i].open, "%d: %s", i, sim.conn[FIRST + i].closed);
-    /* an authenticated stranger leaves its place to the next one */
+    /* a stranger that has authenticated makes room for the next stranger */
     cr_assert_eq(greet_for(FIRST + PENDING, &secret, AUTH_AGENT, "demo", proof), AUTH_OK);
     send_frame(FIRST + PENDING, OP_AUTH, slice_of(proof, sizeof(proof)), false);
     arrive(PENDING + 1);
@@ -409,7 +408,8 @@ Test(gate, an_authenticated_connection_has_no_keys)
     expect_closed(AGENT, "GET is not allowed on a connection that has sent AUTH");
 }
 
-/* Ask the store for the credential. Store it in `credential`, and return the result of auth_read_answer. */
+/* Ask the store for the credential. Set `credential` to the credential in the answer. Return the result of
+ * auth_read_answer. */
 static enum auth_result ask_for(conn_id conn, struct slice *credential)
 {
     uint8_t ask[AUTH_ASK_BYTES];
@@ -614,7 +614,8 @@ Test(gate, a_silent_agent_opens_nothing)
     expect_closed(FIRST + 1, "no agent on the client's host has confirmed within 3 s");
 }
 
-/* torch 1.13 has a second connection that sends nothing. It is listed only until the agent has confirmed it. */
+/* torch 1.13 has a second connection that sends nothing. This connection is listed only until the agent has confirmed
+ * it. */
 Test(gate, an_unused_connection_of_a_worker_is_not_listed)
 {
     char json[96];
@@ -764,8 +765,8 @@ static void begin_tenants(void)
 
 TestSuite(tenants, .init = begin_tenants, .fini = end);
 
-/* Connect a stranger from `host`. sim_connect cannot be used for this, because it gives every connection another
- * address. */
+/* Connect a stranger from `host`. sim_connect cannot be used for this, because sim_connect gives every connection
+ * another address. */
 static void stranger_from(const char *host, conn_id conn)
 {
     char peer[64];
@@ -1164,7 +1165,7 @@ Test(tenants, a_confirmed_connection_stays_with_its_tenant)
 }
 
 /* Both agents have the same user, so the user does not identify the job of a connection. Only the agent that finds the
- * connection among its processes can claim it. */
+ * connection among its processes can claim the connection. */
 Test(tenants, two_tenants_share_a_host)
 {
     start_node("10.0.0.1", AGENT, &team_a, "a1", 0, 1);

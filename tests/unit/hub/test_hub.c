@@ -92,7 +92,7 @@ Test(hub, cancel_without_a_wait)
     sim_expect(&sim, 1, "01");
 }
 
-/* torch 1.13 sends nothing when its wait times out; it sends another request. */
+/* If a wait of torch 1.13 times out, torch sends no message about this. It sends its next request. */
 Test(hub, the_next_request_ends_a_wait_without_a_stray_byte)
 {
     sim_connect(&sim, 4);
@@ -321,7 +321,7 @@ Test(hub, an_attempt_begins_with_an_empty_key_space)
     sim_expect(&sim, 10, N(00));
 }
 
-/* When attempt 1 begins, the store closes the connections of identified workers of attempt 0. It closes a plain
+/* When attempt 1 begins, the store closes the connections of identified workers of attempt 0. The store closes a plain
  * connection when this connection sends a request. Silent connections and the agent's connection stay open. */
 Test(hub, what_is_left_of_an_old_attempt_is_let_go)
 {
@@ -781,7 +781,7 @@ Test(jobs, made_up_jobs_end_with_the_quota)
     cr_assert(made > 4 && made < 20, "%d jobs were made", made);
 }
 
-/* One tenant writes until the store rejects it. Another tenant still finds room for a value of 8 KiB. */
+/* One tenant writes until the store rejects a value. Another tenant still finds room for a value of 8 KiB. */
 Test(jobs, a_job_cannot_use_up_the_quota_of_the_others)
 {
     struct hub_limits limits = HUB_LIMITS_DEFAULT;

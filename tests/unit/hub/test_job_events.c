@@ -1,5 +1,5 @@
-/* The store sends its events to one agent that has asked for them, and to the next one only when the first has left.
- * Findings go to all agents that have asked. */
+/* The store sends its events to one agent that has asked for them. When this agent has left, the store sends its events
+ * to the next agent. Findings go to all agents that have asked. */
 #include "hub/job.h"
 #include "store/encode.h"
 #include "store/ops.h"
@@ -31,7 +31,7 @@ TestSuite(job_events, .init = set_up, .fini = tear_down);
 
 static const char *job_name = "demo";
 
-/* Read everything sent to the agent; its events stay in `heard`. */
+/* Read all messages that were sent to the agent. Write their events to `heard`, and return the number of events. */
 static int events(conn_id conn)
 {
     static const char front[] = "{\"push\":\"event\",";
@@ -151,7 +151,7 @@ Test(job_events, the_process_on_a_full_gpu_is_an_event_of_the_end)
     cr_expect_eq(job->troubles.count, 0);
 }
 
-/* Only one node receives all events, but every node that has requested events receives the findings. If the one node
+/* Only one node receives all events, but every node that has requested events receives the findings. If this one node
  * leaves, the next node receives the earlier events, but no finding a second time. */
 Test(job_events, a_finding_is_told_once_to_all_who_asked)
 {
@@ -284,7 +284,7 @@ Test(job_events, the_next_job_of_a_store_hears_nothing_of_a_finished_one)
 {
     static const struct {
         const char *next;
-        uint64_t after_ms; /* when the next job begins; 0 = at once, the first node is still connected */
+        uint64_t after_ms; /* when the next job begins; 0 = at once, with the first node still connected */
         bool has_other;    /* the store has another job, so it frees the finished job */
     } cases[] = { { "demo", 0, false },
                   { "demo", HOUR, false },

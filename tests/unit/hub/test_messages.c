@@ -80,7 +80,7 @@ Test(messages, what_is_missing_has_the_value_of_its_row)
     cJSON_Delete(o);
 }
 
-/* A launcher never rejects a push. It reads an invalid exit code as a failure, not as success. */
+/* A launcher never rejects a push. The launcher reads an invalid exit code as a failure, not as success. */
 Test(messages, a_push_is_read_whatever_it_holds)
 {
     struct message_exit m;

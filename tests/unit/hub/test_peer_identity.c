@@ -138,7 +138,7 @@ Test(vouch, an_agent_speaks_for_its_own_ranks_and_address_only)
     sim_feed(&sim, PLAIN, SET_K);
     vouch(A, "{\"op\":\"vouch\",\"conn\":20,\"rank\":2,\"pid\":77}", "rank 2 is");
     vouch(A, "{\"op\":\"vouch\",\"conn\":10,\"rank\":0,\"pid\":77}", "not belong");
-    vouch(A, "{\"op\":\"vouch\",\"conn\":99,\"rank\":0,\"pid\":77}", "{\"ok\":true}"); /* gone meanwhile */
+    vouch(A, "{\"op\":\"vouch\",\"conn\":99,\"rank\":0,\"pid\":77}", "{\"ok\":true}"); /* no connection */
     vouch(OPERATOR, "{\"op\":\"vouch\",\"conn\":20,\"rank\":0,\"pid\":77}", "for agents");
 }
 
@@ -160,7 +160,7 @@ Test(vouch, a_spare_runs_no_ranks)
     vouch(A, "{\"op\":\"vouch\",\"conn\":20,\"rank\":0,\"pid\":77}", "{\"ok\":true}");
 }
 
-/* In the next attempt another process is this rank, so earlier reports do not apply to it. */
+/* In the next attempt another process is this rank, so earlier reports do not apply to this process. */
 Test(vouch, it_is_forgotten_with_the_attempt)
 {
     node(A, "a");
@@ -340,7 +340,7 @@ Test(held, a_late_second_claim_closes_it_too)
 }
 
 /* The agent of job a has named the process when no other job had an agent at the address. The processes of job b start
- * later, so the connection cannot be one of them. */
+ * later, so the connection cannot belong to job b. */
 Test(held, a_job_that_comes_later_closes_no_connection)
 {
     node(A, "a");

@@ -76,7 +76,8 @@ Test(rendezvous, a_worker_that_gave_up_gives_way_to_one_that_failed)
     cr_assert_not(facts().cause->failure.victim);
 }
 
-/* PyTorch's workers have no exit code for a lost peer. Their node detects it in their output, and sets `victim`. */
+/* PyTorch's workers have no exit code for a lost peer. Their node detects the lost peer in their output, and sets
+ * `victim`. */
 Test(rendezvous, one_that_says_so_in_words_gives_way_too)
 {
     const struct failure says = { .rank = 0, .exit_code = 1, .victim = true };
@@ -209,7 +210,7 @@ Test(rendezvous, a_node_between_two_rounds_is_in_none, .init = three_elastic)
 {
     rsim_fail(&sim, 0, 1, 0, 9);
     cr_assert_eq(rsim_stopped(&sim, 0, 1), RDZV_OK);
-    cr_assert_eq(rsim_stopped(&sim, 0, 1), RDZV_OK); /* said twice */
+    cr_assert_eq(rsim_stopped(&sim, 0, 1), RDZV_OK); /* sent twice */
     stop_all(1, 1, 2);
     cr_assert_eq(rsim_state(&sim), RDZV_OVER); /* no restart was requested */
     cr_assert_eq(rsim_stopped(&sim, 0, 1), RDZV_NO_MEMBER);
@@ -483,8 +484,8 @@ Test(rendezvous, a_rank_finds_its_node)
     cr_assert_eq(rdzv_node_of_rank(sim.r, 2), 2);
 }
 
-/* Without nodes the store makes no checks. After such a pause, it must not conclude from the late check that it was
- * suspended. So the new node gets no excuse. */
+/* Without nodes the store makes no checks. After such a pause, the store must not conclude from the late check that it
+ * was suspended. So the silence of the new node is not excused. */
 Test(rendezvous, the_first_node_after_a_pause_without_nodes_needs_no_excuse)
 {
     rsim_init(&sim);
@@ -1041,7 +1042,7 @@ Test(rdzv_order, a_gap_is_closed_by_the_highest, .fini = end)
     expect_ranks((const int[]){ 0, 5, 4, 3 }, 4);
 }
 
-/* n9 and n1 join after n3 and n4. They get the last node ranks, in the order of their names. */
+/* n9 and n1 join after n3 and n4. n9 and n1 get the last node ranks, in the order of their names. */
 Test(rdzv_order, newcomers_go_to_the_end, .fini = end)
 {
     rsim_init_elastic(&sim, 2, 6);
@@ -1102,7 +1103,7 @@ Test(rdzv_order, static_nodes_keep_what_they_got, .fini = end)
 
 /* --- restarts ------------------------------------------------------------------------------------------------- */
 
-/* How many attempts a job gets, and how long it waits before each. */
+/* How many attempts a job gets, and how long it waits before each attempt. */
 
 static struct restarts a;
 static const struct rdzv_cause crash = { .why = RDZV_WHY_FAILED, .failure.signal = 11 };
@@ -1150,7 +1151,7 @@ Test(restarts, what_cannot_change_is_not_tried_again)
     cr_assert_eq(restarts_failed(&a, &cause), NO_RESTART_CANNOT_START);
 }
 
-/* No restart is left, but the reported reason is the usage error, because it helps the user more. */
+/* No restart is left, but the reported reason is the usage error, because this error helps the user more. */
 Test(restarts, a_usage_error_is_named_before_the_budget)
 {
     const struct rdzv_cause cause = { .why = RDZV_WHY_FAILED, .no_retry = NO_RESTART_USAGE };

@@ -406,7 +406,7 @@ Test(dial_plan, a_router_that_reports_the_mtu_is_no_fault)
     cr_expect_eq(path_next(&a), PROBE_CARRIES);
 }
 
-/* If the kernel itself cannot send the large packets, the path has not lost them. */
+/* If the kernel itself cannot send the large packets, the path has not lost these packets. */
 Test(dial_plan, a_path_with_another_error_is_unknown)
 {
     struct path_answers a = { .sent = { 4, 3 }, .answered = { 4, 0 }, .has_error = true };

@@ -111,7 +111,7 @@ Test(net_messages, a_round_that_makes_no_sense_is_none)
         cr_expect_not(round_of(wrong[i]), "%s", wrong[i]);
 }
 
-/* Such a message comes from a job of thousands of nodes, or from a broken store. */
+/* A message with long lists or names comes from a job of thousands of nodes, or from a broken store. */
 Test(net_messages, long_lists_and_names_are_cut)
 {
     char text[64 * 1024] = "{" ROUND ",\"nodes\":[", host[300];

@@ -46,7 +46,7 @@ Test(beat, the_same_is_told_once)
     cr_expect_str_eq(at(4, 100, 'S', 5, "futex_wait_queue"), "[[3,\"S\",0,\"futex_wait_queue\"]]");
 }
 
-/* A script starts Python, and waits for it. */
+/* A script starts Python, and waits for Python. */
 Test(beat, the_pid_of_a_program_ends_the_row)
 {
     cr_expect_str_eq(at(1, 100, 'S', 0, "do_wait"), "[[3,\"S\",0,\"do_wait\"]]");

@@ -127,8 +127,8 @@ Test(fan, a_new_attempt_reads_on_where_the_old_one_stopped, .init = three_reader
     cr_expect(fan_wants(&fan));
 }
 
-/* The chunk was requested for the readers of the previous attempt. It arrives after they have left, so the new readers
- * get it. */
+/* The chunk was requested for the readers of the previous attempt. The chunk arrives after these readers have left, so
+ * the new readers get the chunk. */
 Test(fan, a_chunk_that_comes_between_two_attempts_is_for_the_new_one, .init = three_readers, .fini = end)
 {
     fan_fill(&fan, 10);

@@ -261,7 +261,6 @@ Test(merge, a_last_line_gets_its_newline_and_no_line_gets_none)
     expect_out("[3] last\n");
 }
 
-/* The file is the same for any division of the bytes into reads. */
 Test(merge, how_the_bytes_were_cut_makes_no_difference)
 {
     static const char text[] = "a\n\nbb\r\nccc\rd\ne";

@@ -1,4 +1,4 @@
-/* Lists of hosts as schedulers write them; wrong, long and hostile ones are rejected before they are expanded. */
+/* Lists of hosts, as schedulers write them. Wrong, long and hostile lists are rejected before they are expanded. */
 #include "plan/hosts.c"
 
 #include <criterion/criterion.h>
@@ -62,7 +62,7 @@ Test(host_list, every_prefix_of_a_list_is_safe)
     const char *text = "r[0-1]n[08-09],gpu[1,3-5]x,last";
     char name[HOST_NAME_SIZE];
     for (size_t len = 0; len <= strlen(text); len++) {
-        char *cut = strndup(text, len); /* on the heap, so that a sanitizer detects a read beyond it */
+        char *cut = strndup(text, len); /* on the heap, so that a sanitizer detects a read beyond the end */
         struct host_list list;
         const bool ok = host_list_slurm(cut, &list);
         cr_expect(!ok || host_list_slurm_at(cut, list.n - 1, name), "%s", cut);

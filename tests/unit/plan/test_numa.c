@@ -162,7 +162,7 @@ Test(numa, what_cannot_be_told_is_an_error, .fini = tear_down)
 
 static const char *wrong_file, *wrong_text;
 
-/* Read a file of the server, but `wrong_text` from each path that contains `wrong_file`. */
+/* Read a file of the server. If the path contains `wrong_file`, return `wrong_text` instead. */
 static const char *read_wrong(void *user, const char *path)
 {
     return strstr(path, wrong_file) != NULL ? wrong_text : read_server(user, path);
@@ -191,8 +191,8 @@ Test(numa, files_with_other_contents_are_named)
     expect_wrong(NUMA_CORE_COMPLEX, "/cache/", NULL, "/sys/devices/system/cpu/cpu0/cache/");
 }
 
-/* The lowest CPU of a core cannot be above one of its CPUs. Without the check, the size of another group would be
- * counted outside the array. */
+/* The lowest CPU of a core cannot be above one of its CPUs. Without this check, the code would count the size of a
+ * group outside the array. */
 Test(numa, a_core_that_does_not_contain_its_cpu_is_an_error)
 {
     expect_wrong(NUMA_EXCLUSIVE, "cpu0/topology/thread_siblings_list", "31\n", "CPU 0");

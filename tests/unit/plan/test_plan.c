@@ -146,8 +146,8 @@ Test(plan, variables_that_are_set_later_occur_once, .fini = tear_down)
 
 #define SWITCH "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 
-/* With SWITCH=1, rank 0 hosts a store. A cluster may set SWITCH for all jobs, so it applies only to Python programs.
- * Other programs need the launcher's store. */
+/* With SWITCH=1, rank 0 hosts a store. A cluster may set SWITCH for all jobs, so SWITCH applies only to Python
+ * programs. Other programs need the launcher's store. */
 Test(plan, torchruns_switch_is_for_programs_of_pythons, .fini = tear_down)
 {
     char *set[] = { "PATH=/bin", SWITCH "=1", NULL };
@@ -532,8 +532,8 @@ Test(plan, is_also_json, .fini = tear_down)
     buf_free(&out);
 }
 
-/* With --master_port=0, --dry_run must not show 0 as the value of MASTER_PORT: the text marks it as a placeholder, and
- * JSON has null. */
+/* With --master_port=0, --dry_run must not show 0 as the value of MASTER_PORT: the text marks this value as a
+ * placeholder, and JSON has null. */
 Test(plan, a_port_that_is_not_known_yet_is_not_shown_as_a_value, .fini = tear_down)
 {
     struct buf text = { 0 }, json = { 0 };

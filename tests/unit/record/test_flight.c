@@ -55,7 +55,7 @@ static bool add(void *user, const char *bytes, size_t len)
     return buf_append(user, bytes, len);
 }
 
-/* Return the record as JSON; it must be valid for any content of the memory. */
+/* Return the record as JSON. The JSON must be valid for any content of the memory. */
 static const cJSON *print(const char *why)
 {
     text.len = 0;

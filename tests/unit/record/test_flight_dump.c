@@ -193,7 +193,8 @@ Test(flight_compare, a_name_with_a_newline_stays_on_its_line)
     cr_expect_null(strstr(compare(), "all\nreduce"));
 }
 
-/* The comparison has a stack for each side of a difference. Text shows the user's frames, and JSON shows all frames. */
+/* The comparison has a stack for each side of a difference. The text shows the user's frames, and JSON shows all
+ * frames. */
 Test(flight_compare, each_side_shows_its_stack)
 {
     give_file("gloo_rank_0");
@@ -440,9 +441,9 @@ Test(flight_compare, a_call_is_half_started_if_one_rank_has_only_scheduled_it)
 }
 
 /* Read records of four ranks in PyTorch 2.15's format for NCCL, with all members. Ranks 0,1 and 2,3 are data-parallel
- * groups; ranks 0,2 and 1,3 are pipelines. No machine with GPUs recorded them; PyTorch's FlightRecorderDetail.hpp
- * gives the format. Rank 1 hangs between two calls. Rank 0 waits for it in an all_reduce, and rank 3 in a receive.
- * Rank 2 waits for rank 3. */
+ * groups; ranks 0,2 and 1,3 are pipelines. No machine with GPUs recorded these records; PyTorch's
+ * FlightRecorderDetail.hpp gives the format. Rank 1 hangs between two calls. Rank 0 waits for rank 1 in an all_reduce,
+ * and rank 3 waits for rank 1 in a receive. Rank 2 waits for rank 3. */
 static void give_pipelines(const char *ranks)
 {
     char name[] = "nccl_rank_0";
@@ -506,7 +507,7 @@ Test(flight_compare, a_coalesced_call_has_the_progress_of_its_last_entry)
 }
 
 /* The tutorial "Flight Recorder for Debugging Stuck Jobs" of PyTorch (BSD 3-Clause) shows this entry, which two GPUs
- * recorded with version 2.5. Earlier versions lack members, later versions add some. */
+ * recorded with version 2.5. Entries of earlier versions lack some members, and entries of later versions have more. */
 Test(flight_compare, records_of_all_versions_are_read)
 {
     static const char *const added[][2] = {

@@ -46,8 +46,8 @@ Test(pickle, plain_data_becomes_json)
                 "\"t\":[1,2,3,\"a\"]}");
 }
 
-/* The result of pickle.dumps(["ab", ["ab"], {"k": 1}], 4). It contains a frame, short strings, memo entries without
- * numbers, and the opcodes APPEND and SETITEM. */
+/* The result of pickle.dumps(["ab", ["ab"], {"k": 1}], 4). This pickle contains a frame, short strings, memo entries
+ * without numbers, and the opcodes APPEND and SETITEM. */
 Test(pickle, newer_protocols)
 {
     expect_json(BYTES("\x80\x04\x95\x18\x00\x00\x00\x00\x00\x00\x00]\x94(\x8c\x02"

@@ -75,7 +75,8 @@ Test(buckets, a_bucket_may_exceed_its_limit_by_one_parameter)
 {
     const ddp_param params[] = { F32(100), F32(400), F32(10), F32(20), F32(30), F32(2) };
     make_plan(params, 6, 1000, 200);
-    /* Parameters 0 and 1 exceed 1000 B together. Parameters 2, 3 and 4 exceed 200 B together. 5 is left over. */
+    /* Parameters 0 and 1 exceed 1000 B together. Parameters 2, 3 and 4 exceed 200 B together. Parameter 5 is left
+     * over. */
     cr_assert_str_eq(story(6), "[5] [2 3 4] [0 1]");
     cr_assert_eq(plan.buckets[2].bytes, 2000);
     cr_assert_eq(plan.buckets[1].bytes, 240);

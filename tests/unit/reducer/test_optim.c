@@ -102,7 +102,7 @@ Test(adam, a_restored_state_continues_bit_for_bit)
 }
 
 /* The expected numbers are the output of torch 1.13 after each of three steps of torch.optim.Adam(lr=0.01) on a CPU.
- * That build fuses some products and sums, which changes the last bit of some values. */
+ * This build of torch fuses some products and sums, which changes the last bit of some values. */
 Test(adam, three_steps_are_torchs_but_for_the_last_bit)
 {
     const float grads[3][5] = {
@@ -231,7 +231,7 @@ Test(norm, the_factor_never_grows_gradients_and_lets_nan_through)
 /* Compare SGD, Adam, AdamW and clipping with torch 1.13 (tests/data/torch_optim.json, torch_clip.json).
  *
  * The tolerance is 1e-6 of the value plus 1e-7, after each of ten steps. torch's vector code fuses some products and
- * sums, which moves a last bit here and there. A wrong formula is off by 1e-3 and more. */
+ * sums, which changes the last bit of some values. A wrong formula gives an error of 1e-3 or more. */
 
 enum { SIZE = 13, STEPS = 10, HALVED_AT = 5 };
 

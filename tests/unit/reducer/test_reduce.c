@@ -202,8 +202,8 @@ Test(reduce, minimum_and_maximum_keep_a_nan)
     cr_assert(low[2] == 2 && low[3] == -0.5f && high[2] == 3 && high[3] == 0.5f);
 }
 
-/* An f16 cannot have the value 2048 + 1. If every addition were rounded, both additions of 1 would be lost. Rounding
- * once keeps both. */
+/* An f16 cannot have the value 2048 + 1. If every addition were rounded, both additions of 1 would be lost. If the sum
+ * is rounded only once, both additions count. */
 Test(reduce, f16_and_bf16_are_rounded_once)
 {
     uint16_t h[3][1] = { { f32_to_f16(2048) }, { f32_to_f16(1) }, { f32_to_f16(1) } }, out;

@@ -149,7 +149,8 @@ Test(collect, plain_files_are_sent_and_links_and_pipes_are_not)
     temp_dir_remove(dir);
 }
 
-/* A directory that cannot be read is reported. A missing directory is not: the job has not started on that host. */
+/* A directory that cannot be read is reported. A missing directory is not reported, because the job has not started on
+ * that host. */
 Test(collect, an_unreadable_directory_is_reported)
 {
     static const struct {

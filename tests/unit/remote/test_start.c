@@ -49,7 +49,7 @@ static void pass_signal(struct relay *r, int signal)
 }
 
 /* Until the guardian of the host's ddprun handles signals, Ctrl-C kills ddprun. Another signal may follow before the
- * relay reaps ddprun, and of two pending signals the kernel may deliver the second first. */
+ * relay reaps ddprun. If two signals are pending, the kernel may deliver the second one first. */
 Test(remote_messages, a_stop_before_ddprun_handles_signals_is_that_signal)
 {
     static const struct {
@@ -380,7 +380,7 @@ Test(remote_job, input_is_sent_to_the_hosts_of_the_ranks_that_read)
     cr_expect_str_eq(readers_of("a:gpu,b:2,c:2", "2", 0), "110 0");
 }
 
-/* The secret is a separate member of the message. It is not in the arguments or variables of the job. */
+/* The secret is a separate member of the message, and is not in the arguments or variables of the job. */
 Test(remote_job, the_job_has_options_before_those_of_the_user_and_the_carried_variables)
 {
     struct cli cli;
@@ -467,7 +467,7 @@ Test(remote_job, with_collected_log_files_a_host_waits_longer_for_the_starter)
 
 /* --- relay ------------------------------------------------------------------------------------------------------ */
 
-/* If the relay was too busy to read stdin, a message that waits there still shows that the starter is not silent. */
+/* The relay may be too busy to read stdin. A message that waits on stdin still shows that the starter is not silent. */
 Test(remote_relay, a_message_that_waits_on_stdin_is_no_silence)
 {
     const struct relay r = { .silent_ms = 0, .last_received_ms = 0 };

@@ -246,7 +246,7 @@ Test(evidence, has_the_first_timer_that_expired)
     evidence_free(e);
 }
 
-/* ddprun does not suggest the name of a link for the link itself. */
+/* If a link leads to a missing file, ddprun does not suggest the name of this link. */
 Test(evidence, a_link_to_a_missing_file_is_not_near)
 {
     static struct program_file file;

@@ -159,7 +159,7 @@ Test(hints, show_the_room_of_each_place)
     cr_expect_not_null(strstr(hint_with("Disk quota exceeded", &facts), "directory is on nfs4 of srv:/d): "));
 }
 
-/* If the value of a limit is unknown, the hint leaves it out. */
+/* If the value of a limit is unknown, the hint omits the value. */
 Test(hints, about_data_loaders_have_the_memory_and_the_size_of_shm)
 {
     static const char *const texts[] = { "Connection refused /multiprocessing/connection.py",

@@ -186,7 +186,8 @@ Test(admission, each_source_has_its_share)
     cr_assert_eq(fill(0, address(1)), MAX - MAX / 8);
 }
 
-/* All limited sources together have one limit. When it is reached, the user who runs the store can still connect. */
+/* All limited sources together have one limit. When this limit is reached, the user who runs the store can still
+ * connect. */
 Test(admission, all_limited_sources_have_a_share_together)
 {
     const struct admission_key own = user(SELF), one = address(1), two = address(2), three = address(3);

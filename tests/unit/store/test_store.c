@@ -278,8 +278,8 @@ Test(store, a_short_value_is_not_held)
     cr_assert_null(store_holder(store, K("k"), store_get(store, K("k"))));
 }
 
-/* While a client waits for a key, the entry of the key stays after its value was deleted. It then accepts a value of
- * any length. */
+/* While a client waits for a key, the entry of the key stays after its value was deleted. This entry then accepts a
+ * value of any length. */
 Test(store, a_slot_that_was_made_for_a_wait_takes_any_value)
 {
     static char bytes[1000];

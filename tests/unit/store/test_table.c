@@ -20,7 +20,7 @@ static void check(const struct vector *v, size_t n)
     }
 }
 
-/* Rust 1.95: std::collections::hash_map::DefaultHasher, whose key is 0. */
+/* The hashes are those of DefaultHasher (std::collections::hash_map) in Rust 1.95, whose key is 0. */
 Test(table, hashes_like_rust_with_key_0)
 {
     static const struct vector v[] = {
@@ -55,8 +55,8 @@ Test(table, both_halves_of_the_secret_count)
     cr_expect_neq(table_hash(key), first);
 }
 
-/* The previous hash had no secret and could be inverted: h = (key ^ length ^ C) * C; h ^= h >> 32; h * C >> 32. It
- * maps these 32,768 keys to one value. */
+/* The previous hash had no secret and could be inverted: h = (key ^ length ^ C) * C; h ^= h >> 32; h * C >> 32. That
+ * hash maps these 32,768 keys to one value. */
 Test(table, keys_chosen_for_an_open_hash_are_spread)
 {
     enum { KEYS = 32768 };

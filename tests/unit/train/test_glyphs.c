@@ -38,7 +38,7 @@ Test(glyphs, every_class_comes_equally_often_in_mixed_order)
     cr_expect_lt(in_order, N / 2);
 }
 
-/* Each image has ink, but is mostly paper. */
+/* Each image has some dark pixels, but most of its pixels are light. */
 Test(glyphs, pictures_show_something)
 {
     fill(0, 1);

@@ -1,4 +1,4 @@
-/* GPT-2 as a model: its tensors, first values, and the gradients of a pass. (Its losses: test_torch_models.c.) */
+/* GPT-2 as a model: its tensors, first values, and the gradients of a pass. test_torch_models.c tests the losses. */
 #include "numbers.h"
 #include "train/models/gpt2.h"
 
@@ -104,7 +104,8 @@ static double forward(const struct model_batch *batch, enum model_mode mode)
     return loss;
 }
 
-/* The embedding of the tokens is also the head. The model uses it first and last, so its gradient is ready last. */
+/* The embedding of the tokens is also the head. The model uses this tensor first and last, so the gradient of this
+ * tensor is ready last. */
 Test(gpt2, tells_of_every_parameter_once_from_the_last_back)
 {
     const struct model_ready ready = { note, NULL };

@@ -110,7 +110,7 @@ Test(idx, a_packed_file_cut_at_any_byte_is_refused)
 }
 
 /* The reader ignores some bits: time, system, extra flags and text flag of the gzip header, and the padding before the
- * checksum. It rejects a change of any other bit. */
+ * checksum. The reader rejects a change of any other bit. */
 Test(idx, a_packed_file_with_any_bit_changed_is_refused_or_means_the_same)
 {
     uint8_t packed[256];

@@ -191,7 +191,7 @@ Test(mlp, huge_logits_do_not_overflow)
 }
 
 /* First and last element of each tensor of three nn.Linear after torch.manual_seed(42), as torch 1.13 printed them.
- * That build of torch fuses a product and a sum, so the last bit may differ. */
+ * This build of torch fuses a product and a sum, so the last bit may differ. */
 Test(mlp, seed_42_gives_torchs_parameters_but_for_the_last_bit)
 {
     const float expected[TENSORS][2] = {

@@ -61,7 +61,7 @@ static void expect_sample(const struct dataset *set, size_t index, int first)
                   target[i]);
 }
 
-/* Two samples of 8 tokens need 17 tokens, because the second sample also needs the token after it. Of 20 tokens, 3
+/* Two samples of 8 tokens need 17 tokens, because the second sample also needs the token that follows. Of 20 tokens, 3
  * are left over. */
 Test(tokens, samples_follow_each_other_and_do_not_reach_into_the_next_file)
 {

@@ -19,7 +19,6 @@ static void done(void)
     asim_free(&sim);
 }
 
-/* All workers start, and all workers end with 0. */
 Test(agent_sim, a_good_job_ends_with_zero, .init = two_workers, .fini = done)
 {
     sim.worker[0].lives_ms = 5000;
@@ -58,7 +57,6 @@ Test(agent_sim, a_good_job_of_one_node_needs_no_verdict, .fini = done)
                       "          finish with 0\n");
 }
 
-/* One worker fails, and the other worker is stopped as a consequence. */
 Test(agent_sim, the_first_failure_stops_the_others, .init = two_workers, .fini = done)
 {
     sim.worker[1].lives_ms = 1000;
@@ -148,7 +146,6 @@ Test(agent_sim, ctrl_c_once_is_graceful, .init = two_workers, .fini = done)
     cr_assert_eq(agent_first_failure(sim.agent), -1);
 }
 
-/* At the second Ctrl-C, the workers are killed at once. */
 Test(agent_sim, ctrl_c_twice_kills, .fini = done)
 {
     asim_init(&sim, 1, 30000);
@@ -624,7 +621,8 @@ Test(agent_nodes, a_program_that_cannot_be_started_is_no_consequence, .init = on
     cr_assert_eq(sim.exit_code, 127);
 }
 
-/* This node hosts the store, which the other nodes need. So it stays until they are done, unless its user stops it. */
+/* This node hosts the store, which the other nodes need. So this node stays until the other nodes are done, or until
+ * its user stops it. */
 Test(agent_nodes, whoever_has_the_store_stays_beyond_its_time)
 {
     size_t n;
@@ -677,8 +675,8 @@ Test(agent_nodes, a_verdict_while_workers_run_stops_them, .init = one_worker, .f
     cr_assert_not(sim.told_end, "no listener is left");
 }
 
-/* Random messages of the store at random times: no process remains, and the store receives the end of each
- * attempt at most once (the simulation checks that). */
+/* Random messages of the store at random times. The simulation checks that no process remains, and that the store
+ * receives the end of each attempt at most once. */
 Test(agent_nodes, any_words_of_the_store_lead_to_an_end)
 {
     for (int round = 0; round < 5000; round++) {

@@ -59,7 +59,7 @@ Test(barrier, all_come_and_all_pass)
                            "[  1000] rank 3 passes\n");
 }
 
-/* One rank has not arrived, one waits for a key instead, one has never connected. */
+/* One rank has not arrived, another rank waits for a key, and a third rank has never connected. */
 Test(barrier_start, a_time_out_says_who_is_missing_and_what_is_known_of_each)
 {
     sim_worker(&sim, 0, 0, 4);

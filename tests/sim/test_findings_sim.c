@@ -76,7 +76,7 @@ static void live_until(uint64_t now_ms)
  * -------------------------------------------------------------------------------------- */
 
 /* Read all bytes that were sent to `conn`. Return the last object with "push":kind, which the caller frees. Return NULL
- * without such an object. */
+ * if there is no such object. */
 static cJSON *last_push(conn_id conn, const char *kind)
 {
     struct buf *out = &sim.conn[conn].out;
@@ -446,7 +446,7 @@ static void enter(int rank, const char *barrier)
     buf_free(&out);
 }
 
-/* Let the agent of a rank report that its process has started. */
+/* Let the agent of a rank report that the process of this rank has started. */
 static void announce_worker(int rank)
 {
     char json[256];
@@ -590,7 +590,7 @@ Test(findings_ranks_sim, a_barrier_whose_last_rank_still_moves_is_left_alone)
     expect_silence(N0);
 }
 
-/* If the missing rank reports no steps, it is reported only after half a minute. */
+/* If the missing rank reports no steps, this rank is reported only after half a minute. */
 Test(findings_ranks_sim, a_rank_that_does_not_come_and_tells_nothing_is_told_later)
 {
     three_wait();
@@ -823,8 +823,8 @@ Test(findings_ranks_sim, a_connection_that_breaks_to_a_node_that_is_silent)
               "%s", text_of(told, "text"));
 }
 
-/* In each log the lost peer has no address, an address of the rank's own node, or one that only begins like the other
- * node's. So the log shows no broken connection between two nodes. */
+/* In each log the lost peer has no address, an address of the rank's own node, or an address that only begins like the
+ * other node's address. So the log shows no broken connection between two nodes. */
 Test(findings_ranks_sim, a_lost_peer_that_no_other_node_has_breaks_no_connection)
 {
     static const char *const lines[] = { "Connection closed by peer [10.0.0.1]:41234",

@@ -112,8 +112,8 @@ static const cJSON *recorded_at(const char *list, const cJSON *of_rank, int i)
     return cJSON_GetArrayItem(cJSON_GetObjectItem(recorded, list), number_at(of_rank, i));
 }
 
-/* Answer with the recorded stacks of all ranks; the store uses only those of the node's own ranks. The recorded job is
- * repeated, so add the CPU time of the earlier repetitions. */
+/* Answer with the recorded stacks of all ranks; the store uses only the stacks of the node's own ranks. The recorded
+ * job is repeated, so add the CPU time of the earlier repetitions. */
 static void answer_recorded(conn_id conn, double id)
 {
     const cJSON *samples_of = cJSON_GetObjectItem(recorded, "samples"), *sample = sample_now(), *of_rank;
@@ -212,7 +212,7 @@ static void take_pushes(conn_id conn)
     }
 }
 
-/* Let `ms` pass with a heartbeat each second. With `moves_on`, each heartbeat reports a new line of output. */
+/* Let `ms` pass with a heartbeat each second. If `moves_on` is true, each heartbeat reports a new line of output. */
 static void live(uint64_t ms, bool moves_on)
 {
     for (const uint64_t until = sim.now_ms + ms; sim.now_ms < until;) {
@@ -343,8 +343,8 @@ static void read_recorded(void)
     cr_assert_not_null(recorded);
 }
 
-/* Let the recorded job run for `seconds`, with a heartbeat each second. With `has_lines`, a heartbeat also has the age
- * of the last line if that line is new. */
+/* Let the recorded job run for `seconds`, with a heartbeat each second. If `has_lines` is true, a heartbeat after a new
+ * line also has the age of this line. */
 static void replay(int seconds, bool has_lines)
 {
     char beat[80];
@@ -511,7 +511,8 @@ Test(hang_sim, ranks_that_all_wait_name_the_network)
 }
 
 /* Each rank sets a key that ends with its number, and one key is missing. The report names the rank that should have
- * set it. If the missing number is the highest, the report names no rank, because the keys may be numbered by step. */
+ * set the missing key. If the missing number is the highest, the report names no rank, because the keys may be numbered
+ * by step. */
 Test(hang_sim, the_rank_that_sets_a_key_by_convention_is_named_unless_it_is_the_last)
 {
     run_job("");
@@ -699,8 +700,9 @@ static void count_at_start(conn_id conn, int64_t delta)
     buf_free(&bytes);
 }
 
-/* Three ranks wait in init_process_group, and this is reported. The next check is scheduled 30 s after this report.
- * Then the last rank arrives, and later the job hangs. The hang must be reported before the next scheduled check. */
+/* Three ranks wait in init_process_group, and the store reports this wait. The next check is scheduled 30 s after the
+ * report. Then the last rank arrives, and later the job hangs. The hang must be reported before the next scheduled
+ * check. */
 Test(hang_sim, a_hang_after_a_slow_start_that_was_reported_is_reported_in_time)
 {
     enum { RANK0 = 20, RANK3 = 23 };

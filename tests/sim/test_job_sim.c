@@ -168,7 +168,7 @@ Test(job_sim, without_a_store_every_node_stops_by_itself, .init = two_nodes, .fi
 }
 
 /* Both workers fail at almost the same time. The failure that arrives first at the store decides, and both nodes exit
- * with its code. */
+ * with the code of this failure. */
 Test(job_sim, of_two_failures_the_first_that_the_store_heard_counts, .init = two_nodes, .fini = done)
 {
     job.node[0].worker[0] = (struct cluster_worker){ .lives_ms = 1001, .exit_code = 3 };
@@ -178,7 +178,7 @@ Test(job_sim, of_two_failures_the_first_that_the_store_heard_counts, .init = two
     cr_expect_eq(job.node[1].exit_code, 9);
 }
 
-/* Node 0 succeeded long before node 1 failed, but it takes part in the second attempt. */
+/* Node 0 succeeded long before node 1 failed, but node 0 takes part in the second attempt. */
 Test(job_sim, who_is_done_starts_again_with_the_others, .fini = done)
 {
     cluster_init(&job, 2, 1);
@@ -261,7 +261,7 @@ static void check_outcome(uint64_t seed)
     }
 }
 
-/* After a failure, a loss or a stop at any moment, no process remains, and all nodes report the same. */
+/* After a failure, a loss or a stop at any moment, no process remains, and all nodes end with the same exit code. */
 Test(job_sim, any_job_of_several_nodes_comes_to_one_end, .timeout = 120)
 {
     unsigned steps = 0;

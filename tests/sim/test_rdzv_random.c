@@ -376,7 +376,7 @@ static void wait_ms(uint32_t ms)
 }
 
 /* Let the server stand still for up to 21 s. After that, the server checks the nodes before it reads their messages.
- * Before every second standstill, let it read all messages, because nodes.c excuses the silence of a node only
+ * Before every second standstill, let the server read all messages, because nodes.c excuses the silence of a node only
  * twice. */
 static void freeze(void)
 {

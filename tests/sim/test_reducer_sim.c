@@ -1,7 +1,7 @@
-/* The reducers of several ranks in one process: each marks its gradients in a different order, some do not use all of
- * them, some run out of batches. A bucket is reduced when all have launched it, like a collective. The tests check the
- * property that keeps a job from hanging: all ranks launch the same buckets in the same order, whatever happens on each
- * of them. */
+/* The reducers of several ranks in one process. Each rank marks its gradients in a different order. Some ranks do not
+ * use all gradients, and some ranks run out of batches. Like a collective, a bucket is reduced when all ranks have
+ * launched it. The tests check the property that keeps a job from hanging: all ranks launch the same buckets in the
+ * same order. */
 #include "reducer/step.h"
 
 #include <criterion/criterion.h>
@@ -14,7 +14,7 @@ struct sim_rank {
     struct reducer_step step;
     struct bucket_plan plan;
     size_t order[PARAMS]; /* order of this step's gradients */
-    size_t given;         /* of them */
+    size_t given;         /* number of this step's gradients that are marked */
     char launched[TRACE]; /* launched buckets in order; "|" ends a step: "0 1 2 | 0 1 2 | " */
     bool batch;           /* the rank has a batch in this step */
 };
@@ -24,7 +24,7 @@ static ddp_param params[PARAMS];
 static uint32_t seed;
 static struct ddp_err err;
 
-/* Return a random number less than `below`. It depends only on the seed, so the same seed repeats a failure. */
+/* Return a random number less than `below`. The number depends only on the seed, so the same seed repeats a failure. */
 static uint32_t any(uint32_t below)
 {
     seed = seed * 1664525 + 1013904223;
@@ -104,7 +104,7 @@ static void begin_step(bool sync, int root)
     }
 }
 
-/* Mark the next gradient of a rank as ready. With `find_unused`, mark some gradients as unused instead. */
+/* Mark the next gradient of a rank as ready. If `find_unused` is true, mark some gradients as unused instead. */
 static void give_one(struct sim_rank *r)
 {
     size_t p = r->order[r->given++];
@@ -131,8 +131,8 @@ static void end_step(struct sim_rank *r)
     strcat(r->launched, "| ");
 }
 
-/* Run a step. Mark one gradient at a time, on a random rank that has a batch. With `find_unused`, leave up to three
- * gradients of each rank to end_step(). */
+/* Run a step. Mark one gradient at a time, on a random rank that has a batch. If `find_unused` is true, leave up to
+ * three gradients of each rank to end_step(). */
 static void run_step(void)
 {
     size_t stop = ranks[0].step.find_unused ? PARAMS - any(4) : PARAMS;
@@ -185,7 +185,7 @@ Test(reducer_sim, ranks_launch_the_same_buckets_in_the_same_order)
     }
 }
 
-/* In this example job, rank 1 is always ahead, but its buckets wait for their turn. */
+/* Rank 1 fills bucket 0 last. The other buckets of rank 1 wait until bucket 0 is full. */
 Test(reducer_sim, who_is_ahead_waits_in_the_first_bucket_that_is_not_full)
 {
     seed = 4;

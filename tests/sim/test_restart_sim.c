@@ -1,5 +1,5 @@
-/* Simulated jobs test how the agent reacts to a verdict, and which failure it reports first if several workers fail.
- * test_rendezvous.c tests the rules by which the store grants another attempt. */
+/* Tests with simulated jobs: how the agent reacts to a verdict, and which failure it reports first if several workers
+ * fail. test_rendezvous.c tests the rules by which the store grants another attempt. */
 #include "sim_agent.h"
 
 #include "ddp/error.h"
@@ -149,7 +149,7 @@ Test(restart_sim, a_shortage_at_the_start_may_pass)
     cr_expect_eq(after_worker(0, 0, ENOMEM), NO_RESTART_NONE);
 }
 
-/* Exit code 2 means a usage error only if the worker ends within 5 s. Later it may have any meaning. */
+/* Exit code 2 means a usage error only if the worker ends within 5 s. Later this code may have any meaning. */
 Test(restart_sim, a_usage_error_shows_within_five_seconds)
 {
     cr_expect_eq(after_worker(4999, 2, 0), NO_RESTART_USAGE);
@@ -159,8 +159,9 @@ Test(restart_sim, a_usage_error_shows_within_five_seconds)
 
 /* --- import errors -------------------------------------------------------------------------------------- */
 
-/* Run two workers that fail after `first_ms` and `second_ms`. The import error of worker 0 has the hash 7, and that of
- * worker 1 the hash `second_error` (0: no import error). Return why the job must not restart. */
+/* Run two workers that fail after `first_ms` and `second_ms`. The import error of worker 0 has the hash 7, and the
+ * import error of worker 1 has the hash `second_error` (0 means no import error). Return why the job must not
+ * restart. */
 static enum no_restart after_imports(uint64_t first_ms, uint64_t second_ms, uint64_t second_error)
 {
     two_workers();
@@ -285,7 +286,7 @@ Test(restart_sim, a_lone_victim_is_the_cause_after_a_second, .fini = done)
     cr_assert_eq(sim.exit_code, DDP_EXIT_PEER_LOST);
 }
 
-/* Worker 1 dumps core. It ends seconds after its victims, but it is the cause. */
+/* Worker 1 dumps core. Worker 1 ends seconds after its victims, but is the cause. */
 Test(restart_sim, who_is_dying_when_the_doubt_ends_is_waited_for, .fini = done)
 {
     asim_init(&sim, 3, 30000);

@@ -138,7 +138,7 @@ static void read_frames(unsigned most)
     }
 }
 
-/* Break the connection. The unread bytes are lost, and perhaps the store does not notice. */
+/* Break the connection. The unread bytes are lost, and the store may not detect the break. */
 static void cut(void)
 {
     m.up = false;
@@ -315,7 +315,7 @@ Test(resume_sim, the_place_of_a_finished_node_is_not_kept, .init = begin, .fini 
     cr_expect_eq(hub_nodes(sim.hub), 0);
 }
 
-/* A node that never confirms a frame loses the right to connect again, and the store keeps no frames for it. */
+/* A node that never confirms a frame loses the right to connect again, and the store keeps no frames for this node. */
 Test(resume_sim, the_kept_frames_have_a_limit, .init = begin, .fini = end)
 {
     char long_op[512];

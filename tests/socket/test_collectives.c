@@ -198,7 +198,7 @@ static ddp_status all_reduce(ddp_ctx *ctx, size_t n)
     return ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, NULL);
 }
 
-/* Make twenty calls. They leave no more keys in the store than one call. */
+/* Make twenty calls. These calls leave no more keys in the store than one call. */
 static void go_well(struct rank *me)
 {
     int64_t keys = 0;
@@ -238,8 +238,8 @@ static int records_left(const struct rank *me, const char *prefix)
 }
 
 /* Put each rank on its own host. ddp_shared_alloc then makes calls between hosts, which are counted but not compared.
- * Afterwards, open a second context, which uses the same keys. Its first call has the same number as the first call of
- * the first context, but is a different call. So a record left from the first context could cause a mismatch. */
+ * Afterwards, open a second context, which uses the same keys. The first calls of both contexts have the same number,
+ * but differ. So a record that the first context has left could cause a mismatch. */
 static void allocate_between_hosts(struct rank *me)
 {
     const char host[] = { (char)('a' + me->rank), '\0' };

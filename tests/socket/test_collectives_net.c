@@ -203,7 +203,7 @@ static ddp_ctx *init_and_warm_up(struct rank *me, const ddp_options *options)
     return ctx;
 }
 
-/* Keep the error of the call; a second call must return it again, and finalize must not wait. */
+/* Keep the error of the call; a second call must return the same error, and finalize must not wait. */
 static void keep_and_ask_again(struct rank *me, ddp_ctx *ctx, ddp_status status)
 {
     rank_keep(me, status);

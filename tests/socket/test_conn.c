@@ -91,7 +91,7 @@ static void expect_sent(size_t from, size_t len)
     cr_expect_eq(conn_send(&conn, slice_of(block->bytes + from, len), block), CONN_SENT);
 }
 
-/* Expect that the next `len` bytes for the peer are those of the block at `from`. */
+/* Expect that the next `len` bytes for the peer are the bytes of the block from offset `from` on. */
 static void expect_arrive(size_t from, size_t len)
 {
     static uint8_t got[1 << 16];

@@ -226,7 +226,8 @@ EACH_PRECISION(kernels, a_loss_that_is_no_number_is_told_once)
     cr_expect(isfinite(report.loss) && report.loss > 0, "%g", report.loss);
 }
 
-/* Three logits are minus infinity, as may happen with fp16. One thread adds both the second and the third of them. */
+/* Three logits are minus infinity, as may happen with fp16. One thread adds both the second and the third of these
+ * logits. */
 Test(kernels, a_logit_of_minus_infinity_adds_nothing, .timeout = 120)
 {
     enum { CLASSES = 304 };

@@ -19,7 +19,7 @@ TestSuite(loader, .timeout = 60);
 
 enum { SAMPLES = 103, BATCH = 8, NEVER = 1 << 30 };
 
-/* The state that all threads share. It selects samples that fail or wait, and counts the calls of fill(). */
+/* The state that all threads share. This state selects samples that fail or wait, and counts the calls of fill(). */
 static struct world {
     uint64_t bad;   /* index of a sample that cannot be read, or NEVER */
     uint64_t stuck; /* index of a sample for which fill() waits for `release`, or NEVER */
@@ -480,7 +480,7 @@ struct model {
 struct run {
     struct rank *me;
     ddp_ctx *ctx;
-    ddp_ckpts *ckpts; /* rank 0's */
+    ddp_ckpts *ckpts; /* open only on rank 0; NULL on the other ranks */
     ddp_sampler *sampler;
     struct model model;
     ddp_ckpt_point point;

@@ -343,8 +343,8 @@ Test(logdir, a_link_to_another_directory_is_refused)
     cr_expect_eq(rmdir(other), 0, "something was made in it");
 }
 
-/* ddprun has created all directories below the root. So it accepts an existing directory of a rank, for example in a
- * second attempt. */
+/* ddprun has created all directories below the root. So ddprun accepts an existing directory of a rank, for example in
+ * a second attempt. */
 Test(logdir, that_of_a_rank_may_be_there)
 {
     char rank[400], attempt[400];

@@ -30,7 +30,7 @@ static ddp_status all_reduce(ddp_ctx *ctx, float *x, size_t n)
     return ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, NULL);
 }
 
-/* Keep the error of the call; a second call must return it again, and finalize must not wait. */
+/* Keep the error of the call; a second call must return the same error, and finalize must not wait. */
 static void keep_and_ask_again(struct rank *me, ddp_ctx *ctx, ddp_status status)
 {
     rank_keep(me, status);
@@ -79,7 +79,7 @@ Test(lost_peers, a_rank_that_dies_before_a_collective_is_named, .timeout = 120)
     ranks_free(&run);
 }
 
-/* Die inside a collective. The pages after `in` cannot be read, so rank 2 dies while it copies them. */
+/* Die inside a collective. The pages after `in` cannot be read, so rank 2 dies while it copies these pages. */
 static void die_inside(struct rank *me)
 {
     ddp_ctx *ctx = init_and_warm_up(me);
@@ -346,7 +346,7 @@ Test(lost_peers, a_death_ends_a_counted_barrier_too, .timeout = 120)
     ranks_free(&run);
 }
 
-/* The tests of vouch_node find the worker that owns a connection. They use real sockets and real processes. */
+/* The tests of vouch_node find the worker that owns a connection. These tests use real sockets and real processes. */
 
 static void serve_all(void)
 {
@@ -373,8 +373,8 @@ static struct ends ends_of(int fd)
     return e;
 }
 
-/* Start a worker that holds `fd`. With `deep`, a child of the worker holds `fd` instead, in another session. The caller
- * closes its own copy. */
+/* Start a worker that holds `fd`. If `deep` is true, a child of the worker holds `fd` instead, in another session. The
+ * caller closes its own copy. */
 static pid_t worker_with(int fd, bool deep)
 {
     pid_t pid = fork();

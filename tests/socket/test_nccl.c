@@ -61,7 +61,7 @@ Test(staged, three_ranks_agree_on_every_type_and_operation, .timeout = 120)
 }
 
 /* CUDA limits the distance between two rows of a copy; in this test the limit is 1 MB. A rank's part of a large count
- * may be longer than that. */
+ * may be longer than this limit. */
 Test(staged, two_ranks_move_large_counts, .timeout = 120)
 {
     setenv("FAKE_CUDA_PITCH", "1000000", 1);
@@ -605,7 +605,7 @@ static void *block(struct rank *me, ddp_ctx *ctx, size_t bytes)
     return memory;
 }
 
-/* Create a model. The ranks have different parameters, and all ranks must get those of rank 0. */
+/* Create a model. The ranks have different parameters, and all ranks must get the parameters of rank 0. */
 static struct model model_open(struct rank *me, const ddp_options *context, ddp_reducer_options options)
 {
     static const char *const names[] = { "a", "b", "c", "d", "e", "mean" };

@@ -223,7 +223,7 @@ Test(net_door, more_ranks_than_places_get_in_at_once)
     close_all(fds, PEERS);
 }
 
-/* Strangers fill the table. The oldest loses its place to the expected peer. */
+/* Strangers fill the table. The oldest stranger loses its place to the expected peer. */
 Test(net_door, silent_strangers_do_not_keep_anybody_out)
 {
     int fds[NET_GUESTS];

@@ -56,7 +56,7 @@ static pid_t spawn(const char *path, char *const *argv, int *error)
     return spawn_on(NULL, path, argv, error);
 }
 
-/* Return the number of descendants of `pid` that are no shell. */
+/* Return the number of descendants of `pid` that are not shells. */
 static size_t count_programs(pid_t pid)
 {
     struct buf pids = { 0 };
@@ -72,7 +72,8 @@ static size_t count_programs(pid_t pid)
 }
 
 /* Run a script until `n` programs run below it and the script is in the kernel function `where`. If `is_soon` is true,
- * also wait until descendants_program finds a Python process below it. Return true if it finds one. */
+ * also wait until descendants_program finds a Python process below the script. Return true if descendants_program finds
+ * such a process. */
 static bool has_python_program(const char *script, size_t n, const char *where, bool is_soon)
 {
     char *const argv[] = { "sh", "-c", (char *)script, NULL };
@@ -492,8 +493,8 @@ Test(proc, a_system_call_is_read_from_its_line)
         cr_expect_not(syscall_parse(others[i], &number, args, 2), "%s", others[i]);
 }
 
-/* Return the main thread of `pid` as soon as its description begins with `words`; after the time limit, return its
- * latest state. */
+/* Return the main thread of `pid` as soon as its description begins with `words`. After the time limit, return the
+ * latest state of the thread. */
 static struct stack_thread watch_thread(pid_t pid, const char *words)
 {
     struct stack_thread t = { 0 };
@@ -547,7 +548,8 @@ static int loopback_pair(int *listener)
     return fd;
 }
 
-/* In recv a rank waits for another rank of its collective. In accept it waits for a rank that has not connected yet. */
+/* In recv a rank waits for another rank of its collective. In accept a rank waits for a rank that has not connected
+ * yet. */
 Test(proc, a_thread_that_receives_names_its_peer)
 {
     char byte, peer[64];

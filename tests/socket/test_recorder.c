@@ -187,7 +187,7 @@ static void hear(int sig)
     heard++;
 }
 
-/* Set a signal handler: on rank 0 before rank_init, on rank 1 after it. */
+/* Set a signal handler: on rank 0 before rank_init, and on rank 1 after rank_init. */
 static void have_own(struct rank *me)
 {
     const struct sigaction own = { .sa_handler = hear };

@@ -419,7 +419,7 @@ static void uneven_step(struct rank *me, ddp_reducer *reducer, const ddp_reducer
 }
 
 /* Run ranks with different numbers of batches. A higher rank has fewer batches, so only rank 0 trains at the end, and
- * all ranks then get its model. A second epoch shows that all ranks are in step again. */
+ * all ranks then get the model of rank 0. A second epoch shows that all ranks are in step again. */
 static void uneven(struct rank *me, ddp_uneven how)
 {
     const ddp_param list[] = { { .name = "bn.mean", .data = model_mean, .count = 33, .dtype = DDP_F32 } };
@@ -541,7 +541,8 @@ static ddp_reducer *open_reducer(struct rank *me, ddp_ctx *ctx, const ddp_reduce
     return reducer;
 }
 
-/* Make a step with the first `used` parameters. With `add`, add to the present gradients; otherwise replace them. */
+/* Make a step with the first `used` parameters. If `add` is true, add to the present gradients; otherwise replace
+ * them. */
 static void step(struct rank *me, ddp_reducer *reducer, int number, size_t used, bool add)
 {
     rank_expect_ok(me, ddp_reducer_forward(reducer));

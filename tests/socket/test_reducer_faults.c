@@ -118,7 +118,7 @@ static int mapped_blocks(void)
     return n;
 }
 
-/* Let shared memory be short. It has room for the gradients, but not for the buffers that rank 0 sends. */
+/* Let shared memory be short. The memory has room for the gradients, but not for the buffers that rank 0 sends. */
 static void no_memory_for_buffers(struct rank *me)
 {
     static float big[1 << 20];
@@ -293,7 +293,7 @@ Test(reducer_faults, forward_before_finish_is_named_and_can_be_repaired, .timeou
     model_run_on("aa", forward_too_early);
 }
 
-/* Call other collectives between ready and finish. They run after the buckets in progress. */
+/* Call other collectives between ready and finish. These collectives run after the buckets in progress. */
 static void collective_between(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);

@@ -182,7 +182,8 @@ Test(store_client, a_wait_that_runs_out_names_the_first_missing_key)
     ddp_store_close(store);
 }
 
-/* The wait was cancelled. If its key is set later, no byte of an old answer comes between the new answers. */
+/* The wait was cancelled. If the key of the wait is set later, no byte of an old answer comes between the new
+ * answers. */
 Test(store_client, a_wait_that_ran_out_leaves_nothing_behind)
 {
     ddp_store *store = connect_with(NULL), *other = connect_with(NULL);

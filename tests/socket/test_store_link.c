@@ -1,4 +1,4 @@
-/* Tests of the agent's connection to the store. Most of them run a real store on a free port. */
+/* Tests of the agent's connection to the store. Most tests run a real store on a free port. */
 #include "ddp/store.h"
 #include "net/store_link.h"
 #include "run.h"
@@ -519,8 +519,8 @@ static void put_object(struct buf *out, const char *json)
 #define STOP_2    "{\"push\":\"stop\",\"round\":2,\"why\":\"failed\",\"cause\":{\"rank\":0}}"
 #define VERDICT_0 "{\"push\":\"verdict\",\"round\":0,\"next\":\"restart\"}"
 
-/* Sleep until a heartbeat is due. Meanwhile the store's message arrives, so the loop reads it before it sends the
- * heartbeat. */
+/* Sleep until a heartbeat is due. Meanwhile the store's message arrives, so the loop reads this message before it sends
+ * the heartbeat. */
 static void sleep_over_a_beat(uv_idle_t *idle)
 {
     static char news[] = "\x0f\0\0\0\0\0\0\0{\"push\":\"news\"}";

@@ -55,7 +55,7 @@ Test(store_server, both_dialects_see_the_same_keys)
     close(young);
 }
 
-/* torch 1.13 opens a second connection and never sends anything on it. */
+/* torch 1.13 opens a second connection and never sends a byte on this connection. */
 Test(store_server, silent_connections_stay_and_disturb_nobody)
 {
     enum { SILENT = 256 };
@@ -266,7 +266,7 @@ static void read_all(int fd, void *to, size_t len)
     }
 }
 
-/* Return the text of the next JSON object from the store. The caller frees it. */
+/* Return the text of the next JSON object from the store. The caller frees the text. */
 static char *hear(int fd)
 {
     uint8_t length[8];
@@ -360,8 +360,8 @@ Test(store_jobs, a_plain_client_is_served_when_its_agent_vouches)
     close(b);
 }
 
-/* The requests of the client first wait for the agent. Then they wait until the client reads, because the replies
- * exceed the limit for unread replies. */
+/* The requests of the client first wait for the agent. Then the requests wait until the client reads, because the
+ * replies exceed the limit for unread replies. */
 Test(store_jobs, a_plain_client_that_asked_for_much_before_gets_all_of_it)
 {
     enum { VALUE = 500000, ASKED = 30 };

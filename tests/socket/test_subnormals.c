@@ -1,6 +1,6 @@
 /* Subnormal gradients between real ranks. The results must not depend on the floating-point modes of the calling
- * threads. They must also not depend on the thread that computes: the caller's or one of the library. No call may
- * change the caller's mode. The tests use one host, several hosts, private memory and shared memory. */
+ * threads. The results must also not depend on which thread computes: the caller's, or a thread of the library. No call
+ * may change the caller's mode. The tests use one host, several hosts, private memory and shared memory. */
 #include "ranks.h"
 #include "numbers.h"
 
@@ -78,7 +78,7 @@ static uint64_t shared_memory(struct rank *me, ddp_ctx *ctx)
     return hash;
 }
 
-/* Reduce more memory than a slot has, so that it is moved in steps. */
+/* Reduce more memory than a slot has, so that the memory is moved in steps. */
 static uint64_t large_memory(struct rank *me, ddp_ctx *ctx)
 {
     float *x = malloc(LARGE * sizeof(*x));

@@ -1,6 +1,6 @@
-/* Tests of the relay between plain workers and an encrypted store. They cover recorded bytes of PyTorch's clients, slow
- * readers, limits, and ends of connections. The suite tls_relay_ends uses a fake store, and the other suites use a real
- * store. The relay's loop runs in a separate thread. */
+/* Tests of the relay between plain workers and an encrypted store. The tests cover recorded bytes of PyTorch's clients,
+ * slow readers, limits, and ends of connections. The suite tls_relay_ends uses a fake store, and the other suites use a
+ * real store. The relay's loop runs in a separate thread. */
 #include "auth/tls.h"
 #include "net/tls_relay.h"
 #include "sim_hub.h" /* hex_read */
@@ -91,7 +91,7 @@ static void *run(void *unused)
     return NULL;
 }
 
-/* Start the relay to the store on `port`. `files`: the limit of descriptors at the start; 0 = unchanged. */
+/* Start the relay to the store on `port`. `files` is the limit of descriptors at the start, or 0 to keep the limit. */
 static void start_relay(const struct secret *k, int port, rlim_t files)
 {
     struct rlimit before = { 0 };
@@ -308,7 +308,7 @@ Test(tls_relay, a_worker_waits_while_descriptors_have_run_out)
 
 /* --- ends ------------------------------------------------------------------------------------------------------- */
 
-/* A fake store. It can end a connection in ways that the real store does not use. */
+/* A fake store, which can end a connection in ways that the real store does not use. */
 static struct {
     int listener, fd, worker;
     struct tls_context *context;
@@ -354,7 +354,7 @@ static bool fake_receive(void)
     return true;
 }
 
-/* Connect a worker, send the text "question" from it, and receive this text at the fake store. */
+/* Connect a worker, let the worker send the text "question", and receive this text at the fake store. */
 static void fake_meet(void)
 {
     fake.worker = connect_worker();

@@ -457,7 +457,7 @@ Test(write_timeout, also_through_a_descriptor_that_does_not_block)
     expect_all_read();
 }
 
-/* The pipe is nearly full, as if its reader had stopped. It has room, but not for all bytes. */
+/* The pipe is nearly full, as if its reader had stopped. The pipe has room, but not for all bytes. */
 Test(write_timeout, nobody_who_does_not_read_is_waited_for)
 {
     cr_expect_eq(write_timeout(ends[1], slice_of(text, MANY), 1), ETIMEDOUT);
@@ -472,7 +472,7 @@ Test(write_timeout, a_reader_who_is_gone_is_an_error)
     ends[0] = open("/dev/null", O_RDONLY);
 }
 
-/* The caller does not wait for work that hangs. If this work ends later, it frees its data. */
+/* The caller does not wait for work that hangs. If this work ends later, the work frees its data. */
 
 enum { HANGS_MS = 60000 };
 

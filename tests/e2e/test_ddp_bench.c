@@ -1,5 +1,5 @@
-/* ddp-bench under ddprun: all collectives on the cpu backend, and on both backends with the fake GPU of tests/fake. The
- * golden file of its help, errors and output. */
+/* ddp-bench under ddprun: all collectives on the cpu backend, and on both backends with the fake GPU of tests/fake. A
+ * golden file has the help, errors and output of ddp-bench. */
 #include "job.h"
 #include "ranks.h"
 
@@ -209,7 +209,7 @@ Test(ddp_bench, a_backend_that_is_not_there_is_said, .timeout = 120)
     cr_assert_not_null(strstr(r.err, "/nowhere/libddp_cuda.so"), "%s", r.err);
 }
 
-/* The error must not be the text of an earlier one, such as that of the search for a GPU. */
+/* The error must not be the text of an earlier error, such as that of the search for a GPU. */
 Test(ddp_bench, too_large_buffers_are_said, .timeout = 120)
 {
     static const char *const kinds[] = { "--memory=arena", "--memory=private" };

@@ -574,8 +574,8 @@ static void expect_flight(const char *third, int exit_code, const char *words)
     cr_expect(strstr(r.out, "differ") != NULL && strstr(r.err, words) != NULL, "%s%s", r.out, r.err);
 }
 
-/* The FIFO never has a writer, and ddpctl must not wait for one. Restarts leave several records of a rank, of which
- * ddpctl uses only one. */
+/* The FIFO never has a writer, and ddpctl must not wait for a writer. Restarts leave several records of a rank, of
+ * which ddpctl uses only one. */
 Test(flight, waits_for_no_fifo_and_takes_one_record_of_a_rank)
 {
     char folder[] = "/tmp/ddp-ctl-XXXXXX", fifo[64];

@@ -1,5 +1,5 @@
-/* test_ddprun_contain.c -- the layers that contain a job: which one is chosen, what it leaves, which processes it
- * touches. tests/survivors has the full matrix of workers and faults. */
+/* test_ddprun_contain.c -- the layers that contain a job: which layer is chosen, what this layer leaves, and which
+ * processes it affects. tests/survivors has the full matrix of workers and faults. */
 #include "base/exit_codes.h"
 #include "base/timed_call.h"
 #include "contain/cgroup.h"
@@ -182,7 +182,7 @@ static void find_own_group(char own[CGROUP_PATH_MAX])
 }
 
 /* A group is also empty before its first worker starts. So a start of ddprun must remove an empty group only if the
- * owner of the group has ended. The start that removes the group may be that of another test. */
+ * owner of the group has ended. A ddprun of another test may also remove the group. */
 Test(ddprun_contain, an_empty_group_goes_with_its_owner_and_not_before, .init = set_up, .fini = tear_down)
 {
     char own[CGROUP_PATH_MAX], group[CGROUP_PATH_MAX + 64], other[CGROUP_PATH_MAX + 64];
@@ -247,7 +247,7 @@ static void orphan_a_job(const char *layer, const char *hold)
     pid_t agent = procstat_child(run_pid(p), 0);
     if (agent == 0)
         cr_skip_test("skipped, because this kernel has no /proc/PID/task/TID/children");
-    /* Stop the guardian, so that it cannot react to the agent's death before it dies itself. */
+    /* Stop the guardian, so that it cannot react to the agent's death before its own. */
     run_signal(p, SIGSTOP);
     cr_assert(job_until_state(run_pid(p), 'T'));
     const int pidfd = pidfd_open(agent, 0);
@@ -337,7 +337,7 @@ Test(ddprun_contain, the_next_start_removes_an_empty_group_without_a_record, .in
 
 #define DYING_COOKIE "5d1c7f0e9b3a48266ab2745628734b15"
 
-/* Keep the process alive as its second thread, until the test closes the pipe. */
+/* Keep the process alive with this second thread, until the test closes the pipe. */
 static void *outlast(void *end)
 {
     char byte;
@@ -479,8 +479,8 @@ Test(ddprun_contain, a_record_of_a_pid_namespace_stays_as_long_as_that, .init = 
     close(ends[1]);
     cr_assert_eq(waitpid(outside, &status, 0), outside);
     cr_assert_eq(status, 0);
-    /* Another test may start a namespace with the same number as the ended one. Until the new namespace ends, ddprun
-     * keeps the record, so start ddprun again. */
+    /* Another test may start a namespace with the same number as the namespace that has ended. Until the new namespace
+     * ends, ddprun keeps the record, so start ddprun again. */
     for (struct patience p = { 0 }; records() > 0 && patience_left(&p);) {
         r = RUN("--contain=plain", "true");
         cr_expect_null(strstr(r.err, "ended before"), "no process was left to be killed: %s", r.err);
@@ -557,7 +557,7 @@ static int leave_hanging_call(void *arg, int lifeline)
 
 /* Run an agent that returns from `body`, but does not exit. Expect that the guardian waits only for a limited time.
  * Nothing on this machine hangs in the kernel, so the guardian can kill this agent. The guardian is a child that leaves
- * by _exit(2), because it cannot start the thread of LeakSanitizer after the end of its PID namespace. */
+ * by _exit(2), because exit(3) cannot start the thread of LeakSanitizer after the end of its PID namespace. */
 static void expect_guardian_leaves(enum contain_kind kind, guardian_body body)
 {
     const struct contain_options options = { .kind = kind, .job = "j", .dry_run = true, .quiet = true };
@@ -595,7 +595,7 @@ Test(ddprun_contain, a_hanging_driver_does_not_hold_the_guardian)
 }
 
 /* Run ddprun with a limit on namespaces. Set the limit in a new user namespace, so that the limits of the machine stay
- * unchanged. For max_user_namespaces, drop all capabilities, because with them ddprun needs no user namespace. */
+ * unchanged. For max_user_namespaces, drop all capabilities, because a privileged ddprun needs no user namespace. */
 static struct run_result run_with_limit(const char *limit, const char *option)
 {
     char script[1024];

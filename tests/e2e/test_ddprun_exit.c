@@ -81,7 +81,7 @@ Test(ddprun_exit, the_first_to_fail_is_found_also_when_two_are_seen_together)
     SAYS(r, "rank 1 (local rank 1");
 }
 
-/* Rank 0 died second, but before ddprun stopped any worker, so it has failed, too. */
+/* Rank 0 died second, but before ddprun stopped any worker, so rank 0 has failed, too. */
 Test(ddprun_exit, the_second_of_two_that_are_seen_together_has_failed_by_itself)
 {
     struct run_result r = two_seen_together("--exit_code=max");
@@ -144,7 +144,7 @@ static void write_file(const char *path, const char *text, mode_t mode)
     chmod(path, mode);
 }
 
-/* Expect exit code 127. The node does not wait for other nodes, although the timeout for them is ten minutes. */
+/* Expect exit code 127. The node does not wait for other nodes, although its timeout for other nodes is ten minutes. */
 static void expect_missing_on_node(const char *rank, const char *nnodes)
 {
     const char *argv[] = {
@@ -179,8 +179,8 @@ Test(ddprun_exit, a_missing_program_does_not_join_an_elastic_job)
     SILENT(r, "joined");
 }
 
-/* The python3 in the PATH of --env prints a line when it starts, and the test expects no output. The PATH of --env
- * decides, not the PATH of ddprun. */
+/* The PATH of --env decides, not the PATH of ddprun. The python3 in the PATH of --env prints a line when it starts, and
+ * the test expects no output. */
 Test(ddprun_exit, a_missing_script_is_found_before_python_starts)
 {
     char *dir = job_dir(), python[256], script[256], path[300];
@@ -207,7 +207,7 @@ Test(ddprun_exit, a_missing_script_is_found_before_python_starts)
     job_dir_remove(dir);
 }
 
-/* The workers' PATH is searched, so the error shows it. */
+/* The workers' PATH is searched, so the error shows this PATH. */
 Test(ddprun_exit, a_missing_program_is_reported_with_the_searched_path)
 {
     struct run_result r = JOB("--env=PATH=/nowhere", "no-such-program");
@@ -378,7 +378,7 @@ Test(ddprun_cause, out_of_memory_is_told_in_a_group_of_version_2_too)
     CAUSE_SAYS(r, "limit 32 MiB of cgroup /");
 }
 
-/* A file replaces the kernel's log. It has many other lines before the line about the end of this worker. */
+/* A file replaces the kernel's log. This file has many other lines before the line about the end of this worker. */
 Test(ddprun_cause, what_the_kernel_says_is_found_behind_all_that_it_said_before)
 {
     char *dir = job_dir(), text[1024];

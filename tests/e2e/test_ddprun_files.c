@@ -396,7 +396,7 @@ Test(ddprun_files, a_stdout_that_nobody_reads_does_not_hold_signals)
     close(reader);
 }
 
-/* The reader is slow, but it must receive all output. */
+/* A slow reader must receive all output. */
 Test(ddprun_files, a_slow_reader_gets_all_in_the_end)
 {
     int reader;
@@ -491,8 +491,8 @@ Test(ddprun_private, events_of_a_rendezvous_are_for_its_user_alone)
     expect_mode("store.jsonl", 0600);
 }
 
-/* Create a directory in which another user may replace our files: that user owns the directory, or, if this test is
- * not root, every user may write to it. */
+/* Create a directory in which another user may replace our files. If this test is root, another user owns the
+ * directory. Otherwise every user may write to it. */
 static const char *make_unsafe(void)
 {
     static char path[300];
@@ -562,8 +562,8 @@ Test(ddprun_private, nor_is_a_directory_below_one)
     expect_empty(below);
 }
 
-/* In a sticky directory such as /tmp, other users cannot rename entries. A link to it is resolved, because the owner of
- * the link could change the link. */
+/* In a sticky directory such as /tmp, other users cannot rename entries. A link to such a directory is resolved,
+ * because the owner of the link could change the link. */
 Test(ddprun_private, a_sticky_directory_is_used_by_its_real_name)
 {
     char sticky[300], link[300], real[400];
@@ -582,11 +582,11 @@ Test(ddprun_private, a_sticky_directory_is_used_by_its_real_name)
 
 /* A log directory on a file system that stops answering: the job continues, and its user can end it. */
 
-/* A file system that can stop answering, like the file system of a dead NFS server. It uses FUSE without a library, and
- * needs root.
+/* A file system that can stop answering, like the file system of a dead NFS server. This file system uses FUSE without
+ * a library, and needs root.
  *
- * It stores names and sizes, but no bytes. While it hangs, a call that has begun sleeps in the kernel, and SIGKILL does
- * not end the caller. Mount it in a separate mount namespace (rude_own_mounts). */
+ * The file system stores names and sizes, but no bytes. While the file system hangs, each call that has begun sleeps in
+ * the kernel, and SIGKILL does not end the caller. Mount it in a separate mount namespace (rude_own_mounts). */
 
 enum { NODES = 64, NAME = 128, REQUEST = 256 * 1024 };
 
@@ -597,7 +597,8 @@ static struct disk_state {
 
 static pid_t server;
 
-/* The kernel has a number for each file: its index here plus 1. The first file is the root directory. */
+/* The kernel has a number for each file: the index of the file in this array plus 1. The first file is the root
+ * directory. */
 static struct file {
     uint64_t parent; /* 0 if this entry is free */
     mode_t mode;
@@ -734,8 +735,8 @@ static struct answer answer_to(const struct fuse_in_header *h, const void *arg)
     }
 }
 
-/* Serve the file system. While it hangs, read each request but do not answer it. If a request stayed unread, a signal
- * could end the process that waits for it. */
+/* Serve the file system. While it hangs, read each request but do not answer. If a request stayed unread, a signal
+ * could end the process that waits for the answer. */
 static void serve_disk(int fd)
 {
     static char request[REQUEST + 4096];
@@ -820,8 +821,8 @@ static void tear_down(void)
 
 TestSuite(hung_disk, .init = set_up, .fini = tear_down, .timeout = 120);
 
-/* Start the job. If `is_process_1` is true, start it through `unshare`, so that ddprun is process 1 of a PID namespace,
- * as in a container. */
+/* Start the job. If `is_process_1` is true, start the job through `unshare`, so that ddprun is process 1 of a PID
+ * namespace, as in a container. */
 static struct run_process *start_as(bool is_process_1)
 {
     const char *argv[] = { "unshare",

@@ -69,8 +69,8 @@ Test(ddprun_meet, two_static_nodes_with_different_numbers_of_workers)
     expect_line(&b, "[4] rank=4/5 local=2/3 node=1/2 at=127.0.0.1");
 }
 
-/* The relay to a store on 127.0.0.1. It closes the first connections at their second message, as a busy store does if
- * hundreds of nodes connect at once. */
+/* The relay to a store on 127.0.0.1. The relay closes the first connections at their second message, as a busy store
+ * does if hundreds of nodes connect at once. */
 static struct {
     int listener, port, store;
     atomic_int closed;
@@ -335,7 +335,7 @@ Test(ddprun_meet, a_master_address_of_nobody_ends_node_0_at_once)
                    "203.0.113.7");
 }
 
-/* Node 0 cannot start its store. It continues until its timeout, so that the other nodes can get the reason. */
+/* Node 0 cannot start its store. Node 0 continues until its timeout, so that the other nodes can get the reason. */
 Test(ddprun_meet, a_node_0_without_a_store_waits_no_longer_than_its_timeout)
 {
     struct run_result r = run_wait(NODE("--nnodes=2", "--node_rank=0", "--master_addr=203.0.113.7",
@@ -566,7 +566,7 @@ Test(loopback_nodes, the_json_reports_fit_their_schema_on_every_node)
         cr_expect_null(strstr(end[i].out, "\"peak_rss\":null"), "node %d: %s", i, end[i].out);
 }
 
-/* Rank 3 exits with code 0 while the other ranks wait for it at a barrier. */
+/* Rank 3 exits with code 0 while the other ranks wait for rank 3 at a barrier. */
 Test(loopback_nodes, a_rank_that_leaves_early_is_named_on_every_node)
 {
     START("--nproc_per_node=2", bin("tests/prog/member"), "only:3", "exit:0", "all", "barrier:epoch-3");
@@ -658,7 +658,7 @@ Test(loopback_nodes, the_death_of_the_host_ends_the_job_on_the_others)
     says(1, " on node 0 (");
 }
 
-/* Return the parent of a worker, as printed by the worker. */
+/* Return the parent of a worker. The worker has printed the pid of its parent. */
 static pid_t agent_of(int i)
 {
     const char *said;
@@ -765,7 +765,7 @@ Test(loopback_nodes, last_lines_are_named_after_their_stream_on_every_node)
         says(i, "stdout   | up");
 }
 
-/* The workers of node 1 end long before those of node 0. The end of node 1 must not disturb node 0. */
+/* The workers of node 1 end long before the workers of node 0. The end of node 1 must not disturb node 0. */
 Test(loopback_nodes, who_is_done_waits_only_so_long)
 {
     START("--exit_barrier_timeout=300ms", SH, ALL_HERE "; [ $RANK = 1 ] || " AT_GATE "; echo done");
@@ -808,7 +808,7 @@ Test(loopback_nodes, nodes_that_do_not_agree_are_told_both_values)
     start(0, (const char *const[]){ "--timeout=10s", SH, "exit 0", NULL });
     until_said(0, "1 of 2 nodes has joined");
     start(1, (const char *const[]){ "--nnodes=3", SH, "exit 0", NULL });
-    until_said(0, "NNODES_DIFFERS"); /* node 1 was rejected, and node 0 reports it */
+    until_said(0, "NNODES_DIFFERS"); /* node 1 was rejected, and node 0 reports the rejection */
     finish();
     expect_codes(125, 125);
     for (int i = 0; i < NODES; i++) {

@@ -41,7 +41,7 @@ Test(ddprun_output, a_single_worker_has_no_prefix_unless_asked_for)
     cr_expect_str_eq(r.err, "[0] oh\n");
 }
 
-/* Start a job of `nnodes` nodes with one worker each, and return true if the worker's stdout is that of ddprun. */
+/* Start a job of `nnodes` nodes with one worker each, and return true if the worker's stdout is ddprun's stdout. */
 static bool worker_has_own_stdout(int nnodes)
 {
     struct run_process *nodes[2];
@@ -74,8 +74,8 @@ static bool worker_has_own_stdout(int nnodes)
     return same;
 }
 
-/* In a job of several nodes, ddprun also reads the output of a node's only worker. The search for hangs needs its lines
- * as signs of progress. */
+/* In a job of several nodes, ddprun also reads the output of a node's only worker. The search for hangs needs the lines
+ * of this worker as signs of progress. */
 Test(ddprun_output, stdout_of_a_single_worker_passes_through_ddprun_in_a_job_of_several_nodes)
 {
     cr_expect(worker_has_own_stdout(1));
@@ -199,7 +199,7 @@ Test(ddprun_output, when_nobody_reads_any_more_the_workers_are_told)
     cr_expect_not(r.timed_out);
 }
 
-/* Start ddprun with a stdout that has no active reader. Its rank 0 writes its pid to a file in `dir`. */
+/* Start ddprun with a stdout that has no active reader. Rank 0 writes its pid to a file in `dir`. */
 static struct run_process *start_with_no_reader(const char *dir)
 {
     char command[1024];
@@ -296,7 +296,7 @@ Test(ddprun_output, ranks_that_are_filtered_out_are_in_the_report)
 }
 
 /* Return how many workers have printed the line. On a slow machine, equal lines may be folded into several lines, so
- * add the ranks of each. */
+ * add the numbers of ranks of these lines. */
 static int ranks_of(const char *out, const char *text)
 {
     int n = 0;
@@ -715,7 +715,8 @@ Test(stdin_e2e, who_does_not_want_more_does_not_stop_the_others)
                   "8000000\n8000000\n");
 }
 
-/* The slowest reader sets the pace. Input that it has not read waits in the pipe and not in ddprun's memory. */
+/* The slowest reader sets the pace. Input that this reader has not read waits in the pipe and not in ddprun's
+ * memory. */
 Test(stdin_e2e, a_reader_that_does_not_read_costs_no_memory)
 {
     char command[1024];
@@ -733,7 +734,7 @@ Test(stdin_e2e, a_reader_that_does_not_read_costs_no_memory)
     EXPECT(r, 143);
 }
 
-/* Only rank 0 reads, so it inherits ddprun's stdin. The next attempt continues where the previous attempt stopped
+/* Only rank 0 reads, so rank 0 inherits ddprun's stdin. The next attempt continues where the previous attempt stopped
  * reading. */
 Test(stdin_e2e, an_attempt_reads_on_where_the_last_one_stopped)
 {

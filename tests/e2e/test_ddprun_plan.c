@@ -112,8 +112,8 @@ static struct run_result run_with_port(const char *option)
     return run_command(argv, &(struct run_options){ .env = (const char *const[]){ "MASTER_PORT", NULL } });
 }
 
-/* If another program of this machine holds the default port, that program may release it during the test. The test then
- * tries again. */
+/* If another program of this machine holds the default port, that program may release the port during the test. The
+ * test then tries again. */
 Test(ddprun_plan, a_default_port_that_is_taken_is_replaced_and_said_so)
 {
     bool replaced = false;
@@ -410,7 +410,7 @@ Test(ddprun_torchrun, its_event_handler_is_ignored_with_a_note)
            "without effect: --event_log_handler");
 }
 
-/* A shell command that acts as a client of the file timer. It writes one line in one piece. */
+/* A shell command that acts as a client of the file timer. The command writes one line in one piece. */
 #define ASK                                                                                               \
     "printf '{\"version\": 1, \"pid\": %d, \"scope_id\": \"step\", \"expiration_time\": %s, \"signal\": " \
     "%d}\\n'"
@@ -440,7 +440,8 @@ Test(ddprun_torchrun, a_timer_that_is_released_and_one_of_a_stranger_hurt_nobody
     cr_assert_not_null(strstr(r.err, "of torch.distributed.elastic.timer"), "%s", r.err);
 }
 
-/* The worker requests a timer with an invalid signal. It ends when ddprun has printed a message about this request. */
+/* The worker requests a timer with an invalid signal. The worker ends when ddprun has printed a message about this
+ * request. */
 Test(ddprun_torchrun, a_timer_without_a_valid_signal_stops_no_worker)
 {
     struct run_result r = script("export TORCHELASTIC_ENABLE_FILE_TIMER=1; cat >w <<'EOS'\n" ASK " $$ 1.5 $1 "

@@ -302,7 +302,7 @@ Test(ddprun_restart, the_exit_code_may_be_that_of_rank_0)
     SAYS(r, "exit 3");
 }
 
-/* Elastic jobs with late nodes: several ddprun on one machine, each a node. */
+/* Elastic jobs with late nodes: several ddprun processes on one machine, each of which is a node. */
 
 enum { NODES = 3, ARGS_MAX = 32 };
 
@@ -338,8 +338,7 @@ static void start(int i, const char *id, const char *const args[])
     cr_assert_not_null(node[i]);
 }
 
-/* Start two nodes, then the third while the first two wait for a key; the third gets the message that it is
- * late. */
+/* Start two nodes. start_late starts the third node, and expects the message that this node is late. */
 static void start_two(const char *const args[])
 {
     for (int i = 0; i < NODES - 1; i++)

@@ -49,8 +49,8 @@ ParameterizedTest(int *sig, ddprun_stop, one_signal_stops_gracefully)
     SAYS(r, "stopping");
 }
 
-/* While the guardian waits, it gives back its memory, even the pages of its code. It must still handle a later
- * signal. */
+/* While the guardian waits, it gives back its memory, even the pages of its code. The guardian must still handle a
+ * later signal. */
 Test(ddprun_stop, a_guardian_that_has_waited_gives_memory_back_and_still_hears)
 {
     enum { LOOK_MS = 50, LOOKS = 400 };
@@ -179,8 +179,8 @@ Test(ddprun_stop, an_agent_that_is_stopped_while_it_ends_the_job_goes_on)
     stop_and_end(SIGTERM);
 }
 
-/* Stop the agent with SIGSTOP after it has begun to end the job. The guardian must continue the agent, so that the job
- * can end. */
+/* Stop the agent with SIGSTOP after the agent has begun to end the job. The guardian must continue the agent, so that
+ * the job can end. */
 Test(ddprun_stop, nor_is_it_left_standing_when_the_user_has_chosen_the_signal)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", "--signals_to_handle=SIGUSR1", "--grace=300ms",
@@ -194,7 +194,7 @@ Test(ddprun_stop, nor_is_it_left_standing_when_the_user_has_chosen_the_signal)
     EXPECT(r, 128 + SIGUSR1);
 }
 
-/* Start ddprun with a pipe as stdout, which no process reads. The test reads only its stderr. */
+/* Start ddprun with a pipe as stdout, which no process reads. The test reads only the stderr of ddprun. */
 static struct run_process *start_unread(int *reader, const char *program, const char *arguments)
 {
     char command[1024];
@@ -255,7 +255,7 @@ Test(ddprun_stop, a_chain_that_forks_for_ever_is_caught)
     job_witness_close(&w);
 }
 
-/* Start a job with every kind of descendant, kill one process with SIGKILL, and expect that all are gone. */
+/* Start a job with every kind of descendant, kill one process with SIGKILL, and expect that all processes end. */
 static void kill_and_look(pid_t (*victim)(struct run_process *), struct run_result *r)
 {
     struct job_witness w;
@@ -332,8 +332,8 @@ Test(ddprun_stop, output_that_nobody_reads_does_not_hold_us_for_ever)
 
 /* A worker that not even SIGKILL ends: it hangs in the kernel (state D), and SIGKILL is pending.
  *
- * The test must be able to end this state. Only a frozen cgroup of version 1 allows that: when it is thawed, the worker
- * dies. This needs root and the freezer hierarchy. */
+ * The test must be able to end this state. Only a frozen cgroup of version 1 allows this: when the cgroup is thawed,
+ * the worker dies. The test needs root and the freezer hierarchy. */
 
 TestSuite(ddprun_stuck, .timeout = 120);
 

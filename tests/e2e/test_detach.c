@@ -361,8 +361,8 @@ DETACH_TEST(stop_names_the_pid_of_a_supervisor_that_does_not_answer)
     expect_no_job();
 }
 
-/* The test starts as many viewers as the supervisor has entries. The supervisor rejects the last, so that a stop is
- * still possible. */
+/* The test starts as many viewers as the supervisor has entries. The supervisor rejects the last viewer, so that a stop
+ * is still possible. */
 DETACH_TEST(a_job_with_many_viewers_can_be_stopped)
 {
     char command[600];
@@ -458,7 +458,7 @@ DETACH_TEST(a_job_with_a_long_argument_is_listed_and_stopped)
     expect_no_job();
 }
 
-/* The commands differ in length by one byte, so a cut at a fixed byte splits a character in one of them. */
+/* The commands differ in length by one byte, so a cut at a fixed byte splits a character in one of the commands. */
 DETACH_TEST(a_command_line_is_cut_between_two_characters)
 {
     char word[2][160];

@@ -1,7 +1,7 @@
 /* Jobs that hang after their start. Every node must report the rank, the line and the reason within 15 s of
  * --hang_timeout. Stacks are from a stand-in for py-spy, and also from py-spy if it is installed. Most jobs do not
- * import PyTorch, because the import takes longer than the rest of a test. They import a stand-in with the same frames,
- * from site-packages/ in tests/data/hangs. */
+ * import PyTorch, because the import takes longer than the rest of a test. These jobs import a stand-in with the same
+ * frames, from site-packages/ in tests/data/hangs. */
 #include "job.h"
 #include "run.h"
 
@@ -75,7 +75,7 @@ static struct run_process *start_node(int nnodes, int node, int port, const char
     return run_start(argv, &(struct run_options){ .env = env, .timeout_ms = LONG_MS });
 }
 
-/* Expect that the node's report.json names `code` as its hang. If `code` is "", expect no hang. */
+/* Expect that the node's report.json names `code` as the hang. If `code` is "", expect no hang. */
 static void expect_hang(int node, const char *code)
 {
     char name[40];
@@ -180,8 +180,8 @@ Test(hangs, stop_ends_the_job_without_a_restart, .init = make_dir, .fini = test_
     expect_file("node0/latest/report.json", "\"function\":[[:space:]]*\"load_batch\"");
 }
 
-/* Expect one restart after the first attempt has hung. With HEALS=1, the second attempt ends with code 0. Otherwise it
- * hangs, too, and the report names `code` for this hang. The report lists all failed attempts. */
+/* Expect one restart after the first attempt has hung. With HEALS=1, the second attempt ends with code 0. Otherwise the
+ * second attempt hangs, too, and the report names `code` for this hang. The report lists all failed attempts. */
 static void expect_restart(const char *heals, int exit_code, const char *code)
 {
     setenv("HEALS", heals, 1);
@@ -255,7 +255,7 @@ Test(hangs, only_lines_that_match_are_progress, .init = make_dir, .fini = test_d
     cr_expect_not(r.timed_out);
 }
 
-/* The process on GPU 1 is this test. It begins to use the GPU after the start of the job. Node 1 has no GPU. */
+/* The process on GPU 1 is this test. This test begins to use the GPU after the start of the job. Node 1 has no GPU. */
 Test(hangs, a_process_on_a_gpu_is_named_with_the_hang_on_every_node, .init = make_dir, .fini = test_dir_close)
 {
     struct run_process *nodes[NODES];
@@ -338,7 +338,7 @@ Test(hangs, the_program_of_a_shell_script_is_named_and_seen_to_stop, .init = mak
 }
 
 /* This test is the debugger. The kernel reports a stop by a debugger only to the debugger, and not to the agent of the
- * rank. So the store must detect the stop in the heartbeats, and report it on both nodes. */
+ * rank. So the store must detect the stop in the heartbeats, and report the stop on both nodes. */
 Test(hangs, a_rank_stopped_by_a_debugger_is_told_to_both_nodes, .init = make_dir, .fini = test_dir_close)
 {
     struct run_process *nodes[NODES];

@@ -451,8 +451,8 @@ HOSTS_TEST(a_shared_pipe_stays_blocking)
     cr_expect_str_eq(r.out, "0\n", "%s%s", r.out, r.err);
 }
 
-/* ddprun has no permission to open its terminal, as after su. Root's capabilities would allow it, so as root the test
- * runs ddprun without them. */
+/* ddprun has no permission to open its terminal, as after su. With root's capabilities ddprun could open it, so a test
+ * that runs as root drops these capabilities. */
 HOSTS_TEST(a_terminal_that_cannot_be_opened_is_no_input)
 {
     static const char program[] =
@@ -642,8 +642,8 @@ HOSTS_TEST(a_single_host_without_an_address_ends_the_start)
 
 #define APART "--master_addr=127.0.0.1", "true"
 
-/* Host `island` does not reach the store. It prints nothing about this, because node 0 prints the reason while it
- * waits. */
+/* Host `island` does not reach the store. This host prints no message about this fault, because node 0 prints the
+ * reason while node 0 waits. */
 HOSTS_TEST(a_host_that_does_not_reach_the_store_is_explained_by_the_others)
 {
     skip_without_networks();
@@ -756,8 +756,8 @@ HOSTS_TEST(a_full_disk_is_named_before_the_job_and_stops_only_logs_on_it)
     PRINTS(r, "ran");
 }
 
-/* The shell of this host has a real limit of processes, so it cannot fork. It does not run as root, because the limit
- * does not bind root. */
+/* The shell of this host has a real limit of processes, so it cannot fork. The shell does not run as root, because the
+ * limit does not bind root. */
 HOSTS_TEST(a_host_without_room_for_processes_is_named)
 {
     char command[700];
@@ -871,8 +871,8 @@ HOSTS_TEST(a_dry_run_prints_a_command_for_each_host)
 
 /* --- a program that is shipped ---------------------------------------------------------------------------------- */
 
-/* Run a job with --ship. Each worker prints the path of its agent's program. It also prints "no library" if it has not
- * inherited descriptor 4, the shipped library. */
+/* Run a job with --ship. Each worker prints the path of its agent's program. The worker also prints "no library" if it
+ * has not inherited descriptor 4, the shipped library. */
 static struct run_result run_shipped(const char *hosts)
 {
     char path[300], variable[320], xdg[300];
@@ -954,7 +954,7 @@ HOSTS_TEST(a_preloaded_library_is_not_shipped)
 }
 
 /* Another user creates programs at the path of the removed copy, as is possible in /tmp. The job fails, so ddprun
- * searches for py-spy. It must not run any of these programs. */
+ * searches for py-spy. ddprun must not run any of these programs. */
 HOSTS_TEST(no_file_at_the_place_of_the_copy_runs)
 {
     char path[300], text[900], command[700], python[300], variable[320];
@@ -988,7 +988,7 @@ HOSTS_TEST(a_copy_that_is_cut_off_removes_itself)
     expect_no_copy();
 }
 
-/* A signal ends the script while it tries a directory for the copy. */
+/* A signal ends the script while the script tries a directory for the copy. */
 HOSTS_TEST(a_script_that_is_ended_leaves_no_directory)
 {
     char path[300];
@@ -1368,7 +1368,7 @@ static struct run_process *start_hanging(const char *hosts, pid_t *group)
     return p;
 }
 
-/* Two texts contain the limit of --timeout: the starter's message while it waits, and the finding. */
+/* Two texts contain the limit of --timeout: the starter's message while the starter waits, and the finding. */
 HOSTS_TEST(the_timeout_limits_the_wait_for_a_remote_shell)
 {
     struct run_result r = JOB("--hosts=a,stuck", shell, "--timeout=6500ms", "true");
@@ -1452,8 +1452,8 @@ HOSTS_TEST(seventy_hosts_start_as_a_tree)
     cr_expect_eq(job_count(r.out, "[n69:69] at /n5/n69"), 1, "%s", r.out);
 }
 
-/* Each remote shell adds itself to the directory `on`, and appends the number of entries to `counts`. It then waits at
- * the gate, which opens when a shell has counted 32. */
+/* Each remote shell adds itself to the directory `on`, and appends the number of entries to `counts`. The shell then
+ * waits at the gate, which opens when a shell has counted 32. */
 HOSTS_TEST(at_most_32_remote_shells_start_at_once)
 {
     char path[300];
@@ -1763,7 +1763,8 @@ HOSTS_TEST(a_shell_that_never_ends_does_not_hold_a_job_without_files)
 }
 
 /* For 36 s after the end of the job, the test does not read the output of host `late`, whose shell still writes. The
- * starter kills other shells 30 s after the job. It must not kill this shell, because the shell waits for a reader. */
+ * starter kills other shells 30 s after the job. The starter must not kill this shell, because the shell waits for a
+ * reader. */
 HOSTS_TEST(a_slow_reader_loses_no_line_of_a_shell)
 {
     struct run_process *p = JOB_START("--hosts=a,late", shell, "sh", "-c", "echo up");
@@ -1808,8 +1809,8 @@ HOSTS_TEST(a_job_that_does_not_start_has_no_log_files)
 
 /* --- equal lines -------------------------------------------------------------------------------------------------- */
 
-/* Return a command that runs `what` after all workers have met. Only then are equal lines folded, because a line waits
- * only a short time for equal lines of other workers. */
+/* Return a command that runs `what` after all workers have met. Otherwise equal lines may not be folded, because a line
+ * waits only a short time for equal lines of other workers. */
 static const char *met(char command[600], const char *what)
 {
     static int meetings;
@@ -1932,7 +1933,7 @@ static pid_t start_answers(in_addr_t address, int port, int wait_ms)
 }
 
 /* The preferred address, 127.0.0.2, answers late. The first probe ends when the other address has answered. A second
- * probe waits for all addresses. The starter sends it if the hosts have reached no common address. */
+ * probe waits for all addresses. The starter sends the second probe if the hosts have reached no common address. */
 Test(hosts, only_a_repeated_probe_waits_for_a_slow_address)
 {
     char command[400], body[100];
@@ -2043,7 +2044,7 @@ HOSTS_TEST(sshd_brings_the_program)
     stop_sshd();
 }
 
-/* The sshd accepts one login at a time, and a connection that does not log in occupies it. */
+/* The sshd accepts one login at a time, and a connection that does not log in keeps other logins out. */
 HOSTS_TEST(an_sshd_that_accepts_no_more_logins_is_busy)
 {
     const char *ssh = start_sshd_with("MaxStartups 1\\n");

@@ -1,5 +1,5 @@
-/* The program make-data: `train` can read every format that it writes. The golden file of its help, errors and
- * output. */
+/* The program make-data: `train` can read every format that make-data writes. A golden file has the help, errors and
+ * output of make-data. */
 #include "run.h"
 #include "train/dataset.h"
 

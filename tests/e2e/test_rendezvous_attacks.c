@@ -22,7 +22,7 @@
 static struct daemon server;
 static int bystander;
 static long base_kib, base_cpu_ms;
-static bool measured; /* false with a sanitizer, because it changes the memory and speed of the server */
+static bool measured; /* false with a sanitizer, which changes the memory and speed of the server */
 
 static void besiege(void)
 {
@@ -64,7 +64,8 @@ static void expect_cpu_below(long ms)
 static const uint64_t huge[] = { 1ull << 31, 1ull << 32, 1ull << 63, UINT64_MAX, UINT64_MAX - 7 };
 enum { HUGE_LENGTHS = sizeof(huge) / sizeof(huge[0]), EACH = 50 };
 
-/* Send `start` and then each of the huge lengths: the server closes and allocates nothing. */
+/* Send `start` and then each of the huge lengths. Expect that the server closes the connection and allocates
+ * nothing. */
 static void announce_huge(const char *start)
 {
     for (int i = 0; i < HUGE_LENGTHS * EACH; i++) {
@@ -96,7 +97,7 @@ Test(rendezvous_attacks, huge_lengths_are_announced)
         announce_huge(starts[i]);
 }
 
-/* Announce as much as is allowed, and never send a byte of it. */
+/* Announce values of the largest allowed size, but never send a byte of these values. */
 Test(rendezvous_attacks, values_are_announced_and_never_sent)
 {
     enum { LIARS = 200 };

@@ -237,7 +237,7 @@ Test(signals_e2e, a_worker_that_is_stopped_is_named_and_goes_on)
 
 /* --- repetition -------------------------------------------------------------------------------------------------- */
 
-/* pkill, scancel and systemd signal every process they find: guardian and agent. */
+/* pkill, scancel and systemd signal every process that they find: guardian and agent. */
 Test(signals_e2e, one_request_to_both_processes_is_one_request)
 {
     struct run_process *p =

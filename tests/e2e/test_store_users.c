@@ -350,13 +350,13 @@ Test(store_users, a_job_serves_every_user_with_insecure)
     SAYS(r, "--insecure: every user");
 }
 
-/* If a connection does not identify itself, the store asks the agents which process owns it. A rejected claim must not
- * harm the job. */
+/* If a connection does not identify itself, the store asks the agents which process owns the connection. A rejected
+ * claim must not harm the job. */
 
 TestSuite(store_claims, .timeout = 120);
 
-/* SET and IDENTIFY arrive in one segment. So the connection has already identified itself when the agent claims it, and
- * the claim is rejected. The sleep keeps the worker alive until the agent has the rejection. */
+/* SET and IDENTIFY arrive in one segment. So the connection has already identified itself when the agent claims the
+ * connection, and the claim is rejected. The sleep keeps the worker alive until the agent has the rejection. */
 static const char both_at_once[] =
     "exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT\n"
     "t=$(mktemp)\n"

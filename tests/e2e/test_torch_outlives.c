@@ -156,8 +156,8 @@ static struct run_process *start_node(const char *host_store, const char *endpoi
     return run_start(argv, &(struct run_options){ .env = torch_env(), .timeout_ms = LONG_MS });
 }
 
-/* One node is lost. The other node continues the job, so it first stops its workers. The store stays until these
- * workers have ended. */
+/* One node is lost. The other node continues the job, and first stops its workers. The store stays until these workers
+ * have ended. */
 Test(torch_outlives, those_of_a_node_that_goes_on_without_the_other)
 {
     torch_skip_without_libuv();

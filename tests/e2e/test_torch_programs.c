@@ -117,7 +117,7 @@ static void expect_row(const struct nodes *n, const struct row *row)
 }
 
 /* Run a job that fails once and continues where it was, with the same store on the same port. The real torchrun loses
- * about half of these restarts with torch 2.x, because its second attempt finds the keys of the first. */
+ * about half of these restarts with torch 2.x, because the second attempt finds keys of the first attempt. */
 static void restart_once(int count)
 {
     char *dir = job_dir(), path[300];
@@ -311,8 +311,8 @@ static void expect_all_passed(struct play *play)
     gate_open();
 }
 
-/* Play `scene`. Each rank runs `program` (NULL: none), and then waits for gate_open(). The job has a secret, so the
- * store admits connections from other hosts only after an agent has confirmed them. */
+/* Play `scene`. If `program` is not NULL, each rank runs `program`. Then the rank waits for gate_open(). The job has a
+ * secret, so the store admits connections from other hosts only after an agent has confirmed these connections. */
 static void play_on_hosts(struct scene scene, const char *program, const char *arguments)
 {
     char stay[PATH_MAX], path[PATH_MAX] = "", line[2 * PATH_MAX + 256];
@@ -488,7 +488,7 @@ Test(torch_programs, train_on_while_a_third_node_joins_and_leaves)
     resize(2);
 }
 
-/* Check the expected lines: torchrun itself must print them on two hosts, too. */
+/* Check the expected lines: torchrun itself must print these lines on two hosts, too. */
 Test(torch_programs, run_on_two_hosts_under_torchrun)
 {
     torch_skip_without();

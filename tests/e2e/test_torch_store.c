@@ -77,8 +77,8 @@ static void talk(ddp_store *store)
     cr_assert_eq(sum, 3, "%d keys: question, answer, n", (int)sum);
 }
 
-/* Let a wait time out, then set its key. PyTorch's own server still answers this wait. Check that the client does not
- * mistake this late answer for the reply to its next request. */
+/* Let a wait time out, then set the key of this wait. PyTorch's own server still answers the wait. Check that the
+ * client does not mistake this late answer for the reply to the next request. */
 static void give_up_a_wait(ddp_store *store, ddp_store *other)
 {
     const char *const keys[] = { "question", "late" };
@@ -185,8 +185,8 @@ static const char calls[] = "import datetime, os\n"
                             "assert s.get('n') == b'-2'\n"
                             "print('all calls done')\n";
 
-/* A client that outlives the store. It has a second connection without traffic. A reset of this connection would abort
- * the client. */
+/* A client that outlives the store. This client has a second connection without traffic. A reset of this connection
+ * would abort the client. */
 static const char outlive[] = "import datetime, os, sys, time\n"
                               "from torch.distributed import TCPStore\n"
                               "s = TCPStore('127.0.0.1', int(os.environ['MASTER_PORT']), None, False)\n"
@@ -252,8 +252,8 @@ Test(torch_interop, a_client_survives_the_end_of_the_store)
     expect_success(p, "still here\n");
 }
 
-/* The same sequence of operations on PyTorch's own store and on ddp-rendezvous; tests/interop/differential compares the
- * results. */
+/* The test runs the same sequence of operations on PyTorch's own store and on ddp-rendezvous;
+ * tests/interop/differential compares the results. */
 
 TestSuite(torch_differential, .timeout = 880);
 

@@ -56,8 +56,8 @@ static const struct set {
 };
 enum { SETS = sizeof(sets) / sizeof(sets[0]) };
 
-/* The worker's program. It writes its environment to a file. With FAIL_FIRST the first attempt fails after both workers
- * have written their files. */
+/* The worker's program, which writes its environment to a file. If FAIL_FIRST is set, the first attempt fails after
+ * both workers have written their files. */
 static const char worker[] = "#!/bin/sh\n"
                              "F=$W/$TORCHELASTIC_RESTART_COUNT.$RANK\n"
                              "env -0 | LC_ALL=C sort -z | tr '\\n\\0' ' \\n' >$F.new && mv $F.new $F\n"
@@ -109,7 +109,7 @@ static bool is_called(const char *pattern, const char *name)
     return pattern[len - 1] == '*' ? strncmp(pattern, name, len - 1) == 0 : strcmp(pattern, name) == 0;
 }
 
-/* Return true if only the random text differs. It lies between the job's name and "/attempt". */
+/* Return true if only the random text differs. The random text is between the job's name and "/attempt". */
 static bool same_but_random(const char *a, const char *b)
 {
     const char *end_a = strstr(a, "/attempt_"), *end_b = strstr(b, "/attempt_");
@@ -155,7 +155,7 @@ static void cut(struct dump *d)
             d->line[d->n++] = line;
 }
 
-/* Hide the port, because each run has its own port. */
+/* Hide the port, because each run has another port. */
 static void hide_port(struct dump *d)
 {
     const char *given = NULL;
@@ -193,8 +193,8 @@ static void compare(const char *set, const char *who, const struct dump *theirs,
 
 /* --- running ---------------------------------------------------------------------------------------------- */
 
-/* The test's directory. It contains the program `worker`, and one folder for each pair of a set and a launcher. The
- * workers of a pair write their files into its folder. */
+/* The test's directory. This directory contains the program `worker`, and one folder for each pair of a set and a
+ * launcher. The workers of a pair write their files into the folder of this pair. */
 static char dir[64];
 
 static void make_dir(void)

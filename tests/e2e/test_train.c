@@ -93,7 +93,7 @@ Test(train, every_steps_gradient_is_the_same_for_1_2_and_4_workers)
     free(one);
 }
 
-/* Read the loss of each step from the metrics; return how many. */
+/* Read the loss of each step from the metrics; return the number of steps. */
 static int loss_curve(double *loss, int room)
 {
     size_t len;
@@ -232,7 +232,7 @@ Test(train, a_summary_goes_into_a_pipe_or_behind_a_link_and_replaces_neither)
     cr_expect(stat(test_path("target"), &after) == 0 && after.st_size > 0, "the link was not followed");
 }
 
-/* Return the n-th line of a file of JSON lines. The caller frees it (cJSON_Delete). */
+/* Return the n-th line of a file of JSON lines. The caller frees the line (cJSON_Delete). */
 static cJSON *json_line(const char *name, int n)
 {
     size_t len;
@@ -464,7 +464,7 @@ Test(train_gpt2, one_two_and_four_workers_come_to_the_same_bits)
     }
 }
 
-/* With a learning rate of 1e-30 no parameter changes, so the hash stays that of the exported model. */
+/* With a learning rate of 1e-30 no parameter changes, so the hash is the same as for the exported model. */
 Test(train_gpt2, an_exported_model_is_begun_with_by_all_workers)
 {
     make_tokens();
@@ -487,7 +487,7 @@ Test(train_gpt2, what_fits_not_is_refused_before_it_is_trained)
 /* With --determinism world the parameters are equal bit by bit after every step. This holds for every number of workers
  * and hosts, and after a resume with another number. */
 
-/* Each epoch of 200 samples has three steps: of 96, 96 and 8 samples. So two epochs have six steps. Without
+/* Each epoch of 200 samples has three steps of 96, 96 and 8 samples. So two epochs have six steps. Without
  * --accumulate, the last step of an epoch has one sample in each of the eight shards. */
 #define RUN                                                                                          \
     "--data @/data --global_batch 96 --epochs 2 --determinism world --quiet --hash_steps --metrics " \
@@ -545,7 +545,7 @@ Test(world, equal_on_several_hosts)
 }
 
 /* Eight workers stop after the fourth step, in the middle of the second epoch. Two workers on two hosts continue, and
- * later one worker alone. All of them write to the same file of metrics. */
+ * later one worker alone. All runs write to the same file of metrics. */
 Test(world, who_goes_on_in_the_middle_of_an_epoch_gets_the_same)
 {
     training_skip_same_threads();
@@ -660,7 +660,7 @@ static void read_text(const char *name, char *text, size_t room)
     fclose(f);
 }
 
-/* Read the summary of the run. The caller frees it with cJSON_Delete. */
+/* Read the summary of the run. The caller frees the summary with cJSON_Delete. */
 static cJSON *resnet_summary(void)
 {
     char text[8192];
@@ -716,7 +716,8 @@ Test(train_resnet, parameters_and_accuracy_are_the_same_for_1_and_2_workers_with
 }
 
 /* Each value is normalised over the whole batch. So one, two and three ranks have the same losses, except for rounding.
- * Two ranks take 6 images of each batch, and three ranks take 4. In the last batch they take 5 + 5 and 4 + 3 + 3. */
+ * Two ranks take 6 images of each batch, and three ranks take 4. Of the last batch, two ranks take 5 + 5 images, and
+ * three ranks take 4 + 3 + 3. */
 Test(train_resnet, with_sync_bn_ranks_have_the_losses_of_one_large_batch)
 {
     training_skip_same_threads();

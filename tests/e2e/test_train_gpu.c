@@ -125,7 +125,7 @@ Test(train_gpu, two_workers_go_on_in_bf16)
     cr_expect_str_eq(summary().hash, whole.hash);
 }
 
-/* Each worker has one visible device, as with --virtual_local_rank. Here it is the same fake device for all workers. */
+/* Each worker has one visible device, as with --virtual_local_rank. Here all workers have the same fake device. */
 Test(train_gpu, a_device_of_each_workers_own_is_taken)
 {
     static const char *const own[] = { "env", "LOCAL_RANK=0", "DDPRUN_OWN_GPU=1", "DDP_SHARE_GPU=1", NULL };
@@ -166,8 +166,8 @@ Test(train_gpu, a_known_device_has_its_mfu)
     cr_expect_float_eq(known / said, 10, 1e-6, "%g, %g", known, said);
 }
 
-/* The summary has the duration of the training without the tests. The durations of all steps together must not be
- * longer. They would be longer if the first step of the second epoch included the test of the first epoch. */
+/* The summary has the duration of the training without the tests. The sum of the durations of all steps must not be
+ * longer. This sum would be longer if the first step of the second epoch included the test of the first epoch. */
 Test(train_gpu, a_step_does_not_count_the_test_before_it)
 {
     training_skip_same_code();
@@ -321,7 +321,7 @@ Test(gpu_world, equal_where_the_loss_is_scaled)
 }
 
 /* The fake NCCL always adds in rank order, so the averages have the same bits. But with shares the norm is summed in
- * other pieces, and its last digits may differ. So this test must not clip. */
+ * other pieces, and the last digits of the norm may differ. So this test must not clip. */
 Test(gpu_world, shares_change_no_bit_of_averages)
 {
     training_skip_same_code();
@@ -342,8 +342,8 @@ static struct summary after(int workers, const char *line)
     return summary();
 }
 
-/* Save a checkpoint with --zero1 and resume without it. Then save without --zero1 and resume with it. The number of
- * workers changes, too. */
+/* Save a checkpoint with --zero1 and resume without --zero1. Then save without --zero1 and resume with --zero1. The
+ * number of workers changes, too. */
 Test(gpu_world, a_checkpoint_goes_on_with_other_shares)
 {
     training_skip_same_threads();

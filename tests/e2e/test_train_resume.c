@@ -1,5 +1,5 @@
-/* Checkpoints of `train` as a user sees them: runs resume from them, reject them, skip them, or only test them. Also a
- * full disk and a restart. */
+/* Checkpoints of `train` as a user sees them. A run resumes from a checkpoint, rejects it, skips it, or only tests it.
+ * In some tests the disk is full, or the job restarts. */
 #include "job.h"
 #include "procstat.h"
 #include "run.h"
@@ -16,8 +16,8 @@
 
 TestSuite(train_resume, .init = test_dir_open, .fini = test_dir_close, .timeout = 240);
 
-/* Wait until a checkpoint exists. A thread writes it while the run continues, and a checkpoint with its final name is
- * complete. */
+/* Wait until a checkpoint exists. A thread writes the checkpoint while the run continues, and a checkpoint with its
+ * final name is complete. */
 static bool until_there(const char *name)
 {
     struct patience p = { 0 };
@@ -128,8 +128,8 @@ Test(train_resume, a_full_disk_stops_it_and_leaves_the_old_checkpoint)
     free(after);
 }
 
-/* Step 6 sets parameters that are far too large, but its own loss is still finite. From step 7 on, the loss is not
- * finite. So step 6 is the last one that is saved, and step 5 can be continued with a smaller learning rate. */
+/* Step 6 sets parameters that are far too large, but the loss of step 6 is still finite. From step 7 on, the loss is
+ * not finite. So step 6 is the last step that is saved, and step 5 can be continued with a smaller learning rate. */
 Test(train_resume, parameters_that_exploded_do_not_replace_good_checkpoints)
 {
     training_skip_same_threads();
@@ -161,7 +161,8 @@ static void expect_rejected(const char *line, int exit_code, const char *says, c
     expect_file("p", profile);
 }
 
-/* A rejected run and a run with --eval keep the metrics of the earlier run. A run that continues appends to them. */
+/* A rejected run and a run with --eval keep the metrics of the earlier run. A run that continues appends to these
+ * metrics. */
 Test(train_resume, metrics_of_the_earlier_run_are_kept)
 {
     training_skip_same_threads();
@@ -201,8 +202,8 @@ Test(train_resume, a_checkpoint_can_be_tested_alone)
               summary().steps == 10);
 }
 
-/* The job is killed in the middle of a run. ddprun restarts it, and it continues from its checkpoint with the same
- * result. */
+/* The job is killed in the middle of a run. ddprun restarts the job, and the job continues from its checkpoint with the
+ * same result. */
 Test(train_resume, a_restarted_job_ends_with_the_same_parameters)
 {
     training_skip_same_threads();
@@ -273,7 +274,7 @@ static struct run_process *start_rank(int rank, int hosts, int port, const char 
 }
 
 /* Expect that the other ranks detect the death themselves, long before any timeout (600 s), and report the dead rank.
- * No launcher stops them. */
+ * No launcher stops these ranks. */
 static void expect_the_others_told(int phase, int hosts)
 {
     char line[512], who[64];

@@ -128,7 +128,7 @@ static void do_kill_store(struct run *r)
         run_signal(r->store, SIGKILL);
 }
 
-/* LOST: the other nodes lose the victim. Their messages name the victim, or the store that was lost with it. */
+/* LOST: the other nodes lose the victim. Their messages name the victim, or the store that was lost with the victim. */
 enum effect { HARMLESS, LOST, PARTED, STOPPED, FAILED, STORELESS };
 
 static const struct fault {

@@ -66,8 +66,8 @@ static void all_is_readable(struct play *play)
     expect_listener(play, "packets True marks True");
 }
 
-/* For `sum`, the ranks of libddp connect to each other directly. So each rank must learn its node's address although it
- * reaches the store through the relay. */
+/* For `sum`, the ranks of libddp connect to each other directly. So each rank must learn its node's address although
+ * the rank reaches the store through the relay. */
 #define MEMBER "member barrier:" MARK " sum say:met forever"
 
 SCENE(encrypt, a_listener_reads_no_key, .options = "--encrypt", .program = MEMBER, .before = listen_on_path,
@@ -78,8 +78,8 @@ SCENE(encrypt, a_listener_reads_no_key, .options = "--encrypt", .program = MEMBE
 SCENE(encrypt, a_listener_reads_every_key_of_a_plain_job, .program = MEMBER, .before = listen_on_path,
       .until = "met", .after = all_is_readable, .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* A restart may stop a worker of node 0 before the store has accepted its connection. The store then rejects the
- * connection. */
+/* A restart may stop a worker of node 0 before the store has accepted the connection of this worker. The store then
+ * rejects the connection. */
 SCENE(encrypt, an_elastic_job_restarts, .elastic = true,
       .options = "--encrypt --nnodes=2:2 --rdzv_backend=c10d --rdzv_id=el --rdzv_endpoint=10.9.0.1 "
                  "--max_restarts=2 --restart_backoff=200ms",

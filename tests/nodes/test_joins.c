@@ -1,5 +1,5 @@
 /* Nodes join, or are rejected. If the values of two nodes do not match, the message has both values and both hosts. The
- * rejected node and the nodes that wait for it print this message. */
+ * rejected node and the nodes that wait for this node print this message. */
 #include "scene.h"
 
 #include "ddp/context.h"

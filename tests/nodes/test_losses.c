@@ -57,8 +57,8 @@ SCENE(losses, a_short_freeze_harms_nobody, .until = "up", .fault = freeze_shortl
 SCENE(losses, a_short_freeze_of_the_store_harms_nobody, .until = "up", .fault = freeze_shortly, .victim = 0,
       .never = "lost", .says = "stopped by", .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* The store is stopped for longer than the nodes' timeout. When it continues, it must read the nodes' messages before
- * it decides about the nodes. */
+/* The store is stopped for longer than the nodes' timeout. When the store continues, it must read the messages of the
+ * nodes before it decides about the nodes. */
 SCENE(losses, a_frozen_store_is_lost_by_the_others, .until = "up", .fault = fault_freeze, .victim = 0,
       .within_ms = BEATS, .after = after_heal,
       .node = { { .exit = ENDED, .ends = "node 1 (node1)" }, { .exit = ENDED, .says = "lost the" } })
@@ -144,7 +144,7 @@ static void cut_both_ways(struct play *play)
 }
 
 /* Cut the network for more than two heartbeats, so that node 1 dials during the cut. Then drop only the packets of the
- * old connection, so that the node needs a new one. A single transaction changes the rules. */
+ * old connection, so that the node needs a new connection. A single transaction changes the rules. */
 static void cut_until_dial(struct play *play)
 {
     const struct host *node = &play->net->host[1];
@@ -288,7 +288,7 @@ SCENE(losses, a_connection_that_breaks_is_named_by_its_nodes, .hosts = 3, .befor
       .says = "between node 1 (node1) and node 2 (node2)|rank 2|[CONNECTION_BROKE]",
       .never = "failed first|packets", .node = { { .exit = 1 }, { .exit = 1 }, { .exit = 1 } })
 
-/* Drop large packets between nodes 1 and 2, but not between them and the store on node 0. */
+/* Drop large packets between nodes 1 and 2, but not between these nodes and the store on node 0. */
 static void lose_large_between_workers(struct play *play)
 {
     write_reset(play);
@@ -333,8 +333,7 @@ static void reset_between_workers(struct play *play)
                play->net->host[2].addr);
 }
 
-/* Gloo's own error is in the log of a rank. The report names the nodes. It does not name a rank as the first
- * failure. */
+/* Gloo's own error is in the log of a rank. The report names the nodes, and names no rank as the first failure. */
 Test(losses, a_connection_of_gloo_that_breaks_is_named_by_its_nodes, .timeout = 600)
 {
     char options[1024], cwd[512];
@@ -356,8 +355,8 @@ Test(losses, a_connection_of_gloo_that_breaks_is_named_by_its_nodes, .timeout = 
                                       .node = { { .exit = 1 }, { .exit = 1 }, { .exit = 1 } } });
 }
 
-/* Drop the probes, and count those that node 2 sends. Let rank 0 ignore SIGTERM. So the attempt does not end, and the
- * store sends no verdict before the test kills the store. */
+/* Drop the probes, and count the probes that node 2 sends. Let rank 0 ignore SIGTERM. So the attempt does not end, and
+ * the store sends no verdict before the test kills the store. */
 static void drop_probes_and_hold(struct play *play)
 {
     drop_probes(play);

@@ -178,7 +178,7 @@ static struct run_process *start_on_port(const struct hosts *net, const char *ad
                       &(struct run_options){ .env = (const char *[]){ "OMP_NUM_THREADS=1", NULL } });
 }
 
-/* Node 1 loses the store on node 0. Its finding still reaches node 0, by ssh. */
+/* Node 1 loses the store on node 0. The finding of node 1 still reaches node 0, by ssh. */
 Test(remote, a_host_that_loses_the_store_is_explained_by_node_0, .timeout = 180)
 {
     struct hosts *net = open_hosts(2);
@@ -242,8 +242,8 @@ Test(remote, a_starter_that_is_unplugged_leaves_nothing, .timeout = 180)
     close_hosts(net);
 }
 
-/* The first host resolves its own name to 127.0.1.1, which is the default on Debian. It also has a bridge with an
- * address that no other host reaches. */
+/* The first host resolves its own name to 127.0.1.1, which is the default on Debian. The first host also has a bridge
+ * with an address that no other host reaches. */
 Test(remote, the_store_gets_an_address_that_all_hosts_reach, .timeout = 180)
 {
     struct hosts *net = open_hosts(2);
@@ -292,8 +292,9 @@ Test(remote, hosts_that_do_not_reach_each_other_are_named, .timeout = 180)
 
 /* --- a host that cannot start ------------------------------------------------------------------------------------ */
 
-/* A fault on node1. The shell command `breaks` causes the fault before the job, and `heals` removes it after the job.
- * $ROOT is the folder of the programs, $AREA the folder of the job's directory, and $NODES the folder of this test. */
+/* A fault on node1. The shell command `breaks` causes the fault before the job, and `heals` removes the fault after the
+ * job. $ROOT is the folder of the programs, $AREA the folder of the job's directory, and $NODES the folder of this
+ * test. */
 struct bad_start {
     const char *hosts, *key, *known; /* option --hosts, and two files in the test's directory */
     const char *breaks, *heals;

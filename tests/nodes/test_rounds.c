@@ -178,12 +178,12 @@ SCENE(rounds, the_death_of_the_rendezvous_is_named, SERVED, .until = "up", .faul
 SCENE(rounds, a_node_that_is_done_waits_for_the_other, .program = "worker only:3 sleep:4000 all say:up",
       .node = { { .exit = 0 }, { .exit = 0 } })
 
-/* Node 0 hosts the store, so it stays for the other node. */
+/* Node 0 hosts the store, so node 0 stays for the other node. */
 SCENE(rounds, a_node_that_waits_too_long_names_the_knob, .options = "--exit_barrier_timeout=2s",
       .program = "worker only:3 sleep:6000 all", .within_ms = CONNECTIONS, .never = "lost",
       .node = { { .exit = ANY, .says = "--exit_barrier_timeout" }, { .exit = 0 } })
 
-/* Rank 0 leaves. The ranks that wait for it report its exit, and not a broken pipe. */
+/* Rank 0 leaves. The ranks that wait for rank 0 report the exit of rank 0, and not a broken pipe. */
 SCENE(rounds, rank_0_leaves_first, .cases = "F19", .program = "member only:0 exit:0 all barrier:epoch-3",
       .within_ms = CONNECTIONS, .after = after_stop_all,
       .says = "rank 0 (node0, pid |barrier 'epoch-3'  [RANK_EXITED_EARLY]", .never = "roken pipe",

@@ -14,7 +14,7 @@ TestSuite(sixteen, .timeout = 240);
 enum { BITS_MAX = 64, TRAINING_MS = 90000 };
 
 /* Each test has a separate directory on the disk that all hosts share. 240 samples in a step divide evenly among
- * sixteen and among fifteen. */
+ * sixteen and among fifteen ranks. */
 #define TRAIN(test) TRAIN_DATA(test) "--global_batch=240 "
 #define BITS        "parameters "
 #define ELASTIC     "--nproc_per_node=1 --nnodes=2:16 --rdzv_id=el --rdzv_endpoint=10.9.0.1 "

@@ -44,9 +44,9 @@ static struct run_result stranger(const struct host *from, const char *as, const
     return host_run(from, argv);
 }
 
-/* Make all attacks, and expect that the store closes each connection. Before that, the store must send nothing, except
- * an error text to IDENTIFY if `answers` is true. If the store refuses the attacker's user at accept, `answers` must be
- * false. */
+/* Make all attacks, and expect that the store closes each connection. Before that, the store must send nothing. But if
+ * `answers` is true, the store may answer IDENTIFY with an error text. If the store refuses the attacker's user at
+ * accept, `answers` must be false. */
 static void expect_refused(const struct host *from, const char *as, bool answers)
 {
     for (size_t i = 0; i < sizeof(attacks) / sizeof(attacks[0]); i++) {
@@ -141,7 +141,8 @@ SCENE(strangers, an_operator_needs_the_secret, .hosts = 3, .options = "--nnodes=
       .node = { { .exit = 143 }, { .exit = 143 }, { .by_hand = true } })
 
 /* Use ddpctl on node 1, where the agent confirms the user of ddpctl. Rank 3 does not enter the barrier. Without the
- * secret, ddpctl cannot cancel the barrier. With the secret it can, and then the waiting ranks exit with 75. */
+ * secret, ddpctl cannot cancel the barrier. With the secret ddpctl can cancel the barrier, and then the waiting ranks
+ * exit with 75. */
 static void ask_from_node(struct play *play)
 {
     const struct host *node = &play->net->host[1];
@@ -164,8 +165,9 @@ SCENE(strangers, an_operator_on_a_node_reads_and_cancels_with_the_secret, .optio
       .program = "member say:up but:3 barrier:epoch all forever", .until = "up", .after = ask_from_node,
       .node = { { .exit = 75 }, { .exit = 75 } })
 
-/* First send a request as the job's user. It must get an answer. Otherwise the rejection of the attacks would prove
- * nothing. Then attack from the same host as another user. The agent of this host confirms only the job's user. */
+/* First send a request as the job's user. This request must get an answer. Otherwise the rejection of the attacks would
+ * prove nothing. Then attack from the same host as another user. The agent of this host confirms only the job's
+ * user. */
 static void attack_by_another_user(struct play *play)
 {
     struct run_result r = stranger(&play->net->host[1], "", "0401000000000000006e0100000000000000");
@@ -263,7 +265,7 @@ SCENE(strangers, two_hundred_ranks_of_a_node_pass_at_once, .options = "--rdzv_id
       .node = { { .exit = 143 }, { .options = "--nproc_per_node=200", .exit = 143 } })
 
 /* The ranks of both attempts connect through the gate. The restart may stop a worker of node 0 before the store has
- * accepted its connection. The store then rejects the connection. */
+ * accepted the connection of this worker. The store then rejects the connection. */
 SCENE(strangers, an_elastic_job_restarts, .elastic = true,
       .options = "--nnodes=2:2 --rdzv_backend=c10d --rdzv_id=el --rdzv_endpoint=10.9.0.1 --max_restarts=2 "
                  "--restart_backoff=200ms",
@@ -304,7 +306,8 @@ static void end_job(struct play *play)
 }
 
 /* Attack with every mode of tests/prog/stranger. Expect that the store closes every connection and keeps no key. The
- * peak of its memory may rise by at most `most_kb`. `ddpctl rejects` must list the stranger with the text `listed`. */
+ * peak of the store's memory may rise by at most `most_kb`. `ddpctl rejects` must list the stranger with the text
+ * `listed`. */
 static void besiege(struct play *play, int from, const char *as, const char *listed, long most_kb)
 {
     static const char *const modes[] = { "fill 200", "stall 16", "unread 200", "huge 45", "random 32" };

@@ -57,7 +57,7 @@ SCENE(waits, a_rank_that_has_left_a_collective, .cases = "F36",
 /* The host of the failed rank prints this finding, too. */
 #define FAILED "rank 3 on node1 (node 1, pid |exit 9; stopping |[WORKER_FAILED]"
 
-/* A rank that died by itself is named first; ranks that fail because of it are not causes. */
+/* A rank that died by itself is named first; ranks that fail because of this rank are not causes. */
 SCENE(waits, followers_are_no_causes, .cases = "F05 F44",
       .program = "member say:up only:3 sleep:500 err:bang exit:9 all barrier:epoch-1 sum",
       .says = "rank 3 on node1 failed first: exit 9|bang|because of rank 3 on node1", .within_ms = EXITS,

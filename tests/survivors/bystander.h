@@ -1,4 +1,4 @@
-/* bystander.h -- a second job of the same user. A trial with another job must not affect this job.
+/* bystander.h -- a second job of the same user. A trial with another job must not affect this second job.
  *
  * A pidfd watches each process of the second job. Each of these processes prints a line at every signal that can be
  * caught. */

@@ -28,7 +28,8 @@ static bool put(const char *dir, const char *file, const char *text)
     return ok;
 }
 
-/* Return where the hierarchy of `controller` begins, or "" if no hierarchy is writable on this machine. */
+/* Return the directory at the top of the hierarchy of `controller`, or "" if no hierarchy is writable on this
+ * machine. */
 static const char *hierarchy(const char *controller, bool *v1)
 {
     static char path[128];

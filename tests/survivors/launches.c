@@ -86,7 +86,7 @@ _Noreturn static void become(const char *ddprun, const struct launch *l)
     _exit(127);
 }
 
-/* Follow the agent, which is created by fork. Workers are created by vfork, so they are not followed. */
+/* Follow the agent, which is created by fork. Workers are created by vfork, and are not followed. */
 static bool trace(pid_t pid)
 {
     const long options = PTRACE_O_TRACEEXIT | PTRACE_O_TRACEFORK | PTRACE_O_EXITKILL;
@@ -104,7 +104,7 @@ static bool is_traced(const struct launch *l, pid_t pid)
     return pid == l->pid && l->traced;
 }
 
-/* Examine a traced process that has stopped, and continue it. Deliver the signal that stopped it. */
+/* Examine a traced process that has stopped, and continue it. Deliver the signal that has stopped the process. */
 static void go_on(struct launch *l, pid_t pid, int status)
 {
     const int event = status >> 16, sig = WSTOPSIG(status);
@@ -118,8 +118,8 @@ static void go_on(struct launch *l, pid_t pid, int status)
     ptrace(PTRACE_CONT, pid, NULL, event != 0 ? 0L : (long)sig);
 }
 
-/* Note the end of a process. Count the process as left behind, unless it is the launcher itself, or a traced process
- * that ends before the launcher (the agent). */
+/* Note the end of a process. Do not count the launcher itself, or a traced process that ends before the launcher (the
+ * agent). Count every other process as left behind. */
 static void note_end(struct launch *l, pid_t pid, int status)
 {
     if (pid != l->pid) {
@@ -144,7 +144,7 @@ static bool take_events(struct launch *l)
     return pid == 0;
 }
 
-/* Run a launch. Return false if it could not be started or traced. */
+/* Run a launch. Return false if the launch could not be started or traced. */
 static bool run_launch(const char *ddprun, struct launch *l)
 {
     const uint64_t end = clock_ms() + LIMIT_MS;

@@ -31,7 +31,7 @@ bool live_step(struct live *l, uint64_t until_us);
 /* Process the events of the next `us` microseconds. Return earlier if the launcher ends. */
 void live_wait(struct live *l, uint64_t us);
 
-/* Wait until no process of the job is left, at most until `until_us`. Return false if a process is left then. */
+/* Wait until no process of the job is left, at most until `until_us`. Return false if a process is still left. */
 bool live_until_nobody(struct live *l, uint64_t until_us);
 
 /* Close this end of the job's output. If the output is a terminal, this is a hang-up (SIGHUP). */

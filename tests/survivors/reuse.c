@@ -6,8 +6,8 @@
  * Meanwhile thousands of strangers (short-lived processes of no job) start and end. So a pid that ddprun has just read
  * soon belongs to a stranger. Every signal to a stranger is counted.
  *
- * Exit status 0: no stranger was signalled; 1: a stranger was signalled; 77: such a namespace is not available. It
- * needs root and Linux 6.14, because older kernels limit pids only for the whole machine. */
+ * Exit status 0: no stranger was signalled; 1: a stranger was signalled; 77: such a namespace is not available. This
+ * namespace needs root and Linux 6.14, because older kernels limit pids only for the whole machine. */
 #include "tree.h"
 
 #include "base/clock.h"
@@ -61,7 +61,7 @@ static void catch_all(void)
 }
 
 /* Start a stranger with a short life. A signal to the stranger is counted by its handler. If the signal kills the
- * stranger, run_swarm() counts it. */
+ * stranger, run_swarm() counts this signal. */
 static void start_stranger(void)
 {
     pid_t pid = fork();

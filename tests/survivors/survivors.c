@@ -8,7 +8,7 @@
  * process survived or was affected. 77: nothing could be tested here.
  *
  * Trials run in parallel, each below its own process (tree.h). Another job of the same user (bystander.h) runs all the
- * time, and no trial may affect it. The results are in memory shared with the trials. */
+ * time, and no trial may affect this job. The results are in memory shared with the trials. */
 #include "bystander.h"
 #include "cage.h"
 #include "table.h"

@@ -1,4 +1,4 @@
-/* table.c -- see table.h. Markdown, because the tables are pasted into docs/benchmarks.md. */
+/* table.c -- see table.h. The output is Markdown, because the tables are pasted into docs/benchmarks.md. */
 #include "table.h"
 
 #include <stdio.h>
@@ -118,7 +118,7 @@ int table_print(const struct trial *trials, const struct trial_result *results, 
 }
 
 /* Return the first line that names an error or a failure, or else the last line. Launchers print notes before the
- * reason and advice after it. */
+ * reason and advice after the reason. */
 static const char *telling_line(const char *text)
 {
     const char *last = text;

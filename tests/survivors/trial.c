@@ -136,8 +136,8 @@ static void kill_both(struct run *x, int agent)
     }
 }
 
-/* Kill the agent, and with `guardian_too` also the guardian. A fault during the start happens a random time after the
- * agent's start. Return false if there is no agent. */
+/* Kill the agent. If `guardian_too` is true, kill the guardian, too. A fault during the start happens a random time
+ * after the agent's start. Return false if there is no agent. */
 static bool kill_agent(struct run *x, bool guardian_too)
 {
     int agent = open_agent(x);

@@ -16,7 +16,7 @@
     X(LOADER, "loader", "loader holds stdout, parent ended") \
     X(CHAINS, "chains", "64 fork-and-setsid chains")
 
-/* The faults. A trial has one of them. */
+/* The faults. A trial has one fault. */
 #define FAULTS(X)                                      \
     X(TERM, "term", "SIGTERM to the launcher")         \
     X(GUARDIAN, "guardian", "SIGKILL of the guardian") \

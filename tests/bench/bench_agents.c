@@ -21,10 +21,11 @@
 #include <unistd.h>
 
 enum { NPROC = 8, AT_ONCE = 1024, LIMIT_MS = 30000, FAILURES = 21 };
-/* Descriptors of the store: ALL for the ranks that connect directly (one each), RESERVE for itself, ENOUGH for both. */
+/* Numbers of descriptors of the store. ALL has one for each rank that connects directly, RESERVE is for the store
+ * itself, and ENOUGH is for both. */
 enum { ALL = 98304, RESERVE = 128, ENOUGH = ALL + RESERVE };
 
-static FILE *json; /* NULL: nowhere */
+static FILE *json; /* output for JSON lines, or NULL */
 static const char *store_path, *only;
 
 static void need(bool ok, const char *what)
@@ -293,7 +294,7 @@ static void measure_alone(void)
     row("alone", what, text, NULL, true);
 }
 
-/* Measure ranks that connect directly. The store is one process, so the limit is its number of descriptors. */
+/* Measure ranks that connect directly. The store is one process, so its number of descriptors limits the ranks. */
 static void measure_direct(void)
 {
     const uint32_t limit = limits_raise_descriptors(ENOUGH), most = limit >= ENOUGH ? ALL : limit - RESERVE;

@@ -2,9 +2,9 @@
  *
  *     bench_launch DDPRUN [ROUNDS]
  *
- * The contenders are ddprun with and without --standalone, mpiexec.hydra (MPICH), and this program itself. It spawns
- * /bin/true N times, which shows the lowest possible time. All contenders run once in every round, so that a busy
- * moment of the machine affects all of them. The machine idles for 0.3 s before each run, because kernel work that
+ * The contenders are ddprun with and without --standalone, mpiexec.hydra (MPICH), and this program itself. This program
+ * spawns /bin/true N times, which shows the lowest possible time. All contenders run once in every round, so that a
+ * busy moment of the machine affects all of them. The machine idles for 0.3 s before each run, because kernel work that
  * waits for an idle period shows only then. Each launcher is started from C (posix_spawn) and from Python
  * (subprocess.run), since users start jobs from both. A run that exceeds its time limit is killed and counted. Prints a
  * Markdown table, and JSON lines on descriptor 3 if it is open. */

@@ -42,7 +42,7 @@ enum {
 struct flood {
     double mb_per_s, p50_ms, p99_ms, max_ms;
     long peak_kb;       /* memory of the largest process */
-    size_t lines, late; /* counted lines of the quiet worker; its lines that were read too late to count */
+    size_t lines, late; /* counted lines of the quiet worker; lines that were read too late to count */
     bool ok;
 };
 
@@ -257,8 +257,8 @@ static void flood_row(const char *who, const struct flood *f, FILE *json)
 /* --- at rest
  * -------------------------------------------------------------------------------------------------------- */
 
-/* Measure a launcher at rest. The guardian releases pages after it has been idle for a second, so an earlier check would
- * not show it at rest. */
+/* Measure a launcher at rest. The guardian releases pages after it has been idle for a second, so an earlier check
+ * would not show the launcher at rest. */
 static void rest_row(const char *who, char *const argv[], FILE *json)
 {
     long rss = 0, pss = 0;

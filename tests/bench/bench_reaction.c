@@ -3,12 +3,12 @@
  *     bench_reaction DDPRUN PROBE_WORKER [TRIALS]
  *
  * When all 65 workers run, one worker notes the time and exits with code 3. Each of the 64 other workers notes the time
- * when its handler of SIGTERM runs. It then waits before it ends, so that the time does not include the ends of 64
- * processes.
+ * when its handler of SIGTERM runs. The worker then waits before it ends, so that the time does not include the ends of
+ * 64 processes.
  *
  * The launchers take turns with one trial each. Slow launchers get fewer trials. After three trials in which a launcher
- * did not signal all workers in time, it gets no more. The output is a Markdown table, and JSON lines on descriptor 3
- * if it is open. */
+ * did not signal all workers in time, it gets no more trials. The output is a Markdown table, and JSON lines on
+ * descriptor 3 if it is open. */
 #include "peer_job.h"
 #include "timed.h"
 
@@ -89,8 +89,8 @@ static void try_once(struct series *s, const struct peer *p, const char *worker)
     peer_job_end(&j);
 }
 
-/* Return the number of trials. All launchers except ddprun need a second or more per trial, and their times vary less,
- * so they get fewer trials. */
+/* Return the number of trials. Launchers other than ddprun get fewer trials, because each trial takes a second or more,
+ * and the times vary less. */
 static int trials_for(enum peer_id id, int trials)
 {
     const struct peer *p = &peers[id];

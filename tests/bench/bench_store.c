@@ -23,7 +23,7 @@
 
 enum { ROUNDS = 21, TRIPS = 2000, WARM_UP = 500, SPAN_MS = 500, SPANS = 3 };
 
-static FILE *json; /* NULL: nowhere */
+static FILE *json; /* output for JSON lines, or NULL */
 static bool tables = true;
 
 static void give_up(const char *what)

@@ -29,7 +29,7 @@ enum { AIM = 3 }; /* goal: 3 times the throughput of PyTorch's store, with many 
 static const int sizes[] = { 1, 64, CROWD_MAX };
 enum { SIZES = sizeof(sizes) / sizeof(*sizes) };
 
-static FILE *json; /* NULL: nowhere */
+static FILE *json; /* output for JSON lines, or NULL */
 static const char *python, *ddprun;
 
 static struct bench_server server[SERVERS];
@@ -271,7 +271,8 @@ static double launch_ms(int who)
     return t.ms;
 }
 
-/* Compare how long launches take, from start to end. The first round reads files from disk, so it does not count. */
+/* Compare how long launches take, from start to end. The first round reads files from disk, so this round does not
+ * count. */
 static void launches(void)
 {
     double ms[ECHO][LAUNCHES];

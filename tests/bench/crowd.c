@@ -1,7 +1,7 @@
 /* crowd.c -- see crowd.h.
  *
  * The members' sockets block: when the first byte of an answer has arrived, the member reads the whole answer. The
- * other bytes usually follow at once. If a server delayed them, the measured times would show this delay. */
+ * other bytes usually follow at once. If a server delayed these bytes, the measured times would show this delay. */
 #include "crowd.h"
 
 #include "loopback.h"
@@ -176,8 +176,8 @@ double crowd_run(struct crowd *c, const struct load *load, double ms)
     return (double)answers * load->requests * 1000 / (timed_now() - start);
 }
 
-/* Wait until each member has received its next `bytes` bytes. Return the time at which the last member has them. After
- * a timeout, end the program. */
+/* Wait until each member has received its next `bytes` bytes. Return the time at which the last member has these bytes.
+ * After a timeout, end the program. */
 static double until_all_have(struct crowd *c, size_t bytes)
 {
     char reply[64];

@@ -37,7 +37,7 @@ void load_free(struct load *load);
 
 /* Connect the members one after the other. With dialect C, each member sends the greeting. */
 void crowd_connect(struct crowd *c, int port, int n, enum dialect dialect);
-/* Connect all members at once. Each adds 1 to a counter, as PyTorch's clients do at their start. Return the
+/* Connect all members at once. Each member adds 1 to a counter, as PyTorch's clients do at their start. Return the
  * milliseconds until the last member has its answer. */
 double crowd_rush(struct crowd *c, int port, int n, enum dialect dialect);
 /* Connect to the echo server of loopback.h, which answers as `load` defines. */

@@ -121,7 +121,7 @@ static void note(struct farm *f, struct farm_member *m)
 }
 
 /* Return the size of a message's head: 8 bytes with the length of the rest. In an answer to IDENTIFY or BARRIER_NAMED,
- * another byte precedes them. */
+ * another byte comes before these 8 bytes. */
 static uint8_t head_bytes(const struct farm *f, const struct farm_member *m)
 {
     return !m->identified || f->of_workers ? 9 : 8;

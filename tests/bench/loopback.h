@@ -12,8 +12,8 @@ struct bench_server {
     int port;
 };
 
-/* Start ddp-rendezvous on a free port. `path` is the program; NULL means the program of this build. Return false if it
- * did not start. */
+/* Start ddp-rendezvous on a free port. `path` is the program; NULL means the program of this build. Return false if the
+ * program did not start. */
 bool bench_start_store(const char *path, struct bench_server *out);
 
 /* PyTorch's own store, in a separate Python process. */

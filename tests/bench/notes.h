@@ -2,7 +2,7 @@
  *
  * A launcher's output shows when a text was printed, not when the event happened. So a worker of
  * tests/prog/probe_worker.c writes the time (CLOCK_MONOTONIC, the same in all processes) to its own slot, in a file
- * that all of them map. */
+ * that all workers map. */
 #ifndef TESTS_BENCH_NOTES_H
 #define TESTS_BENCH_NOTES_H
 

@@ -1,4 +1,4 @@
-/* peer_job.h -- start a job with any launcher, observe it, and leave no process of it behind.
+/* peer_job.h -- start a job with any launcher, observe it, and leave no process of the job behind.
  *
  * A program with this module adopts orphans of a launcher (tests/survivors/tree.h). All processes that it starts have a
  * cookie in the environment. So the program finds all processes of a job in /proc, and never a foreign process. It also

@@ -130,9 +130,9 @@ static int run(struct peer_job *j, const struct probe *q, const struct peer *p)
     return code_within(j, END_MS);
 }
 
-/* Wait until the launcher and all its processes have ended. Return false if one still runs after LEFT_MS. Processes are
- * found by their environment. A dying process loses its environment early, so the caller may still have to reap the
- * launcher. */
+/* Wait until the launcher and all its processes have ended. Return false if a process still runs after LEFT_MS.
+ * Processes are found by their environment. A dying process loses its environment early, so the caller may still have
+ * to reap the launcher. */
 static bool nobody_left(struct peer_job *j, int64_t *gone_ns)
 {
     const int64_t from = notes_now();
@@ -266,7 +266,7 @@ void probe_agent(const struct probe *q, const struct peer *p, char cell[PROBE_CE
     peer_job_end(&j);
 }
 
-/* Wait until all survivors have printed their line. Check repeatedly, because the launcher may print it late. */
+/* Wait until all survivors have printed their line. Check repeatedly, because the launcher may print a line late. */
 static bool survivors_ready(struct peer_job *j, const struct peer *p)
 {
     static char text[TEXT];

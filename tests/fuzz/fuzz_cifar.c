@@ -1,5 +1,5 @@
-/* The input is a file of CIFAR-10, plain or gzip. It must be rejected with an error text, or all its records must be
- * readable. */
+/* The input is a file of CIFAR-10, plain or gzip. The file must be rejected with an error text, or all its records must
+ * be readable. */
 #include "train/data/pictures.c"
 
 #include "memory_file.h"

@@ -1,4 +1,4 @@
-/* Load arbitrary bytes as a checkpoint. If the load fails, it must return an error text and change no block. */
+/* Load arbitrary bytes as a checkpoint. A failed load must return an error text and change no block. */
 #include "ddp/ckpt.h"
 
 #include <stdio.h>

@@ -11,7 +11,7 @@ enum { WORDS_MAX = 64 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Read the words of `text` up to an empty word or the end. Return the position after them. */
+/* Read the words of `text` up to an empty word or the end. Return the position after these words. */
 static char *split(char *text, char *end, char *words[WORDS_MAX], int *n)
 {
     *n = 0;

@@ -1,4 +1,5 @@
-/* Any JSON as the answer of a store. Every formatter of ddpctl must print it as complete lines, without a crash. */
+/* Any JSON as the answer of a store. Every formatter of ddpctl must print this answer as complete lines, without a
+ * crash. */
 #include "ctl/tables.h"
 
 #include <assert.h>

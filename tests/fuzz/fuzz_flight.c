@@ -1,5 +1,5 @@
 /* Read any bytes as a flight record. Compare two copies of this record and an empty record. The comparison must end.
- * Then format its result as text. */
+ * Then format the result of the comparison as text. */
 #include "ctl/tables.h"
 #include "record/flight_dump.h"
 

@@ -1,6 +1,6 @@
 /* Strangers: four connections of other hosts to a store that has a secret. After all steps (hub_steps.h) no key is
  * stored, and no stranger is a node. A stranger gets answers only to PING, to AUTH (with the credential), and to the
- * request with which a launcher checks for a store. Its IDENTIFY is rejected. */
+ * request with which a launcher checks for a store. The IDENTIFY of a stranger is rejected. */
 #include "auth/auth.h"
 #include "hub_steps.h"
 
@@ -43,8 +43,8 @@ static void open_stranger(conn_id conn)
         hub_receive(hub, conn, slice_of(greeting, sizeof(greeting)), now_ms);
 }
 
-/* Expect that the store has no key. Count the keys (GETNUMKEYS) as a user of the store's host, because strangers may
- * not. */
+/* Expect that the store has no key. Count the keys (GETNUMKEYS) as a user of the store's host, because a stranger may
+ * not count them. */
 static void expect_no_key(void)
 {
     static const uint8_t ask[] = { 0x00, 0xce, 0xf7, 0x85, 0x3c, 0x07 };

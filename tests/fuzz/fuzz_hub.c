@@ -4,7 +4,7 @@
  * input, a random generator with the input as its seed provides the bytes, so short inputs reach deep states, too. Most
  * requests are valid and use values that the hub has pushed: round, ranks, instance, connection ids. A request may
  * arrive in pieces, after other requests, or with one bit changed. The program checks that the hub sends nothing to a
- * closed connection, that no send is empty, and that deadlines move on. The sanitizers check the memory.
+ * closed connection, that no send is empty, and that deadlines advance. The sanitizers check the memory.
  *
  * Half of the hubs have secrets. Then each connection has a level of trust. Only an agent that has proven the secret of
  * a job may change the membership of this job. Only a local client, or a client that has proven the secret, may cancel
@@ -38,7 +38,7 @@ struct launch {
 /* The hub's trust in a connection when the connection begins. */
 enum trust { STRANGER, LOCAL, OPERATOR, AGENT, LEVELS };
 
-/* A peer of the hub. After its connection has closed, it may connect again. */
+/* A peer of the hub. After its connection has closed, the peer may connect again. */
 struct peer {
     conn_id conn; /* 0 if not connected */
     enum dialect dialect;
@@ -249,7 +249,7 @@ static void put_json(struct peer *p, enum op_id op, const char *format, ...)
         put_text(p, text);
 }
 
-/* Return a pushed number. Sometimes return a number near it, a small number, or a multiple of 50000. */
+/* Return a pushed number. Sometimes return a number near a pushed one, a small number, or a multiple of 50000. */
 static int near(int learnt)
 {
     switch (take(32)) {
@@ -517,9 +517,9 @@ static uint64_t membership(const char *but)
     return sum;
 }
 
-/* The only job whose membership the bytes of the current connection may change. If NULL, they may change no membership.
- * Without secrets, nothing is checked. An agent with secret_of_all is not checked, because this secret is valid for
- * every job name. */
+/* The only job whose membership the bytes of the current connection may change. NULL means that these bytes may change
+ * no membership. Without secrets, nothing is checked. An agent with secret_of_all is not checked, because this secret
+ * is valid for every job name. */
 static const char *own_job;
 static bool is_checked;
 static uint64_t others_before;

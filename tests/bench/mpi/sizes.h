@@ -14,7 +14,7 @@ enum {
     BATCH_MOST = 500
 };
 
-/* Return the number of calls in a batch. It must be equal on all ranks, so it depends only on the size. */
+/* Return the number of calls in a batch. This number must be equal on all ranks, so it depends only on the size. */
 static inline int batch_of(size_t bytes)
 {
     size_t calls = BATCH_BYTES / bytes;

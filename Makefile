@@ -1,8 +1,8 @@
 # ddprun: `make help` lists the targets; CONTRIBUTING.md explains the layers.
 #
-# One Makefile for everything. An object's headers are found by the compiler (-MMD), and each object depends on its flags
-# ($(BUILD)/flags), so no change needs a `make clean`. A sanitizer build calls this Makefile again with a separate build
-# folder, so `make -j8 test asan ubsan` is safe.
+# There is one Makefile for all programs. The compiler finds the headers of each object (-MMD), and each object depends
+# on the compiler flags ($(BUILD)/flags), so no change needs a `make clean`. A sanitizer build calls this Makefile again
+# with a separate build folder, so `make -j8 test asan ubsan` is safe.
 
 BUILD   ?= build
 PREFIX  ?= /usr/local
@@ -17,11 +17,12 @@ ifeq ($(origin CC),default)
 CC := gcc
 endif
 CFLAGS ?= -O2 -g
-# Warnings are errors only with WERROR=1, which scripts/test.sh sets: a newer compiler must not break a user's build.
+# Warnings are errors only with WERROR=1, which scripts/test.sh sets. A newer compiler must not break a user's build.
 WERROR ?=
 WARN   := -std=c11 -Wall -Wextra $(if $(filter 1,$(WERROR)),-Werror) -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wformat=2
-# Debian's hardening flags, as far as this compiler accepts them for this machine. FORTIFY needs optimization, level 3 needs
-# a recent C library, and the sanitizers check more than either. A level in CFLAGS or CPPFLAGS replaces it.
+# Debian's hardening flags that this compiler accepts for this machine. FORTIFY needs optimization, and its level 3
+# needs a recent C library. With a sanitizer FORTIFY is off, because the sanitizer checks more. A level in CFLAGS or
+# CPPFLAGS replaces the level here.
 accepts  = $(strip $(shell printf '\043include <stdio.h>\n' | \
            $(CC) $(CFLAGS) -Werror $(1) -x c -c - -o /dev/null 2>/dev/null && echo $(1)))
 fortify  = $(if $(filter-out -O0,$(lastword $(filter -O%,$(CFLAGS)))),$(call accepts,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=$(1)))
@@ -29,8 +30,8 @@ FORTIFY := $(if $(SANITIZE)$(findstring _FORTIFY_SOURCE,$(CFLAGS) $(CPPFLAGS)),,
 HARDEN  := $(FORTIFY) $(foreach flag,-fstack-protector-strong -fstack-clash-protection -fcf-protection \
            -mbranch-protection=standard,$(call accepts,$(flag)))
 HARDEN_LD := -Wl,-z,relro -Wl,-z,now
-# Reductions and optimisers must give the same bits in every build, so the compiler may not fuse a multiplication with an
-# addition.
+# Reductions and optimisers must give the same bits in every build. So the compiler may not fuse a multiplication with
+# an addition.
 ALL_CFLAGS  = $(WARN) $(HARDEN) $(CFLAGS) -ffp-contract=off -fPIC -fvisibility=hidden -pthread -D_GNU_SOURCE \
               -Iinclude -Irendezvous -Ilauncher -Iworker -I. $(CPPFLAGS) $(SANITIZE)
 ALL_LDFLAGS = -pthread $(HARDEN_LD) $(SANITIZE) $(LDFLAGS)
@@ -38,14 +39,14 @@ ALL_LDFLAGS = -pthread $(HARDEN_LD) $(SANITIZE) $(LDFLAGS)
 # The version is defined once, in include/ddp/context.h.
 VERSION := $(shell sed -En 's/^.define DDP_VERSION_(MAJOR|MINOR|PATCH) +//p' include/ddp/context.h | paste -sd.)
 DATE    := $(shell sed -n 's/^.define DDP_VERSION_DATE  *"\([^"]*\)".*/\1/p' include/ddp/context.h)
-# What --version names: of a tarball or a package `make COMMIT=...` gives it.
+# The commit that --version prints. For the sources of a tarball or a package, `make COMMIT=...` sets it.
 ifeq ($(COMMIT),)
 COMMIT  := $(if $(wildcard .git),$(shell git rev-parse --short=12 HEAD 2>/dev/null))
 endif
 SONAME  := libddp.so.$(firstword $(subst ., ,$(VERSION)))
 CUDA_SONAME := $(subst libddp,libddp_cuda,$(SONAME))
 
-# `make V=1` shows the commands; otherwise each prints one short line.
+# `make V=1` shows the commands. Otherwise each command prints one short line.
 ifeq ($(V),)
 Q   := @
 say  = @printf '  %-7s %s\n' $(1) '$(2)'
@@ -62,7 +63,8 @@ LAUNCHER   := $(wildcard launcher/*/*.c)
 WORKER     := $(wildcard $(addsuffix /*.c,$(addprefix worker/,core reducer checkpoint data cpu)))
 WORKER_CUDA := $(wildcard worker/cuda/*.c)
 BENCH_CORE := worker/bench/bench_core.c
-# Fuzz programs use none of these folders, so their build omits them. A fuzz program that needs one fails to link.
+# Fuzz programs use none of these folders, so their build omits them. A fuzz program that needs such a folder fails to
+# link.
 NOT_FUZZED := $(if $(findstring fuzzer,$(SANITIZE)),$(addsuffix /%,$(addprefix launcher/,agent contain net node remote report) \
               rendezvous/server worker/cuda worker/train/cuda))
 RDZV        := $(filter-out $(NOT_FUZZED),$(RDZV))
@@ -71,9 +73,10 @@ WORKER_CUDA := $(filter-out $(NOT_FUZZED),$(WORKER_CUDA))
 TRAIN      := $(filter-out $(NOT_FUZZED) worker/train/main.c worker/train/make_data.c,$(wildcard worker/train/*.c worker/train/*/*.c))
 # libddp contains the store client, the table of requests and base/, and nothing else of the server.
 LIBDDP     := $(WORKER) $(wildcard rendezvous/client/*.c) rendezvous/store/ops.c $(filter-out %/log.c %/completion.c %/rank_set.c %/stacks.c,$(BASE))
-# libddp loads libddp_cuda and passes it the functions it needs; files without state that both use are linked into both.
+# libddp loads libddp_cuda and passes the functions that libddp_cuda needs. Files without state that both libraries use
+# are linked into both.
 LIBDDP_CUDA := $(WORKER_CUDA) worker/core/call.c rendezvous/base/error.c rendezvous/base/clock.c
-# The loader of NVIDIA's libraries, used by both.
+# The loader of NVIDIA's libraries, which libddp_cuda and `train` use.
 TRAIN_CUDA := worker/cuda/gpu.c
 FAKE_GPU   := $(wildcard tests/fake/*.c)
 TEST_LIB   := $(wildcard tests/lib/*.c)
@@ -99,15 +102,15 @@ pick = $(if $(T),$(foreach t,$(1),$(if $(strip $(foreach w,$(T),$(findstring $(w
 # Packages for other machines omit the examples, which need OpenBLAS.
 EXAMPLES ?= $(BUILD)/train $(BUILD)/make-data
 PROGRAMS := $(BUILD)/ddprun $(BUILD)/ddp-rendezvous $(BUILD)/ddpctl $(BUILD)/ddp-bench $(EXAMPLES)
-# The build for this machine, whose programs print manual pages and completions.
+# The build for this machine. Its programs print the manual pages and completions.
 TOOLS    ?= $(BUILD)
 LIBS     := $(BUILD)/libddp.a $(BUILD)/libddp.so $(BUILD)/libddp_cuda.so
 FAKE_LIB := $(BUILD)/tests/fake/libfake_gpu.so
-# GPU kernels of train, one file for each type of values; without nvcc `train --device cuda` reports that they are missing.
-# Sanitizers do not cover them.
+# GPU kernels of train, one file for each type of values. Without nvcc, `train --device cuda` reports that they are
+# missing. Sanitizers do not check the kernels.
 NVCC    := $(if $(SANITIZE),,$(firstword $(wildcard $(addsuffix /bin/nvcc,$(CUDA_HOME))) $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc)))
 KERNELS := $(if $(NVCC),$(foreach type,f32 bf16 f16,$(BUILD)/train_kernels.$(type).fatbin))
-# Architectures with compiled code; newer GPUs compile the PTX of the last one at load time.
+# Architectures with compiled code. Newer GPUs compile the PTX of the last architecture at load time.
 KERNEL_ARCHS ?= 80 90
 TEST_BIN := $(call bin,$(TEST_SRC))
 NODES_BIN := $(call bin,$(NODES_SRC))
@@ -117,8 +120,9 @@ PROG_BIN := $(call bin,$(PROG_SRC) $(HARNESS_MAIN))
 all: $(PROGRAMS) $(LIBS) $(KERNELS) ## build everything into build/
 
 # --- objects, libraries, programs -----------------------------------------------------------------------------------
-# Written only when the content changes, because objects depend on the date of the flags, and libraries on the date of the
-# list of sources (a removed source must leave them). Four programs depend on the date of the commit.
+# These files are written only when their content changes, because objects depend on the date of the flags, and
+# libraries depend on the date of the list of sources. So a library loses the object of a removed source. Four programs
+# depend on the date of the commit.
 $(BUILD)/flags:   TEXT = $(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) ; $(TEST_FLAGS) ; $(REDUCE_FLAGS) ; $(OPTIM_FLAGS) ; $(CONV_FLAGS)
 $(BUILD)/sources: TEXT = $(sort $(ALL_SRC))
 $(BUILD)/obj/commit.c: TEXT = extern const char build_commit[]; const char build_commit[] = "$(or $(COMMIT),unknown)";
@@ -126,8 +130,8 @@ $(BUILD)/flags $(BUILD)/sources $(BUILD)/obj/commit.c: FORCE
 	$(shell mkdir -p $(@D))$(file >$@.new,$(TEXT))
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
-# One check for each group of packages; the first object waits for it, and its error lists everything that is missing.
-# `DEPS=` checks nothing.
+# Check each group of packages once, before the first object. The error lists all missing packages. `DEPS=` checks
+# nothing.
 DEPS ?= $(BUILD)/deps-build
 $(BUILD)/deps-%: scripts/packages.sh scripts/check-deps.sh
 	@mkdir -p $(@D)
@@ -143,24 +147,26 @@ TEST_FLAGS := -Itests/lib
 # Fuzz programs call none of the loops that need -O3.
 O3 := $(if $(findstring fuzzer,$(SANITIZE)),,-O3)
 # The loops over gradients are written for the vectoriser, which needs -O3 and must be free to evaluate both sides of a
-# comparison. gcc would replace a loop over 256 bytes by a call of memcpy, which takes twice the time; clang does not, and has
-# no such flag.
+# comparison. gcc would replace a loop over 256 bytes by a call of memcpy, which takes twice the time. clang does not
+# replace such loops, and lacks the flag.
 REDUCE_FLAGS := $(O3) -fno-trapping-math $(call accepts,-fno-tree-loop-distribute-patterns)
-# Optimisers, layers and similar loops: square roots need not set errno.
+# Optimisers, layers and similar loops: square roots do not have to set errno.
 OPTIM_FLAGS := $(O3) -fno-trapping-math -fno-math-errno
-# The sums of a convolution may be fused, as in BLAS, which halves the instructions.
+# The sums of a convolution may be fused, as in BLAS. This halves the number of instructions.
 CONV_FLAGS := -ffp-contract=fast
-# Private, because $(BUILD)/flags must be the same for every object that depends on it.
+# The flag is private, because $(BUILD)/flags must be the same for every object that depends on this file.
 $(BUILD)/obj/tests/%: private ALL_CFLAGS += $(TEST_FLAGS)
-# Tests run once, so optimizing them takes longer than it saves: 0.4 s instead of 1.3 s for test_ddprun_files.c.
-# UndefinedBehaviorSanitizer would take a fifth more, and is for the product, which some tests include.
+# Tests run only once, so optimization would take more time than it saves: test_ddprun_files.c compiles in 0.4 s instead
+# of 1.3 s. UndefinedBehaviorSanitizer would take a fifth more time. This sanitizer is only for the product, which some
+# tests include.
 WITH_PRODUCT := $(if $(findstring undefined,$(SANITIZE)),$(call obj,$(shell grep -lE '^.include "[a-z_0-9/]+\.c"' $(TEST_SRC))))
 $(addprefix $(BUILD)/obj/tests/,$(addsuffix /%,unit socket e2e sim)): private ALL_CFLAGS += -O0 -g1 -U_FORTIFY_SOURCE \
 	$(if $(findstring undefined,$(SANITIZE)),$(if $(filter $@,$(WITH_PRODUCT)),,-fno-sanitize=undefined))
 $(call obj,$(addprefix worker/reducer/,reduce.c values.c)): private ALL_CFLAGS += $(REDUCE_FLAGS)
 $(call obj,$(addprefix worker/reducer/,optim.c amp.c batchnorm.c) $(wildcard worker/train/layers/*.c)): private ALL_CFLAGS += $(OPTIM_FLAGS)
 $(BUILD)/obj/worker/train/layers/conv_tile.o: private ALL_CFLAGS += $(CONV_FLAGS)
-# GCC 12 lays out ASan's frames by 32 bytes (GCC bug 110027), and AVX-512 stores to 64 crash there.
+# GCC 12 aligns the frames of AddressSanitizer to 32 bytes (GCC bug 110027), so AVX-512 stores, which need an alignment
+# of 64 bytes, crash.
 $(call obj,worker/train/layers/conv_tile.c tests/unit/train/test_resnet_layers.c): private ALL_CFLAGS += \
 	$(if $(findstring address,$(SANITIZE)),-fno-sanitize=address)
 # Kernels access one block of memory as bytes, words and values. ThreadSanitizer does not support fibers.
@@ -169,7 +175,7 @@ $(FIBERS): private ALL_CFLAGS += $(if $(SANITIZE),,-O3) -fno-strict-aliasing
 $(FIBERS): private override SANITIZE := $(filter-out -fsanitize=thread,$(SANITIZE))
 $(call obj,$(filter-out $(HARNESS_LIB),$(TEST_LIB)) $(TEST_SRC) $(NODES_SRC) $(SOAK_SRC)): | $(BUILD)/deps-test
 
-# ddpctl contains the page that draws a timeline; it is ASCII.
+# ddpctl contains the page that draws a timeline. The page is ASCII.
 TIMELINE_PAGE := $(BUILD)/obj/rendezvous/ctl/timeline_page
 $(TIMELINE_PAGE).c: rendezvous/ctl/timeline.html
 	@mkdir -p $(@D)
@@ -212,7 +218,7 @@ FAKE_KERNELS := $(foreach type,f32 bf16 f16,$(BUILD)/tests/fake/train_kernels.$(
 $(FAKE_KERNELS): $(BUILD)/tests/fake/train_kernels.%.fatbin: | $(FAKE_LIB)
 	$(Q)printf 'fake %s' $* >$@
 
-# An nvcc that fails (it needs a host compiler that it supports) must not fail the build.
+# If nvcc fails, for example because it does not support the host compiler, the build must not fail.
 $(BUILD)/train_kernels.%.fatbin: $(wildcard worker/train/cuda/*.cu) worker/train/cuda/kernels.h Makefile
 	@mkdir -p $(@D)
 	$(call say,NVCC,$@)
@@ -222,16 +228,16 @@ $(BUILD)/train_kernels.%.fatbin: $(wildcard worker/train/cuda/*.cu) worker/train
 		{ rm -f $@; echo "$(NVCC) has not built $@: train --device cuda will miss it"; }
 comma := ,
 
-# Each shared library costs 0.2 ms per start of ddprun, which is started often. --ship copies ddprun to hosts that may lack
-# libraries. So libraries are linked statically if their archives are installed (Debian has no archive of cJSON); `make LIBUV=-luv
+# Each shared library costs 0.2 ms at every start of ddprun, and --ship copies ddprun to hosts that may lack libraries.
+# So libraries are linked statically if their archives are installed. Debian has no archive of cJSON. `make LIBUV=-luv
 # LIBSODIUM=-lsodium LIBCJSON=-lcjson` uses the shared libraries.
 LIBUV ?= $(or $(filter /%,$(shell $(CC) -print-file-name=libuv_a.a)),-luv)
 LIBSODIUM ?= $(or $(filter /%,$(shell $(CC) -print-file-name=libsodium.a)),-lsodium)
 LIBCJSON ?= $(or $(filter /%,$(shell $(CC) -print-file-name=libcjson.a)),-lcjson)
 
-# Guardian and agent call mostly the same functions: binding before the fork looks up each once instead of twice. One segment
-# for code and constants saves two mappings at start, fork and exit. (Not under the sanitizers, because ThreadSanitizer needs
-# a file for each segment of code and constants.)
+# Guardian and agent call mostly the same functions. With binding before the fork, each function is looked up once
+# instead of twice. One segment for code and constants saves two mappings at start, fork and exit. Builds with
+# sanitizers have separate segments, because ThreadSanitizer needs a file for each segment of code and constants.
 ONE_SEGMENT ?= $(if $(SANITIZE),,-Wl,-z,noseparate-code)
 $(BUILD)/ddprun: private ALL_LDFLAGS += $(ONE_SEGMENT)
 
@@ -260,10 +266,10 @@ $(BUILD)/make-data: $(call obj,worker/train/make_data.c) $(BUILD)/libtrain.a $(B
 # --- tests: one program per file, tests/LAYER/test_NAME.c -> build/tests/LAYER/test_NAME; unit tests in a folder for each
 # of the product
 PRODUCT_LIBS := $(BUILD)/liblauncher.a $(BUILD)/libtrain.a $(BUILD)/libddp_cuda.a $(BUILD)/libddpbench.a $(BUILD)/libddp.a $(BUILD)/librendezvous.a
-# A test that calls no OpenBLAS must not load it, because Criterion starts a process for each test.
+# A test that does not call OpenBLAS must not load OpenBLAS, because Criterion starts a process for each test.
 PRODUCT_LDLIBS := -Wl,--as-needed -luv -lsodium -lcjson -lopenblas -lz -lm -ldl
-# Criterion needs libgit2 to print the difference of two strings, which no test asks for. Loading libgit2 and its 17 libraries takes
-# longer than most tests. A test linked with this stub loads none of them.
+# Criterion needs libgit2 only to print the difference of two strings, which no test requests. Loading libgit2 and its
+# 17 libraries takes longer than most tests. A test that is linked with this stub does not load these libraries.
 GIT2      := $(shell objdump -p "$$($(CC) -print-file-name=libcriterion.so)" 2>/dev/null | sed -n 's/.*NEEDED *\(libgit2\.so.*\)/\1/p')
 GIT2_STUB := $(addprefix $(BUILD)/tests/lib/,$(GIT2))
 $(GIT2_STUB):
@@ -275,7 +281,7 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(BUILD)/libtest.a $(PRODUCT_LIBS) $(GI
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(LINK) -Wl,--no-as-needed $(GIT2_STUB) $(addprefix -Wl$(comma)-rpath$(comma),$(dir $(abspath $(GIT2_STUB)))) -lcriterion $(PRODUCT_LDLIBS)
-# Its malloc family goes through the test, which makes the n-th call fail.
+# The test replaces malloc and its family, and makes the n-th call fail.
 $(BUILD)/tests/unit/hub/test_hub_nomem: private ALL_LDFLAGS += \
 	-Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=strdup,--wrap=free
 # The test makes thread creation fail although cores are free.
@@ -287,15 +293,16 @@ $(BUILD)/tests/socket/test_store_server: private ALL_LDFLAGS += -Wl,--wrap=getho
 # The test simulates the disk.
 $(BUILD)/tests/unit/checkpoint/test_ckpts: private ALL_LDFLAGS += \
 	-Wl,--wrap=renameat,--wrap=sys_renameat2,--wrap=fsync,--wrap=openat,--wrap=pread,--wrap=readdir
-# Programs that tests start as workers, without Criterion, so that they also run under ThreadSanitizer.
+# Programs that tests start as workers. They do not use Criterion, so they also run under ThreadSanitizer.
 $(BUILD)/tests/prog/%: $(BUILD)/obj/tests/prog/%.o $(PRODUCT_LIBS)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(LINK) $(PRODUCT_LDLIBS)
-# Built without sanitizers: worker and survivor catch signals, of which ThreadSanitizer loses some; 256 torn_writers that
-# LeakSanitizer stops at their end are reported as stopped by a debugger on a busy machine.
+# These programs are built without sanitizers. worker and survivor catch signals, and ThreadSanitizer loses some of
+# these signals. LeakSanitizer stops 256 torn_writers at their end, and on a busy machine ddprun would report that a
+# debugger has stopped these workers.
 $(foreach prog,worker survivor torn_writer,$(BUILD)/tests/prog/$(prog) $(BUILD)/obj/tests/prog/$(prog).o): private override SANITIZE =
-# The program train with the changes of the tests.
+# The program train with calls that the test replaces.
 $(BUILD)/tests/prog/train_dies: $(call obj,worker/train/main.c)
 $(BUILD)/tests/prog/train_dies: private ALL_LDFLAGS += -Wl,--wrap=ddp_reducer_forward,--wrap=ddp_reducer_ready \
 	-Wl,--wrap=ddp_reducer_finish,--wrap=ddp_ckpts_save,--wrap=fsync,--wrap=renameat
@@ -315,9 +322,9 @@ test-programs: all $(TEST_BIN) $(PROG_BIN) $(FAKE_LIB) $(FAKE_KERNELS)
 test: test-programs ## build and run all tests; `make test T="store cli"` for suites with such a word in their path
 	@BUILD=$(BUILD) scripts/run-tests.sh $(call pick,$(TEST_BIN)) $(call pick,$(wildcard tests/shell/test_*.sh))
 
-# -O1 and frame pointers keep the sanitizers' stacks readable; -g1 gives them functions and lines, and compiles faster than -g.
-# In code rewritten by a sanitizer gcc reports false uses of uninitialized values (see its manual); the plain build keeps that
-# warning.
+# -O1 and frame pointers keep the sanitizers' stacks readable. -g1 adds functions and lines, and compiles faster than
+# -g. In code that a sanitizer has rewritten, gcc reports false uses of uninitialized values (see its manual). The plain
+# build keeps this warning.
 SAN_CFLAGS := -O1 -g1 -fno-omit-frame-pointer
 GCC_SAN_CFLAGS := $(SAN_CFLAGS) $(if $(findstring clang,$(CC)),,-Wno-maybe-uninitialized)
 
@@ -328,7 +335,7 @@ ubsan: ## all tests under UndefinedBehaviorSanitizer
 	+@$(MAKE) --no-print-directory BUILD=$(BUILD)/ubsan CFLAGS='$(GCC_SAN_CFLAGS)' \
 		SANITIZE='-fsanitize=undefined -fno-sanitize-recover=all' sanitized-test
 
-# One build with both finds the same as two builds, in half of the time.
+# One build with both sanitizers finds the same faults as two builds, in half of the time.
 asan-ubsan: ## all tests under both at once
 	+@$(ASAN_UBSAN) sanitized-test
 
@@ -340,7 +347,7 @@ FUZZ_O ?= -O1
 FUZZ = $(MAKE) --no-print-directory BUILD=$(BUILD)/fuzz CC=clang CFLAGS='$(SAN_CFLAGS:-O1=$(FUZZ_O))' \
 	SANITIZE='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all'
 
-# scripts/test.sh builds them while other tests run, because these mostly wait.
+# scripts/test.sh builds these programs while other tests run, because those tests mostly wait.
 asan-ubsan-programs:
 	+@$(ASAN_UBSAN) test-programs
 tsan-fuzz-programs:
@@ -352,10 +359,11 @@ sanitizer-builds: asan-ubsan-programs
 sanitized-test: test-programs
 	@BUILD=$(BUILD) scripts/run-tests.sh $(call pick,$(TEST_BIN))
 
-# Criterion cannot run under gcc's ThreadSanitizer (boxfort cannot map its arena there). So the programs are built with it,
-# and the end-to-end tests of the normal build start them. Two suites at a time: one may sleep while the other computes. More would
-# lose races against a terminal's timing. TSAN_LEAVES are suites in which only one thread works, or only threads of other suites, or
-# which skip themselves.
+# Criterion cannot run under gcc's ThreadSanitizer (boxfort cannot map its arena there). So the other programs are built
+# with ThreadSanitizer, and the end-to-end tests of the normal build start these programs. Two suites run at a time,
+# because one suite may sleep while the other computes. More suites would miss deadlines of a terminal. TSAN_LEAVES
+# lists suites that `make tsan` leaves out: suites in which only one thread works, suites whose threads other suites
+# test, and suites that skip themselves.
 TSAN_LEAVES := ddprun_plan ddpctl hangs hosts rendezvous_attacks torch_%
 tsan: test-programs ## the end-to-end tests with all programs under ThreadSanitizer
 	+@$(TSAN) tsan-programs
@@ -396,7 +404,7 @@ hangs: all $(FAKE_LIB) $(BUILD)/tests/prog/still_worker ## check rank, line and 
 nodes: test-programs $(NODES_BIN) ## jobs on several hosts (network namespaces, needs root) and every fault between them; minutes
 	@BUILD=$(BUILD) TEST_TIMEOUT=1800 JOBS=$(or $(JOBS),1) scripts/run-tests.sh $(call pick,$(NODES_BIN))
 
-# The e2e tests that need PyTorch, with that of PYTHON, and more repetitions than in `make test`.
+# The e2e tests that need PyTorch, with the PyTorch of PYTHON and more repetitions than in `make test`.
 PYTHON ?= /usr/bin/python3
 interop: all $(filter $(BUILD)/tests/e2e/test_torch_%,$(TEST_BIN)) $(PROG_BIN) ## PyTorch programs and PyTorch's store client, on one node and through the gate of two hosts (root), with PYTHON=; RESTARTS= (100), OPERATIONS= (100000), SEED=
 	@PYTHON='$(PYTHON)' BUILD=$(BUILD) RESTARTS='$(RESTARTS)' OPERATIONS='$(OPERATIONS)' SEED='$(SEED)' scripts/interop.sh \
@@ -405,8 +413,8 @@ interop: all $(filter $(BUILD)/tests/e2e/test_torch_%,$(TEST_BIN)) $(PROG_BIN) #
 frontends: $(BUILD)/ddprun ## accelerate, Lightning, DeepSpeed and others from PyPI: the same results under torchrun and ddprun, with PYTHON=
 	@PYTHON='$(PYTHON)' BUILD=$(BUILD) tests/interop/frontends.sh
 
-# A PyTorch 2.x that rejects the launcher's store. Only the suite of programs runs, because its client can do nothing else
-# alone.
+# A PyTorch 2.x that rejects the launcher's store. Only the suite of programs runs, because the store client of this
+# PyTorch can only be used with a store of PyTorch.
 interop-nolibuv: all $(BUILD)/tests/e2e/test_torch_programs ## the programs, with Debian 13's PyTorch in a separate root (build/trixie); needs root
 	@BUILD=$(BUILD) RESTARTS='$(RESTARTS)' scripts/interop-nolibuv.sh $(BUILD)/tests/e2e/test_torch_programs
 
@@ -441,7 +449,7 @@ check-format: ## fail if `make format` would change a file
 	@clang-format --dry-run -Werror $(C_FILES)
 
 # --- install --------------------------------------------------------------------------------------------------------
-# ddprun prints its whole page, the others their options; either way an option is described in one table.
+# ddprun prints its whole manual page. The other programs print only their options. Each option is a row of one table.
 MAN1 := $(BUILD)/man/ddprun.1 $(BUILD)/man/ddpctl.1 $(BUILD)/man/ddp-bench.1
 MAN3 := $(BUILD)/man/libddp.3
 MAN8 := $(BUILD)/man/ddp-rendezvous.8
@@ -500,7 +508,7 @@ install: all man ## copy programs, library, headers, ddp.pc, man pages and compl
 # --- packages -------------------------------------------------------------------------------------------------------
 include scripts/package/package.mk
 
-# Not part of install, because users must choose it over PyTorch's own torchrun. A torchrun that is not ours is never
+# Not part of install, because users must choose it over PyTorch's own torchrun. A torchrun of another package is never
 # overwritten.
 install-torchrun-alias: $(BUILD)/ddprun | $(filter install,$(MAKECMDGOALS)) ## ddprun under the second name torchrun, with torchrun's defaults
 	$(call say,INSTALL,$(D)/bin/torchrun)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # bench.sh [SECTION...] -- measures ddprun against its peers and limits, and prints one page of tables. The page also
 # goes to build/bench.md, and the numbers go to build/bench.json. Sections: launch torn output reaction store torch
-# agents all_reduce hosts ssh train probes. Two more run only if named, because they take minutes: launches hangs.
+# agents all_reduce hosts ssh train probes. Two more sections run only if they are named, because they take minutes:
+# launches hangs.
 #
 # Each program runs its contenders in turn and prints medians. ROUNDS (15) is the number of turns. If a peer is not
 # installed, its cell contains "skipped, because ...". The group "bench" in scripts/packages.sh lists the peers.

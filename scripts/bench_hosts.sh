@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# bench_hosts.sh -- measures our all-reduce between hosts against Open MPI's over TCP, 4 KiB to 64 MiB, 2 hosts with 2
-# ranks each.
+# bench_hosts.sh -- measures our all-reduce between hosts against Open MPI's all-reduce over TCP, 4 KiB to 64 MiB, 2
+# hosts with 2 ranks each.
 #
 # This machine acts as both hosts, which communicate over loopback. Open MPI may use only TCP. In each of ROUNDS (5)
 # rounds the contenders run in turn, and the table has the medians. The column "one host" has the time of four ranks in

@@ -1,5 +1,5 @@
-# bench_mpi.sh -- builds Open MPI's all-reduce for the other benchmarks. Sourced by a script that has set BUILD. Sets
-# `mpi` to the path of the program. If the program cannot be built, sets `why` to the reason.
+# bench_mpi.sh -- builds Open MPI's all-reduce for the other benchmarks. A script that has set BUILD sources this file.
+# Sets `mpi` to the path of the program. If the program cannot be built, sets `why` to the reason.
 # shellcheck shell=bash disable=SC2034
 mpi=$BUILD/mpi_allreduce
 why=

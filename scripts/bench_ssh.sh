@@ -4,7 +4,7 @@
 #
 # This machine acts as all hosts: the names h1, h2 ... in a configuration of ssh all lead to one real sshd, which the
 # script starts. In each of ROUNDS (3) rounds the contenders run in turn, and the table has the medians. A time ends
-# when the first or the last worker prints the clock. All logins share the processors of this machine, so compare ddprun
+# when the first or the last worker prints the time. All logins share the processors of this machine, so compare ddprun
 # with the row "as many ssh at once". In the row "logins of 350 ms", a stand-in replaces ssh, so this row shows the time
 # that ddprun itself needs: the first worker of 8 hosts must start within 1.5 × 350 + 20 ms. If descriptor 3 is open,
 # the numbers go there as JSON lines.
@@ -57,11 +57,11 @@ chmod +x "$dir/login"
 
 now() { date +%s%N; }
 
-# since NAME BEGIN END -- records the time from BEGIN to END in microseconds.
+# since NAME BEGIN END -- records the time from BEGIN to END in microseconds, under NAME.
 since() { echo "$hosts|$1|$((($3 - $2) / 1000))" >>"$times"; }
 
-# job NAME COMMAND... -- runs a job whose workers print the clock. Records the time of the first worker (with $note) and
-# of the last one.
+# job NAME COMMAND... -- runs a job whose workers print the time. Records the time of the first worker (with $note) and
+# of the last worker.
 job() {
     local name=$1 begin
     shift

@@ -46,7 +46,7 @@ echo "== copying $base to $root"
 root_unmount "$root"
 rm -rf --one-file-system "$root"
 cp -a "$base" "$root"
-# The package sources of this machine also have updates, but they fit only a system of the same suite.
+# The package sources of this machine also have updates, which fit only a system of the same suite.
 if grep -qx "VERSION_CODENAME=$suite" /etc/os-release; then
     rm -f "$root/etc/apt/sources.list"
     root_settings "$root" /etc/apt/sources.list /etc/apt/sources.list.d

@@ -2,12 +2,12 @@
 # gpu_check.sh -- on a machine with an NVIDIA GPU, builds, runs the tests and measurements that CI cannot run, and
 # prints one table. On any other machine, prints the reason and succeeds.
 #
-#     scripts/gpu_check.sh            all of it, ten minutes at most
+#     scripts/gpu_check.sh            all checks, ten minutes at most
 #     NO_BUILD=1 scripts/gpu_check.sh     with the existing BUILD=, even from another machine
 #
 # Each line of the table is one check with its result. The line is printed when the result is known. Details are in
 # build/gpu-check/, or in DIR with OUT=DIR. If this machine lacks something that a check needs, the line of the check
-# names it.
+# names what is missing.
 #
 #     WITHIN=SECONDS    time limit of all checks (570); later checks are skipped, so the most important checks come first
 #     LIMIT=SECONDS     time limit of one check (120; some checks have 300)
@@ -127,9 +127,9 @@ if missing=$(ldd "${programs[@]}" 2>/dev/null | awk '/not found/ { print $1 }' |
     finish
 fi
 
-# Print the directories that may have CUDA's libraries: beside nvcc, the usual places, and those of pip's packages. pip
-# has one directory for all libraries of CUDA 13 (nvidia/cu13/lib), but a separate one for NCCL and for each library of
-# CUDA 12 (such as nvidia/nccl/lib).
+# Print the directories that may have CUDA's libraries: the folder of nvcc, the usual places, and the folders of pip's
+# packages. pip has one directory for all libraries of CUDA 13 (nvidia/cu13/lib), but a separate one for NCCL and for
+# each library of CUDA 12 (such as nvidia/nccl/lib).
 cuda_directories() {
     local nvcc
     nvcc=$(command -v nvcc) && nvcc=$(readlink -f "$nvcc") && printf '%s\n' "${nvcc%/bin/*}"/lib{64,}
@@ -223,7 +223,7 @@ on_both() {
 hash_of() {
     sed -n 's/^hash of the parameters \([0-9a-f]*\).*/\1/p' "$1"
 }
-# again NAME OPTION... -- trains 30 steps twice, and expects the same bits.
+# again NAME OPTION... -- trains 30 steps twice, and expects the same bits in both runs.
 again() {
     local name=$1 first
     shift
@@ -340,7 +340,7 @@ fi
 bench 'all collectives, NCCL, 2 ranks on one GPU' "$((count + 1))" --backend nccl --collective all -b 4K -e 1M -f 16 -n 3 -w 1
 bench 'averages in bf16, NCCL, ranks on one GPU' "$((count + 1))" --backend nccl -d bf16 -o avg -b 64K -e 64K -n 3 -w 1
 
-# Kill one rank: the other must end by itself within seconds and report which rank died.
+# Kill one of two ranks. The other rank must end by itself within seconds, and report which rank has died.
 worker() {
     RANK=$1 WORLD_SIZE=2 LOCAL_RANK=$1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$2 DDP_SHARE_GPU=1 \
         exec "$BUILD/ddp-bench" --backend nccl -b 64K -e 64K -n 1000000 -c 0 >"$out/kill_$1.log" 2>&1
@@ -358,7 +358,7 @@ kill_one() {
     local survivor=$!
     worker 1 "$port" &
     local victim=$!
-    { sleep 45 && kill -9 $survivor $victim; } & # if the survivor hangs, only this check must fail
+    { sleep 45 && kill -9 $survivor $victim; } & # if the survivor hangs, only this check may fail
     local dog=$!
     sleep 15 # the ranks are now in the middle of a million calls
     start=$SECONDS
@@ -373,7 +373,7 @@ if ! left 'a rank is killed in a call of NCCL' 60; then :; elif kill_one >/dev/n
     bad=$((bad + 1))
 fi
 
-# --- long checks, and checks that CI runs, too -------------------------------------------------------------------------
+# --- long checks, and checks that CI also runs -------------------------------------------------------------------------
 if [ -n "$tokens" ]; then
     same_for_all "gpt2:tiny, fp32" "${gpt2[@]}" --precision fp32
     limit=300 peak=${PEAK_FP32_TFLOPS:-} speed 'gpt2:124M, fp32, batch 8 x 1024' --batch 8 # slow, because float32 does not use TF32

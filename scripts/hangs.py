@@ -29,7 +29,7 @@ PYTHONS = (os.environ.get("PYTHON") or "/usr/bin/python3").split()
 WORKER = f"{ROOT}/tests/data/hangs/worker.py"
 LIMIT_S, DEADLINE_S, BEGIN_S, GIVE_UP_S = 5, 15, 600, 120
 
-# This pattern matches findings about a hang, but no finding about a rank that is still starting.
+# A pattern for findings about a hang. It does not match a finding about a rank that is still starting.
 FINDING = re.compile(r"(?m)^ddprun: (?!.*, but (?:has not arrived|never connected)).*\[(?:RANK_|COLLECTIVES_|ALL_RANKS_)\w+\]$")
 # For each way: a pattern that the report contains, or None if there must be no report. The culprit is rank 1 of four.
 WAYS = {
@@ -79,7 +79,7 @@ PROFILED = ("straggler", "equal")
 LIMITS = {"straggler": (0, 60), "broken": (0, 15), "stop": (0, 15), "debugger": (0, 15),
           "calls": (LIMIT_S, 75)}                                     # other than LIMIT_S and DEADLINE_S
 LIBDDP = "libddp"                                                     # in place of a Python: a job of still_worker.c
-LAST = ("exit", "traceback", "other", "all_wait")                     # the job cannot go on after these
+LAST = ("exit", "traceback", "other", "all_wait")                     # after these ways the job cannot continue
 ALONE = ("sequence", "network", "broken", "spawn", "gpu") + PROFILED  # each needs a separate job
 
 
@@ -198,7 +198,7 @@ def run_trial(python, way, after, ranks, reports, folder, network, begin_s):
         time.sleep(2)
         if way == "network":
             network.cut("tcp dport 1-65535 drop")
-        else:  # one direction, because in a ring the rank that cannot send waits, but the rank that cannot receive fails
+        else:  # only one direction: in a ring, the rank that cannot send waits, but the rank that cannot receive fails
             network.cut("tcp flags & rst == 0 reject with tcp reset", both=False)
         since = time.time()
     if way == "gpu":
@@ -207,7 +207,7 @@ def run_trial(python, way, after, ranks, reports, folder, network, begin_s):
     wait_for(lambda: all(map(pattern.search, texts())) or is_over(), time.time() + QUIET_S.get(way, GIVE_UP_S))
     told = (any if WAYS[way] is None else all)(map(pattern.search, texts()))
     limit_s, deadline_s = LIMITS.get(way, (LIMIT_S, DEADLINE_S))
-    if way in ("spawn", "sequence"):  # a process has made the mark again
+    if way in ("spawn", "sequence"):  # a process has created the mark again
         since = max(map(os.path.getmtime, marks))
     late = time.time() - since - limit_s
     text = "".join(texts())

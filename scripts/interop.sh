@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# interop.sh SUITE... -- runs the suites with the PyTorch of $PYTHON, and prints its version. RESTARTS (100) and
-# OPERATIONS (100000) are the numbers of restarts and of store operations. SEED is the seed of the operations (default:
-# random).
+# interop.sh SUITE... -- runs the suites with the PyTorch of $PYTHON, and prints the version of this PyTorch. RESTARTS
+# (100) and OPERATIONS (100000) are the numbers of restarts and of store operations. SEED is the seed of the operations
+# (default: random).
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 

@@ -10,8 +10,8 @@
 # (ddpctl's main program may also include launcher/contain, diagnosis/findings.h and auth/, because it reads the records
 # of running jobs, explains codes and needs the secret)
 #
-# and inside launcher/, where all directories may use diagnosis/findings.h, and each one some of those before it (see
-# below()):
+# and inside launcher/, where all directories may use diagnosis/findings.h, and each directory may use some of the
+# directories before it (see below()):
 #
 #     tables  cli  plan  agent  net  contain  output  remote  report  node
 #

@@ -1,4 +1,4 @@
-# machine.sh -- prints one line with the machine and the versions of a measurement. Sourced, not run.
+# machine.sh -- prints one line with the machine and the versions of a measurement. Other scripts source this file.
 # shellcheck shell=bash
 
 # ddp_machine COMMAND BUILD -- COMMAND is the command that repeats the measurement.

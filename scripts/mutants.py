@@ -89,7 +89,7 @@ class Copy:
 
     def make(self, *targets):
         env = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "BUILD")}
-        # WERROR is empty, because it would reject mutants with unused variables.
+        # WERROR is empty, because -Werror would reject mutants with unused variables.
         argv = ["make", "-s", "-C", self.tree, f"-j{os.cpu_count()}", "BUILD=build", "WERROR="] + \
             ([f"CC={os.environ['CC']}"] if "CC" in os.environ else []) + list(targets)
         return subprocess.run(argv, env=env, stdout=self.log, stderr=self.log).returncode == 0
@@ -192,7 +192,7 @@ def judge(copy, suites, mutant, budget):
             if targets and not copy.make(*targets):
                 return "killed by the linker"
             limit = 3 * suites.seconds[suite] + 10
-            # Run it twice, because a test may fail once by chance.
+            # Run the suite twice, because a test may fail once by chance.
             if not copy.run(suite, limit)[0] and not copy.run(suite, limit)[0]:
                 return f"killed by {suite}"
         return "survived" if chosen else "survived (no suite covers it within the budget)"

@@ -1,5 +1,5 @@
 # packages.sh -- the list of all Debian packages that ddprun needs, and functions that search for them and install them.
-# Sourced, not run.
+# Other scripts source this file.
 #
 # Each row has: group, package, probe, purpose. A probe searches for the program or the file, and not for the package.
 # So a library that was built by hand in /usr/local counts, too. Groups: build = `make`, test = `make test`, fuzz =
@@ -73,7 +73,7 @@ ddp_probe() {
     command:*) PATH=$PATH:/usr/sbin:/sbin command -v "$what" >/dev/null ;;
     header:*)
         if [ -n "$cc" ]; then
-            # shellcheck disable=SC2086  # CC may carry options; CPPFLAGS does
+            # shellcheck disable=SC2086  # CC and CPPFLAGS are lists of words
             printf '#include <%s>\n' "$what" | $cc ${CPPFLAGS:-} -x c -E - >/dev/null 2>&1
         else
             compgen -G "/usr/include/$what" >/dev/null || compgen -G "/usr/include/*/$what" >/dev/null

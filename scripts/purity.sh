@@ -4,8 +4,8 @@
 # The script lists the allowed functions, not the forbidden ones. A pure object may import the C library's functions for
 # arithmetic, memory and text, and also cJSON, matrix products and the features of the processor. It may also import
 # functions of other pure objects. So a pure module cannot reach a clock through an impure module. The script names
-# unlisted modules that are pure, so that they can be added to the list. A function that no other file of the product
-# calls must be static, unless libddp exports it.
+# unlisted modules that are pure, so that the user can add them to the list. A function that no other file of the
+# product calls must be static, unless libddp exports it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}

@@ -1,5 +1,5 @@
-# root.sh -- functions for bare Debian systems in directories: they make a system, copy this machine's settings into it,
-# and mount its file systems. Sourced, not run. Needs debootstrap and root.
+# root.sh -- functions for bare Debian systems in directories: make a system, copy this machine's settings to the
+# system, and mount its file systems. Other scripts source this file. The functions need debootstrap and root.
 # shellcheck shell=bash
 
 # Print the first Debian package source of this machine. debootstrap and apt in a new system use this source, too.
@@ -8,7 +8,7 @@ root_mirror() {
         grep -Eo '(https?|file|ftp)://[^ ]+' | grep -E 'debian/?$' | head -n 1
 }
 
-# root_make SUITE ROOT LOG -- makes a bare Debian in ROOT, unless ROOT has a complete one already.
+# root_make SUITE ROOT LOG -- makes a bare Debian in ROOT, if ROOT does not have a complete system already.
 root_make() {
     [ ! -e "$2/etc/debian_version" ] || return 0
     echo "== making a bare Debian ($1) in $2 (minutes; the log is $3)"
@@ -36,8 +36,8 @@ root_settings() {
     apt-config dump Acquire >"$root/etc/apt/apt.conf.d/90host"
 }
 
-# root_mount ROOT -- makes ROOT a separate mount point, because otherwise no program in it could unshare its mounts.
-# Then mounts /proc, /sys and /dev.
+# root_mount ROOT -- makes ROOT a separate mount point, because otherwise no program inside ROOT could unshare its
+# mounts. Then mounts /proc, /sys and /dev.
 root_mount() {
     mount --bind "$1" "$1" && mount --make-private "$1"
     mount -t proc proc "$1/proc"

@@ -3,7 +3,8 @@
 # JOBS programs run at a time (default: the number of cores). The last line is `N passed, N failed, N skipped`.
 #
 # A program begins with the seeds in tests/fuzz/corpus/NAME, and with the inputs that earlier runs have found
-# ($BUILD/corpus/NAME). An input that fails is kept in $BUILD/findings. The script prints the command that repeats it.
+# ($BUILD/corpus/NAME). An input that fails is kept in $BUILD/findings. The script prints the command that repeats the
+# failure.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 BUILD=${BUILD:-build/fuzz}

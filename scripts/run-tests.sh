@@ -7,8 +7,8 @@
 # and reports of programs that a test starts would be lost. A suite that leaves a log has failed.
 #
 # When a suite has ended, the script prints its line with elapsed and CPU time, and the output of a failed suite.
-# scripts/suites.txt lists the suites that begin first, because they take long, and the suites that run alone after all
-# others.
+# scripts/suites.txt lists the suites that begin first, because these suites take long. It also lists the suites that
+# run alone after all other suites.
 #
 # JOBS       number of suites that run at a time (the number of processors plus two, because suites mostly wait)
 # TEST_JOBS  number of tests of a suite that run at a time (twice the number of processors; for a suite that runs alone,
@@ -43,7 +43,7 @@ sanitizer_options() {
     export ASAN_OPTIONS=log_path=$log:$leave_signals:detect_leaks=1:detect_stack_use_after_return=1
     export UBSAN_OPTIONS=log_path=$log:$leave_signals:print_stacktrace=1
     # ThreadSanitizer mistakes the launcher's clone(CLONE_VM | CLONE_VFORK) for a fork of a process with threads. With
-    # die_after_fork=0 it does not end the process.
+    # die_after_fork=0, ThreadSanitizer does not end the process.
     export TSAN_OPTIONS=log_path=$log:$leave_signals:exitcode=66:die_after_fork=0:suppressions=$PWD/scripts/tsan.supp
     export LSAN_OPTIONS=suppressions=$PWD/scripts/lsan.supp:print_suppressions=0
 }
@@ -56,12 +56,12 @@ if [ -x "${DDP_BUILD:-}/ddprun" ] && ! "$DDP_BUILD/ddprun" --version >/dev/null 
     without_random_layout=(setarch -R)
 fi
 
-# If this limit is infinite, ddprun raises its priority while it kills processes. Under ThreadSanitizer it may then spin
-# and wait for another thread, which never runs. So set a finite limit.
+# If this limit is infinite, ddprun raises its priority while it kills processes. Under ThreadSanitizer, ddprun may then
+# spin and wait for another thread, which never runs. So set a finite limit.
 [ -z "${DDP_BUILD:-}" ] || ulimit -S -R 1000000 2>/dev/null || true
 
 # Unset the variables that a scheduler, another launcher or the user has set for jobs, because tests must not depend on
-# them.
+# these variables.
 umask 022
 while read -r variable; do
     [[ $variable =~ ^(PATH|PWD|HOME|USER|LANG|TMPDIR|PYTHON|BUILD|DDP_.*|CC|WERROR|CCACHE_.*|LD_LIBRARY_PATH|.*SAN_OPTIONS)$ ]] ||
@@ -133,8 +133,8 @@ notes_only() {
     ! grep -qvE '^==[0-9]+==Unable to get registers from thread [0-9]+\.$' "$1"
 }
 
-# Run a suite in this process, which must run nothing else: its CPU time is then that of the suite. SIGTERM ends the
-# suite.
+# Run a suite in this process, which must run nothing else: the CPU time of this process is then the CPU time of the
+# suite. SIGTERM ends the suite.
 run_suite() {
     local suite=$1 name file rc=0
     name=$(name_of "$suite") file=${name//\//.}
@@ -172,8 +172,8 @@ judge() {
     for log in "${found[@]}"; do
         leaks_of_criterion_only "$log" || notes_only "$log" || logs+=("$log")
     done
-    # The exit status that comes from Criterion's own leak is not a failure. Any other exit status is, for example that
-    # of a timeout or a crash.
+    # Criterion's own leak changes the exit status, which is not a failure. Any other exit status is a failure, for
+    # example after a timeout or a crash.
     [ ${#found[@]} -eq ${#logs[@]} ] || [ "$rc" -ne "$leak_exit" ] || rc=0
     if [ "$rc" -eq 124 ] || [ "$rc" -eq 137 ]; then
         why="not finished after $limit s"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # soak.sh -- runs N (200) jobs on several hosts, each with one random fault. For each fault, prints how the jobs ended.
-# To repeat a failed run, set SEED to the seed of the run, and N to 1.
+# To repeat a failed run, set SEED to the seed of this run, and set N to 1.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 

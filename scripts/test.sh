@@ -5,7 +5,7 @@
 # --no-install, the script installs nothing, and skips a step whose packages are missing.
 #
 # A suite that fails runs once more, alone, because other suites and other users of the machine may have slowed it down.
-# The end of the output lists these suites, the failures in a few lines, and the time of each step. It repeats the
+# The end of the output lists these suites, the failures in a few lines, and the time of each step. The end repeats the
 # failures, because the top of a long log may be cut off. The last line sums up all runs: `N passed, N failed, N
 # skipped`. FUZZ_SECONDS (1) is the duration of each fuzz program.
 set -uo pipefail
@@ -82,7 +82,7 @@ step_with() {
 # Run the demo in a bare Debian 13, which has a newer compiler. Use the lowest priority, because other steps run at the
 # same time. The exit status is 77 if no bare Debian 13 can be made.
 demo_on_trixie() {
-    # shellcheck disable=SC2016  # the inner shell expands
+    # shellcheck disable=SC2016  # the inner shell expands the text
     exec setsid nice -n 19 bash -c 'scripts/fresh-root.sh -s trixie true >build/trixie-root.log 2>&1 || exit 77
         exec scripts/fresh-root.sh -s trixie scripts/demo.sh >build/trixie.log 2>&1'
 }
@@ -113,8 +113,8 @@ finish_trixie() {
     fi
 }
 
-# install_optional GROUP... -- installs all groups with one command. If that fails, installs each group separately. A
-# step whose packages are still missing is skipped.
+# install_optional GROUP... -- installs all groups with one command. If the command fails, installs each group
+# separately. A step is skipped if its packages are still missing.
 install_optional() {
     local group
     ddp_install "$@" || for group in "$@"; do ddp_install "$group" || echo "== continuing without $group"; done
@@ -130,7 +130,7 @@ install_py_spy() {
         echo "== continuing without py-spy: $(tail -n 1 build/py-spy.log)"
 }
 
-# Fetch the compiler and the sources for the wheel. If this fails, the step "wheel" tries again.
+# Fetch the compiler and the sources for the wheel. If this function fails, the step "wheel" tries again.
 fetch_package() {
     if [ "$quick" = yes ] || [ -n "$(missing package)" ]; then return 0; fi
     scripts/package/fetch.sh || echo "== continuing without what the wheel needs"
@@ -161,8 +161,8 @@ if [ -n "$installing" ]; then
 fi
 # `make test` installs the wheel in virtual environments, so build the wheel first.
 [ "$quick" = yes ] || step_with package wheel make -j"$jobs" wheel ARCH="$(uname -m)"
-# Most tests wait, so compile the programs of later steps during the tests, at the lowest priority. If this fails, the
-# later step compiles its programs again.
+# Most tests wait, so compile the programs of later steps during the tests, at the lowest priority. If this build fails,
+# the later step compiles its programs again.
 ahead='' trixie=''
 build_ahead() {
     nice -n 19 make -k -j"$jobs" "$1" >>build/sanitizer-builds.log 2>&1 &

@@ -43,8 +43,8 @@ if ! cmp -s "$package/src.pins" "$libs/pins"; then
     archive uv libuv1 "${uv[@]}"
     archive cjson cjson cJSON.c
     archive z zlib crc32.c # libddp uses no other file of zlib
-    # Compile libsodium without its configure script, as portable C, because HMAC-SHA256 has no other version. The
-    # linker takes only the few files that the programs use.
+    # Compile libsodium without its configure script, as portable C, because libsodium has only portable code for
+    # HMAC-SHA256. The linker takes only the few files that the programs use.
     cd "$package/src/libsodium"
     sed -e 's/@VERSION@/1.0.18/; s/@SODIUM_LIBRARY_VERSION_MAJOR@/10/; s/@SODIUM_LIBRARY_VERSION_MINOR@/3/; /@SODIUM_LIBRARY_MINIMAL/d' \
         src/libsodium/include/sodium/version.h.in >src/libsodium/include/sodium/version.h
@@ -76,7 +76,7 @@ mv "$work/stage/root" "$root"
 rmdir "$work/stage"
 
 # A wheel cannot contain links. So the file of a library has its soname as its name, and libddp.so is a linker script,
-# by which -lddp finds the library. Remove libddp.a, because objects that zig has made are of little use to another
+# which lets -lddp find the library. Remove libddp.a, because objects that zig has made are of little use to another
 # compiler.
 cd "$root/lib"
 for soname in lib*.so.?; do
@@ -85,7 +85,7 @@ done
 rm libddp.a libddp.so
 echo "INPUT($(echo libddp.so.?))" >libddp.so
 # The root can be moved, so use relative paths in ddp.pc. Add an rpath, because no loader searches the root by default.
-# shellcheck disable=SC2016  # pkg-config expands them
+# shellcheck disable=SC2016  # pkg-config expands the variables
 sed -i -e 's|^prefix=.*|prefix=${pcfiledir}/../..|; s|^libdir=.*|libdir=${prefix}/lib|' -e '/^Libs.private/d' \
     -e 's|^Libs: |Libs: -Wl,-rpath,${libdir} |' pkgconfig/ddp.pc
 install -D -m 644 ../../../../../LICENSE ../share/doc/ddprun/LICENSE

@@ -2,7 +2,7 @@
 # check-deb.sh [SUITE...] -- installs, uses and purges the packages of `make deb` in bare Debian systems (default: bookworm trixie).
 #
 # Prints one TAP line per check and fails if a check fails. Packages that were built in trixie do not fit bookworm, so
-# bookworm is then skipped. Needs root.
+# the script then skips bookworm. Needs root.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/../../tests/shell/tap.sh"
 

@@ -70,7 +70,7 @@ runs_job() {
     shift
     dir=$(mktemp -d)
     "$@" "$bin/ddprun" --version && "$@" "$bin/ddp-rendezvous" --version || return 1
-    # shellcheck disable=SC2016  # the worker expands it
+    # shellcheck disable=SC2016  # the worker's shell expands the text
     "$@" "$bin/ddprun" --nproc_per_node=2 --rdzv_id=packages$$ sh -c 'echo $RANK of $WORLD_SIZE
         until [ -e "$0" ]; do sleep 0.05; done' "$dir/go" >"$dir/out" &
     job=$!

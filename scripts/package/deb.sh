@@ -17,7 +17,7 @@ umask 022
 
 rm -rf "$build"
 mkdir -p "$tree" "$dist"
-# `git stash create` makes a commit of modified tracked files, and prints nothing if there are none.
+# `git stash create` makes a commit of modified tracked files. If no file is modified, it prints nothing.
 state=$(git -c user.name=deb -c user.email=deb@localhost stash create)
 git archive "${state:-HEAD}" | tar -x -C "$tree"
 cp -r scripts/package/debian "$tree"
@@ -32,7 +32,7 @@ ddprun ($VERSION-1) unstable; urgency=medium
 EOF
 
 echo "== building ddprun $VERSION for $(dpkg --print-architecture) (the log is $build/log)"
-# Pass only these variables to the build. The flags of the calling make must not reach it.
+# Pass only these variables to the build. The flags of the calling make must not reach the build.
 passed_on=()
 while read -r name; do
     passed_on+=("$name=${!name}")

@@ -2,10 +2,10 @@
 # cluster.sh [--nodes=N] COMMAND... -- runs COMMAND in a Slurm cluster of N (2) nodes on this machine, and exits with
 # the code of COMMAND. cluster.sh --check -- only reports whether this machine can run a cluster.
 #
-# The cluster is a real one: munged, slurmctld, and a slurmd for each node. It runs in separate namespaces (processes,
-# mounts, network), so its ports, files and processes cannot conflict with anything else on the machine. When COMMAND
-# has ended, the kernel removes the namespaces and all their contents. Each node is a network namespace with a host name
-# and an address:
+# The cluster runs real daemons: munged, slurmctld, and a slurmd for each node. It runs in separate namespaces
+# (processes, mounts, network), so its ports, files and processes cannot conflict with anything else on the machine.
+# When COMMAND has ended, the kernel removes the namespaces and all their contents. Each node is a network namespace
+# with a host name and an address:
 #
 #     login 10.77.0.254 (the command, slurmctld) --- bridge --- n0 10.77.0.1, n1 10.77.0.2 ... (slurmd)
 #
@@ -108,7 +108,7 @@ mkdir "$dir/state"
 for ((i = 0; i < nodes; i++)); do
     mkdir "$dir/spool.n$i"
 done
-touch "$dir"/gpu{0,1,2,3} # no program opens these files
+touch "$dir"/gpu{0,1,2,3} # no program opens these device files
 echo "Name=gpu File=$dir/gpu[0-3]" >"$dir/gres.conf"
 
 # failed WHAT -- prints WHAT and the daemons' logs, and exits.

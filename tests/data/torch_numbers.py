@@ -97,7 +97,7 @@ def clipping():
 
 
 # --- GradScaler ---------------------------------------------------------------------------------
-# The class is torch's own; 1.13 has its two kernels for CUDA only, so they are written down here from
+# The class is torch's own. torch 1.13 has two kernels of this class only for CUDA, so this file repeats them, from
 # aten/src/ATen/native/cuda/AmpKernels.cu.
 
 def unscale_kernel(grads, found_inf, inv_scale):

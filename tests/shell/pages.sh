@@ -1,40 +1,40 @@
-# pages.sh -- the commands of pages and the output that a page shows below each. Sourced after tap.sh.
+# pages.sh -- finds the commands of pages, and the output that a page shows below each command. Sourced after tap.sh.
 # shellcheck shell=bash disable=SC2154,SC2016  # tap.sh sets $tmp; the patterns contain backquotes
 
-# needs_installation COMMAND: tests/shell/test_install.sh runs it.
+# needs_installation COMMAND -- returns true if tests/shell/test_install.sh runs the command.
 needs_installation() {
     case $1 in "make install PREFIX="* | "export PATH="* | "cc "* | *./worker | *./fit) ;; *) return 1 ;; esac
 }
 
-# shape: digits, times, job ids and hosts as one sign, blanks as one blank.
+# shape -- replaces digits, times, job ids and hosts by one sign each, and several blanks by one blank.
 shape() {
     sed -E "s/'[0-9a-z]{8}'|job +[0-9a-z]{8}\\b/JOB/g; s/^( *[0-9]+ +)[A-Za-z][^ ]*( +[0-9]+ )/\\1HOST\\2/
         s/[0-9]+(\\.[0-9]+)?( ?(ms|s|min))?\\b/N/g; s/host [^ ,]+|\\([a-z0-9_-]+, pid/HOST/g; s/ +/ /g; s/^ //; s/ \$//"
 }
 
-# A command has a prompt, except for calls of the Python module.
+# A command has a prompt. Calls of the Python module have no prompt.
 prompt='^    ([$>]+ |node[01][$] |ddprun[.][a-z]+[(])'
 
-# commands PAGE: "LINE NUMBER<tab>COMMAND" of each; comments after two blanks are no part of it.
+# commands PAGE -- prints "LINE NUMBER<tab>COMMAND" for each command, without the comment that follows two blanks.
 commands() {
     awk -v prompt="$prompt" '$0 ~ prompt { sub(/^    ([$>]+ |node[01][$] )?/, ""); sub(/  +# .*$/, ""); print NR "\t" $0 }' "$1"
 }
 
-# inline_commands PAGE: "LINE NUMBER<tab>CODE" of each code in a sentence or a table cell that may be a command: a word in lower case with
-# arguments, or a variable with its value.
+# inline_commands PAGE -- prints "LINE NUMBER<tab>CODE" for each code in a sentence or a table cell that may be a
+# command: a word in lower case with arguments, or a variable with its value.
 inline_commands() {
     grep -noE '`(([a-z][a-z0-9_./-]*|[A-Z_]+=[^ `]*) [^`]+|[A-Z_]+=[^`]*)`' "$1" | sed -E 's/:`/\t/; s/`$//'
 }
 
-# output PAGE LINE: the lines that the page shows below the command, up to the next command or the end of the block, which may contain
-# empty lines.
+# output PAGE LINE -- prints the lines that the page shows below the command, up to the next command or the end of the
+# block. The block may contain empty lines.
 output() {
     tail -n "+$(($2 + 1))" "$1" | awk -v prompt="$prompt" '$0 ~ prompt || NF && !/^    / { exit } !NF { empty++; next }
         { while (empty) { empty--; print "" } } $0 != "    ..." { print substr($0, 5) }'
 }
 
-# shows PAGE LINE FILE [FILTER]: every line that the page shows is in FILE, in any order, because workers print when they like. The
-# filter removes what differs between runs (default: shape).
+# shows PAGE LINE FILE [FILTER] -- returns true if FILE has every line that the page shows, in any order, because
+# workers print at any time. The filter removes parts that differ between runs (default: shape).
 shows() {
     local filter=${4:-shape} line missing=0
     "$filter" <"$3" >"$tmp/shapes"

@@ -13,7 +13,7 @@ import textwrap
 import time
 import unittest
 
-CLOUDPICKLE = os.environ.get("DDP_CLOUDPICKLE")  # a directory that has it
+CLOUDPICKLE = os.environ.get("DDP_CLOUDPICKLE")  # a directory that contains cloudpickle
 SHOW = """\
 import json, os, sys
 print(json.dumps({"argv": sys.argv[1:], "prefix": sys.prefix, "rank": os.environ["RANK"], "world": os.environ["WORLD_SIZE"],
@@ -81,7 +81,8 @@ class Module(Case):
         self.assertTrue(gone(int((self.here / "pid").read_text())))
 
     def test_results_by_rank_of_an_unguarded_script(self):
-        # With cloudpickle the class goes by value; without it each worker executes the script up to launch().
+        # With cloudpickle the class is pickled by value. Without cloudpickle each worker executes the script up to
+        # launch().
         for path in {"", CLOUDPICKLE or ""}:
             self.results(path)
 
@@ -230,7 +231,7 @@ class Module(Case):
             print(ddprun.launch(again, 2, log_dir="logs", options=["-q", "--max_restarts=1", "--restart_backoff=10ms", "--redirects=3"]))
         """)
         self.assertEqual(out, "['1', '1']\n")
-        self.assertEqual(len(list(self.here.glob("logs/*/attempt_1/?/stdout.log"))), 2 * 2)  # and by `latest`
+        self.assertEqual(len(list(self.here.glob("logs/*/attempt_1/?/stdout.log"))), 2 * 2)  # each file is found twice, because `latest` is a link to the job's directory
 
     def interrupted(self, group, times=1):
         self.write("script.py", """
@@ -309,7 +310,7 @@ class Hook(Case):
             lines = self.shown(*words, "--nproc_per_node=2", "--role", "r", "show", "--nproc_per_node=3", "a b", "")
             self.assertEqual(lines[0]["argv"], ["--nproc_per_node=3", "a b", ""])
             self.assertEqual(lines[0]["role"], "r")
-        # From Python 3.10 on nothing of torch is imported: neither here nor in the workers.
+        # From Python 3.10 on, neither this process nor the workers import a module of torch.
         self.assertEqual(self.imports.exists(), sys.version_info < (3, 10))
 
     def test_launch_passes_the_local_rank(self):
@@ -339,7 +340,8 @@ class Hook(Case):
         self.assertEqual(len(self.shown("debugger.py", "--nproc_per_node=2", "show")), 2)
 
     def test_run_takes_a_namespace(self):
-        # As accelerate does it: the defaults of torchrun's parser, then attributes, some of other types, in a patched environment.
+        # Do the same as accelerate: take the defaults of torchrun's parser, then set attributes, some with other types,
+        # in a patched environment.
         self.write("front.py", """
             import os, sys
             import torch.distributed.run as distrib_run

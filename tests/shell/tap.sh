@@ -1,4 +1,5 @@
-# tap.sh -- functions of the shell tests: TAP on stdout, explanations on stderr. Sourced.
+# tap.sh -- functions of the shell tests, which print TAP on stdout and explanations on stderr. The tests source this
+# file.
 # shellcheck shell=bash
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
@@ -8,7 +9,7 @@ bad=0
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-# check SENTENCE COMMAND... -- ok when the command succeeds; otherwise its output is printed.
+# check SENTENCE COMMAND... -- prints "ok" if the command succeeds. Otherwise prints the command's output.
 check() {
     local what=$1
     shift
@@ -28,13 +29,13 @@ skip() {
     echo "ok $count - $1 # SKIP skipped, because $2"
 }
 
-# The last line of a test script.
+# finish -- ends a test script.
 finish() {
     echo "1..$count"
     exit $((bad > 0))
 }
 
-# fails COMMAND... -- succeeds when the command fails.
+# fails COMMAND... -- succeeds if the command fails.
 fails() {
     ! "$@"
 }

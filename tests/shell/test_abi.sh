@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Our own declarations of NCCL's and CUDA's functions (worker/cuda/*_abi.h) against the real headers, where there are any:
-# those of the system, of /usr/local/cuda, of pip's packages, or of DDP_NVIDIA_INCLUDE (directories, with ':' between).
+# Compares our declarations of NCCL's and CUDA's functions (worker/cuda/*_abi.h) with the real headers, if this machine
+# has them: the headers of the system, of /usr/local/cuda, of pip's packages, or of DDP_NVIDIA_INCLUDE (directories,
+# separated by ':').
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
 
-# Directories that may hold nccl.h or cuda_runtime_api.h.
+# Print the directories that may contain nccl.h or cuda_runtime_api.h.
 places() {
     tr ':' '\n' <<<"${DDP_NVIDIA_INCLUDE:-}"
     printf '%s\n' /usr/include /usr/local/cuda/include
@@ -15,7 +16,7 @@ places() {
         done
 }
 
-# The first place that has file $1.
+# Print the first of these directories that contains file $1.
 find_header() {
     local place
     while IFS= read -r place; do
@@ -29,7 +30,7 @@ same() {
     ${CC:-gcc} -std=c11 -Wall -Werror -fsyntax-only -Iworker -isystem "$nccl" -isystem "$cuda" tests/abi/nccl.c
 }
 
-# A check that never fails would prove nothing.
+# Expect that a difference is detected. Otherwise the checks would prove nothing.
 notices_a_difference() {
     mkdir -p "$tmp/cuda"
     sed 's/X(DDP_AVG, NCCL_AVG, ncclAvg, 4)/X(DDP_AVG, NCCL_AVG, ncclAvg, 3)/' worker/cuda/nccl_abi.h >"$tmp/cuda/nccl_abi.h"

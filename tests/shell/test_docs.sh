@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Files, make targets and options of ddprun that the pages name exist, and pages are short.
+# Checks that the files, make targets and options of ddprun that the pages name exist, and that pages are short.
 # shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016  # `check` calls the functions; backticks are meant
 . "$(dirname "$0")/tap.sh"
 
 pages=(*.md docs/*.md launcher/README.md rendezvous/README.md worker/README.md)
 
-# A name may end in a placeholder: `tests/unit/test_<module>.c`.
+# Check file names. A name may end in a placeholder: `tests/unit/test_<module>.c`.
 named_files_exist() {
     local name lost=0
     while IFS= read -r name; do
@@ -31,7 +31,7 @@ named_options_exist() {
     return "$lost"
 }
 
-# Links to files of the project, without their anchors.
+# Check links to files of the project, without their anchors.
 linked_files_exist() {
     local page link lost=0
     for page in "${pages[@]}"; do
@@ -42,7 +42,7 @@ linked_files_exist() {
     return "$lost"
 }
 
-# An anchor is a heading in lower case, with dashes for blanks and without punctuation.
+# Check anchors. An anchor is a heading in lower case, with dashes for blanks and without punctuation.
 linked_headings_exist() {
     local page link file anchor lost=0
     for page in "${pages[@]}"; do
@@ -56,7 +56,8 @@ linked_headings_exist() {
     return "$lost"
 }
 
-# Numbers go to the rows and columns with the same names, whatever the versions, and versions to headings; other rows, lines and tables stay.
+# Expect that numbers are copied to the rows and columns with the same names, for any versions, and that versions are
+# copied to headings. Other rows, lines and tables stay unchanged.
 bench_numbers_are_copied() {
     cat >"$tmp/bench.md" <<'END'
 Measured on 2026-12-01 by `make bench`: a CPU, 4 cores.
@@ -107,7 +108,8 @@ The ratio is 0.93 to 1.20.
 END
 }
 
-# Each marked table of the page is one that a program or script prints: its first heading is in their sources.
+# Expect that a program or script prints each marked table of the page: the sources contain the first heading of the
+# table.
 bench_tables_are_printed() {
     local head lost=0 tables=0
     while IFS= read -r head; do
@@ -119,7 +121,7 @@ bench_tables_are_printed() {
     return "$lost"
 }
 
-# The text of each marked line up to its first number is in their sources, too.
+# Expect that the sources also contain the text of each marked line, up to its first number.
 bench_lines_are_printed() {
     local start lost=0
     while IFS= read -r start; do
@@ -131,14 +133,14 @@ bench_lines_are_printed() {
     return "$lost"
 }
 
-# Outside of marked tables and lines, the page has numbers in commands only.
+# Outside of marked tables and lines, only commands of the page may contain numbers.
 bench_numbers_are_marked() {
     awk '/^<!-- bench: line -->$/ { getline; next } /^<!-- bench: [0-9]+ -->$/ { table = 1; next } table && /^[|]/ { next }
         { table = 0; gsub(/`[^`]*`/, ""); if (/[0-9]/) { print FILENAME ":" FNR ": " $0; lost = 1 } } END { exit lost }' docs/benchmarks.md
 }
 
-# build-essential brings make, a compiler and the C library. The page's commands for cc use pkg-config. A sentence names the packages for
-# the wheel.
+# build-essential contains make, a compiler and the C library. The page's commands for cc use pkg-config. A sentence
+# names the packages that the wheel needs.
 readme_names_the_packages() {
     local package
     # shellcheck source=scripts/packages.sh
@@ -150,7 +152,7 @@ readme_names_the_packages() {
         <({ ddp_rows build | sed 's/ .*//' | sed -E 's/^(make|gcc|libc6-dev)$/build-essential/'; echo pkg-config; } | sort -u)
 }
 
-# at_most N FILE...: each file has at most N lines.
+# at_most N FILE... -- expects that each file has at most N lines.
 at_most() {
     local most=$1 page lost=0
     shift

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every command that README.md and docs/ show runs here, and prints lines of the shape that the page shows; or this file names the
-# test that runs it, or the reason against a run.
+# Runs every command that README.md and docs/ show, and compares the shape of its output with the page. For a command
+# that cannot run here, this file names the test that runs it, or the reason why no test runs it.
 # shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016,SC2015,SC2034,SC2153  # `check` calls the functions; the patterns are texts of pages
 . "$(dirname "$0")/tap.sh"
 # shellcheck source=tests/shell/pages.sh
@@ -17,14 +17,14 @@ printf '#!/bin/sh\necho "rank $RANK of $WORLD_SIZE: $*"\n' >"$here/train"
 printf 'import os\nprint("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"])\n' >"$here/train.py"
 chmod +x "$here/train"
 
-# runs PAGE LINE COMMAND: in the folder of a user, with a time limit.
+# runs PAGE LINE COMMAND -- runs the command in the folder of a user, with a time limit.
 runs() {
     (cd "$here" && timeout 100 bash -c "$3") >"$tmp/out" 2>&1 || { echo "$1:$2: exit $? of: $3"; cat "$tmp/out"; return 1; }
     shows "$1" "$2" "$tmp/out"
 }
 
-# plans_under TITLE ENVIRONMENT OPTIONS: ddprun recognizes the scheduler by its recorded variables, and explains the plan instead of
-# waiting for other nodes.
+# plans_under TITLE ENVIRONMENT OPTIONS -- expects that ddprun recognizes the scheduler by its recorded variables.
+# ddprun explains the plan instead of waiting for other nodes.
 plans_under() {
     local words=()
     mapfile -t words < <(grep -v '^#' "$data/environments/$2.env" | sed "s|^PBS_NODEFILE=.*|PBS_NODEFILE=$here/hosts|")
@@ -32,7 +32,7 @@ plans_under() {
     (cd "$here" && env "${words[@]}" bash -c "ddprun --explain $3") >"$tmp/out" 2>&1 && grep -q "^scheduler  *$1:" "$tmp/out" || { cat "$tmp/out"; return 1; }
 }
 
-# A shown plan is compared word by word.
+# Compare a plan that the page shows word by word.
 runs_under_slurm() {
     local row=slurm-one-task-per-node
     case $3 in
@@ -42,13 +42,14 @@ runs_under_slurm() {
     plans_under Slurm "$row" "${3#*ddprun}" && shows "$1" "$2" "$tmp/out" cat
 }
 
-# A variable of a page is set for the page's later commands.
+# Set a variable of a page for the later commands of this page.
 exports() {
     local SLURM_JOB_ID=7
     eval "$3"
 }
 
-# Both nodes on this host: the page's address becomes loopback, the port a free one. Without GPUs a node has one worker.
+# Run both nodes on this host. Replace the page's address by loopback, and the port by a free port. Without GPUs a node
+# has one worker.
 runs_two_nodes() {
     local command=${3//10.0.0.1/127.0.0.1} port size=2
     port=$(free_port)
@@ -61,7 +62,7 @@ runs_two_nodes() {
     [[ $command != *--events=* ]] || [ "$(cat "$here"/logs/*/events-*.jsonl | grep -c '"event":"worker_ended"')" -eq "$size" ]
 }
 
-# A script stands in for ssh: it skips the options and the host, and runs the command here.
+# A script replaces ssh. It skips the options and the host, and runs the command here.
 runs_on_hosts() {
     mkdir -p "$tmp/remote"
     printf '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do [ "$1" != -o ] || shift; shift; done\nshift\nexec sh -c "$*"\n' >"$tmp/remote/ssh"
@@ -74,8 +75,8 @@ free_port() {
     perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(LocalAddr => "127.0.0.1", Listen => 1)->sockport'
 }
 
-# A job that hangs in a barrier, for the commands that ask a store. Tests that run beside this one have jobs of the same user, so
-# its address is passed to ddpctl.
+# Start a job that hangs in a barrier, for the commands that ask a store. Other tests run jobs of the same user at the
+# same time, so pass the address of this job to ddpctl.
 start_hung_job() {
     port=$(free_port)
     (cd "$here" && exec ddprun --nproc_per_node=3 --master_port="$port" build/tests/prog/member only:2 sleep:300000 all barrier:loaded) >"$tmp/hung" 2>&1 &
@@ -89,7 +90,7 @@ start_hung_job() {
     return 1
 }
 
-# The rows of a table depend on the job.
+# Remove the rows of a table, because they depend on the job.
 without_rows() {
     grep -vE '^ *[0-9]+  ' | shape
 }
@@ -101,7 +102,7 @@ asks_the_hung_job() {
     shows "$1" "$2" "$tmp/out" without_rows
 }
 
-# The flight records of a job whose rank 1 is killed while the two others wait for it.
+# Make the flight records of a job whose rank 1 is killed while two other ranks wait for rank 1.
 reads_flight_records() {
     local at job i
     at=127.0.0.1:$(free_port)
@@ -118,31 +119,31 @@ reads_flight_records() {
     runs "$@" || { cat "$tmp/top" "$tmp/job"; return 1; }
 }
 
-# Real records of PyTorch under the names that --flight_recorder uses.
+# Copy real records of PyTorch to the file names that --flight_recorder uses.
 reads_torch_records() {
     local rank
     for rank in 0 1 2; do cp "$data/flight/gloo_rank_$rank" "$here/flight_torch_$rank"; done
     (cd "$here" && bash -c "$3") >"$tmp/out" 2>&1 && shows "$1" "$2" "$tmp/out" cat
 }
 
-# draws PAGE LINE COMMAND: the events of the command before.
+# draws PAGE LINE COMMAND -- draws the events of the previous command.
 draws() {
     runs "$@" && grep -q '</html>' "$here/job.html"
 }
 
-# A call of the Python module in a script; `function` is the user's.
+# Run a call of the Python module in a script. `function` is the user's function.
 calls_python() {
     printf 'import ddprun\ndef function(n):\n    return n\nif __name__ == "__main__":\n    print("result", %s)\n' "$3" >"$here/call.py"
     (cd "$here" && PYTHONPATH=$modules PYTHONDONTWRITEBYTECODE=1 timeout 100 python3 call.py) >"$tmp/out" 2>&1
     grep -qxE 'result (0|\[10, 10, 10, 10\])' "$tmp/out" || { cat "$tmp/out"; return 1; }
 }
 
-# with REASON: counts the command as seen.
+# with REASON -- counts the command as tested.
 tested_by() {
     echo "ok $((count += 1)) - $what # SKIP skipped, because $1"
 }
 
-# The name of a wheel, of an optional dependency, or of our package or a dependency.
+# Return true for the name of a wheel, of an optional dependency, of our package, or of a dependency.
 is_package() {
     local name=${1##* } version
     version=$(sed -En 's/^#define DDP_VERSION_(MAJOR|MINOR|PATCH) +//p' include/ddp/context.h | paste -sd.)
@@ -158,7 +159,7 @@ is_target() {
     grep -q "^${1%% *}:" Makefile scripts/package/package.mk
 }
 
-# is_script SCRIPT ARGUMENT...: the script names each part that the command requests.
+# is_script SCRIPT ARGUMENT... -- expects that the script contains the name of each part that the command requests.
 is_script() {
     local script=$1 word
     shift
@@ -166,7 +167,7 @@ is_script() {
     for word; do grep -qw -e "$word" "$script" || { echo "$script: no $word"; return 1; }; done
 }
 
-# has_options PROGRAM [SUBCOMMAND] OPTION...: the help of the program has each option.
+# has_options PROGRAM [SUBCOMMAND] OPTION... -- expects each option in the help of the program.
 has_options() {
     local words=() word
     while [[ $# -gt 0 && $1 != -* ]]; do words+=("$1") && shift; done
@@ -174,7 +175,7 @@ has_options() {
     for word; do grep -qE -e "${word%%=*}([^a-z_-]|$)" "$tmp/help" || { echo "${words[*]}: no $word"; return 1; }; done
 }
 
-# Our sources, or OpenBLAS, read the variable.
+# Expect that our sources or OpenBLAS read the variable.
 is_variable() {
     grep -rqw -e "$1" launcher rendezvous worker Makefile || grep -qw -e "$1" /usr/lib/*/libopenblas.so.0
 }
@@ -191,7 +192,7 @@ shown=0
 check "a job of a user hangs in a barrier" start_hung_job
 for page in README.md docs/*.md; do
     unset PET_SECRET_FILE
-    # On descriptor 3, because a job reads stdin.
+    # Read the commands from descriptor 3, because a job reads stdin.
     while IFS=$'\t' read -r -u 3 line command; do
         what="$page:$line: $command" shown=$((shown + 1))
         needs_installation "$command" && { tested_by "shell/test_install.sh runs it as shown"; continue; }
@@ -222,10 +223,11 @@ for page in README.md docs/*.md; do
     done 3< <(commands "$page")
 done
 
-# A line number beyond the page. No output is compared for a command in a sentence, because a block below it is of another job.
+# A line number beyond the page. For a command in a sentence, no output is compared, because the next block belongs to
+# another job.
 no_output=1000000
 
-# Commands in sentences and table cells. Capital letters and `...` stand for the user's words.
+# Check the commands in sentences and table cells. Capital letters and `...` are placeholders for the user's words.
 for page in README.md docs/*.md; do
     while IFS=$'\t' read -r -u 3 line command; do
         what="$page:$line: $command"
@@ -248,7 +250,7 @@ for page in README.md docs/*.md; do
             ;;
         "docker "* | "podman "* | "srun "*)
             command -v "${command%% *}" >/dev/null || { tested_by "${command%% *} is not installed"; continue; }
-            printf 'ClusterName=here\nSlurmctldHost=localhost\n' >"$tmp/slurm.conf" # srun prints no help without one
+            printf 'ClusterName=here\nSlurmctldHost=localhost\n' >"$tmp/slurm.conf" # without a configuration, srun prints no help
             # shellcheck disable=SC2086  # words
             check "$what: the options" has_options env SLURM_CONF="$tmp/slurm.conf" $command
             ;;
@@ -277,7 +279,7 @@ done
 kill "$hung" 2>/dev/null
 wait "$hung" 2>/dev/null
 
-# The picture of README.md is a real run's: a new run has the same shape.
+# The picture in README.md shows a real run. Expect that a new run has the same shape.
 picture_is_a_run() {
     scripts/picture.sh "$tmp/new.svg" && diff <(grep '<text' docs/hang.svg | sed 's/<[^>]*>//g' | tr '\n' ' ' | shape) <(grep '<text' "$tmp/new.svg" | sed 's/<[^>]*>//g' | tr '\n' ' ' | shape)
 }
@@ -288,7 +290,7 @@ sees_all_commands() {
     [ "$shown" = "$all" ] || { echo "$shown commands of $all"; return 1; }
 }
 
-# Without its prompt, a command would not run here.
+# Expect a prompt before each command. A command without a prompt would not run here.
 commands_have_prompts() {
     ! grep -nE '^    ([A-Z_]+=[^ ]+ |sudo )*(ddprun|ddpctl|ddp-[a-z]+|torchrun|accelerate|srun|sbatch|mpirun|mpiexec|make|export|pip|python3?|scripts/[^ ]+)( |$)' README.md docs/*.md
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# libddp.so exports exactly the functions that include/ddp declares. Programs built with an earlier libddp keep working: every symbol
-# has the version that the list of the package libddp0 gives it, and its types are those of the last tag.
+# Checks that libddp.so exports exactly the functions that include/ddp declares. Programs that were built with an
+# earlier libddp must keep working. So every symbol must have the version in the list of the package libddp0, and its
+# types must be the types of the last tag.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
 
@@ -11,7 +12,7 @@ defined() {
     nm -D --defined-only "$1" | awk '$2 == "A" { $3 = $3 "@" $3 } { sub(/@@/, "@", $3); print $3 ($3 ~ /@/ ? "" : "@Base") }' | sort
 }
 defined "$BUILD/libddp.so" | grep -v '^LIBDDP_' | sed 's/@.*//' >"$tmp/exported"
-# A declaration may be broken over lines, so join everything, then take the name before the parenthesis.
+# A declaration may have several lines. So join all lines, then print the name before the parenthesis.
 cat include/ddp/*.h | tr '\n' ' ' | grep -oE 'DDP_API [^;(]*[ *]ddp_[a-z0-9_]+\(' |
     sed -E 's/.*[ *](ddp_[a-z0-9_]+)\($/\1/' | sort -u >"$tmp/declared"
 
@@ -51,13 +52,13 @@ soname_of() {
     readelf -d "$1" | sed -n 's/.*SONAME.*\[\(.*\)\]/\1/p'
 }
 
-# Build the tag's library from its own sources, without the settings of the make that runs this test.
+# Build the libddp of the tag from the tag's own sources, without the settings of the make that runs this test.
 build_tag() {
     mkdir -p "$old" && git archive "$tag" | tar -x -C "$old" &&
         env -u MAKEFLAGS -u MAKELEVEL -u BUILD -u WERROR make -s -C "$old" -j"$(nproc)" build/libddp.so
 }
 
-# New functions and new enumerators at the end are compatible.
+# Compare the types. New functions and new enumerators at the end are compatible.
 abi_is_kept() {
     local rules=tests/abi/libddp.abignore
     abidiff --no-added-syms --suppressions "$rules" "$old/build/libddp.so" "$BUILD/libddp.so" && return

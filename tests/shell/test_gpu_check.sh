@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# scripts/gpu_check.sh without a GPU: it reports that and succeeds. With a GPU, this test only checks that the script ends when its time is over and nothing is
-# built.
+# Runs scripts/gpu_check.sh without a GPU: it must report this and succeed. On a machine with a GPU, this test only
+# checks that the script ends when its time is over and no program is built.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
 
-# As without a driver: nvidia-smi exists, and finds nothing.
+# Simulate a machine without a driver: nvidia-smi exists, but finds no GPU.
 mkdir -p "$tmp/bin"
 printf '#!/bin/sh\necho "No devices were found"\nexit 6\n' >"$tmp/bin/nvidia-smi"
 chmod +x "$tmp/bin/nvidia-smi"
@@ -20,7 +20,7 @@ mkdir -p "$tmp/with"
 printf '#!/bin/sh\necho "NVIDIA H200, 580.159.03"\n' >"$tmp/with/nvidia-smi"
 chmod +x "$tmp/with/nvidia-smi"
 
-# Each check has its row, and the table is also written to a file.
+# Expect a row for each check. The table is also written to a file.
 says_what_is_missing() {
     fails env PATH="$tmp/with:$PATH" OUT="$tmp/with/out" BUILD="$tmp/none" NO_BUILD=1 WITHIN=1 scripts/gpu_check.sh >"$tmp/said"
     cat "$tmp/said"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Every program and shared library has Debian's hardening: full RELRO, PIE, no executable stack, stack protector, FORTIFY, and the
-# processor's control-flow protection where the compiler has it.
+# Checks that every program and shared library has Debian's hardening: full RELRO, PIE, no executable stack, stack
+# protector and FORTIFY. If the compiler supports the processor's control-flow protection, this protection is checked,
+# too.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
 
@@ -16,13 +17,13 @@ skip() {
     echo "ok $count - $1 # SKIP skipped, because $2"
 }
 
-# accepts FLAG -- true if the compiler knows the flag on this machine.
+# accepts FLAG -- returns true if the compiler accepts the flag on this machine.
 accepts() {
     echo 'int main(void) { return 0; }' | ${CC:-gcc} -Werror "$1" -x c -c - -o /dev/null 2>/dev/null
 }
 
-# each PATTERN READELF-OPTION FILE... -- every file's readelf output has a line with the pattern; files without it are
-# printed.
+# each PATTERN READELF-OPTION FILE... -- expects a line with the pattern in readelf's output for each file, and prints
+# the files without such a line.
 each() {
     local pattern=$1 option=$2 file bad=0
     shift 2

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# `make install` into an empty place, then a user's program compiled with nothing but pkg-config, with the shared and the
-# static library; `make uninstall` leaves nothing. The commands of README.md install into a home, and those of the pages that need an
-# installation use it.
+# Runs `make install` into an empty directory. Then compiles a user's program with the flags of pkg-config only, with
+# the shared and the static library. `make uninstall` must leave no file. The commands of README.md install into a home
+# directory, and the commands of pages that need an installation use this installation.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
 # shellcheck source=tests/shell/pages.sh
@@ -14,17 +14,17 @@ prefix=/opt/ddp
 export PKG_CONFIG_PATH=$stage$prefix/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$stage
 export LD_LIBRARY_PATH=$stage$prefix/lib
 
-# Do not pass the parent make's variables (BUILD=..., T=...) to this one.
+# Do not pass the variables of the parent make (BUILD=..., T=...) to this make.
 make_it() {
     env -u MAKEFLAGS -u MAKELEVEL make -s BUILD="$BUILD" DESTDIR="$stage" PREFIX="$prefix" "$@"
 }
 
-# C block number $2 (default: 1) of page $1, as a reader would copy it.
+# Print C block number $2 (default: 1) of page $1, as a reader would copy it.
 program_of() {
     awk -v block="${2:-1}" '/^```c$/ { n++; next } /^```$/ { if (n == block) exit; next } n == block' "$1"
 }
 
-# compile_with COMMAND...: the worker of docs/libddp.md, with the flags that the command prints.
+# compile_with COMMAND... -- compiles the worker of docs/libddp.md, with the flags that the command prints.
 compile_with() {
     # shellcheck disable=SC2046  # pkg-config prints words
     program_of docs/libddp.md | ${CC:-gcc} -std=c11 -Wall -Wextra -Werror -x c - -x none -o "$tmp/worker" $("$@")
@@ -47,8 +47,8 @@ fit_is_short() {
     [ "$(program_of docs/libddp.md 2 | wc -l)" -le 60 ]
 }
 
-# in_home PAGE LINE COMMAND: as shown, and with the environment that the commands before it have exported. A worker prints one line. cc
-# treats warnings as errors.
+# in_home PAGE LINE COMMAND -- runs the command as shown, with the environment that the commands before it have
+# exported. A worker prints one line. cc treats warnings as errors.
 home=$tmp/home
 exports=
 in_home() {
@@ -64,12 +64,12 @@ in_home() {
     [ -z "$workers" ] || [ "$(wc -l <"$tmp/out")" -eq "$workers" ] && shows "$1" "$2" "$tmp/out" cat
 }
 
-# Neither cJSON nor zlib is known to this pkg-config: only programs that link libddp.a need them.
+# This pkg-config finds neither cJSON nor zlib, because only programs that link libddp.a need these libraries.
 pkg_config_needs_nothing_else() {
     PKG_CONFIG_LIBDIR=$PKG_CONFIG_PATH pkg --cflags --libs
 }
 
-# A C++ program with every header and every INIT macro.
+# Print a C++ program with every header and every INIT macro.
 cpp_program() {
     local header macro type
     for header in include/ddp/*.h; do echo "#include <ddp/${header##*/}>"; done
@@ -82,7 +82,7 @@ cpp_program() {
     echo '}'
 }
 
-# cpp_compiles COMPILER STANDARD
+# cpp_compiles COMPILER STANDARD -- compiles the C++ program.
 cpp_compiles() {
     # shellcheck disable=SC2046  # pkg-config prints words
     cpp_program | "$1" -std="$2" -Wall -Wextra -pedantic -Werror -fsyntax-only $(pkg --cflags) -x c++ -
@@ -96,7 +96,7 @@ every_page_is_clean() {
     find "$stage$prefix/share/man" -type f -exec groff -man -ww -z -Tutf8 {} + 2>&1 | fails grep .
 }
 
-# The version, defined in one place.
+# Compare the date and the version of every manual page with include/ddp/context.h, which defines both.
 every_page_has_the_date() {
     local page pages=0
     for page in "$stage$prefix"/share/man/man*/*; do
@@ -113,7 +113,7 @@ pages_for_the_programs() {
     done
 }
 
-# The place where each shell looks, for the installed program.
+# Expect the completions of the installed program in the directory that each shell searches.
 completions_for_the_shells() {
     local share=$stage$prefix/share program
     for program in ddprun ddpctl; do
@@ -169,7 +169,7 @@ a_real_torchrun_is_left_alone() {
     make_it uninstall && grep -q theirs "$torchrun" && rm "$torchrun"
 }
 
-# Into an empty directory, without make install.
+# Install the alias into an empty directory, without `make install`.
 the_alias_alone_works() {
     make_it DESTDIR="$tmp/alone" install-torchrun-alias && "$tmp/alone$prefix/bin/torchrun" --version &&
         make_it DESTDIR="$tmp/alone" uninstall && ! find "$tmp/alone" ! -type d | grep .

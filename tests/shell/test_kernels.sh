@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The kernels of train for GPUs are compiled wherever there is an nvcc that can compile anything.
+# If nvcc can compile a program on this machine, the GPU kernels of train must compile, too.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
 

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# ddprun started by real mpiruns on this machine, Open MPI's and MPICH's: one worker for each of their processes.
+# Starts ddprun by real mpiruns on this machine, Open MPI's and MPICH's. Each process of mpirun becomes one worker.
 # shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016  # `check` calls the functions; the workers' shells expand
 . "$(dirname "$0")/tap.sh"
 
 ddprun=$PWD/$BUILD/ddprun
 show='echo rank $RANK/$WORLD_SIZE local $LOCAL_RANK/$LOCAL_WORLD_SIZE group $GROUP_RANK/$GROUP_WORLD_SIZE at $MASTER_ADDR'
 
-# A port that is free at the moment: the kernel has many more to choose from than others take in the meantime.
+# Print a port that is free now. Other programs are unlikely to take this port, because the kernel has many ports to
+# choose from.
 port() {
     "$ddprun" --master_port=0 --no_prefix sh -c 'echo $MASTER_PORT'
 }
 
-# started COMMAND... -- three workers have their ranks.
+# started COMMAND... -- expects that three workers have their ranks.
 started() {
     local rank
     env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 "$@" -n 3 \
@@ -22,8 +23,8 @@ started() {
     done
 }
 
-# refused COMMAND... -- without --per_task each would start all workers. They write into the file themselves, because Hydra may pass on
-# no output of processes that end at once.
+# refused COMMAND... -- expects an error, because without --per_task each ddprun would start all workers. The processes
+# write into the file themselves, because Hydra may lose the output of processes that end at once.
 refused() {
     : >"$tmp/out"
     env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 "$@" -n 2 \
@@ -32,7 +33,7 @@ refused() {
     grep -q WRONG_TASK_LAYOUT "$tmp/out" && [ "$(grep -c 'started 2 copies' "$tmp/out")" -eq 1 ]
 }
 
-# one NAME COMMAND...
+# one NAME COMMAND... -- checks one mpirun.
 one() {
     if command -v "$2" >/dev/null; then
         check "$1 runs a worker in each of its processes" started "${@:2}"

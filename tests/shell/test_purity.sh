@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The checks of `make purity` can fail: they detect a module that reads the clock, a needless public function, an include against the arrows, a circle, and stilted English.
+# Checks that the checks of `make purity` can fail. They must detect a module that reads the clock, a needless public
+# function, an include against the arrows, a circle, and bad English.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
 
@@ -19,7 +20,7 @@ complains_about_no_object_but() {
     ! scripts/purity.sh "$@" | grep -F "$tmp/text"
 }
 
-# A small separate tree around a copy of the script.
+# Make a small separate tree around a copy of the script.
 includes_against_the_arrows() {
     mkdir -p "$tmp"/tree/{scripts,worker/core,rendezvous/hub}
     cp scripts/layers.sh "$tmp/tree/scripts"
@@ -35,7 +36,7 @@ long now(void); long now(void) { return (long)time(0); }' | compile clock
 echo '#include <string.h>
 int main(int n, char **words) { return n + (int)strlen(words[0]); }' | compile text
 
-# Two that call each other.
+# Two files call each other.
 names_both() {
     ! scripts/circles.sh "$tmp/ping.o" "$tmp/pong.o" >"$tmp/circles" &&
         grep -q "$tmp/ping" "$tmp/circles" && grep -q "$tmp/pong" "$tmp/circles"
@@ -54,7 +55,7 @@ echo 'int left_a(void); int right(void); int left_a(void) { return right(); }' |
 echo 'int left_b(void); int left_b(void) { return 1; }' | compile left_b
 echo 'int right(void); int left_b(void); int right(void) { return left_b(); }' | compile right
 
-# One phrase in few words of each kind of text.
+# Each kind of text has one bad phrase in a few words.
 detects_stilted_english() {
     mkdir -p "$tmp/text/scripts"
     cp scripts/english.sh "$tmp/text/scripts"
@@ -64,7 +65,7 @@ detects_stilted_english() {
         grep -q '^bad.c:2: nobody' "$tmp/english" && grep -q '^bad.md:1: There is none' "$tmp/english"
 }
 
-# Headings of groups and imperatives that end with -s are not reported.
+# Headings of groups, and imperatives that end with -s, are not reported.
 detects_a_function_comment_without_a_verb() {
     printf '/* Returns the number of `key`. */\nint a(int key);\n/* The number. */\nstatic const int *b(int key)\n{\n' >"$tmp/text/bad.c"
     printf '/* Process a key. */\nint c(int key);\n\n/* The keys of a store: */\nint d(void);\n\n/* The last. */\n\nint e(void);\n' >"$tmp/text/good.c"
@@ -72,7 +73,7 @@ detects_a_function_comment_without_a_verb() {
         grep -q '^bad.c:1: .*"Returns"' "$tmp/english" && grep -q '^bad.c:3: .*"The"' "$tmp/english"
 }
 
-# Names of variables are not reported, and neither is a code with a row.
+# A variable name is not reported, and a code with a row is not reported.
 detects_a_code_without_a_row() {
     mkdir -p "$tmp/codes"/{scripts,launcher,rendezvous/diagnosis}
     cp scripts/english.sh "$tmp/codes/scripts"
@@ -84,7 +85,7 @@ detects_a_code_without_a_row() {
         grep -q '^launcher/bad.c:6: .* BAD_SONG ' "$tmp/english"
 }
 
-# A literal in two parts. The golden file, a message of the test and two words in a row are not reported.
+# A literal in two parts is reported. The golden file, a message of the test and two successive words are not reported.
 detects_a_sentence_in_a_test() {
     mkdir -p "$tmp/golden"/{scripts,rendezvous,launcher,worker,include} "$tmp/golden"/tests/{e2e,lib,nodes,shell,sim,socket,survivors,unit/base}
     sed "s/^my \$limit = .*/my \$limit = 0;/; /^golden='/,/^'/c golden='base unit/base/test_gold'" scripts/wording.sh >"$tmp/golden/scripts/wording.sh"

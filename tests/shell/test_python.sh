@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The Python module ddprun and the hook that puts ddprun in torchrun's place, with several Pythons: in a virtual environment as the
-# wheel makes it, and a stub of torch. python_cases.py has the cases.
+# Tests the Python module ddprun, and the hook that replaces torchrun by ddprun, with several Pythons. Each test uses a
+# virtual environment as the wheel makes it, and a stub of torch. python_cases.py has the cases.
 # shellcheck source=tests/shell/tap.sh disable=SC2317,SC2153,SC2154  # `check` calls the functions; tap.sh sets the rest
 . "$(dirname "$0")/tap.sh"
 
@@ -10,13 +10,13 @@ cases=$here/tests/shell/python_cases.py
 export PYTHONDONTWRITEBYTECODE=1
 unset DDPRUN_AS_TORCHRUN PYTHON_EXEC
 
-# environment PYTHON DIRECTORY: a virtual environment with what the wheel has.
+# environment PYTHON DIRECTORY -- makes a virtual environment with the files of the wheel.
 environment() {
     "$1" -m venv --without-pip "$2" && site=$("$2/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') &&
         cp -r "$here"/launcher/python/* "$here"/tests/data/torch_stub/* "$site" && ln -s "$build/ddprun" "$2/bin"
 }
 
-# cases_of CLASS PYTHON
+# cases_of CLASS PYTHON -- runs the cases of a class.
 cases_of() {
     (cd "$tmp" && "$2" "$cases" "$1")
 }
@@ -29,7 +29,7 @@ of_few_lines() {
     [ "$(wc -l <launcher/python/ddprun/__init__.py)" -le 200 ]
 }
 
-# Debian's, and the oldest and the newest from 3.9 on of the others.
+# Test Debian's Python, and the oldest and the newest of the other Pythons from 3.9 on.
 version_of() {
     "$1" -c 'import sys, venv
 if sys.version_info >= (3, 9): print("%d.%d" % sys.version_info[:2])' 2>/dev/null

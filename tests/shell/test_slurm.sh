@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# ddprun under a real Slurm of two nodes: both ways to start it, a failing task, scancel, impossible layouts. The
-# cluster is scripts/slurm/cluster.sh's; without root or Slurm's packages all of it is skipped.
+# Runs ddprun under a real Slurm of two nodes: both ways to start ddprun, a failing task, scancel, and impossible
+# layouts. scripts/slurm/cluster.sh makes the cluster. Without root or Slurm's packages, all checks are skipped.
 # shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016  # `check` calls the functions; the workers' shells expand
 
 if [ "${1:-}" != --inside ]; then
@@ -16,14 +16,15 @@ ddprun=$PWD/$BUILD/ddprun
 cd "$tmp" || exit
 rm -f out err
 
-# Hundredths of a second since boot, which no setting of the clock changes.
+# Print the hundredths of a second since boot, because no setting of the clock changes this time.
 monotonic() {
     local up
     read -r up _ </proc/uptime
     echo "${up/./}"
 }
 
-# run COMMAND... -- sets out and err (its output), rc (exit status), took (its time in 1/100 s); at most a minute.
+# run COMMAND... -- runs a command for at most a minute. Sets out and err (its output), rc (exit status) and took (its
+# time in 1/100 s).
 run() {
     local began
     began=$(monotonic)
@@ -32,13 +33,13 @@ run() {
     took=$(($(monotonic) - began))
 }
 
-# Output of a failed check.
+# Print the output of a failed check.
 told() {
     cat out err
     echo "exit status $rc"
 }
 
-# said FILE TEXT [TIMES] -- FILE has TEXT in that many lines.
+# said FILE TEXT [TIMES] -- expects FILE to have TEXT in this number of lines.
 said() {
     local n
     n=$(grep -cF -- "$2" "$1")
@@ -48,7 +49,7 @@ said() {
     return 1
 }
 
-# lacks FILE TEXT... -- FILE has none of them.
+# lacks FILE TEXT... -- expects FILE to have none of the texts.
 lacks() {
     local text
     for text in "${@:2}"; do
@@ -62,7 +63,7 @@ ended() {
     return 1
 }
 
-# Slurm needs a second or two for a step; ddprun's --timeout, for nodes that never join, is 900 s.
+# Expect a short time. Slurm needs a second or two for a step, but ddprun's --timeout for missing nodes is 900 s.
 soon() {
     [ "$took" -lt 3000 ] && return
     told
@@ -99,7 +100,8 @@ run srun --nodes=1 --ntasks-per-node=3 "$ddprun" --per_task --quiet sh -c "$show
 check "tasks of one node meet on its loopback" said out "rank 2/3 local 2/3 group 0/1 at 127.0.0.1" 1
 
 # --- the secret -------------------------------------------------------------------------------------------------------
-# MUNGE delivers the secret of the job. libmunge's default socket is a link to munged's, which Slurm does not use.
+# MUNGE sends the secret of the job. libmunge's default socket is a link to munged's socket. Slurm does not use this
+# link.
 lives() {
     timeout 30 bash -c 'until [ "$(grep -c ready out)" -ge 2 ]; do sleep 0.05; done'
 }
@@ -120,7 +122,7 @@ setpriv --reuid=1000 --clear-groups "$tmp/ddpctl" "${ctl[@]:1}" >ctl 2>&1
 rc=$?
 check "another user reads nothing" [ "$rc" -ne 0 ]
 check "because munged does not unseal the secret" said ctl "the secret is for another user" 1
-# VALIDATE, then AUTH of version 2 with the request for the credential.
+# Send VALIDATE, then AUTH of version 2 with the request for the credential.
 python3 -c 'import socket, struct, sys
 host, port = sys.argv[1].split(":")
 s = socket.create_connection((host, int(port)))
@@ -140,9 +142,9 @@ rc=0
 wait "$srun" || rc=$?
 check "and the job ends well" ended 0
 
-# With --encrypt, MUNGE delivers the secret before the TLS handshake.
+# With --encrypt, MUNGE sends the secret before the TLS handshake.
 rm -f go
-: >out # `lives` must not read the lines of the job above
+: >out # `lives` must not read the lines of the previous job
 timeout 60 srun --nodes=2 --ntasks-per-node=1 "$ddprun" --encrypt --verbose sh -c \
     'echo ready at $MASTER_ADDR:$MASTER_PORT; until [ -e '"$tmp"'/go ]; do sleep 0.05; done' >out 2>err &
 srun=$!
@@ -209,7 +211,7 @@ check "with the reason" said err "MUNGE: $tmp/broken/libmunge.so.2"
 run srun --nodes=2 --ntasks-per-node=1 sh -c '[ $SLURM_NODEID = 1 ] || set -- --insecure; exec "$0" --timeout=15s "$@" true' "$ddprun"
 check "a node does not join the open store of another" [ "$rc" -ne 0 ]
 check "with the reason, too" said err "the store has no secret, so this node does not join" 1
-if unshare --user --map-user=1000 true 2>/dev/null; then # a chroot has none
+if unshare --user --map-user=1000 true 2>/dev/null; then # in a chroot, no user namespace can be made
     run srun --nodes=2 --ntasks-per-node=1 unshare --user --map-user=1000 "$ddprun" true
     check "a user namespace with another id is refused" ended 125
     check "because munged reports another id for the process" said err "munged reports a user id other than 1000"
@@ -236,9 +238,10 @@ check "the same with a worker for each task" ended 9
 check "each of the four names the cause" said err "rank 1 on n0 failed first: exit 9" 4
 
 # --- scancel ----------------------------------------------------------------------------------------------------------
-# began NAME SRUN_OPTION COMMAND... -- a job of two nodes that runs: both have said "ready". Its number in job, srun's pid in srun.
+# began NAME SRUN_OPTION COMMAND... -- starts a job of two nodes, and waits until both nodes have printed "ready". Sets
+# `job` to the number of the job, and `srun` to the pid of srun.
 began() {
-    : >out # the lines of the job before
+    : >out # remove the lines of the previous job
     timeout 60 srun --nodes=2 "$2" --job-name="$1" "${@:3}" >out 2>err &
     srun=$!
     until [ "$(grep -c ready out)" -ge 2 ]; do
@@ -250,7 +253,7 @@ began() {
         sleep 0.05
     done
 }
-# Everything is over when the allocation is gone.
+# Wait until the allocation is gone, because then all processes have ended.
 over() {
     rc=0
     wait "$srun" || rc=$?
@@ -260,8 +263,8 @@ left() {
     pgrep -f 'sleep 4321' && return 1
     return 0
 }
-# Slurm signals every process of a step, and ddprun passes its signal on, so a program that saves must tolerate a second
-# SIGTERM.
+# Slurm signals every process of a step, and ddprun passes its signal on. So a program that saves its state must
+# tolerate a second SIGTERM.
 saves='trap "trap : TERM; echo saved; exit 0" TERM; trap "echo heard" USR1; echo ready; while :; do sleep 0.1; done'
 began polite --ntasks-per-node=1 "$ddprun" sh -c "$saves"
 scancel --signal=USR1 "$job"
@@ -280,15 +283,15 @@ over
 check "a SIGTERM before a preemption lets all tasks save" said out saved 4
 check "and ends the job with its code" ended 143
 
-# Workers that have left their session and ignore SIGTERM.
+# Start workers that have left their session and ignore SIGTERM.
 began deaf --ntasks-per-node=1 "$ddprun" --grace=2s sh -c 'trap "" TERM; setsid sleep 4321 & echo ready; sleep 4321; sleep 4321'
 scancel "$job"
 over
 check "workers that are deaf to it are gone all the same" left
 
 # --- requeue ----------------------------------------------------------------------------------------------------------
-# The same job number, the same nodes and the same port as before, while the first life may still be ending. Its workers are deaf to
-# SIGTERM and leave something behind.
+# The requeued job has the same job number, the same nodes and the same port as before, and its first start may still be
+# ending. The workers of the first start ignore SIGTERM and leave a process.
 twice='echo "life $((${SLURM_RESTART_COUNT:-0} + 1)) rank $RANK/$WORLD_SIZE attempt $TORCHELASTIC_RESTART_COUNT"
     [ "${SLURM_RESTART_COUNT:-0}" -eq 0 ] || exit 0
     trap "" TERM; setsid sleep 4321 & sleep 4321; sleep 4321'
@@ -360,7 +363,8 @@ check "with a remedy" said err "salloc" 1
 
 # --- the example ------------------------------------------------------------------------------------------------------
 sbatch=$OLDPWD/scripts/slurm/train.sbatch
-# batch OPTION... -- submits the example and waits until it has ended. sbatch --wait asks every ten seconds only.
+# batch OPTION... -- submits the example and waits until it has ended, because sbatch --wait checks only every ten
+# seconds.
 batch() {
     run sbatch --time=5 "$@" "$sbatch" sh -c "$show"
     timeout 60 bash -c 'until [ -z "$(squeue -h)" ]; do sleep 0.05; done'

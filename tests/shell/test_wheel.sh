@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The wheel of the last `make wheel` in a virtual environment of every Python from 3.9 on that this machine has: a job, PyTorch, ddpctl,
-# a program in C, two nodes, and nothing left when it is uninstalled. Needs neither a build folder nor a compiler (the C program
-# is skipped then), so scripts/package/check.sh runs it in bare systems as well.
+# Installs the wheel of the last `make wheel` in a virtual environment of every Python from 3.9 on that this machine
+# has. Then runs a job, PyTorch, ddpctl, a program in C and two nodes, and expects that uninstalling leaves no file. The
+# test needs neither a build folder nor a compiler (without a compiler, the C program is skipped). So
+# scripts/package/check.sh runs this test in bare systems, too.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
 
@@ -18,7 +19,8 @@ wheel=$(realpath "$wheel")
 path=$PATH
 unset PYTHONPATH
 
-# The oldest and the newest interpreter, and those of this system, as paths. The others are pyenv's.
+# Print the paths of the oldest and the newest interpreter, and of the interpreters of this system. The other
+# interpreters are pyenv's.
 pythons() {
     local python
     for python in /usr/bin/python3.* /usr/local/bin/python3.* "${PYENV_ROOT:-$HOME/.pyenv}"/versions/*/bin/python3; do
@@ -48,14 +50,14 @@ now() {
     python3 -c 'import time; print(time.monotonic())'
 }
 
-# lines_are OUT LINE... -- exactly these, in any order.
+# lines_are OUT LINE... -- expects exactly these lines, in any order.
 lines_are() {
     local out=$1
     shift
     sort "$out" | diff - <(printf '%s\n' "$@" | sort)
 }
 
-# A user counts the time from the installation to the end of the first job; it is printed and not judged.
+# Print the time from the installation to the end of the first job, but do not check it.
 installs() {
     local start end
     start=$(now)
@@ -79,7 +81,7 @@ print(f"{end - start:.1f} s from pip install to the end of the first job, {1000 
 PYTHON
 }
 
-# The workers wait until ddpctl has seen them.
+# The workers wait until ddpctl has shown them.
 shows_status() {
     local job tries=0 rc=0
     # shellcheck disable=SC2016  # the worker expands it
@@ -99,7 +101,7 @@ runs_torch() {
     "$venv/bin/ddprun" --nproc_per_node=2 "$tmp/sum.py" >"$out" && lines_are "$out" '[0] rank 0 sum 2' '[1] rank 1 sum 2'
 }
 
-# The worker of the README, which finds libddp where the wheel has put it.
+# Compile the worker of the README with the libddp of the wheel.
 runs_c() {
     awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' README.md >"$venv/worker.c"
     # shellcheck disable=SC2046  # pkg-config prints words
@@ -109,7 +111,7 @@ runs_c() {
         lines_are "$out" '[0] rank 0: 2 ranks' '[1] rank 1: 2 ranks' && rm "$venv/worker" "$venv/worker.c"
 }
 
-# Two hosts: namespaces that a cable joins.
+# Make two hosts: namespaces that a virtual cable connects.
 make_hosts() {
     ip netns add "$host.0" && ip netns add "$host.1" &&
         ip link add eth0 netns "$host.0" type veth peer name eth0 netns "$host.1" || return 1
@@ -141,7 +143,8 @@ runs_nodes() {
     [ "$rc" -eq 0 ] && lines_are "$out" '[0] 0 of 4' '[1] 1 of 4' '[2] 2 of 4' '[3] 3 of 4'
 }
 
-# --ship to two hosts that have only the C library: their shell hides the libraries that a ddprun of a distribution needs.
+# Run --ship on two hosts that have only the C library. Their shell hides the libraries that the ddprun of a
+# distribution needs.
 runs_shipped() {
     cat >"$tmp/shell" <<'SHELL'
 #!/bin/sh
@@ -161,7 +164,7 @@ uninstalls() {
     "$venv/bin/pip" uninstall -q -y ddprun && files | diff "$venv.before" -
 }
 
-# All checks with one Python; the output is that of this script for it.
+# Run all checks with one Python, and print the output of this script for this Python.
 with_python() {
     local name
     name="Python $("$1" -c 'import platform; print(platform.python_version())') ($1)"
@@ -169,7 +172,7 @@ with_python() {
     "$1" -m venv --system-site-packages "$venv" && touch "$venv/times" "$venv/go" || return 1
     rm "$venv/go"
     files >"$venv.before"
-    export VIRTUAL_ENV=$venv PATH=$venv/bin:$path # as venv/bin/activate does
+    export VIRTUAL_ENV=$venv PATH=$venv/bin:$path # like venv/bin/activate
     check "$name: installs and runs a job of 4 workers" installs
     echo "# $name: $(cat "$venv/times")"
     check "$name: ddpctl status shows a job" shows_status

@@ -27,7 +27,7 @@ class Clients:
         self.number, self.count, self.ports, self.stores = number, count, ports, [[], []]
 
     def connect(self, who):
-        self.stores[who] = None  # those of the turn before
+        self.stores[who] = None  # close the connections of the previous turn
         self.stores[who] = [TCPStore("127.0.0.1", self.ports[who], None, False, LONG) for _ in range(self.count)]
 
     def trips(self, who, operation):
@@ -35,7 +35,7 @@ class Clients:
         call, times = self.call_of(operation), []
         for i in range(TRIPS):
             store = self.stores[who][i % self.count]
-            store.add(f"before/{self.number}", 1)  # answered: the server has nothing left to do
+            store.add(f"before/{self.number}", 1)  # after the answer, the server is idle
             start = now()
             call(store)
             times.append(now() - start)
@@ -85,7 +85,7 @@ def wake(crew, who, turn, n):
 def measure(table, ports, n):
     processes = min(n, PROCESSES)
     label = f"{n} client{'s' if n > 1 else ''}"
-    # One more than the clients: it sets what others wait for.
+    # One more process sets the key that the clients wait for.
     with Crew(processes + 1, lambda number: Clients(number, n // processes if number < processes else 1, ports)) as crew:
         took = in_turn(ROUNDS, lambda who, turn: connect(crew, who))
         crew.all("trips", 0, "set"), crew.all("trips", 1, "set")

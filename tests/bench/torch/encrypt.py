@@ -32,7 +32,7 @@ def requests():
     began = time.monotonic()
     for _ in range(BULK):
         store.set(KEY, LARGE)
-    store.add("counter", 1)  # answered after all values have arrived
+    store.add("counter", 1)  # the answer comes after all values have arrived
     print(json.dumps({"add_us": statistics.median(times), "set_mib_s": BULK / (time.monotonic() - began)}), flush=True)
     store.set("end", b"")
 

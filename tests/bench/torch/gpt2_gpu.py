@@ -13,7 +13,7 @@ import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
 
-WIDTH, HEADS, BLOCKS, LENGTH, VOCABULARY = 768, 12, 12, 1024, 50304  # padded, as one does for speed
+WIDTH, HEADS, BLOCKS, LENGTH, VOCABULARY = 768, 12, 12, 1024, 50304  # padded for speed
 
 
 class Block(nn.Module):

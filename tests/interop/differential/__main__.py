@@ -22,13 +22,13 @@ from operations import EVERYBODY, OFFERED, full_name, leave_out, make_step, rele
 from schedule import CLIENT_OF, Schedule, op_of  # noqa: E402
 from world import Genuine, OfTheJob, Ours, STILL_BLOCKED, World  # noqa: E402
 
-SETTLED_S = 0.003  # in a replay: whoever comes back wrongly has come back
-SHORTEN_S = 25  # then the shortest history so far is shown
-ARRIVED_S = 0.01  # by then a request that was begun is in the server,
-SURELY_S = 0.15  # ... on a busy machine, too: with this much a difference is looked at again before it is believed
-PART = 5000  # operations on one pair of stores; the next part begins with empty ones
-SHOWN = 40  # steps of a history that could not be made short
-WAITERS = 3  # so many may be blocked at once before one of them is released
+SETTLED_S = 0.003  # in a replay: time after which an actor that should be blocked would have returned
+SHORTEN_S = 25  # after this time, the shortest history so far is printed
+ARRIVED_S = 0.01  # after this time, a request is usually in the server
+SURELY_S = 0.15  # after this time, a request is in the server even on a busy machine; a difference is confirmed with this time
+PART = 5000  # number of operations on one pair of stores; the next part begins with empty stores
+SHOWN = 40  # number of printed steps if the history could not be shortened
+WAITERS = 3  # maximum number of blocked actors; one of them is released before another one blocks
 NAMES = ("genuine", "ours")
 
 
@@ -59,7 +59,7 @@ class Pair:
         if len(self.schedule.busy()) > waiting or self.schedule.lacks and len(expected) > 1:
             self.last_wait = time.monotonic()
         if op_of(step).kind == "meeting" and not expected:
-            time.sleep(self.arrived_s)  # whoever comes to a barrier makes its key
+            time.sleep(self.arrived_s)  # an actor that arrives at a barrier creates the key of the barrier
         back = [world.collect(expected) for world in self.worlds]
         came = [{a for a, result in b.items() if result != STILL_BLOCKED} for b in back]
         if came != [set(expected)] * 2 or comparable(step, back[0]) != comparable(step, back[1]):
@@ -165,7 +165,7 @@ def parse_options():
     if options.seed is None:
         options.seed = random.SystemRandom().randrange(1 << 31)
     if options.legacy:
-        leave_out("queue")  # that server has none
+        leave_out("queue")  # this server has no queues
     if options.daemon == "job":
         options.operations = min(options.operations, PART)
     return options

@@ -13,13 +13,13 @@ from torch.distributed import PrefixStore, TCPStore
 
 PLAIN_KEYS = ["k%d" % i for i in range(12)] + ["", "p/k1", "p/q/k2", "//", "key with spaces", "schl\u00fcssel", "nul\0key"]
 QUEUES = ["queue%d" % i for i in range(3)]
-MEETINGS = ["meeting%d" % i for i in range(60)]  # a barrier's key is good for one use; who comes later passes at once
-PREFIXES = ["", "p/", "p/q/"]  # of the three views of a client: the store itself, PrefixStore, PrefixStore in PrefixStore
-NUMBERS = [b"0", b"7", b"-3", b"+5", b" 12ab", b"\t\n 3", b"0x10", b"3\x004"]  # what the genuine server takes for one
+MEETINGS = ["meeting%d" % i for i in range(60)]  # the key of a barrier serves one meeting; a later arrival passes at once
+PREFIXES = ["", "p/", "p/q/"]  # the prefixes of a client's three views: the store itself, PrefixStore, PrefixStore in PrefixStore
+NUMBERS = [b"0", b"7", b"-3", b"+5", b" 12ab", b"\t\n 3", b"0x10", b"3\x004"]  # values that the genuine server accepts as numbers
 OTHERS = [b"99999999999999999999", b"-", b"text", b"\x003", bytes(range(256)), b"x" * 1439, b"y" * 1441]
-BIG = b"z" * 70000  # rare: torch 1.13's server takes up to a second for it
-SHORT = datetime.timedelta(milliseconds=20)  # a wait that is meant to run out
-LONG = datetime.timedelta(seconds=60)  # one that is meant to be released
+BIG = b"z" * 70000  # rare, because the server of torch 1.13 takes up to a second for such a value
+SHORT = datetime.timedelta(milliseconds=20)  # timeout of a wait that must time out
+LONG = datetime.timedelta(seconds=60)  # timeout of a wait that must be released
 
 Step = namedtuple("Step", "actor view op args")
 
@@ -38,7 +38,7 @@ def value(rng):
     if rng.random() < 0.003:
         return b""
     kind = rng.random()
-    if kind < 0.1:  # not more: ADD to one costs the connection, and torch 2.15 takes 5 s for some new ones
+    if kind < 0.1:  # not more often: ADD to such a value closes the connection, and torch 2.15 needs 5 s for some new connections
         return rng.choice(OTHERS)
     return rng.choice(NUMBERS) if kind < 0.6 else b"%d" % rng.randint(-1000, 1000)
 
@@ -130,7 +130,8 @@ OPS = {
                 needs=("clone",), changes=True),
     "has_extended_api": Op(0.1, lambda r: (), lambda s: s.has_extended_api(), needs=("has_extended_api",)),
 }
-# Asked for by everybody who is free at once; the order is anybody's, so the answers are compared sorted.
+# All free actors request these operations at the same time. Their order is random, so the answers are sorted before
+# they are compared.
 RACES = {
     "race_add": Op(1, lambda r: ("counter", r.choice((1, 3))), lambda s, k, n: s.add(k, n), writes=first),
     "race_create": Op(1, lambda r: ("flag%d" % r.randrange(1 << 30), "mine"),
@@ -156,7 +157,7 @@ def make_step(rng, actors):
         name = rng.choice(sorted(RACES))
         return Step(EVERYBODY, 0, name, RACES[name].args(rng))
     name = rng.choices(OFFERED, WEIGHTS)[0]
-    # PrefixStore makes its barrier of other operations, and its names are not the key's.
+    # PrefixStore makes its barrier from other operations, whose names are not the name of the key.
     view = 0 if OPS[name].kind == "meeting" else rng.choices((0, 1, 2), (6, 2, 1))[0]
     return Step(rng.choice(actors), view, name, OPS[name].args(rng))
 

@@ -15,8 +15,8 @@ CLIENT_OF = [0, 1, 2, 3, 4, 4]
 SHARING = (4, 5)
 ACTORS = range(len(CLIENT_OF))
 
-# What is not asked, because the genuine store is broken there or undefined: the reason, and the steps that are left out
-# (None: no such step is ever generated).
+# Steps that are left out, because the genuine store is broken or undefined there. Each row has the reason and the steps
+# (None means that such a step is never generated).
 BROKEN = [
     ("COMPARE_SET and who waits: the older server never wakes who waits for the key that it creates, the one with libuv wakes "
      "them even when it has stored nothing",
@@ -56,10 +56,10 @@ class Schedule:
     def __init__(self):
         self.keys = set()
         self.queues = {}  # name -> items
-        self.lacks = {}  # actor -> full names it still waits for
+        self.lacks = {}  # actor -> full names for which the actor still waits
         self.getting = set()  # actors whose last blocked step is a multi_get
-        self.kinds = {}  # actor -> kind of those
-        self.asked = {}  # actor -> what it asked for when it was blocked, there or not
+        self.kinds = {}  # actor -> kind of these names
+        self.asked = {}  # actor -> names in the blocked request, including those that existed
         self.waits = []  # actors in the order in which they began to wait
         self.holder = {}  # client -> actor that uses it
         self.behind = {}  # client -> step of the actor that waits for the holder

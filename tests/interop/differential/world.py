@@ -17,7 +17,7 @@ from torch.distributed import PrefixStore, TCPStore
 from operations import EVERYBODY, LONG
 from schedule import ACTORS, CLIENT_OF, OLD, op_of
 
-# After these the connection is gone.
+# After these errors the connection is closed.
 LOST = ("RuntimeError", "DistNetworkError")
 STILL_BLOCKED = ("has not come back",)
 MESSAGE_BYTES = 1 << 18
@@ -65,7 +65,7 @@ def outcome(call, store, args):
     """What a call gives, in words that can be compared. Of an error: its class, and whether time was up."""
     try:
         return ("gives", call(store, *args))
-    except Exception as error:  # whatever it is, the other store shall raise the same
+    except Exception as error:  # the other store must raise the same error
         return ("raises", type(error).__name__, "timeout" in str(error).lower())
 
 

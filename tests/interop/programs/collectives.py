@@ -111,7 +111,7 @@ def monitored():
         except RuntimeError as error:
             said = "1" if "1" in str(error).split("\n")[0] else str(error)
         print("missing in monitored:", said)
-    # Those whom rank 0 waits for in vain must not have gone: it would see that they left.
+    # A rank for which rank 0 waits must not leave, because rank 0 would detect that this rank has left.
     store = c10d._get_default_store()
     store.set("monitored", "1") if rank == 0 else store.wait(["monitored"])
 

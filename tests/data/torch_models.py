@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The losses of the models of `train`, as PyTorch computes them, for tests/unit/train/test_torch_models.c to compare with.
+"""Compute the losses of the models of `train` with PyTorch, for tests/unit/train/test_torch_models.c.
 
     /usr/bin/python3 tests/data/torch_models.py           rewrites tests/data/torch_models.json beside this file
 
-First parameters, pictures and tokens come from formulas that both sides know, here and in tests/lib/numbers.c. Written by
-Debian's torch 1.13.1 on a CPU.
+First parameters, pictures and tokens come from formulas, which this file and tests/lib/numbers.c share. Debian's
+torch 1.13.1 has computed the losses on a CPU.
 """
 import json
 import math
@@ -19,7 +19,7 @@ MASK = 0xFFFFFFFF
 
 
 def noise(stream, n):
-    """n numbers of 32 bits, the k-th from `stream` and k alone."""
+    """Return n numbers of 32 bits. Number k depends only on `stream` and k."""
     h = (torch.arange(n, dtype=torch.int64) * 2654435761 + stream * 40503 + 1) & MASK
     h = ((h ^ (h >> 15)) * 73244475) & MASK
     h = ((h ^ (h >> 13)) * 295559667) & MASK
@@ -27,7 +27,8 @@ def noise(stream, n):
 
 
 def first_values(tensors):
-    """Of parameter i: uniform, weights +-1/sqrt(inputs) / 2, numbers of one dimension +-0.05, and 1 more for a norm's weight."""
+    """Return the first values of parameter i. They are uniform: weights +-1/sqrt(inputs) / 2, vectors +-0.05. The
+    weight of a norm is 1 more."""
     for i, (name, shape) in enumerate(tensors.items()):
         values = noise(i, math.prod(shape)).double() / 2**32 - 0.5
         if len(shape) >= 2:
@@ -160,7 +161,7 @@ def resnet_tensors():
 
 
 def shortcut(x, width):
-    """Option A of He et al. 2015: every second pixel, and zeros for new channels."""
+    """Return the shortcut of option A of He et al. 2015: every second pixel, and zeros for new channels."""
     if x.shape[1] == width:
         return x
     new = (width - x.shape[1]) // 2
@@ -184,8 +185,9 @@ def resnet_logits(p, running, x, training):
 
 
 def resnet_losses():
-    """The losses of training, then that of a test with the first batch. The rate is small because of the ReLUs: one of 180,000
-    that is +-1e-8 is on for one program and off for the other, and alone makes 1 % of a gradient of four pictures."""
+    """Return the losses of the training, then the loss of a test with the first batch. The learning rate is small
+    because of the ReLUs. A single one of 180,000 ReLUs with an input of +-1e-8 may be on in one program and off in
+    the other. This changes a gradient of four pictures by 1 %."""
     p, running = dict(zip(resnet_tensors(), first_values(resnet_tensors()))), {}
     weights, others = [v for v in p.values() if v.dim() > 1], [v for v in p.values() if v.dim() == 1]
     optimizer = torch.optim.SGD(

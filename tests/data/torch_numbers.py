@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""What PyTorch computes, for tests/unit/test_torch_*.c to compare with.
+"""Compute numbers with PyTorch, for the tests that compare libddp and train with PyTorch.
 
     /usr/bin/python3 tests/data/torch_numbers.py          rewrites tests/data/torch_*.json beside this file
 
-Written by Debian's torch 1.13.1 on a CPU. Numbers are float32 with nine digits, which is all of them.
+Debian's torch 1.13.1 has computed the numbers on a CPU. Numbers are float32 with nine digits, which is their full
+precision.
 """
 import json
 import math
@@ -17,7 +18,7 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 def floats(tensor):
-    """float32 as JSON; what JSON has no number for becomes a word that C's strtod reads."""
+    """Return float32 values for JSON. Infinity and NaN become words that strtod of C reads."""
     values = [float(f"{v:.9g}") for v in tensor.detach().flatten().tolist()]
     return [v if math.isfinite(v) else str(v) for v in values]
 
@@ -55,7 +56,7 @@ CLASSES = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.opti
 
 
 def trace(rule, options, start, grads):
-    """The parameters after each step; the rate is halved after step 5, as a schedule would."""
+    """Return the parameters after each step. The learning rate is halved after step 5, as a schedule would do."""
     param = start.clone().requires_grad_()
     optimizer = CLASSES[rule]([param], **options)
     rows = []
@@ -129,7 +130,7 @@ class Replicator:
 
 
 def call(name, scaler, optimizer):
-    """Did torch refuse the call?"""
+    """Return true if torch has rejected the call."""
     try:
         getattr(scaler, name)(*([] if name == "update" else [optimizer]))
     except (RuntimeError, AssertionError):
@@ -138,7 +139,8 @@ def call(name, scaler, optimizer):
 
 
 def scaler_run(options, plan):
-    """`plan`: the words "unscale", "step", "update", and "inf": gradients are not finite until the next update."""
+    """Run a `plan` of the words "unscale", "step", "update" and "inf". After "inf", gradients are not finite until
+    the next update."""
     param = torch.zeros(3, requires_grad=True)
     optimizer = torch.optim.SGD([param], lr=1.0)
     scaler = grad_scaler.GradScaler(**options)
@@ -202,7 +204,7 @@ def rounding():
 # --- batch normalisation ------------------------------------------------------------------------
 
 def batchnorm_case(samples, channels, spatial, offset):
-    """Two training steps on the whole batch, then evaluation; the gradient of sum(y * dy)."""
+    """Make two training steps on the whole batch, then evaluate. The gradient is that of sum(y * dy)."""
     bn = torch.nn.BatchNorm1d(channels)
     with torch.no_grad():
         bn.weight.copy_(torch.rand(channels) + 0.5)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Ask PyTorch which gradients travel together, for the tables of tests/unit/reducer/test_buckets.c.
+"""Print which gradients PyTorch puts into the same bucket, for the tables of tests/unit/reducer/test_buckets.c.
 
-    python3 tests/interop/torch_buckets.py > tests/unit/reducer/torch_buckets.h
+python3 tests/interop/torch_buckets.py > tests/unit/reducer/torch_buckets.h
 """
 import random
 
@@ -56,7 +56,7 @@ def assign(tensors, limits, order):
 
 
 def lines(words, indent):
-    """C string literals of at most 90 characters."""
+    """Return C string literals of at most 90 characters."""
     text = " ".join(words)
     while text:
         cut = len(text) if len(text) <= 90 else text.rindex(" ", 0, 90) + 1

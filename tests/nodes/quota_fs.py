@@ -1,7 +1,10 @@
-"""quota_fs.py DIR -- mounts a file system on DIR, in which the quota of every user is full. A stand-in for a network file system, in
-Python, because Debian's kernel has no quota that also binds root. It speaks the protocol of /dev/fuse, and ends after umount.
-quota_fs.py DIR silent -- DIR has a file `data`, and no read of it is answered. The server prints a line after the mount, and ends with
-the process that has started it. Its end aborts the connection, so that no reader stays in the kernel."""
+"""quota_fs.py DIR -- mounts a file system on DIR, in which the quota of every user is full. It replaces a network
+file system, because Debian's kernel has no quota that also limits root. The server uses the protocol of /dev/fuse,
+and ends after umount.
+quota_fs.py DIR silent -- mounts a file system with a file `data`, and answers no read of this file. The server prints
+a line after the mount, and ends with the process that has started it. The end of the server aborts the connection, so
+that no reader stays in the kernel.
+"""
 import ctypes
 import errno
 import os

@@ -1,6 +1,8 @@
-"""What shell/test_python.sh runs with each Python: the module ddprun, and the hook that puts ddprun in torchrun's place.
+"""The cases that tests/shell/test_python.sh runs with each Python: the module ddprun, and the hook that replaces
+torchrun by ddprun.
 
-The Python is that of a virtual environment, which has launcher/python and a stub of torch in its site-packages and ddprun in bin/.
+The Python is in a virtual environment, which has launcher/python and a stub of torch in its site-packages and ddprun
+in bin/.
 """
 import json
 import os
@@ -41,7 +43,7 @@ class Case(unittest.TestCase):
         return name
 
     def python(self, *words, code=0, **env):
-        """Run this Python; return its stdout, and keep its stderr."""
+        """Run this Python. Return its stdout, and keep its stderr."""
         done = subprocess.run([sys.executable, *words], cwd=self.here, env={**os.environ, **env}, timeout=60,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.stderr = done.stderr
@@ -298,7 +300,8 @@ class Hook(Case):
         self.imports = self.here / "imports"
 
     def shown(self, *words, n=2, **env):
-        """The lines of the workers, in the order of ranks. That `show` is no name of a Python file needs the name torchrun."""
+        """Return the lines of the workers, in the order of ranks. The name torchrun is needed, because `show` is not
+        the name of a Python file."""
         out = self.python(*words, DDPRUN_AS_TORCHRUN="1", TORCH_IMPORTS=str(self.imports), OMP_NUM_THREADS="1", **env)
         lines = sorted((json.loads(line) for line in out.splitlines()), key=lambda line: int(line["rank"]))
         self.assertEqual([line["world"] for line in lines], [str(n)] * n)
@@ -319,7 +322,7 @@ class Hook(Case):
             self.assertEqual(lines[1]["argv"], argv)
 
     def test_workers_get_this_python(self):
-        """Not that of another environment, which happens to be active."""
+        """Expect this Python, and not the Python of another environment that is active."""
         other = self.here / "other" / "bin"
         other.mkdir(parents=True)
         (other / "python").write_text("#!/bin/sh\nexit 9\n")
@@ -381,7 +384,7 @@ class Hook(Case):
         self.assertIn("--from-the-future", self.stderr)
 
     def test_namespaces_come_back_as_they_were(self):
-        """What arguments_of() returns is parsed to the same namespace, with torch's own parser where it is installed."""
+        """Expect the same namespace after arguments_of() and torch's own parser, if torch is installed."""
         self.write("back.py", """
             import itertools, os, sys
             from _ddprun_torchrun import arguments_of
@@ -416,7 +419,8 @@ class Hook(Case):
         self.assertGreaterEqual(int(self.python("back.py")), 2 * 4 * 3 * 3 * 3)
 
     def test_off(self):
-        """Without the variable torchrun runs, and the interpreter has imported nothing more than with an empty .pth file."""
+        """Expect that without the variable torchrun runs, and that the interpreter imports no more modules than with
+        an empty .pth file."""
         for env in ({}, {"DDPRUN_AS_TORCHRUN": ""}, {"DDPRUN_AS_TORCHRUN": "0"}):
             self.python("-m", "torch.distributed.run", "show", code=1, **env)
             self.assertIn("torchrun runs, not ddprun", self.stderr)

@@ -1,10 +1,11 @@
-"""PyTorch's own client with 1, 64 and 1,000 connections, on ddp-rendezvous and on PyTorch's server in turn.
+"""Measure PyTorch's own client with 1, 64 and 1,000 connections, on ddp-rendezvous and on PyTorch's server in turn.
 
     clients.py DDP_RENDEZVOUS
 
-The clients are spread over eight processes, or as many as there are clients. Latency: one client asks, the others are connected
-and silent. Operations per second: every process asks with its clients in turn, without pause; set, get and add take turns. A
-`set` has no answer, so its time is what it takes to be sent; a `get` is two requests, WAIT and GET.
+The clients are divided among eight processes, or one process for each client if there are fewer. Latency: one client
+sends requests, and the other clients are connected and silent. Operations per second: every process uses its clients
+in turn, without pause; set, get and add take turns. A `set` has no answer, so its time is the time of the send. A
+`get` is two requests, WAIT and GET.
 """
 import statistics
 import sys
@@ -21,7 +22,7 @@ VALUE = b"v" * 128
 
 
 class Clients:
-    """Those of one process, `count` on each of the two stores. Times are in µs."""
+    """The clients of one process, `count` on each of the two stores. Times are in µs."""
 
     def __init__(self, number, count, ports):
         self.number, self.count, self.ports, self.stores = number, count, ports, [[], []]
@@ -31,7 +32,7 @@ class Clients:
         self.stores[who] = [TCPStore("127.0.0.1", self.ports[who], None, False, LONG) for _ in range(self.count)]
 
     def trips(self, who, operation):
-        """Its median time, over clients in turn."""
+        """Return the median time of the operation, over all clients in turn."""
         call, times = self.call_of(operation), []
         for i in range(TRIPS):
             store = self.stores[who][i % self.count]
@@ -47,7 +48,7 @@ class Clients:
                 "add": lambda store: store.add(counter, 1)}[operation]
 
     def load(self, who):
-        """Operations until the time is up."""
+        """Run operations until the time is up."""
         calls = [self.call_of(operation) for operation in ("set", "get", "add")]
         done, end = 0, time.monotonic() + SPAN_S
         while time.monotonic() < end:
@@ -74,7 +75,7 @@ def connect(crew, who):
 
 
 def wake(crew, who, turn, n):
-    """The last member sets a key that the first one waits for."""
+    """Set a key with the last member. The first member waits for this key."""
     key = f"wake/{n}/{turn}"
     crew.begin(0, "wait", who, turn, key)
     time.sleep(SETTLE_S)

@@ -1,7 +1,7 @@
-"""Processes that carry out calls: made by fork, so that PyTorch is imported once.
+"""Processes that execute calls. They are made by fork, so that PyTorch is imported only once.
 
-They are processes and not threads because torch 1.13 makes Python objects without the interpreter's lock, and because threads of
-one interpreter would measure that lock.
+Threads cannot be used, because torch 1.13 makes Python objects without the interpreter's lock. Also, threads of one
+interpreter would measure this lock.
 """
 import multiprocessing
 import os
@@ -10,7 +10,7 @@ from stores import die_with_parent
 
 
 def serve(work, inbox):
-    """The inside of a member: the name of a method of `work` and its arguments come, its result goes back."""
+    """Run a member: receive the name of a method of `work` and its arguments, and send back the result."""
     die_with_parent()
     while True:
         name, args = inbox.recv()
@@ -18,7 +18,7 @@ def serve(work, inbox):
 
 
 class Crew:
-    """Each member has an object of its own, `make(number)`."""
+    """Processes with a separate object each, `make(number)`."""
 
     def __init__(self, size, make):
         self.pipes, self.processes = [], []
@@ -55,7 +55,7 @@ class Crew:
         return self.end(member)
 
     def all(self, name, *args):
-        """All at once."""
+        """Call the method in all members at once."""
         for member in range(len(self.pipes)):
             self.begin(member, name, *args)
         return [self.end(member) for member in range(len(self.pipes))]

@@ -1,7 +1,9 @@
-"""encrypt.py DDPRUN -- what --encrypt costs, between two hosts: the start of a job, and requests of a worker to the store.
+"""encrypt.py DDPRUN -- measures the cost of --encrypt between two hosts: the start of a job, and requests of a worker
+to the store.
 
-The hosts are this network namespace and a second one, joined by a pair of virtual links. Jobs with and without --encrypt take
-turns; both have a secret. A worker of the second host uses PyTorch's own client."""
+The hosts are this network namespace and a second one, which a pair of virtual links connects. Jobs with and without
+--encrypt take turns, and both kinds have a secret. A worker of the second host uses PyTorch's own client.
+"""
 import json
 import os
 import secrets

@@ -1,5 +1,6 @@
-"""GPT-2 124M in PyTorch on one GPU, as fast as PyTorch has it: bf16, compiled, its flash attention, its fused AdamW, DDP.
-Prints tokens a second (the median of the steps behind the first ten). scripts/gpu_check.sh compares train with it.
+"""Train GPT-2 124M in PyTorch on one GPU, in PyTorch's fastest way: bf16, compiled, its flash attention, its fused
+AdamW, DDP. Print tokens per second (the median of the steps after the first ten). scripts/gpu_check.sh compares
+train with this program.
 
     python3 tests/bench/torch/gpt2_gpu.py [BATCH [STEPS]]
 """

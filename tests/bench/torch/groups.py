@@ -1,9 +1,11 @@
-"""init_process_group("gloo") of 2, 8 and 32 ranks, through ddp-rendezvous and through PyTorch's server in turn.
+"""Measure init_process_group("gloo") of 2, 8 and 32 ranks, through ddp-rendezvous and through PyTorch's server in
+turn.
 
     groups.py DDP_RENDEZVOUS
 
-All ranks are processes of this machine, forked after the import of torch. The time is from the word to begin until the last has its
-group: connections to the store, the exchange of addresses there, and Gloo's own connections.
+All ranks are processes of this machine, which are forked after the import of torch. The time is from the start signal
+until the last rank has its group. It includes the connections to the store, the exchange of addresses, and Gloo's own
+connections.
 """
 import os
 import sys
@@ -24,7 +26,7 @@ class Rank:
         self.rank, self.size, self.ports = rank, size, ports
 
     def meet(self, who, turn):
-        """Each time under names of its own."""
+        """Form a group. The keys have a new prefix each time."""
         store = dist.TCPStore("127.0.0.1", self.ports[who], self.size, False, TIMEOUT)
         dist.init_process_group("gloo", store=dist.PrefixStore(f"{self.size}/{turn}", store), rank=self.rank,
                                 world_size=self.size, timeout=TIMEOUT)
@@ -34,7 +36,7 @@ class Rank:
         dist.destroy_process_group()
 
     def memory(self):
-        """Its share of memory in KiB."""
+        """Return the proportional memory (PSS) of this process in KiB."""
         with open("/proc/self/smaps_rollup") as lines:
             return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 

@@ -1,8 +1,8 @@
-"""The models of `train` in PyTorch, data-parallel with DistributedDataParallel on Gloo: milliseconds for a step.
+"""Train the models of `train` in PyTorch, with DistributedDataParallel on Gloo, and print the milliseconds of a step.
 
     ddprun --nproc_per_node=2 models.py mlp|gpt2:tiny|resnet20 BATCH STEPS          BATCH of each worker; rank 0 prints the mean
 
-The batch lies in memory before the clock starts. One thread for each worker, as for train.
+The batch is in memory before the measurement begins. Each worker has one thread, as in train.
 """
 import math
 import sys

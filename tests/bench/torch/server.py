@@ -1,6 +1,6 @@
-"""PyTorch's own store, to be measured: prints "PORT DIALECT VERSION BACKEND" and serves until it is killed.
+"""PyTorch's own store, for measurements: print "PORT DIALECT VERSION BACKEND", and serve until killed.
 
-BACKEND is libuv where this torch has it, since that is what its users get by default.
+BACKEND is libuv if this torch has libuv, because users get libuv by default.
 """
 import signal
 from datetime import timedelta
@@ -12,7 +12,8 @@ LONG = timedelta(seconds=300)
 
 
 def serve():
-    """The best that this torch has. One of before 2.1 does not know the word, a build without libuv refuses it."""
+    """Start the best server of this torch. Versions before 2.1 do not have the argument use_libuv, and a build
+    without libuv rejects it."""
     try:
         return TCPStore("127.0.0.1", 0, None, True, LONG, wait_for_workers=False, use_libuv=True), "libuv"
     except (TypeError, RuntimeError):

@@ -1,4 +1,4 @@
-"""The two stores that are compared, and where their figures go. Ours comes first everywhere."""
+"""The two stores that are compared, and the output of the numbers. Our store comes first in every list."""
 import ctypes
 import json
 import os
@@ -19,26 +19,27 @@ def die_with_parent():
 
 
 def start(command):
-    """A server, and the words after the colon or at the start of its first line."""
+    """Start a server. Return the server, and the words of its first line, after the colon if there is one."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
     return process, process.stdout.readline().strip().rsplit(":", 1)[-1].split()
 
 
 def now():
-    """In µs; the same clock in all processes."""
+    """Return the time in µs, from a clock that all processes share."""
     return time.monotonic_ns() / 1000
 
 
 def in_turn(rounds, measure):
-    """Values of ours and of the genuine one; the first round does not count."""
+    """Return the values of our store and of the genuine store. The first round does not count."""
     values = [[measure(who, turn) for who in (0, 1)] for turn in range(rounds + 1)][1:]
     return [list(each) for each in zip(*values)]
 
 
 class Stores:
     def __init__(self, rendezvous, apart=False):
-        """`apart`: the servers on the last processor that we may use, and this process and its children on the first. Where the
-        scheduler puts a server, beside its client or on a processor that has to be woken, makes most of a round trip."""
+        """If `apart` is true, run the servers on the last processor that this process may use, and run this process
+        and its children on the first. Otherwise the placement by the scheduler would decide most of the time of a
+        round trip."""
         usable = sorted(os.sched_getaffinity(0))
         if apart:
             os.sched_setaffinity(0, usable[-1:])
@@ -70,7 +71,7 @@ class Table:
         print("|", " | ".join([title, *stores.names, ratio]), "|\n|---|---:|---:|---:|")
 
     def row(self, what, n, values, unit, more_is_better=False):
-        """`values` of ours and of the genuine one."""
+        """Add a row with the `values` of our store and of the genuine store."""
         ours, theirs = (statistics.median(each) for each in values)
         ratio = ours / theirs if more_is_better else theirs / ours
         self.ratios.append(ratio)

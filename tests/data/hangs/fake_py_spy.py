@@ -1,7 +1,9 @@
 #!/usr/bin/python3
-"""As `py-spy dump --json --pid PID` of a PyTorch job: rank CULPRIT is in load_batch, all others in all_reduce.
+"""Print the output of `py-spy dump --json --pid PID` for a PyTorch job: rank CULPRIT is in load_batch, all other
+ranks are in all_reduce.
 
-With RECORDS=1 all ranks are in all_reduce."""
+With RECORDS=1 all ranks are in all_reduce.
+"""
 import json
 import sys
 

@@ -1,11 +1,12 @@
-"""One seeded history of store operations against PyTorch's own TCPStore and against ddprun's: every answer, class of exception
-and blocked call must be equal.
+"""Run one random history of store operations against PyTorch's own TCPStore and against ddprun's store. Every answer,
+class of exception and blocked call must be equal.
 
     python3 tests/interop/differential build/ddp-rendezvous [--operations N] [--seed S] [--legacy]
     ddprun ... tests/interop/differential job [--operations N]
 
-A difference is shown as the shortest history that still has it, with what each store did. --legacy: the older of the two
-servers that torch 2.x has. `job` uses the store of the running job. It is empty only once, so no history is repeated or shortened.
+A difference is printed as the shortest history that still has the difference, with the outcomes of both stores.
+--legacy uses the older of the two servers of torch 2.x. `job` uses the store of the running job. That store is empty
+only once, so no history is repeated or shortened.
 """
 import argparse
 import faulthandler
@@ -33,11 +34,11 @@ NAMES = ("genuine", "ours")
 
 
 class Difference(Exception):
-    """What the stores did in the last step: {actor: outcome} of each."""
+    """The outcomes of the last step in each store: {actor: outcome}."""
 
 
 class Pair:
-    """Both stores, driven through the same steps."""
+    """Both stores, which execute the same steps."""
 
     def __init__(self, options, patience_s, arrived_s=ARRIVED_S):
         self.arrived_s = arrived_s
@@ -48,7 +49,7 @@ class Pair:
         self.last_wait = 0.0
 
     def run(self, step):
-        """Raises Difference."""
+        """Run a step in both stores. Raise Difference if the outcomes differ."""
         if self.schedule.depends_on_arrival(step):
             time.sleep(max(0.0, self.last_wait + self.arrived_s - time.monotonic()))
         racers = self.schedule.racers()
@@ -73,7 +74,7 @@ class Pair:
 
 
 def comparable(step, back):
-    """Who wins a race is anybody's."""
+    """Return the outcomes in a form that does not depend on the winner of a race."""
     return sorted(back.values(), key=repr) if step.actor == EVERYBODY else back
 
 
@@ -86,7 +87,7 @@ def next_step(rng, schedule):
 
 
 def run_part(options, done, arrived_s=ARRIVED_S):
-    """Returns the history; the last step of it made the difference if the second value is not None."""
+    """Return the history. If the second value is not None, the last step of the history has caused the difference."""
     rng, count = random.Random("%d/%d" % (options.seed, done)), min(PART, options.operations - done)
     pair, history = Pair(options, 10, arrived_s), []
     try:
@@ -103,7 +104,7 @@ def run_part(options, done, arrived_s=ARRIVED_S):
 
 
 def replay(options, history, deadline):
-    """The first difference of a history, with its length; steps of actors that are blocked now are left out."""
+    """Return the first difference of a history, with its length. Leave out steps of actors that are blocked."""
     pair, steps = Pair(options, patience_s=2), []
     try:
         for step in history:
@@ -119,7 +120,8 @@ def replay(options, history, deadline):
 
 
 def shorten(options, history, difference):
-    """The shortest end of the history that still differs, then without every part that it can do without."""
+    """Return the shortest end of the history that still has a difference, without the parts that the difference does
+    not need."""
     deadline = time.monotonic() + SHORTEN_S
     for size in (2 ** n for n in range(len(history).bit_length())):
         steps, found = replay(options, history[-size:], deadline)

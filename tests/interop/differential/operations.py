@@ -1,10 +1,10 @@
-"""The operations that both stores are asked for, one row each, and the seeded generator of histories.
+"""The operations of both stores, one row each, and the random generator of histories.
 
-A row says how arguments are made up, how the call is written in Python, which keys it waits for and which it writes. The last
-two are all that the schedule (schedule.py) must know to tell who will be blocked and who comes back. What the torch at hand
+A row has the generator of arguments, the call in Python, the keys for which the call waits, and the keys that it
+writes. From these keys, schedule.py computes which actors are blocked and which return. An operation that this torch
 does not have (`needs`) is not generated.
 
-Key names collide on purpose: PrefixStore("p") and its key "k1" is the same as "p/k1" without it.
+Key names collide on purpose: key "k1" in PrefixStore("p") is the key "p/k1" of the store itself.
 """
 import datetime
 from collections import namedtuple
@@ -29,12 +29,13 @@ def key(rng):
 
 
 def keys(rng):
-    """Up to four, sometimes none, sometimes one of them twice."""
+    """Return up to four keys. The list may be empty, or have a key twice."""
     return [key(rng) for _ in range(rng.choice((0, 1, 1, 2, 2, 3, 4)))]
 
 
 def value(rng):
-    """Seldom empty: with an empty one at its end a message of torch 1.13 is on its way for 200 ms."""
+    """Return a value, which is rarely empty, because torch 1.13 needs 200 ms for a message that ends with an empty
+    value."""
     if rng.random() < 0.003:
         return b""
     kind = rng.random()
@@ -49,7 +50,8 @@ def pairs(rng):
 
 
 def then_count(call):
-    """For requests without an answer: one with an answer behind it tells that the server has seen both."""
+    """Send a request without an answer, and then a request with an answer. The answer shows that the server has
+    processed both."""
 
     def both(store, *args):
         call(store, *args)
@@ -79,9 +81,9 @@ def listed(store):
 
 
 class Op:
-    """weight: how often. args(rng): made-up arguments. call(store, *args). waits(args), writes(args): names of keys.
-    needs: methods of Store. brief: what is waited for must come at once, or the wait runs out and raises. kind: what the keys are
-    to the schedule, "key", "queue" or "meeting"."""
+    """weight: relative frequency. args(rng): random arguments. call(store, *args). waits(args), writes(args): names
+    of keys. needs: methods of Store. brief: the keys must exist soon, otherwise the wait times out and raises.
+    kind: the kind of the keys in the schedule: "key", "queue" or "meeting"."""
 
     def __init__(self, weight, args, call, waits=None, writes=None, needs=(), brief=False, kind="key",
                  changes=False):
@@ -152,7 +154,7 @@ def full_name(view, name):
 
 
 def make_step(rng, actors):
-    """One step of any of `actors`, who are free."""
+    """Return one step of one of `actors`, which are free."""
     if rng.random() < 0.01:
         name = rng.choice(sorted(RACES))
         return Step(EVERYBODY, 0, name, RACES[name].args(rng))
@@ -163,7 +165,7 @@ def make_step(rng, actors):
 
 
 def release_step(rng, actors, full, kind):
-    """A step that gives a waiter what it waits for, by its full name."""
+    """Return a step that releases an actor that waits for this full name."""
     if kind == "meeting":
         return Step(rng.choice(actors), 0, "barrier", (full,))
     op = "queue_push" if kind == "queue" else rng.choice([n for n in ("set", "add", "append") if OPS[n].offered])

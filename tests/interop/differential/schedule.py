@@ -1,10 +1,12 @@
-"""Who is blocked, and who comes back: all that must be known of a store so that a history with several clients runs the same way twice.
+"""A model of a store that predicts which actors are blocked and which return. With these predictions, a history with
+several clients runs in the same way each time.
 
-Histories run in lock step: a step is begun, everybody whom it sets free comes back, and then the next step begins. A step that
-must block is left blocked while others go on, so every later step sees once more that it has not come back. Values are not
-modelled, the two stores are compared with each other.
+Histories run in lock step: a step begins, all actors that it releases return, and then the next step begins. A step
+that must block stays blocked while other actors continue. Every later step checks again that the blocked step has not
+returned. Values are not modelled, because the two stores are compared with each other.
 
-Six actors use five clients: the last two are threads that share one, and a client does one request at a time.
+Six actors use five clients. The last two actors are threads that share one client, and a client sends one request at
+a time.
 """
 import torch
 
@@ -47,7 +49,7 @@ def op_of(step):
 
 
 def names_of(step):
-    """Full names of the keys that a step is about; most operations have one, or a list, in front."""
+    """Return the full names of the keys of a step. In most operations the first argument is a key or a list of keys."""
     name = step.args[0] if step.args else []
     return [full_name(step.view, n) for n in ([name] if isinstance(name, str) else name)]
 
@@ -80,7 +82,7 @@ class Schedule:
         return any(name in lacks for lacks in self.lacks.values())
 
     def depends_on_arrival(self, step):
-        """Does it matter whether those who wait have reached the server already?"""
+        """Return true if the result depends on whether the requests of blocked actors have arrived at the server."""
         op = op_of(step)
         return self.is_held(step) or bool(self.lacks) and (
             op.kind == "queue" or step.op == "delete_key" and any(names_of(step)[0] in asked for asked in self.asked.values()))
@@ -89,8 +91,8 @@ class Schedule:
         return step.actor != EVERYBODY and CLIENT_OF[step.actor] in self.holder
 
     def allows(self, step):
-        """False: its actor is busy, the moment would matter (in which its client is free, or in which a wait runs out after
-        all), or the genuine store is broken."""
+        """Return false if the actor of the step is busy, or if the genuine store is broken for this step. Also return
+        false if the outcome would depend on the time when its client is free or when a wait times out."""
         if step.actor != EVERYBODY and step.actor in self.busy():
             return False
         op = op_of(step)
@@ -99,11 +101,11 @@ class Schedule:
         return not any(avoid is not None and avoid(self, step) for _, avoid in BROKEN)
 
     def racers(self):
-        """Who is free, and its client, too; of those that share one the first."""
+        """Return the free actors whose client is free, too. Of actors that share a client, return only the first."""
         return [a for a in self.free() if CLIENT_OF[a] not in self.holder and a != SHARING[1]]
 
     def begin(self, step):
-        """Returns who comes back."""
+        """Begin a step. Return the actors whose requests it completes."""
         if step.actor == EVERYBODY:
             self.keys.update(names_of(step))
             return self.racers()
@@ -126,7 +128,7 @@ class Schedule:
         return [step.actor] + self.take_effect(step, op, names)
 
     def lacking(self, step):
-        """Full names of what a step would wait for."""
+        """Return the full names for which a step would wait."""
         op = op_of(step)
         return {full_name(step.view, n) for n in op.waits(*step.args)} - self.present(op.kind)
 
@@ -155,7 +157,8 @@ class Schedule:
         return []
 
     def wake(self, name, everybody):
-        """A name that was waited for has come. Who lacks nothing any more comes back, and after it who was behind it."""
+        """A key has been created. Return the actors that now lack no key, each followed by the actor that waits for
+        its client."""
         back = []
         for actor in list(self.waits):
             if name not in self.lacks.get(actor, ()):

@@ -1,7 +1,8 @@
-"""One store with its clients: the genuine one or ours.
+"""One store with its clients: the genuine store or our store.
 
-Each client is a process, with a thread for each of its actors: torch 1.13 makes Python objects without the interpreter's lock, so
-clients that are threads of one interpreter corrupt it. It is also the simplest way to be rid of a blocked call.
+Each client is a process with a thread for each of its actors. Torch 1.13 makes Python objects without the
+interpreter's lock, so clients that are threads of one interpreter would corrupt the interpreter. A process is also
+the simplest way to end a blocked call.
 """
 import ctypes
 import os
@@ -52,7 +53,7 @@ class Ours:
 
 
 class OfTheJob:
-    """The store of this rank's job. Its ranks must not have used it."""
+    """The store of this rank's job. No rank may have used the store before."""
 
     def __init__(self):
         self.address = "%s:%s" % (os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"])
@@ -62,7 +63,7 @@ class OfTheJob:
 
 
 def outcome(call, store, args):
-    """What a call gives, in words that can be compared. Of an error: its class, and whether time was up."""
+    """Return the result of a call as text that can be compared. For an error: its class, and whether it is a timeout."""
     try:
         return ("gives", call(store, *args))
     except Exception as error:  # the other store must raise the same error
@@ -70,7 +71,7 @@ def outcome(call, store, args):
 
 
 class Client:
-    """The inside of a client's process. A message is the address to connect to, or a step."""
+    """The code that runs in the process of a client. A message is either the address of a server or a step."""
 
     def __init__(self, inboxes, results):
         self.results, self.views = results, None
@@ -108,7 +109,7 @@ def fork_client(inboxes, results):
 
 
 class World:
-    """Forks first, so the server that is made afterwards is not in the clients."""
+    """Fork the clients first, so that a server that is made later is not in the clients."""
 
     def __init__(self, patience_s):
         self.patience_s = patience_s
@@ -140,7 +141,7 @@ class World:
             self.tell(actor, step)
 
     def collect(self, expected):
-        """The outcomes of those that shall come back, and of whoever else has come back."""
+        """Return the outcomes of the actors that must return, and of all other actors that have returned."""
         back, deadline = {}, time.monotonic() + self.patience_s
         while True:
             lacking = not set(expected) <= set(back)
@@ -152,7 +153,7 @@ class World:
             back[actor] = result
 
     def renew(self, step, back, had_queued):
-        """New connections for those that have lost theirs, or the use of it."""
+        """Make new connections for clients that have lost their connection or cannot use it any more."""
         lost = {CLIENT_OF[a] for a, result in back.items()
                 if a in had_queued or result[0] == "raises" and result[1] in LOST}
         if OLD and op_of(step).brief:
@@ -161,7 +162,7 @@ class World:
             self.connect(client)
 
     def close(self):
-        """Clients before the server: torch 1.13's cannot bear to be left."""
+        """Close the clients before the server, because clients of torch 1.13 do not handle the end of the server."""
         for pid in self.pids:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)

@@ -1,4 +1,5 @@
-"""accelerate: two workers train on Gloo. Each program here prints one line of the form `result ...`."""
+"""Train with accelerate, with two workers on Gloo. Each program in this folder prints one line of the form `result
+...`."""
 import sys
 
 import torch

@@ -1,4 +1,4 @@
-"""Lightning: its Trainer finds the workers that a launcher of torchrun's kind has started."""
+"""Train with Lightning, whose Trainer detects workers that a launcher like torchrun has started."""
 import warnings
 
 import lightning

@@ -1,4 +1,4 @@
-"""Prints which environment the worker's Python is of."""
+"""Print the environment of the worker's Python."""
 import os
 import sys
 

@@ -1,4 +1,4 @@
-"""DeepSpeed, stage 0, on Gloo."""
+"""Train with DeepSpeed, stage 0, on Gloo."""
 import os
 
 os.environ["DS_ACCELERATOR"] = "cpu"

@@ -1,4 +1,5 @@
-"""Makes DIRECTORY/model, a Qwen2 of a few thousand parameters with a tokenizer of bytes, and DIRECTORY/data.jsonl: no download."""
+"""Make DIRECTORY/model, a Qwen2 of a few thousand parameters with a tokenizer of bytes, and DIRECTORY/data.jsonl,
+without a download."""
 import json
 import pathlib
 import sys

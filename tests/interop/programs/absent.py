@@ -1,11 +1,11 @@
-"""A process group that does not come together, since one rank does what the argument says in place of coming:
+"""Try to form a process group. It does not form, because of one rank. The argument names the reason:
 
-never     it has imported torch, and sleeps
-imports   it sleeps where others import torch
-computes  it computes there
-exits     it is content and ends with 0
-impatient it sleeps, too, and the others give up after some seconds
-nccl_id   rank 0 sleeps, and the others wait for its NCCL id, under the key that PyTorch takes
+never     rank 1 has imported torch, and sleeps
+imports   rank 1 sleeps while the other ranks import torch
+computes  rank 1 computes while the other ranks import torch
+exits     rank 1 ends with code 0
+impatient rank 1 sleeps, and the other ranks give up after some seconds
+nccl_id   rank 0 sleeps, and the other ranks wait for its NCCL id, under the key that PyTorch uses
 """
 import datetime
 import os
@@ -26,7 +26,7 @@ import torch.distributed as dist
 
 
 def wait_for_nccl_id():
-    """What ProcessGroupNCCL does at its first collective, which needs no GPU as long as nobody answers."""
+    """Wait as ProcessGroupNCCL does in its first collective. This wait needs no GPU if no rank answers."""
     store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), world, False)
     for prefix in ["default_pg", "0"] if torch.__version__ < "2" else ["default_pg", "0/", "cuda/"]:
         store = dist.PrefixStore(prefix, store)

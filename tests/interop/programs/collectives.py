@@ -1,4 +1,5 @@
-"""Every collective that Gloo has, those of objects, groups, barriers and messages between two. Two ranks or more."""
+"""Run every collective of Gloo, the collectives of objects, groups, barriers, and messages between two ranks. Needs
+two or more ranks."""
 from datetime import timedelta
 
 import torch
@@ -41,7 +42,7 @@ def tensors():
 
 
 def gloo_may_refuse(name, call, check):
-    """What Gloo can do grows from version to version; whether it does it is the launcher's business as little as how."""
+    """Run a collective that some versions of Gloo reject. The launcher must not change the result."""
     try:
         call()
     except (RuntimeError, ValueError, NotImplementedError) as error:
@@ -102,7 +103,7 @@ def groups():
 
 
 def monitored():
-    """One rank does not come; rank 0 says which."""
+    """Leave one rank out of a monitored barrier. Rank 0 prints the rank."""
     dist.monitored_barrier(timeout=timedelta(seconds=30), wait_all_ranks=True)
     said = "nothing"
     if rank == 0:

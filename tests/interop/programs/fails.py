@@ -1,4 +1,5 @@
-"""Rank 1 fails with a message, which @record writes to the error file. Nobody has a group by then, so that nothing else can happen first."""
+"""Rank 1 fails with a message, which @record writes to the error file. No rank has a group at that time, so no other
+failure can come first."""
 import os
 import signal
 

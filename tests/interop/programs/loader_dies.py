@@ -1,5 +1,5 @@
-"""A DataLoader worker is killed while the rank reads from it. Whether Python ends with PyTorch's words about the worker, or with
-multiprocessing's about a connection, depends on the moment."""
+"""Kill a DataLoader worker while the rank reads from it. Either PyTorch prints an error about the worker, or
+multiprocessing prints an error about a connection. The time of the kill decides which error is printed."""
 import os
 import signal
 

@@ -1,8 +1,10 @@
-"""The ways to a process group beside env://: tcp://, a store that the program connects to itself, one that it hosts itself on
-MASTER_ADDR; and RPC. (Two default groups of one store and one name would meet in each other's keys.)
+"""Form a process group without env://: with tcp://, with a store to which the program connects itself, with a store
+that the program hosts on MASTER_ADDR, and for RPC. (Two default groups of one store and one name would share their
+keys.)
 
-A PyTorch without libuv must be told so wherever a program makes a store, and its rank 0 has the job's: as PyTorch's own env:// does,
-by the same two variables."""
+For a PyTorch without libuv, the program must pass use_libuv=False to each store. Rank 0 of such a program hosts the
+store of the job. PyTorch's own env:// uses the same two variables.
+"""
 import os
 import socket
 import time
@@ -30,7 +32,7 @@ def free_port():
 
 
 def agree(store, name, make):
-    """Rank 0 makes a value, all get it."""
+    """Make a value on rank 0, and return it on all ranks."""
     if rank == 0:
         store.set(name, str(make()))
     return store.get(name).decode()
@@ -57,7 +59,8 @@ def store_of_the_job():
 
 
 def store_of_its_own():
-    """The program takes MASTER_ADDR for a second store, as many do for their own bookkeeping. Who hosts it leaves it last."""
+    """Use MASTER_ADDR for a second store, as many programs do for their own data. The rank that hosts the store
+    leaves last."""
     first = store_at(port, None)
     second = store_at(int(agree(first, "second port", free_port)), world, rank == 0)
     dist.init_process_group("gloo", store=dist.PrefixStore("own", second), rank=rank, world_size=world)

@@ -1,10 +1,12 @@
-"""Is the store there until the last worker has gone? Each rank looks at it for longer than the others live, also when it is told
-to stop, and says in the end that every call was answered and that it has used no more processor time than waiting takes.
+"""Check that the store serves until the last worker has ended. Each rank queries the store after the other ranks have
+ended, also after a request to stop. At its end, the rank prints whether every call was answered, and whether it
+has used no more processor time than a wait needs.
 
-    outlives.py HOW [FIFO]    end: rank 0 ends at once; fail: rank 0 fails at once; stay: both look until they are told to stop;
-                              once: the same, but in a later attempt all end at once
+    outlives.py HOW [FIFO]    end: rank 0 ends at once; fail: rank 0 fails at once; stay: all ranks query until they are stopped;
+                              once: like stay, but in a later attempt all ranks end at once
 
-With FIFO each has that for its stderr: it can be seen how long it lives, and what it says when nobody else listens any more.
+With FIFO, each rank uses the FIFO as its stderr. So the test can read how long a rank lives, and what it prints after
+the launcher has ended.
 """
 import os
 import signal
@@ -26,7 +28,8 @@ signal.signal(signal.SIGTERM, lambda *_: stopped.append(time.monotonic()))
 
 
 def look(seconds):
-    """Asks now and then; most of the time it only holds its connections, as a worker does that computes."""
+    """Query the store from time to time. Most of the time only keep the connections open, as a worker that computes
+    does."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         store.add("looks", 1)

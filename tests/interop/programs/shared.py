@@ -1,7 +1,9 @@
-"""A program with a port of its own: who starts it twice has two launches on one store. The first argument is that port. With
-`barrier` behind it the ranks only meet in the barrier at the end of init_process_group, as they do with NCCL, whose
-communicators are made later. Else rank 0 of each launch waits for an address that nobody gives: were there one, ranks of two
-launches would connect to each other, and Gloo may end them for that before anything can be said of it."""
+"""Use a port that the program chooses. If a user starts this program twice, two launches share one store. The first
+argument is the port. With a second argument `barrier`, the ranks only enter the barrier at the end of
+init_process_group, as with NCCL, which makes its communicators later. Without this argument, rank 0 of each launch
+waits for an address that no rank publishes. If there were an address, ranks of the two launches would connect to
+each other, and Gloo might end them before a report.
+"""
 import os
 import signal
 import sys

@@ -1,4 +1,4 @@
-"""Each worker starts two processes of its own, which have a group of their own on a port of their own."""
+"""Each worker starts two processes. These processes form a separate group on a separate port."""
 import os
 import socket
 

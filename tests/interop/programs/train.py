@@ -1,4 +1,4 @@
-"""DistributedDataParallel in all its kinds, a sampler, a sharded optimizer, and a checkpoint that is loaded again."""
+"""Use all kinds of DistributedDataParallel, a sampler, a sharded optimizer, and a checkpoint that is loaded again."""
 import os
 import tempfile
 
@@ -16,7 +16,7 @@ mine = data[rank::world]
 
 
 class Branches(torch.nn.Module):
-    """Uses one of its two branches."""
+    """A model that uses one of its two branches."""
 
     def __init__(self):
         super().__init__()
@@ -36,7 +36,7 @@ def gradient(module):
 
 
 def expected(x, scale=1.0):
-    """The gradient of one process that has all the data."""
+    """Return the gradient of one process with all data."""
     whole = model().a
     (whole(x).sum() * scale).backward()
     return gradient(whole) / world
@@ -82,7 +82,7 @@ def comm_hook():
 
 
 def sync_batch_norm():
-    """PyTorch has it for GPUs only, and must say so, whoever has started it."""
+    """Use a layer that PyTorch has only for GPUs, and expect an error, under every launcher."""
     norm = torch.nn.SyncBatchNorm.convert_sync_batchnorm(torch.nn.BatchNorm1d(4))
     said = "works"
     try:
@@ -121,7 +121,7 @@ def sharded_optimizer():
 
 
 def checkpoint():
-    """Rank 0 writes it, everybody reads it."""
+    """Write a checkpoint on rank 0, and read it on all ranks."""
     path = [os.path.join(tempfile.gettempdir(), "interop-%d.pt" % os.getpid()) if rank == 0 else None]
     dist.broadcast_object_list(path)
     ddp = DDP(model().a)

@@ -1,4 +1,4 @@
-"""Stands for PyTorch where the tests start its launcher. Each import leaves a line in $TORCH_IMPORTS."""
+"""A stand-in for PyTorch in tests that start torch's launcher. Each import adds a line to $TORCH_IMPORTS."""
 import os
 
 if "TORCH_IMPORTS" in os.environ:

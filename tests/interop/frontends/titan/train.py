@@ -1,4 +1,5 @@
-"""Stands for `-m torchtitan.train`: what run_train.sh's options do to the workers and to the console."""
+"""A stand-in for `-m torchtitan.train`. It shows the effect of the options of run_train.sh on the workers and the
+console."""
 import os
 import sys
 

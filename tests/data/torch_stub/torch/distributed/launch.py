@@ -1,4 +1,4 @@
-"""The shape of torch.distributed.launch."""
+"""A stand-in for torch.distributed.launch."""
 from torch.distributed.run import get_args_parser, run
 
 

@@ -1,4 +1,4 @@
-"""The shape of torch.distributed.run: its parser with each kind of option, and functions that the hook replaces."""
+"""A stand-in for torch.distributed.run: a parser with each kind of option, and the functions that the hook replaces."""
 import argparse
 import os
 

@@ -130,9 +130,9 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Read to the present end of the file, but stop after READS_MAX reads, because the file may grow faster than it is
- * read. This program reads a line too late if it got no CPU for a while, or still had many bytes to read. Do not count
- * such lines. */
+/* Read to the present end of the file. The file may grow faster than this program reads, so stop after READS_MAX reads.
+ * This program reads a line too late if it got no CPU for a while, or still had many bytes to read. Do not count such
+ * lines. */
 static void read_on(struct reader *r)
 {
     ssize_t n;
@@ -257,8 +257,8 @@ static void flood_row(const char *who, const struct flood *f, FILE *json)
 /* --- at rest
  * -------------------------------------------------------------------------------------------------------- */
 
-/* Measure a launcher at rest. The guardian releases pages after it has been idle for a second, so an earlier check
- * would not show the launcher at rest. */
+/* Measure a launcher at rest. An idle guardian releases pages after a second, so an earlier check would not show the
+ * launcher at rest. */
 static void rest_row(const char *who, char *const argv[], FILE *json)
 {
     long rss = 0, pss = 0;

@@ -47,8 +47,8 @@ static int limit_ms(const struct peer *p)
     return is_slow(p) ? 12000 : 3000;
 }
 
-/* Set *first and *last to the times from the failure to the first and to the last SIGTERM, in ms. Return false while
- * one of the other workers has not received SIGTERM. */
+/* Set *first and *last to the times from the failure to the first and to the last SIGTERM, in ms. Return false if
+ * another worker has not received SIGTERM yet. */
 static bool told(double *first, double *last)
 {
     const struct notes *notes = peer_jobs_notes();

@@ -47,7 +47,7 @@ long bench_peak_kib(const struct bench_server *server);
 /* Return the milliseconds of processor time that the server has used. */
 double bench_processor_ms(const struct bench_server *server);
 
-/* Return how many requests the store has served, including this one, or -1 if the store did not answer. `fd` is a
+/* Return how many requests the store has served, including this request, or -1 if the store did not answer. `fd` is a
  * connection on which the greeting was sent. */
 long bench_requests(int fd);
 

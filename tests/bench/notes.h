@@ -1,8 +1,8 @@
 /* notes.h -- notes of workers, in memory that they share with the benchmark.
  *
  * A launcher's output shows when a text was printed, not when the event happened. So a worker of
- * tests/prog/probe_worker.c writes the time (CLOCK_MONOTONIC, the same in all processes) to its own slot, in a file
- * that all workers map. */
+ * tests/prog/probe_worker.c writes the time to its own slot, in a file that all workers map. The clock is
+ * CLOCK_MONOTONIC, which is the same in all processes. */
 #ifndef TESTS_BENCH_NOTES_H
 #define TESTS_BENCH_NOTES_H
 

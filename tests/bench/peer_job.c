@@ -185,8 +185,8 @@ struct notes *peer_jobs_notes(void)
     return notes;
 }
 
-/* Create the directory for the jobs' files, in memory if possible, because a worker that writes a note must not wait
- * for a disk. */
+/* Create the directory for the jobs' files, in memory if possible. A worker that writes a note must not wait for a
+ * disk. */
 static bool open_scratch(void)
 {
     char path[sizeof(scratch) + 8];

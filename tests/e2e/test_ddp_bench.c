@@ -75,7 +75,7 @@ Test(ddp_bench, and_with_device_buffers_through_the_cpu_backend, .timeout = 120)
     cr_assert_eq(lines_with(r.out, "\"memory\":\"gpu\""), 28);
 }
 
-/* Replace each number by N and several blanks by one, in place. */
+/* Replace each number by N, and several blanks by a single blank, in place. */
 static const char *without_numbers(char *text)
 {
     char *to = text;
@@ -209,7 +209,7 @@ Test(ddp_bench, a_backend_that_is_not_there_is_said, .timeout = 120)
     cr_assert_not_null(strstr(r.err, "/nowhere/libddp_cuda.so"), "%s", r.err);
 }
 
-/* The error must not be the text of an earlier error, such as that of the search for a GPU. */
+/* The error must not be the text of an earlier error, such as the error of the search for a GPU. */
 Test(ddp_bench, too_large_buffers_are_said, .timeout = 120)
 {
     static const char *const kinds[] = { "--memory=arena", "--memory=private" };

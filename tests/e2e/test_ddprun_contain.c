@@ -557,7 +557,7 @@ static int leave_hanging_call(void *arg, int lifeline)
 
 /* Run an agent that returns from `body`, but does not exit. Expect that the guardian waits only for a limited time.
  * Nothing on this machine hangs in the kernel, so the guardian can kill this agent. The guardian is a child that leaves
- * by _exit(2), because exit(3) cannot start the thread of LeakSanitizer after the end of its PID namespace. */
+ * by _exit(2). After the end of its PID namespace, exit(3) cannot start the thread of LeakSanitizer. */
 static void expect_guardian_leaves(enum contain_kind kind, guardian_body body)
 {
     const struct contain_options options = { .kind = kind, .job = "j", .dry_run = true, .quiet = true };
@@ -636,7 +636,7 @@ Test(ddprun_contain, a_limit_of_user_namespaces_is_named_with_its_remedy, .init 
     expect_remedy("max_user_namespaces", "user namespace");
 }
 
-/* The limit prevents a PID namespace, but --contain=auto works without one. */
+/* The limit prevents a PID namespace, but --contain=auto works without a PID namespace. */
 Test(ddprun_contain, a_limit_of_namespaces_is_no_obstacle_to_other_layers, .init = set_up, .fini = tear_down)
 {
     struct run_result r = run_with_limit("max_pid_namespaces", "--contain=auto");

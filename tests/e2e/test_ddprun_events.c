@@ -109,7 +109,8 @@ Test(ddprun_events, a_log_that_cannot_be_written_costs_one_warning)
     SAYS(r, "/proc/nowhere/log (--events): No such file or directory");
 }
 
-/* The daemon's store sends events to one of the nodes that request events, and to its own log. */
+/* The daemon's store sends its events to one node that requests events. The store also writes these events to its own
+ * log. */
 Test(ddprun_events, a_daemon_s_store_tells_a_node_and_writes_its_own)
 {
     char *dir = job_dir(), own[512], at[128];

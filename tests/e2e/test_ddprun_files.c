@@ -235,8 +235,8 @@ Test(ddprun_files, the_full_disk_of_stdout_is_named_and_no_other)
     cr_expect_null(strstr(r.err, "free;"), "only one disk: %s", r.err);
 }
 
-/* Each row has a command that writes a file on the full disk, and the part of the error that names the file. ddprun
- * keeps its records of jobs in XDG_RUNTIME_DIR. $D/begin is the event log of an earlier job. */
+/* Each row has a command that writes a file on the full disk. It also has the part of the error that names this file.
+ * ddprun keeps its records of jobs in XDG_RUNTIME_DIR. $D/begin is the event log of an earlier job. */
 Test(ddprun_files, every_error_of_a_full_disk_has_its_free_space)
 {
     static const struct {
@@ -821,8 +821,8 @@ static void tear_down(void)
 
 TestSuite(hung_disk, .init = set_up, .fini = tear_down, .timeout = 120);
 
-/* Start the job. If `is_process_1` is true, start the job through `unshare`, so that ddprun is process 1 of a PID
- * namespace, as in a container. */
+/* Start the job. If `is_process_1` is true, use `unshare` to make ddprun process 1 of a PID namespace, as in a
+ * container. */
 static struct run_process *start_as(bool is_process_1)
 {
     const char *argv[] = { "unshare",

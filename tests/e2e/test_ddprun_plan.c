@@ -282,8 +282,8 @@ Test(ddprun_plan, no_process_is_named_without_one_outside_the_job_or_for_another
     SILENT(r, "GPU_BUSY");
 }
 
-/* If the agent's descriptor table grows while the agent has several threads, the kernel stops the agent for about 10 ms
- * (an RCU grace period). So the agent's table must have the same size at the start of each worker. */
+/* If the descriptor table of a process with several threads grows, the kernel stops the process for about 10 ms (an RCU
+ * grace period). So the agent's table must have the same size at the start of each worker. */
 Test(ddprun_plan, the_agent_grows_its_descriptor_table_before_the_first_worker)
 {
     struct run_result r =

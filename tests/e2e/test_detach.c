@@ -458,7 +458,7 @@ DETACH_TEST(a_job_with_a_long_argument_is_listed_and_stopped)
     expect_no_job();
 }
 
-/* The commands differ in length by one byte, so a cut at a fixed byte splits a character in one of the commands. */
+/* The lengths of the commands differ by one byte, so a cut at a fixed byte splits a character in one command. */
 DETACH_TEST(a_command_line_is_cut_between_two_characters)
 {
     char word[2][160];

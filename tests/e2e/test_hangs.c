@@ -573,7 +573,7 @@ static void skip_if_py_spy_is_installed(void)
         cr_skip_test("skipped, because py-spy is installed here");
 }
 
-/* Rank 1 of three sleeps in another system call than the others. */
+/* Rank 1 of three sleeps in another system call than ranks 0 and 2. */
 Test(hangs, without_py_spy_a_rank_in_another_state_is_told, .init = test_dir_open, .fini = test_dir_close)
 {
     static const struct scene scene = { "sleep", " rank 1 (", "[RANK_STATE_DIFFERS]", "--nproc_per_node=3" };

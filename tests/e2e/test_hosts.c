@@ -656,8 +656,8 @@ HOSTS_TEST(a_host_that_does_not_reach_the_store_is_explained_by_the_others)
     cr_expect_null(strstr(r.err, "HOST_ENDED"), "%s", r.err);
 }
 
-/* Host `leaver` gives up, and no user starts ddprun there again. So the others must not wait until the default timeout
- * of 15 minutes. */
+/* Host `leaver` gives up, and no user starts ddprun there again. So the other hosts must not wait until the default
+ * timeout of 15 minutes. */
 HOSTS_TEST(a_host_that_gives_up_ends_the_wait_of_all)
 {
     skip_without_networks();
@@ -691,8 +691,8 @@ HOSTS_TEST(a_host_that_is_killed_before_the_job_begins_ends_the_wait_of_all)
     SAYS(r, "[HOST_ENDED]");
 }
 
-/* Hosts `leaver` and `leaver2` give up, and node 0 ends as soon as one of the two has given up. Host `records` runs a
- * script instead of ddprun. This script writes the messages for its node to the file `got`. */
+/* Hosts `leaver` and `leaver2` give up, and node 0 ends as soon as one of these two hosts has given up. Host `records`
+ * runs a script instead of ddprun. This script writes the messages for its node to the file `got`. */
 HOSTS_TEST(a_host_other_than_the_first_gets_one_end_and_no_other_finding)
 {
     char path[300], text[65536];
@@ -1050,8 +1050,8 @@ HOSTS_TEST(ctrl_c_ends_all_hosts)
     job_witness_close(&w);
 }
 
-/* Every node prints an event "finished". The starter prints only one of them: the event of the node whose worker has
- * failed. */
+/* Every node prints an event "finished". The starter prints only one of these events: the event of the node whose
+ * worker has failed. */
 HOSTS_TEST(one_finished_event_is_the_last_line)
 {
     struct run_result r =

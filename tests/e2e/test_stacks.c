@@ -145,7 +145,8 @@ static char *child_row(const char *json, int rank, const char *words)
     return found != NULL ? found : strdup("");
 }
 
-/* Ask for the stacks until a child of `rank` has a row with these words, because the child may not be there yet. */
+/* Ask for the stacks until a child of `rank` has a row with these words. The child may not exist yet at the first
+ * request. */
 static void expect_child_of(int rank, const char *words)
 {
     struct run_result r = ask("--json");

@@ -43,8 +43,8 @@ static int connect_to(struct in_addr host, int port)
     return fd;
 }
 
-/* Connect and SET a new key, in a loop. Of every three connections, one is closed at once, one is closed after a FIN
- * (shutdown), and one stays open after a FIN. */
+/* Connect and SET a new key, in a loop. Of every three connections, close the first at once, close the second after a
+ * FIN (shutdown), and keep the third open after a FIN. */
 static int set_and_close(struct in_addr host, int port)
 {
     for (int i = 0; i < ATTEMPTS; i++) {

@@ -45,8 +45,8 @@ static void expect_clean(const char *const argv[])
 }
 
 /* Workers of the kind "chains" use the whole machine, so no entry combines them with another kind. CHAINS has only the
- * faults that hit the guardian or the agent, because each of these two may have to end the chains. A sanitized build
- * uses `few`, without chains, because such a build is too slow to win a race against chains. Daemons are enough to find
+ * faults that hit the guardian or the agent, because either process may have to end the chains. A sanitized build uses
+ * `few`, without chains, because such a build is too slow to win a race against chains. Daemons are enough to find
  * wrong memory accesses. */
 #define ALL    "term,guardian,agent,both,hangup,oom"
 #define CHAINS "chains", "term,guardian,agent,both"

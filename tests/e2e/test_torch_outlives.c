@@ -110,7 +110,7 @@ static bool kill_and_look(unsigned victims)
 
 /* Kill `victims` up to three times. In one of these tries, all workers must die without a message about the end of the
  * store. More tries are needed on a loaded machine. The kernel closes the store's sockets a moment before it sends the
- * workers' parent-death signal, and a worker may print the message in that moment. */
+ * workers' parent-death signal. In this moment a worker may print the message. */
 static void expect_quiet(unsigned victims)
 {
     for (int i = 0; i < 3; i++)

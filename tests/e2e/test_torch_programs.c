@@ -183,8 +183,8 @@ static void expect_same(const char *program, const struct nodes *n)
     }
 }
 
-/* Expect the lines `others`, too, and no line that the row does not list. This is only for torch 1.13. `make interop`
- * checks that torchrun prints the same lines. */
+/* Expect the lines `others`, too, and no line that the row does not list. Call this function only with torch 1.13.
+ * `make interop` checks that torchrun prints the same lines. */
 static void expect_no_more(const struct nodes *n, const struct row *row)
 {
     int lines = 0, printed = 0;

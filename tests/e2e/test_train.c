@@ -113,7 +113,7 @@ static int loss_curve(double *loss, int room)
 /* tests/e2e/torch_losses.py prints the losses that PyTorch 1.13 computes from the same seed and data. The losses are
  * equal only if the order of the samples, the first parameters, the gradients and Adam all agree. From the fourth step
  * on the tolerance is larger, because Adam turns rounding errors into differences. The eleventh batch is shorter than
- * the others. */
+ * the other batches. */
 Test(train, the_first_losses_are_pytorchs)
 {
     enum { STEPS = 11 };
@@ -308,7 +308,7 @@ Test(train, missing_cut_and_foreign_data_are_refused_by_name)
     train_fails(1, "--data @/data", 1, "/data/train-labels-idx1-ubyte: offset 0: magic number 0x50000801");
 }
 
-/* Only rank 0 opens the file, so only rank 0 fails; the others must be released and must not be reported as the
+/* Only rank 0 opens the file, so only rank 0 fails. The other ranks must be released, and must not be reported as the
  * cause. */
 Test(train, when_one_rank_fails_all_end_and_it_is_named)
 {
@@ -716,8 +716,8 @@ Test(train_resnet, parameters_and_accuracy_are_the_same_for_1_and_2_workers_with
 }
 
 /* Each value is normalised over the whole batch. So one, two and three ranks have the same losses, except for rounding.
- * Two ranks take 6 images of each batch, and three ranks take 4. Of the last batch, two ranks take 5 + 5 images, and
- * three ranks take 4 + 3 + 3. */
+ * Each of two ranks takes 6 images of a batch, and each of three ranks takes 4 images. Of the last batch, two ranks
+ * take 5 + 5 images, and three ranks take 4 + 3 + 3. */
 Test(train_resnet, with_sync_bn_ranks_have_the_losses_of_one_large_batch)
 {
     training_skip_same_threads();

@@ -1,5 +1,5 @@
-/* Test libddp workers that ddprun starts, that a user starts by hand as ranks of a job, and that run alone without a
- * launcher. */
+/* Test libddp workers in three situations: ddprun starts them, a user starts them by hand as ranks of a job, or a
+ * worker runs alone without a launcher. */
 #include "run.h"
 
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
 /* shim.c -- see shim.h. Fibers alternate: each runs until it waits. A fiber that waits at a barrier checks the count of
- * arrivals each time it runs. All threads of a block (or lanes of a warp) run the same code, so the count is usually
+ * arrivals each time it runs. All threads of a block (or lanes of a warp) run the same code. So the count is usually
  * complete at the first check. */
 #include "shim.h"
 
@@ -19,8 +19,8 @@ struct barrier {
 struct fiber {
     void *stack; /* pointer into the stack of the fiber, to continue the fiber there */
     bool done;
-    /* Number of exchanges that this fiber has made. Even and odd exchanges use different buffers, so that a fast lane
-     * does not overwrite a value that a slow lane still reads. */
+    /* Number of exchanges that this fiber has made. Even and odd exchanges use different buffers. So a fast lane does
+     * not overwrite a value that a slow lane still reads. */
     unsigned exchanges;
 };
 

@@ -1,8 +1,8 @@
 /* fuzz_hub.c -- a stateful fuzz target: nine connections talk to one hub.
  *
  * The input is a program: each byte selects a step (a request, an event) or one of its arguments. After the end of the
- * input, a random generator with the input as its seed provides the bytes, so short inputs reach deep states, too. Most
- * requests are valid and use values that the hub has pushed: round, ranks, instance, connection ids. A request may
+ * input, a random generator provides the bytes, with the input as its seed. So short inputs reach deep states, too.
+ * Most requests are valid and use values that the hub has pushed: round, ranks, instance, connection ids. A request may
  * arrive in pieces, after other requests, or with one bit changed. The program checks that the hub sends nothing to a
  * closed connection, that no send is empty, and that deadlines advance. The sanitizers check the memory.
  *
@@ -249,7 +249,7 @@ static void put_json(struct peer *p, enum op_id op, const char *format, ...)
         put_text(p, text);
 }
 
-/* Return a pushed number. Sometimes return a number near a pushed one, a small number, or a multiple of 50000. */
+/* Return a pushed number. Sometimes return a number near a pushed number, a small number, or a multiple of 50000. */
 static int near(int learnt)
 {
     switch (take(32)) {

@@ -1,8 +1,8 @@
 /* hub_steps.h -- the meaning of a fuzz program's input. The input is a sequence of steps. A step is two bytes and a
- * text. The lowest two bits of the first byte choose one of four connections, and the next three bits choose the event
- * on this connection. The second byte is the length of the text.
+ * text. The lowest two bits of the first byte choose one of four connections. The next three bits choose the event on
+ * this connection. The second byte is the length of the text.
  *
- * Included by one .c file per program, which opens the connections. */
+ * Each fuzz program has one .c file, which includes this file and opens the connections. */
 #ifndef TESTS_FUZZ_HUB_STEPS_H
 #define TESTS_FUZZ_HUB_STEPS_H
 

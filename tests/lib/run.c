@@ -326,8 +326,8 @@ static void describe(pid_t pid, int depth, struct buf *out)
         describe(child, depth + 1, out);
 }
 
-/* Append a line for each thread of `pid` and of all its descendants, with the thread's state and the kernel function
- * in which it sleeps. */
+/* Append a line for each thread of `pid` and of all its descendants. The line has the thread's state and the kernel
+ * function in which the thread sleeps. */
 static void hanging_describe(pid_t pid, struct buf *out)
 {
     describe(pid, 0, out);

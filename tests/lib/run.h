@@ -131,8 +131,8 @@ bool bin_is_sanitized(void);
  * function. */
 bool bin_is_open_to_nobody(void);
 
-/* Switch off the check for leaks in programs that this test starts later, because LeakSanitizer fails if a program is
- * killed or traced during the check. */
+/* Switch off the check for leaks in programs that this test starts later. LeakSanitizer fails if a program is killed or
+ * traced during the check. */
 void bin_seek_no_leaks(void);
 
 /* --- daemon ----------------------------------------------------------------------------------------------- */

@@ -38,9 +38,8 @@
  * process 1 of the host. A bridge in another network namespace connects the hosts. Other processes of the machine do
  * not see these networks, so addresses cannot conflict with the machine or with another test.
  *
- * When the test ends in any way, the kernel kills process 1 of each host, with everything that ran there, and removes
- * the networks. hosts_close() removes the control groups. If the test was killed, the next hosts_open() removes the
- * control groups.
+ * When the test ends in any way, the kernel kills all processes of the hosts and removes the networks. hosts_close()
+ * removes the control groups. If the test was killed, the next hosts_open() removes the control groups.
  *
  * Connections can be cut in several ways: drop packets in one direction (host_rules), pull the cable (host_cable),
  * stop all processes (host_signal), switch off the machine (host_off: no further packet). */

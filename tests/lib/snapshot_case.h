@@ -7,7 +7,7 @@
 #include <criterion/criterion.h>
 
 /* The macros below make a usual case. An argument can change a part of the case, because a later initializer replaces
- * an earlier one. */
+ * an earlier initializer. */
 #if defined(__clang__)
 #pragma clang diagnostic ignored "-Winitializer-overrides"
 #else

@@ -240,8 +240,8 @@ __attribute__((format(printf, 3, 4))) static bool says(const struct run *r, int 
     return strstr(r->result[i].err, text) != NULL;
 }
 
-/* Return true if the messages of node `i` name the victim by its host, report that the victim has never joined, or
- * report that too few nodes remain. */
+/* Return true if node `i` names the victim by its host, reports that the victim has never joined, or reports that too
+ * few nodes remain. */
 static bool names_victim(const struct run *r, int i)
 {
     return says(r, i, "(node%d", r->victim) || says(r, i, "on node%d", r->victim) ||
@@ -253,8 +253,8 @@ static bool names_store(const struct run *r, int i)
     return says(r, i, "lost the") || says(r, i, "10.9.0.1:29");
 }
 
-/* Return true if the messages name the exit of a rank as the first failure. That is the wrong cause, because here a
- * rank exits only as a consequence of the fault. */
+/* Return true if the messages name the exit of a rank as the first failure. This cause is wrong, because in these runs
+ * a rank exits only as a consequence of the fault. */
 static bool blames_a_rank(const struct run *r, int i)
 {
     return says(r, i, "failed first: exit");

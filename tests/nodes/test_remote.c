@@ -1,6 +1,6 @@
 /* ddprun --hosts on hosts with a real sshd each. One command on node 0 starts the job on all hosts. If a host, the
- * network or the terminal's node fails, no process or file of the job may be left on any host. DDP_HOSTS=64 starts the
- * first job on 64 hosts instead of 8. */
+ * network or the terminal's node fails, no host may keep a process or file of the job. DDP_HOSTS=64 starts the first
+ * job on 64 hosts instead of 8. */
 #include "scene.h"
 
 #include "base/clock.h"

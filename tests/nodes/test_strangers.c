@@ -214,7 +214,7 @@ static void expect_foreign_rank(struct play *play)
 SCENE(strangers, a_process_is_no_rank_of_another_node, .options = "--rdzv_id=demo", .until = "up",
       .fault = claim_ranks, .after = expect_foreign_rank, .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* Open 200 connections from node 1. This is more than the limit for strangers without an agent at their address. */
+/* Open 200 connections from node 1. This number is above the limit for strangers without an agent at their address. */
 static void connect_many(struct play *play)
 {
     const char *argv[] = { bin("tests/prog/stranger"), "10.9.0.1", "29500", "many", "200", NULL };
@@ -556,8 +556,8 @@ SCENE(strangers, a_third_host_takes_no_place_and_ends_no_rank, .hosts = 3,
 
 /* --- recorded and changed messages -------------------------------------------------------------------------- */
 
-/* Print, in hexadecimal digits, the bytes that this host has sent to the store on the agent's connection, which is the
- * one with a `join`. */
+/* Print, in hexadecimal digits, the bytes that this host has sent to the store on the agent's connection. The agent's
+ * connection contains a `join`. */
 static const char recorder[] = "import signal,socket,sys\n"
                                "s=socket.socket(socket.AF_PACKET,socket.SOCK_RAW,socket.ntohs(3))\n"
                                "s.setsockopt(socket.SOL_SOCKET,33,1<<24)\n" /* SO_RCVBUFFORCE */

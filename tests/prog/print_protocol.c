@@ -21,7 +21,7 @@ static bool begins(const char *line, const char *marker)
     return strncmp(line, marker, strlen(marker)) == 0;
 }
 
-/* Print the new table instead of the old one, and then the end marker of the table. */
+/* Print the new table in place of the old table, and then the end marker of the table. */
 static bool replace(FILE *in, size_t which)
 {
     char line[4096];

@@ -1,5 +1,5 @@
-/* table_pages.h -- the tables of ops.h and messages.h as Markdown, for `make protocol` and for the tests that compare
- * the pages. All functions return false when memory is short. */
+/* table_pages.h -- the tables of ops.h and messages.h as Markdown. `make protocol` and the tests of the pages use this
+ * file. All functions return false when memory is short. */
 #ifndef TABLE_PAGES_H
 #define TABLE_PAGES_H
 
@@ -155,8 +155,8 @@ static inline struct page_last page_find_last(int id, const char *name)
 }
 
 /* Append a member: its name, a star if it is required, its type or limits, and its description. Put quotes around the
- * name if the value is a text. Omit the type, the limits or the description if the page shows the same one in the last
- * row for this name. */
+ * name if the value is a text. Omit the type, the limits or the description if the last row for this name shows the
+ * same text. */
 static inline bool page_put_member(struct buf *out, int id, const struct page_row *f)
 {
     const struct page_last last = page_find_last(id, f->name);

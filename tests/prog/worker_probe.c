@@ -42,7 +42,8 @@ static void sum_into(float *x, size_t n)
     must(ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, NULL));
 }
 
-/* Run an all-reduce in private memory and one in shared memory, and compare the results. Arguments: [ELEMENTS]. */
+/* Run an all-reduce in private memory and an all-reduce in shared memory, and compare the results. Arguments:
+ * [ELEMENTS]. */
 static void run_allreduce(char **arguments)
 {
     size_t n = (size_t)number(arguments, 100000);

@@ -311,8 +311,8 @@ static void random_worker(struct asim_worker *w)
         w->exit_code = 0;
 }
 
-/* Check the end of a job: only stuck workers are left, the first failure is the earliest one, and the exit code is 0
- * only without a failure and without a stop. */
+/* Check the end of a job. Only stuck workers are left, and the first failure is the earliest failure. The exit code is
+ * 0 only if there was no failure and no stop. */
 static void check_end(const struct asim *s)
 {
     int first = agent_first_failure(s->agent);

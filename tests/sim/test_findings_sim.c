@@ -823,7 +823,7 @@ Test(findings_ranks_sim, a_connection_that_breaks_to_a_node_that_is_silent)
               "%s", text_of(told, "text"));
 }
 
-/* In each log the lost peer has no address, an address of the rank's own node, or an address that only begins like the
+/* In each log the lost peer has no address, an address of the rank's own node, or an address that only resembles the
  * other node's address. So the log shows no broken connection between two nodes. */
 Test(findings_ranks_sim, a_lost_peer_that_no_other_node_has_breaks_no_connection)
 {

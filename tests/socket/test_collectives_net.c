@@ -45,8 +45,8 @@ static void expect_all_well(const char *hosts, rank_main main)
 static void all_types(struct rank *me)
 {
     go_to_host(me);
-    /* Run every third trial. 3 is coprime to the number of sizes and to the number of kinds of memory, so each size
-     * occurs with each kind of memory. */
+    /* Run every third trial. The numbers of sizes and of kinds of memory are not multiples of 3, so each size occurs
+     * with each kind of memory. */
     trials_of_all_types(me, me->world > 2 ? 3 : 1);
 }
 
@@ -265,8 +265,8 @@ Test(collectives_net, a_death_is_told_to_ranks_alone_on_their_hosts, .timeout = 
     ranks_free(&run);
 }
 
-/* Kill rank 0. Rank 3 waits for the others in a small call, in which only the first rank of a host talks to other
- * hosts. */
+/* Kill rank 0. Rank 3 waits for the other ranks in a small call, in which only the first rank of each host exchanges
+ * data with other hosts. */
 static void die_in_a_barrier(struct rank *me)
 {
     ddp_ctx *ctx = init_and_warm_up(me, NULL);

@@ -1,4 +1,4 @@
-/* When a rank dies, hangs, gives up or makes a different call than the others, the other ranks soon get an error. The
+/* When a rank dies, hangs, gives up or makes a different call than the other ranks, these ranks soon get an error. The
  * error names this rank, its host and the call. Each later call returns the same text. */
 #include "base/endpoint.h"
 #include "job.h"

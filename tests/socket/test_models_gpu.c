@@ -49,7 +49,7 @@ static void expect_gradients(float *const cpu[], float *const gpu[])
                             (struct both){ cpu[i], gpu[i], on_cpu->params.each[i].count, false });
 }
 
-/* Compare a model on both devices. Rounding errors of the layers add up, so the tolerances for the loss and for the
+/* Compare a model on both devices. Rounding errors of the layers add up. So the tolerances for the loss and the
  * gradients are larger than for one layer. */
 static void compare(const char *name, int precision, double of_loss, double of_gradients)
 {

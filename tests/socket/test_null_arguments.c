@@ -1,5 +1,5 @@
-/* If a handle or the address of a result is NULL, a call returns an error with a text and does not crash. The world
- * size in these tests is 1, and there is no store. */
+/* If a handle or the address of a result is NULL, a call must return an error with a text. The world size in these
+ * tests is 1, and there is no store. */
 #include "ddp/ddp.h"
 
 #include <criterion/criterion.h>

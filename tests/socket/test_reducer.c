@@ -9,7 +9,7 @@
 
 enum { SMALL_PARAMS = 5 };
 
-/* A small model with four buckets, given the limits below. One parameter has another type, and one has no elements. */
+/* A small model with four buckets, with the limits below. One parameter has another type, and one has no elements. */
 static float w1[300], b1[7], w2[200], empty[1];
 static double scale[9];
 

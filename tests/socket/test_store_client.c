@@ -302,7 +302,8 @@ Test(store_client, a_lost_store_closes_the_handle_and_kills_nobody)
     ddp_store_close(store);
 }
 
-/* The exact bytes that the client sends to each kind of store, and the client's errors if the peer is not a store. */
+/* Tests of the exact bytes that the client sends to each kind of store. Other tests check the errors if the peer is not
+ * a store. */
 
 #define GREETING    "< 00 cef7853c 0d ?? ?? ?? ?? "
 #define WELCOME     GREETING "> @ "

@@ -565,7 +565,7 @@ Test(store_barrier, is_good_for_one_use)
     ddp_store_close(one);
 }
 
-/* The first arrival sets the deadline. A member with a shorter timeout leaves before the others, and can use its
+/* The first arrival sets the deadline. A member with a shorter timeout leaves before the other members, and can use its
  * connection afterwards. */
 Test(store_barrier, can_be_left_early)
 {

@@ -324,8 +324,8 @@ Test(zero1, another_rate_on_one_rank_is_named_on_all)
     ranks_free(&ranks);
 }
 
-/* Pass flags that are all 0 on rank 0, and NULL on rank 1. This must not fail, because both mean the same. Then use
- * different flags on rank 1, which must fail. */
+/* Pass flags that are all 0 on rank 0, and NULL on rank 1. This call must not fail, because both arguments mean the
+ * same. Then use different flags on rank 1, which must fail. */
 static void other_decay(struct rank *me)
 {
     static float x[2][3];

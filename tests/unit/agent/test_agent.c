@@ -464,8 +464,8 @@ Test(agent, a_stop_that_every_worker_answers_with_0_is_a_success_where_the_user_
     cr_expect_eq(code_of_stop(EXIT_POLICY_MAX, 0, 0), 128 + SIGTERM);
 }
 
-/* Return the agent's exit code after this sequence: another node ends the round with `code`, the user sends this node
- * the signal `here` (0 means no signal), both workers of this node exit with 0. */
+/* Return the agent's exit code after this sequence: another node ends the round with `code`, the user sends the signal
+ * `here` to this node, and both workers of this node exit with 0. If `here` is 0, the user sends no signal. */
 static int code_of_stop_after(int code, int here, int stop_signal)
 {
     struct agent *a = agent_new(

@@ -318,7 +318,7 @@ Test(cli, the_whole_help_has_every_option_and_fits_80_columns)
     expect_every_option_in_80_columns(help);
 }
 
-/* The help explains ten options and only names the others. */
+/* The help explains ten options and only names the other options. */
 Test(cli, the_help_fits_two_screens)
 {
     char *help = printed(print_help);

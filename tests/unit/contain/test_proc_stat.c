@@ -36,7 +36,7 @@ Test(proc_stat, zombies_are_dead)
     cr_expect_eq(s.start_ticks, 77);
 }
 
-/* A killed process dies thread by thread, and the first thread may die before the others. */
+/* A killed process dies thread by thread, and the first thread may die before the other threads. */
 Test(proc_stat, a_zombie_whose_other_threads_run_is_not_dead)
 {
     struct proc_stat s;

@@ -1,5 +1,5 @@
-/* Functions of libddp that compute. The results must not depend on whether the calling thread keeps or flushes
- * subnormals, and each call must restore the mode of the thread.
+/* Functions of libddp that compute. The results must not depend on the mode of the calling thread, which keeps or
+ * flushes subnormals. Each call must restore this mode.
  *
  * Each test computes into zeroed memory twice, once in each mode. */
 #include "ddp/amp.h"

@@ -113,7 +113,8 @@ static void leave_collective(struct hang_case *c, int sample)
     }
 }
 
-/* Load a recorded hang. `way` names the recording of the first sample, and `second` that of the second sample. */
+/* Load a recorded hang. `way` names the recording of the first sample, and `second` names the recording of the second
+ * sample. */
 static struct hang_case load(const char *way, const char *second)
 {
     struct hang_case c = { .s = { RUNNING } };
@@ -409,7 +410,7 @@ Test(hang, one_of_two_sleepers_beside_a_majority_is_not_named)
 Test(hang, too_many_places_give_no_verdict)
 {
     struct hang_case c = load("async", "async");
-    add_places(&c, 18); /* 16 places: ranks 0 and 2 share one; rank 1 sleeps and does not count */
+    add_places(&c, 18); /* 16 places: ranks 0 and 2 share a place; rank 1 sleeps and does not count */
     expect_verdict(&c, "RANK_SLEEPS", "rank 1 (n1, pid 71)", "is in wait_for_work (worker.py:");
     case_free(&c);
     c = load("async", "async");
@@ -1262,7 +1263,7 @@ Test(hang, stacks_that_cannot_be_read_are_a_note)
 
 static struct diagnosis judge_rows(const char *first, const char *second, bool has_signals);
 
-/* Without stacks, a rank in another system call than the others may be the culprit. */
+/* Without stacks, a rank in another system call than the other ranks may be the culprit. */
 Test(hang, states_without_stacks_that_differ)
 {
     const char *rows = "[" STATE(0, GLOO, 9) "," STATE(1, "sleeping in clock_nanosleep", 9) "," STATE(
@@ -1705,7 +1706,8 @@ Test(hang_loops, a_stack_that_is_cut_has_no_loop)
     cr_expect_str_eq(loop_of(SAMPLES(deep, "main:2"), 20), "");
 }
 
-/* Diagnose `n` samples of four ranks, each compared with the previous one. Use the entries of `rows` in a cycle. */
+/* Diagnose `n` samples of four ranks, and compare each sample with the previous sample. Use the entries of `rows` in a
+ * cycle. */
 static struct diagnosis diagnose_all(const char *const *rows, int n)
 {
     static struct diagnosis d;

@@ -174,7 +174,7 @@ Test(profile, steps_of_libddp_count_as_stacks_do)
     profile_free(&p);
 }
 
-/* Rank 1 imports its libraries for longer than the others, which wait for rank 1 in the first collective. */
+/* Rank 1 imports its libraries for longer than the other ranks. These ranks wait for rank 1 in the first collective. */
 Test(profile, samples_of_imports_are_left_out)
 {
     static const char importing[] =
@@ -254,7 +254,7 @@ Test(profile, all_windows_have_the_same_number_of_samples)
     profile_free(&p);
 }
 
-/* A rank that was as fast as the others for a long time must not be hidden by its past. */
+/* A rank that was as fast as the other ranks for a long time must not be hidden by its past. */
 Test(profile, a_rank_that_becomes_slow_is_found)
 {
     struct job job = JOB(5, 350, 0.05, 0);

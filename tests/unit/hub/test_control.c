@@ -287,7 +287,7 @@ Test(control, waiters_have_names)
         "\"keys\":[\"/weights\"],\"since_ms\":1500}],\"ok\":true}");
 }
 
-/* A client may wait for thousands of keys. The answer lists 16 keys and the number of the others. */
+/* A client may wait for thousands of keys. The answer lists 16 keys and the number of the other keys. */
 Test(control, a_waiter_s_keys_are_cut_at_16)
 {
     for (uint64_t n = 15; n <= 17; n++) {

@@ -525,7 +525,8 @@ Test(gate, an_agent_of_another_version_is_answered)
     expect_closed(FIRST + 2, "install the same version of ddprun");
 }
 
-/* A client on the store's host has the same user as the job, but not the secret that the calls of agents need. */
+/* A client on the store's host has the same user as the job. It does not have the secret, which the calls of agents
+ * need. */
 Test(gate, agents_calls_need_the_secret_on_the_stores_host_too)
 {
     struct buf text = { 0 };

@@ -274,7 +274,7 @@ Test(hang_watch, without_a_round_nothing_is_due)
     cr_expect(!sampled(&w, VERDICT, true, T + 70 * S));
 }
 
-/* The test simulates a day with a line of output each second, an evaluation of 20 to 50 s each 5 minutes, and a
+/* The test simulates a day. A line of output comes each second, an evaluation of 20 to 50 s each 5 minutes, and a
  * checkpoint of 40 s each half hour. Every request gets a verdict. */
 Test(hang_watch, a_day_with_evaluations_and_checkpoints_is_no_hang)
 {

@@ -262,8 +262,8 @@ static void play(void)
     hub_free(hub);
 }
 
-/* Play the script, and let an allocation fail after `requests` successful ones. If `persistent` is true, all later
- * allocations fail, too. Return true if an allocation failed. */
+/* Play the script, and let an allocation fail after `requests` successful allocations. If `persistent` is true, all
+ * later allocations fail, too. Return true if an allocation failed. */
 static bool play_with_memory_for(long requests, bool persistent)
 {
     memset(&heap, 0, sizeof(heap));

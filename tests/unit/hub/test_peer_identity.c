@@ -204,7 +204,7 @@ Test(held, requests_wait_until_an_agent_vouches)
     cr_assert_not_null(strstr(jobs, "\"keys\":0"), "%s", jobs);
 }
 
-/* The bytes come one by one, and in an old dialect. The hub reads held bytes again from the first byte. */
+/* The bytes arrive one by one, and in an old dialect. The hub reads held bytes again from the first byte. */
 Test(held, any_cut_and_dialect_is_held)
 {
     node(A, "a");
@@ -239,7 +239,8 @@ Test(held, the_only_job_with_an_agent_there_will_do)
     sim_expect(&sim, PLAIN, N(01));
 }
 
-/* Each session that waits for its owner has a separate time limit. The end of one limit must not shorten another. */
+/* Each session that waits for its owner has a separate time limit. The end of one limit must not shorten another
+ * limit. */
 Test(held, each_has_its_own_time)
 {
     one_job_with_agent_of_two();

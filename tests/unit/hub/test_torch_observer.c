@@ -590,8 +590,8 @@ Test(torch_watch, after_an_end_it_is_looked_again_soon)
 
 /* --- PyTorch leftovers ---------------------------------------------------------------------------------------- */
 
-/* PyTorch ranks that give up waiting for the others of a group, and end. The tests check when and why this is
- * reported. */
+/* Tests of PyTorch ranks that give up their wait for the other ranks of a group, and end. The tests check when the
+ * store reports this, and with which reason. */
 
 TestSuite(init_abandoned, .init = set_up, .fini = tear_down);
 

@@ -699,7 +699,7 @@ Test(rdzv_join, another_version)
     cr_assert_eq(rsim_join_as(&sim, 7, &join), RDZV_WELCOME);
 }
 
-/* No other node has joined, so the error compares the version with that of the store. */
+/* No other node has joined, so the error compares the node's version with the store's version. */
 Test(rdzv_join, another_version_than_the_stores)
 {
     struct rdzv_join join = sim.join;
@@ -780,7 +780,7 @@ Test(rdzv_join, another_number_of_workers_is_refused_in_an_elastic_job, .init = 
     cr_assert_eq(rsim_join_as(&sim, 8, &sim.join), RDZV_WELCOME);
 }
 
-/* If a node counts its workers itself (gpu, cpu or auto), its number may differ from that of other nodes. */
+/* If a node counts its workers itself (gpu, cpu or auto), the numbers of workers may differ between nodes. */
 Test(rdzv_join, counted_workers_may_differ, .init = two_to_four)
 {
     struct rdzv_join join = sim.join;

@@ -185,8 +185,8 @@ Test(net_messages, a_stop_with_its_cause)
     cr_expect_eq(failure_code(&cause), 128 + 9);
 }
 
-/* The causes are: a worker exits with a code, a start fails with an errno, a user sends a signal, a node is lost, and
- * no failure. */
+/* The five causes are a worker that exits with a code, a start that fails with an errno, a user's signal, a lost node,
+ * and no failure. */
 Test(net_messages, the_code_of_a_cause)
 {
     stop_of("{\"why\":\"failed\",\"cause\":{\"rank\":0,\"exit_code\":7}}");

@@ -640,8 +640,8 @@ Test(plan, a_filter_takes_ranks_off_the_console_and_leaves_their_files, .fini = 
     cr_assert(plan.prefix);
 }
 
-/* Options may name local ranks that a node does not have, as in torchrun, because one command line may serve nodes of
- * different sizes. */
+/* As in torchrun, options may name local ranks that a node does not have. One command line may serve nodes of different
+ * sizes. */
 Test(plan, ranks_that_this_node_does_not_have_are_a_note, .fini = tear_down)
 {
     PLAN("--nproc_per_node=2", "--log_dir=logs", "--tee=0:1,5:1", "--redirects=2:3",

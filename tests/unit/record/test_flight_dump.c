@@ -295,7 +295,7 @@ Test(flight_compare, stacks_are_limited)
     expect("  > f4  a.py:7\n    and 59 more\n\nRANK");
 }
 
-/* Frames of any kind must do no harm. Of equal stacks, only one is kept. */
+/* Frames of any kind must do no harm. Of several equal stacks, only one stack is kept. */
 Test(flight_compare, strange_frames_are_harmless)
 {
     give(0, "{\"collective_seq_id\":1,\"frames\":7},{\"collective_seq_id\":2,\"frames\":[5,null,[],"

@@ -110,8 +110,8 @@ Test(stacks, the_rare_stack_comes_first)
     cr_assert_not_null(strstr(brief(4, 1), " time\n  > load  pkg/data.py:41\n"), "%s", (char *)out.data);
 }
 
-/* Rank 1 also has a child process and a feeder thread of the data loader. The rows of the child and the feeder thread
- * come after the rows of main threads, because data loaders run the same code on every rank. */
+/* Rank 1 also has a child process and a feeder thread of the data loader. Data loaders run the same code on every rank.
+ * So the rows of the child and the feeder thread come after the rows of main threads. */
 Test(stacks, other_threads_and_children_come_behind_main_threads)
 {
     add_recorded("loads", 1, 28732, false);
@@ -129,8 +129,8 @@ Test(stacks, other_threads_and_children_come_behind_main_threads)
                        (char *)out.data);
 }
 
-/* A worker and its child sleep in the same call. The child must have a separate row in the agent's struct stacks, and
- * also after the store has merged the rows of all agents. */
+/* A worker and its child sleep in the same call. The child must have a separate row, both in the agent's struct stacks
+ * and after the store has merged the rows of all agents. */
 Test(stacks, a_child_in_the_state_of_its_worker_is_still_shown)
 {
     struct stack_thread t = {

@@ -184,7 +184,7 @@ Test(amp, other_types_are_refused)
     cr_expect_eq(ddp_round_f32(f, i, DDP_F64, 1, &err), DDP_ERR_ARG);
 }
 
-/* This shows why a master copy is needed: in bf16, adding 2^-10 to 1 gives 1, even after a hundred additions. */
+/* A master copy is needed, because in bf16 the sum of 1 and 2^-10 is 1, even after a hundred additions. */
 Test(amp, small_updates_survive_in_the_master_copy)
 {
     float master = 1, alone = 1;

@@ -120,7 +120,7 @@ static void put(const char *name, const char *content)
     cr_assert(f != NULL && fputs(content, f) >= 0 && fclose(f) == 0);
 }
 
-/* Expect the pids.max of the outer group, which is lower than that of the inner group. No group has a memory
+/* Expect the pids.max of the outer group, which is lower than the pids.max of the inner group. No group has a memory
  * controller. */
 static void expect_limits(const char *type, const char *groups)
 {

@@ -145,8 +145,8 @@ Test(start_words, of_a_system_without_room)
 
 /* --- elf ------------------------------------------------------------------------------------------------------ */
 
-/* The header of an ELF program. The tests use headers for this and other machines, headers that are cut at every byte,
- * and headers with a wrong value in each byte. */
+/* The header of an ELF program. Some tests use headers for this machine and for other machines. Others cut the header
+ * at every byte, or set a wrong value in each byte. */
 
 static const char LOADER[] = "/lib64/ld-linux-x86-64.so.2";
 
@@ -228,7 +228,7 @@ Test(elf_check, what_is_no_elf_file_is_nothing_else)
     }
 }
 
-/* Cut the program at every byte. Copy the part before the cut to a block of the same length, so that a sanitizer
+/* Cut the program at every byte. The part before the cut is copied to a block of the same length, so that a sanitizer
  * detects a read beyond the cut. */
 Test(elf_check, a_file_cut_anywhere_is_read_no_further)
 {

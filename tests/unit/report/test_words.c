@@ -140,7 +140,7 @@ Test(hints, show_the_room_of_the_file_that_could_not_be_written)
 }
 
 /* If the line names no path, the hint shows the free space of all likely places. If a quota is full, the hint shows no
- * free space, because a quota can be full on a disk with free space. */
+ * free space, because the disk may still have free space. */
 Test(hints, show_the_room_of_each_place)
 {
     static struct full_disk full = { .n_rooms = 2,

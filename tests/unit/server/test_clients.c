@@ -153,7 +153,7 @@ static struct admission_key user(uint32_t uid)
     return (struct admission_key){ .is_uid = true, .uid = uid };
 }
 
-/* Open the connections `first`, `first` + 1, ... at 0 ms, until one is rejected. Return the number of opened
+/* Open the connections `first`, `first` + 1, ... at 0 ms, until a connection is rejected. Return the number of opened
  * connections. */
 static uint32_t fill(uint32_t first, struct admission_key key)
 {

@@ -18,7 +18,7 @@
 enum { MANY = -1, USAGE_ERROR = 2 };
 
 /* In a row with "-1:exit:0:500", the other workers end by themselves after half a second. So even a launcher that waits
- * for all workers returns an exit code. In the last row, the others do not end by themselves. */
+ * for all workers returns an exit code. In the last row, the other workers do not end by themselves. */
 static const struct probe probes[] = {
     { "all exit 0, at once", "0", probe_code, { "%w", "-1:exit:0:-1" }, MANY, 0 },
     { "rank 1 exits 3, the others 0 later", "3", probe_code, { "%w", "1:exit:3:0", "-1:exit:0:500" }, 1, 0 },

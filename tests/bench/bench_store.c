@@ -88,8 +88,8 @@ static void measure_trips(const char *what, int store_port, int echo_port, reque
     buf_free(&request);
 }
 
-/* Measure both servers with the same requests, which are sent alternately to the two. The servers run on the last
- * processor, the client runs on the first. */
+/* Measure both servers with the same requests, which this program sends alternately to both. The servers run on the
+ * last processor, and the client runs on the first processor. */
 static void round_trips(const char *path)
 {
     struct bench_server store, echo;

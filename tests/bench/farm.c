@@ -1,4 +1,5 @@
-/* farm.c -- see farm.h. One epoll and no thread: the measured time must be the store's, not this program's. */
+/* farm.c -- see farm.h. One epoll and no thread: the measured time must be the time of the store, not of this
+ * program. */
 #include "farm.h"
 
 #include "timed.h"

@@ -247,7 +247,7 @@ static void orphan_a_job(const char *layer, const char *hold)
     pid_t agent = procstat_child(run_pid(p), 0);
     if (agent == 0)
         cr_skip_test("skipped, because this kernel has no /proc/PID/task/TID/children");
-    /* Stop the guardian, so that it cannot react to the agent's death before its own. */
+    /* Stop the guardian, so that it cannot react to the agent's death before the guardian is killed. */
     run_signal(p, SIGSTOP);
     cr_assert(job_until_state(run_pid(p), 'T'));
     const int pidfd = pidfd_open(agent, 0);

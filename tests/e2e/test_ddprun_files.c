@@ -288,8 +288,8 @@ Test(ddprun_files, a_job_in_the_background_needs_a_runtime_directory_that_can_be
     }
 }
 
-/* If stdout is closed, the program must not open a socket or file as descriptor 1, because its output would go
- * there. */
+/* If stdout is closed, the program must not open a socket or file as descriptor 1, because the output of the program
+ * would go there. */
 Test(ddprun_files, a_closed_stdout_is_dev_null)
 {
     struct run_result r =

@@ -90,7 +90,7 @@ static int door_connect(int port)
     return -1;
 }
 
-/* Pass bytes on in both directions until one side ends. */
+/* Forward bytes in both directions until one side ends. */
 static void *door_pass(void *arg)
 {
     char bytes[65536];

@@ -332,7 +332,8 @@ Test(ddprun_output, pieces_of_a_daemon_that_lives_on_outside_do_not_hold_up_the_
     cr_expect_eq(job_count(r.out, "[1] done"), 1, "%s", r.out);
 }
 
-/* ddprun prints a newline before its own message if a worker's line is unfinished, but not if it prints no message. */
+/* ddprun prints a newline before its own message if a worker's line is unfinished. Without a message, ddprun prints no
+ * newline. */
 Test(ddprun_output, what_ddprun_says_does_not_begin_within_a_workers_line)
 {
     struct run_result r =

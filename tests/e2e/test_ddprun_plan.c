@@ -403,7 +403,7 @@ Test(ddprun_torchrun, chosen_lines_tell_when_they_were_read)
         0, "2\n", NULL);
 }
 
-/* torchrun's event lines are not printed; one note reports that. */
+/* torchrun's event lines are not printed. A note reports this. */
 Test(ddprun_torchrun, its_event_handler_is_ignored_with_a_note)
 {
     expect("$D --nproc_per_node=1 --event-log-handler=console true", 0, "",

@@ -1,4 +1,4 @@
-/* Attempt after attempt with real processes; tests/sim/test_restart_sim.c tests the rules. */
+/* Jobs with several attempts of real processes. tests/sim/test_restart_sim.c tests the rules. */
 #include "job.h"
 #include "run.h"
 #include "training.h"

@@ -396,7 +396,7 @@ Test(ddprun_stuck, what_cannot_be_killed_is_named_and_left, .fini = remove_freez
     cr_expect(strstr(r.err, "rank 0") != NULL, "the cause is named as well:\n%s", r.err);
 }
 
-/* Rank 1 stops outside of a collective, and the other rank waits for it in a collective. Long before any timeout,
+/* Rank 1 stops outside of a collective, and the other rank waits for rank 1 in a collective. Long before any timeout,
  * ddprun must name rank 1. The records must contain the last collective of each rank. */
 
 static char *dir;

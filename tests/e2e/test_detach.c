@@ -50,7 +50,7 @@ static struct run_process *start_ddprun(const char *const args[])
 #define START(...)  start_ddprun((const char *const[]){ __VA_ARGS__, NULL })
 #define DDPRUN(...) run_wait(START(__VA_ARGS__))
 
-/* Return the id of the job that a --detach has started. */
+/* Return the id of the job that `ddprun --detach` has started. */
 static const char *id_of(struct run_result *r)
 {
     static char id[64];

@@ -92,8 +92,8 @@ Test(fallbacks, a_pidfd_that_cannot_be_signalled_is_not_used)
     expect_fallback("pidfd_send_signal", "--contain=plain", "pidfd_open is not");
 }
 
-/* Some kernels are built without CONFIG_PROC_CHILDREN: then the parents in /proc/PID/stat replace the lists of
- * children. */
+/* Some kernels are built without CONFIG_PROC_CHILDREN. ddprun then reads the parents in /proc/PID/stat instead of the
+ * lists of children. */
 Test(fallbacks, without_lists_of_children_nobody_is_left)
 {
     need_no_sanitizer();

@@ -1,4 +1,4 @@
-/* Unmodified PyTorch programs (tests/interop/programs) under ddprun, on one node and on two. A row lists the
+/* Unmodified PyTorch programs (tests/interop/programs) under ddprun, on one node and on two nodes. A row lists the
  * lines that every rank of a program must print. */
 #include "run.h"
 #include "scene.h"
@@ -452,7 +452,7 @@ static void add_and_remove_a_node(struct play *play)
         cr_assert(run_until_output(play->node[i], " stays\n", LONG_MS), "node %d", i);
 }
 
-/* Train with `least` nodes, then with one more, then with `least` nodes. */
+/* Train with `least` nodes, then with one more node, then with `least` nodes. */
 static void resize(int least)
 {
     char arguments[300], options[256];

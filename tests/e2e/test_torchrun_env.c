@@ -71,7 +71,7 @@ enum how {
     MINE,      /* one side may lack the variable; the values of `_` may also differ */
     VALUE,     /* both sides have the variable, with any value */
     DIRECTORY, /* equal except for the random part of the job's directory */
-    OWN_FILE   /* both sides have the variable, empty on both or on neither */
+    OWN_FILE   /* both sides have the variable, either both empty or both not empty */
 };
 
 static const struct {
@@ -118,7 +118,7 @@ static bool same_but_random(const char *a, const char *b)
            id_a < end_a && id_b < end_b;
 }
 
-/* Return true if the two values are equal, or if a row of `loose` permits the difference. A value is NULL if that side
+/* Return true if the two values are equal, or if a row of `loose` permits the difference. A value is NULL if its side
  * lacks the variable. */
 static bool may_be(const char *set, const char *name, const char *theirs, const char *ours)
 {

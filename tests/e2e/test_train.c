@@ -367,7 +367,7 @@ Test(train, a_learning_rate_that_explodes_is_reported)
     train_fails(1, "--data @/data --lr 1e30", 2, "loss is");
 }
 
-/* Run a program whose stdout has no room. */
+/* Run a program whose stdout is a full disk (/dev/full). */
 static void expect_full(const char *program, const char *options)
 {
     char script[512];
@@ -485,7 +485,7 @@ Test(train_gpt2, what_fits_not_is_refused_before_it_is_trained)
 }
 
 /* With --determinism world the parameters are equal bit by bit after every step. This holds for every number of workers
- * and hosts, and after a resume with another number. */
+ * and hosts, and after a resume with another number of workers. */
 
 /* Each epoch of 200 samples has three steps of 96, 96 and 8 samples. So two epochs have six steps. Without
  * --accumulate, the last step of an epoch has one sample in each of the eight shards. */
@@ -750,8 +750,8 @@ Test(train_resnet, stopped_in_the_middle_of_an_epoch_it_goes_on_to_the_same_end)
     cJSON_Delete(resumed);
 }
 
-/* All threads of the process flush subnormals: those of train, those of the loader, and those that OpenBLAS starts
- * before main. The test acts as a debugger: it stops each thread and reads its control word. */
+/* All threads of the process flush subnormals: the threads of train, of the loader, and the threads that OpenBLAS
+ * starts before main. The test acts as a debugger: it stops each thread and reads its control word. */
 
 TestSuite(train_subnormals, .init = test_dir_open, .fini = test_dir_close, .timeout = 240);
 
@@ -810,8 +810,8 @@ static int check_threads(pid_t pid, int *keeping)
     return threads;
 }
 
-/* Expect that all threads flush subnormals. With these options OpenBLAS has `blas` threads besides main, and the
- * loader has two. */
+/* Expect that all threads flush subnormals. With these options OpenBLAS has `blas` threads besides main, and the loader
+ * has two threads. */
 static void expect_all_flush(const char *blas_threads, const char *option, int blas)
 {
     const char *argv[] = { bin("train"), "--data", test_path("data"),

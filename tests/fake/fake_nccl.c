@@ -32,7 +32,7 @@ struct box {
     char data[BOX];
 };
 
-/* Shared by all ranks of a communicator. */
+/* The memory that all ranks of a communicator share. */
 struct board {
     atomic_int joined;
     struct box box[RANKS][RANKS]; /* from, to */
@@ -233,7 +233,7 @@ static size_t size_of(nccl_type type)
     return sizes[type];
 }
 
-/* Convert NCCL's name of a type to libddp's. */
+/* Convert NCCL's name of a type to libddp's name. */
 static ddp_dtype dtype_of(nccl_type type)
 {
     static const ddp_dtype names[] = {

@@ -32,7 +32,7 @@ struct rank {
     ddp_status status;
     char words[1024];
     char failure[1024]; /* first failed expectation, or "" if none has failed */
-    uint64_t value;     /* each test may use this as it likes, for example for a hash of results */
+    uint64_t value;     /* free for any use by the test, for example for a hash of results */
     int exit_status;    /* from waitpid; filled in by ranks_run */
 };
 

@@ -114,8 +114,8 @@ int fake_port_reserve(int *port);
 
 /* --- rude ------------------------------------------------------------------------------------------------- */
 
-/* Servers that are not stores, and networks that lead nowhere. Each server has a free port of 127.0.0.1 and a separate
- * thread. */
+/* Servers that are not stores, and networks in which no peer answers. Each server has a free port of 127.0.0.1 and a
+ * separate thread. */
 
 enum rude_kind {
     RUDE_SILENT, /* accepts connections and sends nothing */

@@ -74,7 +74,7 @@ SCENE(encrypt, a_listener_reads_no_key, .options = "--encrypt", .program = MEMBE
       .until = "met", .after = nothing_is_readable, .never = "rejected",
       .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* The same listener on a job without --encrypt reads every key. So the test above can fail. */
+/* The same listener reads every key of a job without --encrypt. Otherwise the test above could never fail. */
 SCENE(encrypt, a_listener_reads_every_key_of_a_plain_job, .program = MEMBER, .before = listen_on_path,
       .until = "met", .after = all_is_readable, .node = { { .exit = 143 }, { .exit = 143 } })
 

@@ -1,4 +1,5 @@
-/* Networks beyond a single IPv4 network: only IPv6, and a router that translates addresses. */
+/* Tests of other networks than a single IPv4 network: a network with only IPv6, and a router that translates
+ * addresses. */
 #include "scene.h"
 
 TestSuite(networks, .timeout = 120);

@@ -19,7 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Rank 0 listens and waits for rank 1 on lane 0 and rank 2 on lane 1. */
+/* Rank 0 listens, and waits for rank 1 on lane 0 and for rank 2 on lane 1. */
 static struct net_hello mine;
 static struct net_door door;
 static struct net_links links;

@@ -1,4 +1,4 @@
-/* Finding and starting programs, and killing all their descendants. */
+/* Tests of the code that finds and starts programs, and kills all their descendants. */
 #include "contain/descendants.h"
 #include "contain/procfs.h"
 #include "contain/threads.c"

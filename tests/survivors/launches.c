@@ -166,8 +166,8 @@ static uint64_t pick(uint64_t *random, uint64_t below)
     return *random % below;
 }
 
-/* Return the maximum number of workers: each needs nine descriptors during its start, and ddprun itself needs up to
- * 64. */
+/* Return the maximum number of workers: each worker needs nine descriptors during its start, and ddprun itself needs up
+ * to 64. */
 static uint64_t most_workers(void)
 {
     struct rlimit files;

@@ -5,7 +5,7 @@
  *   1. Start the job.
  *   2. Wait for the moment that the seed has chosen: during the start, or when all workers are ready.
  *   3. Make the fault.
- *   4. Wait until no child is left, or the time is over.
+ *   4. Wait until no child is left, or until the time is over.
  *   5. Count the survivors, kill them, and report.
  *
  * If the fault has killed both processes of ddprun, the next start of ddprun must find the survivors. So the trial

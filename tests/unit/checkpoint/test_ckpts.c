@@ -657,8 +657,8 @@ Test(ckpts_disk, without_an_exchange_the_old_one_moves_away_first)
     cr_expect(access(path_in_run(".old-step-00000006"), F_OK) != 0);
 }
 
-/* The first rename fails, because the old checkpoint exists. The second moves the old checkpoint away. The third fails
- * with EIO. */
+/* The first rename fails, because the old checkpoint exists. The second rename moves the old checkpoint away. The third
+ * rename fails with EIO. */
 Test(ckpts_disk, the_old_one_comes_back_when_the_new_one_cannot_follow)
 {
     no_exchange = true;

@@ -117,8 +117,8 @@ Test(nccl_state, what_has_failed_never_works_again)
     }
 }
 
-/* NCCL_CLOSE may start an abort, or wait for one. When the abort has ended, another NCCL_CLOSE closes the communicator.
- * Check that at most four NCCL_CLOSE events lead from each state to NCCL_CLOSED. */
+/* NCCL_CLOSE may start an abort, or wait for the end of an abort. When the abort has ended, another NCCL_CLOSE closes
+ * the communicator. Check that at most four NCCL_CLOSE events lead from each state to NCCL_CLOSED. */
 Test(nccl_state, everything_can_be_closed)
 {
     for (int from = 0; from < NCCL_STATES; from++) {

@@ -377,7 +377,7 @@ Test(hang, a_file_of_a_library_tells_a_lock_from_a_wait_for_ranks)
     }
 }
 
-/* Add ranks 3 to n - 1. Each is at a different line, in a C function. */
+/* Add ranks 3 to n - 1. Each rank is at a different line, in a C function. */
 static void add_places(struct hang_case *c, int n)
 {
     for (int i = 0; i < 2; i++)

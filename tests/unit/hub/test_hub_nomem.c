@@ -26,7 +26,7 @@ void __wrap_free(void *p);
 
 static struct {
     bool armed;      /* a call into the hub is running */
-    bool persistent; /* all allocations after the first failed one fail, too */
+    bool persistent; /* all allocations after the first failure fail, too */
     long left;       /* number of allocations that still succeed */
     long failed;
     long blocks; /* number of blocks allocated while armed and not freed yet */

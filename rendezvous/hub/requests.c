@@ -394,7 +394,7 @@ static bool on_wait_or_barrier(struct hub *hub, struct session *s, const struct 
     return check_status(hub, s, req, status) && append_u8(&hub->out, 0);
 }
 
-/* Handle CANCEL_WAIT. apply() has already ended the wait. */
+/* Handle CANCEL_WAIT. requests_process() has already ended the wait. */
 static bool on_cancel_wait(struct hub *hub, struct session *s, const struct request *req)
 {
     (void)s, (void)req;
@@ -537,7 +537,7 @@ static bool has_job(struct hub *hub, struct session *s, const struct op *op)
     return true;
 }
 
-/* Set the reason why apply() refuses a request, and return false. Possible reasons: the connection has sent AUTH, it
+/* Set the reason why a request is refused, and return false. Possible reasons: the connection has sent AUTH, it
  * belongs to an earlier attempt, or the store serves no job. */
 static bool refuse_request(struct hub *hub, const struct session *s, const struct op *op)
 {
@@ -558,29 +558,6 @@ static bool refuse_request(struct hub *hub, const struct session *s, const struc
 static bool is_of_agents(enum op_id id)
 {
     return id == OP_IDENTIFY || id == OP_CONTROL || id == OP_AUTH || id == OP_PING || id == OP_VALIDATE;
-}
-
-/* Check and handle a request. First end an open wait of the session. When a WAIT has timed out in a client of torch
- * 1.13, the client simply sends the next request. The client would mistake a late answer to the WAIT for the answer to
- * this request. Refuse a request of a client from an earlier attempt. Refuse requests for keys or named barriers if the
- * connection has sent AUTH, or if the store serves no job. */
-static bool apply(struct hub *hub, struct session *s, const struct request *req)
-{
-    const request_handler handler = request_handlers[req->op->id];
-    s->has_spoken = true;
-    hub->requests++;
-    list_remove(&s->midway);
-    if (s->waits_in != 0)
-        session_leave_wait(s);
-    if (s->torch != NULL)
-        s->torch->polls = false;
-    if (((s->auth != NULL || hub->limits.refusal != NULL) && !is_of_agents(req->op->id)) ||
-        (s->job != NULL && s->era < s->job->era && !session_is_operator(s)))
-        return refuse_request(hub, s, req->op);
-    const bool ok = handler(hub, s, req);
-    if (s->waiter.offer != NULL)
-        store_acted(s->job->store, &s->waiter);
-    return ok;
 }
 
 /* Update the quota after the capacity of `in` has changed from `old_cap`. The quota may then exceed its limit, because
@@ -690,8 +667,13 @@ static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
 /* Process received bytes. A paused or held session only collects them. While the client is a stranger, gate_check()
  * checks each request before it is decoded. Test before each request whether the client is still a stranger, because
  * the previous request may have admitted the client. Handle the requests in order, and stop at the first request that
- * must wait. This request waits for one of three events: clients have read more of their replies (pause_session), the
- * session has a job (peer_hold), or the stranger is admitted (gate_hold). */
+ * must wait. This request waits until clients have read more of their replies (pause_session), the session has a job
+ * (peer_hold), or the stranger is admitted (gate_hold).
+ *
+ * Before a request is handled, end an open wait of the session: after a WAIT has timed out, a client of torch 1.13
+ * simply sends the next request. The client would mistake a late answer to the WAIT for the answer to this request.
+ * Refuse a request of a client from an earlier attempt. Refuse requests for keys or named barriers if the connection
+ * has sent AUTH, or if the store serves no job. */
 bool requests_process(struct hub *hub, struct session *s, struct slice bytes)
 {
     struct ahead ahead; /* not zeroed, because the struct has 5 KB */
@@ -723,9 +705,23 @@ bool requests_process(struct hub *hub, struct session *s, struct slice bytes)
         for (uint32_t i = 0; i < ahead.n; i++) {
             if (hub->is_backed_up)
                 return pause_session(hub, s, rest_after(&ahead, i));
-            if (!is_settled(hub, s) && !has_job(hub, s, ahead.req[i].op))
+            const struct request *req = &ahead.req[i];
+            if (!is_settled(hub, s) && !has_job(hub, s, req->op))
                 return keep_rest(hub, s, bytes) && peer_hold(hub, s);
-            if (!apply(hub, s, &ahead.req[i]))
+            s->has_spoken = true;
+            hub->requests++;
+            list_remove(&s->midway);
+            if (s->waits_in != 0)
+                session_leave_wait(s);
+            if (s->torch != NULL)
+                s->torch->polls = false;
+            if (((s->auth != NULL || hub->limits.refusal != NULL) && !is_of_agents(req->op->id)) ||
+                (s->job != NULL && s->era < s->job->era && !session_is_operator(s)))
+                return refuse_request(hub, s, req->op);
+            const bool ok = request_handlers[req->op->id](hub, s, req);
+            if (s->waiter.offer != NULL)
+                store_acted(s->job->store, &s->waiter);
+            if (!ok)
                 return false;
             if (hub->out.len > OUT_MAX)
                 hub_flush(hub);

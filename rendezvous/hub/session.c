@@ -52,7 +52,7 @@ void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)
 
 /* Answer a WAIT or BARRIER with one zero byte. Send the byte directly, because hub->out is only for the session whose
  * request is being processed (hub->processing). The waiting session is not that session: a new request would have ended
- * its wait (apply() in requests.c). */
+ * its wait (requests_process() in requests.c). */
 void session_woken(void *user, struct store_waiter *waiter)
 {
     struct hub *hub = user;

@@ -490,7 +490,7 @@ static bool may_reply(void *user, conn_id id, uint64_t bytes)
     const bool is_full = conn_queued(&c->conn) > CLIENT_UNREAD_MAX;
     if (!is_full && bytes > 0 && !has_room(clients, bytes))
         set_wants(c, bytes);
-    /* pass() also stops reading, but does not run for requests that the hub has held (hub/gate.c). So stop here. */
+    /* on_bytes() also stops reading, but does not run for requests that the hub has held (hub/gate.c). So stop here. */
     if (is_full || c->wants > 0)
         conn_stop_reading(&c->conn);
     return !is_full && c->wants == 0;
@@ -778,16 +778,6 @@ struct hub_sink clients_sink(struct clients *clients)
 
 /* --- connections and their bytes ------------------------------------------------------------------------ */
 
-/* Pass received bytes to the hub. The hub sends the replies through callbacks before hub_receive returns. */
-static void pass(struct client *c, struct slice bytes)
-{
-    struct clients *clients = c->clients;
-    hub_receive(clients->hub, c->id, bytes, now_ms(clients));
-    if (c->admission.is_silent && hub_has_request(clients->hub, c->id))
-        admission_spoke(&clients->admission, &c->admission);
-    stop_if_full(c);
-}
-
 /* Reject a client whose bytes must not reach hub_receive. The hub then calls close_client. */
 static void reject(struct client *c, struct slice bytes, const char *why)
 {
@@ -820,7 +810,7 @@ static void pass_tls(struct client *c, struct slice bytes)
     if (!was_open && (state == TLS_OPEN || state == TLS_ENDED))
         hub_set_secret(clients->hub, c->id, tls_secret(c->tls), tls_job(c->tls), now_ms(clients));
     if (plain->len > 0 && c->place == SERVED)
-        pass(c, buf_slice(plain));
+        hub_receive(clients->hub, c->id, buf_slice(plain), now_ms(clients));
     trim(plain);
     if (c->place != SERVED)
         return;
@@ -900,16 +890,21 @@ static bool begin(struct client *c, struct slice bytes)
     return true;
 }
 
-/* Handle received bytes (conn_host.on_bytes). Discard the bytes of a client that is being closed. */
+/* Pass received bytes to the hub (conn_host.on_bytes). The hub sends the replies through callbacks before hub_receive
+ * returns. Discard the bytes of a client that is being closed. */
 static void on_bytes(struct conn *conn, struct slice bytes)
 {
     struct client *c = (struct client *)conn;
+    struct clients *clients = c->clients;
     if (c->place != SERVED || (!c->has_begun && (!answer_credential_request(c, &bytes) || !begin(c, bytes))))
         return;
     if (c->tls != NULL)
         pass_tls(c, bytes);
     else
-        pass(c, bytes);
+        hub_receive(clients->hub, c->id, bytes, now_ms(clients));
+    if (c->admission.is_silent && hub_has_request(clients->hub, c->id))
+        admission_spoke(&clients->admission, &c->admission);
+    stop_if_full(c);
 }
 
 /* Return the key of a connection's source (see struct admission_key). */

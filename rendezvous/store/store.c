@@ -201,31 +201,39 @@ static bool is_observed(const struct store *s, struct slice key)
     return false;
 }
 
-/* Remove links from the list of `entry`, the oldest first, until one of the waits has no missing key left. Free this
- * wait, and return the connection that waited. If no such wait is found, return NULL. Do not free the entry. */
-static struct store_waiter *next_woken(struct entries *entries, struct entry *entry)
+/* Remove links from the list of `entry`, the oldest first: all links, or with `is_offer` one for each queued item that
+ * has no woken connection yet. Free each wait that then has no missing key, and wake the connection that waited, unless
+ * `wake` is NULL. Do not free the entry.
+ *
+ * SET, ADD, APPEND and MULTI_SET wake all waiters of their keys. COMPARE_SET wakes them only if it creates the key.
+ * BARRIER wakes them only if its caller is the last rank to arrive. QUEUE_PUSH wakes one waiter for each item. With
+ * `is_offer`, a woken connection counts as the receiver of one item, even before it has sent its QUEUE_POP. */
+static void wake_waiters(struct store *s, struct entry *entry, store_wake wake, bool is_offer)
 {
-    while (entry->first != NULL) {
+    while (entry->first != NULL && (!is_offer || entry_queue_len(entry) > entry->woken)) {
         struct wait *wait = entry->first->wait;
         struct store_waiter *owner = wait->owner;
         wait_unlink(entry->first);
         if (wait->missing > 0)
             continue;
         owner->wait = NULL;
-        wait_free(entries, wait);
-        return owner;
+        wait_free(&s->entries, wait);
+        if (is_offer) {
+            owner->offer = entry;
+            entry->woken++;
+        }
+        if (wake != NULL)
+            wake(s->user, owner);
     }
-    return NULL;
 }
 
 /* Remove the value, the queue and the waits, without waking any connection. */
-static void empty_entry(struct entries *entries, struct entry *entry)
+static void empty_entry(struct store *s, struct entry *entry)
 {
-    entry_unset(entries, entry);
+    entry_unset(&s->entries, entry);
     for (struct queue_item *item; (item = entry_pop(entry)) != NULL;)
-        entry_item_free(entries, item);
-    while (next_woken(entries, entry) != NULL)
-        ;
+        entry_item_free(&s->entries, item);
+    wake_waiters(s, entry, NULL, false);
 }
 
 /* Remove all keys. Fetch the next entry before entry_free_unused frees the present entry. If a connection was woken for
@@ -236,7 +244,7 @@ void store_clear(struct store *s)
     while (node != NULL) {
         struct entry *entry = TABLE_ENTRY(node, struct entry, node);
         node = table_next(&s->entries.table, node);
-        empty_entry(&s->entries, entry);
+        empty_entry(s, entry);
         entry_free_unused(&s->entries, entry);
     }
 }
@@ -250,23 +258,11 @@ void store_free(struct store *s)
     free(s);
 }
 
-/* Remove the key of `entry` from the missing keys of all waits, because the key exists now. Wake each connection whose
- * wait has no other missing key.
- *
- * SET, ADD, APPEND and MULTI_SET wake all waiters of their keys. COMPARE_SET wakes the waiters only if it creates the
- * key. BARRIER wakes the waiters only if its caller is the last rank to arrive. QUEUE_PUSH wakes one waiter for each
- * item (offer). */
-static void wake_waiters(struct store *s, struct entry *entry)
-{
-    for (struct store_waiter *done; (done = next_woken(&s->entries, entry)) != NULL;)
-        s->wake(s->user, done);
-}
-
 /* End a write. After success, wake the waiters. After a failure, free the entry if it is empty. */
 static enum store_status written(struct store *s, struct entry *entry, bool done)
 {
     if (done)
-        wake_waiters(s, entry);
+        wake_waiters(s, entry, s->wake, false);
     else
         entry_free_unused(&s->entries, entry);
     return done ? STORE_OK : STORE_FULL;
@@ -285,7 +281,7 @@ enum store_status store_set(struct store *s, struct slice key, struct slice valu
         return STORE_FULL;
     }
     if (entry->first != NULL)
-        wake_waiters(s, entry);
+        wake_waiters(s, entry, s->wake, false);
     if (s->observer.prefixes != NULL && is_observed(s, key))
         s->observer.written(s->observer.user, key, anew);
     return STORE_OK;
@@ -472,7 +468,7 @@ enum store_status store_barrier(struct store *s, struct store_waiter *w, struct 
     if (wait != NULL)
         wait_free(&s->entries, wait);
     if (status == STORE_OK)
-        wake_waiters(s, entry);
+        wake_waiters(s, entry, s->wake, false);
     else if (entry != NULL)
         entry_free_unused(&s->entries, entry);
     return status;
@@ -501,20 +497,8 @@ struct slice store_awaited(const struct store_waiter *w, uint32_t n)
     return entry_key(link->entry);
 }
 
-/* Wake one waiting connection for each queued item that has no woken connection yet. A woken connection counts as the
- * receiver of one item, even before it has sent its QUEUE_POP. */
-static void offer(struct store *s, struct entry *entry)
-{
-    struct store_waiter *done;
-    while (entry_queue_len(entry) > entry->woken && (done = next_woken(&s->entries, entry)) != NULL) {
-        done->offer = entry;
-        entry->woken++;
-        s->wake(s->user, done);
-    }
-}
-
-/* Withdraw the offer for which the connection was woken. If the connection has left the offered item in the queue,
- * offer() wakes another connection. */
+/* Withdraw the offer for which the connection was woken. If the connection has left the offered item in the queue, wake
+ * another connection. */
 void store_acted(struct store *s, struct store_waiter *w)
 {
     struct entry *entry = w->offer;
@@ -522,7 +506,7 @@ void store_acted(struct store *s, struct store_waiter *w)
         return;
     w->offer = NULL;
     entry->woken--;
-    offer(s, entry);
+    wake_waiters(s, entry, s->wake, true);
     entry_free_unused(&s->entries, entry);
 }
 
@@ -533,7 +517,7 @@ enum store_status store_push(struct store *s, struct slice queue, struct slice v
         return STORE_FULL;
     bool pushed = entry_push(&s->entries, entry, value);
     if (pushed)
-        offer(s, entry);
+        wake_waiters(s, entry, s->wake, true);
     entry_free_unused(&s->entries, entry);
     return pushed ? STORE_OK : STORE_FULL;
 }

@@ -1,6 +1,6 @@
 /* messages.c -- see messages.h. The peer is not trusted, so hub/messages.h limits every number in a push, and this file
- * cuts texts to their buffers. An invalid round or verdict is rejected, because it could start wrong ranks or end the
- * job. Any other push is accepted. */
+ * cuts texts to their buffers. Of the pushes, only an invalid round is rejected, because it could start wrong ranks.
+ * store_link.c decodes how a round ends. */
 #include "net/messages.h"
 
 #include "base/text.h"
@@ -107,11 +107,6 @@ cJSON *encode_exited(int rank, int pid, int exit_code, int signal, bool told)
                                          .round = MESSAGE_NONE });
 }
 
-cJSON *encode_done(void)
-{
-    return message_encode_done(&(struct message_done){ .round = MESSAGE_NONE });
-}
-
 cJSON *encode_sampled(int64_t id, cJSON *rows, cJSON *calls, bool is_cut)
 {
     return message_encode_sampled(&(struct message_sampled){
@@ -133,16 +128,6 @@ cJSON *encode_flight_call(int rank, const struct flight_entry *call)
                                        .root = call->root,
                                        .created_ms = call->created_ns / 1000000,
                                        .at = call->place });
-}
-
-/* Encode `stopped`. Only the node of rank 0 sends the exit code of rank 0. */
-cJSON *encode_stopped(bool unkillable, int max_code, int rank0, cJSON *rows)
-{
-    return message_encode_stopped(&(struct message_stopped){ .unkillable = unkillable,
-                                                             .max_code = max_code,
-                                                             .rank0_code = rank0 >= 0 ? rank0 : MESSAGE_NONE,
-                                                             .stacks = rows,
-                                                             .round = MESSAGE_NONE });
 }
 
 /* Encode `leave`. `by` is a text that the other nodes print. If `code` is "", `by` describes the sender of the
@@ -319,48 +304,6 @@ void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_M
         if (!append_item(out, HEARD_LIST_MAX, &len, text))
             return;
     }
-}
-
-/* Decode the failure that ended a round. `why` is the store's reason, which reports print first. */
-static void decode_cause(const cJSON *cause, const char *why, struct failure *f)
-{
-    message_decode_failure(cause, f);
-    text_copy(f->why, sizeof(f->why), why);
-}
-
-int decode_whose_round(const cJSON *push)
-{
-    struct message_stop m;
-    message_read_stop(push, &m);
-    return (int)m.round;
-}
-
-void decode_stop(const cJSON *push, struct failure *c)
-{
-    struct message_stop m;
-    message_read_stop(push, &m);
-    decode_cause(m.cause, m.why, c);
-}
-
-bool decode_verdict(const cJSON *push, struct heard_verdict *v)
-{
-    struct message_verdict m;
-    struct message_exit exits;
-    message_read_verdict(push, &m);
-    message_read_exit(m.exit, &exits);
-    decode_cause(m.cause, m.why, &v->cause);
-    v->what = (struct agent_verdict){ .restart = strcmp(m.next, "restart") == 0,
-                                      .backoff_ms = (uint64_t)m.backoff_ms,
-                                      .no_restart = no_restart_find(m.no_restart),
-                                      .stop_signal = v->cause.rank < 0 ? v->cause.signal : 0,
-                                      .exit_first = (int)exits.first,
-                                      .exit_max = (int)exits.max,
-                                      .exit_rank0 = (int)exits.rank0 };
-    v->attempt = (int)m.attempt;
-    v->step = m.step;
-    v->best = m.best_step;
-    v->stacks = m.stacks;
-    return v->what.restart || strcmp(m.next, "finish") == 0;
 }
 
 /* --- findings between hosts ----------------------------------------------------------------------------- */

@@ -36,10 +36,6 @@ cJSON *encode_started(int rank, int local_rank, int pid, const char *host);
  * this end. */
 cJSON *encode_exited(int rank, int pid, int exit_code, int signal, bool told);
 
-/* Encode `stopped`. `unkillable` is true if a process of the round cannot be killed. `max_code` is the highest exit
- * code of the workers that ended by themselves. `rank0` is the exit code of rank 0, or -1 if rank 0 is on another node
- * or has no exit code. The message owns `rows`, the stacks of the workers (record/stacks.h). `rows` may be NULL. */
-cJSON *encode_stopped(bool unkillable, int max_code, int rank0, cJSON *rows);
 cJSON *encode_leave(int signal, const char *by, const char *code);
 
 /* Encode the answer to the store's question `who`: process `pid` of worker `rank` owns the connection `conn`. */
@@ -48,8 +44,6 @@ cJSON *encode_vouch(int64_t conn, int rank, int pid);
 /* Encode the answer to the store's question `who`: process `pid`, which is not a worker, owns the connection `conn`.
  * `words` describes the process. */
 cJSON *encode_owner(int64_t conn, int pid, const char *words);
-
-cJSON *encode_done(void);
 
 /* Encode a call of a rank's flight record. */
 cJSON *encode_flight_call(int rank, const struct flight_entry *call);
@@ -103,8 +97,8 @@ struct heard_verdict {
     const cJSON *stacks; /* borrowed from the message: rows of all nodes (record/stacks.h), or NULL */
 };
 
-/* Decode the push "round", "waiting" or "verdict". Return false for an invalid round or verdict, because the peer is
- * then not a ddprun store. A round must have ranks for the `nproc` workers of this node. */
+/* Decode the push "round" or "waiting". Return false if the push is invalid; the peer is then not a ddprun
+ * store. A round must have ranks for the `nproc` workers of this node. */
 bool decode_round(const cJSON *push, int nproc, struct heard_round *round);
 void decode_waiting(const cJSON *push, struct heard_waiting *waiting);
 /* Find the first finding in a push "findings" that explains why the job does not start. Write it as "sentence  [CODE]",
@@ -113,11 +107,6 @@ void decode_first_cause(const cJSON *push, char *out, size_t size);
 /* Decode the first finding of a push "findings" or "left_waiting". The texts are borrowed, or "" if the push has no
  * finding. */
 void decode_first_finding(const cJSON *push, struct message_finding *first);
-/* Return the number of the round in a push "stop" or "verdict". Return -1 if the push has no valid number. */
-int decode_whose_round(const cJSON *push);
-/* Decode the cause in a push "stop". */
-void decode_stop(const cJSON *push, struct failure *cause);
-bool decode_verdict(const cJSON *push, struct heard_verdict *verdict);
 
 /* List the other nodes that have not finished the round, as "node 1 (n1), node 3 (n3)". `status` is the store's answer
  * to the request "status". Write "" if all other nodes have finished, or if the answer lists no nodes. */

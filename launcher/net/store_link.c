@@ -982,24 +982,55 @@ static void push_waiting(struct store_link *link, const cJSON *push)
     link->options.calls.waiting(link->options.user, &waiting);
 }
 
+/* Decode the failure that ended a round. `why` is the store's reason, which reports print first. */
+static void decode_cause(const cJSON *cause, const char *why, struct failure *f)
+{
+    message_decode_failure(cause, f);
+    text_copy(f->why, sizeof(f->why), why);
+}
+
 /* Report a stop to the owner. A stop of an earlier round is ignored, because this node has already ended that round. */
 static void push_stop(struct store_link *link, const cJSON *push)
 {
+    struct message_stop m;
     struct failure cause;
-    if (decode_whose_round(push) != link->round)
+    message_read_stop(push, &m);
+    if (m.round != link->round)
         return;
-    decode_stop(push, &cause);
+    decode_cause(m.cause, m.why, &cause);
     link->options.calls.stop(link->options.user, &cause);
+}
+
+/* Decode a verdict. Return false if it is invalid, because it could then end the job. */
+static bool decode_verdict(const struct message_verdict *m, struct heard_verdict *v)
+{
+    struct message_exit exits;
+    message_read_exit(m->exit, &exits);
+    decode_cause(m->cause, m->why, &v->cause);
+    v->what = (struct agent_verdict){ .restart = strcmp(m->next, "restart") == 0,
+                                      .backoff_ms = (uint64_t)m->backoff_ms,
+                                      .no_restart = no_restart_find(m->no_restart),
+                                      .stop_signal = v->cause.rank < 0 ? v->cause.signal : 0,
+                                      .exit_first = (int)exits.first,
+                                      .exit_max = (int)exits.max,
+                                      .exit_rank0 = (int)exits.rank0 };
+    v->attempt = (int)m->attempt;
+    v->step = m->step;
+    v->best = m->best_step;
+    v->stacks = m->stacks;
+    return v->what.restart || strcmp(m->next, "finish") == 0;
 }
 
 /* Report a verdict to the owner. Ignore a verdict about a round before this node's latest round. Accept a verdict about
  * a later round: a node that waits for a place is not in the running round, but gets the verdict about this round. */
 static void push_verdict(struct store_link *link, const cJSON *push)
 {
+    struct message_verdict m;
     struct heard_verdict verdict;
-    if (decode_whose_round(push) < link->round)
+    message_read_verdict(push, &m);
+    if (m.round < link->round)
         return;
-    if (decode_verdict(push, &verdict))
+    if (decode_verdict(&m, &verdict))
         link->options.calls.verdict(link->options.user, &verdict);
     else
         link_lose(link, "the store's message about the end of the round is invalid");

@@ -608,16 +608,20 @@ static void send_exited(struct node *n, int local_rank)
 }
 
 /* Report to the store that the attempt has ended on this node. Add the exit codes of agent_max_code() and
- * agent_rank0_code(). The code of rank 0 is -1 if rank 0 is on another node. With several nodes, also add the stacks of
+ * agent_rank0_code(). Only the node of rank 0 sends the code of rank 0. With several nodes, also add the stacks of
  * the workers that survived the failure, because the other nodes print them. */
 static void send_stopped(struct node *n)
 {
-    cJSON *rows = NULL;
+    cJSON *rows = NULL; /* owned by the message */
     const int rank0 = node_rank(n, 0) == 0 ? agent_rank0_code(n->agent) : -1;
     if (n->meet.round != NULL && n->meet.round->nnodes > 1)
         rows = cJSON_Duplicate(n->run.sample.stacks, true);
-    store_link_send(n->meet.link,
-                    encode_stopped(agent_is_stuck(n->agent), agent_max_code(n->agent), rank0, rows));
+    store_link_send(n->meet.link, message_encode_stopped(&(struct message_stopped){
+                                      .unkillable = agent_is_stuck(n->agent),
+                                      .max_code = agent_max_code(n->agent),
+                                      .rank0_code = rank0 >= 0 ? rank0 : MESSAGE_NONE,
+                                      .stacks = rows,
+                                      .round = MESSAGE_NONE }));
 }
 
 /* Report to the store that this node leaves the job. After a stop by the user, add the signal, and its sender if known.
@@ -812,7 +816,7 @@ static void sample(struct node *n)
 }
 
 /* Begin the last phase: collect everything that the report needs, and read the last lines of the workers. All processes
- * are already gone, or cannot be killed. on_output_idle() prints the report after the last lines. If a process or a
+ * are already gone, or cannot be killed. node_on_output_idle() prints the report after the last lines. If a process or a
  * disk hangs, wait only STUCK_DRAIN_MS for these lines. */
 static void begin_to_finish(struct node *n, int exit_code)
 {
@@ -862,7 +866,8 @@ static void carry_out(struct node *n, struct agent_effect effect)
         signal_rest(n, effect.signal);
         break;
     case EFFECT_DRAIN:
-        output_drain(n->out.output, DRAIN_MS); /* on_output_idle then passes AGENT_DRAINED to the agent */
+        output_drain(n->out.output,
+                     DRAIN_MS); /* node_on_output_idle then passes AGENT_DRAINED to the agent */
         break;
     case EFFECT_FINISH:
         begin_to_finish(n, effect.exit_code);
@@ -880,7 +885,7 @@ static void carry_out(struct node *n, struct agent_effect effect)
         send_stopped(n);
         break;
     case EFFECT_REPORT_DONE:
-        store_link_send(n->meet.link, encode_done());
+        store_link_send(n->meet.link, message_encode_done(&(struct message_done){ .round = MESSAGE_NONE }));
         break;
     case EFFECT_LEAVE:
         send_leave(n);

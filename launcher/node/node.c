@@ -612,20 +612,6 @@ enum {
     LINGER_REFUSED_MS = 3000
 };
 
-/* Handle the end of output_drain(): all output of the attempt was read and written. After EFFECT_FINISH the node
- * ends. After EFFECT_DRAIN another attempt may follow. */
-static void on_output_idle(void *user)
-{
-    struct node *n = user;
-    if (n->out.finishing) {
-        node_await_news(n);
-        node_finish(n, node_has_lost_host(n) ? agent_exit_code(n->agent) : n->exit_code);
-    } else {
-        node_handle_event(n, (struct agent_event){ .type = AGENT_DRAINED });
-        node_run_effects(n);
-    }
-}
-
 /* Print a warning of the event log. If the output is not open, print the warning on stderr. */
 static void on_event_log_trouble(void *user, const char *words)
 {
@@ -771,7 +757,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     const struct output_options output = { .loop = &n->loop,
                                            .plan = n->plan,
                                            .started_ms = n->started_ms,
-                                           .idle = on_output_idle,
+                                           .idle = node_on_output_idle,
                                            .printed = on_printed,
                                            .user = n };
     n->run.pids = calloc((size_t)n->plan->nproc, sizeof(*n->run.pids));

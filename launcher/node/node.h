@@ -348,6 +348,9 @@ bool node_explain_absence(const struct node *n, const char *host, char *out, siz
 /* Callbacks of the link to the store. */
 extern const struct store_link_calls node_store_calls;
 
+/* Handle the end of output_drain() (output_options.idle). */
+void node_on_output_idle(void *user);
+
 /* Drop the running query to the GPU driver, if any. The thread of the query may still run. */
 void node_drop_gpu_call(struct node *n);
 

@@ -1,5 +1,5 @@
-/* store_events.c -- turns messages from the store into events for the agent, and answers the store's requests:
- * heartbeats, owners of connections, stacks, the port of rank 0.
+/* store_events.c -- turns messages from the store, and the end of the output, into events for the agent, and answers
+ * the store's requests: heartbeats, owners of connections, stacks, the port of rank 0.
  *
  * For each heartbeat, the state of every worker is read from /proc, and only changes are sent. All functions run in
  * the loop, so none may block. */
@@ -929,3 +929,17 @@ const struct store_link_calls node_store_calls = { .round = on_round,
                                                    .status = node_on_status,
                                                    .left_waiting = on_left_waiting,
                                                    .lost = node_on_lost };
+
+/* Handle the end of output_drain(): all output of the attempt was read and written. After EFFECT_FINISH the node
+ * ends. After EFFECT_DRAIN another attempt may follow. */
+void node_on_output_idle(void *user)
+{
+    struct node *n = user;
+    if (n->out.finishing) {
+        node_await_news(n);
+        node_finish(n, node_has_lost_host(n) ? agent_exit_code(n->agent) : n->exit_code);
+    } else {
+        node_handle_event(n, (struct agent_event){ .type = AGENT_DRAINED });
+        node_run_effects(n);
+    }
+}

@@ -27,6 +27,11 @@ static struct failure cause;
 static char left_words[128];
 static char why_lost[512], why_refused[1024];
 
+static const struct message_stopped stopped_0 = { .rank0_code = MESSAGE_NONE, .round = MESSAGE_NONE },
+                                    stopped_7 = { .max_code = 7,
+                                                  .rank0_code = MESSAGE_NONE,
+                                                  .round = MESSAGE_NONE };
+
 /* The options of the only node of a job, with two workers. */
 static struct cli cli = { .nproc = { .kind = NPROC_NUMBER }, .grace_ms = 1000 };
 static struct plan_facts facts = { .host = "n1" };
@@ -351,7 +356,7 @@ Test(store_link, a_failure_is_judged_and_the_next_round_has_no_old_keys, .init =
     ddp_store_close(worker);
     store_link_send(link_, message_encode_failure(MESSAGE_FAILED, &failure));
     store_link_send(link_, message_encode_failure(MESSAGE_EXPLAIN, &failure));
-    store_link_send(link_, encode_stopped(false, 7, -1, NULL));
+    store_link_send(link_, message_encode_stopped(&stopped_7));
     until(&judged);
     cr_expect(verdict.what.restart);
     cr_expect_eq(verdict.step, 100, "the rank that came furthest counts");
@@ -374,9 +379,9 @@ Test(store_link, a_message_about_an_old_round_changes_nothing, .init = start_ser
 {
     open_link(store_server_port(server));
     until(&ready);
-    store_link_send(link_, encode_done());
+    store_link_send(link_, message_encode_done(&(struct message_done){ .round = MESSAGE_NONE }));
     until(&judged);
-    store_link_send(link_, encode_stopped(false, 0, -1, NULL));
+    store_link_send(link_, message_encode_stopped(&stopped_0));
     work_ms(100);
     cr_expect_eq(lost, 0, "%s", why_lost);
     cr_expect_eq(verdict.what.exit_first, 0);

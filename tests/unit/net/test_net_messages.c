@@ -1,5 +1,6 @@
 /* Test how messages of the store are decoded into structs, also if members are missing or have the wrong type. */
 #include "net/messages.c"
+#include "net/store_link.c"
 
 #include "report/exit_text.h"
 
@@ -24,7 +25,9 @@ static bool round_of(const char *text)
 static bool verdict_of(const char *text)
 {
     cJSON *json = cJSON_Parse(text);
-    const bool ok = decode_verdict(json, &verdict);
+    struct message_verdict m;
+    message_read_verdict(json, &m);
+    const bool ok = decode_verdict(&m, &verdict);
     cJSON_Delete(json);
     return ok;
 }
@@ -32,7 +35,9 @@ static bool verdict_of(const char *text)
 static void stop_of(const char *text)
 {
     cJSON *json = cJSON_Parse(text);
-    decode_stop(json, &cause);
+    struct message_stop m;
+    message_read_stop(json, &m);
+    decode_cause(m.cause, m.why, &cause);
     cJSON_Delete(json);
 }
 

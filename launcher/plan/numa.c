@@ -2,6 +2,8 @@
  * has the same rules as in torchrun. */
 #include "plan/numa.h"
 
+#include "plan/plan.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

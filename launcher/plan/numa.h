@@ -5,7 +5,6 @@
 #define LAUNCHER_NUMA_H
 
 #include "cli/cli.h"
-#include "plan/gpus.h"
 #include "record/rank_set.h"
 
 enum {
@@ -13,6 +12,8 @@ enum {
     NUMA_NODES_MAX = 1024,
     NUMA_PCI_SIZE = 32 /* "0000:3b:00.0" */
 };
+
+struct gpu_list;
 
 struct numa_source {
     /* Return the text of a file in /sys, or NULL if the file cannot be read. The text is valid until the next

@@ -5,13 +5,23 @@
 #define LAUNCHER_PLAN_PLAN_H
 
 #include "cli/cli.h"
-#include "plan/gpus.h"
 #include "plan/numa.h"
 #include "plan/scheduler.h"
 #include "tables/worker_env.h"
 #include "tables/prefix.h"
 
 #include <limits.h>
+
+/* The GPUs that the workers see. */
+enum { GPUS_MAX = 256, GPU_NAME_MAX = 96 };
+
+struct gpu_list {
+    int physical;                       /* number of GPUs in the machine */
+    bool hidden;                        /* CUDA_VISIBLE_DEVICES hides all GPUs because it is "" or negative */
+    int n;                              /* visible GPUs */
+    char names[GPUS_MAX][GPU_NAME_MAX]; /* as in CUDA_VISIBLE_DEVICES: "3", "GPU-8932f937...", "MIG-..." */
+    char note[256];                     /* what is wrong in CUDA_VISIBLE_DEVICES, or "" */
+};
 
 enum { PLAN_NOTES_MAX = 14, PLAN_PROGRAM_SIZE = 64, PLAN_SENTENCE_MAX = 240 };
 

@@ -5,7 +5,6 @@
 #define LAUNCHER_REPORT_HOST_CHECKS_H
 
 #include "diagnosis/findings.h"
-#include "plan/gpus.h"
 #include "plan/plan.h"
 
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* Tests of three tasks: read CUDA_VISIBLE_DEVICES by CUDA's rules, choose the number of workers, and find the users of
  * a GPU. */
 #include "plan/machine.c"
-#include "plan/gpus.h"
+#include "plan/plan.c"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

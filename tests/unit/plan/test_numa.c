@@ -2,7 +2,7 @@
  *
  *     a server         2 sockets with 2 nodes each; 4 cores and 2 GPUs on each node; cpu N and N + 16 are one core
  *     a small machine  one node; /sys reports node -1 for its GPU; 3 cores, one of which this process may not use */
-#include "plan/numa.h"
+#include "plan/plan.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -65,7 +65,9 @@ static bool on_its_bus(void *user, const char *gpu, char out[NUMA_PCI_SIZE])
 
 static void a_machine(const char *(*read)(void *, const char *), int n_gpus, const char *allowed)
 {
-    gpus_list(&gpus, NULL, n_gpus);
+    gpus.n = n_gpus;
+    for (int i = 0; i < n_gpus; i++)
+        snprintf(gpus.names[i], GPU_NAME_MAX, "%d", i);
     look = (struct numa_source){ .read = read, .pci_address = on_its_bus };
     cr_assert_eq(rank_set_parse(&look.allowed, allowed, NUMA_CPUS_MAX, &err), DDP_OK);
 }

@@ -1,6 +1,6 @@
 /* nccl_plan.h -- the pure part of the NCCL backend: the states of a communicator, the NCCL function of each call, the
  * environment, and error texts. A pure part needs neither NCCL nor a GPU, so unit tests check it on every machine. The
- * callers nccl_comm.c, nccl_join.c and nccl_watch.c call NCCL and CUDA. */
+ * callers nccl_comm.c and nccl_watch.c call NCCL and CUDA. */
 #ifndef WORKER_CUDA_NCCL_PLAN_H
 #define WORKER_CUDA_NCCL_PLAN_H
 

@@ -37,8 +37,7 @@ struct nccl_flight {
 
 /* A communicator, which these files share:
  *
- *     nccl_comm.c     opening, closing, calls and memory
- *     nccl_join.c     loads NCCL, checks the ranks' cards, chooses the network interface, joins the ranks
+ *     nccl_comm.c     loads NCCL, joins the ranks; opening, closing, calls and memory
  *     nccl_watch.c    calls in progress, the watch thread, failure of a communicator
  *
  * The pure part is nccl_plan.c: the NCCL function of each call, the states of a communicator, the environment and error
@@ -105,17 +104,5 @@ ddp_status watch_alive(struct nccl_comm *n, struct ddp_err *err);
 
 /* Run `call` on the cpu communicator while holding `cpu_lock`. */
 ddp_status cpu_call(struct nccl_comm *n, const struct call *call, struct ddp_err *err);
-
-/* --- nccl_join.c -------------------------------------------------------------------------------------- */
-
-/* Load NCCL from `path`. If `path` is "", search the usual places. Return DDP_ERR_UNSUPPORTED if NCCL is missing or too
- * old. */
-ddp_status nccl_lib_open(struct nccl_lib *lib, const char *path, struct ddp_err *err);
-
-/* Create NCCL's communicator. All ranks must call this function, and the cpu communicator must be open. */
-ddp_status join_all(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err);
-
-/* Create the communicator of a world of one. */
-ddp_status join_alone(struct nccl_comm *n, struct ddp_err *err);
 
 #endif

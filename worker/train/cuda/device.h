@@ -107,7 +107,7 @@ void cuda_gemm(struct cuda *c, const struct gemm *gemm, const void *a, const voi
 bool cuda_gemm_open(struct cuda *c);
 void cuda_gemm_close(struct cuda *c);
 
-/* The functions of compute_ops, in cuda.c, device.c, batch.c, layers.c, pictures.c and parameters.c. */
+/* The functions of compute_ops, in cuda.c, device.c, layers.c, pictures.c and parameters.c. */
 #define X(member) COMPUTE_TYPE(member) cuda_##member;
 COMPUTE_LAYERS(X)
 COMPUTE_OTHERS(X)

@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "diagnosis/spot.h"
 #include "diagnosis/text.h"
+#include "hub/messages.h"
 #include "record/flight_dump.h"
 #include "record/stacks.h"
 
@@ -603,30 +604,21 @@ static const char *who_words(words out, const struct hang *h, uint32_t rank)
  * record. With each sample, the agents send the last calls of each rank (flight_open_calls). Each call has its group
  * and number, so the calls of two ranks can be compared without their earlier calls. */
 
-/* Return the number `name` of a JSON object. Return 0 if the member is no number, is negative, or is too large for an
- * exact double. */
-static uint64_t whole_number(const cJSON *o, const char *name)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(o, name);
-    const bool fits = cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < 1e15;
-    return fits ? (uint64_t)item->valuedouble : 0;
-}
-
 /* Append a row to the calls of a rank. read_records has checked that there is room. */
-static void read_call(const cJSON *row, struct flight_dump *d)
+static void append_call(const struct message_flight_call *row, struct flight_dump *d)
 {
     struct flight_entry *e = &d->calls[d->n];
-    *e = (struct flight_entry){ .seq = whole_number(row, "seq"),
-                                .n = whole_number(row, "n"),
-                                .created_ns = (int64_t)(whole_number(row, "created_ms") * 1000000),
-                                .root = spot_number(row, "root"),
+    *e = (struct flight_entry){ .seq = (uint64_t)row->seq,
+                                .n = (uint64_t)row->n,
+                                .created_ns = row->created_ms * 1000000,
+                                .root = (int)row->root,
                                 .order = (uint32_t)d->n++ };
-    snprintf(e->group, sizeof(e->group), "%s", spot_text(row, "group"));
-    snprintf(e->name, sizeof(e->name), "%s", spot_text(row, "name"));
-    snprintf(e->state, sizeof(e->state), "%s", spot_text(row, "state"));
-    snprintf(e->dtype, sizeof(e->dtype), "%s", spot_text(row, "dtype"));
-    snprintf(e->op, sizeof(e->op), "%s", spot_text(row, "reduce"));
-    snprintf(e->place, sizeof(e->place), "%s", spot_text(row, "at"));
+    snprintf(e->group, sizeof(e->group), "%s", row->group);
+    snprintf(e->name, sizeof(e->name), "%s", row->name);
+    snprintf(e->state, sizeof(e->state), "%s", row->state);
+    snprintf(e->dtype, sizeof(e->dtype), "%s", row->dtype);
+    snprintf(e->op, sizeof(e->op), "%s", row->reduce);
+    snprintf(e->place, sizeof(e->place), "%s", row->at);
 }
 
 /* Sort the rows of a sample into one record for each of `n` ranks, and return the records. Return NULL if memory is
@@ -638,13 +630,14 @@ static struct flight_dump *read_records(const cJSON *rows, uint32_t n)
     struct flight_dump *dumps = calloc(n, sizeof(*dumps));
     cJSON_ArrayForEach(row, rows)
     {
-        const uint32_t rank = (uint32_t)spot_number(row, "rank");
-        if (dumps == NULL || rank >= n)
+        struct message_flight_call call;
+        message_read_flight_call(row, &call);
+        if (dumps == NULL || call.rank < 0 || call.rank >= n)
             continue;
-        struct flight_dump *d = &dumps[rank];
+        struct flight_dump *d = &dumps[call.rank];
         d->calls = d->calls != NULL ? d->calls : calloc(FLIGHT_OPEN_MAX, sizeof(struct flight_entry));
         if (d->calls != NULL && d->n < FLIGHT_OPEN_MAX)
-            read_call(row, d);
+            append_call(&call, d);
     }
     for (uint32_t i = 0; dumps != NULL && i < n; i++) {
         dumps[i].rank = (int)i;

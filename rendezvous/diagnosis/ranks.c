@@ -19,7 +19,6 @@ enum {
     /* percent of one CPU at which a runnable process counts as computing; this limit is low, because the host may be
      * overloaded */
     SHARE_PERCENT = 5,
-    RANK_WORD_MAX = 256, /* maximum size of a placeholder's value in bytes, with the NUL */
 };
 
 /* Return true if the process has been in state 'D' for STUCK_MS, for example because an NFS server is dead. */
@@ -105,77 +104,66 @@ static const char *state_word(const struct snapshot_rank *f)
 
 /* --- placeholders for facts ----------------------------------------------------------------------------- */
 
-/* Value of one placeholder in a sentence of findings.h. Each function below writes the value into `word` and returns
- * `word`, or returns a constant. */
-typedef char rank_word[RANK_WORD_MAX];
+/* Each function below writes the value of one placeholder in a sentence of findings.h into `word` and returns `word`, or
+ * returns a constant. */
 
 /* Copy the text of a buffer into `word`, and cut the text if it is too long. */
-static const char *word_of(rank_word word, const struct buf *out)
+static const char *word_of(words word, const struct buf *out)
 {
-    snprintf(word, RANK_WORD_MAX, "%.*s", (int)out->len, out->data != NULL ? (const char *)out->data : "");
+    snprintf(word, WORDS_LEN, "%.*s", (int)out->len, out->data != NULL ? (const char *)out->data : "");
     return word;
 }
 
 /* Format " (n1, pid 77)" with the known parts, or "". */
-static const char *where_word(const struct snapshot_rank *f, rank_word word)
+static const char *where_word(const struct snapshot_rank *f, words word)
 {
     const char *host = f->host != NULL ? f->host : "";
     word[0] = '\0';
     if (f->pid != 0)
-        snprintf(word, RANK_WORD_MAX, " (%s%spid %d)", host, f->host != NULL ? ", " : "", f->pid);
+        snprintf(word, WORDS_LEN, " (%s%spid %d)", host, f->host != NULL ? ", " : "", f->pid);
     else if (f->host != NULL)
-        snprintf(word, RANK_WORD_MAX, " (%s)", host);
-    return word;
-}
-
-/* Format a duration with a suitable unit. Write "" if memory is short. */
-static const char *time_word(uint64_t ms, rank_word word)
-{
-    struct buf out = { 0 };
-    text_append_ms(&out, ms);
-    word_of(word, &out);
-    buf_free(&out);
+        snprintf(word, WORDS_LEN, " (%s)", host);
     return word;
 }
 
 /* Format " within 12.3 s": how long a rank without a connection has had time to connect. */
-static const char *within_word(const struct snapshot_rank *f, rank_word word)
+static const char *within_word(const struct snapshot_rank *f, words word)
 {
-    rank_word time;
+    words time;
     if (f->round_ms == 0)
         return "";
-    snprintf(word, RANK_WORD_MAX, " within %.32s", time_word(f->round_ms, time));
+    snprintf(word, WORDS_LEN, " within %.32s", duration(time, f->round_ms));
     return word;
 }
 
 /* Format "last message 1.2 s ago". */
-static const char *last_message_word(const struct snapshot_rank *f, rank_word word)
+static const char *last_message_word(const struct snapshot_rank *f, words word)
 {
-    rank_word silent, within;
+    words silent, within;
     if (!f->met)
-        snprintf(word, RANK_WORD_MAX, "it never connected%.48s", within_word(f, within));
+        snprintf(word, WORDS_LEN, "it never connected%.48s", within_word(f, within));
     else
-        snprintf(word, RANK_WORD_MAX, "last message %.32s ago", time_word(f->silent_ms, silent));
+        snprintf(word, WORDS_LEN, "last message %.32s ago", duration(silent, f->silent_ms));
     return word;
 }
 
 /* Format ", 12.3 s ago": the time since the rank exited. Return "" if this time is 0. */
-static const char *ago_word(const struct snapshot_rank *f, rank_word word)
+static const char *ago_word(const struct snapshot_rank *f, words word)
 {
-    rank_word since;
+    words since;
     if (f->state_ms == 0)
         return "";
-    snprintf(word, RANK_WORD_MAX, ", %.32s ago", time_word(f->state_ms, since));
+    snprintf(word, WORDS_LEN, ", %.32s ago", duration(since, f->state_ms));
     return word;
 }
 
 /* Format ", for 12.3 s": how long the process has been in its present state. */
-static const char *since_word(const struct snapshot_rank *f, rank_word word)
+static const char *since_word(const struct snapshot_rank *f, words word)
 {
-    rank_word since;
+    words since;
     if (f->state_ms == 0)
         return "";
-    snprintf(word, RANK_WORD_MAX, ", for %.32s", time_word(f->state_ms, since));
+    snprintf(word, WORDS_LEN, ", for %.32s", duration(since, f->state_ms));
     return word;
 }
 
@@ -189,7 +177,7 @@ static bool append_wait(const struct rank_wait *wait, struct buf *out)
 }
 
 /* Format the wait of a rank: "key '/x'" or "barrier 'y'". Long names are cut. */
-static const char *waits_word(const struct snapshot_rank *f, rank_word word)
+static const char *waits_word(const struct snapshot_rank *f, words word)
 {
     struct buf out = { 0 };
     append_wait(&f->waits, &out);
@@ -199,10 +187,10 @@ static const char *waits_word(const struct snapshot_rank *f, rank_word word)
 }
 
 /* Format "9, SIGKILL", or only the number of a signal without a name. */
-static const char *signal_word(const struct snapshot_rank *f, rank_word word)
+static const char *signal_word(const struct snapshot_rank *f, words word)
 {
     const char *name = signal_abbrev(f->signal);
-    snprintf(word, RANK_WORD_MAX, "%d%s%s", f->signal, name != NULL ? ", SIG" : "", name != NULL ? name : "");
+    snprintf(word, WORDS_LEN, "%d%s%s", f->signal, name != NULL ? ", SIG" : "", name != NULL ? name : "");
     return word;
 }
 
@@ -226,26 +214,25 @@ static const char *advice_for(enum finding_code code, const struct snapshot_rank
     }
 }
 
-static const char *number_word(int n, rank_word word)
+static const char *number_word(int n, words word)
 {
-    snprintf(word, RANK_WORD_MAX, "%d", n);
+    snprintf(word, WORDS_LEN, "%d", n);
     return word;
 }
 
 /* Format ", in nfs_wait_bit_killable", the kernel function in which the process sleeps. */
-static const char *wchan_word(const struct snapshot_rank *f, rank_word word)
+static const char *wchan_word(const struct snapshot_rank *f, words word)
 {
-    snprintf(word, RANK_WORD_MAX, "%s%.64s", f->wchan != NULL ? ", in " : "",
-             f->wchan != NULL ? f->wchan : "");
+    snprintf(word, WORDS_LEN, "%s%.64s", f->wchan != NULL ? ", in " : "", f->wchan != NULL ? f->wchan : "");
     return word;
 }
 
 /* Format "; it sleeps in nfs_wait_bit_killable", for a rank without an obvious fault. */
-static const char *does_word(const struct snapshot_rank *f, rank_word word)
+static const char *does_word(const struct snapshot_rank *f, words word)
 {
     if (f->proc_state != 'S')
         return "";
-    snprintf(word, RANK_WORD_MAX, "; it sleeps%s%.64s", f->wchan != NULL ? " in " : "",
+    snprintf(word, WORDS_LEN, "; it sleeps%s%.64s", f->wchan != NULL ? " in " : "",
              f->wchan != NULL ? f->wchan : "");
     return word;
 }
@@ -254,12 +241,12 @@ static const char *does_word(const struct snapshot_rank *f, rank_word word)
  * of them. The sentences in findings.h may then change without a change here. */
 void diagnose_rank(const struct snapshot_rank *f, struct finding *finding)
 {
-    rank_word subject, where, silent, last_message, within, since, ago, waits, code, signal, cpu, wchan, does,
+    words subject, where, silent, last_message, within, since, ago, waits, code, signal, cpu, wchan, does,
         pid;
     const enum finding_code row = diagnose_rank_code(f);
     snprintf(subject, sizeof(subject), "rank %u", f->rank);
     finding_make(finding, row, subject, "advice", advice_for(row, f), "where", where_word(f, where), "silent",
-                 time_word(f->silent_ms, silent), "heard", last_message_word(f, last_message), "within",
+                 duration(silent, f->silent_ms), "heard", last_message_word(f, last_message), "within",
                  within_word(f, within), "since", since_word(f, since), "ago", ago_word(f, ago), "waits",
                  waits_word(f, waits), "code", number_word(f->exit_code, code), "signal",
                  signal_word(f, signal), "cpu", number_word(f->cpu_percent, cpu), "wchan",
@@ -294,7 +281,7 @@ static void add_process_state(cJSON *o, const struct snapshot_rank *f)
 /* Add the progress that libddp has recorded. "beat_ms" is the time since the last change of step or call. */
 static void add_steps(cJSON *o, const struct snapshot_rank *f)
 {
-    char text[RANK_WORD_MAX];
+    char text[WORDS_LEN];
     if (f->step >= 0)
         cJSON_AddNumberToObject(o, "step", (double)f->step);
     snprintf(text, sizeof(text), "%.24s #%llu", f->call, (unsigned long long)f->call_seq);

@@ -128,9 +128,7 @@ const char *counted(words out, uint64_t n, const char *what)
 
 const char *duration(words out, uint64_t ms)
 {
-    struct buf text = { 0 };
-    text_append_ms(&text, ms);
-    return settle(out, &text);
+    return text_ms(ms, out);
 }
 
 const char *exit_time(words out, uint64_t ago_ms, bool is_one)

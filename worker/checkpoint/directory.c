@@ -30,22 +30,17 @@ void ckpt_dir_warn(const struct ckpt_dir *dir, const struct ddp_err *err)
         dir->warn(dir->user, err->msg);
 }
 
-/* Report a failed operation on the file `name` of the directory. `what` names the operation, and errno has the
- * reason. */
-static ddp_status fail_errno(const struct ckpt_dir *dir, const char *name, const char *what,
+/* Report a failed operation on the file `name` of the directory. `what` names the operation, and errno has the reason.
+ * If `is_removal` is true, another path would not help. */
+static ddp_status fail_errno(const struct ckpt_dir *dir, const char *name, const char *what, bool is_removal,
                              struct ddp_err *err)
 {
     char why[WRITE_ERROR_MAX];
-    return ddp_fail(err, DDP_ERR_IO, "%s/%s: %s: %s", dir->path, name, what,
-                    write_error_text(errno, dir->path, why));
-}
-
-/* Report a failed removal. Do not advise another path, because another path would not help. */
-static void fail_remove(const struct ckpt_dir *dir, const char *name, const char *what, struct ddp_err *err)
-{
-    char why[WRITE_ERROR_MAX];
-    ddp_fail(err, DDP_ERR_IO, "%s/%s: %s: %s", dir->path, name, what,
-             path_error_text(errno, dir->path, errno == ENOTEMPTY ? "remove it by hand" : "", why));
+    if (is_removal)
+        path_error_text(errno, dir->path, errno == ENOTEMPTY ? "remove it by hand" : "", why);
+    else
+        write_error_text(errno, dir->path, why);
+    return ddp_fail(err, DDP_ERR_IO, "%s/%s: %s: %s", dir->path, name, what, why);
 }
 
 /* --- listing -------------------------------------------------------------------------------------------- */
@@ -154,7 +149,7 @@ static void remove_step(const struct ckpt_dir *dir, int fd, uint64_t step)
     snprintf(name, sizeof(name), "step-%08" PRIu64, step);
     snprintf(old, sizeof(old), ".old-%.40s", name);
     if (remove_tree(fd, old) != 0 || renameat(fd, name, fd, old) != 0 || remove_tree(fd, old) != 0) {
-        fail_remove(dir, name, "cannot remove this old checkpoint", &err);
+        fail_errno(dir, name, "cannot remove this old checkpoint", true, &err);
         ckpt_dir_warn(dir, &err);
     }
 }
@@ -176,7 +171,7 @@ static void remove_leftovers(const struct ckpt_dir *dir, int fd)
     for (const struct dirent *entry; (entry = readdir(there)) != NULL;) {
         struct ddp_err err;
         if (is_leftover(entry->d_name) && remove_tree(fd, entry->d_name) != 0) {
-            fail_remove(dir, entry->d_name, "cannot remove this directory of an interrupted run", &err);
+            fail_errno(dir, entry->d_name, "cannot remove this directory of an interrupted run", true, &err);
             ckpt_dir_warn(dir, &err);
         }
     }
@@ -226,15 +221,15 @@ static ddp_status write_pieces(const struct ckpt_dir *dir, int at, const char *n
 {
     int fd = openat(at, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0)
-        return fail_errno(dir, name, "cannot open", err);
+        return fail_errno(dir, name, "cannot open", false, err);
     for (size_t i = 0; i < n; i++) {
         if (file_write(fd, pieces[i].data, pieces[i].bytes) != 0) {
-            fail_errno(dir, name, "cannot write", err);
+            fail_errno(dir, name, "cannot write", false, err);
             close(fd);
             return DDP_ERR_IO;
         }
     }
-    return flush_and_close(fd) == 0 ? DDP_OK : fail_errno(dir, name, "cannot flush to the disk", err);
+    return flush_and_close(fd) == 0 ? DDP_OK : fail_errno(dir, name, "cannot flush to the disk", false, err);
 }
 
 /* Return the manifest of these blocks as text, or NULL if memory is short. The caller frees the text. */
@@ -267,7 +262,7 @@ static ddp_status write_files(const struct ckpt_dir *dir, int at, const ddp_ckpt
     if (status == DDP_OK)
         status = write_pieces(dir, at, "manifest.json", &manifest, 1, err);
     if (status == DDP_OK && fsync(at) != 0)
-        status = fail_errno(dir, "", "cannot flush to the disk", err);
+        status = fail_errno(dir, "", "cannot flush to the disk", false, err);
     free(text);
     return status;
 }
@@ -308,16 +303,16 @@ static ddp_status write_in(const struct ckpt_dir *dir, int fd, const ddp_ckpt_po
     char temporary[NAME];
     snprintf(temporary, sizeof(temporary), ".tmp-step-%08" PRIu64, point->step);
     if (remove_tree(fd, temporary) != 0 || mkdirat(fd, temporary, 0777) != 0)
-        return fail_errno(dir, temporary, "cannot create the directory", err);
+        return fail_errno(dir, temporary, "cannot create the directory", false, err);
     int at = openat(fd, temporary, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     ddp_status status = at >= 0 ? write_files(dir, at, point, blocks, n, err)
-                                : fail_errno(dir, temporary, "cannot open", err);
+                                : fail_errno(dir, temporary, "cannot open", false, err);
     if (at >= 0)
         close(at);
     if (status == DDP_OK && rename_finished(fd, temporary, temporary + 5) != 0)
-        status = fail_errno(dir, temporary + 5, "cannot rename", err);
+        status = fail_errno(dir, temporary + 5, "cannot rename", false, err);
     else if (status == DDP_OK && fsync(fd) != 0)
-        status = fail_errno(dir, temporary + 5, "cannot flush the directory after the rename", err);
+        status = fail_errno(dir, temporary + 5, "cannot flush the directory after the rename", false, err);
     if (status != DDP_OK && remove_tree(fd, temporary) != 0)
         unlinkat(fd, temporary, AT_REMOVEDIR); /* an empty directory can be removed without opening it */
     return status;
@@ -344,8 +339,9 @@ ddp_status ckpt_dir_write(const struct ckpt_dir *dir, const ddp_ckpt_point *poin
     if (fd < 0)
         return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", dir->path,
                         write_error_text(errno, dir->path, why));
-    ddp_status status = made && flush_parent(fd) != 0 ? fail_errno(dir, "..", "cannot flush to the disk", err)
-                                                      : write_in(dir, fd, point, blocks, n, err);
+    ddp_status status = made && flush_parent(fd) != 0
+                            ? fail_errno(dir, "..", "cannot flush to the disk", false, err)
+                            : write_in(dir, fd, point, blocks, n, err);
     close(fd);
     return status;
 }

@@ -153,19 +153,15 @@ static ddp_status pidns_enter(int lifeline, struct ddp_err *err)
  * host. */
 static pid_t pidns_host_pid(int host_proc, pid_t pid)
 {
-    char path[64], text[512] = "";
+    char path[64], text[512];
     int host_pid = 0, pidfd = pids_hold(pid);
     if (pidfd < 0)
         return 0;
     snprintf(path, sizeof(path), "self/fdinfo/%d", pidfd);
-    int fd = openat(host_proc, path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
-    text[n > 0 ? n : 0] = '\0';
+    (void)read_small_file(host_proc, path, text, sizeof(text));
     const char *line = strstr(text, "\nPid:");
     if (line == NULL || sscanf(line, "\nPid: %d", &host_pid) != 1 || host_pid < 0)
         host_pid = 0;
-    if (fd >= 0)
-        close(fd);
     close(pidfd);
     return host_pid;
 }

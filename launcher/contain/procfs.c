@@ -69,8 +69,7 @@ pid_t pids_newest(void)
 }
 
 enum {
-    PART = 4096,       /* bytes of one read; the kernel returns most files of /proc one page at a time */
-    FILE_MAX = 1 << 20 /* bytes; the mountinfo of any machine is smaller */
+    FILE_MAX = 1 << 20 /* bytes; larger than the mountinfo of any machine */
 };
 
 /* Parse a peer in /proc/net/tcp: address, ":" and port, in hexadecimal. An IPv4 address is one word, an IPv6 address
@@ -108,21 +107,19 @@ bool proc_tcp_parse(const char *line, struct unanswered *out)
     return parse_peer(peer, out->peer);
 }
 
-/* Read until the end of the file, because the size is unknown and one read returns only a part. Keep the last byte of
- * each part free for the NUL. */
+/* Read until the end of the file, because the size is unknown and one read returns only a part. `len` does not count
+ * the NUL. */
 bool procfs_read(const char *path, struct buf *out)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
-    ssize_t n = 0;
-    char *to;
-    while ((to = buf_reserve(out, PART)) != NULL && out->len < FILE_MAX && (n = read(fd, to, PART - 1)) > 0)
-        out->len += (size_t)n;
+    const bool ok = read_whole_file(fd, FILE_MAX, out);
     close(fd);
-    if (to != NULL)
-        *to = '\0';
-    return to != NULL && n == 0;
+    if (!buf_append(out, "", 1))
+        return false;
+    out->len--;
+    return ok && out->len < FILE_MAX;
 }
 
 /* Read the beginning of a short file without allocating memory. Write "" if the file cannot be read. */
@@ -130,11 +127,7 @@ static void read_proc_file(pid_t pid, const char *file, char *to, size_t size)
 {
     char path[64];
     snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, file);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, to, size - 1);
-    if (fd >= 0)
-        close(fd);
-    to[n > 0 ? n : 0] = '\0';
+    (void)read_small_file(AT_FDCWD, path, to, size);
 }
 
 void procfs_line(pid_t pid, const char *file, char *to, size_t size)

@@ -2,6 +2,7 @@
  * CUDA needs about a second to start and creates a context on each GPU. */
 #include "plan/plan.h"
 
+#include "base/syscalls.h"
 #include "plan/scheduler.h"
 #include "plan/worker.h"
 
@@ -206,14 +207,7 @@ struct machine {
 static const char *sysfs_read(void *user, const char *path)
 {
     struct machine *m = user;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    const ssize_t n = fd >= 0 ? read(fd, m->text, sizeof(m->text) - 1) : -1;
-    if (fd >= 0)
-        close(fd);
-    if (n < 0)
-        return NULL;
-    m->text[n] = '\0';
-    return m->text;
+    return read_small_file(AT_FDCWD, path, m->text, sizeof(m->text)) >= 0 ? m->text : NULL;
 }
 
 static bool is_number(const char *gpu)
@@ -337,13 +331,9 @@ enum { GPU_PROCESSES_MAX = 128 };
  * user of the GPU, because it only works for other processes. The kernel cuts a process name to 15 characters. */
 static bool is_service(int pid)
 {
-    char path[64], name[16] = "";
+    char path[64], name[16];
     snprintf(path, sizeof(path), "/proc/%d/comm", pid);
-    FILE *file = fopen(path, "re");
-    const bool ok = file != NULL && fgets(name, sizeof(name), file) != NULL;
-    if (file != NULL)
-        fclose(file);
-    return ok && strcmp(name, "nvidia-cuda-mps") == 0;
+    return read_small_file(AT_FDCWD, path, name, sizeof(name)) > 0 && strcmp(name, "nvidia-cuda-mps") == 0;
 }
 
 /* Write the name of the process's owner, or the uid if the uid has no name. Write nothing if /proc hides the
@@ -487,11 +477,9 @@ static int open_in(const char *dir, const char *name)
 /* Read the first bytes of DIR/NAME as text. Write "" on failure. */
 static void read_text(const char *dir, const char *name, char text[TEXT_SIZE])
 {
-    const int fd = open_in(dir, name);
-    const ssize_t n = fd >= 0 ? read(fd, text, TEXT_SIZE - 1) : -1;
-    if (fd >= 0)
-        close(fd);
-    text[n > 0 ? n : 0] = '\0';
+    char path[PATH_MAX + 64]; /* a name that does not fit is cut and cannot be opened */
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    (void)read_small_file(AT_FDCWD, path, text, TEXT_SIZE);
 }
 
 /* Copy the first part of a colon-separated list. Return the rest of the list, or NULL after the last part. */

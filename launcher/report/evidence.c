@@ -10,6 +10,7 @@
 #include "tables/text.h"
 
 #include "base/limits.h"
+#include "base/syscalls.h"
 #include "base/text.h"
 
 #include <cjson/cJSON.h>
@@ -830,26 +831,12 @@ static int open_regular(const char *path, struct ddp_err *err)
     return -1;
 }
 
-/* Read at most ERROR_FILE_MAX + 1 bytes of the file. From the additional byte, the parser detects a file that is too
- * long. */
-static bool read_error_file_bytes(int fd, struct buf *out)
-{
-    ssize_t n = 1;
-    while (n > 0 && out->len <= ERROR_FILE_MAX) {
-        size_t room = ERROR_FILE_MAX + 1 - out->len;
-        void *to = buf_reserve(out, room < 4096 ? room : 4096);
-        n = to != NULL ? read(fd, to, room < 4096 ? room : 4096) : -1;
-        out->len += n > 0 ? (size_t)n : 0;
-    }
-    return n >= 0;
-}
-
 /* Append the file's bytes to `out`. Return false on failure. */
 static bool read_bytes(const char *path, struct buf *out)
 {
     struct ddp_err err;
     const int fd = open_regular(path, &err);
-    const bool ok = fd >= 0 && read_error_file_bytes(fd, out);
+    const bool ok = fd >= 0 && read_whole_file(fd, ERROR_FILE_MAX + 1, out);
     if (fd >= 0)
         close(fd);
     return ok;
@@ -878,8 +865,9 @@ ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_
     int fd = open_regular(path, err);
     if (fd < 0)
         return err->code == DDP_ERR_CLOSED ? err->code : ddp_wrap(err, "%s", path);
-    ddp_status status = read_error_file_bytes(fd, &bytes) ? error_text_parse(buf_slice(&bytes), out, err)
-                                                          : ddp_fail(err, DDP_ERR_IO, "%s", strerror(errno));
+    ddp_status status = read_whole_file(fd, ERROR_FILE_MAX + 1, &bytes)
+                            ? error_text_parse(buf_slice(&bytes), out, err)
+                            : ddp_fail(err, DDP_ERR_IO, "%s", strerror(errno));
     close(fd);
     buf_free(&bytes);
     return status == DDP_OK ? status : ddp_wrap(err, "%s", path);

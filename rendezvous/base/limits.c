@@ -2,6 +2,7 @@
  * later. */
 #include "base/limits.h"
 
+#include "base/syscalls.h"
 #include "base/text.h"
 
 #include <fcntl.h>
@@ -41,13 +42,12 @@ const char *files_remedy(int error, char out[FILES_REMEDY_MAX])
 /* Read a number from a file. Return UINT64_MAX for "max", and 0 if the file cannot be read. */
 static uint64_t read_number(const char *path)
 {
+    char text[32];
     unsigned long long value = UINT64_MAX;
-    char first = '\0';
-    FILE *file = fopen(path, "re");
-    const bool ok = file != NULL && (fscanf(file, "%llu", &value) == 1 || fscanf(file, "%c", &first) == 1);
-    if (file != NULL)
-        fclose(file);
-    return ok ? value : 0;
+    if (read_small_file(AT_FDCWD, path, text, sizeof(text)) <= 0)
+        return 0;
+    sscanf(text, "%llu", &value);
+    return value;
 }
 
 uint64_t lowest_limit_above(const char *root, char *group, const char *name, uint64_t lowest)

@@ -2,6 +2,7 @@
  * musl run the same code. */
 #include "base/syscalls.h"
 
+#include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -39,4 +40,26 @@ int sys_pidfd_open(pid_t pid, unsigned flags)
 int sys_pidfd_send_signal(int pidfd, int signal)
 {
     return (int)syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0);
+}
+
+ssize_t read_small_file(int dir, const char *path, char *text, size_t size)
+{
+    const int fd = openat(dir, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    const ssize_t n = fd >= 0 ? read(fd, text, size - 1) : -1;
+    if (fd >= 0)
+        close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    return n;
+}
+
+bool read_whole_file(int fd, size_t most, struct buf *out)
+{
+    enum { STEP = 64 << 10 };
+    ssize_t n = 1;
+    while (n > 0 && out->len < most) {
+        void *to = buf_reserve(out, STEP);
+        n = to != NULL ? read(fd, to, STEP) : -1;
+        out->len += n > 0 ? (size_t)n : 0;
+    }
+    return n >= 0;
 }

@@ -1,7 +1,9 @@
 /* syscalls.h -- system calls for which glibc 2.17 has no functions. The packages are built with that version, so that
- * their programs start on every distribution since 2014. */
+ * their programs start on every distribution since 2014. Two functions read whole files. */
 #ifndef BASE_SYSCALLS_H
 #define BASE_SYSCALLS_H
+
+#include "base/buf.h"
 
 #include <linux/close_range.h> /* CLOSE_RANGE_ */
 #include <linux/memfd.h>       /* MFD_ */
@@ -27,5 +29,14 @@ ssize_t sys_preadv2(int fd, const struct iovec *parts, int n, off_t at, int flag
 int sys_renameat2(int from, const char *old, int to, const char *new, unsigned flags);
 int sys_pidfd_open(pid_t pid, unsigned flags);
 int sys_pidfd_send_signal(int pidfd, int signal);
+
+/* Read at most `size` - 1 bytes of the file `path` in the directory `dir` (or AT_FDCWD) with one read, and append a NUL.
+ * Return the number of bytes, or -1 after a failure; the text is then "". One read is enough for a small file of /proc
+ * or /sys. The open does not block, even if `path` names a FIFO. */
+ssize_t read_small_file(int dir, const char *path, char *text, size_t size);
+
+/* Append the bytes of `fd` to `out`, until the file ends or `out` has at least `most` bytes. Return false after a
+ * failure. */
+bool read_whole_file(int fd, size_t most, struct buf *out);
 
 #endif

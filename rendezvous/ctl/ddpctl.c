@@ -33,7 +33,7 @@
 
 /* --- files ------------------------------------------------------------------------------------------------- */
 
-enum { DUMP_MAX = 64 << 20, EVENTS_MAX = 1 << 30, READ_BYTES = 64 << 10 };
+enum { DUMP_MAX = 64 << 20, EVENTS_MAX = 1 << 30 };
 
 /* Open a file without waiting. A FIFO without a writer would otherwise block the program before it reads the other
  * files. */
@@ -49,20 +49,14 @@ static bool read_file(const char *name, size_t most, struct buf *text)
 {
     char why[WRITE_ERROR_MAX];
     const int fd = open_output(name);
-    ssize_t n = fd >= 0 ? 1 : -1;
-    errno = fd >= 0 ? 0 : errno;
-    while (n > 0 && text->len < most) {
-        char *at = buf_reserve(text, READ_BYTES);
-        n = at != NULL ? read(fd, at, READ_BYTES) : -1;
-        text->len += n > 0 ? (size_t)n : 0;
-    }
-    if (n < 0)
+    const bool ok = fd >= 0 && read_whole_file(fd, most, text);
+    if (!ok)
         log_error("cannot read %s: %s", name, path_error_text(errno, name, "check the path", why));
     else if (text->len >= most)
         log_error("cannot read %s: larger than %zu MiB; check that this is the right file", name, most >> 20);
     if (fd >= 0)
         close(fd);
-    return n == 0 && text->len < most;
+    return ok && text->len < most;
 }
 
 /* --- flight records ------------------------------------------------------------------------------------------ */

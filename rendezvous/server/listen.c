@@ -134,11 +134,9 @@ static int listen_everywhere(int port)
 /* Return the lowest port that a process without privileges may use. Linux before 4.11 always uses 1024. */
 static int lowest_free_port(void)
 {
-    char text[16] = "";
-    const int fd = open("/proc/sys/net/ipv4/ip_unprivileged_port_start", O_RDONLY | O_CLOEXEC);
-    const ssize_t n = fd >= 0 ? read(fd, text, sizeof(text) - 1) : 0;
-    if (fd >= 0)
-        close(fd);
+    char text[16];
+    const ssize_t n =
+        read_small_file(AT_FDCWD, "/proc/sys/net/ipv4/ip_unprivileged_port_start", text, sizeof(text));
     return n > 0 ? atoi(text) : 1024;
 }
 
@@ -435,14 +433,11 @@ char *port_holder_words(const struct port_holder *holder, char *text, size_t siz
 /* Read a file of /proc into `text`, with a NUL at the end. The caller frees `text`, also after a failure. */
 static bool read_file(const char *path, struct buf *text)
 {
-    enum { STEP = 64 * 1024 };
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = -1;
-    while (fd >= 0 && buf_reserve(text, STEP) != NULL && (n = read(fd, text->data + text->len, STEP)) > 0)
-        text->len += (size_t)n;
+    const bool ok = fd >= 0 && read_whole_file(fd, SIZE_MAX, text);
     if (fd >= 0)
         close(fd);
-    return n == 0 && buf_append(text, "", 1);
+    return ok && buf_append(text, "", 1);
 }
 
 /* Find the socket with the local port `port` in a file of /proc/net (port_table_find). */

@@ -3,6 +3,7 @@
 #include "core/bootstrap.h"
 
 #include "base/clock.h"
+#include "base/syscalls.h"
 #include "core/call.h"
 
 #include <fcntl.h>
@@ -39,13 +40,8 @@ static void what_key(char key[KEY], const struct bootstrap *b, const char *what)
 /* Read the kernel's boot id, which is new after each boot. Without /proc the id is "unknown". */
 static void read_boot_id(char id[40])
 {
-    snprintf(id, 40, "unknown");
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    ssize_t n = read(fd, id, 36);
-    id[n > 0 ? n : 0] = '\0';
-    close(fd);
+    if (read_small_file(AT_FDCWD, "/proc/sys/kernel/random/boot_id", id, 36 + 1) < 0)
+        snprintf(id, 40, "unknown");
 }
 
 /* Format the card of this rank: pid, PID namespace, boot id and host. Other ranks use the card to map the memory of

@@ -11,6 +11,7 @@
 #include "core/comm_thread.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
@@ -86,11 +87,8 @@ static char state_letter(int32_t pid)
 {
     char path[32], line[512];
     snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    FILE *file = fopen(path, "re");
-    if (file == NULL)
-        return '?';
-    char *end = fgets(line, sizeof(line), file) != NULL ? strrchr(line, ')') : NULL;
-    fclose(file);
+    (void)read_small_file(AT_FDCWD, path, line, sizeof(line));
+    const char *end = strrchr(line, ')');
     return end != NULL && end[1] == ' ' ? end[2] : '?';
 }
 

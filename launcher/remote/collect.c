@@ -214,7 +214,7 @@ static bool receive_TOTAL(struct collected *c, struct slice body)
 {
     char text[64], *end;
     snprintf(text, sizeof(text), "%.*s", (int)body.len, (const char *)body.data);
-    c->total_files = strtoull(text, &end, 10);
+    (void)strtoull(text, &end, 10); /* the number of files */
     c->total_bytes = strtoull(end, NULL, 10);
     return true;
 }

@@ -99,14 +99,12 @@ enum timeline_bar_kind {
 #define X(name, word, words) TIMELINE_##name,
     TIMELINE_BARS(X)
 #undef X
-        TIMELINE_N_BARS
 };
 
 enum timeline_mark_kind {
 #define X(name, word, words) TIMELINE_MARK_##name,
     TIMELINE_MARKS(X)
 #undef X
-        TIMELINE_N_MARKS
 };
 
 #define TIMELINE_JOB SIZE_MAX /* index for the whole job, which has no row */

@@ -63,13 +63,13 @@ enum {
 enum rdzv_state { RDZV_STATES(X) RDZV_N_STATES };
 #undef X
 #define X(name, word) RDZV_WHY_##name,
-enum rdzv_why { RDZV_WHYS(X) RDZV_N_WHYS };
+enum rdzv_why { RDZV_WHYS(X) };
 #undef X
 #define X(name, word) RDZV_RECORD_##name,
-enum rdzv_record_kind { RDZV_RECORDS(X) RDZV_N_RECORDS };
+enum rdzv_record_kind { RDZV_RECORDS(X) };
 #undef X
 #define X(name, ...) RDZV_REFUSED_##name,
-enum rdzv_refused { RDZV_WELCOME, RDZV_REFUSALS(X) RDZV_N_REFUSALS };
+enum rdzv_refused { RDZV_WELCOME, RDZV_REFUSALS(X) };
 #undef X
 
 /* Return the word or the code that messages use for a value. rdzv_refused_advice returns the advice on a rejection. */

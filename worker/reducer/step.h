@@ -16,7 +16,7 @@
  *
  * A step begins with forward. Without uneven inputs a program may leave out forward. Then the step begins when the
  * first parameter is marked. */
-enum step_phase { STEP_IDLE, STEP_FORWARD, STEP_BACKWARD, STEP_PHASES };
+enum step_phase { STEP_IDLE, STEP_FORWARD, STEP_BACKWARD };
 
 /* A step without sync only records which parameters were used, because the next step with sync must reduce their
  * gradients. */

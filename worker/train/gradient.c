@@ -123,7 +123,7 @@ static ddp_status one_shard(struct gradient *g, uint64_t step, struct ddp_err *e
         status = model_forward(g->model, &batch, MODEL_TRAIN, loss, err);
     begin(g, PHASE_BACKWARD);
     if (status == DDP_OK)
-        status = model_backward(g->model, &batch, g->sum[g->part.buffer], &done, err);
+        status = model_backward(g->model, g->sum[g->part.buffer], &done, err);
     for (int i = 0; i < g->part.merges; i++)
         loss[-i - 1] += loss[-i];
     begin(g, PHASES);

@@ -112,7 +112,7 @@ Test(gpt2, tells_of_every_parameter_once_from_the_last_back)
     const struct model_batch batch = known_batch(known_kind("gpt2:tiny"), 0);
     make_known();
     forward(&batch, MODEL_TRAIN);
-    cr_assert_eq(model_backward(m, &batch, grad, &ready, &err), DDP_OK);
+    cr_assert_eq(model_backward(m, grad, &ready, &err), DDP_OK);
     cr_assert_eq(n_told, m->params.n);
     cr_expect_eq(told[n_told - 1], GPT2_TOKENS);
     for (size_t i = 2; i < n_told; i++)
@@ -127,7 +127,7 @@ Test(gpt2, its_gradient_is_that_of_its_loss)
     double squares = 0, loss[2];
     make_known();
     forward(&batch, MODEL_TRAIN);
-    cr_assert_eq(model_backward(m, &batch, grad, NULL, &err), DDP_OK);
+    cr_assert_eq(model_backward(m, grad, NULL, &err), DDP_OK);
     for (size_t i = 0; i < m->params.count; i++)
         squares += (double)memory[i] * memory[i];
     for (int side = 0; side < 2; side++) {
@@ -163,7 +163,7 @@ Test(gpt2, a_shorter_sequence_gives_the_same_logits)
     forward(&batch, MODEL_TEST);
     for (int i = 0; i < SHORT * 256; i++)
         cr_assert_float_eq(m->logits[i], first[i], 1e-5);
-    cr_assert_eq(model_backward(m, &batch, grad, NULL, &err), DDP_OK);
+    cr_assert_eq(model_backward(m, grad, NULL, &err), DDP_OK);
     cr_expect_eq(grad[GPT2_PLACES][SHORT * 64], 0);
 }
 

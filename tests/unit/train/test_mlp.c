@@ -46,7 +46,7 @@ static double compute(size_t rows)
     };
     double loss;
     cr_assert_eq(model_forward(model, &batch, MODEL_TRAIN, &loss, &err), DDP_OK);
-    cr_assert_eq(model_backward(model, &batch, grad, NULL, &err), DDP_OK);
+    cr_assert_eq(model_backward(model, grad, NULL, &err), DDP_OK);
     return loss;
 }
 
@@ -228,7 +228,7 @@ static ddp_status backward_until(size_t most)
     double loss;
     told = 0;
     cr_assert_eq(model_forward(model, &batch, MODEL_TRAIN, &loss, &err), DDP_OK);
-    return model_backward(model, &batch, grad, &ready, &err);
+    return model_backward(model, grad, &ready, &err);
 }
 
 Test(mlp, parameters_become_ready_from_the_last_layer_back)

@@ -47,7 +47,7 @@ static double train(struct training *t, int step)
     struct ddp_err err;
     double loss;
     cr_assert_eq(model_forward(t->model, &batch, MODEL_TRAIN, &loss, &err), DDP_OK);
-    cr_assert_eq(model_backward(t->model, &batch, t->grad, NULL, &err), DDP_OK);
+    cr_assert_eq(model_backward(t->model, t->grad, NULL, &err), DDP_OK);
     ddp_optim_begin(&t->optim);
     for (size_t i = 0; i < t->model->params.n; i++) {
         const struct model_tensor *p = &t->model->params.each[i];

@@ -145,10 +145,9 @@ ddp_status model_forward(struct model *m, const struct model_batch *batch, enum 
     return status == DDP_OK ? ops->end(m->compute, err) : status;
 }
 
-ddp_status model_backward(struct model *m, const struct model_batch *batch, float *const grad[],
-                          const struct model_ready *ready, struct ddp_err *err)
+ddp_status model_backward(struct model *m, float *const grad[], const struct model_ready *ready,
+                          struct ddp_err *err)
 {
-    (void)batch;
     ddp_status status = m->ops->backward(m, &m->batch, grad, ready, err);
     return status == DDP_OK ? m->compute->ops->end(m->compute, err) : status;
 }

@@ -80,7 +80,7 @@ struct model_ready {
  *
  *     model_create(kind, &spec, &m, &err)                kind: a row of models.h; spec: the sizes of the data
  *     each batch:  model_forward(m, &batch, MODEL_TRAIN, &loss, &err)
- *                  model_backward(m, &batch, grad, &ready, &err)
+ *                  model_backward(m, grad, &ready, &err)
  *     tests:       model_forward(m, &batch, MODEL_TEST, &loss, &err), then m->logits
  *     model_free(m) */
 struct model {
@@ -112,8 +112,8 @@ ddp_status model_forward(struct model *m, const struct model_batch *batch, enum 
 
 /* Run a backward pass, after model_forward with MODEL_TRAIN and the same batch. Overwrite all gradients with the
  * gradients of sum(weight x loss). `grad` has a pointer for each parameter. `ready` may be NULL. */
-ddp_status model_backward(struct model *m, const struct model_batch *batch, float *const grad[],
-                          const struct model_ready *ready, struct ddp_err *err);
+ddp_status model_backward(struct model *m, float *const grad[], const struct model_ready *ready,
+                          struct ddp_err *err);
 
 /* Return the number of correct predictions after model_forward with MODEL_TEST. The class with the largest logit is
  * the prediction. Among equal logits the first class wins, as in torch.argmax. */

@@ -18,6 +18,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "base/text.h"
 #include "diagnosis/findings.h"
 
 #include <errno.h>
@@ -129,10 +130,8 @@ static void make_cookie(char cookie[COOKIE_CHARS + 1])
 {
     unsigned char bytes[COOKIE_CHARS / 2];
     cookie[0] = '\0';
-    if (sys_getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
-        return;
-    for (int i = 0; i < COOKIE_CHARS / 2; i++)
-        snprintf(cookie + 2 * i, 3, "%02x", bytes[i]);
+    if (sys_getrandom(bytes, sizeof(bytes), 0) == sizeof(bytes))
+        text_hex(cookie, bytes, sizeof(bytes));
 }
 
 /* Print the plan for --dry_run, or run the job. */

@@ -266,20 +266,13 @@ static bool has_file(const char *dir, const char *name)
     return make_path(path, dir, name) && access(path, F_OK) == 0;
 }
 
-/* Return true if this process is in the kernel's first control group namespace. */
-static bool in_first_namespace(void)
-{
-    struct stat st;
-    return stat("/proc/self/ns/cgroup", &st) == 0 && st.st_ino == 0xeffffffbu; /* PROC_CGROUP_INIT_INO */
-}
-
 /* Return true if the mount at `where` shows groups above this process's cgroup namespace, because the mount is older
  * than the namespace. The path of this process's group, usually "/", names a different group in such a mount. */
 static bool shows_above_us(const char *where, long magic)
 {
     const bool top =
         magic == CGROUP2_MAGIC ? !has_file(where, "cgroup.type") : has_file(where, "release_agent");
-    return top && !in_first_namespace();
+    return top && !procfs_in_first_namespace(FIRST_CGROUP);
 }
 
 /* Append the mounts at the usual places. The rows of the table are: cgroup version 2, version 2 beside version 1,

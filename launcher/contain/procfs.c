@@ -197,8 +197,17 @@ bool procfs_is_own(void)
     return atoi(text) == (int)getpid();
 }
 
-/* The kernel's fixed inode number of the first PID namespace (PROC_PID_INIT_INO). */
-#define FIRST_PID_NAMESPACE UINT64_C(0xEFFFFFFC)
+bool procfs_in_first_namespace(enum first_namespace kind)
+{
+    static const struct {
+        const char *link;
+        ino_t first;
+    } of[] = { [FIRST_PID] = { "/proc/self/ns/pid", 0xEFFFFFFC },
+               [FIRST_USER] = { "/proc/self/ns/user", 0xEFFFFFFD },
+               [FIRST_CGROUP] = { "/proc/self/ns/cgroup", 0xEFFFFFFB } };
+    struct stat st;
+    return stat(of[kind].link, &st) == 0 && st.st_ino == of[kind].first;
+}
 
 /* Return true if a process is in a PID namespace below the namespace of this process. The status file of such a
  * process lists several pids. */
@@ -229,10 +238,9 @@ static bool may_live_in(int proc, const char *pid, uint64_t number)
 
 bool procfs_namespace_lives(uint64_t number)
 {
-    struct stat st;
     bool lives = false;
     DIR *proc = opendir("/proc");
-    if (proc == NULL || stat("/proc/self/ns/pid", &st) != 0 || st.st_ino != FIRST_PID_NAMESPACE)
+    if (proc == NULL || !procfs_in_first_namespace(FIRST_PID))
         lives = true;
     for (struct dirent *e; !lives && (e = readdir(proc)) != NULL;)
         lives = e->d_name[0] >= '1' && e->d_name[0] <= '9' && may_live_in(dirfd(proc), e->d_name, number);

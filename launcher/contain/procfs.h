@@ -95,6 +95,11 @@ bool procfs_stat(pid_t pid, struct proc_stat *out);
  * terminal. */
 bool procfs_in_background(pid_t pid);
 
+/* Return true if this process is in the machine's first namespace of a kind, whose inode number is fixed
+ * (linux/proc_ns.h). */
+enum first_namespace { FIRST_PID, FIRST_USER, FIRST_CGROUP };
+bool procfs_in_first_namespace(enum first_namespace kind);
+
 /* Return the boot id of this machine, or "" if /proc has no boot id. The file is read once; the agent inherits the
  * value from the guardian. */
 const char *procfs_boot_id(void);

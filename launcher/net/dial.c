@@ -561,14 +561,6 @@ static void on_timer(uv_timer_t *timer)
     join_dial_advance(timer->data);
 }
 
-static void join_dial_report(struct join_dial *j)
-{
-    struct buf words = { 0 };
-    if (dial_append_status(&j->plan, &words, clock_ms()) && buf_append(&words, "", 1))
-        j->options.print(j->options.user, (const char *)words.data);
-    buf_free(&words);
-}
-
 /* End the dial without a store, and pass the reason to the callback `failed`. The reason is the answer of a refusing
  * store. Without such an answer, the reason is `note` if the owner has set `code`, otherwise a report about the dial.
  * Do not use `j` after the callback, because the callback may close the dial. */
@@ -643,7 +635,7 @@ static void join_dial_advance(struct join_dial *j)
         join_dial_give_up(j);
         return;
     }
-    join_dial_report(j);
+    dial_print_status(&j->plan, clock_ms(), j->options.print, j->options.user);
     if (!j->closing)
         set_timer(j, unseals ? clock_ms() + UNSEALING_MS : step.at_ms);
 }

@@ -539,7 +539,8 @@ static bool short_is_due(const struct dial *d, uint64_t now_ms)
            (printed->finding != d->finding && now_ms >= printed->at_ms + CHANGE_MS);
 }
 
-bool dial_append_status(struct dial *d, struct buf *out, uint64_t now_ms)
+/* Append the messages that are due now and mark them as printed. Return false if no message is due. */
+static bool append_status(struct dial *d, struct buf *out, uint64_t now_ms)
 {
     const bool full = full_is_due(d, now_ms);
     if (d->phase == DIAL_ARRIVED || d->phase == DIAL_OVER || (!full && !short_is_due(d, now_ms)))
@@ -549,6 +550,15 @@ bool dial_append_status(struct dial *d, struct buf *out, uint64_t now_ms)
         .at_ms = now_ms, .finding = d->finding, .anything = true, .in_full = full || still
     };
     return full ? append_full(out, d, now_ms) : append_short(out, d, now_ms);
+}
+
+void dial_print_status(struct dial *d, uint64_t now_ms, void (*print)(void *user, const char *words),
+                       void *user)
+{
+    struct buf words = { 0 };
+    if (append_status(d, &words, now_ms) && buf_append(&words, "", 1))
+        print(user, (const char *)words.data);
+    buf_free(&words);
 }
 
 /* Return the time at which full_is_due() or short_is_due() becomes true. If a finding is sure, this time may be too

@@ -212,10 +212,11 @@ int dial_answer_kind(struct slice bytes);
 /* Return the name of a finding, such as "CONNECT_REFUSED", or "NO_ANSWER_YET" for FINDING_NONE. */
 const char *dial_code(enum finding_code finding);
 
-/* Append the messages that are due now and mark them as printed. Return false if no message is due. */
-bool dial_append_status(struct dial *d, struct buf *out, uint64_t now_ms);
+/* Print the messages that are due now. */
+void dial_print_status(struct dial *d, uint64_t now_ms, void (*print)(void *user, const char *words),
+                       void *user);
 
-/* Return when to call dial_append_status again if no event occurs. */
+/* Return when to call dial_print_status again if no event occurs. */
 uint64_t dial_status_due(const struct dial *d);
 
 /* Append the full report: finding, advice, stages with their times, and history. */

@@ -47,20 +47,6 @@ static const char *local_address(const struct hosting_facts *f, const struct own
     return found;
 }
 
-/* List the local addresses that fit into `text`: "10.1.0.5 (eth0), 127.0.0.1 (lo)". */
-static void list_own(const struct hosting_facts *f, char *text, size_t size)
-{
-    size_t used = 0;
-    text[0] = '\0';
-    for (int loopback = 0; loopback < 2; loopback++)
-        for (int i = 0; i < f->n_own && used < size; i++)
-            if (endpoint_is_loopback(f->own[i].text) == (loopback == 1))
-                used += (size_t)snprintf(text + used, size - used, "%s%s (%s)", used > 0 ? ", " : "",
-                                         f->own[i].text, f->own[i].interface);
-    if (used >= size)
-        snprintf(text + size - 4, 4, "...");
-}
-
 /* Return true if other hosts can reach the address. Other hosts cannot use a link-local address, because its scope
  * has another name on each host. */
 static bool is_reachable(const struct own_address *own)
@@ -95,6 +81,24 @@ static bool is_bridge(const char *interface)
         if (strncmp(interface, fronts[i], strlen(fronts[i])) == 0)
             return true;
     return false;
+}
+
+/* List the local addresses that fit into `text`, loopback last: "10.1.0.5 (eth0), 127.0.0.1 (lo)". If `reachable` is
+ * true, list only the addresses that other hosts may reach, those of container interfaces last. */
+static void list_own(const struct hosting_facts *f, bool reachable, char *text, size_t size)
+{
+    size_t used = 0;
+    snprintf(text, size, "%s", reachable ? "none found" : "");
+    for (int last = 0; last < 2; last++)
+        for (int i = 0; i < f->n_own && used < size; i++) {
+            const bool is_last =
+                reachable ? is_bridge(f->own[i].interface) : endpoint_is_loopback(f->own[i].text);
+            if (is_last == (last == 1) && (!reachable || is_reachable(&f->own[i])))
+                used += (size_t)snprintf(text + used, size - used, "%s%s (%s)", used > 0 ? ", " : "",
+                                         f->own[i].text, f->own[i].interface);
+        }
+    if (used >= size)
+        snprintf(text + size - 4, 4, "...");
 }
 
 /* Store a finding as text. The caller sets `choice`: with HOSTING_ERROR or HOSTING_ASK, the text is printed as an
@@ -154,7 +158,7 @@ static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
 {
     char own[300], subject[FINDING_SUBJECT_MAX];
     struct finding finding;
-    list_own(f, own, sizeof(own));
+    list_own(f, false, own, sizeof(own));
     snprintf(subject, sizeof(subject), "%.80s (%s)", f->meeting->host,
              f->n_resolved > 0 ? f->resolved[0] : "unknown");
     finding_make(&finding, FINDING_NO_STORE_HOST, subject, "host", f->here, "addresses", own, NULL);
@@ -170,7 +174,7 @@ static void hosting_join_other(const struct hosting_facts *f, struct hosting *ou
     out->choice = HOSTING_JOIN;
     if (!f->meeting->elastic || f->n_resolved == 0 || out->here)
         return;
-    list_own(f, own, sizeof(own));
+    list_own(f, false, own, sizeof(own));
     snprintf(
         out->words, sizeof(out->words),
         "%s is not an address of %s (%s), so another node of the job, or a ddp-rendezvous, must host the "
@@ -191,20 +195,6 @@ static void warn_of_bridge(const struct hosting_facts *f, const char *address,
     hosting_set_words(out, &finding);
 }
 
-/* List the addresses that other hosts may reach. Addresses of container interfaces are last. */
-static void list_reachable(const struct hosting_facts *f, char *text, size_t size)
-{
-    size_t used = 0;
-    snprintf(text, size, "none found");
-    for (int bridge = 0; bridge < 2; bridge++)
-        for (int i = 0; i < f->n_own && used < size; i++)
-            if (is_reachable(&f->own[i]) && is_bridge(f->own[i].interface) == (bridge == 1))
-                used += (size_t)snprintf(text + used, size - used, "%s%s (%s)", used > 0 ? ", " : "",
-                                         f->own[i].text, f->own[i].interface);
-    if (used >= size)
-        snprintf(text + size - 4, 4, "...");
-}
-
 /* Return true for a loopback endpoint. `address` is NULL on a node that only joins, because such a node has not
  * resolved the name. On such a node, only the name "localhost" counts as a loopback endpoint. */
 static bool is_loopback_endpoint(const struct hosting_facts *f, const char *address)
@@ -220,7 +210,7 @@ static void warn_of_loopback(const struct hosting_facts *f, const char *address,
     struct finding finding;
     if (f->meeting->nnodes_max == 1 || !is_loopback_endpoint(f, address))
         return;
-    list_reachable(f, such, sizeof(such));
+    list_own(f, true, such, sizeof(such));
     finding_make(&finding, FINDING_LOOPBACK_ADDRESS, f->meeting->host, "host", f->here, "reachable_address",
                  such, NULL);
     snprintf(out->local_only, sizeof(out->local_only), "%.*s", PLAN_SENTENCE_MAX - 1, finding.sentence);

@@ -491,14 +491,6 @@ static void store_host_give_up(struct store_host *h)
     buf_free(&report);
 }
 
-static void store_host_report(struct store_host *h)
-{
-    struct buf words = { 0 };
-    if (dial_append_status(&h->waiting, &words, clock_ms()) && buf_append(&words, "", 1))
-        h->options.print(h->options.user, (const char *)words.data);
-    buf_free(&words);
-}
-
 /* Run the steps that are due. As in dial.c, dial_plan.h determines the pauses and messages. Here the only step is the
  * lookup of the store's name, without a connection. */
 static void store_host_advance(struct store_host *h)
@@ -514,7 +506,7 @@ static void store_host_advance(struct store_host *h)
         store_host_give_up(h);
         return;
     }
-    store_host_report(h);
+    dial_print_status(&h->waiting, clock_ms(), h->options.print, h->options.user);
     if (!h->closing)
         uv_timer_start(&h->timer, on_timer, RETRY_MS, 0);
 }

@@ -100,10 +100,8 @@ struct writer {
 
 /* --- descriptors ---------------------------------------------------------------------------------------- */
 
-/* Write to a descriptor. If another process has made the descriptor non-blocking, wait until it is writable. */
-static size_t fd_write(void *user, const uint8_t *data, size_t len, int *error)
+size_t writer_write_fd(int fd, const uint8_t *data, size_t len, int *error)
 {
-    const int fd = *(const int *)user;
     size_t done = 0;
     *error = 0;
     while (done < len && *error == 0) {
@@ -116,6 +114,11 @@ static size_t fd_write(void *user, const uint8_t *data, size_t len, int *error)
             *error = errno;
     }
     return done;
+}
+
+static size_t fd_write(void *user, const uint8_t *data, size_t len, int *error)
+{
+    return writer_write_fd(*(const int *)user, data, len, error);
 }
 
 static void fd_close(void *user)

@@ -44,8 +44,11 @@ struct writer_state {
     bool closed;      /* the target was closed, as writer_end requested */
 };
 
-/* Return a new writer, which the caller owns, or NULL when memory is short. The writer's thread starts with the first
- * bytes. */
+/* Write bytes to a descriptor, and wait if it is non-blocking and not writable. Return the number of bytes written, and
+ * set *error to an errno or 0. */
+size_t writer_write_fd(int fd, const uint8_t *data, size_t len, int *error);
+
+/* Return a new writer, which the caller owns, or NULL when memory is short. The first bytes start its thread. */
 struct writer *writer_new(writer_progress progress, void *user);
 
 /* Set the policy. This may be done at any time. `limit` is the number of bytes that WRITER_DROP queues per slot. */

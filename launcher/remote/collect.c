@@ -12,7 +12,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -32,16 +31,10 @@ struct sender {
 /* Write all bytes. Wait if a non-blocking descriptor accepts no bytes now. */
 static bool write_bytes(int out, const uint8_t *data, size_t len)
 {
-    while (len > 0) {
-        const ssize_t n = write(out, data, len);
-        if (n < 0 && errno == EAGAIN)
-            poll(&(struct pollfd){ .fd = out, .events = POLLOUT }, 1, -1);
-        else if (n < 0 && errno != EINTR)
-            return false;
-        data += n > 0 ? n : 0;
-        len -= n > 0 ? (size_t)n : 0;
-    }
-    return true;
+    int error;
+    const bool ok = writer_write_fd(out, data, len, &error) == len;
+    errno = error;
+    return ok;
 }
 
 static bool send_bytes(const struct sender *s, enum remote_message kind, struct slice body)

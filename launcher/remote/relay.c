@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/syscalls.h"
+#include "base/text.h"
 #include "base/timed_call.h"
 #include "contain/procfs.h"
 #include "ddp/context.h"
@@ -254,8 +255,7 @@ static void handle_LISTEN(struct relay *r, struct slice body)
         not_ready(r, "cannot listen on the master port", strerror(errno));
         return;
     }
-    for (size_t i = 0; i < sizeof(random); i++)
-        snprintf(r->token + 2 * i, 3, "%02x", random[i]);
+    text_hex(r->token, random, sizeof(random));
     send_here(r, port);
 }
 

@@ -397,8 +397,7 @@ static bool open_files(struct starter *s, const struct host_spec *hosts)
                   strerror(errno));
         return false;
     }
-    for (size_t i = 0; i < sizeof(random); i++)
-        snprintf(s->token + 2 * i, 3, "%02x", random[i]);
+    text_hex(s->token, random, sizeof(random));
     if (!s->collects || collection_open(&s->collection, s->facts->cli->log_dir, s->facts->log_name, hosts,
                                         s->n, &err) == DDP_OK)
         return true;

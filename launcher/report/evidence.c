@@ -5,6 +5,7 @@
 #include "report/evidence.h"
 
 #include "contain/cgroup.h"
+#include "contain/procfs.h"
 #include "report/exit_text.h"
 #include "report/spawn_error.h"
 #include "tables/text.h"
@@ -406,25 +407,8 @@ static bool system_kills(unsigned long long *kills)
 
 /* --- the kernel's log ----------------------------------------------------------------------------------- */
 
-/* Return true if this process is in the machine's first PID namespace, whose inode number is fixed (PROC_PID_INIT_INO
- * in linux/proc_ns.h). The kernel's log has the pids of this namespace. */
-static bool in_first_pid_namespace(void)
-{
-    char text[64];
-    ssize_t n = readlink("/proc/self/ns/pid", text, sizeof(text) - 1);
-    return n > 0 && strncmp(text, "pid:[4026531836]", (size_t)n) == 0;
-}
-
-/* Return true if this process is in the machine's first user namespace (PROC_USER_INIT_INO). */
-static bool in_first_user_namespace(void)
-{
-    char text[64];
-    ssize_t n = readlink("/proc/self/ns/user", text, sizeof(text) - 1);
-    return n > 0 && strncmp(text, "user:[4026531837]", (size_t)n) == 0;
-}
-
-/* Open the kernel's log at its end, because only new lines matter. The log stays closed if this user may not read the
- * log. */
+/* Open the kernel's log at its end, because only new lines matter. The log stays closed if this user may not read
+ * it. */
 static void open_log(struct evidence *e)
 {
     e->log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -462,7 +446,8 @@ static void read_log(struct evidence *e)
  * pids of the first namespace. */
 static void ask_log(struct evidence *e, pid_t pid, struct worker_evidence *facts)
 {
-    if (!in_first_pid_namespace())
+    /* the kernel's log has the pids of the first PID namespace */
+    if (!procfs_in_first_namespace(FIRST_PID))
         return;
     read_log(e);
     const char *p = (const char *)e->lines.data;
@@ -519,7 +504,7 @@ static bool has_free_processes(void)
     bytes[status.len] = '\0';
     const char *effective = strstr(bytes, "\nCapEff:");
     const uint64_t capabilities = effective != NULL ? strtoull(effective + strlen("\nCapEff:"), NULL, 16) : 0;
-    return in_first_user_namespace() && (getuid() == 0 || (capabilities & exempt) != 0);
+    return procfs_in_first_namespace(FIRST_USER) && (getuid() == 0 || (capabilities & exempt) != 0);
 }
 
 static void check_cpu(struct worker_evidence *facts)

@@ -125,6 +125,13 @@ bool text_has_peer(const char *line, const char *name)
     return false;
 }
 
+void text_hex(char *out, const void *bytes, size_t n)
+{
+    const uint8_t *p = bytes;
+    for (size_t i = 0; i < n; i++)
+        snprintf(out + 2 * i, 3, "%02x", p[i]);
+}
+
 bool text_append_hex(struct buf *out, struct slice bytes, size_t max)
 {
     const uint8_t *p = bytes.data;

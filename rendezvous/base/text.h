@@ -27,6 +27,9 @@ size_t utf8_sequence(const uint8_t *p, size_t len);
  * false if memory is short. */
 bool utf8_clean(struct buf *out, struct slice bytes);
 
+/* Write `n` bytes as 2 * n hexadecimal digits and a NUL to `out`. */
+void text_hex(char *out, const void *bytes, size_t n);
+
 /* Append at most the first `max` bytes as hexadecimal digits, and "..." if bytes are left out. */
 bool text_append_hex(struct buf *out, struct slice bytes, size_t max);
 

@@ -37,9 +37,7 @@ static bool format_network(struct slice address, char key[static KEY_MAX])
     text[strcspn(text, "]%")] = '\0';
     if (text[0] != '[' || inet_pton(AF_INET6, text + 1, bytes) != 1)
         return false;
-    int n = snprintf(key, KEY_MAX, "net ");
-    for (int i = 0; i < NETWORK_BYTES; i++)
-        n += snprintf(key + n, (size_t)(KEY_MAX - n), "%02x", bytes[i]);
+    text_hex(key + snprintf(key, KEY_MAX, "net "), bytes, NETWORK_BYTES);
     return true;
 }
 

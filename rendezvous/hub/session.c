@@ -6,6 +6,7 @@
 
 #include "auth/auth.h"
 #include "base/buf.h"
+#include "base/text.h"
 #include "job/rendezvous.h"
 #include "store/encode.h"
 
@@ -235,11 +236,9 @@ void session_may_resume(struct session *s)
 {
     struct hub *hub = s->job->hub;
     uint8_t bytes[LIMIT_TOKEN / 2];
-    if (s->as_node->token[0] != '\0' || hub->sink.random == NULL ||
-        !hub->sink.random(hub->sink.user, bytes, sizeof(bytes)))
-        return;
-    for (size_t i = 0; i < sizeof(bytes); i++)
-        snprintf(s->as_node->token + 2 * i, 3, "%02x", bytes[i]);
+    if (s->as_node->token[0] == '\0' && hub->sink.random != NULL &&
+        hub->sink.random(hub->sink.user, bytes, sizeof(bytes)))
+        text_hex(s->as_node->token, bytes, sizeof(bytes));
 }
 
 /* Forbid the node to resume, and free its kept frames. Call this if a frame was not kept, or if the node has miscounted

@@ -6,6 +6,7 @@
 #include "cpu/net_join.h"
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "cpu/net_connect.h"
 #include "cpu/net_wire.h"
 
@@ -28,10 +29,8 @@ enum { STORE_MS = 500 };
 /* Format the key under which a rank stores why this run ended. The nonce separates runs that have the same prefix. */
 void net_end_open(struct net_end *end, const struct bootstrap *bootstrap, const uint8_t nonce[SHM_NONCE])
 {
-    char *to = end->key;
-    to += snprintf(to, BOOTSTRAP_KEY - 2 * SHM_NONCE - 1, "%s/over/", bootstrap->prefix);
-    for (int i = 0; i < SHM_NONCE; i++)
-        to += sprintf(to, "%02x", nonce[i]);
+    const int n = snprintf(end->key, BOOTSTRAP_KEY - 2 * SHM_NONCE - 1, "%s/over/", bootstrap->prefix);
+    text_hex(end->key + n, nonce, SHM_NONCE);
     end->reconnect = bootstrap->reconnect;
     end->user = bootstrap->user;
 }

@@ -34,13 +34,17 @@ static struct dial_step next(void)
     return dial_next(&dial, now);
 }
 
+static void keep(void *user, const char *words)
+{
+    (void)user;
+    buf_append(&heard, words, strlen(words) + 1);
+}
+
 static bool hears(const char *words)
 {
     heard.len = 0;
-    if (!dial_append_status(&dial, &heard, now))
-        return false;
-    buf_append(&heard, "", 1);
-    return strstr((const char *)heard.data, words) != NULL;
+    dial_print_status(&dial, now, keep, NULL);
+    return heard.len > 0 && strstr((const char *)heard.data, words) != NULL;
 }
 
 static bool reports(const char *words)

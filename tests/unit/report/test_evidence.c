@@ -292,7 +292,7 @@ Test(evidence, knows_who_is_exempt_from_the_limit_of_processes)
     cr_assert(setrlimit(RLIMIT_NPROC, &limit) == 0);
     check_limits(&none, &facts);
     cr_expect_eq(facts.processes, has_free_processes() ? UINT64_MAX : limit.rlim_cur);
-    if (in_first_user_namespace() && getuid() == 0)
+    if (procfs_in_first_namespace(FIRST_USER) && getuid() == 0)
         cr_expect(has_free_processes());
 }
 

@@ -97,25 +97,27 @@ static ddp_status each_narrow(struct cuda *c, const struct model_tensors *t, boo
 
 /* --- the host's values -------------------------------------------------------------------------------- */
 
-/* Send the values and wait for the copy, because the host may overwrite its memory after this call. */
+/* Copy the values to the device, or back. Wait for the copy, because the host may use its memory after this call. */
+static ddp_status copy_tensors(struct cuda *c, const struct model_tensors *t, bool to_device,
+                               struct ddp_err *err)
+{
+    if (c->base.value_bytes != sizeof(float))
+        return each_narrow(c, t, to_device, err);
+    for (size_t i = 0; i < t->n; i++) {
+        float *host = t->each[i].value, *device = t->each[i].master;
+        start_copy(c, to_device ? device : host, to_device ? host : device, t->each[i].count);
+    }
+    return wait(c, err);
+}
+
 ddp_status cuda_send(struct compute *base, const struct model_tensors *t, struct ddp_err *err)
 {
-    struct cuda *c = cuda_of(base);
-    if (base->value_bytes != sizeof(float))
-        return each_narrow(c, t, true, err);
-    for (size_t i = 0; i < t->n; i++)
-        start_copy(c, t->each[i].master, t->each[i].value, t->each[i].count);
-    return wait(c, err);
+    return copy_tensors(cuda_of(base), t, true, err);
 }
 
 ddp_status cuda_fetch(struct compute *base, struct model_tensors *t, struct ddp_err *err)
 {
-    struct cuda *c = cuda_of(base);
-    if (base->value_bytes != sizeof(float))
-        return each_narrow(c, t, false, err);
-    for (size_t i = 0; i < t->n; i++)
-        start_copy(c, t->each[i].value, t->each[i].master, t->each[i].count);
-    return wait(c, err);
+    return copy_tensors(cuda_of(base), t, false, err);
 }
 
 ddp_status cuda_copy(struct compute *base, float *to, const float *from, size_t n, struct ddp_err *err)

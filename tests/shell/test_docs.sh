@@ -56,6 +56,24 @@ linked_headings_exist() {
     return "$lost"
 }
 
+# Compare the names in the table of folders with the C files of each folder. A row without names lists no files.
+folders_have_the_files_of_the_table() {
+    local row folder file wrong=0
+    for folder in {launcher,rendezvous,worker}/*/; do
+        row=$(grep -F "\`$folder\`" CONTRIBUTING.md) || { echo "$folder has no row"; wrong=1; continue; }
+        row=${row#*|*|*|}
+        for file in $(grep -oE '`[a-z0-9_.]+`' <<<"$row" | tr -d '`'); do
+            compgen -G "$folder$file*" >/dev/null || { echo "$folder has no $file"; wrong=1; }
+        done
+        for file in "$folder"*.c; do
+            file=$(basename "$file" .c)
+            [ "$row" = '|' ] || [[ "$row" =~ \`$file(\.h)?\` ]] || [ ! -e "$folder$file.c" ] ||
+                { echo "$folder: the row has no $file"; wrong=1; }
+        done
+    done
+    return "$wrong"
+}
+
 # Expect that numbers are copied to the rows and columns with the same names, for any versions, and that versions are
 # copied to headings. Other rows, lines and tables stay unchanged.
 bench_numbers_are_copied() {
@@ -170,6 +188,7 @@ pages_are_short() {
 check "README.md, pages and folder READMEs keep their limits" pages_are_short
 check "every file that a page names is there" named_files_exist
 check "README.md installs the packages that scripts/packages.sh lists for the build and the wheel" readme_names_the_packages
+check "the table of folders has the files of each folder" folders_have_the_files_of_the_table
 check "every link leads to a file" linked_files_exist
 check "every anchor is a heading" linked_headings_exist
 check "every make target that a page names is there" named_targets_exist

@@ -177,8 +177,7 @@ if [ "$quick" = no ]; then
     trap 'stop_ahead; stop_trixie' EXIT
     [ -n "$(missing test)" ] || build_ahead sanitizer-builds
 fi
-# Try four times as many operations with PyTorch's own store as `make test` does by default.
-DDP_OPERATIONS=40000 step_with test test make test
+step_with test test make test
 step_with test purity make purity
 if [ "$quick" = no ]; then
     stop_ahead

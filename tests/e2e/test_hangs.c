@@ -524,6 +524,12 @@ static void expect_scene(const struct scene *scene, struct run_process *job)
               scene->words, scene->code, r.err);
 }
 
+/* A loop takes a whole processor until its report. So with a sanitizer, only the other scenes run. */
+static bool is_tried(const struct scene *scene)
+{
+    return !bin_is_sanitized() || strcmp(scene->code != NULL ? scene->code : "", "[RANK_LOOPS]") != 0;
+}
+
 static void skip_without_python(void)
 {
     if (access("/usr/bin/python3", X_OK) != 0)
@@ -547,10 +553,12 @@ Test(hangs, every_class_that_needs_no_pytorch, .init = test_dir_open, .fini = te
         snprintf(master[i], sizeof(master[i]), "--master_port=%d", port);
     }
     for (int i = 0; i < PLAIN_SCENES; i++)
-        jobs[i] = start_plain(&plain_scenes[i], path, i == KEY_SCENE ? master[0] : "--standalone", "1s");
+        if (is_tried(&plain_scenes[i]))
+            jobs[i] = start_plain(&plain_scenes[i], path, i == KEY_SCENE ? master[0] : "--standalone", "1s");
     unwatched = start_plain(key, path, master[1], "off");
     for (int i = 0; i < KEY_SCENE; i++)
-        expect_scene(&plain_scenes[i], jobs[i]);
+        if (is_tried(&plain_scenes[i]))
+            expect_scene(&plain_scenes[i], jobs[i]);
     cr_expect(run_until_error(jobs[KEY_SCENE], "rank 0 should", SCENE_MS));
     until_why(addr[0], "rank 0 should", true);
     expect_scene(key, jobs[KEY_SCENE]);

@@ -100,6 +100,6 @@ Test(survivors, launches_end_without_zombies_and_leaked_descriptors)
 
 Test(survivors, a_stranger_with_the_number_of_a_dead_worker_is_never_signalled)
 {
-    expect_clean((const char *const[]){ bin("tests/survivors/reuse"), "--jobs=20", bin("ddprun"),
+    expect_clean((const char *const[]){ bin("tests/survivors/reuse"), "--jobs=8", bin("ddprun"),
                                         bin("tests/prog/survivor"), NULL });
 }

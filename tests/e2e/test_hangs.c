@@ -524,7 +524,8 @@ static void expect_scene(const struct scene *scene, struct run_process *job)
               scene->words, scene->code, r.err);
 }
 
-/* A loop takes a whole processor until its report. So with a sanitizer, only the other scenes run. */
+/* Return whether the scene is part of this run. A loop takes a whole processor until its report, so with a sanitizer
+ * only the other scenes run. */
 static bool is_tried(const struct scene *scene)
 {
     return !bin_is_sanitized() || strcmp(scene->code != NULL ? scene->code : "", "[RANK_LOOPS]") != 0;

@@ -78,8 +78,8 @@ static inline struct slice buf_slice(const struct buf *b)
 }
 
 /* Numbered frames that the peer of a connection has not confirmed. The sender keeps a copy of each frame. On the next
- * connection the peer reports its last frame, and the sender sends the later frames again. So every frame arrives
- * once and in order. The first frame has the number 1. A zeroed struct keeps no frame. */
+ * connection the peer reports the last frame that it received, and the sender sends the later frames again. So every
+ * frame arrives once and in order. The first frame has the number 1. A zeroed struct keeps no frame. */
 struct kept {
     struct buf bytes; /* for each frame: its length (a size_t), then its bytes */
     uint64_t last;    /* number of the last frame that was added */
@@ -93,8 +93,8 @@ bool kept_add(struct kept *k, struct slice frame);
  * number was added, the peer is wrong: change nothing and return false. */
 bool kept_confirm(struct kept *k, uint64_t done);
 
-/* Set *frame to the frame at *at, and advance *at to the next one. *at is 0 for the first frame. The frame is valid
- * until the next change. Return false after the last frame. */
+/* Set *frame to the frame at the position *at, and *at to the position of the next frame. The first frame is at
+ * position 0. The frame is valid until the next change. Return false after the last frame. */
 bool kept_next(const struct kept *k, size_t *at, struct slice *frame);
 
 enum { SHARED_MIN = 64 << 10 }; /* bytes; below this size a copy is cheaper than a reference */

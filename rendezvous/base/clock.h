@@ -24,7 +24,7 @@ static inline uint64_t earlier_of(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* After a suspension, a process first reads its input for this time (ms), and then checks deadlines. Otherwise the
+/* After a suspension, a process first reads its input for this many ms, and then checks deadlines. Otherwise the
  * process would treat peers as late, although their messages have arrived meanwhile. */
 enum { CLOCK_CATCH_UP_MS = 20 };
 

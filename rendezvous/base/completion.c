@@ -35,8 +35,8 @@ static bool append_template(struct buf *out, const struct completion *c, const c
     return ok && buf_printf(out, "%s", text);
 }
 
-/* Append names of options, such as "--a --b": all options that take a value, or all switches if `with_value` is
- * false. */
+/* Append the names of all options that take a value, such as "--a --b". If `with_value` is false, append the names of
+ * all switches instead. */
 static bool append_names(struct buf *out, const struct completion *c, bool with_value)
 {
     const char *blank = "";
@@ -109,8 +109,8 @@ static bool append_cases(struct buf *out, const struct completion *c, const char
     return ok;
 }
 
-/* Append a pattern, such as "-|a|b", of the commands whose arguments are files. The pattern begins with "-", because an
- * empty pattern would be invalid. No command has the name "-". */
+/* Append a pattern that matches the commands whose arguments are files, such as "-|a|b". The pattern begins with "-",
+ * because an empty pattern would be invalid. No command has the name "-". */
 static bool append_file_commands(struct buf *out, const struct completion *c)
 {
     bool ok = buf_printf(out, "-");

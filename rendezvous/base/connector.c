@@ -19,7 +19,7 @@
 
 struct name_lookup {
     struct timed_call *call; /* owned */
-    struct name_found found; /* until the lookup has returned, only the lookup's thread may use this member */
+    struct name_found found; /* until lookup_run has returned, only its thread may use this member */
     char host[];
 };
 

@@ -1,5 +1,5 @@
-/* events.h -- the kinds of lines in an event log, and the members that all lines have. Words never change, because
- * other programs read them. launcher/events.schema.json describes the other members of each line. */
+/* events.h -- the kinds of lines in an event log, and the members that all lines have. The word of a kind never
+ * changes, because other programs read it. launcher/events.schema.json describes the other members of each line. */
 #ifndef BASE_EVENTS_H
 #define BASE_EVENTS_H
 

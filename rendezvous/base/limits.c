@@ -240,8 +240,8 @@ bool find_on_disk(char path[PATH_MAX])
     return S_ISREG(st.st_mode) || S_ISDIR(st.st_mode);
 }
 
-/* Append the free space of the file system of `path`, or after EDQUOT the quota. Return false for a device or a pipe,
- * and for a path that cannot be examined. */
+/* Append the free space of the file system of `path`. After EDQUOT, append the quota instead. Return false for a device
+ * or a pipe, and for a path that cannot be examined. */
 static bool append_room(int error, const char *path, char out[WRITE_ERROR_MAX])
 {
     char at[PATH_MAX], room[QUOTA_SHOWN] = "", size[SIZE_TEXT_MAX];
@@ -265,8 +265,8 @@ static bool append_room(int error, const char *path, char out[WRITE_ERROR_MAX])
     return true;
 }
 
-/* Format the remedy of an error that depends on the path. Without such a remedy, the text is "". Root gets no remedy
- * for EACCES, because root already has every permission. */
+/* Format the remedy that depends on the path. If the error has no such remedy, the text is "". Root gets no remedy for
+ * EACCES, because root already has every permission. */
 static const char *path_remedy(int error, char out[FILES_REMEDY_MAX])
 {
     out[0] = '\0';

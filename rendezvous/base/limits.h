@@ -60,15 +60,15 @@ enum { FILES_REMEDY_MAX = 96 };
 const char *files_remedy(int error, char out[FILES_REMEDY_MAX]);
 
 /* Read the file `name` in the directory ROOT/GROUP and in each directory above it, up to `root`. Each file contains a
- * number, or "max", which counts as UINT64_MAX. Return the lowest of these numbers and of `lowest`, the result of an
- * earlier call. In `lowest` and in the result, 0 means that no number was found. `group` is changed to "". */
+ * number, or "max", which counts as UINT64_MAX. Return the lowest of these numbers and of `lowest`. `lowest` is the
+ * result of an earlier call. There and in the result, 0 means that no number was found. `group` is changed to "". */
 uint64_t lowest_limit_above(const char *root, char *group, const char *name, uint64_t lowest);
 
 /* Shorten `path` until it names an existing file or directory. Return false for a device or a pipe, because neither is
  * on a disk. Also return false if `path` cannot be examined. */
 bool find_on_disk(char path[PATH_MAX]);
 
-/* Describe the file system of `fd`, and the quota on it for this user or the user's group. Example: " is on ext4 of
+/* Describe the file system of `fd`, and the quota of this user, or of the user's group, there. Example: " is on ext4 of
  * /dev/sdb1, where user 1000 has 2 GiB of 2 GiB and 7 of 100 files". Leave out the quota if the kernel does not report
  * the quota: a file server may manage it, or Linux is older than 5.14. The text is "" if the file system is unknown.
  * `fd` may have O_PATH. */
@@ -76,7 +76,7 @@ enum { QUOTA_SHOWN = 512 };
 void quota_text(int fd, char out[QUOTA_SHOWN]);
 
 /* Format an error of an open, a read or a write of `path`, with its remedies: "No space left on device (0 bytes and 7
- * inodes free); delete files there, or OTHER". After EDQUOT the quota replaces the free space. `other` is the caller's
+ * inodes free); delete files there, or OTHER". After EDQUOT, the text has the quota instead. `other` is the caller's
  * remedy, which is left out if it does not help, for example after EMFILE. Pass "" if the caller has no remedy, and
  * NULL for a text without any remedy. If `path` does not exist, use the nearest directory above it that exists. If
  * `path` is a device or a pipe, a full disk has no remedy. */
@@ -99,7 +99,7 @@ const char *fork_error_text(int error, char out[FORK_ERROR_MAX]);
 enum { MEMORY_ERROR_MAX = 256 + FILES_REMEDY_MAX };
 const char *memory_error_text(int error, char out[MEMORY_ERROR_MAX]);
 
-/* Key: how many waiting nodes a restart would add to the job, in decimal digits. A missing key means 0. */
+/* Key whose value is the number of waiting nodes that a restart would add to the job. A missing key means 0. */
 #define GROW_WAITING_KEY "ddprun/waiting_nodes"
 /* Prefix of keys: "ddprun/grow/3" exists if rank 3 agrees to a restart with a larger world. */
 #define GROW_AGREED_KEY "ddprun/grow/"

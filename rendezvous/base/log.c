@@ -103,7 +103,7 @@ struct line_file {
     int fd; /* owned; after the writing thread has started, only that thread uses it */
     pthread_t thread;
     pthread_mutex_t mutex;     /* protects all following members */
-    pthread_cond_t more, done; /* `more`: the queue has lines, or `ends` is set; `done`: `has_ended` is set */
+    pthread_cond_t more, done; /* wait on `more` for lines or for `ends`; wait on `done` for `has_ended` */
     struct buf queue;          /* whole lines that the thread has not fetched yet */
     struct line_file_state state;
     bool has_thread; /* the thread was started */
@@ -197,7 +197,7 @@ static void *run_writer(void *user)
 /* --- the callers ---------------------------------------------------------------------------------------- */
 
 /* Open the file. With O_NONBLOCK, the open of a pipe without a reader fails instead of blocking. Clear the flag
- * afterwards, because only the writing thread writes, and it may block. */
+ * afterwards, because only the writing thread writes, and this thread may block. */
 static int open_file(const char *path, int *error)
 {
     const int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);
@@ -228,7 +228,8 @@ struct line_file *line_file_open(const char *path, int *error)
 }
 
 /* Queue the line. If the queue is full, drop the line and count it, because an event log must never delay its job.
- * Start the thread with the first line: a daemon forks after the open, and its child would not have the thread. */
+ * Start the writing thread only for the first line: a daemon forks after line_file_open, and its child would not have
+ * the thread. */
 void line_file_append(struct line_file *f, struct slice line)
 {
     pthread_mutex_lock(&f->mutex);

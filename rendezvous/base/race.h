@@ -49,7 +49,7 @@ struct race_step {
  * RACE_ADDRESSES_MAX are used, because more addresses would only make a round longer. */
 void race_line_up(struct race *r, const char *const *addresses, int n);
 
-/* Start a new round: all runners wait again. */
+/* Start a new round of attempts to all addresses: all runners wait again. */
 void race_begin(struct race *r, uint64_t now_ms);
 
 /* Return the next action of the caller. For RACE_START the runner is already in the state RUNNER_CONNECTS. Call this

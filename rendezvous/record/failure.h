@@ -72,17 +72,17 @@ static inline enum no_restart no_restart_find(const char *word)
     return NO_RESTART_NONE;
 }
 
-/* The value of `why` if ddprun --hosts has ended the job because of a finding about a host. ddprun has already printed
- * the finding. No message contains this value. */
+/* The value of the field `why` if ddprun --hosts has ended the job because of a finding about a host. ddprun has
+ * already printed the finding. No message contains this value. */
 #define FAILURE_HOST_LOST "host_lost"
 
-/* The failure of a worker. `rank` is -1 if a node was lost or was stopped by its user. The agent that detects the end
- * of a worker fills in the record (launcher/node). hub/messages.h encodes and decodes the record. The store copies the
- * whole record, and launcher/report prints it in every node's report. */
+/* The failure of a worker. The field `rank` is -1 if a node was lost or was stopped by its user. The agent that detects
+ * the end of a worker fills in the record (launcher/node). hub/messages.h encodes and decodes the record. The store
+ * copies the whole record, and launcher/report prints it in every node's report. */
 struct failure {
     char code[40];        /* code of the finding, such as "WORKER_FAILED"; "" without a finding */
     char why[24];         /* why the round ended, such as "failed" or "node_lost"; "" without a reason */
-    int node_rank;        /* node rank of the failed node; -1 if unknown or none */
+    int node_rank;        /* node rank of the failed node; -1 if unknown, or if no node failed */
     int rank, local_rank; /* global and local rank of the worker; -1 if the failure is not of a worker */
     int pid, exit_code, signal;
     int error; /* errno if the worker could not be started, otherwise 0 */

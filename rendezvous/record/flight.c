@@ -184,7 +184,7 @@ static void write_time(struct out *o, const struct flight *f, const char *name, 
         write_signed(o, (int64_t)(ns + (uint64_t)f->wall_ns));
 }
 
-/* Write ms with three decimals, or null if the operation has not started or not ended. */
+/* Write the duration in ms with three decimals, or null if the operation has not started or not ended. */
 static void write_duration(struct out *o, uint64_t from_ns, uint64_t to_ns)
 {
     const uint64_t us = to_ns > from_ns ? (to_ns - from_ns) / 1000 : 0;

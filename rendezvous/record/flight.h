@@ -11,7 +11,7 @@
 
 enum {
     FLIGHT_OPS = 1024, /* number of latest calls that are kept */
-    FLIGHT_WORD = 16,  /* bytes of a word, with the NUL */
+    FLIGHT_WORD = 16,  /* bytes of the word for a kind, type or operation, with the NUL */
     FLIGHT_KINDS = 16,
     FLIGHT_NAMES = 8, /* maximum number of data types; also the maximum number of reduce operations */
     FLIGHT_NAME = 64, /* bytes of the name of a host or job, with the NUL; a longer name is cut */
@@ -20,7 +20,8 @@ enum {
     FLIGHT_MAGIC = 0x31746c66, /* "flt1" */
 };
 
-/* Beginning of the names of PyTorch's records and FIFOs; the rank follows. A FIFO's name ends in ".pipe". */
+/* Names of PyTorch's records begin with the first text, and names of its FIFOs with the second. The rank follows. A
+ * FIFO's name ends in ".pipe". */
 #define FLIGHT_TORCH_STEM "flight_torch_"
 #define FLIGHT_PIPE_STEM  "flight_pipe_"
 

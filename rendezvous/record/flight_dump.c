@@ -705,7 +705,7 @@ static const struct flight_entry *parting(const struct flight_dump *dumps, size_
     return earliest;
 }
 
-/* Return true if a record before `i` has the same call. The call is then already listed. */
+/* Return true if a record with an index below `i` has the same call as `mine`. The call is then already listed. */
 static bool is_listed(const struct flight_dump *dumps, size_t i, const struct flight_entry *mine)
 {
     for (size_t k = 0; k < i; k++) {
@@ -825,7 +825,7 @@ static void add_behind(cJSON *answer, const struct flight_dump *dumps, size_t n)
 /* --- waits for a peer --------------------------------------------------------------------------------------- */
 
 /* A send and its receive have no common number. A rank in a send or a receive waits for its peer if the peer is not in
- * the opposite call. */
+ * the matching receive or send. */
 
 static const struct flight_dump *record_of(const struct flight_dump *dumps, size_t n, int rank)
 {
@@ -887,8 +887,7 @@ struct sides {
     size_t n;
 };
 
-/* Add a rank to its side: the ranks that made the same call with the same stack. Create the side if it is new. Skip a
- * rank if its call has no frames. */
+/* Add a rank to its side. Create the side if it is new. Skip a rank if its call has no frames. */
 static void add_to_side(cJSON *rows, struct sides *sides, const struct flight_dump *d,
                         const struct flight_entry *e)
 {

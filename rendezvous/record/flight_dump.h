@@ -25,7 +25,7 @@ enum {
     /* maximum number of different stacks of a record; only the stacks of its latest calls are kept */
     FLIGHT_STACKS_MAX = 64,
     FLIGHT_FRAMES_MAX = 64, /* maximum number of frames of a stack; only the innermost are kept */
-    FLIGHT_SIDES_MAX = 16,  /* maximum number of sides; a side is the ranks with equal call and stack */
+    FLIGHT_SIDES_MAX = 16,  /* maximum number of sides; all ranks of a side have the same call and stack */
 };
 
 enum flight_kind { FLIGHT_COLLECTIVE, FLIGHT_SEND, FLIGHT_RECEIVE };
@@ -38,7 +38,7 @@ struct flight_entry {
     int32_t root;
     uint32_t order; /* position in the record */
     enum flight_kind kind;
-    int32_t peer; /* for a send or a receive: rank of the peer; -1 if it is any rank or unknown */
+    int32_t peer; /* for a send or a receive: rank of the peer; -1 if unknown, or if any rank may send */
     char group
         /* name of the process group; `seq` counts the calls of this group; "" for the group of all ranks */
         [FLIGHT_GROUP_MAX];

@@ -33,8 +33,9 @@ ddp_status rank_set_parse(struct rank_set *set, const char *text, int limit, str
  * digit, or if the number is too large. */
 bool rank_read(const char **at, int limit, int *rank);
 
-/* Append ranks in the form "0,2-5". `rank_at` returns the i-th of `n` ranks in rising order, or -1 to leave it out. If
- * the text exceeds `max` bytes, it is cut after a whole entry and ends with ",...". Return false if memory is short. */
+/* Append ranks in the form "0,2-5". `rank_at` returns the i-th of `n` ranks in rising order, or -1 to leave this rank
+ * out. If the text exceeds `max` bytes, it is cut after a whole entry and ends with ",...". Return false if memory is
+ * short. */
 typedef int (*rank_at_fn)(const void *user, int i);
 bool rank_set_print_each(rank_at_fn rank_at, const void *user, int n, size_t max, struct buf *out);
 

@@ -14,7 +14,7 @@
 #include <string.h>
 
 enum {
-    ITEM_BYTES = 64, /* bytes of a printed frame without its texts: JSON names and punctuation */
+    ITEM_BYTES = 64, /* bytes that JSON adds to the texts of a printed frame: names and punctuation */
     THREAD_BYTES = 128,
     RANKS_SHOWN = 60, /* maximum size of a printed list of ranks, in bytes */
     BRIEF_FRAMES = 2,
@@ -97,7 +97,7 @@ static const char *library_path(const char *path)
         const char *rest = behind(path, marks[i]);
         if (rest == NULL)
             continue;
-        const char *slash = i < 2 ? NULL : strchr(rest, '/'); /* the version */
+        const char *slash = i < 2 ? NULL : strchr(rest, '/'); /* end of the version */
         return slash != NULL ? slash + 1 : rest;
     }
     return NULL;

@@ -31,7 +31,7 @@ enum {
     STACKS_PROCESS_MS = 2000, /* longest wait of an agent for py-spy */
     STACKS_AGENT_MS = 3000,   /* longest wait of an agent for the stacks of all its processes */
     STACKS_STORE_MS = 4000,   /* longest wait of the store for the agents; ddpctl waits 5 s */
-    STACKS_FAILURE_MS = 1000, /* after a failure: replaces STACKS_PROCESS_MS and STACKS_AGENT_MS */
+    STACKS_FAILURE_MS = 1000, /* used after a failure instead of STACKS_PROCESS_MS and STACKS_AGENT_MS */
 };
 
 /* The value of "does" for a zombie process. */

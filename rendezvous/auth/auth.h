@@ -36,7 +36,7 @@ enum {
     AUTH_PRINT_TEXT = 2 * AUTH_PRINT_BYTES + 1,
     AUTH_ASK_BYTES = 2, /* the client's request for the credential */
     AUTH_GIFT_BYTES = AUTH_ASK_BYTES + SECRET_CREDENTIAL_MAX - 1, /* the longest answer with a credential */
-    AUTH_ASK_TLS_BYTES = 5 + 1 + 8 + AUTH_ASK_BYTES, /* VALIDATE, the opcode, the length, the request */
+    AUTH_ASK_TLS_BYTES = 5 + 1 + 8 + AUTH_ASK_BYTES, /* VALIDATE, an opcode, a length, then the request */
 };
 
 /* The role that a client claims before its proof. An operator may read, but has no rights of an agent. ddpctl
@@ -74,7 +74,7 @@ enum auth_state {
 /* The state of the frames in one direction of a connection. */
 struct auth_way {
     uint8_t key[AUTH_HASH_BYTES]; /* HMAC key for the tags; each frame ends with a tag */
-    uint64_t count; /* number of frames; each tag covers it, so that no frame can be repeated or left out */
+    uint64_t count; /* number of frames; in each tag, so that no frame can be repeated or left out */
 };
 
 /* One side of a connection. A zeroed struct is the initial state. */

@@ -437,9 +437,9 @@ static void munge_fail(struct secret_call *c, const struct munge *m, void *conte
         ddp_fail(&c->err, DDP_ERR_IO, "MUNGE: %.200s", text);
 }
 
-/* Unseal (decrypt) the credential to c->secret. Accept three further kinds of credentials: expired, from a node whose
- * clock is ahead, or already unsealed by another agent of this host. munged returns the payload in these cases, too.
- * These cases are harmless, because the store must also prove that it has the secret. */
+/* Unseal (decrypt) the credential to c->secret. Also accept a credential that has expired, that is from a node whose
+ * clock is ahead, or that another agent of this host has already unsealed. munged returns the payload in these cases,
+ * too. These cases are harmless, because the store must also prove that it has the secret. */
 static void unseal(struct secret_call *c, const struct munge *m, void *context)
 {
     void *payload = NULL;

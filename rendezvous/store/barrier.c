@@ -225,8 +225,8 @@ static void close_barrier(struct barriers *b, struct barrier *barrier)
     b->open_count--;
 }
 
-/* Answer all waiting ranks. First remove the barrier from the list of open barriers, because `answer` may call
- * functions that use this list. */
+/* Answer all waiting ranks. First remove the barrier from the list of open barriers, because the callback `answer` may
+ * call functions that use this list. */
 static void answer_all(struct barriers *b, struct barrier *barrier, enum barrier_outcome outcome)
 {
     close_barrier(b, barrier);
@@ -247,8 +247,8 @@ static void log_end(struct barriers *b, struct barrier *barrier, const char *wha
     buf_free(&line);
 }
 
-/* Fail the barrier and answer all waiting ranks. If memory is short, the report is empty. Charge the report even
- * beyond the quota, because the ranks must get an answer. */
+/* Fail the barrier and answer all waiting ranks. If memory is short, the report is empty. Charge the report to the
+ * quota even if the quota is then exceeded, because the ranks must get an answer. */
 static enum barrier_state fail_barrier(struct barriers *b, struct barrier *barrier,
                                        enum barrier_outcome outcome, const char *because)
 {
@@ -358,8 +358,8 @@ static enum barrier_state name_is_used(struct barriers *b, struct barrier *barri
     return barrier->state;
 }
 
-/* Answer a rank that arrives after the barrier has failed. Send a member the report of the failure. If the rank is no
- * member or has arrived before, answer that the name is misused. */
+/* Answer a rank that arrives after the barrier has failed. Send a member the report of the failure. If the rank is not
+ * a member, or has arrived before, answer that the name is misused. */
 static enum barrier_state arrive_late(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
     if (!barrier_needs(barrier, event->call->rank) || barrier_has(barrier, event->call->rank)) {

@@ -63,7 +63,7 @@ struct barrier_waiter {
     uint32_t rank;           /* the rank that waits, if `barrier` is not NULL */
 };
 
-/* The functions that the barriers call. `user` is the first argument of each. `lost`, `opened` and `ended` may be
+/* The functions that the barriers call. `user` is their first argument. `lost`, `opened` and `ended` may be
  * NULL, and must not change a barrier. */
 struct barrier_env {
     void *user;
@@ -127,7 +127,7 @@ enum barrier_event {
 struct barriers {
     struct barrier_env env;
     struct quota *quota;  /* borrowed */
-    struct table by_name; /* all barriers, in any state; owns them */
+    struct table by_name; /* owned: all barriers, in any state */
     struct list open;     /* the barriers in BARRIER_OPEN; the barrier with the earliest deadline is first */
     uint32_t open_count;  /* length of `open` */
 };

@@ -33,8 +33,8 @@ static inline uint64_t get_u64(const void *from)
     return le64toh(le);
 }
 
-/* Append to a buffer. All append_ functions return false if memory is short. The buffer may then end with half a
- * message, which the caller must not send. Examples:
+/* Append an integer or a blob to a buffer. All append_ functions return false if memory is short. The buffer may then
+ * end with half a message, which the caller must not send. Examples:
  *
  *     append_blob(out, "ab")  ->  02 00 00 00 00 00 00 00  61 62
  *     append_i64(out, -1)     ->  ff ff ff ff ff ff ff ff */

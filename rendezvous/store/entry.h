@@ -35,8 +35,8 @@ struct queue_item {
 struct entry {
     struct table_node node;
     uint8_t *value;    /* points to the space after `key`, or into an owned `struct shared`; or NULL */
-    uint32_t len, cap; /* length of the value; length of the longest value that needs no new allocation */
-    uint32_t woken;    /* number of connections that were woken for the queue, before their store_acted */
+    uint32_t len, cap; /* `len`: length of the value; `cap`: longest length that needs no allocation */
+    uint32_t woken;    /* number of connections that were woken for the queue, until store_acted is called */
     uint16_t room;     /* bytes of space after the key, for a short value; at most ROOM_MAX (entry.c) */
     bool exists;       /* the key has a value, which may be empty */
     struct wait_link *first;     /* borrowed: the link of the first waiter (store.c); NULL = no waiter */

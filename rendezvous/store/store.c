@@ -79,7 +79,7 @@ struct wait_link {
 struct wait {
     struct store_waiter *owner; /* borrowed: the connection that waits */
     uint32_t missing;           /* number of links that are in the list of an entry */
-    uint32_t links;             /* number of used elements of `link`, in a list or not */
+    uint32_t links;             /* number of used elements of the array `link` */
     uint32_t room;              /* number of allocated links */
     struct wait_link link[];
 };
@@ -304,7 +304,7 @@ struct shared *store_holder(const struct store *s, struct slice key, struct slic
     return entry != NULL && entry->value == value.data ? entry_holder(entry) : NULL;
 }
 
-/* Compare and set. As in PyTorch's server, if the key is missing and `expected` is not empty, the answer is
+/* Execute COMPARE_SET. As in PyTorch's server, if the key is missing and `expected` is not empty, the answer is
  * `expected`. */
 enum store_status store_compare_set(struct store *s, struct slice key, struct slice expected,
                                     struct slice desired, struct slice *current)

@@ -159,9 +159,9 @@ static void grow_chains(struct table *t)
     t->mask = mask;
 }
 
-/* Insert a node. If the array of chains is too full, first enlarge it. A table with `is_busy` has at most 3 nodes for 4
- * chains, because each further node in a chain costs a read from memory. Other tables have at most as many nodes as
- * chains, to save memory. */
+/* Insert a node. If the array of chains is too full, first enlarge it. If `is_busy` is true, the table has at most 3
+ * nodes for 4 chains, because each further node in a chain costs a read from memory. Other tables have at most as many
+ * nodes as chains, to save memory. */
 void table_insert(struct table *t, struct table_node *node)
 {
     const uint32_t spare = t->is_busy ? t->mask / 4 : 0;

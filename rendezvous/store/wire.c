@@ -111,7 +111,7 @@ static enum wire_status scan_blob(struct wire *w, struct slice in, uint32_t limi
 }
 
 /* Scan the count of a list, and compare it with its limit before using it in a calculation. Each blob of the list has
- * at least 8 bytes, its length. If these bytes alone exceed the quota, reject the list before its blobs arrive. */
+ * at least the 8 bytes of its length. If these bytes alone exceed the quota, reject the list at once. */
 static enum wire_status scan_count(struct wire *w, struct slice in, const struct field *f, uint64_t max_bytes,
                                    struct ddp_err *err)
 {

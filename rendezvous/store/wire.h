@@ -49,7 +49,7 @@ void wire_init(struct wire *w, bool dialect_b);
  * further requests.
  *
  *     WIRE_OK:   *req points into `in`; *used is the length of the request in bytes.
- *     WIRE_MORE: the request is incomplete; call again with the same bytes and more.
+ *     WIRE_MORE: the request is incomplete; call again with the same bytes and further bytes.
  *     WIRE_BAD:  the request is invalid, or longer than `max_bytes`, the bytes that the quota has left. `err` has the
  *                reason. Close the connection, because the start of the next request is unknown. */
 enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes, struct request *req,

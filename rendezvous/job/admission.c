@@ -1,6 +1,6 @@
 /* admission.c -- the checks before a node may join a job. The first node sets the rules of the job, and each later node
- * is compared with these rules. A rejection names both values and both hosts, because the mistake may be on either
- * node. */
+ * is compared with these rules. A rejection names the values and the hosts of both nodes, because the mistake may be on
+ * either node. */
 #include "job/round.h"
 
 #include "base/options.h"
@@ -171,8 +171,8 @@ static bool same_program(const struct check *c)
                         rules->program);
 }
 
-/* Reject a node rank that is not below --nnodes. Use the value of this node, because same_nnodes has already compared
- * both values. */
+/* Reject a node rank that is not below --nnodes. Use --nnodes of this node, because same_nnodes has already compared
+ * it with --nnodes of the first node. */
 static bool rank_is_there(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -243,8 +243,8 @@ static bool has_room(const struct check *c)
 
 typedef bool (*check_call)(const struct check *c);
 
-/* The checks, in order of importance, because only the first difference is reported. The checks do not change the
- * job. */
+/* The checks, in order of importance, because only the first check that fails is reported. The checks do not change
+ * the job. */
 static const struct {
     check_call passes;
     enum rdzv_refused code;

@@ -21,10 +21,10 @@ struct member {
     struct list sessions; /* open connections of the rank (session.by_rank) */
     char *host;           /* owned; NULL = unknown */
     char *error;          /* owned: last line of the traceback since the last progress; NULL = none */
-    int pid;         /* latest pid: of the worker, or of the program for which the worker's script waits */
+    int pid;         /* latest pid of the worker, or of the program for which the worker's script waits */
     int process_pid; /* pid of the process that the agent has started for the rank; 0 = not reported */
     bool met;        /* the rank has had a connection in this attempt */
-    bool exited;     /* the agent has reported the end of the rank; the next three fields are valid */
+    bool exited;     /* the agent has reported the end of the rank; then the next three fields are valid */
     int exit_code, signal; /* the rank was killed by `signal`; if `signal` is 0, it exited with `exit_code` */
     bool stop_requested;   /* the agent had sent a stop signal before the rank exited */
     uint64_t gave_up_ms;   /* when the rank last gave up the setup of a PyTorch group; 0 = never */
@@ -34,7 +34,7 @@ struct member {
     char wchan[MEMBER_WCHAN_MAX]; /* kernel function in which the process sleeps; "" = unknown */
     uint64_t state_since_ms;      /* when the process entered proc_state, or when it exited */
     bool stop_reported;           /* the diagnosis has reported that the process is stopped (SIGSTOP) */
-    bool has_steps;               /* the rank reports its progress; the next four fields are valid */
+    bool has_steps;               /* the rank reports its progress; then the next four fields are valid */
     int64_t step;                 /* last finished step; -1 = none */
     uint64_t call_seq;            /* number of the rank's last collective */
     char call[MEMBER_CALL_MAX];   /* name of the collective that the rank is in now; "" = none */

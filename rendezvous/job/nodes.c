@@ -318,7 +318,7 @@ static bool grow_array(void *array, size_t size, uint32_t room)
     return bigger != NULL;
 }
 
-/* Enlarge the arrays `member`, `order` and `rows` for `nodes` nodes. Change `room` only if all three could grow.
+/* Enlarge the arrays `member`, `order` and `rows` for `nodes` nodes. Change `room` only after all three have grown.
  * Charge the quota first, so that one job cannot use the memory of other jobs. */
 static bool make_room(struct rdzv *r, uint32_t nodes)
 {
@@ -393,7 +393,7 @@ struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *
     }
     fill_node(node, join);
     node->id = id;
-    node->state = RDZV_NODE_RESTING; /* n_resting counts only members of the last round */
+    node->state = RDZV_NODE_RESTING; /* n_resting stays unchanged: it counts only members of the last round */
     node->node_rank = -1;
     node->wanted = r->rules.elastic ? -1 : join->node_rank;
     node->joined_ms = r->now_ms;

@@ -46,7 +46,7 @@ struct node {
     uint32_t nproc;                /* workers of the node */
     uint32_t role_rank, role_size; /* as in struct rdzv_notice */
     uint32_t store_port;           /* as in struct rdzv_join */
-    int pid;                       /* process of the agent */
+    int pid;                       /* pid of the agent */
     uint64_t joined_ms;            /* time of the first join */
     uint64_t last_received_ms;     /* time of the last message */
     uint64_t grace_ms;             /* as in struct rdzv_join */
@@ -127,7 +127,7 @@ struct rdzv {
     uint64_t now_ms; /* time of the current call */
 
     struct table by_id; /* all nodes */
-    /* nodes: all nodes, owned; watched: those whose silence has a limit; waiting: those that wait for a round. */
+    /* `nodes`: all nodes, owned; `watched`: nodes whose silence has a limit; `waiting`: nodes that wait for a round. */
     struct list nodes, watched, waiting;
     uint32_t n_live;    /* number of nodes that are not FINISHED */
     uint32_t n_waiting; /* number of nodes in `waiting` */

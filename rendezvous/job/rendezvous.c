@@ -202,8 +202,8 @@ static const char *who_stopped_it(const struct rdzv_event *e, char *room, size_t
     return room;
 }
 
-/* Log that a node leaves, and record this for the diagnosis. The log line has `from` after "leaves": " its round" if
- * workers of the node run, else "". */
+/* Log that a node leaves, and record this for the diagnosis. In the log line, the text `from` follows "leaves": it is
+ * " its round" if workers of the node run, else "". */
 static void note_leave(struct rdzv *r, const struct node *node, const struct rdzv_event *e, const char *from)
 {
     char name[2 * RDZV_TEXT_MAX], by[RDZV_TEXT_MAX];
@@ -535,8 +535,8 @@ enum rdzv_answer rdzv_stopped(struct rdzv *r, uint64_t node, uint32_t round, con
     return handle_member(r, node, round, &(struct rdzv_event){ .type = RDZV_STOPPED, .how = how }, now_ms);
 }
 
-/* Apply the event LEAVE or LOST. If the node already has its final verdict, apply no event. After LOST, free such a
- * node. */
+/* Apply the event LEAVE or LOST. If the node already has its final verdict, do not apply the event. In this case LOST
+ * only frees the node. */
 static void goes(struct rdzv *r, struct node *node, const struct rdzv_event *event)
 {
     if (node->state != RDZV_NODE_FINISHED)

@@ -80,7 +80,8 @@ const char *rdzv_refused_advice(enum rdzv_refused refused);
 
 /* --- messages of agents --------------------------------------------------------------------------------- */
 
-/* The values of --grow. To add nodes, the store restarts a running round when all ranks agree, at once, or never. */
+/* The values of --grow. To add nodes, the store may restart a running round: when all ranks agree (AGREED), at once
+ * (NOW), or never. */
 enum rdzv_grow { RDZV_GROW_AGREED, RDZV_GROW_NOW, RDZV_GROW_NEVER };
 
 /* A message `join`. The caller owns the texts. `task`, `role`, `own` and `join_knob` may be NULL. */
@@ -99,7 +100,7 @@ struct rdzv_join {
     const char *role;    /* role of the node's workers; NULL or "" = the default role */
     const char *program; /* name of the program that the workers run; "" = not compared */
     uint32_t store_port; /* port of the workers' store if rank 0 runs here; 0 = workers use the job's store */
-    int pid;             /* process of the agent */
+    int pid;             /* pid of the agent */
     bool elastic;
     uint32_t nnodes_min, nnodes_max; /* least and greatest number of nodes; equal in a static job */
     int32_t node_rank;               /* only in a static job; -1 = any free rank */
@@ -109,7 +110,7 @@ struct rdzv_join {
     /* Rules for the whole job. Only the values of the first node are used. */
     uint32_t max_restarts, max_no_progress;
     uint64_t backoff_ms, backoff_cap_ms; /* the first pause and the longest pause before a restart */
-    uint64_t last_call_ms;               /* wait for more nodes after nnodes_min nodes have joined */
+    uint64_t last_call_ms;               /* time to wait for more nodes after nnodes_min nodes have joined */
     uint64_t join_timeout_ms;            /* time for nnodes_min nodes to join */
     const char *join_knob; /* the option that has set join_timeout_ms, for messages; "" or NULL = --timeout */
     uint64_t node_timeout_ms; /* a node that is silent for this time is lost; 0 = never */
@@ -135,7 +136,7 @@ enum rdzv_answer {
  * verdict "finish" without waiting for the other nodes. */
 
 /* The cause of a round's end. A worker is a victim if it failed only because it lost a peer: the peer ended, or the
- * connection to it broke. The real cause is then the failure of the peer. If the peer's failure is reported later, it
+ * connection to the peer broke. The real cause is then the failure of the peer. If this failure is reported later, it
  * replaces the victim's failure. */
 struct rdzv_cause {
     enum rdzv_why why;
@@ -359,7 +360,7 @@ struct rdzv_gone {
     char host[RDZV_TEXT_MAX];
     char how[RDZV_TEXT_MAX]; /* how the node was lost, or the sender of the signal that stopped it */
     int32_t node_rank;       /* node rank in the last round; before any round, the requested one; -1 = none */
-    int pid;                 /* process of the agent */
+    int pid;                 /* pid of the agent */
     uint32_t round;          /* last round of the node; 0 = none */
     uint64_t joined_ms, gone_ms;
     bool lost;   /* the node was lost; false: the node sent `leave` */

@@ -484,7 +484,7 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
 /* Decide between a restart and the end of the job, by the cause of the round's end:
  *
  *     a worker failed, or the job hangs     as --max_restarts and --max_no_progress allow, after the back-off
- *     static job: a node is lost            the same; the lost node must join again
+ *     static job: a node is lost            as for a failed worker; the lost node must join again
  *     static job: a node has left           never: its user has stopped the job
  *     elastic job: a node is lost or leaves always, without a back-off
  *     the job grows                         always, without a back-off

@@ -219,7 +219,8 @@ static ddp_status client_stream_check_quiet(struct client_stream *s, uint64_t de
                     s->len - s->at + s->plain.len);
 }
 
-/* Initialize a condition with the monotonic clock, so that a change of the wall clock does not move a deadline. */
+/* Initialize a condition variable with the monotonic clock, so that a change of the wall clock does not move a
+ * deadline. */
 static void cond_init(pthread_cond_t *cond)
 {
     pthread_condattr_t attr;
@@ -229,7 +230,7 @@ static void cond_init(pthread_cond_t *cond)
     pthread_condattr_destroy(&attr);
 }
 
-/* Wait for a signal of the condition. Return false after the deadline. */
+/* Wait until another thread signals `cond`. Return false after the deadline. */
 static bool cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t deadline_ms)
 {
     const struct timespec until = { .tv_sec = (time_t)(deadline_ms / 1000),
@@ -355,7 +356,7 @@ void client_append_blob(struct client_call *c, enum field_id field, struct slice
     check_built(c, !client_ok(c) || append_blob(&c->store->out, bytes));
 }
 
-/* Append '/' and the key. PyTorch's clients do the same, so clients of PyTorch and libddp share keys. */
+/* Append '/' and the key. PyTorch's clients also send the '/', so clients of PyTorch and libddp share keys. */
 void client_append_key(struct client_call *c, const char *key)
 {
     struct buf *out = &c->store->out;

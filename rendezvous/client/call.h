@@ -32,7 +32,7 @@ struct client_tls {
 struct client_stream {
     int fd;                       /* owned; -1 if not connected */
     const struct client_tls *tls; /* borrowed; NULL if not encrypted */
-    struct buf plain, cipher; /* with TLS: decrypted bytes that were not read yet; encrypted bytes to send */
+    struct buf plain, cipher; /* for TLS: `plain` has decrypted, unread bytes; `cipher` has bytes to send */
     size_t at, len;           /* in[at] to in[len - 1] were received but not read yet */
     uint8_t in[4096];
 };

@@ -202,7 +202,7 @@ enum { BARRIER_GRACE_MS = 2000 };
 
 /* --- named barriers ------------------------------------------------------------------------------------- */
 
-/* The result of a call for each outcome, in the order of enum barrier_outcome (store/barrier.h). */
+/* The status that a call returns for each outcome, in the order of enum barrier_outcome (store/barrier.h). */
 static const ddp_status outcome_status[] = {
     DDP_OK, DDP_ERR_TIMEOUT, DDP_ERR_PEER_LOST, DDP_ERR_ABORTED, DDP_ERR_MISMATCH,
 };

@@ -25,7 +25,7 @@ enum {
 
 /* --- connections ---------------------------------------------------------------------------------------- */
 
-/* Return the reason why no connection was possible. Add the likely cause if the text of errno does not show it. */
+/* Return the reason why no connection was possible. Add the likely cause if the text of errno does not name it. */
 static const char *dial_error_text(int error)
 {
     switch (error) {
@@ -148,8 +148,8 @@ static ddp_status race_run(struct client_race *r, int port, uint64_t deadline_ms
 }
 
 /* Connect to the address of `host` that answers first, and close the sockets for its other addresses. The caller owns
- * *fd: non-blocking, close-on-exec, TCP_NODELAY. After DDP_ERR_CLOSED or DDP_ERR_TIMEOUT another try may succeed.
- * DDP_ERR_IO means an error of this host, for example that no descriptors are left. */
+ * the socket *fd, which is non-blocking, close-on-exec and TCP_NODELAY. After DDP_ERR_CLOSED or DDP_ERR_TIMEOUT another
+ * try may succeed. DDP_ERR_IO means an error of this host, for example that no descriptors are left. */
 static ddp_status client_dial(const char *host, int port, uint64_t deadline_ms, int *fd, struct ddp_err *err)
 {
     struct client_race r = { 0 };

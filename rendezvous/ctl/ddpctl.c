@@ -78,8 +78,8 @@ static bool read_dump(const char *name, struct flight_dump *dump)
     return ok;
 }
 
-/* Log an error and return true if record `n` is of the same rank as an earlier record. Restarts leave several records
- * of a rank, which a comparison would treat as different ranks. */
+/* Return true if record `n` is of the same rank as an earlier record, and log an error in this case. Restarts may leave
+ * several records of a rank, which a comparison would treat as different ranks. */
 static bool is_second(const struct flight_dump *dumps, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
@@ -530,7 +530,7 @@ static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **sto
                         : "; check that the job runs; 'ddprun --verbose' prints the address of its store");
 }
 
-/* Make one connection, send one CONTROL request and read one answer. Return the answer as JSON, malloc'ed. Return NULL
+/* Make one connection, send one CONTROL request and read one answer. Return the answer as malloc'ed JSON. Return NULL
  * after a failure, with the reason in `err`. */
 static char *ask(const struct ctl_options *o, struct ddp_err *err)
 {

@@ -19,8 +19,8 @@ const char *timeline_text(const struct timeline_event *event, const char *name)
     return text != NULL ? text : "";
 }
 
-/* Return a whole number from a log, or -1. Reject numbers from 4e15 on. A double represents all whole numbers up to
- * 2^53 (about 9e15) exactly. */
+/* Return a whole number from a log, or -1. Reject numbers from 4e15 on, because a double represents whole numbers
+ * exactly only up to 2^53 (about 9e15). */
 static int64_t number_of(const cJSON *item)
 {
     return cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < 4e15
@@ -179,8 +179,8 @@ static int64_t wall_ms(const struct timeline_event *event)
 
 /* --- job and instance ----------------------------------------------------------------------------------- */
 
-/* Choose the instance of the latest run: the instance with the latest line. Without times, choose the last instance in
- * the logs. Users may append the logs of all runs to one file, or name the logs in any order. */
+/* Choose the instance of the latest run: the instance with the latest line. If the lines have no times, choose the last
+ * instance in the logs. Users may append the logs of all runs to one file, or name the logs in any order. */
 static void choose_instance(struct timeline_events *e, const char *job)
 {
     const char *latest_job = "", *latest_instance = "";

@@ -341,7 +341,8 @@ static const char head[] =
     "\n"
     "commands:\n";
 
-/* The exit codes, from 0. Scripts can distinguish a failed request from a request that was not sent. */
+/* The meanings of the exit codes, beginning with code 0. Scripts can distinguish a failed request from a request that
+ * was not sent. */
 static const char *const exit_codes[] = {
     "success",
     "the store cannot be reached or rejects the request, or a file cannot be read or written",

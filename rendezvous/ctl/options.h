@@ -26,7 +26,7 @@ enum { CTL_FILES_MAX = 4096 };
 
 struct ctl_options {
     enum ctl_action action;
-    enum completion_shell shell; /* of CTL_COMPLETION */
+    enum completion_shell shell; /* only for CTL_COMPLETION */
     const struct ctl_command *command;
     const char *argument; /* borrowed from argv; NULL if none */
     const char *prefix, *job, *ranks;
@@ -35,7 +35,7 @@ struct ctl_options {
     const char *files[CTL_FILES_MAX];
     size_t n_files;
     int limit;            /* 0 for the store's default */
-    struct endpoint addr; /* port 0: ctl_jobs_choose finds the store; host "": this host */
+    struct endpoint addr; /* if the port is 0, ctl_jobs_choose finds the store; host "" is this host */
     uint32_t timeout_ms;
     bool json, watch, native, encrypt;
 };

@@ -665,7 +665,7 @@ static bool append_none_behind(const cJSON *answer, struct buf *out)
     return ok && ctl_cell_text(answer, "front", out) && buf_printf(out, "\n");
 }
 
-/* Append each rank that waits in a send or a receive, while its peer does not wait in the opposite call. */
+/* Append each rank that waits in a send or a receive while its peer does not wait in the matching receive or send. */
 static bool append_peers(const cJSON *answer, struct buf *out)
 {
     const cJSON *row;

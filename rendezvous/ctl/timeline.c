@@ -1,5 +1,5 @@
-/* timeline.c -- see timeline.h. This file reads the events once, in order, creates rows, bars and marks, and then
- * prints the timeline. No event requires an earlier event, because a log may lack any line. */
+/* timeline.c -- see timeline.h. This file reads the events once and in order, creates rows, bars and marks, and
+ * then prints the timeline. No event requires an earlier event, because a log may lack any line. */
 #include "ctl/timeline.h"
 
 #include "base/text.h"
@@ -23,7 +23,7 @@ struct making {
     uint32_t round;
     size_t last_joined; /* row of the node that joined last */
     size_t rows_room, bars_room, marks_room, bands_room;
-    size_t *row_of_agent, *row_of_rank; /* owned: row of each agent or rank; TIMELINE_JOB = no row yet */
+    size_t *row_of_agent, *row_of_rank; /* owned: rows of the agents, and of the ranks; TIMELINE_JOB = none */
     struct open_barrier *open;          /* owned */
     size_t n_open, open_room;
     bool no_memory; /* set by any function if memory is short; timeline_make then stops and fails */

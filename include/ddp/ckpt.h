@@ -31,7 +31,7 @@ typedef struct ddp_ckpt_block {
 
 /* Write `n` blocks (1 to 4096) to `path`. DDP_ERR_IO names the path, the operation and errno; no partial file is left.
  * There is no such guarantee for devices, pipes, links without a target, and a file to which stdout or stderr is
- * redirected. These are written directly. */
+ * redirected. Such targets are written directly. */
 DDP_API ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks, size_t n,
                                  struct ddp_err *err);
 
@@ -60,8 +60,8 @@ DDP_API ddp_status ddp_file_replace(const char *path, const void *data, size_t l
  * disk or a power cut, the earlier checkpoints are unchanged. If an unfinished checkpoint remains, the next save
  * removes it. Only one rank may write to a directory. */
 
-/* The fields of ddp_ckpt_point, each as X(name, meaning). Together they are the position of a training run. Values are
- * whole numbers up to 10^15. */
+/* The fields of ddp_ckpt_point, each as X(name, meaning). Together, the fields are the position of a training run.
+ * Values are whole numbers up to 10^15. */
 #define DDP_CKPT_POINT_LIST(X)                                                \
     X(step, "updates done")                                                   \
     X(epoch, "epochs done")                                                   \

@@ -57,9 +57,9 @@ DDP_API const char *ddp_status_text(ddp_status status);
  * The launcher then searches for a rank that ended for another reason, and reports that rank as the cause. */
 #define DDP_EXIT_PEER_LOST 75
 
-/* Return the sentence of the last failure on this thread: rank, operation, sequence number, expected value. Return ""
- * if no call has failed. The text is valid until the next failure on this thread. Read it only after a failed
- * call. */
+/* Return the sentence of the last failure on this thread. The sentence names, for example, the rank, the operation and
+ * the sequence number. Return "" if no call has failed. The text is valid until the next failure on this thread. Read
+ * the text only after a failed call. */
 DDP_API const char *ddp_last_error(void);
 
 /* Return the exit code for an error of this library: 0 for DDP_OK, 2 for DDP_ERR_ARG, DDP_EXIT_PEER_LOST for

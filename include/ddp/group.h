@@ -127,8 +127,8 @@ DDP_API ddp_status ddp_work_wait(ddp_work *work);
 DDP_API ddp_status ddp_work_sync(ddp_work *work, uint32_t timeout_ms);
 /* Return 1 if the collective is done or has failed, else 0. */
 DDP_API int ddp_work_done(const ddp_work *work);
-/* Free a work. The caller must free each work that a collective returns. Freeing a work does not stop its collective.
- * NULL is allowed, because a collective that fails sets *work to NULL. */
+/* Free a work handle. The caller must free each handle that a collective returns. This call does not stop the
+ * collective. NULL is allowed, because a collective that fails sets *work to NULL. */
 DDP_API void ddp_work_free(ddp_work *work);
 
 #ifdef __cplusplus

@@ -68,8 +68,8 @@ typedef struct ddp_loader_options {
     uint64_t seed;          /* seed of the order and of the generators */
     unsigned sampler_flags; /* sum of DDP_SAMPLER_* values; 0 means samples in order, with padding */
     int streams;            /* number of ranks that this loader serves in turn, from `rank` on; 0 means 1 */
-    size_t batch;           /* rows of a batch; the last batch may have fewer rows, or none */
-    size_t arrays;          /* arrays of a batch; at most DDP_LOADER_ARRAYS */
+    size_t batch;           /* number of rows of a batch; the last batch may have fewer rows, or none */
+    size_t arrays;          /* number of arrays of a batch; at most DDP_LOADER_ARRAYS */
     size_t row_bytes[DDP_LOADER_ARRAYS]; /* for each array, the bytes of one row */
     ddp_loader_fill fill;
     void *user;         /* argument of `fill`, used by all threads */

@@ -15,17 +15,17 @@
  *
  * By default, a thread of the library reduces buckets during the backward pass if the process may use two cores for
  * each rank of its host. ddp_reducer_options.overlap overrides this rule. Because of this thread, a rank must not write
- * a gradient between ddp_reducer_ready and ddp_reducer_finish. A collective within a step waits for running buckets.
- * Such a collective is allowed only after all ranks have marked the same gradients. Otherwise one rank may run the
- * collective while another rank reduces a bucket (DDP_ERR_MISMATCH). So with find_unused and, for example, batch
- * normalization over all ranks, mark unused parameters before the backward pass.
+ * a gradient between ddp_reducer_ready and ddp_reducer_finish. A collective within a step waits for the
+ * buckets whose reduction has begun. Such a collective is allowed only after all ranks have marked the same
+ * gradients. Otherwise one rank may run the collective while another rank reduces a bucket (DDP_ERR_MISMATCH). So with
+ * find_unused and, for example, batch normalization over all ranks, mark unused parameters before the backward pass.
  *
  * With a device (ddp_options.device), gradients are in device memory. Parameters and buffers may be in device memory or
  * in host memory. With NCCL, the host seldom waits for other ranks or for the device. The host waits only in these
  * cases: in the second ddp_reducer_forward, with find_unused, with `uneven`, for buffers in host memory, and where a
  * collective waits (group.h). With backend "cpu", each bucket blocks the thread that reduces it. ddp_reducer_ready
- * means that the earlier work on `stream` completes the gradient. Work on `stream` after ddp_reducer_finish reads the
- * averages. `compress`, `predivide` and DDP_UNEVEN_ACTIVE need gradients in host memory.
+ * means that earlier operations on `stream` complete the gradient. Operations on `stream` after ddp_reducer_finish read
+ * the averages. `compress`, `predivide` and DDP_UNEVEN_ACTIVE need gradients in host memory.
  *
  * Accumulation: after ddp_reducer_set_sync(reducer, 0), steps are local, and the program adds to the gradients (+=).
  * The first step with sync averages the sums. */

@@ -56,7 +56,7 @@ DDP_API ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const fl
 /* Compute the gradients after ddp_syncbn_forward, with the same x and n; collective. dx is the gradient of the loss
  * over all samples, as one rank with all samples would compute it. `dx` may be `dy`. dweight and dbias have `channels`
  * elements each, or are NULL if they are not needed. Both arrays are overwritten with the gradients from this rank's
- * samples only. Average them over the ranks, like all other gradients. */
+ * samples only. Average both arrays over the ranks, like all other gradients. */
 DDP_API ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const float *x,
                                        const float *dy, size_t n, float *dx, float *dweight, float *dbias);
 

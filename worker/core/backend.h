@@ -65,18 +65,19 @@ struct comm_ops {
     /* Free the communicator. Not collective. */
     void (*close)(struct comm *comm);
 
-    /* Make later work on `stream` wait for the call with this ticket. The member is NULL in a blocking backend. */
+    /* Let `stream` run later operations only after the call with this ticket is done. The member is NULL in a blocking
+     * backend. */
     ddp_status (*follow)(struct comm *comm, uint64_t ticket, void *stream, struct ddp_err *err);
     /* Wait until the call with this ticket is done. Return DDP_IN_PROGRESS after `timeout_ms`. The member is NULL in a
      * blocking backend. */
     ddp_status (*await)(struct comm *comm, uint64_t ticket, uint32_t timeout_ms, struct ddp_err *err);
 
-    /* Copy (`copy`) or clear (`zero`) memory of shared_alloc, after the earlier work on `stream`. The members `copy`
-     * and `zero` are NULL if shared_alloc returns host memory. */
+    /* Copy (`copy`) or clear (`zero`) memory of shared_alloc, after the earlier operations on `stream`. The members
+     * `copy` and `zero` are NULL if shared_alloc returns host memory. */
     ddp_status (*copy)(struct comm *comm, void *to, const void *from, size_t bytes, void *stream,
                        struct ddp_err *err);
     ddp_status (*zero)(struct comm *comm, void *at, size_t bytes, void *stream, struct ddp_err *err);
-    /* Wait until all work on `stream` is done. */
+    /* Wait until all operations on `stream` are done. */
     ddp_status (*finish)(struct comm *comm, void *stream, struct ddp_err *err);
 };
 

@@ -63,10 +63,10 @@ static void make_card(char text[CARD], const char *test_host)
              host[0] ? host : "unknown");
 }
 
-/* Set `key` to `value` if the key is missing or already has this value. If the key has another value, do not change it,
- * and set *theirs to a copy, which the caller frees. The store answers with the value that the key has after the
- * request. If the answer differs from `value`, another process has set the key. If the store is PyTorch's, set `value`
- * a second time, because COMPARE_SET of old torch versions wakes no waiting rank. */
+/* Set `key` to `value` if the key is missing or already has this value. If the key has another value, leave this value
+ * unchanged, and set *theirs to a copy, which the caller frees. The store answers with the value that the key has after
+ * the request. If the answer differs from `value`, another process has set the key. If the store is PyTorch's, set
+ * `value` a second time, because COMPARE_SET of old torch versions wakes no waiting rank. */
 static ddp_status set_new(const struct bootstrap *b, const char *key, const void *value, size_t len,
                           char **theirs, struct ddp_err *err)
 {
@@ -106,7 +106,7 @@ static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
 /* --- the cards of other ranks ------------------------------------------------------------------------------- */
 
 /* List the ranks that have not published a card, as "1, 3", and return their number. If the store fails, return the
- * number found so far. If this number is 0, return -1. */
+ * number of missing ranks found so far. If this number is 0, return -1. */
 static int list_missing(const struct bootstrap *b, char *list, size_t room)
 {
     int missing = 0;
@@ -286,7 +286,7 @@ bool bootstrap_is_published(const struct bootstrap *bootstrap, const char *what)
     return ddp_store_check(bootstrap->store, keys, 1, &there, NULL) == DDP_OK && there;
 }
 
-/* Delete `what` from the store, so that another job with the same store does not find it. */
+/* Delete the key of `what`, so that another job with the same store does not find this key. */
 ddp_status bootstrap_clear(const struct bootstrap *bootstrap, const char *what, struct ddp_err *err)
 {
     char key[KEY];

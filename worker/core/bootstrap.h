@@ -30,7 +30,7 @@ struct bootstrap {
     void *user; /* the first argument of `reconnect` */
 };
 
-enum { BOOTSTRAP_KEY = 640 }; /* size of the longest key */
+enum { BOOTSTRAP_KEY = 640 }; /* size of the longest key in bytes, with the NUL */
 
 struct bootstrap_card {
     int32_t pid;
@@ -51,7 +51,7 @@ ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bo
                           struct ddp_err *err);
 
 /* Publish `len` bytes under the name `what`, for all ranks that call bootstrap_fetch. bootstrap_publish_error makes
- * bootstrap_fetch fail with `reason` instead. Only one rank may publish a given `what`. If only the ranks of one host
+ * bootstrap_fetch fail with `reason` instead. Only one rank may publish under a name. If only the ranks of one host
  * fetch `what`, the lowest of these ranks publishes. Return DDP_ERR_MISMATCH if `what` already has another value. */
 ddp_status bootstrap_publish(const struct bootstrap *bootstrap, const char *what, const void *data,
                              size_t len, struct ddp_err *err);

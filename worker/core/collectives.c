@@ -20,7 +20,8 @@ ddp_group *ddp_world(ddp_ctx *ctx)
     return ctx != NULL ? &ctx->world : NULL;
 }
 
-/* Make later work on `stream` wait for the call with this ticket. Ticket 0 means that the call is done. */
+/* Let `stream` run later operations only after the call with this ticket is done. Ticket 0 means that the call is
+ * already done. */
 static ddp_status follow_call(ddp_group *group, uint64_t ticket, void *stream)
 {
     struct ddp_err err = { 0 };

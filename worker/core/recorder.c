@@ -21,7 +21,7 @@
 
 /* --- SIGUSR1 -------------------------------------------------------------------------------------------- */
 
-/* PLACES: how many recorders of one process can write their files at SIGUSR1. Further recorders ignore SIGUSR1. */
+/* PLACES: maximum number of recorders that write their files at SIGUSR1. Further recorders ignore SIGUSR1. */
 enum { PLACES = 8, HANDLER_WAIT_MS = 2000 };
 
 static _Atomic(struct sigusr1 *) listening[PLACES];
@@ -56,7 +56,7 @@ static bool is_unhandled(const struct sigaction *now)
     return !(now->sa_flags & SA_SIGINFO) && now->sa_handler == SIG_DFL;
 }
 
-/* Add a listener, and install the handler if the program has none. SA_RESTART: restart interrupted system calls. */
+/* Add a listener, and install the handler if the program has none. SA_RESTART restarts interrupted system calls. */
 static void sigusr1_listen(struct sigusr1 *listener)
 {
     struct sigaction now, handler = { .sa_handler = on_sigusr1, .sa_flags = SA_RESTART };

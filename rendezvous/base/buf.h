@@ -99,7 +99,7 @@ bool kept_next(const struct kept *k, size_t *at, struct slice *frame);
 
 enum { SHARED_MIN = 64 << 10 }; /* bytes; below this size a copy is cheaper than a reference */
 
-/* A block of bytes that a value of the store and unsent replies share. It is freed when the last reference is released.
+/* A block of bytes that a value of the store and unsent replies share. The block is freed with the last reference.
  * The bytes may change only while there is a single reference. All references are used by one thread, because the count
  * is not atomic. */
 struct shared {

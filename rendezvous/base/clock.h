@@ -1,5 +1,5 @@
-/* clock.h -- the only functions that read the time from the kernel. Modules with sockets or processes call them. Pure
- * modules (scripts/pure-modules) get the time as an argument, so that tests can simulate the time. */
+/* clock.h -- the only functions that read the time from the kernel. Modules with sockets or processes call these
+ * functions. Pure modules (scripts/pure-modules) get the time as an argument, so that tests can simulate the time. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 

@@ -38,7 +38,7 @@ bool name_is_literal(const char *host, struct name_found *found);
 
 /* Start to connect to a numeric address. Return the socket, which is non-blocking, close-on-exec and TCP_NODELAY; the
  * caller owns it. Return -errno if the kernel rejects the connect at once. If `max_segment` is not 0, TCP segments of
- * both directions have at most that many bytes. */
+ * both directions have at most `max_segment` bytes. */
 int connector_begin(const char *address, int port, int max_segment);
 
 /* Return the result of a connect: 0 or an errno. Call this function when `fd` is writable. */

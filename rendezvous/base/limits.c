@@ -182,7 +182,7 @@ static void find_file_system(int fd, char out[QUOTA_SHOWN / 2])
 }
 
 /* Append how many bytes and files are used, and how many the quota permits. Show the hard limit. If there is no hard
- * limit, show the soft limit. Also show the soft limit if it is exceeded, because its grace period may be over. Append
+ * limit, show the soft limit. Show an exceeded soft limit, too, because its grace period may be over. Append
  * nothing if the quota has no limit. */
 static void append_quota(char out[QUOTA_SHOWN], const char *whose, unsigned id, const struct dqblk *quota)
 {

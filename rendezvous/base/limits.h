@@ -70,16 +70,16 @@ bool find_on_disk(char path[PATH_MAX]);
 
 /* Describe the file system of `fd`, and the quota of this user, or of the user's group, there. Example: " is on ext4 of
  * /dev/sdb1, where user 1000 has 2 GiB of 2 GiB and 7 of 100 files". Leave out the quota if the kernel does not report
- * the quota: a file server may manage it, or Linux is older than 5.14. The text is "" if the file system is unknown.
- * `fd` may have O_PATH. */
+ * the quota: a file server may manage quotas, or Linux is older than 5.14. The text is "" if the file system is
+ * unknown. `fd` may have O_PATH. */
 enum { QUOTA_SHOWN = 512 };
 void quota_text(int fd, char out[QUOTA_SHOWN]);
 
 /* Format an error of an open, a read or a write of `path`, with its remedies: "No space left on device (0 bytes and 7
- * inodes free); delete files there, or OTHER". After EDQUOT, the text has the quota instead. `other` is the caller's
- * remedy, which is left out if it does not help, for example after EMFILE. Pass "" if the caller has no remedy, and
- * NULL for a text without any remedy. If `path` does not exist, use the nearest directory above it that exists. If
- * `path` is a device or a pipe, a full disk has no remedy. */
+ * inodes free); delete files there, or OTHER". After EDQUOT, the text has the quota instead of the free space. `other`
+ * is the caller's remedy, which is left out if it does not help, for example after EMFILE. Pass "" if the caller has no
+ * remedy, and NULL for a text without any remedy. If `path` does not exist, use the nearest directory above it that
+ * exists. If `path` is a device or a pipe, a full disk has no remedy. */
 enum { WRITE_ERROR_MAX = 256 + QUOTA_SHOWN };
 const char *path_error_text(int error, const char *path, const char *other, char out[WRITE_ERROR_MAX]);
 

@@ -1,5 +1,5 @@
-/* syscalls.h -- system calls for which glibc 2.17 has no functions. The packages are built with that version, so that
- * their programs start on every distribution since 2014. Two functions read whole files. */
+/* syscalls.h -- system calls for which glibc 2.17 has no functions. The packages are built with glibc 2.17, so that
+ * their programs start on every distribution since 2014. */
 #ifndef BASE_SYSCALLS_H
 #define BASE_SYSCALLS_H
 

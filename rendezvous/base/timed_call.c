@@ -2,7 +2,7 @@
  *
  * The caller and the thread share the struct. Each side sets `ended` when it no longer needs the struct. The side that
  * finds `ended` already set frees the struct. libuv's thread pool is not used: four calls that hang would fill the
- * pool, and the process could not exit before they return. */
+ * pool, and the process could not exit before these calls return. */
 #include "base/timed_call.h"
 
 #include "base/clock.h"

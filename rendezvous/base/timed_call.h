@@ -33,7 +33,7 @@ bool timed_call_has_left(void);
  * on the caller's thread, without a limit. */
 bool timed_call_run(void (*run)(void *user), void (*release)(void *user), void *user, int limit_ms);
 
-/* Start a thread that blocks all signals, because the other threads of the program must handle them. Return 0 or an
+/* Start a thread that blocks all signals, because the other threads of the program must handle signals. Return 0 or an
  * errno. */
 static inline int thread_start(pthread_t *thread, void *(*run)(void *), void *user)
 {

@@ -42,8 +42,8 @@ struct flight_op *flight_add(struct flight *f, const struct flight_begin *b)
     return op;
 }
 
-/* Set the new state of the operation. If it is the latest operation, also set the state in the head of the page. With
- * an asynchronous backend, an earlier operation may complete after a later operation has begun. */
+/* Set the new state of the operation. If the operation is the latest one, also set the state in the head of the page.
+ * With an asynchronous backend, an earlier operation may complete after a later operation has begun. */
 void flight_finish(struct flight *f, struct flight_op *op, enum flight_state state, uint64_t now_ns)
 {
     const uint64_t before = atomic_load_explicit(&op->call, memory_order_relaxed);

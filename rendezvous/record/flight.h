@@ -57,8 +57,8 @@ struct flight_op {
  * A concurrent reader may see an entry with both old and new values. A number from the page is compared with its limit
  * before it is used as a size or an index.
  *
- * The page also has the words for kinds, types and operations, because the table of these words is in libddp, and the
- * launcher does not link libddp. */
+ * The page also has the words for kinds, types and operations. The table of these words is in libddp, which is not
+ * linked to the launcher. */
 struct flight {
     _Atomic uint32_t magic; /* set to FLIGHT_MAGIC after the rest of the head was written */
     int32_t rank, world_size, pid, attempt;

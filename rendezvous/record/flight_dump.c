@@ -1,7 +1,7 @@
 /* flight_dump.c -- see flight_dump.h. All ranks of a process group make the same calls in the same order, so the group
  * and the number identify a call. If the records of two ranks differ, the first call that differs causes all later
- * differences. If no calls differ, the rank whose last call has the lowest number in its group is behind, and the other
- * ranks wait for this rank. */
+ * differences. If no calls differ, compare the numbers of the last calls in a group: the rank with the lowest number
+ * is behind. The other ranks wait for this rank. */
 #include "record/flight_dump.h"
 
 #include "base/text.h"
@@ -621,8 +621,8 @@ static const struct flight_entry *first_open(const struct flight_dump *d, const 
 }
 
 /* Choose the groups whose last calls are the latest. Choose at most FLIGHT_OPEN_MAX / 2 groups, because each group may
- * add two calls to `calls`. Always choose the group of all ranks if it has calls, if necessary in place of the group
- * whose last call is the oldest. */
+ * add two calls to `calls`. If the group of all ranks has calls, always choose this group, too. It may replace the
+ * group whose last call is the oldest. */
 size_t flight_open_calls(const struct flight_dump *d, const struct flight_entry *calls[FLIGHT_OPEN_MAX])
 {
     const struct flight_entry **lasts = calloc(d->n + 1, sizeof(*lasts));
@@ -691,7 +691,7 @@ static const struct flight_entry *first_difference(const struct flight_dump *fir
 }
 
 /* Return the earliest call in which two records differ. Compare each record with the first record and with the previous
- * record, because the first record may lack the calls in which two other records differ. */
+ * record. The first record alone may lack the calls in which two other records differ. */
 static const struct flight_entry *parting(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *earliest = NULL;

@@ -564,7 +564,7 @@ static bool append_state(const struct shown *shown, struct buf *out)
 }
 
 /* Append " (n1, pid 812, a child process, thread pin_memory)" for a row with one thread. For several threads, append
- * only their number, such as " (3 child processes)". Append nothing if they are the main threads of workers. */
+ * only their number, such as " (3 child processes)". Append nothing for main threads of workers. */
 static bool append_where(const struct shown *shown, struct buf *out)
 {
     const char *host = text_of(shown->first, "host"), *name = text_of(shown->first, "thread");

@@ -74,7 +74,7 @@ enum auth_state {
 /* The state of the frames in one direction of a connection. */
 struct auth_way {
     uint8_t key[AUTH_HASH_BYTES]; /* HMAC key for the tags; each frame ends with a tag */
-    uint64_t count; /* number of frames; in each tag, so that no frame can be repeated or left out */
+    uint64_t count; /* number of frames; part of each tag, so that no frame can be repeated or left out */
 };
 
 /* One side of a connection. A zeroed struct is the initial state. */
@@ -192,8 +192,8 @@ bool auth_is_job(const struct auth *a, const char *job);
  * `kind`, but `kind` is not sent. If memory is short, return false and do not count the frame. */
 bool auth_append_frame(struct auth *a, uint8_t kind, struct slice frame, struct buf *out);
 
-/* Check the tag at the end of the next received frame, and remove it from *frame. `kind` must be the value that the
- * sender passed to auth_append_frame. If the result is false, the caller must close the connection. */
+/* Check the tag at the end of the next received frame, and remove the tag from *frame. `kind` must be the value that
+ * the sender passed to auth_append_frame. If the result is false, the caller must close the connection. */
 bool auth_open(struct auth *a, uint8_t kind, struct slice *frame);
 
 #endif

@@ -1,7 +1,7 @@
 /* secret.c -- see secret.h.
  *
  * The checks call fstat on the open file, and not stat on its name. The name may lead to another file at the next call.
- * Kubernetes mounts a Secret as a symlink to a symlink, and may replace both at any time. */
+ * Kubernetes mounts a Secret as a symlink to a symlink, and may replace both symlinks at any time. */
 #include "auth/secret.h"
 
 #include "base/clock.h"
@@ -376,7 +376,7 @@ enum { MUNGE_OPTION_CIPHER = 0, MUNGE_OPTION_USER = 9, MUNGE_AES128 = 4 };
 enum { MUNGE_OK = 0, MUNGE_EXPIRED = 15, MUNGE_REWOUND = 16, MUNGE_REPLAYED = 17, MUNGE_UNAUTHORIZED = 18 };
 
 /* The payload of a credential is this label with its NUL, then the secret. An agent rejects a credential without the
- * label, because another program of the same user has made it. */
+ * label, because another program of the same user has made such a credential. */
 static const char label[] = "ddprun secret 1";
 
 enum { PAYLOAD_BYTES = sizeof(label) + SECRET_BYTES };

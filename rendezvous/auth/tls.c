@@ -93,7 +93,7 @@ enum {
     IDENTITY_MAX = AT_JOB + LIMIT_TEXT
 };
 
-/* The functions of OpenSSL, which all contexts share. `lock` is held while they are loaded. */
+/* The functions of OpenSSL, which all contexts share. `lock` is held while the functions are loaded. */
 static struct {
     pthread_mutex_t lock;
     void *handle; /* NULL if not loaded; never unloaded, because OpenSSL registers exit functions */

@@ -1,7 +1,7 @@
 /* entry.c -- see entry.h.
  *
- * Memory is charged to the quota before it is allocated. The charge is not stored, but computed from the length of the
- * key, `room`, `cap` and the items, so the same charge is returned when the memory is freed. */
+ * Memory is charged to the quota before it is allocated. The charge is not stored. When the memory is freed, the same
+ * charge is computed again from the length of the key, `room`, `cap` and the items. */
 #include "store/entry.h"
 
 #include <stdlib.h>

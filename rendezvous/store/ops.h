@@ -1,5 +1,5 @@
 /* ops.h -- the requests of the protocol, one row each. Only these rows describe the requests. The enum op_id,
- * op_table[], the decoder (wire.c), the names in logs and the table in docs/protocol.md are made from them. */
+ * op_table[], the decoder (wire.c), the names in logs and the table in docs/protocol.md are made from these rows. */
 #ifndef RENDEZVOUS_OPS_H
 #define RENDEZVOUS_OPS_H
 

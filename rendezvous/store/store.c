@@ -374,7 +374,7 @@ uint64_t store_count(const struct store *s)
     return s->entries.existing;
 }
 
-/* Set all pairs. First check the quota for all of them, as if all keys were new. So a nearly full store may reject
+/* Set all pairs. First check the quota for all pairs, as if all keys were new. So a nearly full store may reject
  * pairs that would fit. If malloc fails, the pairs that are already set stay. */
 enum store_status store_multi_set(struct store *s, struct slice pairs)
 {

@@ -141,8 +141,8 @@ static bool same_role(const struct check *c)
     return strcmp(role, c->r->rules.role) == 0;
 }
 
-/* Reject a node whose number of workers differs from the number of the other nodes. This applies only to elastic jobs.
- * The number may differ with --uneven, between roles, or if a node counts its GPUs or CPUs (gpu, cpu, auto). */
+/* Reject a node that has more or fewer workers than the other nodes. This applies only to elastic jobs. The number of
+ * workers may differ with --uneven, between roles, or if a node counts its GPUs or CPUs (gpu, cpu, auto). */
 static bool same_nproc(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;

@@ -82,7 +82,7 @@ void member_set_state(struct member *member, char proc_state, int cpu_percent, c
 void member_error(struct member *member, const char *error);
 
 /* Record that the rank has made progress. `call_seq` is the number of its last collective. `call` is the name of the
- * collective that the rank is in now, or "" or NULL if it is in no collective. */
+ * collective that the rank is in now. "" or NULL means that the rank is in no collective. */
 void member_step(struct member *member, int64_t step, uint64_t call_seq, const char *call, uint64_t now_ms);
 
 #endif

@@ -1,6 +1,6 @@
 /* nodes.c -- the nodes of a job: how they join, move between lists, get ranks, send heartbeats and leave. This file
- * also sends messages about nodes. Memory is allocated only when a node joins, so beginning a round, stopping a round
- * and ending the job cannot fail for lack of memory. */
+ * also sends messages about nodes. Memory is allocated only when a node joins. So a lack of memory cannot prevent
+ * the beginning or the end of a round, or the end of the job. */
 #include "job/nodes.h"
 
 #include <stdarg.h>
@@ -20,8 +20,8 @@
  * On an overloaded server every check is late. So a node is excused at most EXCUSES_MAX times. After that, the node is
  * lost if it stays silent for node_timeout_ms.
  *
- * The server also wakes when the timeout of a silent node ends (rdzv_watch_deadline). Otherwise it would detect the
- * loss up to CHECK_MS late. With --node_timeout=fast, CHECK_MS is a third of the timeout. */
+ * The server also wakes when the timeout of a silent node ends (rdzv_watch_deadline). Otherwise the server would
+ * detect the loss up to CHECK_MS late. With --node_timeout=fast, CHECK_MS is a third of the timeout. */
 
 enum { CHECK_MS = 500, LATE_MS = STOOD_STILL_MS, EXCUSES_MAX = 2 };
 
@@ -103,8 +103,8 @@ struct node *rdzv_silent_node(const struct rdzv *r)
  * names are compared by value. Hosts of one rack usually have similar names, so they get neighbouring ranks.
  *
  * Later round of an elastic job: nodes of the last round keep their node ranks. If lower ranks are free, the nodes with
- * the highest ranks move to them. Newcomers get the next ranks. So if any node of the last round remains, rank 0 runs
- * on such a node. Only these nodes have the progress of the job. */
+ * the highest ranks get these ranks. Newcomers get the next ranks. So if any node of the last round remains, rank 0
+ * runs on such a node. Only these nodes have the progress of the job. */
 
 static bool is_digit(char c)
 {

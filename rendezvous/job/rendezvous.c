@@ -202,7 +202,7 @@ static const char *who_stopped_it(const struct rdzv_event *e, char *room, size_t
     return room;
 }
 
-/* Log that a node leaves, and record this for the diagnosis. In the log line, the text `from` follows "leaves": it is
+/* Log that a node leaves, and record this for the diagnosis. In the log line, the text `from` follows "leaves": this is
  * " its round" if workers of the node run, else "". */
 static void note_leave(struct rdzv *r, const struct node *node, const struct rdzv_event *e, const char *from)
 {
@@ -367,8 +367,8 @@ static enum rdzv_state agrees(struct rdzv *r, struct node *node, const struct rd
 
 /* --- a round is being stopped --------------------------------------------------------------------------- */
 
-/* Handle a further failure. If the recorded failure is of a victim (a worker that lost a peer), and the further failure
- * is not, replace the recorded failure. The report about the peer may arrive after the report about its victim. */
+/* Handle a further failure. If the recorded failure is of a victim (a worker that lost a peer), replace this failure by
+ * a failure that is not of a victim. The report about the peer may arrive after the report about its victim. */
 static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     if (r->end.cause.failure.victim && !rdzv_is_victim(e->failure))
@@ -402,7 +402,7 @@ static enum rdzv_state has_stopped(struct rdzv *r, struct node *node, const stru
 }
 
 /* Let a node leave while the round is being stopped. A node whose workers still run stays until it sends `stopped`. The
- * leave does not change the cause of the round's end, but it prevents a restart of a static job. */
+ * `leave` does not change the cause of the round's end, but prevents a restart of a static job. */
 static enum rdzv_state leaves_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     if (!rdzv_is_member(r, node))

@@ -194,7 +194,7 @@ struct rdzv_notice {
     const struct rdzv_round *world;
     uint32_t node_rank, first_rank;
     /* `role_size` is the number of workers with the receiver's role, and `role_rank` is the rank of the receiver's
-     * first worker among them. If all nodes have the same role, `role_size` is 0. */
+     * first worker among these workers. If all nodes have the same role, `role_size` is 0. */
     uint32_t role_rank, role_size;
     /* WAITING */
     const struct rdzv_waiting *waiting;

@@ -392,7 +392,7 @@ static void finish_node(struct rdzv *r, struct node *node, const struct rdzv_not
     r->env.notify(r->env.user, node->id, notice);
 }
 
-/* Log why the job has ended. If there is a reason why it was not restarted, log this reason, too. */
+/* Log why the job has ended. If there is a reason why the job was not restarted, log this reason, too. */
 static void log_end(struct rdzv *r, enum rdzv_why why)
 {
     if (why == RDZV_WHY_DONE)
@@ -447,8 +447,9 @@ void rdzv_dismiss(struct rdzv *r, struct node *node, int signal)
     finish_node(r, node, &notice);
 }
 
-/* Send the verdict "restart" to all members and make them RESTING. n_resting counts them, because the next round keeps
- * a place for each of them. The verdict contains the back-off, but the store decides when the next round begins. */
+/* Send the verdict "restart" to all members and make them RESTING. n_resting counts these members, because the next
+ * round keeps a place for each member. The verdict contains the back-off, but the store decides when the next round
+ * begins. */
 static void send_restart(struct rdzv *r, uint64_t backoff_ms)
 {
     struct rdzv_notice notice = verdict(r, r->end.cause.why);

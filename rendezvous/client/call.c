@@ -594,8 +594,8 @@ static char *identity_text(const ddp_store_options *who)
     return text;
 }
 
-/* Send the identity and read the answer. For example, the store rejects a rank that is not below the world size,
- * another job, or a worker of an earlier attempt. */
+/* Send the identity and read the answer. For example, the store rejects a rank that is not below the world size, a
+ * client of another job, or a worker of an earlier attempt. */
 ddp_status client_identify(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                            struct ddp_err *err)
 {

@@ -135,7 +135,7 @@ void client_append_blob(struct client_call *c, enum field_id field, struct slice
 void client_append_key(struct client_call *c, const char *key); /* appends the key with a leading '/' */
 void client_append_keys(struct client_call *c, const char *const keys[], size_t n);
 
-/* Send the request. Fail if unread bytes have already arrived, because the client would read them as the reply. */
+/* Send the request. Fail if unread bytes have already arrived: the client would read these bytes as the reply. */
 void client_send(struct client_call *c);
 
 /* Send further bytes without waiting for the reply to earlier bytes. */

@@ -757,7 +757,7 @@ static void match_port(void *to, const struct record_job *r)
 }
 
 /* Add the host to an address that has only a port. If a job of this user has its store on this port, use the host of
- * the store's address, because the store may listen only there. In all other cases, use the loopback address. */
+ * the store's address. The store may listen only there. In all other cases, use the loopback address. */
 static void complete_addr(struct endpoint *addr)
 {
     record_each(match_port, addr);

@@ -235,8 +235,8 @@ static ddp_status store_word(struct ctl_options *o, const char *word, struct ddp
     return o->command != NULL ? DDP_OK : no_such_command(word, err);
 }
 
-/* Read the address from the variables that ddprun sets for workers, so that no option is needed in a shell that a
- * worker has started. Without these variables, the port remains 0. */
+/* Read the address from the variables that ddprun sets for workers. So no option is needed in a shell that a worker has
+ * started. Without these variables, the port remains 0. */
 static ddp_status address_from_env(struct ctl_options *o, char *(*env)(const char *), struct ddp_err *err)
 {
     const char *addr = env("DDPRUN_STORE_ADDR"), *host = env("MASTER_ADDR"), *port = env("MASTER_PORT");

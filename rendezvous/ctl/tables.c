@@ -101,8 +101,8 @@ static bool ctl_cell_ranks(const cJSON *row, const char *field, struct buf *out)
 
 /* --- the order of the rows ------------------------------------------------------------------------------ */
 
-/* A row and its sort key. A store sends keys and waiters in any order. ddpctl sorts them by the first column, so that
- * a user can compare two outputs. */
+/* A row and its sort key. A store sends keys and waiters in any order. ddpctl sorts the rows by the first column, so
+ * that a user can compare two outputs. */
 struct sorted_row {
     const cJSON *row;
     const cJSON *by;

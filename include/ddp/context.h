@@ -53,7 +53,7 @@ typedef struct ddp_options {
     size_t size;              /* sizeof(ddp_options), set by DDP_OPTIONS_INIT */
     const char *backend;      /* "cpu" or "nccl"; NULL selects nccl if there is a device, otherwise cpu */
     uint32_t init_timeout_ms; /* time to connect; 0 means DDPRUN_INIT_TIMEOUT_MS, or 60 000 ms if unset */
-    uint32_t step_timeout_ms; /* of a collective; 0 means DDPRUN_STEP_TIMEOUT_MS, or 600 000 ms if unset */
+    uint32_t step_timeout_ms; /* for a collective; 0 means DDPRUN_STEP_TIMEOUT_MS, or 600 000 ms if unset */
     int device;               /* index of this rank's GPU in CUDA, or a value of ddp_device_choice */
 } ddp_options;
 

@@ -62,7 +62,7 @@ DDP_API void *ddp_zero1_grad(ddp_zero1 *zero, size_t i);
 DDP_API ddp_status ddp_zero1_reduce(ddp_zero1 *zero);
 
 /* Divide the averaged gradients by the scaler's scale, and call ddp_scaler_unscaled. If a value on any rank is infinite
- * or NaN, found_inf is 1 on all ranks, so ddp_scaler_step has the same result on all ranks. DDP_ERR_ARG means that
+ * or NaN, found_inf is 1 on all ranks. So ddp_scaler_step has the same result on all ranks. DDP_ERR_ARG means that
  * ddp_zero1_reduce was not called, or that the scaler is not at DDP_SCALER_READY; then nothing was divided. */
 DDP_API ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler);
 

@@ -46,7 +46,7 @@ struct comm_setup {
  * collectives (shared_alloc), and can be stopped from any thread (give_up). */
 struct comm_ops {
     const char *name;
-    bool blocks; /* true if run() waits for the other ranks; false if it only puts the call on its stream */
+    bool blocks; /* true if run() waits for the other ranks; false if run() only puts the call on a stream */
     /* Connect the ranks; collective. After DDP_OK the caller owns *out until `close`. */
     ddp_status (*open)(const struct comm_setup *setup, struct comm **out, struct ddp_err *err);
     /* Run a call. In a blocking backend, `run` returns when the call is done and its pointers are no longer used. Any

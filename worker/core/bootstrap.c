@@ -196,8 +196,8 @@ static ddp_status meet_by_name(const struct bootstrap *b, struct ddp_err *err)
     return status == DDP_OK && b->rank == 0 ? ddp_store_add(b->store, counter, 1, NULL, err) : status;
 }
 
-/* Wait until all ranks have joined. With a ddprun store, wait at the named barrier first, because the barrier reports
- * more about a missing rank, such as its host or the way in which it ended. */
+/* Wait until all ranks have joined. With a ddprun store, wait at the named barrier first. The barrier reports more
+ * about a missing rank, such as its host, or how the rank ended. */
 ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_card *cards,
                           struct ddp_err *err)
 {

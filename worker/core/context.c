@@ -57,8 +57,7 @@ static ddp_status ctx_reconnect(void *user, uint32_t timeout_ms, struct ddp_stor
 }
 
 /* Set *out to the connection of this context. In a world of one rank, the first call opens this connection. If the
- * connection fails, later calls set *out to NULL and return DDP_OK, because a new try in each step would make the steps
- * slow. */
+ * connection fails, later calls set *out to NULL and return DDP_OK. A new try in each step would be slow. */
 static ddp_status ctx_any_store(struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;

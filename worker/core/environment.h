@@ -32,8 +32,8 @@ enum { WORKER_WORLD_MAX = 1 << 20 };
     X(init_timeout_ms, "DDPRUN_INIT_TIMEOUT_MS", 1, INT_MAX, 60000, false)  \
     X(step_timeout_ms, "DDPRUN_STEP_TIMEOUT_MS", 1, INT_MAX, 600000, false)
 
-/* Each row has: field, variable, size in bytes with the NUL, default, and whether the variable is one of the four main
- * variables (RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT), which must be set together.
+/* Each row has: field, variable, size in bytes with the NUL, default, and whether the variable is a main variable. The
+ * four main variables (RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT) must be set together.
  *
  * - DDPRUN_FLIGHT_SHM is the memory that ddprun shares with this worker for the flight recorder (recorder.h).
  * - DDP_FLIGHT_RECORDER is the path of the recorder's file.

@@ -19,7 +19,7 @@ enum {
     LIMIT_WORDS = 512,   /* bytes of a sentence, or of a line from the end of a worker's log, with the NUL */
     LIMIT_LAST_LINES = 12, /* maximum number of a worker's last log lines in a report */
     LIMIT_INSTANCE = 64,   /* bytes of the random text that distinguishes two runs of a job */
-    LIMIT_TOKEN = 32,      /* hexadecimal digits of the token with which a node connects again */
+    LIMIT_TOKEN = 32,      /* number of hexadecimal digits of the token with which a node connects again */
 
     RDZV_DEFAULT_PORT = 29400, /* port of an elastic job's store and of ddp-rendezvous, as in torchrun */
 

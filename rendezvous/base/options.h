@@ -47,13 +47,13 @@ struct option_row {
      * the text is parsed. Set `err` to the valid values only, such as "a number", because options_store prepends
      * "--limit=0: expected ". */
     ddp_status (*parse)(const char *text, void *to, struct ddp_err *err);
-    size_t at;          /* offset of the field in the struct of the program's options */
-    const char *preset; /* default, as a user would type it; NULL if none */
-    uint64_t min, max;  /* limits of OPTION_INT and OPTION_COUNT; `min` is what OPTION_SET stores */
+    size_t at;                        /* offset of the field in the struct of the program's options */
+    const char *preset;               /* default, as a user would type it; NULL if none */
+    uint64_t min, max;                /* limits of OPTION_INT and OPTION_COUNT; OPTION_SET stores `min` */
     const struct option_words *words; /* for OPTION_WORD, OPTION_NAME and completions; NULL if none */
     unsigned char group;              /* section of the help; only ddprun uses it (launcher/cli/help.c) */
     unsigned char rank;               /* if an abbreviation matches several options, the lowest value wins */
-    bool in_environment;              /* the environment variable PET_<NAME> is read */
+    bool in_environment;              /* the environment variable PET_<NAME> sets the option, too */
     const char *help;                 /* NULL if the option is hidden */
 };
 

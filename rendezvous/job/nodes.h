@@ -37,7 +37,7 @@ struct node {
     struct list joined;      /* link in rdzv.nodes; the node that joined first is first */
     struct list watched;     /* link in rdzv.watched; the node with the longest silence is first */
     struct list waiting;     /* link in rdzv.waiting; the node that has waited longest is first */
-    uint64_t id;             /* the node's connection; never 0 */
+    uint64_t id;             /* id of the node's connection; never 0 */
     enum rdzv_node_state state;
     uint32_t round;                /* the last round that the node was a member of; 0 = none */
     int32_t node_rank;             /* node rank in `round`; -1 = none */
@@ -91,8 +91,8 @@ struct rdzv_run {
     uint32_t n_done;    /* number of members that became DONE, including members that have left since */
     uint64_t began_ms;
     struct node **member;  /* owned: `room` entries, indexed by node rank; NULL = the member has left */
-    struct node **order;   /* used by nodes.c for sorting, `room` entries */
-    struct rdzv_row *rows; /* indexed by node rank, `room` entries */
+    struct node **order;   /* array of `room` entries, which nodes.c uses to sort nodes */
+    struct rdzv_row *rows; /* array of `room` rows, indexed by node rank */
     uint32_t room;
 };
 

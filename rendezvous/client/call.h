@@ -79,7 +79,7 @@ struct client_auth {
     bool (*is_proof)(void *user);
     /* Append a blob that consists of the frame and the tag of the frame. Return false if memory is short. */
     bool (*put_frame)(void *user, uint8_t kind, struct slice frame, struct buf *out);
-    /* Check the tag of a received frame, and remove it from *frame. Return false if the tag is wrong. */
+    /* Check the tag of a received frame, and remove the tag from *frame. Return false if the tag is wrong. */
     bool (*open)(void *user, uint8_t kind, struct slice *frame);
     const struct client_tls *tls; /* borrowed; NULL if not encrypted */
 };

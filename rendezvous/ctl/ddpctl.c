@@ -804,9 +804,10 @@ static bool is_on_this_host(const char *address)
 }
 
 /* Read the secret from --secret_file. Without this option, read the file that PET_SECRET_FILE names, as ddprun does.
- * Without a file, request the MUNGE credential, which contains the secret. Do this only for a store on another host, or
- * with --encrypt. Otherwise no secret is needed, because a store on this host serves the user of its job without a
- * secret. For a loopback address, ignore PET_SECRET_FILE, and request no credential, not even with --encrypt. */
+ * Without a file, request the MUNGE credential, which contains the secret. Request the credential only from a store on
+ * another host, or with --encrypt. Otherwise no secret is needed, because a store on this host serves the user of its
+ * job without a secret. For a loopback address, ignore PET_SECRET_FILE, and request no credential, not even with
+ * --encrypt. */
 static ddp_status read_secret(const struct ctl_options *o, struct ddp_err *err)
 {
     const char *file = o->secret_file;

@@ -62,7 +62,7 @@ struct comm_ops {
     /* Make the current call and later calls of all ranks fail with `err`. If another rank has given up before, *err
      * becomes the error of that rank. Any thread may call this function. */
     void (*give_up)(struct comm *comm, struct ddp_err *err);
-    /* Free the communicator. Not collective. */
+    /* Free the communicator. This call is not collective. */
     void (*close)(struct comm *comm);
 
     /* Let `stream` run later operations only after the call with this ticket is done. The member is NULL in a blocking

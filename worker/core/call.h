@@ -1,5 +1,5 @@
 /* call.h -- struct call, one call of a collective. Backends run a call, messages describe it, and the ranks check and
- * compare its arguments. Pure. */
+ * compare its arguments. The module is pure. */
 #ifndef WORKER_CORE_CALL_H
 #define WORKER_CORE_CALL_H
 

@@ -1,4 +1,4 @@
-/* crc32c.h -- CRC-32C (Castagnoli; polynomial 0x1edc6f41, RFC 3720 appendix B.4). Pure.
+/* crc32c.h -- CRC-32C (Castagnoli; polynomial 0x1edc6f41, RFC 3720 appendix B.4). The function is pure.
  *
  *     crc = crc32c(0, first, n);  crc = crc32c(crc, second, m);        in any number of pieces
  *

@@ -1,6 +1,6 @@
-/* environment.h -- the identity of a worker, read from the environment that ddprun or torchrun sets. Pure: the caller
- * passes the function that reads a variable, so a test needs no process. If only some of the four main variables are
- * set, the start fails, because a guess could make a rank wait forever. */
+/* environment.h -- the identity of a worker, read from the environment that ddprun or torchrun sets. The module is
+ * pure: the caller passes the function that reads a variable, so a test needs no process. If only some of the four main
+ * variables are set, the start fails, because a guess could make a rank wait forever. */
 #ifndef WORKER_CORE_ENVIRONMENT_H
 #define WORKER_CORE_ENVIRONMENT_H
 

@@ -1,4 +1,4 @@
-/* half.h -- conversion of f16 and bf16 to f32 and back, mostly with integer operations. Pure. The functions use
+/* half.h -- conversion of f16 and bf16 to f32 and back, mostly with integer operations. The functions use
  * selections instead of branches, because the compiler can then vectorize loops. */
 #ifndef WORKER_CORE_HALF_H
 #define WORKER_CORE_HALF_H

@@ -1,6 +1,6 @@
-/* detach.c -- see guardian.h: jobs without a terminal (--detach), and the commands for these jobs. A supervisor that
- * has left the terminal waits for the guardian, and answers requests on a socket in the runtime directory. The job
- * writes its output to a file, and a viewer (ddprun attach) reads this file. */
+/* detach.c -- runs jobs without a terminal (--detach), and carries out the commands for these jobs; see guardian.h. A
+ * supervisor that has left the terminal waits for the guardian, and answers requests on a socket in the runtime
+ * directory. The job writes its output to a file, and a viewer (ddprun attach) reads this file. */
 #include "node/guardian.h"
 
 #include "base/clock.h"
@@ -47,8 +47,8 @@ enum {
     COMMAND_SHOWN = 78 /* maximum bytes of a command line in a row of `ddprun list` */
 };
 
-/* The state of a supervisor. The parent creates the output file and the socket, and stores their names here, before
- * it forks the supervisor. */
+/* The state of a supervisor. Before the parent forks the supervisor, the parent creates the output file and the
+ * socket, and stores their names here. */
 struct supervisor {
     const struct detached_job *job;
     pid_t guardian;
@@ -96,7 +96,7 @@ static size_t cut_length(const char *text, size_t len, size_t max)
     return n;
 }
 
-/* Append the command line, quoted for a shell, but on one line: a newline becomes \n. */
+/* Append the command line as one line, quoted for a shell. Write \n in place of a newline. */
 static bool append_command(const struct detached_job *job, struct buf *out)
 {
     bool ok = buf_printf(out, "ddprun");
@@ -252,8 +252,8 @@ static void leave_terminal(int output)
     close(output);
 }
 
-/* Block SIGCHLD and the signals that would end this process, and return a descriptor from which supervise() reads them.
- * Return -1 with errno set on failure. The guardian restores the mask `before`. */
+/* Block SIGCHLD and the signals that would end this process. Return a descriptor from which supervise() reads these
+ * signals, or -1 with errno set on failure. The guardian restores the mask `before`. */
 static int watch_guardian(sigset_t *before)
 {
     static const int watched[] = { SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGQUIT };
@@ -381,8 +381,8 @@ int detach_begin(const struct detached_job *job)
 
 /* --- requests of viewers -------------------------------------------------------------------------------------- */
 
-/* Connect to the socket `name` of a supervisor, with a limit of ANSWER_MS for each message. The socket file of a dead
- * supervisor remains, but refuses connections: remove it. Return -1 if no supervisor of this user listens. */
+/* Connect to the socket `name` of a supervisor, with a limit of ANSWER_MS for each message. If the socket refuses
+ * connections, its supervisor is dead, so remove the file. Return -1 if no supervisor of this user listens. */
 static int connect_to(int dir, const char *name)
 {
     struct sockaddr_un at;
@@ -403,7 +403,7 @@ static int connect_to(int dir, const char *name)
     return -1;
 }
 
-/* Send a request. Return the description of the job, which the caller deletes, or NULL. */
+/* Send a request. Return the answer, a description of the job, or NULL on failure. The caller deletes the answer. */
 static cJSON *ask_supervisor(int fd, const char *request)
 {
     char *text = malloc(ANSWER_MAX);

@@ -36,9 +36,9 @@ enum { STORE_ANSWER_MS = 60000 };
 
 static void finish_probe(struct node *n);
 
-/* Pass an event to the agent. Append a copy of its effects to the queue, because the originals are valid only until the
- * next call. After a stop, or after the loss of the store, end a running probe, because the effects must not wait for
- * the probe. */
+/* Pass an event to the agent. Append a copy of the agent's effects to the queue, because the agent reuses their memory
+ * at the next event. After a stop, or after the loss of the store, end a running probe (struct cause_probe), because
+ * the effects must not wait for the probe. */
 void node_handle_event(struct node *n, struct agent_event event)
 {
     size_t count;
@@ -113,7 +113,7 @@ static void exits_watch(struct exits *x, pid_t pid)
 }
 
 /* Return the pid of the worker that ended first, or 0 if no worker in the set has ended. Remove its pidfd from the set
- * explicitly, because close() does not remove it if another process has a copy. */
+ * explicitly, because close() does not remove the pidfd if another process has a copy of this descriptor. */
 static pid_t exits_next(struct exits *x)
 {
     struct epoll_event event;
@@ -285,8 +285,8 @@ static void print_timer(struct node *n, const struct timer_row *row, int local_r
     output_note(n->out.output, "%s", words);
 }
 
-/* Handle a timer that has expired. If its SIGKILL ends a worker, the report of the worker's end names the timer as the
- * cause. So record the expiry before the signal is sent. */
+/* Handle a timer that has expired. If the SIGKILL of this timer ends a worker, the report names the timer as the cause.
+ * So record the expiry before the signal is sent. */
 static void on_expired(void *user, const struct timer_row *row)
 {
     struct node *n = user;
@@ -372,7 +372,7 @@ static void add_lines(struct failure *f, const char *text, size_t n)
 }
 
 /* Send the failure, without the worker's last lines, which are not read yet. Send nothing if the store was lost while
- * this effect waited, because the failure no longer matters. */
+ * this effect was in the queue, because the failure no longer matters. */
 static void send_failed(struct node *n)
 {
     struct failure room;
@@ -476,8 +476,8 @@ static void end_probe(struct node *n)
     }
 }
 
-/* End the running probe. Without a probe, do nothing. If the store is not lost, send the worker's failure to the store,
- * with the result of the probe if it is known. Then let on_more() carry out the effects that have waited. */
+/* End the running probe. If no probe runs, do nothing. If the store is not lost, send the worker's failure to the
+ * store, with the result of the probe if known. Then let on_more() carry out the effects that have waited. */
 static void finish_probe(struct node *n)
 {
     const struct cause_probe *p = n->probe; /* freed in a later iteration of the event loop */
@@ -504,7 +504,7 @@ static void on_probe_limit(uv_timer_t *timer)
     finish_probe(p->node);
 }
 
-/* Begin a probe for this failure: of the path to `address`, or of the GPUs if `address` is NULL. Return false if the
+/* Begin a probe for this failure. Probe the path to `address`, or the GPUs if `address` is NULL. Return false if the
  * workers use no GPU, memory is short, or no thread can be started. */
 static bool begin_probe(struct node *n, const char *address, const struct failure *f)
 {
@@ -548,7 +548,7 @@ static bool has_peer(const struct failure *f, const char *name)
     return false;
 }
 
-/* Return the address of the node if a line of the failure names the node as a peer. The line may contain one of the
+/* Return the address of `node` if a line of the failure names this node as a peer. The line may contain one of the
  * node's two addresses or its host name. Return NULL if no line names the node. The store uses the same rule
  * (hub/lost_rank.c). */
 static const char *find_named(const struct failure *f, const struct heard_node *node)
@@ -596,7 +596,7 @@ static void send_cause(struct node *n)
 }
 
 /* Report the end of a worker to the store. Ranks that wait in a barrier for this worker then get the reason before
- * ddprun stops them. After exit code 0 the message is not urgent. */
+ * ddprun stops these ranks. After exit code 0 the message is not urgent. */
 static void send_exited(struct node *n, int local_rank)
 {
     const struct agent_worker *w = agent_worker(n->agent, local_rank);
@@ -608,8 +608,8 @@ static void send_exited(struct node *n, int local_rank)
 }
 
 /* Report to the store that the attempt has ended on this node. Add the exit codes of agent_max_code() and
- * agent_rank0_code(). Only the node of rank 0 sends the code of rank 0. With several nodes, also add the stacks of
- * the workers that survived the failure, because the other nodes print them. */
+ * agent_rank0_code(). The code of rank 0 is -1 if rank 0 is on another node. With several nodes, also add the stacks of
+ * the workers that survived the failure, because the other nodes print these stacks. */
 static void send_stopped(struct node *n)
 {
     cJSON *rows = NULL; /* owned by the message */
@@ -805,8 +805,8 @@ static void on_sampled(struct node *n, struct stacks *stacks, const struct stack
         uv_idle_start(&n->more, on_more);
 }
 
-/* Start to sample the stacks of the surviving workers. The effects that signal the workers stay in the queue until the
- * sample is complete. */
+/* Start a dump of the stacks of the surviving workers. The effects that signal the workers stay in the queue until the
+ * dump is complete. */
 static void sample(struct node *n)
 {
     node_end_dumps(n);
@@ -836,8 +836,8 @@ static void begin_to_finish(struct node *n, int exit_code)
     output_drain(n->out.output, stuck ? STUCK_DRAIN_MS : DRAIN_MS);
 }
 
-/* Send a signal to the process group of a worker. Set `asked` only if the worker still runs, because otherwise this
- * signal is not the reason of its end. WNOWAIT leaves the exit status for wait4. */
+/* Send a signal to the process group of a worker. Set `asked` only if the worker still runs, because a worker that has
+ * already ended did not end because of this signal. WNOWAIT leaves the exit status for wait4. */
 static void signal_worker(struct node *n, int local_rank, int sig)
 {
     const pid_t pid = n->run.pids[local_rank];

@@ -1,5 +1,5 @@
 /* effects.h -- carries out the effects of the agent's state machine, and handles the ends of children. Effects wait in
- * a queue, because each turn of the event loop carries out only a few effects. If memory for the queue is short, the
+ * a queue, because each pass of the event loop carries out only a few effects. If memory for the queue is short, the
  * agent process aborts and the guardian kills the workers, because a lost effect could leave processes behind. */
 #ifndef LAUNCHER_NODE_EFFECTS_H
 #define LAUNCHER_NODE_EFFECTS_H

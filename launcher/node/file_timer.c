@@ -203,7 +203,8 @@ static double now_s(void)
 
 static void on_due(uv_timer_t *timer);
 
-/* Set the timer for the next expiry, but at most for REST_MAX_MS, because the wall clock may be changed meanwhile. */
+/* Let on_due() run when the next timer expires, but after REST_MAX_MS at the latest, because the wall clock may be
+ * changed meanwhile. */
 static void set_timer(struct file_timer *ft)
 {
     double at;

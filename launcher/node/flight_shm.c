@@ -36,7 +36,7 @@ static bool seal(int fd, size_t bytes)
            fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
 }
 
-/* Map the file for reading only. The pages then own `fd`. If mapping fails, close `fd`. */
+/* Map the file for reading only. On success, `pages` owns the descriptor `fd`. If mmap() fails, close `fd`. */
 static void map(struct flight_shm *pages, int fd, int n)
 {
     void *base = mmap(NULL, (size_t)n * FLIGHT_PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
@@ -57,7 +57,7 @@ void flight_shm_open(struct flight_shm *pages, int n)
 }
 
 /* Map the same pages a second time, for a thread that may outlive the attempt. The thread closes this mapping itself.
- * If no descriptor is left, `out` has no pages. */
+ * If this process has no free descriptor, `out` gets no pages. */
 static void flight_shm_share(const struct flight_shm *pages, struct flight_shm *out)
 {
     *out = (struct flight_shm){ 0 };
@@ -137,7 +137,7 @@ enum {
 struct records {
     struct flight_shm pages;
     char pattern[PATH_MAX]; /* argument of flight_path() */
-    bool kept;              /* at least one record is in its file */
+    bool kept;              /* at least one record was written to its file */
     int n;                  /* number of workers */
     struct record {
         int rank;
@@ -160,8 +160,8 @@ static void records_free(void *user)
     free(records);
 }
 
-/* Copy the data that write_records() needs on its thread. Return NULL if memory is short or the node has no flight
- * pages. */
+/* Copy the data that write_records() needs on its thread. Return NULL if memory is short or the node has no pages of
+ * shared memory. */
 static struct records *records_of(const struct node *n, const char *pattern)
 {
     const size_t nproc = (size_t)n->plan->nproc;
@@ -221,8 +221,8 @@ enum {
     UNANSWERED_MAX = 32  /* limit of connections that are printed for each worker */
 };
 
-/* Format the command line of the helper. All arguments are strings. If the argument for the directory is "", the
- * ranks write no records, and the helper reports only connections. */
+/* Format the command line of the helper process. If the ranks write no records, the argument for the directory is "",
+ * and the helper reports only connections. */
 bool flight_helper_words(const struct node *n, int64_t age_ms, struct flight_helper *words)
 {
     static char none[] = "";
@@ -245,8 +245,8 @@ bool flight_helper_words(const struct node *n, int64_t age_ms, struct flight_hel
 }
 
 /* Ask a rank for a new record by writing a byte to the FIFO of this rank. The next sample reads the record. PyTorch
- * with NCCL checks the FIFO once a second. Without a reader, open() fails because of O_NONBLOCK, and nothing
- * happens. */
+ * with NCCL checks the FIFO once a second. If no process reads the FIFO, open() fails because of O_NONBLOCK, and
+ * nothing happens. */
 static void ask_rank(const char *dir, int rank)
 {
     char path[PATH_MAX];
@@ -285,8 +285,8 @@ static int64_t server_ms(const char *dir)
     return ms_of(ok ? st.st_mtim : now);
 }
 
-/* Open a record that was written at `since_ms` or later. Return -1 without such a record. A rank chooses the file, so
- * follow no link, and do not block on a FIFO. */
+/* Open a record that was written at `since_ms` or later. Return -1 if `path` is no such record. A rank creates the
+ * file, and may create a link or a FIFO instead, so follow no link and do not block on a FIFO. */
 static int open_dump(const char *path, int64_t since_ms, size_t *size)
 {
     struct stat st;
@@ -364,8 +364,9 @@ static bool print_peers(const char *pids, const struct unanswered *each, size_t 
     return ok && fflush(stdout) == 0;
 }
 
-/* Return the lowest index of a worker's connection to the same host as connection `i`. `theirs` has a bit for each
- * connection of a worker. The caller passes only an `i` whose bit is set, so the search ends at `i` at the latest. */
+/* Return the lowest index of a worker's connection to the host to which connection `i` leads. In `theirs`, the bit of
+ * each connection of a worker is set. The caller passes only an `i` whose bit is set, so the search ends at `i` at the
+ * latest. */
 static size_t find_same_host(const struct endpoint *to, size_t i, uint64_t theirs)
 {
     size_t same = 0;

@@ -32,8 +32,8 @@
 enum {
     /* Limit for killing processes that the agent could not kill; short, because the agent has already waited. */
     STUCK_LIMIT_MS = 100,
-    /* After this time without a signal, the code pages of the start are released. If the agent cannot signal
-     * the guardian, the guardian also checks in this interval whether the agent has left. */
+    /* After this time without a signal, the code pages that only the start has used are released. If the agent
+     * cannot signal the guardian, the guardian also checks at this interval whether the agent has left. */
     SETTLED_S = 1,
     /* How long to wait for a hanging disk after the user's second request to stop. With this limit, ddprun exits
      * within 2 s after this request. */
@@ -48,7 +48,7 @@ struct guardian {
     sigset_t watched;
     signal_set stop; /* signals that end the job in addition to SIGTERM, SIGINT and SIGHUP */
     bool ends;       /* a signal that stops the job was received */
-    /* recognizes the second copy of a signal that was sent to guardian and agent */
+    /* recognizes the second copy of a signal that was sent to both guardian and agent */
     struct stop_memory stop_memory;
     int stops;        /* number of the user's requests to stop */
     uint64_t hung_ms; /* time at which has_hung() first checked the disk, in ms; 0 before the first check */
@@ -175,7 +175,7 @@ static int wait_for_signal(const struct guardian *g, siginfo_t *info)
 
 /* Return true if SIGKILL cannot end the agent. Possible reasons: a file system or a driver does not answer, or the
  * agent is process 1 of a PID namespace and waits for processes that cannot be killed. Check this only after the user's
- * second request to stop, or if the agent has left (disk_watch_leave). Without a hanging disk, wait for SWEEP_LIMIT_MS,
+ * second request to stop, or if the agent has left (disk_watch_leave). If no disk hangs, wait for SWEEP_LIMIT_MS,
  * because the agent may only be slow to exit. */
 static bool has_hung(struct guardian *g)
 {
@@ -207,8 +207,8 @@ static bool has_hung(struct guardian *g)
     return true;
 }
 
-/* Wait for signals until the agent has ended. Return true and the agent's wait status, or false if the agent hangs.
- * The agent is checked after every signal, because a SIGCHLD may be merged with another SIGCHLD. */
+/* Wait for signals until the agent has ended. Then set *status to the agent's wait status and return true. Return false
+ * if the agent hangs. The agent is checked after every signal, because two SIGCHLD may be merged into one. */
 static bool watch_agent(struct guardian *g, int *status)
 {
     do {

@@ -42,17 +42,17 @@ void signal_watch_block(sigset_t *watched);
 /* --- node.c: the agent, from its start to its exit code ------------------------------------------------------ */
 
 struct node_job {
-    struct plan *plan;       /* borrowed; node_run writes the actual port of the store into it */
+    struct plan *plan;       /* borrowed; node_run stores the actual port of the store in the plan */
     struct contain *contain; /* borrowed */
 };
 
-/* Run the agent; a guardian_body. `job` is a struct node_job. */
+/* Run the agent. This function is a guardian_body, and its argument `job` points to a struct node_job. */
 int node_run(void *job, int lifeline);
 
 /* --- flight_shm.c: PyTorch's flight records -------------------------------------------------------------------- */
 
 /* While a job makes no progress, the agent starts `ddprun --flight_calls DIR FIRST N AGE_MS PIDS`. This helper is a
- * separate process, because the file system of the records may hang. It prints lines of JSON. Its steps are:
+ * separate process, because the file system of the records may hang. The helper prints lines of JSON. Its steps are:
  *
  *   1. Print each connection of the processes PIDS on which the peer does not acknowledge data.
  *   2. Print the open calls of ranks FIRST to FIRST + N - 1 (flight_call of hub/messages.h). Use only records that are
@@ -94,8 +94,8 @@ struct detached_job {
  * of an error. Output goes to ddprun-ID.out in the working directory. Call this function before threads exist. */
 int detach_begin(const struct detached_job *job);
 
-/* Append a table with one row for each detached job of this user. With `json`, append one line of JSON for each job
- * instead. Return false if memory is short. */
+/* Append a table with one row for each detached job of this user. If `json` is true, append one line of JSON for each
+ * job instead. Return false if memory is short. */
 bool detach_list(bool json, struct buf *out);
 
 /* Show the output of a job until its end, or until Ctrl-C. Return its exit code. `id` is the id that `ddprun list`

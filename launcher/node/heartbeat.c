@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Return the CPU share since the last sample, in percent of one processor. With several threads the share may exceed
- * 100. Without an earlier sample, return 0. */
+ * 100. Return 0 if there is no earlier sample. */
 static int cpu_percent(const struct heartbeat_known *k, const struct heartbeat_sample *sample,
                        uint64_t ticks_per_s)
 {
@@ -24,8 +24,8 @@ static bool has_share(int percent)
     return percent >= BEAT_CPU_SHARE;
 }
 
-/* Return true if the sample must be sent: its state or place is new, or its CPU share has changed by BEAT_CPU_STEP or
- * has crossed BEAT_CPU_SHARE. */
+/* Return true if the sample must be sent: its state or kernel function is new, or its CPU share has changed by
+ * BEAT_CPU_STEP or has crossed BEAT_CPU_SHARE. */
 static bool is_news(const struct heartbeat_known *k, const struct heartbeat_sample *sample, int percent)
 {
     return k->state != sample->state || strcmp(k->where, sample->where) != 0 ||

@@ -22,7 +22,7 @@ enum {
 /* A sample of a process. */
 struct heartbeat_sample {
     uint64_t at_us;             /* time of the sample, monotonic, in us */
-    char state;                 /* the letter of /proc/PID/stat; 0 if the process is gone or was not read */
+    char state;                 /* state letter in /proc/PID/stat; 0 if the process is gone or was not read */
     uint64_t cpu_ticks;         /* CPU time since the start of the process, in clock ticks */
     char where[BEAT_WHERE_MAX]; /* the kernel function in which the process sleeps; "" if none is known */
 };

@@ -27,7 +27,7 @@
 #include <unistd.h>
 
 /* Return true if the timer is much too late (clock.h), which means that this process was paused. The caller then
- * handles the events of the pause before any deadline. */
+ * handles the events that arrived during the pause before any deadline. */
 static bool stood_still(struct node *n)
 {
     n->caught_up = !n->caught_up && clock_ms() > n->due_ms + STOOD_STILL_MS;
@@ -36,8 +36,8 @@ static bool stood_still(struct node *n)
     return n->caught_up;
 }
 
-/* Return the local rank of a worker that the kernel is still cleaning up after its end. Return -1 without such a
- * worker. */
+/* Return the local rank of a worker that the kernel is still cleaning up after its end. Return -1 if no such worker
+ * exists. */
 static int find_dying(const struct node *n)
 {
     struct proc_stat stat;
@@ -47,8 +47,8 @@ static int find_dying(const struct node *n)
     return -1;
 }
 
-/* Pass AGENT_TICK to the agent. Call find_dying() only in AGENT_SETTLING, because it reads /proc and the agent uses
- * `dying` only in this state. */
+/* Pass AGENT_TICK to the agent. find_dying() reads /proc, so call it only in AGENT_SETTLING. In other states the agent
+ * does not use `dying`. */
 static void tick(struct node *n)
 {
     const int dying = agent_state(n->agent) == AGENT_SETTLING ? find_dying(n) : -1;
@@ -130,7 +130,7 @@ static void on_print(void *user, const char *words)
 
 /* --- a broken connection ---------------------------------------------------------------------------------- */
 
-/* End the dial, if any. This function may be called inside a callback of the dial. */
+/* End the running attempt to connect (the dial), if any. A callback of the dial may call this function. */
 static void end_dial(struct node *n)
 {
     join_dial_close(n->meet.dial);
@@ -198,7 +198,7 @@ static void report_path(struct node *n)
 }
 
 /* Dial the store again. Use the store's numeric address, because the fault that broke the connection may affect the
- * name server, too. `budget_ms` is the timeout, and `knob` the option that sets it. */
+ * name server, too. `budget_ms` is the timeout, and `knob` is the option that sets this timeout. */
 static void dial_again(struct node *n, uint64_t budget_ms, const char *knob,
                        void (*found)(void *user, const struct join_dial_found *found))
 {
@@ -291,7 +291,7 @@ static void on_link_lost(void *user, const char *why)
     dial_again(n, n->meet.join_until_ms - now_ms, n->plan->meeting.join_knob, on_found);
 }
 
-/* Warn if this node has joined a store without a secret, which is possible if ddprun was started as torchrun. The
+/* Warn if this node has joined a store that has no secret, which is possible if ddprun was started as torchrun. The
  * node that hosts the store warns about its own store. */
 static void report_open_store(struct node *n)
 {
@@ -603,7 +603,7 @@ static ddp_status join_job(struct node *n, struct ddp_err *err)
 
 enum {
     LOG_DIR_MS = 8000, /* time limit for creating the log directory, because its file server may hang */
-    /* After the end of the job, the store serves the other nodes for at most this time, because these nodes
+    /* After the end of the job, the store serves the other nodes for at most LINGER_MS, because these nodes
      * may still need the verdict. LINGER_STOPPED_MS applies if the user has stopped the job.
      * LINGER_REFUSED_MS applies if this node was rejected and no other node has joined, because the store may
      * still have to send rejections to other nodes. */
@@ -749,8 +749,8 @@ static void on_printed(void *user, int local_rank, int stream, struct slice byte
     progress_add(&n->out.progress, local_rank, stream == STD_ERR, bytes, clock_ms());
 }
 
-/* Open all parts of the node, files of the user first, so that their errors are reported before a port is bound.
- * node_finish() and close_node() close everything, also after a failure in a later step. */
+/* Open all parts of the node. Open the user's files first, so that an error in these files is reported before a port is
+ * bound. node_finish() and close_node() close everything, also after a failure in a later step. */
 static ddp_status open_node(struct node *n, struct ddp_err *err)
 {
     const struct agent_options options = agent_options_of(n->plan);
@@ -783,7 +783,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
         status = input_new(&n->loop, n->plan, n->guardian, &n->out.input, err);
     if (status == DDP_OK)
         status = node_open_timers(n, err);
-    /* Set these members even after an error, because node_finish() prints the end of the job with them. */
+    /* Set `announce` even after an error, because node_finish() needs it to print the end of the job. */
     n->out.announce =
         (struct announce){ .plan = n->plan, .output = n->out.output, .started_ms = n->started_ms };
     if (n->plan->cli->events != NULL)
@@ -822,9 +822,9 @@ static void wait_for_peers(struct node *n)
                                 agent_stop_signal(n->agent) != 0 ? LINGER_STOPPED_MS : LINGER_MS);
 }
 
-/* Free all parts of the node. The loop is first, because callbacks of its handles use the other parts. The store
- * begins to stop early, so that its thread ends while this thread frees the rest. The agent's control group is
- * removed if it is empty. */
+/* Free all parts of the node. Close the loop first, because callbacks of its handles use the other parts. Begin early
+ * to stop the store, so that its thread ends while this thread frees the rest. Remove the agent's control group if this
+ * group is empty. */
 static void close_node(struct node *n)
 {
     uv_loop_close(&n->loop);

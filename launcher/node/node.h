@@ -38,25 +38,25 @@ struct node_meeting {
     /* Owned; NULL if not needed. If this node cannot host the store, this small server sends the reason to the other
      * nodes and rejects them. Otherwise they would wait until their timeout. */
     struct refusing_store *refusing;
-    uv_timer_t refusing_timer;  /* for the next check whether every other node was rejected */
+    uv_timer_t refusing_timer;  /* starts the next check whether every other node was rejected */
     uint64_t refusing_since_ms; /* when `refusing` was started */
     uint64_t refusing_until_ms; /* time of exit, even if some nodes were not rejected yet */
 
     struct store_link *link;      /* owned; NULL before the connection and after the last verdict */
-    uint64_t join_until_ms;       /* end of --timeout; 0 if this node has not dialled the store */
+    uint64_t join_until_ms;       /* when --timeout ends; 0 if this node has not dialled the store */
     int stuck_bytes, stuck_times; /* copied from link_fate if a connection lost large segments; otherwise 0 */
     /* The next connection uses only small TCP segments, because large segments are lost on the path to the store. */
     bool has_small_segments;
     bool path_reported;  /* FINDING_PATH_LOSES_LARGE was sent to the store */
-    uint64_t broken_ms;  /* when the connection to the store broke or became silent; 0 if it works */
+    uint64_t broken_ms;  /* when the connection to the store broke or became silent; else 0 */
     bool break_reported; /* the user was warned that the connection is broken */
-    /* Number of connections that were opened since `broken_ms`. None of them works yet. Before the first round: number
-     * of connections that were lost during the join. If n_resumes is above 0, a dial begins with a pause. */
+    /* Number of connections that were opened since `broken_ms` and do not work yet. Before the first round, number of
+     * connections that were lost during the join. If n_resumes is above 0, a dial begins with a pause. */
     unsigned n_resumes;
 
     int held_port;                /* socket that holds a port for the store of rank 0, or -1 */
     char port_note[NOTE_MAX];     /* message that a free port replaces a port in use; "" otherwise */
-    uv_timer_t port_timer;        /* for the next check of `held_port` */
+    uv_timer_t port_timer;        /* starts the next check of `held_port` */
     struct heard_round *round;    /* owned; the latest round that has begun; NULL before the first round */
     struct heard_waiting waiting; /* the store's latest message "waiting": which nodes have joined */
     uint64_t waiting_received_ms; /* when the message in `waiting` arrived */
@@ -128,8 +128,8 @@ struct node_run {
     struct spawner spawner;
     struct exits exits;
     pid_t *pids; /* by local rank; 0 if the worker does not run; a pid is not reused before waitpid */
-    /* By local rank: true if signal_worker has sent a signal while the worker still ran. If it is false, no such signal
-     * was the reason of the worker's end. */
+    /* By local rank: true if signal_worker has sent a signal while the worker still ran. If false, the worker did not
+     * end because of such a signal. */
     bool *asked;
     struct heartbeat_known *known; /* by local rank: the latest process state that the store received */
     struct heartbeat_step *steps;  /* by local rank: the latest position that the store received */
@@ -245,13 +245,13 @@ static inline bool node_has_lost_host(const struct node *n)
 
 /* The functions of this directory. Each file calls only files that are lower in this list:
  *
- *     node.c           opens, runs and frees; joins the job; the timer
- *     signals.c        signals of the user, the death of the guardian
- *     store_events.c   messages and requests of the store
- *     host_news.c      findings that travel between the hosts of --hosts without the store
- *     effects.c        calls the agent and carries out its effects; children that have ended; the deadlines; the end
- *     flight_shm.c     the last calls of ranks
- *     stack_dump.c     the stacks of the ranks */
+ *     node.c           opens, runs and frees the node; joins the job; handles the timer
+ *     signals.c        handles signals of the user and the death of the guardian
+ *     store_events.c   handles messages and requests of the store
+ *     host_news.c      sends and receives findings of the hosts of --hosts without the store
+ *     effects.c        calls the agent and carries out its effects; collects ended children; ends the node
+ *     flight_shm.c     reads the last calls of ranks
+ *     stack_dump.c     reads the stacks of the ranks */
 
 /* --- flight_shm.c --- */
 
@@ -276,7 +276,7 @@ struct flight_helper {
 /* Fill in the command line. Return false if this node has no workers. */
 bool flight_helper_words(const struct node *n, int64_t age_ms, struct flight_helper *words);
 
-/* After a failure or a stop, write the flight records of the ranks that have not written them. */
+/* After a failure or a stop, write the flight record of each rank that has not written its record itself. */
 void node_keep_flights(struct node *n);
 
 /* --- stack_dump.c --- */
@@ -327,7 +327,7 @@ void node_open_news(struct node *n);
 void node_read_news(struct node *n);
 
 /* Wait a short time for the relay's finding about a lost host, if this node has lost the store or another node is lost.
- * Do not wait without a relay (--hosts), or if the cause of the job's end is known. */
+ * Do not wait if no relay exists (--hosts), or if the cause of the job's end is known. */
 void node_await_news(struct node *n);
 
 /* Report to the other hosts that this node ends before the job has begun, with the reason in `words`. `code` is the
@@ -339,8 +339,8 @@ void node_send_end(struct node *n, const char *code, const char *words);
 void node_send_wait(struct node *n, const char *words);
 void node_send_no_wait(struct node *n);
 
-/* Write the text of the latest finding from `host` into `out`. If `host` is NULL, a finding of any host counts. Without
- * such a finding, write "" and return false. */
+/* Write the text of the latest finding from `host` into `out`. If `host` is NULL, a finding of any host counts. If no
+ * such finding exists, write "" and return false. */
 bool node_explain_absence(const struct node *n, const char *host, char *out, size_t size);
 
 /* --- store_events.c --- */

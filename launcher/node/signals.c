@@ -70,15 +70,15 @@ void node_on_status(void *user, const struct cJSON *answer)
         status_print(n, answer);
 }
 
-/* Print the stacks of the workers. They arrive after the status was printed. */
+/* Print the stacks of the workers. The stacks arrive after the status was printed. */
 static void on_stacks(struct node *n, struct stacks *stacks, const struct stack_request *request)
 {
     (void)request;
     announce_stacks(&n->out.announce, stacks->rows, stacks->is_cut);
 }
 
-/* Request the status from the store, and print it when the answer arrives. The stacks follow later, because reading
- * them takes longer. If the user asks again before the answer arrives, do not read the stacks twice. */
+/* Request the status from the store, and print the status when the answer arrives. The stacks follow later, because
+ * reading stacks takes longer. If the user asks again before the answer arrives, do not read the stacks twice. */
 static void status_begin(struct node *n, const struct received_signal *received)
 {
     announce_status(&n->out.announce, received);
@@ -100,8 +100,8 @@ static void status_open(struct node *n)
 /* --- the agent's own signals ------------------------------------------------------------------------------- */
 
 /* The agent reads signals from two places. Signals that the guardian has received are messages in the lifeline.
- * Signals to this process are read from a signalfd, because libuv's signal handles hide the sender. All signals of
- * the table are blocked in every thread. tables/signals.h defines the action of each signal, and this file carries
+ * Signals to this process are read from a signalfd, because libuv's signal handles hide the sender. All signals in
+ * tables/signals.h are blocked in every thread. This table defines the action of each signal, and this file carries
  * out the actions. */
 
 /* --- effects of signals --------------------------------------------------------------------------------- */
@@ -147,8 +147,8 @@ static void stop_asked(struct node *n, const struct received_signal *received)
     node_handle_event(n, (struct agent_event){ .type = AGENT_STOP, .signal = received->signal });
 }
 
-/* Pass the signal on to the workers, but not to the processes that they started. Such a process, for example a data
- * loader, has no handler and would die. */
+/* Pass the signal on to the workers, but not to the processes that the workers started. Such a process, for example a
+ * data loader, has no handler and would die. */
 static void pass_on(struct node *n, const struct received_signal *received)
 {
     int passed = 0;

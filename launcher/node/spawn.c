@@ -31,8 +31,8 @@ enum { FLAGS = CLONE_VM | CLONE_VFORK | CLONE_FILES };
 #if defined(__x86_64__)
 
 /* Call clone3. In the child, call `child`, which never returns, on a new stack. The child cannot return from this
- * function, because its new stack has no return address. Register r12 keeps `arg`, and r13 keeps `child`: the kernel
- * preserves both. A zero frame pointer ends the backtraces of debuggers in the child. */
+ * function, because its new stack has no return address. The kernel preserves the registers r12, which keeps `arg`, and
+ * r13, which keeps `child`. A zero frame pointer ends the backtraces of debuggers in the child. */
 static long call_on_new_stack(struct clone_args *args, size_t size, int (*child)(void *), void *arg)
 {
     long result;
@@ -99,8 +99,8 @@ static bool is_missing(long error)
 
 /* Run `child(arg)` in a new process on `stack` (16-aligned). The child shares this process's memory and descriptors,
  * and must not return. This thread waits until the child executes a program or ends. `cgroup_fd` is the directory of
- * the child's group, or -1 for the group of this process. Return the pid, or return -1 and set errno. ENOSYS means that
- * a group was requested but clone3 is not available. */
+ * the child's control group, or -1 for the group of this process. Return the pid, or return -1 and set errno. ENOSYS
+ * means that a control group was requested but clone3 is not available. */
 static pid_t clone_on_stack(int (*child)(void *), void *arg, void *stack, size_t size, int cgroup_fd)
 {
     const bool grouped = cgroup_fd >= 0;
@@ -144,8 +144,8 @@ struct child {
     const struct proc_slots *slots;
     const struct proc_spec *spec;
     pid_t parent; /* if getppid() returns another pid, the parent has died */
-    int join;     /* descriptor of the group that the child must join by itself, or -1 */
-    /* results; the parent reads them after the child has ended or called execve(2) */
+    int join;     /* descriptor of the control group that the child must join by itself, or -1 */
+    /* The next three members are results. The parent reads them after the child has ended or called execve(2). */
     bool lived;     /* child_main() has begun; if false, the kernel has killed the child before that */
     int error;      /* errno of the start; 0 if the program runs */
     int join_error; /* errno of joining the control group; 0 on success */
@@ -167,8 +167,8 @@ struct kernel_sigaction {
 };
 
 /* Reset signals to their default action, and only then unblock all signals. Otherwise a handler of the parent could run
- * in the child and change the memory that both share. Use direct system calls: the sigaction() of ThreadSanitizer would
- * change its records of the parent's handlers. */
+ * in the child and change the memory that parent and child share. Use direct system calls, because ThreadSanitizer's
+ * sigaction() would change its records of the parent's handlers. */
 IN_CHILD static void default_signals(void)
 {
     const struct kernel_sigaction dfl = { 0 };
@@ -289,7 +289,8 @@ static void proc_slots_close(struct proc_slots *slots)
         close(slots->null);
 }
 
-/* Copy `fds` to the three reserved descriptor numbers. With NULL, copy /dev/null, so that the numbers stay in use. */
+/* Copy `fds` to the three reserved descriptor numbers. If `fds` is NULL, copy /dev/null, so that the numbers stay in
+ * use. */
 static bool fill_slots(const struct proc_slots *slots, const int fds[3])
 {
     for (int i = 0; i < 3; i++)
@@ -315,8 +316,8 @@ static pid_t clone_child(struct child *c)
 
 /* Create the child in its control group by clone3. After one failure, create this child and all later children outside
  * their groups, and let them join the groups themselves. A failure is a missing clone3, or a child that the kernel
- * kills before child_main(). After a kill of the parent's group, some kernels kill each child that clone3 creates in a
- * group. */
+ * kills before child_main(). After the parent's control group was killed, some kernels kill each child that clone3
+ * creates in a control group. */
 static pid_t clone_into_group(struct child *c)
 {
     static bool by_joining; /* true after clone3 has failed once */
@@ -362,8 +363,8 @@ static int check_executable(const char *path)
 }
 
 /* Find the file that execvp would execute: `program` itself if its name contains a '/', else the first executable file
- * in the directories of `path`. `path` is the text of PATH, or NULL for the system's default. Return 0 and the file in
- * `out`, or an errno: ENOENT, EACCES (found, but not executable), ENAMETOOLONG. */
+ * in the directories of `path`. `path` is the text of PATH, or NULL for the system's default. Write the file's path to
+ * `out` and return 0, or return an errno: ENOENT, EACCES (found, but not executable), ENAMETOOLONG. */
 static int proc_find(const char *program, const char *path, char *out, size_t size)
 {
     if (strchr(program, '/') != NULL)
@@ -483,7 +484,7 @@ int spawner_find(struct spawner *s)
 }
 
 /* Warn once that workers run outside their control group. Their containment is then weaker: only the search for
- * descendants finds them. */
+ * descendants finds these workers. */
 static void note_outside(struct spawner *s, int error)
 {
     if (!s->outside_noted)
@@ -492,8 +493,9 @@ static void note_outside(struct spawner *s, int error)
 }
 
 /* Start a worker. Its environment exists only during the start, because 256 environments would need megabytes. If
- * proc_spawn() fails with ENOENT although the program exists, its interpreter or loader is missing. Return ELIBACC in
- * this case. If the program was removed after an earlier attempt, let the next attempt search for it again. */
+ * proc_spawn() fails with ENOENT although the program exists, the program's interpreter or loader is missing. Return
+ * ELIBACC in this case. If the program was removed after an earlier attempt, let the next attempt search for the
+ * program again. */
 static int start_with(struct spawner *s, int local_rank, const int fds[3], pid_t *pid)
 {
     struct ddp_err err;

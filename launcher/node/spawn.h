@@ -34,7 +34,7 @@ struct proc_spec {
 };
 
 /* Start a process in its own process group. All signals of the process are unblocked and have their default actions,
- * but a signal that the user ignores stays ignored. Only descriptors 0, 1 and 2 are open. With `keeps_library`,
+ * but a signal that the user ignores stays ignored. Only descriptors 0, 1 and 2 are open. If `keeps_library` is true,
  * SHIPPED_LIBRARY_FD is open, too.
  *
  * The process gets SIGKILL when the agent dies (parent-death signal). The kernel sends the parent-death signal when the
@@ -59,16 +59,17 @@ struct spawner {
     const char *failed;   /* the program that could not be started, or NULL */
 };
 
-/* Initialize, and raise this process's descriptor limit. Call this while few descriptors are open, so that the numbers
- * in `slots` are low. Before the first start the caller sets `output`, `contain` and `input`. These three and the plan
- * are borrowed. */
+/* Initialize `s`, and raise this process's descriptor limit. Call this while few descriptors are open, so that the
+ * numbers in `slots` are low. Before the first start the caller sets `output`, `contain` and `input`. These three and
+ * the plan are borrowed. */
 ddp_status spawner_init(struct spawner *s, const struct plan *plan, struct ddp_err *err);
 
 /* Find the program, and the Python script if the program is Python. Return 0. On failure, return an errno and set
  * `failed` to the file that is missing or cannot be executed. */
 int spawner_find(struct spawner *s);
 
-/* Start worker `local_rank`. Return 0 and *pid, or an errno. ENOENT means that the program itself does not exist. */
+/* Start worker `local_rank`. Set *pid and return 0, or return an errno. ENOENT means that the program itself does not
+ * exist. */
 int spawner_start(struct spawner *s, int local_rank, pid_t *pid);
 
 void spawner_close(struct spawner *s);

@@ -136,8 +136,8 @@ static bool is_own(pid_t pid)
     return own;
 }
 
-/* Make the relative path of a program absolute with the working directory of the program's process. Write "" if the
- * working directory cannot be read. */
+/* Put the working directory of process `pid` before `command`, if `command` is a relative path with a slash. Write ""
+ * if the working directory cannot be read. */
 static void make_absolute(pid_t pid, char command[PATH_MAX])
 {
     char link[64], program[PATH_MAX], folder[PATH_MAX];
@@ -180,7 +180,8 @@ static void find_places(const struct node *n, pid_t pid, struct places *p)
 
 /* --- the helper ------------------------------------------------------------------------------------------- */
 
-/* Exit codes of the helper: it has found no py-spy, or only a py-spy that another user can change. */
+/* Exit codes of the helper. NO_PY_SPY_CODE: no py-spy was found. UNSAFE_PY_SPY_CODE: another user can change the only
+ * py-spy that was found. */
 enum { NO_PY_SPY_CODE = 97, UNSAFE_PY_SPY_CODE = 98 };
 
 static bool is_program(const char *path)
@@ -237,9 +238,9 @@ int py_spy_helper_run(char **argv)
 
 /* A search for py-spy: its paths and its result. The thread that searches owns the struct until the thread returns. */
 struct py_spy_search {
-    struct places at;         /* where to search; of_process and of_exe are "" without a Python process */
+    struct places at;         /* where to search; of_process, of_exe: "" if no Python process is known */
     char *list;               /* "PATH=..."; owned */
-    bool is_found, is_unsafe; /* what was found: a usable py-spy, an unsafe py-spy */
+    bool is_found, is_unsafe; /* a usable py-spy was found; an unsafe py-spy was found */
 };
 
 static void py_spy_search_free(void *user)
@@ -260,8 +261,8 @@ static void py_spy_search_run(void *user)
     q->is_found = find_py_spy(&q->at, &env, path, &q->is_unsafe);
 }
 
-/* Start a search for py-spy if no earlier search still runs. `python` is the pid of a Python process of the job. The
- * search includes the directory of this process's interpreter. If no Python process is known, `python` is 0. */
+/* Start a search for py-spy if no earlier search still runs. `python` is the pid of a Python process of the job, or 0
+ * if no such process is known. The search includes the directory of this Python process's interpreter. */
 static void py_spy_search_begin(struct node *n, pid_t python)
 {
     struct node_sample *s = &n->run.sample;
@@ -359,8 +360,8 @@ void node_find_python(struct node *n)
         py_spy_search_begin(n, python);
 }
 
-/* Merge the rows of other nodes. Add the ranks below the ranks of this node first, then the ranks above. Rows for this
- * node's own ranks already exist and are complete. */
+/* Add the rows of other nodes: first the ranks below the ranks of this node, then the ranks above. Ignore rows for this
+ * node's own ranks, because these rows already exist and are complete. */
 void node_add_survivors(struct node *n, const cJSON *rows)
 {
     const struct heard_round *round = n->meet.round;
@@ -595,7 +596,7 @@ static pid_t start_program(const struct stack_dump *d, const struct helper *h, c
     return started;
 }
 
-/* Start a helper that becomes py-spy. With --native, py-spy stops the target while it reads. With --nonblocking, the
+/* Start a helper that becomes py-spy. With --native, py-spy stops the target while reading. With --nonblocking, the
  * target continues: a frame may be wrong, but the job is not disturbed. */
 static pid_t start_py_spy(const struct stack_dump *d, const struct helper *h, int *error)
 {
@@ -698,8 +699,8 @@ static void list_workers(const struct stack_dump *d, char *out, size_t size)
 }
 
 /* Start the helper that reads flight records and connections. If it cannot start, the sample contains neither records
- * nor connections. An earlier helper may hang in the kernel, because a file server does not answer. Then the new helper
- * gets no directory and reports only connections, so at most one such helper can hang. */
+ * nor connections. If an earlier helper hangs in the kernel, because a file server does not answer, the new helper gets
+ * no directory and reports only connections. So at most one such helper can hang. */
 static void start_reader(struct stack_dump *d)
 {
     static char no_directory[] = "";
@@ -812,8 +813,8 @@ static int count_busy(const struct stack_dump *d)
     return n;
 }
 
-/* Set the timer for the next deadline of a helper or of the dump. With `at_once`, continue in the next turn of the
- * loop. */
+/* Set the timer for the next deadline of a helper or of the dump. If `at_once` is true, continue in the next turn of
+ * the loop. */
 static void dump_set_timer(struct stack_dump *d, bool at_once)
 {
     uint64_t at_ms = d->until_ms;
@@ -950,7 +951,7 @@ bool node_dump_stacks(struct node *n, const struct stack_request *request)
     return true;
 }
 
-/* Return the helper with this pid, and its dump in *of, or NULL if no helper has this pid. */
+/* Return the helper with this pid, and set *of to its dump. Return NULL if no helper has this pid. */
 static struct helper *find_helper(const struct node *n, pid_t pid, struct stack_dump **of)
 {
     LIST_EACH(at, &n->run.dumps)

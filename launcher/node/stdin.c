@@ -32,10 +32,10 @@ struct fan {
     int n;
     size_t len;  /* bytes of the current chunk */
     bool ended;  /* the input has ended; no further chunk follows */
-    bool drains; /* without readers, read and drop the input */
+    bool drains; /* read and drop the input while no reader is open */
 };
 
-/* Initialize for `n` readers, which are all FAN_ABSENT. Return false when memory is short. */
+/* Initialize `fan` for `n` readers, all in the state FAN_ABSENT. Return false if memory is short. */
 static bool fan_init(struct fan *fan, int n)
 {
     *fan = (struct fan){ .readers = calloc((size_t)n, sizeof(*fan->readers)), .n = n };
@@ -81,8 +81,8 @@ static void fan_forget(struct fan *fan)
 }
 
 /* Return true if the next chunk can be read. Before that, all expected readers must start, and all open readers must
- * receive the whole current chunk. If no reader is open, a chunk is read only to drop it (`drains`). Without `drains`,
- * the input stays unread for the next process. */
+ * receive the whole current chunk. If no reader is open, a chunk is read only to drop it, and only if `drains` is true.
+ * Otherwise the input stays unread for the next process. */
 static bool fan_wants(const struct fan *fan)
 {
     bool has_reader = false;
@@ -436,8 +436,8 @@ void input_ended(struct input *in, int local_rank, bool failed)
 
 /* --- the beginning and the end ---------------------------------------------------------------------------- */
 
-/* Return a new descriptor for stdin. A file needs a duplicate, because the file position must be shared with other
- * processes. Any other input is opened again, so that its flags are not shared. */
+/* Return a new descriptor for stdin. Duplicate the descriptor of a file, because the file position must be shared with
+ * other processes. Open any other input again, so that its flags are not shared. */
 static int open_source(bool is_file)
 {
     int fd = is_file ? -1 : open("/proc/self/fd/0", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);

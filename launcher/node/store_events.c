@@ -1,5 +1,5 @@
-/* store_events.c -- turns messages from the store, and the end of the output, into events for the agent, and answers
- * the store's requests: heartbeats, owners of connections, stacks, the port of rank 0.
+/* store_events.c -- turns messages from the store into events for the agent. It also fills in heartbeats, finds the
+ * owners of connections and the stacks that the store requests, and watches the port of rank 0.
  *
  * For each heartbeat, the state of every worker is read from /proc, and only changes are sent. All functions run in
  * the loop, so none may block. */
@@ -88,8 +88,8 @@ static void add_progress(struct node *n, struct message_heartbeat *beat)
     }
 }
 
-/* Fill in the next heartbeat. While the user has suspended the job, send no states: the store would report the
- * stopped workers as the reason of a hang. */
+/* Fill in the next heartbeat. While the user has suspended the job, send no states, because the store would report
+ * the stopped workers as the reason for a hang. */
 static void on_beat(void *user, struct message_heartbeat *beat)
 {
     struct node *n = user;
@@ -212,8 +212,8 @@ static void put_off(struct node *n, const struct peer_question *question)
 }
 
 /* Handle the store's request for the owner of a connection. `peer` is the client's address as the store sees it: the
- * address of this node's end of the connection. With `any`, the store also wants an owner that is not a worker. If the
- * TLS relay has made the connection, the owner is the worker that uses the relay. */
+ * address of this node's end of the connection. If `any` is true, the store also wants an owner that is not a worker.
+ * If the TLS relay has made the connection, the owner is the worker that uses the relay. */
 static void on_who(void *user, int64_t conn, const char *peer, const char *store, bool any)
 {
     struct node *n = user;
@@ -647,7 +647,7 @@ static void keep_hang(struct node *n, const cJSON *findings)
     }
 }
 
-/* Print findings of the store. A push with neither text nor findings means that the hang is over. */
+/* Print findings of the store. A message with neither text nor findings means that the hang is over. */
 static void on_findings(void *user, const cJSON *push)
 {
     struct node *n = user;
@@ -780,8 +780,8 @@ static void on_stop(void *user, const struct failure *cause)
     n->run.stop_asked_ms = clock_ms();
     set_cause(n, cause);
     /* The sender of the signal is the user, or a process on the node that `cause` names. This agent cannot distinguish
-     * the two, so it records that node as the sender. If the same Ctrl-C arrives here later, stop_asked() records the
-     * terminal as the sender instead. */
+     * these two senders, so it records that node as the sender. If the same Ctrl-C arrives here later, stop_asked()
+     * records the terminal as the sender instead. */
     if (by_user && agent_stop_signal(n->agent) == 0) {
         n->stop_received = (struct received_signal){ .signal = cause->signal };
         snprintf(n->stop_received.sender.name, sizeof(n->stop_received.sender.name), "node %d",
@@ -838,7 +838,7 @@ static void on_left_waiting(void *user, const cJSON *push)
     announce_findings(&n->out.announce, m.text, push);
 }
 
-/* Format " on node 0 (n0)" for the node that hosts the store, or "" if this node is unknown. If several nodes have the
+/* Format " on node 0 (n0)" for the node that hosts the store, or "" if the host is unknown. If several nodes have the
  * address of the store, the first of these nodes hosts the store in a job with a fixed number of nodes. In an elastic
  * job any of these nodes may host the store, so write "". */
 static void name_store_node(const struct node *n, char *out, size_t size)

@@ -104,7 +104,7 @@ struct runner {
     bool greets;
     struct tls *tls;   /* owned; NULL if the connection does not use TLS */
     bool asks;         /* the runner has requested the store's credential */
-    bool is_unsealing; /* MUNGE unseals the credential */
+    bool is_unsealing; /* MUNGE is unsealing the credential */
     /* owned; the request to MUNGE to unseal the credential; valid while `is_unsealing` */
     struct secret_call *call;
     struct secret *secret;       /* owned; the secret that MUNGE has delivered, or NULL */
@@ -223,8 +223,8 @@ static void arrive(struct runner *r)
     j->options.found(j->options.user, &found);
 }
 
-/* Return the error for a connection that the peer has closed. A peer that answers PING and then closes is PyTorch's
- * store. */
+/* Return the error for a connection that the peer has closed. A peer that answers PING and then closes the connection
+ * is PyTorch's store. */
 static int closed_kind(const struct runner *r)
 {
     uint8_t echo[ECHO_BYTES];
@@ -383,8 +383,8 @@ static void check_credential(struct runner *r)
     }
 }
 
-/* Read the answer. A reset is handled like a close, because the kernel sends a reset when a service closes without
- * reading all bytes. */
+/* Read the answer. Handle a reset like a FIN, because the kernel sends a reset if a service closes the connection
+ * before it has read all bytes. */
 static void read_answer(struct runner *r)
 {
     uint8_t bytes[ANSWER_MAX];
@@ -466,7 +466,8 @@ static void connected(struct runner *r)
         uv_poll_start(&r->poll, UV_READABLE, runner_on_event);
 }
 
-/* Check the result of connect(). libuv reports an error as readiness, so the error is read from the socket. */
+/* Check the result of connect(). After an error, libuv only reports that the socket is ready, so read the error from
+ * the socket. */
 static void check_connect(struct runner *r)
 {
     const int error = connector_error(r->fd);
@@ -561,9 +562,17 @@ static void on_timer(uv_timer_t *timer)
     join_dial_advance(timer->data);
 }
 
-/* End the dial without a store, and pass the reason to the callback `failed`. The reason is the answer of a refusing
- * store. Without such an answer, the reason is `note` if the owner has set `code`, otherwise a report about the dial.
- * Do not use `j` after the callback, because the callback may close the dial. */
+static void join_dial_report(struct join_dial *j)
+{
+    struct buf words = { 0 };
+    if (dial_append_status(&j->plan, &words, clock_ms()) && buf_append(&words, "", 1))
+        j->options.print(j->options.user, (const char *)words.data);
+    buf_free(&words);
+}
+
+/* End the dial without a store, and pass the reason to the callback `failed`. The reason is the first of these texts
+ * that exists: the answer of a refusing store, `note` if the owner has set `code`, a report about the dial. Do not use
+ * `j` after the callback, because the callback may close the dial. */
 static void join_dial_give_up(struct join_dial *j)
 {
     struct buf report = { 0 };
@@ -650,8 +659,8 @@ static uint32_t make_nonce(uint32_t seed)
     return 0x51500000u | (seed & 0xFFFFu);
 }
 
-/* Start a dial. Texts are copied, because they may be on the owner's stack. The random bytes only vary the pauses, so
- * the pid replaces these bytes if the read would block. */
+/* Start a dial. Texts are copied, because they may be on the owner's stack. Random bytes only vary the pauses, so use
+ * the pid instead if reading random bytes would block. */
 ddp_status join_dial_start(const struct join_dial_options *options, struct join_dial **out,
                            struct ddp_err *err)
 {
@@ -743,7 +752,7 @@ static bool path_open_both(struct path_sockets *p, const struct addrinfo *to)
 }
 
 /* Wait for an answer. Return ECONNREFUSED if the peer has rejected the packet or has sent a datagram, because both show
- * that the packet has arrived. Return 0 without an answer. Return another errno for any other error. */
+ * that the packet has arrived. Return 0 if no answer arrives, or another errno for any other error. */
 static int path_answer(int fd, int wait_ms)
 {
     struct pollfd answer = { .fd = fd, .events = POLLIN };

@@ -61,7 +61,7 @@ struct join_dial_options {
     /* number of earlier connections that failed; if it is above 0, the dial begins with a pause */
     unsigned n_failed;
     int max_segment; /* largest TCP segment in both directions, in bytes; 0 for the kernel's default */
-    /* Static. If not NULL, a failed dial reports this code and the text `note` instead of its own finding and report.
+    /* Static. If not NULL, a failed dial reports this code and the text `note` instead of the usual finding and report.
      * The answer of a store that refuses this node still takes precedence over this code and text. */
     const char *code;
     /* Borrowed. If not NULL, use TLS, and accept only a store that has the secret. */
@@ -77,8 +77,8 @@ struct join_dial_options {
      * have several lines, and does not end with a newline. If a store has refused this node, both texts are
      * from the store's answer. Both texts are borrowed during the call. */
     void (*failed)(void *user, const char *code, const char *report);
-    /* Called during the dial with a message for the user. `words` may have several lines, and does not end with a
-     * newline. It is borrowed during the call. */
+    /* Called during the dial with a message for the user. `words` may have several lines, does not end with a
+     * newline, and is borrowed during the call. */
     void (*print)(void *user, const char *words);
     void *user;
 };

@@ -166,7 +166,7 @@ static void begin_lookup(struct dial *d, uint64_t now_ms)
 }
 
 /* End a round, after a failed lookup or after all connection attempts have failed. If the store's name resolves to this
- * machine by mistake, record this mistake as the error of the round, because it causes the other errors. */
+ * machine by mistake, this mistake causes all other errors, so record it as the error of the round. */
 static void end_round(struct dial *d, const struct dial_met *met, uint64_t now_ms)
 {
     struct dial_met loopback = *met;
@@ -197,7 +197,7 @@ void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now
     begin_lookup(d, now_ms);
 }
 
-/* Process the addresses of the name. An answer that belongs to no lookup in progress is dropped. */
+/* Process the addresses of the name. Ignore the addresses if no lookup is in progress. */
 void dial_resolved(struct dial *d, const char *const *addresses, int n, const char *hosts_line,
                    uint64_t now_ms)
 {
@@ -575,8 +575,8 @@ uint64_t dial_status_due(const struct dial *d)
     return printed->anything && printed->finding != d->finding && change_ms < at_ms ? change_ms : at_ms;
 }
 
-/* Append the line of a stage. A stage without failure has a line, too: "4 of 4 tries worked" shows that this stage is
- * not the cause. */
+/* Append the line of a stage. A stage without a failure gets a line, too: "4 of 4 tries worked" shows that this stage
+ * is not the cause. */
 static bool append_stage(struct buf *out, const struct dial *d, enum dial_stage stage)
 {
     const struct dial_stage_seen *seen = &d->seen[stage];
@@ -635,7 +635,7 @@ bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms)
 
 /* Return the next step. Kernels limit ICMP answers to a burst of about 6, then 1 per second (icmp_ratelimit), and a
  * firewall may drop packets or answers. So small and large packets alternate. If only the large packets get no answer,
- * the path loses them. If the small packets get no answer either, the result is unknown. */
+ * the path loses large packets. If the small packets get no answer either, the result is unknown. */
 enum path_step path_next(const struct path_answers *a)
 {
     enum { LARGE_TRIES = 3, SMALL_LOST_MAX = 1 };

@@ -173,7 +173,7 @@ enum dial_do { DIAL_WAIT, DIAL_RESOLVE, DIAL_CONNECT, DIAL_DROP, DIAL_GIVE_UP };
 struct dial_step {
     enum dial_do what;
     int runner;     /* for CONNECT: the new runner; for DROP: the runner whose socket must be closed */
-    uint64_t at_ms; /* for WAIT: when to call dial_next if no event occurs before */
+    uint64_t at_ms; /* for WAIT: when to call dial_next if no event occurs before that time */
 };
 
 /* Begin a dial. The texts of `options` must outlive the dial. */

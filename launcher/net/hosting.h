@@ -40,7 +40,7 @@ struct hosting {
     bool here;                          /* the store is, or will be, on this machine */
     char local_only[PLAN_SENTENCE_MAX]; /* the warning LOOPBACK_ADDRESS (plan_meeting.local_only), or "" */
     const char *code; /* static text: code of the finding in `words`; NULL if `words` is not a finding */
-    /* With `code`: the error or warning. Without `code`: a line for the report of a failed dial, or "". */
+    /* The error or warning if `code` is not NULL. Otherwise a line for the report of a failed dial, or "". */
     char words[HOSTING_WORDS_MAX];
 };
 

@@ -16,7 +16,7 @@
 
 /* --- requests ------------------------------------------------------------------------------------------- */
 
-/* store_link_send frees the JSON tree of a request. It accepts NULL, because the tree is NULL if memory is short. */
+/* store_link_send frees the JSON tree of a request, and accepts NULL, because the tree is NULL if memory is short. */
 
 /* Return the name of the scheduler if this process is one of several tasks of the node, or "". */
 static const char *scheduler_of_task(const struct plan *plan)
@@ -25,7 +25,7 @@ static const char *scheduler_of_task(const struct plan *plan)
     return s != NULL && s->tasks.known && s->tasks.here > 1 && !plan->cli->per_task ? s->title : "";
 }
 
-/* Encode `join`. The message has all options that must be equal on all nodes, so that the store can compare them. The
+/* Encode `join`. The store compares the options that must be equal on all nodes, so the message has these options. The
  * address of this end of the connection lets the store detect a router that translates addresses. If the store cannot
  * be on another host (plan_meeting.elsewhere), the job has only this node. In this case, node_timeout_ms is 0, because
  * no other node waits for this node. */
@@ -253,7 +253,7 @@ static bool is_cause(const struct message_finding *f)
     return f->sentence[0] != '\0' && !finding_is_count(known) && strcmp(grade, "error") == 0;
 }
 
-/* Write the first cause in the push to `out`, or "" without a cause. The store lists causes before their
+/* Write the first cause in the push to `out`, or "" if the push has no cause. The store lists causes before their
  * consequences. */
 void decode_first_cause(const cJSON *push, char *out, size_t size)
 {

@@ -80,7 +80,7 @@ struct heard_round {
 
 /* The push "waiting": the round is not complete yet. */
 struct heard_waiting {
-    int joined, min, max;         /* number of nodes that have joined, and its limits `min` and `max` */
+    int joined, min, max;         /* joined: number of nodes that have joined; min, max: limits of `joined` */
     int spare;                    /* number of nodes that must wait for the next round */
     int64_t left_ms;              /* time until the join timeout; -1 without a limit */
     int64_t last_call_ms;         /* time left for more nodes to join; -1 before enough nodes have joined */
@@ -135,11 +135,12 @@ struct news {
     bool stops;
 };
 
-/* Append the line of JSON, without a newline. Return false if memory is short or the line is too long. */
+/* Append the finding as one line of JSON, without a newline. Return false if memory is short or the line is too
+ * long. */
 bool encode_news(const struct news *news, struct buf *out);
 
-/* Parse the line. Control characters become '?', because the line is from another host. Return false if the line is
- * invalid. */
+/* Decode a line of encode_news. Control characters become '?', because the line is from another host. Return false if
+ * the line is invalid. */
 bool decode_news(struct slice line, struct news *news);
 
 #endif

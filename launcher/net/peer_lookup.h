@@ -52,8 +52,8 @@ enum peer_answer {
 };
 
 /* Search the results of the latest walk for the process that holds a connection. `ours` is the process's end of the
- * connection and `theirs` the store's end, both texts such as "10.0.0.2:41234". Set *found for PEER_FOUND. Set *owner
- * for every result except PEER_CLOSED. */
+ * connection, and `theirs` is the store's end. Both are texts such as "10.0.0.2:41234". Set *found for PEER_FOUND. Set
+ * *owner for every result except PEER_CLOSED. */
 enum peer_answer peer_lookup_find(struct peer_lookup *v, const char *ours, const char *theirs,
                                   struct peer_process *found, struct socket_owner *owner);
 

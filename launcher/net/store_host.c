@@ -145,8 +145,8 @@ struct store_host {
 
 /* --- listening ------------------------------------------------------------------------------------------ */
 
-/* Return true if the store has no secret, but may serve other hosts. This needs --insecure, or a job of several nodes
- * that was started under the name torchrun. Scripts for torchrun cannot set --insecure, so ddprun only warns. */
+/* Return true if the store has no secret, but may serve other hosts. The user permits this with --insecure, or by
+ * starting ddprun as torchrun for several nodes. Scripts for torchrun cannot set --insecure, so ddprun only warns. */
 static bool is_open(const struct plan *plan)
 {
     return plan->secret == NULL && !plan->encrypt &&

@@ -37,7 +37,7 @@ struct store_place {
     int port;
     bool here;                           /* the store is, or will be, on this machine */
     char note[NOTE_MAX];                 /* a sentence for the user, or "" */
-    char report_note[HOSTING_WORDS_MAX]; /* line for the report that no store answers, or "" */
+    char report_note[HOSTING_WORDS_MAX]; /* line to add to the report if no store answers, or "" */
     const char *code; /* code of the error in `note`, or NULL; reported only if no store answers */
 };
 
@@ -45,7 +45,8 @@ struct store_place {
 struct host_failure {
     const char *code;  /* name of the finding, or NULL */
     const char *words; /* the error; may also have lines with the advice and the code of a finding */
-    /* Address for a refusing store (see below). "" means every address, and NULL means no refusing store. */
+    /* Address on which a refusing store (see below) listens. "" means every address. NULL means that no refusing store
+     * is started. */
     const char *at;
 };
 
@@ -57,7 +58,7 @@ struct store_host;
 
 struct store_host_options {
     uv_loop_t *loop;
-    struct plan *plan; /* borrowed; the real port of the store is written here */
+    struct plan *plan; /* borrowed; the search stores the actual port of the store in the plan */
     /* The search calls either `found` or `failed`, once, and ends. If no lookup is needed, the search makes
      * this call before store_host_find returns. */
     void (*found)(void *user, const struct store_place *place);

@@ -74,9 +74,9 @@ static bool link_queue_add(struct link_queue *q, enum op_id op, cJSON *json, str
     return fits;
 }
 
-/* Parse the first answer of `in`. If `status` is not NULL, a status byte precedes the answer. Return 1 for a complete
- * answer: *text is its JSON (borrowed from `in`), and *used is the length of the whole answer. Return 0 for an
- * incomplete answer, and -1 for an invalid length. */
+/* Parse the first answer in the buffer `in`. If `status` is not NULL, a status byte precedes the answer. Return 1 for a
+ * complete answer, and set *text to its JSON (borrowed from `in`), and *used to the length of the whole answer. Return
+ * 0 for an incomplete answer, and -1 for an invalid length. */
 static int link_answer(const struct buf *in, uint8_t *status, struct slice *text, size_t *used)
 {
     const size_t at = status != NULL ? 1 : 0;
@@ -151,7 +151,7 @@ static void on_written(uv_write_t *write, int status)
         flush(link);
 }
 
-/* Lose the link because the queue is full. The store does not read and has probably stopped. */
+/* Give up the link, because the queue is full. The store does not read and has probably stopped. */
 static void lose_because_full(struct store_link *link)
 {
     char why[128];
@@ -186,7 +186,7 @@ static bool has_secret(const struct store_link *link)
     return link->secret != NULL;
 }
 
-/* Return the state that adds authentication tags to requests, or NULL without a secret. */
+/* Return the state that adds authentication tags to requests, or NULL if the link has no secret. */
 static struct auth *tags_of(struct store_link *link)
 {
     return has_secret(link) ? &link->auth : NULL;
@@ -325,7 +325,7 @@ static void end_auth(struct store_link *link)
     cJSON_Delete(early);
 }
 
-/* Lose the link because MUNGE has not delivered the secret. */
+/* Give up the link, because MUNGE has not delivered the secret. */
 static void lose_without_secret(struct store_link *link, const char *reason)
 {
     char why[sizeof(struct ddp_err) + 160];
@@ -450,7 +450,7 @@ static void forget_stuck(struct store_link *link)
     link->fate.stuck_bytes = link->fate.stuck_times = 0;
 }
 
-/* Lose the link, because the store was silent for the whole node timeout. */
+/* Give up the link, because the store was silent for the whole node timeout. */
 static void lose_silent(struct store_link *link)
 {
     char why[256], limit[TEXT_MS_MAX];
@@ -493,9 +493,9 @@ static void confirm_received(struct store_link *link)
                   .moved_ms = MESSAGE_NONE, .heard = (int64_t)link->received, .round = MESSAGE_NONE }));
 }
 
-/* Lose the link if the store was silent for the whole node timeout. Otherwise send a heartbeat, which also reports
- * changes of the workers' processes. While the connection is broken, these changes wait for the first heartbeat on the
- * new connection. */
+/* Give up the link if the store was silent for the whole node timeout. Otherwise send a heartbeat, which also reports
+ * changes of the workers' processes. While the connection is broken, send nothing: the first heartbeat on the new
+ * connection reports these changes. */
 static void on_heartbeat(uv_timer_t *timer)
 {
     struct store_link *link = timer->data;
@@ -674,8 +674,8 @@ static void on_wire_closed(uv_handle_t *handle)
     free(wire);
 }
 
-/* Close the socket of the link. The close callback frees the struct link_wire. With `by_reset`, send a reset instead
- * of a FIN, because after a FIN the store would assume that this node has ended. */
+/* Close the socket of the link. The close callback frees the struct link_wire. If `by_reset` is true, send a reset
+ * instead of a FIN, because after a FIN the store would assume that this node has ended. */
 static void drop_wire(struct store_link *link, bool by_reset)
 {
     struct link_wire *wire = link->wire;
@@ -695,7 +695,7 @@ static bool can_resume(const struct store_link *link)
     return link->token[0] != '\0' && !link_is_over(link);
 }
 
-/* Close the connection, and clear all state that belongs to it. */
+/* Close the connection, and clear all state that belongs to this connection. */
 static void clear_wire(struct store_link *link)
 {
     drop_wire(link, true);
@@ -713,7 +713,7 @@ static bool is_end(const struct store_link *link, int status)
     return (status == UV_EOF || status == UV_EPIPE) && (tls == NULL || tls_state(tls) != TLS_OPEN);
 }
 
-/* Handle an error of the socket. If the store has closed the connection, or the link cannot resume, lose the link.
+/* Handle an error of the socket. If the store has closed the connection, or the link cannot resume, give up the link.
  * Otherwise call `broken`, so that the owner dials. */
 static void wire_fails(struct store_link *link, int status)
 {
@@ -916,7 +916,7 @@ static void handle_join(struct store_link *link, const cJSON *json)
  *     VOUCH_REFUSED           a message about the owner of a connection; usually the worker has identified itself
  *     NOTICE_REFUSED          a finding that another node of this host has already sent
  *
- * After any other code, lose the link, because store and agent disagree about the job. */
+ * After any other code, give up the link, because store and agent disagree about the job. */
 static void handle_rejection(struct store_link *link, const char *code, const char *error)
 {
     char why[512];
@@ -982,14 +982,8 @@ static void push_waiting(struct store_link *link, const cJSON *push)
     link->options.calls.waiting(link->options.user, &waiting);
 }
 
-/* Decode the failure that ended a round. `why` is the store's reason, which reports print first. */
-static void decode_cause(const cJSON *cause, const char *why, struct failure *f)
-{
-    message_decode_failure(cause, f);
-    text_copy(f->why, sizeof(f->why), why);
-}
-
-/* Report a stop to the owner. A stop of an earlier round is ignored, because this node has already ended that round. */
+/* Pass the push `stop` to the owner. Ignore a stop of an earlier round, because this node has already ended that
+ * round. */
 static void push_stop(struct store_link *link, const cJSON *push)
 {
     struct message_stop m;
@@ -1140,8 +1134,8 @@ const struct link_fate *store_link_fate(const struct store_link *link)
     return &link->fate;
 }
 
-/* Lose the link: stop the heartbeats and call `lost`, the last callback of the link. Set calls.lost to NULL, which
- * marks the link as lost (link_is_over). The link stays allocated until its owner closes it.
+/* Give up the link: stop the heartbeats and call `lost`, the last callback of the link. Set calls.lost to NULL, which
+ * marks the link as lost (link_is_over). The link stays allocated until its owner closes the link.
  *
  * `lost` is called from the loop or inside store_link_resume, but never inside another function that the owner calls.
  * The link is lost at the first failure that no new connection can repair, for example:

@@ -1,6 +1,6 @@
 /* store_link.h -- the agent's connection to the store: an ordinary TCP client, for a store on any host. If the
- * connection breaks without a FIN from the store, a new connection replaces the broken connection. Both ends keep their
- * frames until the other end confirms them, because each frame must arrive exactly once. */
+ * connection breaks without a FIN from the store, a new connection replaces the broken connection. Each end keeps a
+ * frame until the other end confirms this frame, because each frame must arrive exactly once. */
 #ifndef LAUNCHER_NET_STORE_LINK_H
 #define LAUNCHER_NET_STORE_LINK_H
 
@@ -24,7 +24,7 @@ enum { LINK_QUEUE_MAX = 4 << 20 }; /* bytes; ten times the messages for the star
 /* Requests that are not sent yet. */
 struct link_queue {
     struct buf bytes;
-    /* if one of the two is true, every request is rejected; full: LINK_QUEUE_MAX was exceeded */
+    /* full: LINK_QUEUE_MAX was exceeded; no_memory: memory was short; both: every later request is rejected */
     bool full, no_memory;
 };
 
@@ -130,8 +130,8 @@ void store_link_send(struct store_link *link, struct cJSON *json);
  * workers would wake the store 256 times. */
 void store_link_mention(struct store_link *link, struct cJSON *json);
 
-/* Return the details of a loss or a silence. They are complete when `lost` or `broken` is called, and valid until the
- * link is closed. */
+/* Return the details of a loss or a silence. The details are complete when `lost` or `broken` is called, and valid
+ * until the link is closed. */
 const struct link_fate *store_link_fate(const struct store_link *link);
 
 /* Request the status of the job. The callback `status` receives the answer. Return false if the store is not
@@ -177,7 +177,7 @@ struct store_link {
     struct secret *unsealed;     /* owned; a secret from MUNGE, or NULL */
     struct secret_call *call;    /* owned; unseals the store's credential; NULL if no call runs */
     struct auth auth;            /* state of AUTH, used if `secret` is not NULL */
-    /* Owned; requests that wait until the store has proved that it has the secret, or NULL. */
+    /* Owned; requests that wait until the store has proved that it has the secret. NULL if no request has to wait. */
     struct cJSON *early;
     struct buf in;            /* received bytes that are not handled yet, decrypted */
     uint64_t asked, answered; /* number of requests except IDENTIFY, and number of their answers */

@@ -160,8 +160,8 @@ static enum agent_state sweep_on(struct agent *a, const struct agent_event *e)
     return a->stop.sweep_hard && e->now_ms >= a->stop.give_up_ms ? give_up(a, e) : agent_sweep_kill(a);
 }
 
-/* Wait for the other nodes, because every worker of this node ended with exit code 0. A job of one node has succeeded
- * and ends now. */
+/* Wait for the other nodes, because every worker of this node ended with exit code 0. If the job has only one node, the
+ * job has succeeded, so end the agent at once. */
 static enum agent_state wait_peers(struct agent *a)
 {
     agent_emit(a, EFFECT_REPORT_DONE, -1, 0);
@@ -423,7 +423,7 @@ static enum agent_state agent_sweep_kill(struct agent *a)
     return AGENT_SWEEPING;
 }
 
-/* Stop the leftovers. If SIGKILL was already used in this stop, give them no grace period. */
+/* Stop the leftovers. If SIGKILL was already sent in this stop, give the leftovers no grace period. */
 static enum agent_state sweep(struct agent *a)
 {
     const uint64_t grace_ms = a->options.grace_ms < AGENT_SWEEP_MS ? a->options.grace_ms : AGENT_SWEEP_MS;
@@ -726,7 +726,7 @@ static void forget_victim_elsewhere(struct agent *a)
 }
 
 /* Record that the store is lost. A worker may detect the loss earlier than this node, and fail. So discard the failures
- * of this node. Keep them in two cases:
+ * of this node. Keep these failures in two cases:
  *
  *   - The first failed worker could not be started. The loss did not cause this failure.
  *   - The store has received the first failure. If this failure is only a lost peer, the final verdict must have
@@ -930,7 +930,7 @@ enum no_restart agent_never_again(const struct agent *a)
 
 /* Return true if the end of a worker counts for the exit code. These ends count: a failure by itself or as a victim,
  * exit code 0, and a failed start. Exit code 0 and DDP_EXIT_PEER_LOST do not count after a stop signal of ddprun,
- * because the signal may have caused them. For all other ends, verdict_of() has already considered such a signal. */
+ * because the signal may have caused such an end. For all other ends, verdict_of() has already considered the signal. */
 static bool has_own_code(const struct agent_worker *w)
 {
     if (w->verdict == WORKER_OK || (w->verdict == WORKER_VICTIM && w->signal == 0))

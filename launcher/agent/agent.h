@@ -25,7 +25,7 @@
  *     most AGENT_SWEEP_MS. If the workers got SIGKILL, send the leftovers SIGKILL at once.
  *   - Wait at most AGENT_UNKILLABLE_MS after SIGKILL. A process that still runs then is listed in the report. */
 enum agent_state {
-    AGENT_GATHERING, /* joined, waiting for the other nodes; no worker runs */
+    AGENT_GATHERING, /* this node has joined, and waits for the other nodes; no worker runs */
     AGENT_RUNNING,   /* workers run or are being started */
     /* a worker lost its peer, or ended by an import error; the agent waits before it stops the other
      * workers */
@@ -62,7 +62,7 @@ enum agent_event_type {
     AGENT_STORE_LOST,   /* the store is lost: no message will follow */
     /* this node cannot start the next round: the log files cannot be created, or the store has rejected this node */
     AGENT_NOT_READY,
-    AGENT_TICK, /* the time of agent_deadline() is reached */
+    AGENT_TICK, /* the time that agent_deadline() has returned is reached */
     AGENT_EVENTS
 };
 
@@ -71,7 +71,7 @@ struct agent_verdict {
     bool restart;
     uint64_t backoff_ms;                  /* time to wait before this node joins the next round */
     enum no_restart no_restart;           /* why no restart follows */
-    int exit_first, exit_max, exit_rank0; /* exit code of the job for each value of --exit_code */
+    int exit_first, exit_max, exit_rank0; /* exit codes of the job for --exit_code=first, max and rank0 */
     /* signal with which the user stopped the node that ended the round; 0 if the round ended for another
      * reason */
     int stop_signal;
@@ -117,7 +117,7 @@ enum agent_effect_type {
     EFFECT_REPORT_EXITED,
     EFFECT_DRAIN,          /* read the rest of the output, then send AGENT_DRAINED */
     EFFECT_REPORT_CAUSE,   /* report to the store all facts about the first failure */
-    EFFECT_REPORT_STOPPED, /* report to the store: no process of this attempt is left here */
+    EFFECT_REPORT_STOPPED, /* report to the store: no process of this attempt is left on this node */
     EFFECT_REPORT_DONE,    /* report to the store: every worker of this node ended with exit code 0 */
     /* report to the store: this node leaves the job, because the user has requested a stop or this node is not ready */
     EFFECT_LEAVE,
@@ -224,7 +224,7 @@ int agent_attempt(const struct agent *agent);
 int agent_max_restarts(const struct agent *agent);
 enum exit_policy agent_exit_policy(const struct agent *agent);
 
-/* Return the wait before the next round, in ms. */
+/* Return how long to wait before the next round, in ms. */
 uint64_t agent_backoff(const struct agent *agent);
 
 /* Return why no further attempt followed. Return NO_RESTART_NONE if no worker failed, or if no restarts were

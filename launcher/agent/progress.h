@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 enum {
-    PROGRESS_SEEN = 5,        /* a pattern is usual if its `seen` has at least this value */
+    PROGRESS_SEEN = 5,        /* a pattern is usual if its count `seen` is at least this number */
     PROGRESS_PATTERNS = 64,   /* entries in each stream's table of patterns */
     PROGRESS_LINE_MAX = 512,  /* bytes of a line that are examined */
     PROGRESS_READ_MAX = 1024, /* only this many bytes at the end of one read from stdout are examined */
@@ -56,7 +56,7 @@ struct progress {
     uint64_t moved_ms;           /* time of the latest progress; 0 if no progress yet */
 };
 
-/* Initialize for `n` ranks. Return false if memory is short. The caller calls progress_free in any case. */
+/* Initialize `p` for `n` ranks. Return false if memory is short. The caller calls progress_free in any case. */
 bool progress_init(struct progress *p, int n, const regex_t *regex);
 void progress_free(struct progress *p);
 

@@ -164,8 +164,8 @@ const char *cgroup_below(const char *group, const char *root)
 }
 
 /* Find the directory of this process's own group of version 2. `groups` is the text of /proc/self/cgroup, and
- * `mounts` is the text of /proc/self/mountinfo. A text is "" if its file cannot be read. Return false with the
- * reason in `why`. */
+ * `mounts` is the text of /proc/self/mountinfo. A text is "" if its file cannot be read. If no directory is found,
+ * return false and write the reason to `why`. */
 static bool cgroup_locate(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX],
                           char why[CGROUP_WHY_MAX])
 {
@@ -323,8 +323,8 @@ bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MA
 
 /* --- make and kill --------------------------------------------------------------------------------------- */
 
-/* Return true if `dir` is still the directory of `fd`. Another start of ddprun may have removed the group between
- * open and lock, and a later mkdir creates another directory with this name. */
+/* Return true if `dir` is still the directory of `fd`. Before this process had the lock, another start of ddprun may
+ * have removed the group. A later mkdir may then have created another directory with this name. */
 static bool is_still_there(int fd, const char *dir)
 {
     struct stat mine, now;
@@ -382,7 +382,7 @@ static bool is_group(const char *dir)
     return is_of_kind(dir, CGROUP2_MAGIC);
 }
 
-/* Kill with a single write to cgroup.kill, which also kills processes that are being created. */
+/* Kill all processes of the group with one write to cgroup.kill, which also kills processes that are being created. */
 bool cgroup_kill(const char *dir)
 {
     char path[CGROUP_PATH_MAX];
@@ -445,7 +445,7 @@ static bool remove_tree(const char *dir, int depth)
     return rmdir(dir) == 0 || errno == ENOENT;
 }
 
-/* Wait until the group is empty. The kernel notifies pollers of cgroup.events when `populated` changes. */
+/* Wait until the group is empty. poll(2) on cgroup.events returns when the kernel changes `populated` in this file. */
 static bool wait_until_empty(const char *dir, uint64_t limit_ms)
 {
     char path[CGROUP_PATH_MAX], text[256];

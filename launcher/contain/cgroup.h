@@ -43,9 +43,9 @@ enum { CGROUP_WHY_MAX = 160 }; /* bytes of a reason, with the NUL */
  * takes 0.1 ms. */
 bool cgroup_usual_mounts(struct buf *mounts);
 
-/* Find this process's own group, and check that groups can be created below it. Return false with the obstacle in
- * `why`. `groups` and `mounts` are the texts of /proc/self/cgroup and /proc/self/mountinfo. A text is "" if its file
- * cannot be read. */
+/* Find this process's own group, and check that groups can be created below it. If this is not possible, return false
+ * and write the reason to `why`. `groups` and `mounts` are the texts of /proc/self/cgroup and /proc/self/mountinfo. A
+ * text is "" if its file cannot be read. */
 bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX]);
 
 /* Create the group and return a descriptor of its directory. The caller owns the group until the caller closes this

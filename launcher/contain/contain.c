@@ -35,9 +35,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Without root, a process must create a user namespace before any other namespace. The user's ids stay the same. A
- * private /proc shows only the processes of the job, but mounting it requires a mount namespace. The workers see later
- * mounts of the host (MS_SLAVE); the host never sees the mounts of ddprun.
+/* A process without root privileges must create a user namespace before any other namespace. The user's ids stay the
+ * same. A private /proc shows only the processes of the job, but mounting /proc requires a mount namespace. The workers
+ * see later mounts of the host (MS_SLAVE); the host never sees the mounts of ddprun.
  *
  * The lifeline is a pipe that becomes readable when the guardian has died. The agent arms the parent-death signal, then
  * checks the lifeline: if the guardian has died before, the signal never arrives. getppid() would not show this death,
@@ -57,7 +57,7 @@ static const struct obstacle {
       "sysctl kernel.apparmor_restrict_unprivileged_userns=0" },
 };
 
-/* Return the command that allows namespaces again, or NULL if no known setting forbids them. */
+/* Return the command that allows namespaces again, or NULL if no known setting forbids namespaces. */
 static const char *find_remedy(void)
 {
     const char *remedy = NULL;
@@ -70,7 +70,7 @@ static const char *find_remedy(void)
     return remedy;
 }
 
-/* Fill in `err`: `step` failed with `error`. If a setting forbids the step, name this setting. */
+/* Write to `err` that `step` failed with the errno `error`. If a setting forbids the step, name this setting. */
 static ddp_status explain(const char *step, int error, struct ddp_err *err)
 {
     const char *remedy = find_remedy();
@@ -353,7 +353,7 @@ static void choose_cgroup(struct contain *c, const char *own)
     snprintf(c->words, sizeof(c->words), "cgroup, %.500s (" STRONGER ")", c->group);
 }
 
-/* Fill in `err`: no control group is available, for the reason `why`. */
+/* Write to `err` that no control group is available, for the reason `why`. */
 static ddp_status no_cgroup(const char *why, struct ddp_err *err)
 {
     return ddp_fail(

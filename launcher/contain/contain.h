@@ -13,7 +13,7 @@
 
 /* Return the n-th sentence about a missing feature of this kernel or container, or NULL after the last sentence. Set
  * *grave if the missing feature lets processes outlive the job or end without SIGTERM; such a sentence is always
- * printed. With `only_grave`, check only features that would set *grave. */
+ * printed. If `only_grave` is true, check only features that would set *grave. */
 const char *lacks_words(size_t n, bool only_grave, bool *grave);
 
 /* The layers that contain the processes of a job:

@@ -84,8 +84,8 @@ static void add_pid(struct buf *pids, pid_t pid)
         buf_append(pids, &pid, sizeof(pid)); /* if memory is short, the next scan finds this child */
 }
 
-/* Append the pids of the children of process `of`. Read them from the files /proc/PID/task/TID/children. Return false
- * if this kernel has no such files. */
+/* Append the pids of the children of process `of`. Read the pids from the files /proc/PID/task/TID/children. Return
+ * false if this kernel has no such files. */
 static bool children_by_file(pid_t of, struct buf *pids)
 {
     char path[512];
@@ -247,7 +247,7 @@ struct target {
     uint64_t start_ticks; /* start time, set if there is no pidfd; 0 for a child of this process */
 };
 
-/* Signal a process. Without a pidfd, first check that pid and start time still match. */
+/* Signal a process. If the target has no pidfd, first check that pid and start time still match. */
 static bool signal_target(const struct target *t, int signal)
 {
     struct proc_stat stat;

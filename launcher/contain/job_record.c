@@ -40,7 +40,7 @@ static bool is_writable_for_others(const struct stat *st)
     return (st->st_mode & S_IWOTH) != 0 || ((st->st_mode & S_IWGRP) != 0 && !own_group);
 }
 
-/* Check one directory, without the directories above. Return false with the reason in `why`. */
+/* Check one directory, without the directories above. If it is unsafe, return false and write the reason to `why`. */
 static bool is_safe(const char *dir, char why[SAFE_DIR_WHY_MAX])
 {
     struct stat st;
@@ -254,7 +254,7 @@ static bool record_copy_field(const char **at, const char *name, char *value, si
     return true;
 }
 
-/* Parse decimal digits at *at and skip the space after the digits. Return false without digits, or if the number is
+/* Parse decimal digits at *at and skip the space after the digits. Return false if *at is no digit, or if the number is
  * above `limit`. */
 static bool parse_number(const char **at, uint64_t limit, uint64_t *to)
 {
@@ -389,7 +389,7 @@ struct leftovers {
     int killed;           /* result: number of killed processes */
 };
 
-/* Kill process `pid` if it belongs to the job. Return true if it was killed. */
+/* Kill process `pid` if this process belongs to the job. Return true if the process was killed. */
 static bool kill_one(const struct leftovers *l, pid_t pid)
 {
     struct proc_stat stat;
@@ -489,7 +489,7 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
  * another PID namespace is kept until that namespace has ended. The pids show only whether the job still runs. The
  * job's cookie and control group select the processes to kill.
  *
- * Without dead jobs, a start only tries to open a few directories, most of which do not exist. */
+ * If there is no dead job, a start of ddprun only tries to open a few directories, most of which do not exist. */
 
 enum {
     RECORDS_MAX = 256, /* largest number of records that one pass examines */
@@ -512,7 +512,7 @@ static bool identify_process(pid_t pid, struct record_process *to)
     return stat.start_ticks != 0;
 }
 
-/* Read this process's boot id and PID namespace. Return false if /proc does not show them. */
+/* Read this process's boot id and PID namespace. Return false if /proc does not show both. */
 static bool read_own_record(struct record *r)
 {
     struct stat st;
@@ -524,7 +524,7 @@ static bool read_own_record(struct record *r)
     return true;
 }
 
-/* Fill in the boot id and the PID namespace of this process. Keep them for later calls. */
+/* Fill in the boot id and the PID namespace of this process. Keep both values for later calls. */
 static bool where_are_we(struct record *r)
 {
     static struct record here;
@@ -535,8 +535,8 @@ static bool where_are_we(struct record *r)
     return true;
 }
 
-/* Write to a draft and rename the draft, so that no reader finds half a file. The name of a draft begins with a dot,
- * and readers ignore such names. */
+/* Write the text to a temporary file (a draft) and rename the draft, so that no reader finds half a file. The name of a
+ * draft begins with a dot, and readers ignore such names. */
 static bool record_write_file(int dir, const char *name, const struct buf *text)
 {
     char draft[COOKIE_CHARS + 16];
@@ -555,8 +555,8 @@ static bool record_write_file(int dir, const char *name, const struct buf *text)
     return false;
 }
 
-/* Fill in `err`: the files `first` and `second` of /proc were read, and one of the two calls has failed with errno.
- * An errno of 0 means that a file has other contents than expected. */
+/* Write to `err` that one of the files `first` and `second` of /proc could not be read, for the reason in errno. If
+ * errno is 0, a file has other contents than expected. */
 static ddp_status record_unreadable(const char *first, const char *second, struct ddp_err *err)
 {
     return ddp_fail(err, DDP_ERR_IO, "cannot read /proc/%s or /proc/%s: %s; run 'mount -t proc proc /proc'",

@@ -19,8 +19,8 @@
 enum { SAFE_DIR_WHY_MAX = 160 }; /* bytes of a reason, with the NUL */
 
 /* Resolve all links in `path`, write the result to `out`, and check that `out` is a safe directory. Use only `out`
- * afterwards, because another user may be able to change a link in `path`. Return false with the unsafe directory and
- * the reason in `why`, and set errno.
+ * afterwards, because another user may be able to change a link in `path`. If a directory is unsafe, return false,
+ * write this directory and the reason to `why`, and set errno.
  *
  * With `sudo -E`, TMPDIR and XDG_RUNTIME_DIR may name a directory of another user. A directory is safe if this user or
  * root owns the directory and all directories above. Other users must not have write permission for any of these

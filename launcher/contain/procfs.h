@@ -69,7 +69,7 @@ int pids_hold(pid_t pid);
  * has ended. */
 bool pids_signal(int pidfd, int signal);
 
-/* Return true if pids_hold and pids_signal both work here. Each call tests them again. */
+/* Return true if pids_hold and pids_signal both work here. Each call tests both functions again. */
 bool pids_can_hold(void);
 
 /* Start a process that exits at once, and return its pid, or -1 if no process can be created. Processes that start
@@ -109,7 +109,7 @@ const char *procfs_boot_id(void);
 uint64_t procfs_own_start(void);
 
 /* Return true if the PID namespace `number` may still have processes. Only a process in the machine's first PID
- * namespace can find out, because only this namespace shows all processes. In any other namespace always return
+ * namespace can check this, because only this namespace shows all processes. In any other namespace always return
  * true. */
 bool procfs_namespace_lives(uint64_t number);
 

@@ -97,8 +97,8 @@ static bool syscall_parse(const char *line, long *number, unsigned long *args, i
 
 /* --- what a thread waits for ------------------------------------------------------------------------------ */
 
-/* Read the memory of another process without stopping the process. Return false without permission, or if the memory
- * does not exist. */
+/* Read the memory of another process without stopping the process. Return false if the kernel does not permit this, or
+ * if the memory does not exist. */
 static bool read_memory(pid_t pid, unsigned long address, void *to, size_t size)
 {
     struct iovec here = { to, size }, there = { (void *)address, size };

@@ -19,17 +19,17 @@ struct unanswered;
  * ended. */
 size_t threads_read(const struct stack_thread *like, size_t max, struct buf *out);
 
-/* Find the connections whose peer does not answer, in the network namespace of process `pid`. Append them to `out`, an
- * array of struct unanswered, and return their number. With 10,000 connections this takes 0.1 s, so the loop of the
- * agent must not call this function. */
+/* Find the connections in the network namespace of process `pid` whose peers do not answer. Append these connections to
+ * `out`, an array of struct unanswered, and return their number. With 10,000 connections this takes 0.1 s, so the loop
+ * of the agent must not call this function. */
 size_t sockets_unanswered(pid_t pid, struct buf *out);
 
 /* Return a set of bits: bit i is 1 if the connection `of[i]` belongs to process `pid`. Only the first 64 connections
  * are examined. This takes up to 0.1 s, so the loop of the agent must not call this function. */
 uint64_t process_sockets(pid_t pid, const struct unanswered *of, size_t n);
 
-/* Return true if the process is a Python interpreter. With `thorough`, return true also for a program that has loaded
- * libpython. The thorough check takes up to a few milliseconds. */
+/* Return true if the process is a Python interpreter. If `thorough` is true, also return true for a program that has
+ * loaded libpython; this check takes up to a few milliseconds. */
 bool threads_is_python(pid_t pid, bool thorough);
 
 /* Return true if a thread may hold the memory lock of the process for long. Reading the memory, the map or the

@@ -353,7 +353,7 @@ static ddp_status read_environment(struct cli *cli, char *const *block, struct d
     return status;
 }
 
-/* Return the option of the variable "PET_X=...", or NULL without such an option. */
+/* Return the option of the variable "PET_X=...", or NULL if no such option exists. */
 static const struct option_row *row_of_pet(const char *entry)
 {
     char name[OPTION_PET_MAX];

@@ -669,7 +669,7 @@ static ddp_status set_key(struct cli_rdzv_conf *conf, const char *key, const cha
     return DDP_OK;
 }
 
-/* Copy `len` bytes without the blanks around them. Return false if there is not enough room. */
+/* Copy `len` bytes without the blanks at both ends. Return false if `to` is too small. */
 static bool trim(const char *from, size_t len, char *to, size_t size)
 {
     for (; len > 0 && *from == ' '; len--)

@@ -1,4 +1,4 @@
-/* main.c -- the way of ddprun from the command line to the exit code: each function is one step, and calls the module
+/* main.c -- the steps of ddprun from the command line to the exit code. Each function is one step, and calls the module
  * that does the work.
  *
  * Everything here happens before the first fork. This file reads the environment, the wall clock, random numbers and
@@ -47,7 +47,7 @@ struct machine_facts {
     char start_time[START_TIME_MAX]; /* see write_start_time(); "" without --log_file */
     char error_stem[PATH_MAX];       /* start of the paths of the error files; "" without such files */
     char tmp_dir[PATH_MAX];          /* log directory if --log_dir is not set; "" if no directory is safe */
-    char tmp_note[TMP_NOTE_MAX];     /* why $TMPDIR, or /tmp without TMPDIR, is not used; else "" */
+    char tmp_note[TMP_NOTE_MAX];     /* why $TMPDIR (or /tmp if TMPDIR is not set) is not used; else "" */
     struct python_paths python;
     bool has_torch; /* `torch` contains the result of check_torch() */
     struct torch_version torch;

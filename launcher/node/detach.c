@@ -150,7 +150,7 @@ static int count_attached(const struct supervisor *s)
 }
 
 /* Answer each request with the description of the job. Before the answer to `stop`, send SIGINT to the guardian, as
- * Ctrl-C does. Reject a viewer that would be attached to the last free entry, because `stop` needs an entry. */
+ * Ctrl-C does. If VIEWERS_MAX - 1 viewers are attached, reject another `attach`, because `stop` needs a connection. */
 static void answer_viewer(struct supervisor *s, int i)
 {
     char request[REQUEST_MAX] = "";
@@ -225,9 +225,9 @@ static int supervise(struct supervisor *s)
     return code;
 }
 
-/* Become the guardian of the job. Close the supervisor's listening socket, restore the default action of signals that
- * nohup or a shell has disabled, and ask for SIGHUP when the supervisor dies. Return false if the supervisor has died
- * before this request. */
+/* Become the guardian of the job. Close the supervisor's listening socket, and restore the default action of signals
+ * that nohup or a shell has disabled. Let the kernel send SIGHUP to the guardian when the supervisor dies. Return false
+ * if the supervisor has already died. */
 static bool become_guardian(pid_t supervisor, int listener)
 {
     static const int wanted[] = { SIGHUP, SIGINT, SIGTERM };
@@ -292,9 +292,9 @@ static int run_detached(struct supervisor *s, int output, int waits)
     return EXIT_CODE_DDPRUN;
 }
 
-/* Create the socket under a draft name, and rename it when it listens. `ddprun list` removes sockets that refuse
- * connections, so a socket that does not listen yet must not have its final name. umask 077 keeps other users out.
- * Store the path of the runtime directory in `dir_path`. */
+/* Create the socket under a draft name, and rename the socket when it listens. `ddprun list` removes sockets that
+ * refuse connections, so a socket that does not listen yet must not have its final name. umask 077 keeps other users
+ * out. Store the path of the runtime directory in `dir_path`. */
 static bool open_socket(struct supervisor *s, char dir_path[PATH_MAX])
 {
     char draft[64], name[64];

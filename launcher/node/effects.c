@@ -463,7 +463,7 @@ static void end_probe(struct node *n)
     const bool has_expired = !uv_is_active((const uv_handle_t *)&p->timer);
     n->probe = NULL;
     uv_timer_stop(&p->timer);
-    uv_close((uv_handle_t *)&p->poll, close_probe_timer); /* before timed_call_end, which closes the fd */
+    uv_close((uv_handle_t *)&p->poll, close_probe_timer); /* precedes timed_call_end, which closes the fd */
     const bool is_done = timed_call_end(p->call);
     /* If the GPU query has neither ended nor expired, add no answer. The report then asks the driver again. */
     if (p->path == NULL && (is_done || has_expired))
@@ -520,7 +520,7 @@ static bool begin_probe(struct node *n, const char *address, const struct failur
         p->call = timed_call_begin(gpu_query_run, free, gpus);
     if (p == NULL || p->call == NULL || uv_poll_init(&n->loop, &p->poll, timed_call_fd(p->call)) != 0) {
         if (p == NULL || p->call == NULL ||
-            timed_call_end(p->call)) { /* if false, the thread frees `path` or `gpus` */
+            timed_call_end(p->call)) { /* if this is false, the thread frees `path` or `gpus` */
             free(path);
             free(gpus);
         }
@@ -558,8 +558,8 @@ static const char *find_named(const struct failure *f, const struct heard_node *
     return has_peer(f, node->addr) || has_peer(f, node->host) ? node->addr : NULL;
 }
 
-/* Return the address of the only node that a victim names as its peer. If the victim names several nodes or its own
- * node, the lost connection is unknown, so return NULL. */
+/* Return the address of the only node that a victim (a worker that lost its peer) names as its peer. If the victim
+ * names several nodes or its own node, the lost connection is unknown, so return NULL. */
 static const char *find_lost_peer(const struct node *n, const struct failure *f)
 {
     const char *found = NULL;

@@ -269,8 +269,8 @@ static ddp_status make_fifo(const char *path, struct ddp_err *err)
                     path_error_text(errno, path, OTHER_PATH, why));
 }
 
-/* Open the FIFO and begin to read. Open it for writing, too: otherwise a read would return the end of file when no
- * worker has the FIFO open. */
+/* Open the FIFO and begin to read. Open the FIFO for writing, too, because otherwise a read would return the end of
+ * file when no worker has the FIFO open. */
 static ddp_status listen_to(struct file_timer *ft, uv_loop_t *loop, struct ddp_err *err)
 {
     char why[WRITE_ERROR_MAX];

@@ -82,8 +82,8 @@ void signal_watch_block(sigset_t *watched)
     sigprocmask(SIG_BLOCK, watched, NULL);
 }
 
-/* Continue the agent if the agent is stopped. An unneeded SIGCONT could stay pending while a debugger attaches, and
- * the debugger would then wait forever. */
+/* Continue the agent, but only if the agent is stopped. An unneeded SIGCONT could stay pending while a debugger
+ * attaches, and the debugger would then wait forever. */
 static void wake_if_stopped(pid_t agent)
 {
     siginfo_t stopped = { 0 };

@@ -83,11 +83,11 @@ static void node_on_timer(uv_timer_t *timer)
  * with the agent, so this connection needs no timeout. */
 
 enum {
-    /* If this node should host the store but cannot: how long this node waits for the answer of a store in another
-     * process. This limit ends before the first message about waiting is due. */
+    /* How long a node that should host the store, but cannot, waits for the answer of a store in another process.
+     * This wait ends before the first message about waiting is due. */
     ASK_MS = 1500,
-    /* Longest wait for a round if the program cannot be started here, and the job cannot begin without this node. If a
-     * round begins in this time, all nodes report why this node cannot start the program. */
+    /* How long to wait for a round if the program cannot be started here, and the job cannot begin without this node.
+     * If a round begins in this time, all nodes report why this node cannot start the program. */
     MISSING_MS = 2000,
     /* warn the user if more than this number of connections have ended without the store's answer to IDENTIFY */
     QUIET_JOINS = 5,
@@ -641,7 +641,7 @@ static bool init_handles(struct node *n, int lifeline)
 }
 
 /* Copy the options that the agent needs, because the agent does not read the command line. In a job of several nodes,
- * settle_ms is longer than the node timeout. The node of a lost peer may be lost, too, and the store reports a lost
+ * settle_ms is longer than the node timeout, because the node of a lost peer may be lost, too. The store reports a lost
  * node only after this timeout. With an event log, `alone` is false even if the job has one node. The agent then waits
  * for the store's verdict, which the log needs. */
 static struct agent_options agent_options_of(const struct plan *plan)

@@ -180,7 +180,7 @@ struct node_output {
     uint64_t moved_ms;        /* time of the last sign of progress that the store received, or 0 */
     uv_timer_t status_timer;  /* limits the wait for the store's answer to a status request */
     bool status_asked;        /* the user has requested the status, and the answer is not printed yet */
-    bool kept_flights;        /* flight records of this attempt are in files */
+    bool kept_flights;        /* flight records of this attempt were written to files */
     bool finishing;           /* only pending output and the report remain */
     /* After a stop by the user: when to drop output that is not read. UINT64_MAX means no time limit. */
     uint64_t unread_deadline_ms;
@@ -291,8 +291,8 @@ struct stack_request {
     int64_t still_ms;    /* age limit of flight records in ms; used only if `with_calls` is true */
     int64_t id;          /* for the caller; the dump does not use it */
     struct cJSON *calls; /* owned by the dump: an array of the ranks' calls, or NULL */
-    /* Called exactly once, perhaps before node_dump_stacks returns. The callee may keep stacks->rows. The
-     * callee then sets stacks->rows to NULL. */
+    /* Called exactly once, perhaps before node_dump_stacks returns. A callee that keeps stacks->rows sets
+     * stacks->rows to NULL. */
     void (*done)(struct node *n, struct stacks *stacks, const struct stack_request *request);
 };
 

@@ -151,8 +151,8 @@ static void make_absolute(pid_t pid, char command[PATH_MAX])
         command[0] = '\0';
 }
 
-/* Paths where the py-spy for a process may be. ddprun tries `of_exe` last, after the directories of PATH, and all other
- * places before PATH. */
+/* Paths where the py-spy for a process may be. ddprun tries `of_exe` last, after the directories of PATH. ddprun tries
+ * all other places before PATH. */
 struct places {
     /* py-spy beside the interpreter that the process's command line names; each environment may have its own py-spy */
     char of_process[PATH_MAX];
@@ -307,7 +307,7 @@ static void py_spy_search_end(struct node *n)
 
 /* --- the survivors of a failure --------------------------------------------------------------------------- */
 
-/* After a failure, the stop of the other workers waits for a dump. A search for py-spy takes time. So the agent
+/* After a failure, the agent stops the other workers only after a dump. A search for py-spy takes time. So the agent
  * searches at heartbeats, before any failure. If the search has found no py-spy, the dump reads only /proc, which takes
  * a few milliseconds for eight workers. */
 
@@ -378,9 +378,9 @@ void node_add_survivors(struct node *n, const cJSON *rows)
 
 /* --- memory files --------------------------------------------------------------------------------------- */
 
-/* Create a memory file for the output of a helper. Its size is fixed, so that a write of endless output fails. ddprun
- * reads the file after the end of the helper. With a pipe, ddprun would have to read while the helper runs. Return -1
- * if no descriptor is left. */
+/* Create a memory file for the output of a helper. The file has a fixed size, so that a write of endless output fails.
+ * ddprun reads the file after the end of the helper. With a pipe, ddprun would have to read while the helper runs.
+ * Return -1 if no descriptor is left. */
 static int open_unlinked(size_t bytes)
 {
     const int fd = sys_memfd_create("ddprun-stacks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -433,8 +433,8 @@ static void clean_object(struct stack_thread *t)
     buf_free(&text);
 }
 
-/* Read the threads of a process from /proc. If a worker has failed, read only the main thread, because the stop of the
- * other workers waits for the dump. */
+/* Read the threads of a process from /proc. If a worker has failed, read only the main thread, because the agent stops
+ * the other workers only after the dump. */
 static size_t read_threads(const struct stack_dump *d, const struct target *t, struct buf *threads)
 {
     const struct stack_thread of = like(d, t);
@@ -944,7 +944,7 @@ bool node_dump_stacks(struct node *n, const struct stack_request *request)
     find_targets(d);
     if (request->with_calls)
         start_reader(d);
-    d->request.ranks = NULL; /* borrowed only for this call */
+    d->request.ranks = NULL; /* `ranks` is borrowed only for this call */
     dump_advance(d);
     if (d->is_over && d->running == 0)
         dump_free(d);

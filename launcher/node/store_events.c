@@ -139,8 +139,8 @@ static bool find_holder(struct node *n, uint64_t inode, struct port_holder *hold
     return found;
 }
 
-/* Find the owner of a socket among all processes of this machine, and send it to the store. Send nothing if the
- * process is not visible, or if the searches have used up their share of the time. */
+/* Find the owner of a socket among all processes of this machine, and report the owner to the store. Send nothing if
+ * the process is not visible, or if the searches have used up their share of the time. */
 static void send_socket_owner(struct node *n, int64_t conn, uint64_t inode)
 {
     char words[256];
@@ -348,7 +348,7 @@ static void on_sample(void *user, int64_t id, const char *ranks, bool is_native,
 enum {
     PORT_CHECK_MS = 20,    /* time between two checks of the port; a check takes 20 us */
     QUICK_MS = 60000,      /* frequent checks end after this time, because rank 0 may never open a store */
-    PORT_RECHECK_MS = 1000 /* time between two checks once QUICK_MS have passed */
+    PORT_RECHECK_MS = 1000 /* time between two checks after QUICK_MS */
 };
 
 /* Return true if the listener belongs to another user. If ddprun runs as root, a worker may listen as any user, so a

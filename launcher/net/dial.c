@@ -350,8 +350,8 @@ static bool check_unsealing(struct join_dial *j)
     return runs;
 }
 
-/* Keep the refusal that a store has sent. join_dial_advance() then ends the dial. The refusal is not authenticated:
- * ddprun only prints it, and sends no data about the job. */
+/* Keep the refusal that a store has sent. join_dial_advance() then ends the dial. The refusal is not authenticated, so
+ * ddprun only prints the refusal, and sends no data about the job. */
 static void read_refusal(struct runner *r, struct slice text)
 {
     struct join_dial *j = r->dial;

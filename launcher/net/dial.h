@@ -25,8 +25,8 @@ struct loop_lookup *loop_lookup_begin(uv_loop_t *loop, const char *host,
 /* End a lookup. NULL is allowed. */
 void loop_lookup_end(struct loop_lookup *lookup);
 
-/* A dial: one node's attempt to connect to the store. It has these stages, and repeats them with growing pauses until
- * a store answers or the timeout is over:
+/* A dial is one node's attempt to connect to the store. These stages are repeated with growing pauses until a store
+ * answers or the timeout is over:
  *
  *     resolve -> route -> connect -> hello
  *

@@ -112,7 +112,7 @@ struct dial_met {
     int error;                   /* errno, EAI_*, or enum dial_error */
     uint64_t took_ms;            /* duration of `stage` */
     char address[RACE_TEXT_MAX]; /* address of the peer; "" if the lookup failed */
-    /* The first bytes of an answer that is not from a store, printable; for HELLO_NO_SECRET the reason instead. */
+    /* The first bytes, printable, of an answer that is not from a store. For HELLO_NO_SECRET, the reason instead. */
     char bytes[DIAL_REASON_MAX];
 };
 
@@ -195,7 +195,7 @@ void dial_unresolved(struct dial *d, int error, uint64_t now_ms);
 void dial_connected(struct dial *d, int runner, const char *source, uint64_t now_ms);
 
 /* Record that a runner has failed in its current stage. `on_the_spot` is true if connect() has failed at once.
- * `answer` contains the received bytes, or for HELLO_NO_SECRET the reason. */
+ * `answer` contains the received bytes. For HELLO_NO_SECRET, `answer` contains the reason instead. */
 void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct slice answer,
                  uint64_t now_ms);
 

@@ -45,7 +45,9 @@ cJSON *encode_vouch(int64_t conn, int rank, int pid);
  * `words` describes the process. */
 cJSON *encode_owner(int64_t conn, int pid, const char *words);
 
-/* Encode a call of a rank's flight record. */
+cJSON *encode_done(void);
+
+/* Encode a collective call from a rank's flight record. */
 cJSON *encode_flight_call(int rank, const struct flight_entry *call);
 
 /* Encode the answer to the store's request `sample` with the number `id`. The answer owns the arrays `rows`
@@ -101,8 +103,8 @@ struct heard_verdict {
  * store. A round must have ranks for the `nproc` workers of this node. */
 bool decode_round(const cJSON *push, int nproc, struct heard_round *round);
 void decode_waiting(const cJSON *push, struct heard_waiting *waiting);
-/* Find the first finding in a push "findings" that explains why the job does not start. Write it as "sentence  [CODE]",
- * or write "" if no finding explains this. */
+/* Find the first finding in a push "findings" that explains why the job does not start. Write this finding as
+ * "sentence  [CODE]", or write "" if no finding explains this. */
 void decode_first_cause(const cJSON *push, char *out, size_t size);
 /* Decode the first finding of a push "findings" or "left_waiting". The texts are borrowed, or "" if the push has no
  * finding. */

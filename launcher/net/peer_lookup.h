@@ -66,7 +66,7 @@ uint64_t peer_lookup_put_off(struct peer_lookup *v, const struct peer_question *
 void peer_lookup_walk(struct peer_lookup *v, const struct peer_process *workers, size_t n, uint64_t now_ms);
 
 /* Remove one question, and search the results of the latest walk for its socket. If a worker or its descendant holds
- * the socket, set *is_found to true and *found to the process that holds it. Return false if no question is left. */
+ * the socket, set *is_found to true and *found to this process. Return false if no question is left. */
 bool peer_lookup_next(struct peer_lookup *v, struct peer_question *question, bool *is_found,
                       struct peer_process *found);
 

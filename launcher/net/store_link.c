@@ -74,9 +74,9 @@ static bool link_queue_add(struct link_queue *q, enum op_id op, cJSON *json, str
     return fits;
 }
 
-/* Parse the first answer in the buffer `in`. If `status` is not NULL, a status byte precedes the answer. Return 1 for a
- * complete answer, and set *text to its JSON (borrowed from `in`), and *used to the length of the whole answer. Return
- * 0 for an incomplete answer, and -1 for an invalid length. */
+/* Parse the first answer in the buffer `in`. If `status` is not NULL, a status byte precedes the answer. If the answer
+ * is complete, return 1. Then *text is its JSON (borrowed from `in`), and *used is the length of the whole answer.
+ * Return 0 for an incomplete answer, and -1 for an invalid length. */
 static int link_answer(const struct buf *in, uint8_t *status, struct slice *text, size_t *used)
 {
     const size_t at = status != NULL ? 1 : 0;
@@ -192,8 +192,8 @@ static struct auth *tags_of(struct store_link *link)
     return has_secret(link) ? &link->auth : NULL;
 }
 
-/* Queue a request. If the link may resume, keep a copy until the answer arrives. While the connection is broken,
- * only the copy is made. */
+/* Queue a request. If the link may resume, keep a copy until the answer arrives. While the connection is broken, only
+ * make the copy. */
 static void ask(struct store_link *link, cJSON *json)
 {
     struct link_queue *out = &link->out;
@@ -249,8 +249,8 @@ void store_link_join(struct store_link *link)
     link->urgent = true;
 }
 
-/* Send `resume`. Do not count it as a request, because unanswered requests are sent again on a later connection. A
- * later connection begins with a new `resume`. */
+/* Send `resume`. Do not count this message as a request. Unanswered requests are sent again on a later connection, but
+ * each connection begins with a new `resume`. */
 static void send_resume(struct store_link *link)
 {
     const struct message_resume m = { .job = link->options.plan->job,
@@ -480,8 +480,8 @@ static void suspect_silence(struct store_link *link)
     forget_stuck(link);
 }
 
-/* Confirm the received frames before the next heartbeat if many frames are unconfirmed. The store keeps each frame
- * until this node confirms it. */
+/* If many received frames are unconfirmed, confirm these frames before the next heartbeat. The store keeps each frame
+ * until this node confirms the frame. */
 static void confirm_received(struct store_link *link)
 {
     enum { CONFIRM_EVERY = 256 };
@@ -519,8 +519,8 @@ static void on_heartbeat(uv_timer_t *timer)
 
 /* --- the connection ------------------------------------------------------------------------------------- */
 
-/* Handle the first complete answer in `in` and remove it. Return false if no answer is complete, or after the loss
- * of the link. */
+/* Handle the first complete answer in the buffer `in`, and remove this answer. Return false if no answer is complete,
+ * or after the loss of the link. */
 static bool handle_answer(struct store_link *link)
 {
     uint8_t status = 0;

@@ -179,7 +179,7 @@ struct store_link {
     struct auth auth;            /* state of AUTH, used if `secret` is not NULL */
     /* Owned; requests that wait until the store has proved that it has the secret. NULL if no request has to wait. */
     struct cJSON *early;
-    struct buf in;            /* received bytes that are not handled yet, decrypted */
+    struct buf in;            /* received and decrypted bytes that are not handled yet */
     uint64_t asked, answered; /* number of requests except IDENTIFY, and number of their answers */
     /* value of `asked` after the latest request `join`; identifies the answer to `join` */
     uint64_t asked_join;

@@ -42,7 +42,7 @@ struct pipe {
     uv_shutdown_t shutdown;
     struct buf waiting, sending; /* libuv uses `sending` while `is_writing` is true */
     bool is_writing;
-    bool ends;   /* no more bytes follow `waiting` */
+    bool ends;   /* no more bytes will follow the bytes in `waiting` */
     bool ended;  /* the end of the source was passed on to the sink, or the sink is gone */
     bool is_cut; /* the connection of the source was cut, so the sink gets a reset */
     bool paused; /* the source of the bytes is not read */

@@ -1,7 +1,7 @@
 /* agent.h -- the life of one node: join the job, start the workers, watch them, stop them, receive the verdict, end.
  * This module only decides: agent_step receives an event and returns effects, which the shell (launcher/node/effects.c)
- * carries out. The agent uses no process, clock, signal or socket, because a test of a grace period of 30 s must not
- * last 30 s. */
+ * carries out. The agent uses no process, clock, signal or socket, so a test can simulate a grace period of 30 s
+ * without waiting. */
 #ifndef LAUNCHER_AGENT_AGENT_H
 #define LAUNCHER_AGENT_AGENT_H
 
@@ -138,14 +138,14 @@ struct agent_effect {
     int exit_code;  /* exit code of ddprun, for EFFECT_FINISH */
 };
 
-/* How a worker ended, from the job's view. */
+/* The state of a worker. For a worker that has ended, this is how the end counts for the job. */
 enum worker_verdict {
     WORKER_PENDING,     /* not started */
     WORKER_ALIVE,       /* still runs, or has survived SIGKILL at the end of the job */
     WORKER_OK,          /* ended with exit code 0, even if ddprun had sent a signal before */
     WORKER_FAILED,      /* failed by itself */
     WORKER_NOT_STARTED, /* could not be executed, see `error` */
-    WORKER_CONSEQUENCE, /* ended because ddprun stopped it */
+    WORKER_CONSEQUENCE, /* ended because ddprun stopped the worker */
     WORKER_VICTIM, /* ended by itself because it lost a peer, according to its exit code (DDP_EXIT_PEER_LOST) or its
                     * output */
 };
@@ -186,8 +186,8 @@ enum {
 struct agent_options {
     int nproc;         /* workers of this node, at least 1 */
     uint64_t grace_ms; /* grace period: time between SIGTERM and SIGKILL */
-    /* after a worker has lost a peer: how long to wait until the peer has ended or its node is reported lost;
-     * 0 means AGENT_DOUBT_MS */
+    /* how long to wait, after a worker has lost a peer, until the peer has ended or the peer's node is reported
+     * lost; 0 means AGENT_DOUBT_MS */
     uint64_t settle_ms;
     /* how long to wait for the other nodes after all workers of this node ended with exit code 0 */
     uint64_t wait_peers_ms;

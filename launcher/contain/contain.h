@@ -72,7 +72,7 @@ void contain_name_store(struct contain *c, const char *host, int port);
  * worker. */
 ddp_status contain_attempt(struct contain *c, struct ddp_err *err);
 
-/* Return the descriptor of the attempt's control group, or -1 without a group. `c` owns the descriptor. spawn.c
+/* Return the descriptor of the attempt's control group, or -1 if no group exists. `c` owns the descriptor. spawn.c
  * creates workers in this group. */
 int contain_cgroup_fd(const struct contain *c);
 

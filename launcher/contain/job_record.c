@@ -32,8 +32,8 @@ static bool is_trusted(uid_t owner)
     return owner == geteuid() || owner == 0 || (stat("/", &root) == 0 && owner == root.st_uid);
 }
 
-/* Return true if other users may write. Write permission for the user's private group does not count (user "bob",
- * group "bob"). */
+/* Return true if other users may write to a file or directory. Write permission for the user's private group does not
+ * count (user "bob", group "bob"). */
 static bool is_writable_for_others(const struct stat *st)
 {
     const bool own_group = st->st_uid == geteuid() && st->st_gid == getegid();
@@ -213,7 +213,7 @@ static bool one_line(const char *text)
     return strchr(text, '\n') == NULL;
 }
 
-/* A process: its pid and start time. */
+/* The pid and the start time of a process. */
 struct record_process {
     int pid;
     uint64_t start_ticks;

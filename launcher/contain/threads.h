@@ -1,6 +1,6 @@
-/* threads.h -- what each thread of a process does, as reported by the kernel: state, system call with its file or peer,
- * CPU time. The functions do not suspend the process, because the job may still make progress. If a thread may hold the
- * memory lock of the process, the functions do not read the memory, because the read could block. */
+/* threads.h -- reads from the kernel what each thread of a process does: its state, its system call with file or peer,
+ * its CPU time. The functions do not suspend the process, because the job may still make progress. If a thread may hold
+ * the memory lock of the process, the functions do not read the memory, because the read could block. */
 #ifndef LAUNCHER_CONTAIN_THREADS_H
 #define LAUNCHER_CONTAIN_THREADS_H
 

@@ -309,7 +309,7 @@ static ddp_status read_defaults(struct cli *cli, struct ddp_err *err)
     return status;
 }
 
-/* Read one variable. Ignore an empty variable, because users write `PET_X= ddprun ...` to unset it. */
+/* Read one variable. Ignore an empty variable, because users write `PET_X= ddprun ...` to unset the variable. */
 static ddp_status read_variable(struct cli *cli, enum cli_option option, const char *name, char *const *block,
                                 struct ddp_err *err)
 {

@@ -120,7 +120,7 @@ enum host_store { HOST_STORE_AUTO, HOST_STORE_YES, HOST_STORE_NO };
 
 enum { CLI_CONF_KEY_MAX = 64 };
 
-/* The value of --rdzv_conf. Most of its keys have an option of ddprun, too. A time that is not given is 0. */
+/* The value of --rdzv_conf. For most of its keys, ddprun has an option, too. A time that is not given is 0. */
 struct cli_rdzv_conf {
     uint64_t join_ms, last_call_ms, keep_alive_ms;
     int keep_alive_attempts;

@@ -182,7 +182,7 @@ static void write_error_stem(char stem[PATH_MAX], const char *cookie, bool dry_r
 }
 
 /* Report an unsafe XDG_RUNTIME_DIR, such as the directory of another user after sudo -E. Do not report a missing
- * directory, because it is no risk. */
+ * directory, because a missing directory is no risk. */
 static void note_unsafe_runtime_dir(const char *error_stem)
 {
     const char *dir = getenv("XDG_RUNTIME_DIR");
@@ -614,8 +614,8 @@ static const char *shim_target(const char *whole_dir, const char *program)
     return strlen(whole_dir) == len && memcmp(whole_dir, program, len) == 0 ? slash + 1 : program;
 }
 
-/* Create the link. If an older shim exists, replace it by a rename, so that torchrun exists at every moment. If DIR
- * has no torchrun, do not use a rename: a rename could overwrite a torchrun that is created meanwhile. */
+/* Create the link. If an older shim exists, replace this shim by a rename, so that torchrun exists at every moment. If
+ * DIR has no torchrun, do not use a rename: a rename could overwrite a torchrun that is created meanwhile. */
 static bool shim_link(int dir, const char *target)
 {
     char old[PATH_MAX], fresh[64];

@@ -480,8 +480,8 @@ static void suspect_silence(struct store_link *link)
     forget_stuck(link);
 }
 
-/* If many received frames are unconfirmed, confirm these frames before the next heartbeat. The store keeps each frame
- * until this node confirms the frame. */
+/* Confirm the received frames now if many frames are unconfirmed, without waiting for the next heartbeat. The store
+ * keeps each frame until this node confirms the frame. */
 static void confirm_received(struct store_link *link)
 {
     enum { CONFIRM_EVERY = 256 };

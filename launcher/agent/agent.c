@@ -930,7 +930,8 @@ enum no_restart agent_never_again(const struct agent *a)
 
 /* Return true if the end of a worker counts for the exit code. These ends count: a failure by itself or as a victim,
  * exit code 0, and a failed start. Exit code 0 and DDP_EXIT_PEER_LOST do not count after a stop signal of ddprun,
- * because the signal may have caused such an end. For all other ends, verdict_of() has already considered the signal. */
+ * because the signal may have caused such an end. For all other ends, verdict_of() has already considered this
+ * signal. */
 static bool has_own_code(const struct agent_worker *w)
 {
     if (w->verdict == WORKER_OK || (w->verdict == WORKER_VICTIM && w->signal == 0))

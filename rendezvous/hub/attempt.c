@@ -191,7 +191,7 @@ static void move_vouches(struct hub *hub, conn_id from, conn_id to)
 }
 
 /* Move the node of `old` to `s`, with the session_node and the unconfirmed frames. After the call, `old` is not a node
- * any more. So the caller can free `old` without a report of a lost node. If `old` receives the events of the job, `s`
+ * any more, so the caller can free `old` without reporting a lost node. If `old` receives the events of the job, `s`
  * receives them from now on. So each event is sent exactly once. */
 void session_moves_node(struct hub *hub, struct session *old, struct session *s)
 {
@@ -264,9 +264,9 @@ static bool may_be_dropped(const struct session *s)
 }
 
 /* Detach all sessions from their ranks and drop the workers. attempt_end() has already ended all waits. Plain c10d
- * connections stay open, because a close aborts a live process of torch 1.13. The client must not use the keys of the
- * new attempt. So the store closes the connection at the client's next request. Connections of agents and operators
- * stay open. */
+ * connections stay open, because a live process of torch 1.13 aborts when its connection closes. But a plain client
+ * must not use the keys of the new attempt. So the store closes the connection at the client's next request.
+ * Connections of agents and operators stay open. */
 static void detach_sessions(struct job *job)
 {
     for (struct list *node = job->sessions.next, *next; node != &job->sessions; node = next) {

@@ -45,9 +45,9 @@ static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_
     return refuse_call(hub, answer, how == RDZV_STALE_ROUND ? "STALE_ROUND" : "NO_MEMBER", NULL);
 }
 
-/* Return true if this node runs `rank` in the current round. Otherwise reject the call, with the reason in hub->err.
- * The store trusts an agent's report about its own workers, because the agent is the parent of these processes. An
- * agent must not report about the ranks of other nodes, because it cannot see their processes. */
+/* Return true if this node runs `rank` in the current round. Otherwise write the reason to hub->err and reject the
+ * call. The store trusts an agent's report about its own workers, because the agent is the parent of these processes.
+ * An agent must not report about the ranks of other nodes, because it cannot see their processes. */
 static bool owns_rank(struct hub *hub, const struct session *s, int64_t rank, cJSON *answer)
 {
     struct rdzv_node_facts node;
@@ -60,8 +60,8 @@ static bool owns_rank(struct hub *hub, const struct session *s, int64_t rank, cJ
     return false;
 }
 
-/* Return true if a report about a worker is from an earlier round, and put a rejection in `answer`. Such a report must
- * not change the worker that now has the same rank. Older agents send no round, and their reports are accepted. */
+/* Return true if a report about a worker is from an earlier round. Then also put a rejection in `answer`. Such a report
+ * must not change the worker that now has the same rank. Older agents send no round, and their reports are accepted. */
 static bool is_stale(struct hub *hub, const struct session *s, int64_t round, cJSON *answer)
 {
     struct rdzv_facts facts;
@@ -76,7 +76,7 @@ static bool is_stale(struct hub *hub, const struct session *s, int64_t round, cJ
 
 /* --- a job without a rendezvous, and its workers -------------------------------------------------------- */
 
-/* Return true if an agent other than `but` is connected to the job. */
+/* Return true if an agent with another session than `but` is connected to the job. */
 static bool other_agents(const struct job *job, const struct session *but)
 {
     LIST_EACH(node, &job->sessions)
@@ -284,8 +284,8 @@ static struct job *joined_job(struct hub *hub, struct session *s, const struct r
     return job;
 }
 
-/* Fill in a missing address of the node from its connection: "10.0.0.2" of "10.0.0.2:41234". The join borrows the
- * text from `peer`, which the caller owns. */
+/* Fill in a missing address of the node from its connection, such as "10.0.0.2" from "10.0.0.2:41234". The join borrows
+ * the text from `peer`, which the caller owns. */
 static void fill_address(struct rdzv_join *join, const struct session *s, struct endpoint *peer)
 {
     if (join->addr[0] == '\0' && endpoint_parse(s->peer, 0, peer, NULL) == DDP_OK)
@@ -309,8 +309,9 @@ static void apply_hang_rules(struct job *job, const struct message_join *m)
 }
 
 /* Make the session a node and answer its join. A node that writes the event log also gets the time of the store's
- * clock. The log contains times of both clocks. Only the answer to the first join contains the token. If the node has a
- * token, the store keeps this answer and each later frame until the node confirms the frame. */
+ * clock, because the log contains times of this clock and of the node's clock. Only the answer to the first join
+ * contains the token. If the node has a token, the store keeps this answer and each later frame until the node confirms
+ * the frame. */
 static bool welcome(struct session *s, struct job *job, bool resumes, cJSON *answer)
 {
     const bool is_first = !s->is_node;
@@ -333,7 +334,8 @@ static bool welcome(struct session *s, struct job *job, bool resumes, cJSON *ans
     return true;
 }
 
-/* Reject a node, because the host of this store cannot serve the job. The answer contains the reason of the host. */
+/* Reject a node, because the host of this store cannot serve the job. The answer contains the host's reason
+ * (hub_limits.refusal). */
 static bool refuse_by_host(struct hub *hub, cJSON *answer)
 {
     const struct hub_refusal *refusal = hub->limits.refusal;
@@ -378,7 +380,8 @@ static bool call_join(struct hub *hub, struct session *s, const union message *m
 
 static bool send_answer(struct hub *hub, struct session *s, cJSON *answer, bool ok);
 
-/* Compare all bytes, so that an attacker cannot measure how many bytes of a guessed token are right. */
+/* Return true if two tokens are equal. Compare all bytes, so that an attacker cannot measure how many bytes of a
+ * guessed token are right. */
 static bool is_token(const char *a, const char *b)
 {
     unsigned char differs = 0;
@@ -490,7 +493,7 @@ static bool call_done(struct hub *hub, struct session *s, const union message *m
     return answered(hub, r, round, rdzv_done(r, s->id, round, hub->now_ms), answer);
 }
 
-/* Handle `stopped`. The message contains the exit code of rank 0 if the node runs rank 0, and if rank 0 has ended by
+/* Handle `stopped`. The message contains the exit code of rank 0 if the node runs rank 0 and this rank has ended by
  * itself. First merge the stacks of the message, because the last `stopped` of a round leads to the verdict. The
  * verdict contains the stacks. */
 static bool call_stopped(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
@@ -673,8 +676,9 @@ static void subject_of(const struct session *s, char subject[FINDING_SUBJECT_MAX
         snprintf(subject, FINDING_SUBJECT_MAX, "rank %u", s->rank);
 }
 
-/* Keep a finding of a rank until the attempt ends. The rank sends only a code and the variable part of the text;
- * findings.h has the rest. Only the first finding is pushed to all nodes. The call `why` shows all findings. */
+/* Keep a finding of a rank until the attempt ends. The rank sends only a code and the variable part of the text; the
+ * rest of the text is in findings.h. Only the first finding is pushed to all nodes. The call `why` shows all
+ * findings. */
 static bool call_trouble(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -707,8 +711,8 @@ static bool call_hello(struct hub *hub, struct session *s, const union message *
     return true;
 }
 
-/* The handlers. The class of a call (messages.h) decides which clients may make it. A call with `nodes_only` needs an
- * agent that has joined. */
+/* The handlers. The class of a call (messages.h) decides which clients may make it. If `nodes_only` is true, only
+ * agents that have joined may make the call. */
 static const struct {
     control_call handle;
     bool nodes_only;
@@ -760,7 +764,7 @@ static bool may_call(struct hub *hub, const struct session *s, enum message_clas
     return true;
 }
 
-/* Return the call of a request, or MESSAGE_COUNT with the error in hub->err. */
+/* Return the call of a request. If this fails, write the error to hub->err and return MESSAGE_COUNT. */
 static enum message_id find_call(struct hub *hub, const struct session *s, const cJSON *request)
 {
     struct message_op op;

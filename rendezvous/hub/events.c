@@ -17,7 +17,7 @@ enum {
 
 /* --- receivers -------------------------------------------------------------------------------------------- */
 
-/* Send an event to an agent. The text is added without parsing, because ddprun itself has formatted this JSON. */
+/* Send an event to an agent. Add the text without parsing it, because ddprun itself has formatted this JSON. */
 static void push(struct hub *hub, struct session *s, const char *text)
 {
     cJSON *o = cJSON_CreateObject();
@@ -222,7 +222,7 @@ static void add_world(cJSON *o, struct job *job, const struct rdzv_record *recor
     job->events.members = NULL;
 }
 
-/* Add host and pid of a node. `ddpctl timeline` uses them to find the log that this node has written. */
+/* Add the host and the pid of a node. `ddpctl timeline` uses them to find the log that this node has written. */
 static void add_node(cJSON *o, const struct rdzv_record *record)
 {
     cJSON_AddNumberToObject(o, "node", (double)record->node);

@@ -13,7 +13,7 @@
 /* Limits on what the strangers can use before an agent confirms them, because a stranger may be an attacker. The bytes
  * of held requests also count against the store's memory limit. */
 enum {
-    FIRST_BYTES = 128,        /* maximum bytes that the hub decodes for a stranger until its AUTH ends */
+    FIRST_BYTES = 128,        /* limit of bytes that the hub decodes for a stranger until its AUTH ends */
     PENDING_MAX = 128,        /* maximum number of strangers in GREETING and HELD together */
     PENDING_PER_ADDRESS = 16, /* limit for one address, so that other hosts keep a part of PENDING_MAX */
     PER_RANK = 4,             /* each rank of a job raises the limits of ASKED and HANDSHAKE by this number */
@@ -74,8 +74,8 @@ static void stop(struct hub *hub, struct session *s)
 
 /* Count the held bytes of a stranger. When the held bytes of all strangers rise above their limit, stop reading from
  * the strangers in ASKED. Do not reject these strangers, because an honest client can wait for the agent's answer
- * without a loss. enter_asked() explains the exception (`is_held`). The loop runs only when the limit is crossed, which
- * is rare, because a stopped stranger adds no held bytes. */
+ * without a loss. enter_asked() explains which strangers are exempt. The loop runs only when the limit is crossed,
+ * which is rare, because a stopped stranger adds no held bytes. */
 static void count_held(struct hub *hub, struct session *s)
 {
     const bool was_full = is_full(hub);
@@ -254,7 +254,7 @@ void gate_tick(struct hub *hub)
 /* --- the bytes of a stranger ------------------------------------------------------------------------------ */
 
 /* The hub decodes only VALIDATE, PING and AUTH of a stranger, and answers `hello`. All these requests together may have
- * at most FIRST_BYTES. The hub holds all other requests of the stranger. */
+ * at most FIRST_BYTES bytes. The hub holds all other requests of the stranger. */
 
 /* The request CONTROL {"op":"hello"}, whose bytes are compared and not decoded. */
 static const uint8_t hello[] = { 0x82, 14,  0,   0,   0,   0,   0,   0,   0,   '{', '"', 'o',
@@ -272,8 +272,8 @@ _Static_assert((int)sizeof(validate) + PING_BYTES + (int)sizeof(hello) + 3 * AUT
                    FIRST_BYTES,
                "an agent must be able to send its first messages within FIRST_BYTES");
 
-/* Compare the bytes with a fixed request of `n` bytes. Return GATE_HOLD after a difference. Return GATE_MORE if the
- * bytes are equal so far but incomplete, otherwise `whole`. */
+/* Compare the bytes with a fixed request of `n` bytes. If the bytes differ, return GATE_HOLD. If they are equal so far
+ * but incomplete, return GATE_MORE. Otherwise return `whole`. */
 static enum gate_verdict compare_fixed(struct slice bytes, const uint8_t *fixed, size_t n,
                                        enum gate_verdict whole)
 {
@@ -282,7 +282,8 @@ static enum gate_verdict compare_fixed(struct slice bytes, const uint8_t *fixed,
     return bytes.len < n ? GATE_MORE : whole;
 }
 
-/* Return true if the bytes begin with the first AUTH of a session, and the store has another version of AUTH. */
+/* Return true if the bytes begin with the first AUTH of a session, and this AUTH has another version than the store's
+ * AUTH. */
 static bool is_other_version(const struct session *s, struct slice bytes)
 {
     const uint8_t *b = bytes.data;
@@ -328,8 +329,8 @@ bool gate_hello(struct hub *hub, struct session *s, struct slice *bytes)
     return gate_count(hub, s, sizeof(hello)) && append_blob(&hub->out, slice_str("{\"ok\":true}"));
 }
 
-/* Hold the stranger. Remove the stranger from the list of unfinished requests, because now only the time limit of its
- * state applies. */
+/* Hold the stranger. Also remove the stranger from the list of unfinished requests, because now only the time limit of
+ * the stranger's state applies. */
 bool gate_hold(struct hub *hub, struct session *s)
 {
     s->is_held = true;
@@ -409,7 +410,8 @@ static bool greet(struct hub *hub, struct session *s, struct slice message)
 }
 
 /* Send the secret, encrypted by MUNGE, to a client that has no secret. The answer reveals nothing to other clients.
- * Only munged on a node with the same MUNGE key decrypts the answer, and only for processes of the store's user. */
+ * Only the daemon `munged` on a node with the same MUNGE key decrypts the answer, and only for processes of the store's
+ * user. */
 static bool give_credential(struct hub *hub, struct session *s, struct buf *out)
 {
     uint8_t answer[AUTH_GIFT_BYTES];

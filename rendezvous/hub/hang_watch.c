@@ -5,7 +5,7 @@
 enum {
     SAMPLES = 3,       /* samples before a report, if the second and the third give the same verdict */
     SAMPLES_MAX = 4,   /* samples before a report, if the third sample changes the verdict */
-    SAMPLES_WAKES = 8, /* samples before a report, if the rank sleeps in two samples and runs between them */
+    SAMPLES_WAKES = 8, /* samples before a report, if the rank sleeps in each sample and runs between them */
     DOUBLINGS_MAX = 8, /* maximum number of doublings of the pause, so that the pause cannot overflow */
 };
 

@@ -12,11 +12,12 @@ enum {
     HANG_QUIET_FACTOR = 3, /* before any progress, the shortest limit is HANG_QUIET_FACTOR * HANG_LEAST_MS */
     HANG_FACTOR = 5,       /* the limit is HANG_FACTOR times the longest pause so far */
     HANG_APART_MS = 6000,  /* ms from one sample to the next */
-    /* ms between samples until the first sign of progress. A report needs three samples, which take 42 s, so a
+    /* Time in ms between samples before the first sign of progress. A report needs three samples, which take 42 s, so a
      * checkpoint of 40 s is not reported. */
     HANG_QUIET_APART_MS = 21000,
-    /* ms from the third sample to the next. The next sample repeats the third (no certain verdict), or confirms the new
-     * verdict of the third. This time is short, so that a hang is reported within 15 s after the limit. */
+    /* Time in ms from the third sample to the next. If the third sample gave no certain verdict, the next sample
+     * repeats it. Otherwise the next sample confirms the new verdict. This time is short, so that a hang is reported
+     * within 15 s after the limit. */
     HANG_CONFIRM_MS = 1000,
     /* Longest pause in ms between two suspicions. The first pause is as long as the time without progress that causes a
      * suspicion. Each further pause is twice as long as the previous pause. */
@@ -32,24 +33,24 @@ enum {
  * HANG_LEAST_MS. */
 struct hang_watch {
     uint64_t limit_ms;   /* time in ms without progress until a suspicion; 0 = computed from longest_ms */
-    bool is_off;         /* --hang_timeout=off: no suspicion ever begins */
+    bool is_off;         /* true with --hang_timeout=off: no suspicion begins */
     bool runs;           /* true while a round runs */
     uint64_t began_ms;   /* start of the round */
-    uint64_t moved_ms;   /* last progress; before the first: last hang_watch_joined(), or round's start */
+    uint64_t moved_ms;   /* last progress; before any progress: last hang_watch_joined(), or began_ms */
     uint64_t longest_ms; /* the longest pause between two signs of progress */
     bool has_signals;    /* this round has shown a sign of progress */
     uint64_t due_ms;     /* time of the next sample; 0 if no sample is due */
     uint32_t samples;    /* number of samples taken in this suspicion */
-    bool retries;        /* the third sample had no verdict or lacked records; the next sample replaces it */
+    bool retries;        /* the third sample lacked a verdict or flight records; the next one replaces it */
     bool retried;        /* the third sample of this suspicion was replaced, or will be replaced */
     uint32_t in_vain;    /* number of suspicions without a verdict since the last sign of progress */
-    uint32_t compared;   /* how many of the `in_vain` suspicions had samples that were compared */
+    uint32_t compared;   /* number of the suspicions in `in_vain` whose samples were compared */
     uint64_t verdict;    /* digest of the verdict on the last two samples; 0 if there was no verdict */
     bool is_reported;    /* the verdict was reported, and no progress has followed */
     uint64_t hint; /* digest of the last hint (uncertain verdict) since the last progress; 0 = no hint */
 };
 
-/* Start the watch of a new round. Keep only limit_ms and is_off. */
+/* Start the watch of a new round, and reset all fields except limit_ms and is_off. */
 void hang_watch_begin(struct hang_watch *w, uint64_t now_ms);
 /* Stop the watch at the end of a round. */
 void hang_watch_end(struct hang_watch *w);

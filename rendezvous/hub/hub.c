@@ -38,7 +38,7 @@ static void forget(struct job *job)
     job_rename(job, "");
 }
 
-/* Do all work of a job that is due now, in this order:
+/* Do all work that is due now for a job, in this order:
  *
  *     stacks_tick() passes samples to monitor_run()
  *     monitor_run() may ask for samples, and stacks_ask() sends this request

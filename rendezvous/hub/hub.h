@@ -17,7 +17,7 @@
 struct hub;
 struct secret;
 
-typedef uint64_t conn_id; /* id of a connection: chosen by the server, never 0, never used again */
+typedef uint64_t conn_id; /* id of a connection, chosen by the server; never 0, and never reused */
 
 /* The reason why the host of this store cannot serve its job. Such a store serves no key, and rejects every node that
  * joins. All texts are borrowed. */
@@ -33,16 +33,16 @@ struct hub_limits {
     uint64_t max_replies; /* maximum size of all unread replies together, in bytes; used by the server */
     uint32_t first_command_ms;   /* time limit in ms from the first byte to the end of the first request */
     uint32_t command_ms;         /* time limit in ms from the first byte to the end of each later request */
-    const char *instance;        /* unique text of this hub, random, at most 32 bytes; borrowed */
-    const char *host, *endpoint; /* names of the store in messages: "n0", "n0:29500"; borrowed */
+    const char *instance;        /* random text that is unique to this hub, at most 32 bytes; borrowed */
+    const char *host, *endpoint; /* host and address of the store, for messages: "n0", "n0:29500"; borrowed */
     bool many_jobs;              /* true: any number of named jobs (ddp-rendezvous); false: only one job */
     uint64_t keep_ms; /* with many_jobs: a job is dropped after this many ms without a connection */
     const struct secret *secret; /* borrowed: list of the tenants' secrets; NULL if agents need no secret */
     const char *credential;      /* borrowed: the secret, encrypted by MUNGE; NULL without MUNGE */
     bool guarded; /* hold requests from other hosts until an agent confirms the client (gate.c) */
-    /* Maximum number of unconfirmed connections from addresses of agents. A separate limit of the same size applies
-     * while such a connection has not completed the TLS handshake. gate.c adds PER_RANK to both limits for each rank of
-     * a job. */
+    /* Maximum number of unconfirmed connections from addresses of agents. Such connections that have not completed the
+     * TLS handshake have a separate limit of the same size. gate.c adds PER_RANK to both limits for each rank of a
+     * job. */
     uint32_t max_unconfirmed;
     const struct hub_refusal *refusal; /* borrowed; NULL if nodes may join */
     /* The torch version of a client that does not begin with VALIDATE. true: torch 2.1, where opcode 8 is APPEND.
@@ -120,14 +120,14 @@ void hub_set_secret(struct hub *hub, conn_id conn, const struct secret *secret, 
 bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out);
 
 /* Reject a connection whose bytes the server cannot pass to hub_receive. `bytes` are the last received bytes.
- * `is_ddprun` is true if the client is a ddprun. The waiting nodes get a report if `is_ddprun` is true, or if `bytes`
- * may be from a node. */
+ * `is_ddprun` is true if the client is a ddprun. The waiting nodes get a report if `is_ddprun` is true, or if a node
+ * may have sent `bytes`. */
 void hub_reject(struct hub *hub, conn_id conn, struct slice bytes, bool is_ddprun, const char *why,
                 uint64_t now_ms);
 
-/* Free a descriptor for a new client: reject a connection that no agent has confirmed. Choose the connection that has
- * been in its present state (gate.c) for the longest time. Consider only connections from the host `address`, such as
- * "10.0.0.2", or from all hosts if `address` is NULL. Return false if no such connection exists. */
+/* Free a file descriptor for a new client, by rejecting a connection that no agent has confirmed. Choose the connection
+ * that has been in its present state (gate.c) for the longest time. Consider only connections from the host `address`,
+ * such as "10.0.0.2", or from all hosts if `address` is NULL. Return false if no such connection exists. */
 bool hub_drop_stranger(struct hub *hub, const char *address, uint64_t now_ms);
 
 /* Return true if the connection has sent at least one complete request. */
@@ -140,7 +140,7 @@ bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64
 /* Process received bytes, which are valid only during the call. The hub copies an incomplete request. */
 void hub_receive(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms);
 
-/* Process the waiting requests of a connection. The hub has paused the connection, because may_reply returned false. */
+/* Process the waiting requests of a connection that the hub has paused because may_reply returned false. */
 void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms);
 
 /* Remove a closed connection; `why` is the reason ("closed by the peer", "connection reset"). End all waits of the
@@ -161,9 +161,9 @@ void hub_tick(struct hub *hub, uint64_t now_ms);
 /* Return the number of connected agents that have joined a job. */
 uint32_t hub_nodes(const struct hub *hub);
 
-/* Counters that the server sets and `status` shows. */
+/* The counters that the answer to `status` contains. The server sets them. */
 enum hub_counter {
-    HUB_REFUSED_NO_FD,       /* how often clients had to wait, because the process had no free descriptor */
+    HUB_REFUSED_NO_FD,       /* number of times that clients had to wait for a free file descriptor */
     HUB_CUT_OFF_SLOW_READER, /* number of clients that were dropped because they did not read their replies */
     HUB_ACCEPT_OVERFLOWS,    /* connections that the kernel dropped because the accept queue was full */
     HUB_SOMAXCONN,           /* limit of the accept queue */

@@ -58,7 +58,7 @@ struct job *inspect_job(struct hub *hub, const struct session *s, const char *na
  * rows. The rows of an earlier list in the same answer count, too. */
 struct listing {
     cJSON *answer, *array; /* borrowed; control_answer() frees `answer` */
-    size_t bytes;          /* upper bound for the printed size of the earlier list, plus the rows so far */
+    size_t bytes;          /* upper bound for the printed size of the earlier list and of the rows so far */
     size_t room;
 };
 
@@ -438,8 +438,8 @@ bool inspect_barriers(struct hub *hub, struct session *s, const union message *m
 _Static_assert(CONTROL_BYTES * sizeof(struct rejects) + CONTROL_BYTES * sizeof(struct refusals) < LIST_ROOM,
                "rejected clients and nodes must fit into an answer");
 
-/* Return the row of a rejected client. The row's first_ms and last_ms are the ms since the first and the last
- * rejection. */
+/* Return the row of a rejected client. In the row, first_ms is the time since the first rejection, and last_ms is the
+ * time since the last rejection. */
 static cJSON *reject_row(const struct reject *r, uint64_t now_ms)
 {
     cJSON *row = cJSON_CreateObject();

@@ -20,7 +20,7 @@
 enum { KEY_MAX = 64, NETWORK_BYTES = 8 };
 
 struct job_source {
-    struct table_node node; /* in hub->sources, by key */
+    struct table_node node; /* entry in hub->sources; the key is `key` */
     struct quota share;     /* the part of hub->quota that the jobs of this source share */
     uint32_t jobs;          /* number of jobs of this source; a source without jobs is freed */
     char key[KEY_MAX];      /* "uid 1000", "10.0.0.2" or "net 20010db800000000" */
@@ -82,15 +82,15 @@ static void job_source_release(struct hub *hub, struct job_source *source)
     free(source);
 }
 
-/* Return true if the source may have one more job. Without this limit, one user could fill the store with empty
- * jobs. */
+/* Return true if the source's share has `bytes` left for one more job. Without this limit, one user could fill the
+ * store with empty jobs. */
 static bool job_source_has_room(const struct job_source *source, uint64_t bytes)
 {
     return quota_left(&source->share) >= bytes;
 }
 
 /* Count the job at its new source before releasing its old source. Both may be the same source. If this source has no
- * other job, the other order would free the source. */
+ * other job, the reverse order would free the source. */
 void job_set_source(struct job *job, struct job_source *source)
 {
     struct job_source *before = job->source;

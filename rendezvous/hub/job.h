@@ -33,9 +33,9 @@ struct session;
  * receives the latest events again. A reader of several logs recognises duplicates by "instance" and "n". */
 struct job_events {
     bool asked;        /* an agent has requested events; cleared when find_receiver() finds no such agent */
-    uint64_t receiver; /* session id of the receiver; 0 = none; the store chooses it at the next event */
+    uint64_t receiver; /* session id of the receiver; 0 = none: the store chooses one at the next event */
     struct buf recent; /* texts of the latest events; each text ends with a NUL */
-    char *members;     /* owned: ranks of each node as JSON, for the event of a round's start; NULL = none */
+    char *members;     /* owned: ranks of each node as JSON, for the event that a round begins; NULL = none */
 };
 
 /* Limits how many barrier events all jobs together may record per second. Events beyond the limit are lost, and a later
@@ -52,7 +52,7 @@ struct job_sample {
     int64_t id;             /* id of the latest request */
     uint64_t until_ms;      /* when to answer without the missing nodes; 0 if no request is open */
     struct stacks stacks;   /* stacks of the nodes that have answered */
-    struct buf askers;      /* conn_id of the operators that wait for the answer */
+    struct buf askers;      /* array of conn_id: the operators that wait for the answer */
     struct buf nodes;       /* array of struct sampled_node: the nodes that have not answered */
     char ranks[LIMIT_TEXT]; /* the requested ranks, such as "0,2-5"; "" = all */
     bool native;            /* the requested stacks include C frames */
@@ -61,7 +61,7 @@ struct job_sample {
     bool for_profile;       /* the profile needs the answer to find a slow rank */
 };
 
-/* The stacks that the nodes of a round have recorded before they stopped their workers (stacks.c). */
+/* The stacks that the nodes of a round recorded before they stopped their workers (stacks.c). */
 struct job_survivors {
     struct stacks stacks;
     uint32_t nodes; /* number of nodes of the round that have reported `stopped` */
@@ -78,13 +78,13 @@ struct job_hang {
     struct cJSON *calls[2]; /* owned: collective calls of the last two samples; NULL = none */
     uint64_t rows_ms[2];    /* when the last two samples arrived */
     struct hang_history *history; /* owned; NULL = no sample since the last sign of progress */
-    const char *why_not;          /* NULL, or why the last suspicion in watch.compared had no verdict */
+    const char *why_not;          /* why the last suspicion in watch.compared gave no verdict, or NULL */
     bool is_reported;             /* the nodes have received a finding about a hang that is not over */
     uint64_t resumed_ms; /* time of the first sign of progress after the reported hang; 0 = no sign yet */
     bool is_over;        /* the hang is over, but report_over() has not notified the nodes yet */
 };
 
-/* The search for a slow rank (--profile_ranks), for which the other ranks wait in each step. */
+/* The search for a slow rank (--profile_ranks), which is a rank for which the other ranks wait in each step. */
 struct job_profile {
     bool is_on;
     struct profile counts; /* counts of the samples in the current window of this attempt */
@@ -99,10 +99,10 @@ struct job_profile {
  * A connection enters its job when the job is known: by IDENTIFY, by `join`, or by an agent's `vouch`. If the hub has
  * only one job, a connection enters the job with its first request for a key. */
 struct job {
-    struct table_node node;     /* in hub->jobs, by name */
+    struct table_node node;     /* entry in hub->jobs; the key is the name */
     struct hub *hub;            /* borrowed */
     char name[MEMBER_TEXT_MAX]; /* "" if the job is not declared */
-    struct job_source *source;  /* borrowed; NULL if the job is not declared or the hub serves only one job */
+    struct job_source *source;  /* borrowed; NULL if the job is not declared, or in a hub with only one job */
     struct quota share;  /* with many jobs: a part of source->share, or of hub->quota if `source` is NULL */
     struct quota *quota; /* the quota that all memory of this job is charged to: `share` or hub->quota */
     struct store *store; /* owned */
@@ -128,7 +128,7 @@ struct job {
     /* The value of hub->era when this job's latest attempt ended; 0 if no attempt has ended. A session with a lower
      * session.era must not use the job's keys. */
     uint32_t era;
-    uint64_t left_ms; /* the latest of these times: job was created, job got its name, a connection left */
+    uint64_t left_ms; /* time of the latest event: the job was created or named, or a connection left */
 };
 
 /* Add a job without a name to hub->jobs, which owns the job. Return NULL if memory or quota is short. */
@@ -142,16 +142,16 @@ struct job *job_find(const struct hub *hub, const char *name);
  * client that has named its job in TLS may use only the named job. */
 struct job *job_only(const struct hub *hub, const struct session *s);
 /* Return the job `name`. If no job has this name, give the name to the nameless job. If there is no nameless job, add a
- * job and charge it to the source of `s`. A hub that serves only one job returns this job for any `name`. Return NULL
+ * job and charge it to the source of `s`. If the hub serves only one job, return this job for any `name`. Return NULL
  * if memory is short, or if the source has reached its limit of jobs. */
 struct job *job_claim(struct hub *hub, const struct session *s, const char *name);
 /* Change the name of the job, and its key in hub->jobs. If `name` is "", the job becomes undeclared. */
 void job_rename(struct job *job, const char *name);
 
-/* Return true if `name` names this job, its present attempt and its world size. */
+/* Return true if `name` contains the name, the present attempt and the world size of this job. */
 bool job_is_at(const struct job *job, const struct job_name *name);
 
-/* Write a line to the log. The barriers and the rendezvous call this function. `job` is a struct job. */
+/* Write a line to the log. The barriers and the rendezvous call this function. `job` points to a struct job. */
 void job_log(void *job, const char *line);
 
 /* Return the time in ms at which to drop the job if no client connects; UINT64_MAX = never. */
@@ -191,10 +191,10 @@ void events_leave(struct job *job, struct session *s);
 /* Free the kept events, and zero the struct. */
 void events_free(struct job_events *events);
 
-/* Store the ranks of each node in job->events.members, for the event of the round's start. */
+/* Store the ranks of each node in job->events.members, for the event that the round begins. */
 void events_members(struct job *job, const struct rdzv_round *world);
-/* Record an event. The rendezvous calls events_record. Barriers call events_opened and events_ended. `job` is a struct
- * job. */
+/* Record an event. The rendezvous calls events_record. Barriers call events_opened and events_ended. `job` points to a
+ * struct job. */
 void events_record(void *job, const struct rdzv_record *record);
 void events_opened(void *job, const struct barrier *barrier);
 void events_ended(void *job, const struct barrier *barrier, enum barrier_outcome outcome, const char *why);

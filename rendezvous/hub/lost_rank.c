@@ -15,7 +15,8 @@
 
 enum {
     LEAST_MS = 1000, /* a shorter wait is not reported */
-    /* Longest time from the timeout of a wait to the close of the connection; Python prints its error in between. */
+    /* Longest time from the timeout of a wait until the client closes the connection. Python prints its error in this
+     * time. */
     THEN_MS = 10000,
     TOGETHER_MS = 10000, /* one report covers all ranks that give up within this time after the first rank */
     FRESH_MS = 60000,    /* longest time from the end of an unsuccessful wait to its report */
@@ -80,7 +81,7 @@ static void append_why(const struct session *s, const struct torch_key *key, str
     }
 }
 
-/* Return the text, or "" if memory is short. */
+/* Return the text in a buffer, or "" if memory is short. */
 static const char *end_text(struct buf *text)
 {
     return buf_append(text, "", 1) ? (const char *)text->data : "";
@@ -123,8 +124,8 @@ static uint64_t last_try(const struct member *member)
     return last_ms;
 }
 
-/* Record that the rank of `s` has given up, if it has waited for the setup of a group that was not completed. But
- * record nothing if the rank has continued the setup since this wait, usually on another connection. */
+/* Record that the rank of `s` has given up a wait for the setup of a group, if the setup was not completed. But record
+ * nothing if the rank has continued the setup since this wait, usually on another connection. */
 void lost_peer_leaves(struct session *s)
 {
     struct job *job = s->job;
@@ -208,8 +209,8 @@ void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32
         push_loss(job, &f);
 }
 
-/* Return the lost rank that libddp names in the failure: "rank 3 (pid 203 on n1) has ended while ...". Return -1 if
- * the text names no rank that has exited with 0. */
+/* Return the lost rank that libddp names in the text of the failure: "rank 3 (pid 203 on n1) has ended while ...".
+ * Return -1 if the text names no rank that has exited with 0. */
 static int64_t lost_in_words(const struct members *members, const struct failure *failure)
 {
     char name[64];
@@ -277,7 +278,8 @@ static bool find_broken(struct job *job, const struct failure *failure, struct b
     return has_here && peers == 1;
 }
 
-/* Print both nodes in the order of their node ranks. So the text is the same for reports from both ends. */
+/* Format both nodes in the order of their node ranks, so that reports from both ends of the connection have the same
+ * text. */
 static void format_ends(const struct broken *b, char *out, size_t size)
 {
     const bool in_order = b->here.node_rank < b->peer.node_rank;

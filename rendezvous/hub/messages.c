@@ -104,7 +104,7 @@ static cJSON *new_text(const char *text, size_t max)
     return item;
 }
 
-/* Add a member to a message. A missing value is left out, but a missing object or limit becomes null. */
+/* Add a member to a message. For a missing value, add nothing. But for a missing object or limit, add a null. */
 static void add_field(cJSON *o, const struct row *f, const void *at)
 {
     switch (f->kind) {
@@ -273,8 +273,8 @@ static cJSON *encode_lines(const struct failure *f)
     return lines;
 }
 
-/* The values of the members that the messages `failed` and `cause` share. Of error, signal and exit code, only the
- * first that is set is sent. */
+/* The values of the members that the messages `failed` and `cause` share. If several of error, signal and exit code are
+ * set, only the first of them is sent. */
 #define FACT_MARK(value)      (value)
 #define FACT_WHOLE(value)     ((value) != 0 ? (value) : MESSAGE_NONE)
 #define FACT_TEXT(value)      ((value)[0] != '\0' ? (value) : NULL)
@@ -319,7 +319,7 @@ static void decode_lines(const cJSON *lines, struct failure *f)
 }
 
 /* Decode the failure in a call `failed` or `cause`, or the cause in a `stop` or a verdict. Always use the rows of
- * CAUSE, because these rows include all members of the two calls, and only `round` is missing. */
+ * CAUSE, because these rows include all members of the two calls except `round`. */
 void message_decode_failure(const cJSON *o, struct failure *f)
 {
     struct message_cause m;

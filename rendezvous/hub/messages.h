@@ -19,7 +19,7 @@
  * order of the rows. A receiver ignores members with unknown names. */
 
 /* Default of a row whose member may be missing. For a missing member, the receiver stores MESSAGE_NONE, or NULL for a
- * text. The sender leaves out a member with the value MESSAGE_NONE, but sends a LIMIT as null. */
+ * text. The sender leaves out a member with the value MESSAGE_NONE, but sends a member of the kind LIMIT as null. */
 #define MESSAGE_NONE   INT64_MIN
 #define MESSAGE_NEEDED (INT64_MIN + 1) /* default of a row: a message without this member is rejected */
 
@@ -36,7 +36,7 @@
     X(LIST, "list")     /* left out if NULL; the encoder takes ownership */              \
     X(OBJECT, "object") /* always sent; NULL is sent as null; the encoder takes ownership */
 
-#define MESSAGE_NUMBER_MAX 999999999999999ll /* stored exactly by a double, the type of JSON numbers */
+#define MESSAGE_NUMBER_MAX 999999999999999ll /* a double, the type of JSON numbers, stores it exactly */
 
 /* The longest time in a request, in ms: a year. With this limit the sum of a few times cannot overflow. */
 #define MESSAGE_MS_MAX (366ll * 24 * 3600 * 1000)
@@ -467,7 +467,7 @@ MESSAGES(X)
 #undef X
 #undef MEMBER
 
-/* Has room for any message. */
+/* One message of any kind. */
 union message {
 #define X(ID, name, ...) struct message_##name name;
     MESSAGES(X)
@@ -486,7 +486,7 @@ enum message_class {
     MESSAGE_CLASSES
 };
 enum message_class message_class(enum message_id id);
-/* Return the call or push with this name, or MESSAGE_COUNT. */
+/* Return the call (message_find_call) or the push (message_find_push) with this name, or MESSAGE_COUNT. */
 enum message_id message_find_call(const char *op);
 enum message_id message_find_push(const char *push);
 
@@ -496,9 +496,9 @@ enum message_id message_find_push(const char *push);
 void message_add(enum message_id id, const void *message, cJSON *o);
 /* Return a new object with the name and members of a message; the caller frees it (cJSON_Delete). */
 cJSON *message_encode(enum message_id id, const void *message);
-/* Decode a message. If `err` is not NULL, a wrong member, or a missing member that is needed, is an error. For messages
- * from the store, `err` is NULL. The function then never fails: it treats wrong members as missing, and accepts texts
- * of any length. Texts, lists and objects are borrowed from `o`. */
+/* Decode a message. If `err` is not NULL, the function fails if a member is wrong, or if a needed member is missing.
+ * For messages from the store, `err` is NULL. The function then never fails: it treats wrong members as missing, and
+ * accepts texts of any length. Texts, lists and objects are borrowed from `o`. */
 bool message_decode(enum message_id id, const cJSON *o, void *message, struct ddp_err *err);
 
 /* For each message, define functions for its struct, such as message_encode_join(&(struct message_join){ ... }). A
@@ -530,7 +530,8 @@ cJSON *message_encode_failure_cause(const struct failure *f);
  * LIMIT_LAST_LINES are left out. */
 void message_decode_failure(const cJSON *o, struct failure *f);
 
-/* Parse exactly one JSON object; the caller frees it (cJSON_Delete). Return NULL with the reason in `err`. */
+/* Parse exactly one JSON object; the caller frees it (cJSON_Delete). If this fails, return NULL and write the reason to
+ * `err`. */
 cJSON *message_parse(struct slice text, struct ddp_err *err);
 
 #endif

@@ -18,7 +18,7 @@
 
 /* --- a check ------------------------------------------------------------------------------------------------ */
 
-/* The functions that fill a snapshot. Each allocates one array and fills it.
+/* The functions that fill a snapshot. Each function allocates one array and fills it.
  *
  * Texts are borrowed from the job, the hub and the rendezvous. So the snapshot must be freed before the hub processes
  * the next message. Every array has one extra row, because calloc(0) may return NULL. */
@@ -117,7 +117,7 @@ static bool check_gone(const struct job *job, const struct rdzv_facts *facts, st
     return l->gone != NULL;
 }
 
-/* Return the phase for a state. LAST_CALL and BACKING_OFF count as gathering, too. */
+/* Return the phase for a state. The states LAST_CALL and BACKING_OFF count as PHASE_GATHERING, too. */
 static enum snapshot_phase phase_of(enum rdzv_state state)
 {
     switch (state) {
@@ -480,8 +480,8 @@ static cJSON *begin_push(bool is_final)
     return o;
 }
 
-/* Convert the push to text, and free the object. Return NULL if memory is short, or was short before (`whole` is
- * false). The caller frees the text (cJSON_free). */
+/* Convert the push to text, and free the object. Return NULL if memory is short now, or was short when the push was
+ * built (`whole` is false). The caller frees the text (cJSON_free). */
 static char *end_push(cJSON *o, bool whole)
 {
     char *text = whole ? cJSON_PrintUnformatted(o) : NULL;
@@ -541,7 +541,8 @@ static bool gets_all(const struct job *job, const struct session *s, const struc
 }
 
 /* Send all findings to each node for which gets_all() is true. Send the new findings to each other node that has got
- * its first report in the present wait. Without a new finding, these nodes get no report. Include spare nodes. */
+ * its first report in the present wait. Without a new finding, these nodes get no report. Spare nodes, which wait for
+ * the next round, also get reports. */
 static void send_report(struct job *job, struct report_texts *t)
 {
     LIST_EACH(node, &job->sessions)
@@ -628,8 +629,8 @@ static void keep_more(struct schedule_state *w, const struct findings_now *now)
             w->reported[w->n_reported++ % SCHEDULE_REPORTED_MAX] = now->digest[i];
 }
 
-/* Report the new findings about running ranks. Unlike report_missing(), do not repeat a finding that has disappeared
- * and returns. */
+/* Report the new findings about running ranks. Unlike report_missing(), do not repeat a finding that disappears and
+ * then returns. */
 static void report_news(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
     sort_out(&job->watch, now);
@@ -873,8 +874,8 @@ static uint32_t expected_setter(const struct job *job, struct slice key)
 }
 
 /* Find the verdict (find_verdict). If the verdict names a rank that waits for a key, find the rank that should set this
- * key. Then call find_verdict again with this fact. Do this at most once, because expected_setter() is slow: it looks
- * up one key for each rank. */
+ * key, and call find_verdict again with this fact. Do not repeat this, because expected_setter() is slow: it looks up
+ * one key for each rank. */
 static int64_t find_verdict_and_setter(const struct job *job, struct job_snapshot *l, struct diagnosis *d)
 {
     const int64_t rank = find_verdict(&l->snapshot, d);
@@ -959,7 +960,7 @@ static void evaluate_sample(struct job *job)
 }
 
 /* Add the new sample (`fresh`), and drop the older of the two kept samples. If hang->watch.retries is set, drop the
- * later sample instead, because this sample gave no verdict or lacked records. */
+ * later of the two instead, because it gave no verdict or lacked flight records. */
 static void begin_sample(struct job *job)
 {
     struct job_hang *hang = &job->hang;
@@ -1065,7 +1066,7 @@ static void report_slow(struct job *job)
 }
 
 /* Run all due checks. The checks of schedule_due() share one snapshot, and report nothing if memory is short. Run
- * report_missing() last, because its report may be the final one: the job then fails at once. */
+ * report_missing() last: if its report is the final report, the job then fails at once. */
 void monitor_run(struct job *job)
 {
     run_hang(job);

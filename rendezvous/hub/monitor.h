@@ -9,10 +9,10 @@
 
 struct job;
 
-/* A snapshot of a job for diagnose_job(), and its memory. Valid until the hub processes the next message. The checks
- * that are due at the same time share one snapshot. */
+/* A snapshot of a job for diagnose_job(), with the arrays of the snapshot. It is valid until the hub processes the next
+ * message. The checks that are due at the same time share one snapshot. */
 struct job_snapshot {
-    struct snapshot snapshot; /* its array members point to the arrays below */
+    struct snapshot snapshot; /* its pointers point to the arrays below */
     /* All arrays are owned. Their texts are borrowed from the hub. */
     struct snapshot_node *nodes;
     struct snapshot_gone *gone;

@@ -273,9 +273,9 @@ static void reject_claimed_twice(struct hub *hub, const struct session *agent, s
 }
 
 /* Return true if a `vouch` of this agent is valid at once. Any other `vouch` is valid after CLAIM_MS if no other job
- * claims the session. The agent has passed may_identify(). A session with a job is certain if it is not held. A session
- * without a job is certain if only one job has agents at the client's address. It is also certain if the user ids of
- * agent and client are known, because may_identify() has compared these ids. */
+ * claims the session. The agent has passed may_identify(). If the session has a job, the `vouch` is valid at once if
+ * the session is not held. Otherwise it is valid at once in two cases: only one job has agents at the client's address,
+ * or the user ids of agent and client are known, so that may_identify() has compared them. */
 static bool is_certain(const struct hub *hub, const struct session *agent, const struct session *s)
 {
     if (s->job != NULL)

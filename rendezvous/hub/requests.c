@@ -62,7 +62,7 @@ static bool read_introduction(const cJSON *o, struct introduction *who, struct d
     return false;
 }
 
-/* Reject a worker. The error names the first difference from the running job. */
+/* Reject a worker. The error names the first value that differs from the running job. */
 static bool refuse_job(const struct job *job, const struct job_name *name)
 {
     struct hub *hub = job->hub;
@@ -497,7 +497,7 @@ static const request_handler request_handlers[OPS] = {
  *
  * Only an unfinished request is copied into session.in, to which later bytes are appended. A failed request closes the
  * connection after all earlier requests are answered, and the reason is logged. Invalid bytes, forbidden requests and a
- * lack of memory have the same effect. */
+ * lack of memory have the same effect as a failed request. */
 
 enum {
     /* A request of at most this size is read even if the store is full, so that GET and DELETE work. */
@@ -554,7 +554,7 @@ static bool refuse_request(struct hub *hub, const struct session *s, const struc
     return false;
 }
 
-/* Return true for requests that use neither keys nor named barriers. */
+/* Return true for a request that uses neither keys nor named barriers. */
 static bool is_of_agents(enum op_id id)
 {
     return id == OP_IDENTIFY || id == OP_CONTROL || id == OP_AUTH || id == OP_PING || id == OP_VALIDATE;

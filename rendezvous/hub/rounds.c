@@ -189,7 +189,7 @@ static bool is_ordinary(const struct rdzv_round *world)
     return true;
 }
 
-/* Begin a round. Return false, without any change, if memory is short; rdzv_begin_round() then ends the job. Allocate
+/* Begin a round. If memory is short, change nothing and return false; rdzv_begin_round() then ends the job. Allocate
  * the text with the list of nodes before attempt_begin(), because attempt_begin() cannot be undone. */
 static bool begin_round(void *user, const struct rdzv_round *world)
 {
@@ -260,7 +260,7 @@ static void drop(void *user, uint64_t node, const char *why)
 
 /* Report in the event log and in `ddpctl why` which processes use the GPU of the failed worker. Do nothing if
  * job->troubles already has this finding. If a node has already reported this finding (job->notices), overwrite the
- * node's text. Send no message to the nodes, because the verdict has the same facts. */
+ * node's text. Send no message to the nodes, because the verdict contains the same facts. */
 static void report_gpu_users(struct job *job)
 {
     struct rdzv_facts facts;
@@ -330,8 +330,8 @@ struct rdzv *job_rendezvous(struct job *job)
 
 /* --- growth --------------------------------------------------------------------------------------------- */
 
-/* Count the ranks that have agreed to a restart with more nodes, and request the restart when all have agreed. Each
- * call continues at the first rank that had not agreed, so most calls read only one key. */
+/* Count the ranks that have agreed to a restart with more nodes. Request the restart when all ranks have agreed. Each
+ * call continues at the first rank that had not agreed before, so most calls read only one key. */
 void rounds_check_grow_keys(struct job *job)
 {
     if (job->rdzv == NULL || job->spares == 0)

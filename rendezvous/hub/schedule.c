@@ -48,7 +48,7 @@ static uint64_t wanted_at(const struct schedule_state *w, const struct rdzv_fact
 }
 
 /* Return true if a check at `at_ms` would be too soon after the last check. A problem that a rank has reported is
- * checked at once. Such a rank often exits soon, and its exit ends the round. */
+ * checked at once, because such a rank often exits soon, and its exit ends the round. */
 static bool must_rest(const struct schedule_state *w, uint64_t at_ms)
 {
     return w->checked_ms != 0 && at_ms < w->checked_ms + APART_MS && !w->trouble;
@@ -121,7 +121,8 @@ static bool still_is_due(struct job *job, const struct rdzv_facts *facts)
 }
 
 /* Return the checks that are due now, and clear their times. A job that gathers nodes has other checks than a job that
- * runs. Also clear the times of checks that the job does not have now, because they are from an earlier round. */
+ * runs. Also clear the times of checks that the job does not need now, because these times are from an earlier
+ * round. */
 static struct schedule_due due_now(struct job *job, const struct rdzv_facts *facts)
 {
     struct schedule_state *w = &job->watch;

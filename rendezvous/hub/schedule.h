@@ -1,5 +1,5 @@
-/* schedule.h -- when the monitor checks a job. A check reads the whole job, so an event only schedules a check, and
- * later events share this check. The hub sets its timer to schedule_deadline(), and monitor.c calls schedule_due() and
+/* schedule.h -- when the monitor checks a job. A check reads the whole job. So an event only schedules a check, and
+ * several events share one check. The hub sets its timer to schedule_deadline(), and monitor.c calls schedule_due() and
  * makes the checks. */
 #ifndef RENDEZVOUS_HUB_SCHEDULE_H
 #define RENDEZVOUS_HUB_SCHEDULE_H
@@ -52,7 +52,7 @@ enum { SCHEDULE_REPORTED_MAX = 3 * DIAGNOSIS_MAX };
 
 /* The waits of this round that were long enough to report and then ended by themselves. */
 struct schedule_usual {
-    bool waits;                    /* a wait is in progress that is long enough for a report */
+    bool waits;                    /* a wait that is long enough for a report is in progress */
     uint64_t since_ms;             /* when the wait in progress began */
     uint64_t longest_ms;           /* longest wait that has ended, or 0 */
     uint32_t n_known;              /* number of digests that were ever added to `known` */

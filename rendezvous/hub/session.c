@@ -443,8 +443,8 @@ const char *facts_waits_by(const struct session *s)
     return polled(s) != NULL ? "ADD" : NULL;
 }
 
-/* Return the session's present wait: the first key or barrier, the number of other keys, and the duration. Without a
- * wait, all fields are zero. */
+/* Return the session's present wait: its first key or its barrier, the number of its other keys, and its duration. If
+ * the session does not wait, all fields are zero. */
 static struct rank_wait wait_of(const struct session *s)
 {
     struct rank_wait wait = { .in_barrier = s->barrier_waiter.barrier != NULL };

@@ -34,8 +34,8 @@ enum role {
 
 /* The part of a session's state that only sessions of nodes need. It is allocated separately to save memory. */
 struct session_node {
-    struct session *session;      /* owner of this struct; session_moves_node() changes the owner */
-    struct table_node by_address; /* in hub->agents */
+    struct session *session;      /* the session that owns this struct; session_moves_node() changes it */
+    struct table_node by_address; /* entry in hub->agents */
     uint64_t joined_ms;           /* time of the first join */
     /* Value of schedule_state.wait at the last full report to the node. If schedule_state.wait changes, the next report
      * to the node is full again. */
@@ -46,7 +46,7 @@ struct session_node {
     char token[LIMIT_TOKEN + 1]; /* "" = the node must not connect again */
     struct kept sent;            /* answers and pushes that the node has not confirmed */
     uint64_t received;           /* number of CONTROL requests from the node, for the answer to `resume` */
-    struct list cut;             /* in hub->cut while the connection is broken */
+    struct list cut;             /* entry in hub->cut while the connection is broken */
     uint64_t cut_until_ms;       /* while in hub->cut: time at which the store frees the node */
     char cut_why[96];            /* how the connection broke */
 };
@@ -65,29 +65,29 @@ enum stranger_state {
 
 /* One connection. Only session_free() frees it. */
 struct session {
-    struct table_node node; /* in hub->sessions, by id */
+    struct table_node node; /* entry in hub->sessions; the key is the id */
     conn_id id;
     char *peer;         /* owned: address and port of the client, "10.0.0.2:41234" or "[::1]:41234" */
     struct job *job;    /* borrowed; NULL until the job is known */
-    struct list in_job; /* in job.sessions */
+    struct list in_job; /* entry in job.sessions */
     struct wire wire;
     struct buf in;              /* the unfinished request; its capacity is charged to session_quota() */
     struct store_waiter waiter; /* the session's wait for keys */
     uint64_t waits_since_ms;    /* start of the present wait; valid if facts_waits_by() is not NULL */
     uint64_t last_received_ms;  /* when the last byte arrived */
-    struct list midway;         /* link in hub->midway (request is unfinished) or in a list of hub->peers */
+    struct list midway;         /* entry in hub->midway if a request is unfinished, or in hub->peers */
     uint64_t midway_since_ms;   /* when the session entered hub->midway or hub->peers */
-    struct list by_rank;        /* in member.sessions if the client is a worker */
-    struct barrier_waiter barrier_waiter; /* the session's place in a named barrier */
+    struct list by_rank;        /* entry in member.sessions if the client is a worker */
+    struct barrier_waiter barrier_waiter; /* the session's wait in a named barrier */
     struct session_node *as_node;         /* owned; NULL = the session has never joined a rendezvous */
     struct auth *auth;                    /* owned; NULL = the session has never sent AUTH */
-    struct list stranger;                 /* in the list of strangers with the same stranger_state (gate.c) */
+    struct list stranger;                 /* entry in the list of strangers with this stranger_state */
     uint64_t stranger_since_ms;           /* when the session entered its present list of strangers */
     const struct secret *tenant; /* borrowed: the tenant whose jobs the session may use; NULL = all jobs */
     char *tls_job;   /* owned: job that the client named in TLS; "" if it named no job; NULL without TLS */
     conn_id voucher; /* connection of the agent that has named the session's process; 0 = no agent */
     struct torch_client *torch; /* owned; NULL = the session has used no key of PyTorch */
-    uint16_t stranger_bytes;    /* number of a stranger's bytes that were decoded so far */
+    uint16_t stranger_bytes;    /* number of the stranger's bytes that the hub has decoded */
     uint16_t stranger_kib;      /* the stranger's part of hub->held_kib */
     uint32_t rank;              /* rank of a worker; valid while the session is in member.sessions */
     /* hub->era when the connection was accepted, or when the session last joined a job as a worker. If job.era is
@@ -125,22 +125,22 @@ struct peer_lines {
 struct hub {
     struct hub_limits limits;
     struct hub_sink sink;
-    uint64_t now_ms;            /* time at which the server made its current call of the hub */
+    uint64_t now_ms;            /* time of the server's current call of the hub */
     struct quota quota;         /* counts and limits all memory that clients can make the store allocate */
     struct quota strangers;     /* in a hub of many jobs: the part of `quota` for connections without a job */
     struct table jobs;          /* all jobs, owned; there is always at least one job */
     struct table sources;       /* owned: the sources, which are users or addresses (job.h) */
     uint64_t jobs_deadline_ms;  /* the earliest deadline of all jobs, or an earlier time */
-    uint64_t stood_ms, woke_ms; /* length of this process's latest suspension, and when it ended */
+    uint64_t stood_ms, woke_ms; /* stood_ms: length of this process's latest suspension; woke_ms: its end */
     uint32_t era;               /* number of ended attempts of all jobs; a new session copies this number */
     struct table sessions;      /* all sessions, owned */
     /* Sessions with an unfinished request, the oldest first. [0] contains the sessions whose first request is
      * unfinished, and [1] all others. */
     struct list midway[2];
-    struct table agents; /* sessions of the nodes of all jobs, by address */
+    struct table agents; /* sessions of the nodes of all jobs; the key is the address */
     struct peer_lines peers;
     struct {
-        struct list line;    /* the oldest stranger first */
+        struct list line;    /* the strangers, the oldest first */
         unsigned count;      /* number of strangers in the list `line` */
     } gate[STRANGER_STATES]; /* the strangers in each state (gate.c) */
     uint64_t held_kib;       /* size of the held bytes of all strangers, in KiB */
@@ -156,7 +156,7 @@ struct hub {
     /* The job that the current session has requested but not entered; "" if there is no such job. A record of a
      * rejection contains this name. */
     char asked_job[MEMBER_TEXT_MAX];
-    struct ddp_err drop_reason; /* why the session `processing` was dropped; no text = not dropped */
+    struct ddp_err drop_reason; /* why the session in `processing` was dropped; no text = not dropped */
     struct event_limit events;
     uint32_t n_instances; /* number of rendezvous so far; rendezvous N has an instance id that ends with N */
     uint32_t n_nodes;     /* number of agents that are connected and have joined a job */
@@ -192,8 +192,8 @@ struct hub {
 bool requests_process(struct hub *hub, struct session *s, struct slice bytes);
 
 /* Begin an attempt of a job (attempt.c). `by_agent` is true if an agent has declared the attempt, and false if the
- * first worker has. The sessions of the previous attempt leave the job. Return false, without any change, if memory is
- * short. */
+ * first worker has declared it. The sessions of the previous attempt leave the job. If memory is short, change nothing
+ * and return false. */
 bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent);
 /* Remove the keys, end all waits, and reset the ranks. The waiting clients get no answer. */
 void attempt_end(struct job *job);
@@ -221,9 +221,9 @@ bool gate_count(struct hub *hub, struct session *s, size_t bytes);
 /* Keep the bytes of a stranger from now on without handling them. If they exceed the limit, return false: the
  * connection must then be closed. */
 bool gate_hold(struct hub *hub, struct session *s);
-/* Return true if the held bytes of a stranger are within their limit. STRANGER_ASKED has a high limit. But above a
- * lower limit, or above the limit for all strangers together, stop reading from the stranger until an agent confirms
- * the stranger's user. */
+/* Return true if the held bytes of a stranger are within their limit. In the state STRANGER_ASKED this limit is high.
+ * But a lower limit applies to reading: above it, or above the limit for all strangers together, stop reading until an
+ * agent confirms the stranger's user. */
 bool gate_holds(struct hub *hub, struct session *s);
 /* Handle a message of AUTH. */
 bool gate_auth(struct hub *hub, struct session *s, struct slice message);
@@ -245,7 +245,7 @@ bool gate_check_job(struct hub *hub, const struct session *s, const char *job);
 /* Ask the agents at the session's address which user and process own the connection (peer_identity.c). Return false if
  * no agent at that address matches the job, the tenant and the user of the session. */
 bool peer_ask_user(struct hub *hub, struct session *s);
-/* Return true if an agent at the session's address is connected, so that it can answer. */
+/* Return true if an agent at the session's address has a working connection, so that the agent can answer. */
 bool peer_is_answerable(const struct hub *hub, const struct session *s);
 /* Ask the agents at the session's address which process has the connection, but only once for each session. */
 void peer_ask(struct hub *hub, struct session *s);
@@ -269,7 +269,8 @@ void peer_tick(struct hub *hub);
  * also gets an answer. Return false if memory is short. */
 bool control_answer(struct hub *hub, struct session *s, struct slice request);
 
-/* A handler fills `answer`, or returns false with the reason in hub->err. `m` is the decoded call. */
+/* A handler fills `answer`. If it fails, it writes the reason to hub->err and returns false. `m` is the decoded
+ * call. */
 typedef bool (*control_call)(struct hub *hub, struct session *s, const union message *m,
                              struct cJSON *answer);
 
@@ -278,7 +279,8 @@ typedef bool (*control_call)(struct hub *hub, struct session *s, const union mes
 bool control_vouch(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool control_owner(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 
-/* Handle `stacks`, an operator's request, and `sampled`, the stacks that an agent sends for this request (stacks.c). */
+/* Handle an operator's request for stacks (control_stacks), and the stacks that an agent sends for this request
+ * (control_sampled). Both functions are in stacks.c. */
 bool control_stacks(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool control_sampled(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 /* Merge `rows`, the stacks that a node has sent in the message `stopped`, with the stacks of the other nodes. The last
@@ -287,7 +289,7 @@ void stacks_add_survivors(struct session *s, uint32_t round, const struct cJSON 
 /* Return the rows that stacks_add_survivors() has merged, as a list, or NULL if no rows were merged. The caller frees
  * the list (cJSON_Delete). The rows are borrowed from the job until its next change. */
 struct cJSON *stacks_of_survivors(const struct job *job);
-/* Expect the stacks of a node on its new connection `to`, after its old connection `from` has broken. */
+/* From now on expect the stacks of a node on its new connection `to`, because its old connection `from` has broken. */
 void stacks_moved(struct job *job, conn_id from, conn_id to);
 /* End an open request for stacks if its time limit (job_sample.until_ms) has passed. If the store does not wait for
  * nodes to stop, also free the stacks that stacks_add_survivors() has merged. */
@@ -305,7 +307,7 @@ bool inspect_rejects(struct hub *hub, struct session *s, const union message *m,
 bool inspect_why(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 
 /* Return the job that a call is about: the job `name`, or the session's job if `name` is NULL. If the session has no
- * job either, return the only job that the session may use. Return NULL with hub->err if there is no such job. */
+ * job either, return the only job that the session may use. If there is no such job, set hub->err and return NULL. */
 struct job *inspect_job(struct hub *hub, const struct session *s, const char *name);
 
 /* Return the rendezvous of the job (rounds.c). Create a rendezvous if the job has none. In a hub of many jobs, also
@@ -318,9 +320,9 @@ void rounds_check_grow_keys(struct job *job);
  * key. */
 void torch_observe(struct job *job);
 /* Search for a PyTorch group with too many members, and store its members in snapshot->surplus. If there is no such
- * group, search for two processes that act as one rank. Then store all processes that have published an address of this
- * rank. If the search finds nothing, surplus.n is 0. surplus.claims points to the array *claims, which the caller
- * frees. Return false if memory is short. */
+ * group, search for two processes that act as one rank. If they exist, store all processes that have published an
+ * address of this rank. If the search finds nothing, surplus.n is 0. surplus.claims points to the array *claims, which
+ * the caller frees. Return false if memory is short. */
 bool torch_surplus(const struct job *job, struct snapshot *snapshot, struct snapshot_claim **claims);
 
 /* Report a rank whose end makes a barrier fail (lost_rank.c). Call this function while the other ranks still wait in
@@ -385,7 +387,7 @@ void session_leave_wait(struct session *s);
 void session_attach(struct session *s, uint32_t rank);
 /* Detach the session from its rank. Without a rank, do nothing. */
 void session_detach(struct session *s);
-/* Record the pid that an agent or the client has reported. An agent's pid replaces the client's. */
+/* Record the pid that an agent or the client has reported. A pid from an agent replaces a pid from the client. */
 void session_is_process(struct session *s, int pid, bool by_agent);
 /* Return true for agents and operators, whose connections stay open between attempts. */
 static inline bool session_is_operator(const struct session *s)

@@ -18,8 +18,8 @@ enum {
     ASKERS_MAX = 64,           /* maximum number of operators (ddpctl stacks) that wait for the same answer */
     CALLS_MAX = 8192,          /* maximum number of calls from the flight records of all nodes */
     VERDICTS_BYTES = 16 << 20, /* maximum size of the rows in all verdicts of a round together, in bytes */
-    SHARE_BYTES = 4 << 10,     /* minimum bytes for a node in a verdict; less if fewer bytes are left */
-    SHARE_ROWS = 8,            /* minimum rows of a node in a verdict; less if fewer rows are left */
+    SHARE_BYTES = 4 << 10,     /* minimum number of bytes for a node in a verdict; less if fewer remain */
+    SHARE_ROWS = 8,            /* minimum number of rows for a node in a verdict; less if fewer remain */
 };
 
 /* A node that has not answered yet. */
@@ -67,7 +67,7 @@ static void answer_all(struct job *job, const cJSON *answer)
     }
 }
 
-/* Add the sample to the profile. Begin a profile with the first sample of an attempt. */
+/* Add the sample to the profile (diagnosis/profile.h). Begin a new profile with the first sample of an attempt. */
 static void count_profile(struct job *job)
 {
     struct job_profile *profile = &job->profile;
@@ -389,8 +389,9 @@ static bool is_first_stop(const struct rdzv_facts *facts, uint32_t round, const 
     return round == facts->round && (node->state == RDZV_NODE_RUNNING || node->state == RDZV_NODE_STOPPING);
 }
 
-/* Return how much of `left` (bytes or rows) a node may use: left / nodes, but at least `least`, and at most `left`.
- * `nodes` counts this node and the nodes whose rows have not arrived. The limit keeps space for those later rows. */
+/* Return how many of the remaining bytes or rows (`left`) a node may use: left / nodes, but at least `least`, and at
+ * most `left`. `nodes` counts this node and the nodes whose rows have not arrived. The limit keeps space for those
+ * later rows. */
 static size_t share_of_node(size_t left, uint32_t nodes, size_t least)
 {
     const size_t share = left / nodes;

@@ -19,7 +19,8 @@ enum {
 
 /* --- barriers ------------------------------------------------------------------------------------------- */
 
-/* Return true if the key is a barrier of all ranks and has counted more arrivals than the job has ranks. */
+/* Return true if the key is the counter of a barrier of all ranks, and if it has counted more arrivals than the job has
+ * ranks. */
 static bool has_surplus(const struct job *job, struct slice key, int64_t count)
 {
     struct torch_key read;
@@ -52,8 +53,8 @@ static void suspect_surplus(struct session *newcomer)
     job_touch(job);
 }
 
-/* Return true if the client has read the barrier's count, and this count equals the world size. All ranks have then
- * arrived, and the client leaves the barrier without a further request. */
+/* Return true if the client has read the count of the barrier (`delta` is 0), and this count equals the world size. All
+ * ranks have then arrived, and the client leaves the barrier without a further request. */
 static bool goes_on(const struct job *job, const struct torch_meet *meet, int64_t delta)
 {
     return delta == 0 && job->members.known && meet->count == job->members.world_size;
@@ -206,11 +207,11 @@ void torch_observe(struct job *job)
  *     a barrier of 2 ranks has counted 4 arrivals      the claims of all clients that have arrived in this barrier
  *     two processes act as rank 0                      the claims of all clients that have published an address
  *
- * Claims are compared by pid, because one process may publish two addresses. A client of torch 2.x sends its pid; for
- * an older client an agent reports the pid. Claims without a pid are not compared. */
+ * The pids of claims are compared, because one process may publish two addresses. A client of torch 2.x sends its pid;
+ * for an older client an agent reports the pid. Claims without a pid are not compared. */
 
-/* Return the claim of a session: the rank that the agents or the client have named. `is_child` is true if the worker of
- * the rank has started the process, for example with mp.spawn. */
+/* Return the claim of a session. It contains the rank that an agent or the client has named. `is_child` is true if the
+ * worker of the rank has started the process, for example with mp.spawn. */
 static struct snapshot_claim claim_of(const struct session *s)
 {
     struct snapshot_claim claim = { .rank = (int64_t)s->torch->rank - 1,

@@ -1,6 +1,6 @@
 /* diagnosis.c -- see diagnosis.h: turns a snapshot of the whole job into a list of findings. Each check_* function
- * checks for one kind of problem and adds its findings. Most problems are reported only after a minimum duration. Nodes
- * start seconds apart, and ranks do not reach a barrier at the same time. */
+ * checks for one kind of problem and adds its findings. Most problems are reported only after a minimum duration,
+ * because nodes start seconds apart, and ranks do not reach a barrier at the same time. */
 #include "diagnosis/diagnosis.h"
 
 #include "base/text.h"
@@ -55,7 +55,8 @@ static bool concerns_job(const struct snapshot *s, uint64_t ago_ms)
     return s->phase != PHASE_RUNNING || s->round == 0 || ago_ms < REJECTED_MS;
 }
 
-/* Report rejected nodes. A node that has joined later with a corrected command is still in the list, so skip it. */
+/* Report rejected nodes. Skip a node that has joined later with a corrected command, because it is still in the
+ * list. */
 static void check_refused(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_refused; i++)
@@ -209,8 +210,9 @@ static bool has_returned(const struct snapshot *s, const struct snapshot_gone *g
     return false;
 }
 
-/* Report a departed node that has not returned. A running job needs no node that was in no round. So report such a node
- * only while the job waits for nodes. Each way of leaving has its own finding, because the remedies differ. */
+/* Report a departed node that has not returned. A running job does not need a node that was never in a round. So report
+ * such a node only while the job waits for nodes. Each way of leaving has its own finding, because the remedies
+ * differ. */
 static void check_gone(struct diagnosis *d, const struct snapshot *s, const struct snapshot_gone *gone)
 {
     words who, time, stayed;
@@ -353,8 +355,8 @@ static void check_cause(struct diagnosis *d, const struct snapshot *s)
 
 enum {
     CLAIMS_SHOWN = 6, /* maximum number of claims (struct snapshot_claim) in a sentence */
-    WHO_MAX = 500,    /* bytes of the list of claims in a sentence of FINDING_TEXT_MAX bytes */
-    TAIL_MAX = 90     /* bytes reserved for the text after the claims */
+    WHO_MAX = 500,    /* size of the list of claims, in bytes; a sentence has FINDING_TEXT_MAX bytes */
+    TAIL_MAX = 90     /* number of bytes that are reserved for the text after the claims */
 };
 
 /* Return true if the wait is for a key that every rank of the job needs during PyTorch's start. Set *key to the
@@ -484,7 +486,7 @@ static uint32_t append_some_claims(const struct snapshot_surplus *surplus, struc
 }
 
 /* Append the claims, then the number of registrations whose connections are closed. The processes that made these
- * registrations are unknown. They may also be listed as claims. */
+ * registrations are unknown. Some of these processes may also be listed as claims. */
 static void append_claims(const struct snapshot_surplus *surplus, struct buf *out)
 {
     const uint32_t shown = append_some_claims(surplus, out);
@@ -495,7 +497,7 @@ static void append_claims(const struct snapshot_surplus *surplus, struct buf *ou
         buf_printf(out, "; registrations whose connections have closed: %llu", others);
 }
 
-/* Return true if the group contains a process that does not belong to this job (is_of_job). */
+/* Return true if the group contains a process that does not belong to this job (`is_of_job` is false). */
 static bool has_strangers(const struct snapshot_surplus *surplus)
 {
     for (uint32_t i = 0; i < surplus->n; i++)
@@ -516,8 +518,8 @@ bool diagnose_torch_surplus(const struct snapshot *s)
     return false;
 }
 
-/* Return the words that follow the number of members in the sentence. If connections have closed, the number may count
- * one process twice. The sentence then counts registrations and not processes. */
+/* Return the words that follow the number of members in the finding's sentence. If connections have closed, the number
+ * may count one process twice. The sentence then counts registrations and not processes. */
 static const char *surplus_words(const struct snapshot_surplus *surplus)
 {
     if (surplus->count > surplus->n)

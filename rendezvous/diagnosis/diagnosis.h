@@ -46,7 +46,7 @@ struct snapshot_rank {
     int64_t step;          /* last finished step; -1 if no step was reported */
     uint64_t call_seq;     /* number of the latest collective */
     const char *call;      /* name of the collective that the rank is in; "" = no collective */
-    uint64_t still_ms;     /* time since the last change of step or call */
+    uint64_t still_ms;     /* time since `step` or `call` last changed */
     const char *traceback; /* last line of the rank's latest traceback since the last progress, or NULL */
 };
 
@@ -54,7 +54,7 @@ struct snapshot_rank {
  * connections. */
 struct snapshot_rank member_snapshot(const struct members *m, uint32_t rank);
 
-/* Return the reason why the rank does not arrive. */
+/* Return the code of the finding that explains why the rank does not arrive. diagnose_rank() makes this finding. */
 enum finding_code diagnose_rank_code(const struct snapshot_rank *facts);
 void diagnose_rank(const struct snapshot_rank *facts, struct finding *finding);
 
@@ -69,9 +69,9 @@ bool diagnose_early_exit(const struct members *members, uint32_t waiter, int64_t
 /* Fill in the facts about `rank`. `user` is the argument `user` of barrier_report. */
 typedef void (*snapshot_rank_fn)(void *user, uint32_t rank, struct snapshot_rank *facts);
 
-/* Append a report as a JSON object, for the ranks that wait in a barrier that has failed. The text "message" of the
- * object begins with "barrier 'epoch-3' ". It continues with `because`, such as "timed out after 30.0 s". If the call
- * of the barrier was invalid (BARRIER_MISUSE), `barrier` is NULL. If memory is short, return false and leave `out`
+/* Append a report as a JSON object. The ranks that wait in a failed barrier get this report. Its member "message"
+ * begins with "barrier 'epoch-3' ". It continues with `because`, such as "timed out after 30.0 s". If the call of the
+ * barrier was invalid (BARRIER_MISUSE), `barrier` is NULL. If memory is short, return false and leave `out`
  * unchanged. */
 bool barrier_report(const struct barrier *barrier, struct slice name, snapshot_rank_fn facts_of, void *user,
                     enum barrier_outcome outcome, const char *because, struct buf *out);
@@ -96,15 +96,15 @@ enum {
 /* The result: findings in the order of printing (findings.h). The struct has no pointers, so it can be copied. */
 struct diagnosis {
     uint32_t n;
-    uint32_t left_out; /* number of other findings, without the findings that finding.more counts */
+    uint32_t left_out; /* number of findings that are neither in `list` nor counted by a finding.more */
     struct finding list[DIAGNOSIS_MAX];
 };
 
-/* Keep only the findings of this code. Return false if no finding is left. */
+/* Keep only the findings with this code. Return false if no finding remains. */
 bool diagnosis_keep(struct diagnosis *d, enum finding_code code);
 
-/* Return true if the address `seen` by the store differs from the node's address `own`. Return false if `own` or `seen`
- * is NULL or "". */
+/* Return true if `seen`, the address that the store sees, differs from `own`, the address that the node has sent.
+ * Return false if one of them is NULL or "". */
 bool diagnose_is_translated(const char *own, const char *seen);
 /* Return the longest wait, in ms, for a key that every rank needs when PyTorch starts. Return 0 if no rank waits for
  * such a key. */
@@ -134,7 +134,8 @@ int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s);
  * wait in a loop, but it may also be slow. */
 bool hang_wakes(const struct snapshot *s, uint32_t rank);
 
-/* Return the reason why two samples gave no verdict, for `ddpctl why`, such as "the stacks cannot be read". */
+/* Return the reason why two samples gave no verdict, such as "the stacks cannot be read". `ddpctl why` prints this
+ * reason. */
 const char *hang_why_not(const struct snapshot *s);
 
 /* Compare the flight records of the two samples. Return true if a rank's record is missing or has changed in the later
@@ -144,8 +145,8 @@ bool hang_lacks_records(const struct snapshot *s);
 /* History of a hang: samples of each rank that is outside of collectives, since the last sign of progress. The history
  * is used to detect endless loops. */
 struct hang_history;
-/* Add the later of the two samples in a snapshot. The earlier sample must be NULL, or the sample that the previous call
- * has added. Allocate *history if it is NULL; the caller frees it with hang_history_free. */
+/* Add the later of the two samples in a snapshot. The earlier sample must be NULL, or must be the sample that the
+ * previous call added. Allocate *history if it is NULL; the caller frees it with hang_history_free. */
 void hang_history_add(struct hang_history **history, const struct snapshot *s);
 void hang_history_free(struct hang_history *history);
 

@@ -1349,15 +1349,15 @@ enum finding_code {
         FINDING_CODES
 };
 
-/* Bytes of a text, with the NUL. A longer text is cut; a sentence or an advice then ends with "...". The protocol has
- * the same limits (hub/messages.h). */
+/* Sizes of the texts in bytes, with the NUL. A longer text is cut; a sentence or an advice then ends with "...". The
+ * protocol has the same limits (hub/messages.h). */
 enum { FINDING_SUBJECT_MAX = 160, FINDING_TEXT_MAX = 640 };
 
 /* One finding, as text. The struct has no pointers, so it can be copied and sent. */
 struct finding {
     enum finding_code code;
-    /* number of findings with the same code that are not in the list; set only in the last listed finding of this code
-     * */
+    /* number of findings with the same code that are not in the list; set only in the last listed finding with this
+     * code */
     uint32_t more;
     char subject[FINDING_SUBJECT_MAX];
     char sentence[FINDING_TEXT_MAX];
@@ -1377,7 +1377,8 @@ bool finding_names_hang(enum finding_code code, enum finding_code kept);
 /* Return the code with this name, or FINDING_NONE. */
 enum finding_code finding_by_name(const char *name);
 
-/* Return the sentence or the advice of this code. The text contains the placeholders. */
+/* Return the sentence (finding_sentence) or the advice (finding_advice) of this code. The text contains
+ * placeholders. */
 const char *finding_sentence(enum finding_code code);
 const char *finding_advice(enum finding_code code);
 

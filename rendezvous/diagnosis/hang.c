@@ -17,16 +17,16 @@
 enum {
     IDLE_PERCENT = 20, /* percent of one CPU that a waiting thread may use, because the thread may poll */
     BUSY_PERCENT = 50, /* percent of one CPU; a thread with at least this use is busy: it computes or spins */
-    WAKES_LEAST = 2,   /* a thread that runs less often between two samples has slept in one call */
+    WAKES_LEAST = 2,   /* a thread that runs fewer times between two samples has slept in one call */
     GROUPS_MAX = 16,   /* maximum number of places where ranks wait */
     GROUPS_SHOWN = 2,  /* maximum number of groups in one sentence; a sentence has room for WORDS_LEN bytes */
 };
 
-#define TOO_MANY_PLACES "the ranks wait in more than 16 places" /* GROUPS_MAX */
+#define TOO_MANY_PLACES "the ranks wait in more than 16 places" /* 16 is GROUPS_MAX */
 
-/* The findings for a culprit that sleeps in a system call. The first row applies whose text is a part of the system
- * call's name: "nanosleep" also matches clock_nanosleep. Rows other than RANK_IN_LOCK apply only if the object for
- * which the rank waits is unknown. If no row matches, the finding is RANK_BLOCKED. */
+/* The findings for a culprit that sleeps in a system call. Use the first row with a text that is a part of the system
+ * call's name: "nanosleep" also matches clock_nanosleep. Use rows other than RANK_IN_LOCK only if the object for which
+ * the rank waits is unknown. If no row matches, the finding is RANK_BLOCKED. */
 #define SLEEPS(X)                                               \
     X("futex", RANK_IN_LOCK)                                    \
     X("nanosleep", RANK_SLEEPS)                                 \
@@ -68,7 +68,7 @@ struct rank_analysis {
 /* Ranks that wait in the same place. */
 struct group {
     const struct spot *spot; /* the spot of rank `first` in the later sample, borrowed from hang.spots */
-    uint32_t first, n;       /* the rank that was added first; number of ranks */
+    uint32_t first, n;       /* first: the rank that was added first; n: number of ranks */
 };
 
 /* The state of one search. diagnose_hang creates it on its stack and frees it before it returns. */
@@ -93,8 +93,8 @@ struct hang {
 /* --- comparing -------------------------------------------------------------------------------------------- */
 
 /* The place of a rank is the innermost frame of the user's program, and the collective that this frame has called, if
- * any. Two samples of a suspicion are 1 s to 21 s apart (hub/hang_watch.h). A rank with the same stack in both is at
- * rest. If a rank has moved between the samples, there is no result. */
+ * any. Two samples of a suspicion are 1 s to 21 s apart (hub/hang_watch.h). A rank with the same stack in both samples
+ * is at rest. If a rank has moved between the samples, there is no result. */
 
 /* Return true if two stacks are equal, or if neither was read. Ignore the line numbers of the program's innermost
  * function, and of the library functions that it calls. An endless loop changes these lines, too. Compare the line
@@ -113,8 +113,8 @@ static bool is_same_stack(const struct spot *a, const struct spot *b)
     return x == NULL && y == NULL;
 }
 
-/* Return true if two ranks are at the same line of the program, and in the same collective (or both in no collective).
- * If no stack has a frame of the program, return true only if both ranks are in the same collective. */
+/* Return true if two ranks are at the same line of the program, and in the same collective or both outside of
+ * collectives. If no stack has a frame of the program, return true only if both ranks are in the same collective. */
 static bool is_same_wait(const struct spot *a, const struct spot *b)
 {
     const bool is_same_call =
@@ -481,8 +481,8 @@ static bool has_ended_script(const struct spot *spot)
 }
 
 /* Return true if every rank that still runs has failed and hangs while it exits. Then no rank can wait in a collective,
- * and only these failures can explain the silence. Return false if a rank is still in its script: it may have handled
- * the error, or may be an idle server. */
+ * and only these failures can explain why the job makes no progress. Return false if a rank is still in its script: it
+ * may have handled the error, or may be an idle server. */
 static bool all_have_failed(const struct hang *h)
 {
     uint32_t n = 0;
@@ -822,10 +822,10 @@ static int64_t add_records_differ(struct diagnosis *d, const struct hang *h)
 
 /* A call that some ranks have not reached. All members are borrowed. */
 struct behind {
-    const cJSON *ranks, *there; /* ranks that have not reached the call; ranks that wait in the call */
+    const cJSON *ranks, *there; /* ranks: ranks that have not reached the call; there: ranks in the call */
     const char *misses;         /* words after "has" in the finding: "not called" or "called" */
     const char *but;            /* text that follows the name of the call in the sentence; "" = no text */
-    const char *call, *at;      /* the call, and its place in the program; `at` is "" if unknown */
+    const char *call, *at;      /* call: name of the call; at: its place in the program, "" if unknown */
 };
 
 /* Add the finding about the ranks in b->ranks. Return the lowest of these ranks. Return -1 if b->ranks or b->there is
@@ -1089,7 +1089,8 @@ static void add_differ(struct diagnosis *d, const struct hang *h)
  * until the peer acknowledges it. If the kernel has sent the same data of a worker several times, the agent adds a row
  * about the connection to the sample (STACKS_UNANSWERED). Below, such a connection is called a cut. */
 
-/* Two ends of a connection whose data is not acknowledged. Pointers are borrowed from the snapshot and its samples. */
+/* The two ends of a connection on which data is not acknowledged. Pointers are borrowed from the snapshot and its
+ * samples. */
 struct cut {
     const struct snapshot_node *from, *to; /* `to` is NULL if no other node has the address of `peer` */
     const char *peer;
@@ -1122,9 +1123,9 @@ static bool holds_peer(const struct spot *spot, const char *peer)
     return false;
 }
 
-/* Find a connection on which data from the rank is unacknowledged in both samples. Prefer a connection to another node.
- * Return false if no connection is found. One sample is not enough. After a single lost packet, data is also
- * unacknowledged until the kernel has sent the packet again. */
+/* Find a connection on which the peer does not acknowledge the rank's data in both samples. Prefer a connection to
+ * another node. Return false if no connection is found. One sample is not enough. After a single lost packet, data is
+ * also unacknowledged until the kernel has sent the packet again. */
 static bool find_cut(const struct hang *h, uint32_t rank, struct cut *cut)
 {
     const struct rank_analysis *r = &h->ranks[rank];
@@ -1148,7 +1149,8 @@ static bool find_cut(const struct hang *h, uint32_t rank, struct cut *cut)
     return cut->peer != NULL;
 }
 
-/* Return true if two cuts are between the same two nodes, in either direction. Both ends may report one connection. */
+/* Return true if two cut connections are between the same two nodes, in either direction. Both ends may report one
+ * connection. */
 static bool is_same_pair(const struct cut *a, const struct cut *b)
 {
     return (a->from == b->from && a->to == b->to) || (a->from == b->to && a->to == b->from);
@@ -1163,8 +1165,8 @@ static bool is_same_host(const char *a, const char *b)
            strncmp(a, b, (size_t)(a_port - a)) == 0;
 }
 
-/* Format the loss that the agent's UDP probe has measured on the path of the cut. If both samples have a result, use
- * the later sample. If neither sample has a result, return "". */
+/* Format the loss of packets that the agent's UDP probe has measured on the path of a cut connection. If both samples
+ * have a result, use the later sample. If neither sample has a result, return "". */
 static const char *loss_words(words out, const struct hang *h, const struct cut *cut)
 {
     out[0] = '\0';
@@ -1179,8 +1181,8 @@ static const char *loss_words(words out, const struct hang *h, const struct cut 
 }
 
 /* Return the number of pairs of nodes with a cut connection, and format the first: "the connection between n1 and n2
- * (rank 2 sends to 10.0.0.3:4711 without an answer)". If no pair has a cut, format a cut connection to any other peer.
- * Such a cut may be unrelated to the hang. */
+ * (rank 2 sends to 10.0.0.3:4711 without an answer)". If no pair has a cut connection, format a cut connection to any
+ * other peer. Such a connection may be unrelated to the hang. */
 static uint32_t cut_words(words out, const struct hang *h)
 {
     enum { PAIRS_MAX = 16 };
@@ -1210,8 +1212,9 @@ static uint32_t cut_words(words out, const struct hang *h)
     return n;
 }
 
-/* Add the finding that all ranks wait in one collective. The strongest evidence of a cause is a cut between two nodes.
- * Without a cut, name a GPU as a possible cause, and, if the job has several nodes, the network. */
+/* Add the finding that all ranks wait in one collective. The strongest evidence of a cause is a cut connection between
+ * two nodes. Without such a connection, name a GPU as a possible cause. If the job has several nodes, also name the
+ * network. */
 static void add_all_wait(struct diagnosis *d, const struct hang *h)
 {
     const struct snapshot *s = h->s;
@@ -1393,7 +1396,7 @@ static int64_t add_failed(struct diagnosis *d, const struct hang *h, uint32_t cu
  *     1. a culprit outside of a collective; a victim (is_victim) counts only if no other rank has exited
  *     2. a rank that has exited
  *     3. a missing key
- *     4. a cut between two nodes
+ *     4. a cut connection between two nodes
  *     5. all ranks in one collective: different calls in the flight records, otherwise the network or a GPU
  *     6. ranks in different collectives
  *
@@ -1595,8 +1598,8 @@ static bool add_failed_unread(struct diagnosis *d, const struct hang *h)
     return true;
 }
 
-/* Report that the stacks of no rank could be read, and the reason. If the reason is a missing program, the user can
- * install the program before the next hang. */
+/* Report that the stacks of all ranks are unreadable, and report the reason. If the reason is a missing program, the
+ * user can install the program before the next hang. */
 static void add_unreadable(struct diagnosis *d, const struct hang *h)
 {
     words who, time;

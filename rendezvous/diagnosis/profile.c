@@ -21,8 +21,8 @@ static const double least_loss = 0.05;
  * limit, many earlier waits of a rank could hide that it has become slow. */
 static const double least_evidence = 1e-6;
 
-/* The activity of a rank in one sample. An UNKNOWN rank is left out of the sample. If a rank IMPORTS a library, the
- * whole sample is left out. */
+/* The activity of a rank in one sample. A rank with STAND_UNKNOWN is left out of the sample. If a rank has
+ * STAND_IMPORTS, because it imports a library, the whole sample is left out. */
 enum stand { STAND_UNKNOWN, STAND_IMPORTS, STAND_WORKS, STAND_WAITS };
 
 /* Create a profile of `n` ranks. If this function fails, the profile is empty, and profile_add ignores all samples. */
@@ -75,7 +75,7 @@ static uint64_t mix_text(uint64_t hash, const char *text)
 }
 
 /* Add 1 to the count of the function in which a rank is. The entry of the function also stores the source line of this
- * sample. A function without an entry gets the entry with the smallest count, so that frequent functions keep their
+ * sample. A function without an entry replaces the entry with the smallest count, so that frequent functions keep their
  * entries. */
 static void count_place(struct profile_rank *r, const struct spot *spot)
 {
@@ -229,9 +229,9 @@ static double part_in(const struct profile_rank *r, uint64_t hash)
     return 0;
 }
 
-/* Return the place at which this rank is more often than the other ranks, with the largest difference. The measure is
- * this rank's share of samples at the place, minus the average share of the other ranks. Return "" if the difference is
- * positive nowhere. A place explains nothing if all ranks are there equally often. */
+/* Of the places at which this rank is more often than the other ranks, return the place with the largest difference.
+ * The difference is this rank's share of samples at the place, minus the average share of the other ranks. Return "" if
+ * there is no such place. A place explains nothing if all ranks are there equally often. */
 static const char *place_instead(const struct profile *p, uint32_t rank)
 {
     const struct profile_rank *r = &p->ranks[rank];

@@ -11,9 +11,9 @@ struct snapshot_rank;
 struct snapshot;
 
 enum {
-    /* ms between samples; of four ranks, a rank that is 20 % slower is then found within a minute */
+    /* time between samples in ms; with this value, one of four ranks that is 20 % slower is found within a minute */
     PROFILE_EVERY_MS = 500,
-    PROFILE_WINDOW = 600,     /* samples of a window (5 min); a new window begins with new counts */
+    PROFILE_WINDOW = 600,     /* number of samples in a window (5 min); a new window begins with new counts */
     PROFILE_RANKS_MAX = 4096, /* maximum number of ranks of a job with a profile; a rank needs about 1.4 KB */
     PROFILE_PLACES = 8,       /* maximum number of counted places per rank; a new place replaces the rarest */
 };
@@ -29,11 +29,11 @@ struct profile_place {
  * Any other rank waits with a probability of at least 0.85 p. For each rank, the profile multiplies the likelihood
  * ratios of the samples.
  *
- * Ville's inequality limits false reports. If a rank is not slow, the probability is at most a that its product exceeds
- * 1 / a in a window. So the product can be checked after every sample. The lower limit of the product, least_evidence,
- * increases this probability by less than 1 % of its value. */
+ * Ville's inequality limits false reports. If a rank is not slow, its product exceeds 1 / A in a window with a
+ * probability of at most A. So the product can be checked after every sample. The lower limit of the product,
+ * least_evidence, increases this probability by less than 1 % of its value. */
 struct profile_rank {
-    uint32_t seen, waits; /* number of samples with this rank; number of samples in which it waits */
+    uint32_t seen, waits; /* seen: number of samples with this rank; waits: number in which it waits */
     double evidence;      /* product of the likelihood ratios of this window */
     bool is_slow;         /* the rank was found slow in this window */
     bool was_slow;        /* the rank was found slow in the previous window */

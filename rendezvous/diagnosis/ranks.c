@@ -126,7 +126,7 @@ static const char *where_word(const struct snapshot_rank *f, words word)
     return word;
 }
 
-/* Format " within 12.3 s": how long a rank without a connection has had time to connect. */
+/* Format " within 12.3 s": the time that a rank without a connection has had to connect. */
 static const char *within_word(const struct snapshot_rank *f, words word)
 {
     words time;
@@ -268,7 +268,7 @@ static void add_wait(cJSON *o, const struct snapshot_rank *f)
         cJSON_AddItemToObject(o, "waits_for_torch", torch_key_json(&key));
 }
 
-/* Add the state of the process, as its agent reported it. */
+/* Add the state of the process, as the rank's agent has reported it. */
 static void add_process_state(cJSON *o, const struct snapshot_rank *f)
 {
     cJSON_AddStringToObject(o, "proc", (const char[]){ f->proc_state, '\0' });
@@ -333,8 +333,8 @@ static bool waits(const struct snapshot_rank *f)
 }
 
 /* Find the calls in which a rank has waited for `least_ms`. Return a rank that waits in the call with the highest
- * number. Return NULL if no rank has waited so long. With asynchronous calls, ranks may be several calls apart. Then
- * any rank in an earlier call may have caused the wait. */
+ * number. Return NULL if no rank has waited so long. With asynchronous calls, ranks may be several calls apart. Any
+ * rank in an earlier call may then have caused the wait. */
 static const struct snapshot_rank *furthest(const struct snapshot *s, uint64_t least_ms)
 {
     const struct snapshot_rank *most = NULL;
@@ -416,7 +416,8 @@ bool diagnose_barrier_hangs(const struct snapshot *s, uint64_t least_ms)
 
 /* --- texts ---------------------------------------------------------------------------------------------- */
 
-/* Format what the rank's process does, from the last heartbeat of its agent. The text is the verb of a sentence. */
+/* Format what the rank's process does, as the last heartbeat of its agent reports. The text is the verb of a
+ * sentence. */
 static const char *does(words out, const struct snapshot_rank *f)
 {
     words in = "";
@@ -636,7 +637,7 @@ static bool append_message(const struct barrier *barrier, struct slice name, sna
            (barrier == NULL || append_lines(barrier, facts_of, user, out)) && buf_append(out, "", 1);
 }
 
-/* Return the facts about a rank, with the code of its finding. */
+/* Return the facts about a rank, and the code of the finding about this rank. */
 static cJSON *missing_row(const struct snapshot_rank *facts)
 {
     cJSON *row = diagnose_json(facts);

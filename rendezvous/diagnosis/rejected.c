@@ -17,8 +17,8 @@ enum { LOG_EVERY_MS = 60000 }; /* minimum time between two log lines about one s
 
 /* --- protocol --------------------------------------------------------------------------------------------- */
 
-/* The first bytes that a client sends, and its protocol. Four bytes identify an HTTP method. "PRI " begins HTTP/2. A
- * TLS handshake of any version begins with 16 03. */
+/* The first bytes that a client sends, and the client's protocol. Four bytes identify an HTTP method. "PRI " begins
+ * HTTP/2. A TLS handshake of any version begins with 16 03. */
 static const struct {
     const char *bytes;
     enum reject_kind kind;
@@ -95,8 +95,8 @@ const char *reject_kind_words(enum reject_kind kind)
 
 /* --- the rows --------------------------------------------------------------------------------------------- */
 
-/* Format "10.0.0.2" of "10.0.0.2:41234", or "[fe80::1]" of "[fe80::1]:41234". The port is left out, because a client
- * that connects every second must have only one row. */
+/* Format "10.0.0.2" from "10.0.0.2:41234", or "[fe80::1]" from "[fe80::1]:41234". The port is left out, because a
+ * client that connects every second must have only one row. */
 static void format_source(const char *peer, char source[static REJECT_SOURCE_MAX])
 {
     const char *colon = strrchr(peer, ':');

@@ -33,7 +33,7 @@ enum reject_kind {
 enum {
     REJECTS_MAX = 64,
     REJECT_FIRST_MAX =
-        8, /* how many first bytes of a connection are kept; enough to recognise each protocol */
+        8, /* how many bytes from the start of a connection are kept; enough to recognise each protocol */
     REJECT_SOURCE_MAX = 64,
     REJECT_JOB_MAX = 64,
     REJECT_WHY_MAX = 160
@@ -74,7 +74,7 @@ const char *reject_kind_words(enum reject_kind kind);
 
 /* One rejection, as an argument of rejects_note. The pointers need to be valid only during that call. */
 struct reject_facts {
-    const char *peer;   /* "10.0.0.2:41234" */
+    const char *peer;   /* address and port of the client: "10.0.0.2:41234" */
     const char *job;    /* NULL = the client named no job */
     const char *why;    /* reason for the log and for `ddpctl rejects` */
     struct slice first; /* the first bytes that the client has sent */
@@ -82,8 +82,8 @@ struct reject_facts {
     bool is_user;       /* the connection belongs to another user, so the store did not read from it */
 };
 
-/* Count a rejection. Return true if a log line is due. Each source gets one line per minute. All sources together get
- * at most REJECTS_MAX lines in each interval of a minute. */
+/* Count a rejection. Return true if a log line is due. Each source gets at most one line per minute. All sources
+ * together get at most REJECTS_MAX lines per minute. */
 bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t now_ms);
 
 /* --- refusals --------------------------------------------------------------------------------------------- */
@@ -94,7 +94,7 @@ bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t n
 
 enum { REFUSALS_MAX = 32 };
 
-/* All rejections of one process that have the same code. */
+/* All rejections of one process with one code. */
 struct refusal {
     enum rdzv_refused code;
     char job[RDZV_TEXT_MAX], host[RDZV_TEXT_MAX], boot_id[RDZV_TEXT_MAX];
@@ -115,7 +115,7 @@ struct refusals {
 /* Count a rejection of the node that sent `join`. */
 void refusals_note(struct refusals *r, const struct rdzv_join *join, const struct rdzv_refusal *why,
                    uint64_t now_ms);
-/* Remove the rejections of a finished run of `job`, because they do not concern a later run of the same name. */
+/* Remove the rejections of a finished run of `job`, because they do not concern a later run with the same name. */
 void refusals_forget(struct refusals *r, const char *job);
 
 /* --- notices ---------------------------------------------------------------------------------------------- */

@@ -10,10 +10,11 @@
 struct cJSON;
 struct profile;
 
-/* All durations are in ms and end at the moment of the snapshot: `gone_ms` 5000 means "5 s ago". A string may be NULL
- * only if its comment allows NULL. */
+/* All durations are in ms and end at the moment of the snapshot: `gone_ms` 5000 means "5 s ago". Strings are never
+ * NULL, except where their comment mentions NULL. */
 
-/* The phase of the rendezvous: nodes join, a round runs, its workers are being stopped, the job has ended. */
+/* The phases of the rendezvous, in order: nodes join; a round runs; the workers of the round are being stopped; the job
+ * has ended. */
 enum snapshot_phase { PHASE_GATHERING, PHASE_RUNNING, PHASE_STOPPING, PHASE_OVER };
 
 /* A node that is a member of the job or waits to become one. */
@@ -22,10 +23,10 @@ struct snapshot_node {
     const char *own;            /* address that the node has sent; the store sees `addr`; "" = unknown */
     const char *state;          /* text in the column STATE of the table of nodes, such as "waiting" */
     int32_t node_rank;          /* -1 = no node rank yet */
-    uint32_t first_rank, nproc; /* ranks first_rank to first_rank + nproc - 1, if the node is in the round */
+    uint32_t first_rank, nproc; /* in a round, the node runs ranks first_rank to first_rank + nproc - 1 */
     int pid;                    /* pid of ddprun; 0 = unknown */
-    bool is_spare, is_stopping; /* waits for the next round; was asked to stop its workers */
-    uint64_t joined_ms, silent_ms; /* time since the node joined; time since its last message */
+    bool is_spare, is_stopping; /* is_spare: waits for the next round; is_stopping: must stop its workers */
+    uint64_t joined_ms, silent_ms; /* joined_ms: since the node joined; silent_ms: since its last message */
 };
 
 /* A node that has left the job. */
@@ -33,10 +34,10 @@ struct snapshot_gone {
     const char *host, *how; /* `how`: a sentence about the end, such as "its connection was closed" */
     int32_t node_rank;      /* -1 if the node never had a node rank */
     int pid;
-    bool lost;   /* false = the node left by itself */
+    bool lost;   /* true = the node was lost; false = the node left by itself */
     bool silent; /* for a lost node: true = its heartbeats stopped; false = its connection closed */
     bool ran;    /* the node was a member of the latest round */
-    uint64_t stayed_ms, gone_ms; /* how long the node was in the job; time since it left */
+    uint64_t stayed_ms, gone_ms; /* stayed_ms: time that the node was in the job; gone_ms: since it left */
 };
 
 /* A ddprun that was rejected. */
@@ -66,7 +67,7 @@ struct snapshot_wait {
     struct slice name;
     bool is_barrier;
     const struct barrier *barrier; /* borrowed: the barrier; NULL for a key, or if the barrier is unknown */
-    uint32_t waiting, members;     /* number of waiting ranks; number of members, 0 = unknown */
+    uint32_t waiting, members;     /* numbers of waiting ranks and of members; `members` is 0 if unknown */
     uint32_t rank;                 /* one of the waiting ranks; UINT32_MAX = no rank is known */
     uint64_t for_ms;               /* length of the longest wait of a rank */
 };
@@ -92,7 +93,7 @@ struct snapshot_surplus {
      * the members, and not the arrivals in a barrier. */
     struct torch_key key;
     bool is_double; /* two processes have the same rank */
-    uint64_t count; /* arrivals in the barrier, also of closed connections; without a barrier, equal to `n` */
+    uint64_t count; /* number of arrivals in the barrier, with closed connections; without a barrier, `n` */
     const struct snapshot_claim *claims; /* sorted: the processes of the job are first */
     uint32_t n;
 };
@@ -121,7 +122,7 @@ struct snapshot_store {
     uint64_t accept_overflows, somaxconn;
     uint64_t refused_no_fd; /* how often clients began to wait because the process had no free descriptor */
     uint64_t open_files;    /* limit of open files, stored when the process last had no free descriptor */
-    uint64_t used, max;     /* the store's quota in bytes: used, and the limit; `max` is 0 if unknown */
+    uint64_t used, max;     /* used: bytes in use of the store's quota; max: the quota, 0 = unknown */
 };
 
 /* Stacks of all ranks (record/stacks.h), sampled because the job makes no progress. */
@@ -133,7 +134,7 @@ struct snapshot_hang {
     uint64_t still_ms;                  /* time since the last sign of progress */
     uint64_t due_ms;     /* stacks are sampled when still_ms reaches this value; 0 = they are not sampled */
     bool has_signals;    /* the job has shown signs of progress in this round */
-    uint32_t in_vain;    /* suspicions since the last progress that compared samples but gave no verdict */
+    uint32_t in_vain;    /* number of suspicions, since the last progress, whose samples gave no verdict */
     const char *why_not; /* why the last suspicion that `in_vain` counts had no verdict; NULL = none yet */
 };
 
@@ -150,7 +151,7 @@ struct snapshot {
     uint64_t left_ms;           /* time until the store stops waiting; UINT64_MAX = never */
     uint64_t pause_ms; /* in RDZV_BACKING_OFF or RDZV_LAST_CALL: time until the workers start; else 0 */
     uint64_t limit_ms; /* value of the option `knob`; 0 = no limit */
-    const char *knob;  /* "--timeout" */
+    const char *knob;  /* option that sets limit_ms: "--timeout" */
     bool is_final;     /* true in the last check before the job fails for lack of nodes */
     struct snapshot_store store;
     struct snapshot_cause cause;

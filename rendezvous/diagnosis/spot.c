@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Frames of libraries in which a rank waits for others. Columns: end of the file's path, function ("" = any function),
- * and idle_only. Each file exists in at least one version of torch since 1.13.
+/* Frames of libraries in which a rank waits for other ranks. Columns: end of the file's path, function ("" = any
+ * function), and idle_only. Each file exists in at least one version of torch since 1.13.
  *
  * A thread in backward() may wait for DDP's all_reduce, and a thread in synchronize() may wait for NCCL's kernels. But
  * both functions may also compute. So in these functions only a sleeping thread counts as waiting (idle_only). */
@@ -82,7 +82,8 @@ int spot_number(const cJSON *o, const char *name)
     return fits ? (int)item->valuedouble : 0;
 }
 
-/* Compare the end of a path. Agents send the path inside the library, or the whole path if the library is unknown. */
+/* Return true if a path ends with `end`. Agents send the path inside the library, or the whole path if the library is
+ * unknown. */
 static bool ends_with(const char *text, const char *end)
 {
     const size_t len = strlen(text), n = strlen(end);

@@ -37,7 +37,7 @@ struct spot {
     bool may_wait;       /* `call` is NULL, and the thread sleeps in futex in a C function */
     bool imports;        /* the rank imports a library: importlib is among the frames that `user` called */
     const char *does, *object;
-    int64_t cpu_ms, runs; /* CPU time of the thread; how often it got a CPU; each is 0 if unknown */
+    int64_t cpu_ms, runs; /* cpu_ms: CPU time of the thread; runs: how often it got a CPU; 0 = unknown */
     const char *unanswered[SPOT_PEERS_MAX]; /* peers that do not acknowledge data: "10.0.0.2:4711" */
     uint32_t n_unanswered;
     struct {
@@ -77,10 +77,10 @@ enum { TRAIL_SAMPLES = 8, TRAIL_RETURNS = 2, TRAIL_PLACES = 16 };
 
 /* A zeroed struct is a trail without samples. */
 struct trail {
-    cJSON *frames;    /* owned: the frames of the last sample; NULL = no sample */
-    uint32_t fixed;   /* number of outer frames that are at the same line in all samples */
-    uint32_t samples; /* number of samples since `fixed` last changed */
-    uint32_t returns; /* returns of the moving frame (see above) to earlier lines since its last new place */
+    cJSON *frames;        /* owned: the frames of the last sample; NULL = no sample */
+    uint32_t fixed;       /* number of outer frames that are at the same line in all samples */
+    uint32_t samples;     /* number of samples since `fixed` last changed */
+    uint32_t returns;     /* how often the moving frame returned to earlier lines since its last new place */
     bool is_one_function; /* the moving frame (see above) is in the same function in all samples */
     uint32_t n_places;
     uint64_t places[TRAIL_PLACES]; /* digests of the places where the moving frame (see above) was */

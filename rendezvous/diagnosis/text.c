@@ -14,8 +14,8 @@
 
 /* --- the list of findings: the culprit first, and short enough for a screen ----------------------------- */
 
-/* Return the number of findings with this code, and set *last to the index of the last such finding. Without such a
- * finding, *last is unchanged. */
+/* Return the number of findings with this code, and set *last to the index of the last of them. If there is no such
+ * finding, leave *last unchanged. */
 static uint32_t count_code(const struct diagnosis *d, enum finding_code code, uint32_t *last)
 {
     uint32_t n = 0;
@@ -36,10 +36,11 @@ static bool sorts_after(enum finding_code code, enum finding_code other)
     return is_note != other_is_note ? is_note : code > other;
 }
 
-/* Make room for a new finding, and return its place, or NULL if the list has no room for it. The list is sorted by
- * sorts_after, and then by time of insertion. A full list drops its last finding, which is the least important. The
- * list has at most DIAGNOSIS_SAME findings of each code, because otherwise hundreds of missing nodes would hide other
- * findings. Further findings of a code are only counted, in the member `more` of the last finding with this code. */
+/* Make room for a new finding, and return its slot. Return NULL if the list has no room for the finding. The list is
+ * sorted by sorts_after, and then by time of insertion. A full list drops its last finding, which is the least
+ * important. The list has at most DIAGNOSIS_SAME findings of each code, because otherwise hundreds of missing nodes
+ * would hide other findings. Further findings of a code are only counted, in the member `more` of the last finding with
+ * this code. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
 {
     uint32_t last = 0, at = d->n;
@@ -53,7 +54,7 @@ struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
         d->left_out++;
     if (at == DIAGNOSIS_MAX)
         return NULL;
-    if (d->n == DIAGNOSIS_MAX) /* findings counted in the dropped finding's `more` are left out, too */
+    if (d->n == DIAGNOSIS_MAX) /* the last finding is dropped, and all that its field `more` counts */
         d->left_out += d->list[DIAGNOSIS_MAX - 1].more;
     const uint32_t behind = (d->n < DIAGNOSIS_MAX ? d->n : DIAGNOSIS_MAX - 1) - at;
     memmove(&d->list[at + 1], &d->list[at], behind * sizeof(d->list[0]));
@@ -255,8 +256,8 @@ const char *waiters_of(words out, const struct snapshot_wait *wait)
     return out;
 }
 
-/* Return true if rank `i` waits where most ranks wait. The result is computed for each report, because reports are
- * rare, and the snapshot contains only plain data. */
+/* Return true if rank `i` waits at the place where most ranks wait. The result is computed for each report, because
+ * reports are rare, and the snapshot contains only plain data. */
 static bool is_at_main_wait(const void *snapshot, uint32_t i)
 {
     const struct snapshot *s = snapshot;
@@ -337,8 +338,8 @@ const struct snapshot_node *node_with_rank(const struct snapshot *s, int32_t nod
     return NULL;
 }
 
-/* Return the last node with this rank that has joined and left again, or NULL. A linear scan is fast enough, because
- * `gone` has at most 32 rows. */
+/* Return the last departed node with this node rank, or NULL. A linear scan is fast enough, because `gone` has at most
+ * 32 rows. */
 static const struct snapshot_gone *gone_as(const struct snapshot *s, int32_t node_rank)
 {
     for (uint32_t i = 0; i < s->n_gone; i++)
@@ -357,7 +358,7 @@ bool came_in_later(const struct snapshot *s, const struct snapshot_refused *r)
     return false;
 }
 
-/* Return true if a node with this rank left within the last `ago_ms` milliseconds. */
+/* Return true if a node with this node rank left within the last `ago_ms` milliseconds. */
 static bool was_here_since(const struct snapshot *s, int32_t node_rank, uint64_t ago_ms)
 {
     for (uint32_t i = 0; i < s->n_gone; i++)
@@ -547,7 +548,7 @@ static bool append_gone_state(const struct snapshot *s, uint32_t rank, struct bu
     return append_row(out, number(text, rank), "-", "-", "-", "-", "-", "missing");
 }
 
-/* Append a few rows of missing nodes, then the number of further missing nodes. An elastic job has no rows of
+/* Append a few rows about missing nodes, then the number of further missing nodes. An elastic job has no rows of
  * missing nodes, because it has no fixed node ranks. */
 static bool append_missing(const struct snapshot *s, struct buf *out)
 {
@@ -603,8 +604,8 @@ static bool append_finding(const struct diagnosis *d, uint32_t i, struct buf *ou
     return ok && (!advice_is_due(d, i) || buf_printf(out, "    try    %s\n", f->advice));
 }
 
-/* Escape the control characters of the text from position `from` on, because other hosts have sent parts of the text.
- * Newlines stay, because they end the lines of the screen. */
+/* Escape the control characters after position `from`, because other hosts have sent parts of the text. Newlines stay,
+ * because they end the lines of the screen. */
 static void disarm(struct buf *out, size_t from)
 {
     if (out->len > from)
@@ -691,7 +692,8 @@ static bool append_news(const struct snapshot *s, const struct diagnosis *news, 
     return ok;
 }
 
-/* Return a finding as JSON, with text and code. Programs use the code, because the wording of a sentence may change. */
+/* Return a finding as JSON, with its text and its code. Programs use the code, because the wording of a sentence may
+ * change. */
 static cJSON *finding_json(const struct finding *f)
 {
     cJSON *o = cJSON_CreateObject();

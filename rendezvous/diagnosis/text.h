@@ -12,17 +12,17 @@
 enum { WORDS_LEN = 256 };
 typedef char words[WORDS_LEN];
 
-const char *number(words out, uint64_t n);                    /* "7" */
-const char *counted(words out, uint64_t n, const char *what); /* "1 node", "2 nodes" */
-const char *duration(words out, uint64_t ms);                 /* "1.2 s" */
+const char *number(words out, uint64_t n);                    /* such as "7" */
+const char *counted(words out, uint64_t n, const char *what); /* such as "1 node" */
+const char *duration(words out, uint64_t ms);                 /* such as "1.2 s" */
 /* Format ", 12.3 s ago," for one rank that has exited, and ", the first 12.3 s ago," for several ranks. If the time is
  * 0, the text is empty. */
 const char *exit_time(words out, uint64_t ago_ms, bool is_one);
-const char *process(words out, const char *host, int pid);      /* "n1 (pid 77)" */
-const char *place(words out, const struct snapshot_wait *wait); /* "barrier 'x'" */
+const char *process(words out, const char *host, int pid);      /* such as "n1 (pid 77)" */
+const char *place(words out, const struct snapshot_wait *wait); /* such as "barrier 'x'" */
 /* Append the numbers below `n` for which `is` returns true, as ranges: "1, 3-7". End a long list with "and more". */
 void append_ranges(struct buf *out, const void *of, uint32_t n, bool (*is)(const void *of, uint32_t i));
-/* Format "node 1 (n1, pid 77)", with the known parts. */
+/* Format "node 1 (n1, pid 77)". Leave out unknown parts. */
 const char *node_named(words out, int32_t node_rank, const char *host, int pid);
 const char *node_words(words out, const struct snapshot_node *node);
 /* Format "n0, n1, n2 and 61 more", or "none". */

@@ -1,6 +1,6 @@
 /* torch_keys.c -- see torch_keys.h. A key begins with a path that names the group. The rest of the key (the tail) is
  * compared with the rows of torch_keys.h. Keys are bytes from workers without a NUL at the end, so all texts are
- * slices, and every access is within the length. */
+ * slices, and no function reads beyond the end of a slice. */
 #include "diagnosis/torch_keys.h"
 
 #include "base/text.h"
@@ -37,7 +37,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Return the number of digits at the beginning, or 0 if these are too many for a rank. */
+/* Return the number of digits at the beginning of the text. Return 0 if a rank cannot have so many digits. */
 static size_t digits(struct slice text)
 {
     const char *p = text.data;
@@ -71,8 +71,7 @@ static bool text_begins_with(struct slice text, const char *with)
 static bool fits_tail(const char *tail, struct slice text, struct torch_key *out);
 
 /* Match '#' or '@' with a number. Match all digits at once, because the tail "@/#" must find rank 12 in "0/12", not
- * rank 1. Store the number only after the rest of the tail has matched, because a failed match must not change `out`.
- * */
+ * rank 1. Store the number after the rest of the tail has matched, because a failed match must not change `out`. */
 static bool number_fits(const char *tail, struct slice text, struct torch_key *out)
 {
     const size_t n = digits(text);
@@ -342,8 +341,8 @@ bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b)
            (is_default_group(a) ? is_default_group(b) : strcmp(a->group, b->group) == 0);
 }
 
-/* Counters of barriers begin with the first prefix. Keys of groups that are being set up begin with the other prefixes.
- * The store calls hub/torch_observer.c only for keys with these prefixes, so other keys cost no parsing. */
+/* The counter of a barrier begins with the first prefix. The keys for the setup of a group begin with the other
+ * prefixes. The store calls hub/torch_observer.c only for keys with these prefixes, so other keys cost no parsing. */
 const char *const torch_key_prefixes[] = {
     "store_based_barrier_key:", "/default_pg/", "//worker/attempt_", "/rpc_prefix_", "init/", NULL
 };
@@ -369,7 +368,7 @@ bool torch_key_may_set_up(struct slice key)
 
 /* --- as JSON -------------------------------------------------------------------------------------------- */
 
-/* Return the object even if memory is short for a member: a reader treats each member as optional. */
+/* Return the object even if a member is missing because memory is short: a reader treats each member as optional. */
 cJSON *torch_key_json(const struct torch_key *key)
 {
     struct buf text = { 0 };

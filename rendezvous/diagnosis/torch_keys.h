@@ -88,13 +88,14 @@ enum { TORCH_GROUP_MAX = 48 }; /* maximum length of a group's name, which may be
 struct torch_key {
     enum torch_key_kind kind;
     struct slice name;           /* the part of the key at the '*' in TORCH_KEYS; borrowed from the key */
-    int64_t rank, number;        /* rank in the group ('#' or column `rank`); number at '@'; -1 = none */
+    int64_t rank, number;        /* rank: from '#' or column `rank`; number: from '@'; -1 = none */
     char group[TORCH_GROUP_MAX]; /* "0" is the default group; "" = none */
     bool is_rpc;                 /* the key belongs to init_rpc */
     bool of_all; /* all ranks of the job enter this barrier, not only the members of the group */
 };
 
-/* Find the row of TORCH_KEYS for a key. Return false, with the kind TORCH_KEY_NONE, if the key is not PyTorch's. */
+/* Find the row of TORCH_KEYS for a key. If the key is not PyTorch's, set the kind to TORCH_KEY_NONE and return
+ * false. */
 bool torch_key_read(struct slice key, struct torch_key *out);
 
 /* Append the purpose of the key, such as "rank 0's NCCL id in group 3". Return false if memory is short. */
@@ -111,7 +112,7 @@ bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b);
 /* Return true if a key is the counter of a store-based barrier. The check must be fast, because the store calls
  * this function for every observed ADD. */
 bool torch_key_counts(struct slice key);
-/* Beginnings of PyTorch's keys or of their last components, for store_observer. The array ends with NULL. */
+/* The prefixes of PyTorch's keys, or of the last components of these keys, for store_observer. NULL ends the array. */
 extern const char *const torch_key_prefixes[];
 /* Return true if PyTorch may set up a group with this key. The check is fast, but the result is true for some other
  * keys, too. */
@@ -146,7 +147,7 @@ struct torch_meet {
  * the oldest barrier, because ranks pass barriers one after the other. */
 struct torch_meets {
     uint32_t last_id;
-    uint32_t owners_asked; /* how often agents were asked for the owner of a process in this attempt */
+    uint32_t owners_asked; /* number of questions to agents for the owner of a process in this attempt */
     uint32_t repeated;     /* 1 + the latest rank whose address two processes have published; 0 = none */
     struct torch_meet meet[TORCH_MEETS_MAX];
 };
@@ -159,7 +160,7 @@ struct torch_client {
     bool polls;                 /* the session polls the counter of `meet` until all ranks have arrived */
     bool waits;                 /* the present or last wait of the session is for a key of PyTorch */
     bool asked;                 /* the store has asked the agents which process owns the connection */
-    uint64_t since_ms, left_ms; /* start of the wait; time when the session last gave up a wait, 0 = never */
+    uint64_t since_ms, left_ms; /* since_ms: start of the wait; left_ms: when it was given up, 0 = never */
     uint64_t tried_ms;          /* when the session last began or continued a setup; 0 = never */
     struct torch_key key;       /* the awaited key, decoded; key.name is always empty */
     char *owner; /* owned: an agent's description of a process that is not a worker; NULL = none */
@@ -176,8 +177,8 @@ static inline struct slice torch_meet_key(const struct torch_meet *meet)
     return slice_of(meet->key, meet->len);
 }
 
-/* Find a barrier by its key or its id. Return NULL if the barrier was never recorded or was overwritten. `meets` owns
- * all barriers. The pointer is valid until the next torch_meets_make. */
+/* Find a barrier by its key (torch_meets_find) or by its id (torch_meets_of_id). Return NULL if the barrier was never
+ * recorded or was overwritten. `meets` owns all barriers. The pointer is valid until the next torch_meets_make. */
 struct torch_meet *torch_meets_find(struct torch_meets *meets, struct slice key);
 const struct torch_meet *torch_meets_of_id(const struct torch_meets *meets, uint32_t id);
 /* Record a new barrier. `key` has at most TORCH_MEET_KEY_MAX bytes. */

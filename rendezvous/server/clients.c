@@ -276,7 +276,7 @@ static struct admission_entry *admission_oldest_silent(const struct admission *a
 }
 
 enum {
-    ENDING_MS = 5000, /* time for a client to close its side after the last reply */
+    ENDING_MS = 5000, /* time that a client has to close its side after the last reply */
     STALL_MS = 2000,  /* while replies wait for room, each client must read STALL_BYTES in this time */
     STALL_BYTES = 64 << 10,
     REPLY_MIN = 64 << 10, /* room that must be free before a waiting reply is sent */
@@ -430,8 +430,8 @@ static void watch_readers(struct clients *clients)
         clients->stall_ms = now_ms(clients) + STALL_MS;
 }
 
-/* Write a reply, or queue what the socket does not accept. After a failure only mark the client as DOOMED, because a
- * running function of the hub may still use the client. */
+/* Write a reply, or queue the bytes that the socket does not accept. After a failure only mark the client as DOOMED,
+ * because a running function of the hub may still use the client. */
 static void send_now(struct clients *clients, conn_id id, struct slice bytes, struct shared *holder)
 {
     struct client *c = find_served(clients, id);
@@ -490,7 +490,8 @@ static bool may_reply(void *user, conn_id id, uint64_t bytes)
     const bool is_full = conn_queued(&c->conn) > CLIENT_UNREAD_MAX;
     if (!is_full && bytes > 0 && !has_room(clients, bytes))
         set_wants(c, bytes);
-    /* on_bytes() also stops reading, but does not run for requests that the hub has held (hub/gate.c). So stop here. */
+    /* on_bytes() also stops reading, but does not run for requests that the hub has held (hub/gate.c). So stop reading
+     * here, too. */
     if (is_full || c->wants > 0)
         conn_stop_reading(&c->conn);
     return !is_full && c->wants == 0;
@@ -579,8 +580,8 @@ static void check_readers(struct clients *clients)
 
 /* --- how a client ends --------------------------------------------------------------------------------- */
 
-/* Make a client ENDING or REFUSED. All clients have the same time limit. So the first client of each list times out
- * first. */
+/* Make a client ENDING or REFUSED. All these clients have the same time limit, so the first client of each list times
+ * out first. */
 static void start_ending(struct client *c, enum place place)
 {
     c->ending_until_ms = now_ms(c->clients) + ENDING_MS;
@@ -613,7 +614,7 @@ static void on_conn_closed(struct conn *conn)
 
 /* Report to the hub that a connection has ended. If the network may have broken the connection, call hub_cut, so that a
  * node may connect again. An open TLS connection also counts as broken if it ends without close_notify, the last
- * message of TLS. An attacker can forge a FIN. */
+ * message of TLS, because an attacker can forge a FIN. */
 static void leave_hub(struct client *c, const char *why)
 {
     if (c->conn.is_cut || (c->tls != NULL && tls_state(c->tls) == TLS_OPEN))

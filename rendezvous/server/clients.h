@@ -44,7 +44,7 @@ enum {
 };
 
 struct replies {
-    uint32_t n, used; /* number of kept replies, and the size of all kept replies in bytes */
+    uint32_t n, used; /* n: number of kept replies; used: size of all kept replies in bytes */
     struct {
         conn_id to;
         uint32_t len;
@@ -61,7 +61,7 @@ struct replies {
  * thousands of ranks share one address, the user only has to raise the limit of descriptors. */
 
 enum {
-    ADMISSION_SILENT_MS = 1000, /* a connection of this age without a request may be closed */
+    ADMISSION_SILENT_MS = 1000, /* an older connection that has sent no request may be closed */
     ADMISSION_BUCKETS = 256,    /* number of lists in the hash table of sources */
 };
 
@@ -69,17 +69,17 @@ enum {
 struct admission_key {
     bool is_uid;
     uint32_t uid;
-    uint8_t address[16]; /* IPv4 in IPv6 form (::ffff:10.0.0.2), or IPv6 without the last 8 bytes */
+    uint8_t address[16]; /* IPv4 address as ::ffff:10.0.0.2, or IPv6 address without its last 8 bytes */
 };
 
 /* A row of the hash table: a source (a user or an address) with at least one connection. */
 struct admission_source {
-    LIST_ENTRY(admission_source) link; /* in admission.bucket */
+    LIST_ENTRY(admission_source) link; /* entry in admission.bucket */
     struct admission_key key;
     uint32_t open; /* number of open connections */
 };
 
-/* The data of one connection for admission. Each struct client contains one entry. */
+/* The data about one connection that the admission needs. Each struct client contains one entry. */
 struct admission_entry {
     TAILQ_ENTRY(admission_entry) link; /* entry in admission.silent, used if `is_silent` */
     struct admission_source *source;   /* borrowed; NULL if the connection counts for no source */
@@ -112,8 +112,8 @@ struct clients {
     struct conn_host host;      /* shared by the connections of all clients */
     struct idmap map;           /* conn_id -> struct client; owns the clients */
     struct client_list doomed;  /* clients that failed or are slow; closed at the end of the loop's turn */
-    struct client_list ending;  /* clients to close after their last replies; earliest deadline first */
-    struct client_list refused; /* clients on other hosts, closed by the hub; otherwise like `ending` */
+    struct client_list ending;  /* clients that close after their last replies; the earliest deadline first */
+    struct client_list refused; /* clients on other hosts that the hub has closed; otherwise like `ending` */
     unsigned n_refused;         /* number of clients in `refused` */
     struct replies replies;     /* replies that are written at the end of the loop's turn */
     bool has_replied;           /* a reply was written in this turn of the loop */
@@ -123,7 +123,7 @@ struct clients {
     struct rate_limit dropped;     /* limits how often dropped clients are logged */
     bool log_peers;                /* log every connect, disconnect and drop, without a rate limit */
     const struct tls_context *tls; /* borrowed; if not NULL, clients on other hosts must use TLS */
-    /* decrypted and encrypted bytes of one call; their memory is kept to save mallocs */
+    /* plain: decrypted bytes of one call; cipher: encrypted bytes of one call. Their memory is kept to save mallocs. */
     struct buf plain, cipher;
     void *user;
     void (*freed)(void *user); /* called after a client was freed */
@@ -132,7 +132,7 @@ struct clients {
 /* Initialize the fields that only clients.c uses. The caller sets the other fields: hub, admission, host.loop,
  * host.max_queue_bytes, host.max_queued_bytes, log_peers, tls, user, freed. */
 void clients_init(struct clients *clients);
-/* Free the map. No client may be left, so call clients_end_all and run the loop first. */
+/* Free the map. At this time no client may exist, so first call clients_end_all and run the loop. */
 void clients_free(struct clients *clients);
 
 /* Add the client that is connected to `fd`, and own `fd` from now on. `uid` is the user of the client, or -1 if the

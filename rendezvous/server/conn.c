@@ -69,8 +69,8 @@ static void drop_first(struct outbox *box)
     }
 }
 
-/* Free the outbox and the pieces that are left in it. An empty outbox is freed at once, because most of the thousands
- * of connections of a store are idle. */
+/* Free the outbox and its remaining pieces. An empty outbox is freed at once, because most of the thousands of
+ * connections of a store are idle. */
 static void outbox_free(struct conn *c)
 {
     struct outbox *box = c->outbox;
@@ -314,13 +314,13 @@ enum conn_sent conn_send(struct conn *c, struct slice bytes, struct shared *hold
 
 /* --- read ---------------------------------------------------------------------------------------------- */
 
-/* While nothing fails, the calls are as follows. They allocate nothing.
+/* While nothing fails, the calls are as follows. None of them allocates memory.
  *
  *     conn_open -> on_read -> host.on_bytes -> the owner calls conn_send -> one write(2) -> on_read ...
  *     on_read with EOF -> host.on_end -> uv_close -> on_handle_closed -> host.on_closed */
 
-/* Handle received bytes, or with n < 0 the end of the connection. In CONN_FLUSHING and CONN_WAIT_FIN, discard the
- * bytes. */
+/* Handle received bytes. If `n` is below 0, handle the end of the connection. In CONN_FLUSHING and CONN_WAIT_FIN,
+ * discard the bytes. */
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct conn *c = stream->data;
@@ -344,8 +344,8 @@ static void on_need_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 }
 
 /* Set the socket options; the connection also works without them, so ignore failures. With TCP_NODELAY, replies are
- * sent at once. With the other options, the kernel closes a connection after 120 s without an answer (60 s + 4 * 15 s).
- * The peer's host may then have disappeared. Agents and the hub detect lost nodes sooner, by heartbeats. */
+ * sent at once. With the other options, the kernel closes a connection after 120 s without an answer (60 s + 4 * 15 s),
+ * because the peer's host may have disappeared. Agents and the hub detect lost nodes sooner, by heartbeats. */
 static void tune(int fd)
 {
     static const struct {

@@ -18,20 +18,21 @@ struct outbox;
 struct conn_host {
     uv_loop_t *loop;
     size_t max_queue_bytes; /* limit for the unsent bytes of one connection */
-    /* The unsent bytes of all connections, and their limit. If a value is queued by reference, its whole block is
-     * counted. */
+    /* queued_bytes: number of unsent bytes of all connections; max_queued_bytes: its limit. If a value is queued by
+     * reference, the whole memory block that contains the value is counted. */
     size_t queued_bytes, max_queued_bytes;
     void (*on_bytes)(struct conn *conn, struct slice bytes); /* bytes were received; valid during this call */
-    /* An open connection ends: the peer has sent a FIN, or an error occurred. `why` is valid during the call. */
+    /* Called when an open connection ends, because the peer has sent a FIN, or because an error occurred. `why` is
+     * valid during the call. */
     void (*on_end)(struct conn *conn, const char *why);
-    void (*on_drained)(struct conn *conn); /* some queued bytes were written */
+    void (*on_drained)(struct conn *conn); /* called when some queued bytes were written */
     void (*on_closed)(struct conn *conn);  /* the last callback: the owner may free the conn */
     char *read_buffer;                     /* CONN_READ_BYTES bytes, owned by the creator of this struct */
 };
 
 enum conn_state {
     CONN_OPEN,
-    CONN_FLUSHING, /* input is discarded; the connection closes when the queue is written */
+    CONN_FLUSHING, /* input is discarded; the connection closes after the queue is written */
     CONN_WAIT_FIN, /* the server's FIN was sent; the connection waits for the peer's FIN */
     CONN_CLOSING,  /* uv_close was called */
 };
@@ -64,7 +65,8 @@ bool conn_open(struct conn *conn, struct conn_host *host, int fd);
 
 /* Write as many bytes as the socket accepts, and queue the rest. If `holder` is not NULL, it owns the bytes
  * (base/buf.h). The bytes can then be queued without a copy. If the connection is not open, discard the bytes. If the
- * result is not CONN_SENT, the caller must call conn_abort, because a part of the bytes may have been sent. */
+ * result is not CONN_SENT, the caller must call conn_abort, because the socket may have accepted a part of the
+ * bytes. */
 enum conn_sent conn_send(struct conn *conn, struct slice bytes, struct shared *holder);
 
 /* Return the number of queued bytes that the socket has not accepted yet. */
@@ -77,8 +79,8 @@ void conn_stop_reading(struct conn *conn);
 void conn_start_reading(struct conn *conn);
 
 /* Write the queue, then close. If `wait_fin` is true, wait for the peer's FIN between these two steps. This wait has no
- * time limit: the caller calls conn_abort if the wait is too long. A second call with a false `wait_fin` ends the wait.
- * */
+ * time limit: the caller calls conn_abort if the wait is too long. A second call, with `wait_fin` = false, ends the
+ * wait. */
 void conn_finish(struct conn *conn, bool wait_fin);
 
 /* Close at once and discard the queue. Further calls do nothing. */

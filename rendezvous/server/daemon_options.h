@@ -17,7 +17,7 @@ enum daemon_action { DAEMON_SERVE, DAEMON_HELP, DAEMON_HELP_MAN, DAEMON_VERSION 
 struct daemon_options {
     enum daemon_action action;
     struct endpoint listen;
-    /* limit of all keys, values and queues together; 0 = the default of the hub (HUB_LIMITS_DEFAULT) */
+    /* limit for the size of all keys, values and queues together; 0 = the default of the hub (HUB_LIMITS_DEFAULT) */
     uint64_t max_bytes;
     uint64_t keep_ms;         /* time that a job without connections is kept; 0 = the default of the hub */
     enum log_level log_level; /* LOG_INFO, or LOG_ERROR with --quiet */
@@ -30,7 +30,8 @@ struct daemon_options {
     const char *secret_file; /* borrowed from argv; NULL = no secret */
 };
 
-/* Set the defaults, then parse argv[1..]. Return DDP_OK, or DDP_ERR_ARG with a message for the user in `err`. */
+/* Set the defaults, then parse argv[1..]. Return DDP_OK. If an argument is wrong, write a message for the user to
+ * `err`, and return DDP_ERR_ARG. */
 ddp_status daemon_options_parse(int argc, char *const argv[], struct daemon_options *out,
                                 struct ddp_err *err);
 

@@ -105,9 +105,9 @@ static int listen_on(const struct addrinfo *at, bool reuse)
     return fd;
 }
 
-/* Listen on the first address of `list` that works. Return the descriptor, or -errno of the last try. If the port is in
- * use on one address, do not try the next address. Clients of the first address would reach another service. EACCES
- * also ends the search, because a privileged port is privileged on every address. */
+/* Listen on the first address of `list` that can be used. Return the descriptor, or -errno of the last try. If the port
+ * is in use on one address, do not try the next address, because clients of the first address would reach another
+ * service. EACCES also ends the search, because a privileged port is privileged on every address. */
 static int listen_on_first(const struct addrinfo *list, bool reuse)
 {
     int fd = -EADDRNOTAVAIL;
@@ -140,8 +140,8 @@ static int lowest_free_port(void)
     return n > 0 ? atoi(text) : 1024;
 }
 
-/* Format the error message with the reason and the remedy. For a port in use, the reason is the process that uses
- * it. */
+/* Format the error message with the reason and the remedy. If the port is in use, the reason names the process that
+ * uses the port. */
 static ddp_status explain(const char *host, int port, const char *option, int error, struct ddp_err *err)
 {
     char at[ENDPOINT_TEXT_MAX], who[400];
@@ -342,7 +342,7 @@ void acceptor_close(struct acceptor *a, uv_close_cb closed)
  *     0: 0100007F:72D8 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 31337 1 ...
  *     1: 0100007F:72D8 0100007F:C350 06 00000000:00000000 03:00000B7A 00000000     0        0 0 3 ...
  *
- * Inode 0 means that no process has the socket any more. */
+ * Inode 0 means that no process has the socket open any more. */
 
 enum { STATE_LISTEN = 0x0a }; /* TCP_LISTEN of the kernel (tcp_states.h) */
 
@@ -370,7 +370,7 @@ static bool port_table_find(const char *table, int port, struct port_holder *out
         const char *end = strchr(line, '\n');
         if (parse_line(line, &row_port, &state, &row) && row_port == port) {
             if (row.inode == 0)
-                out->leftover = out->inode == 0; /* no process has the connection any more (TIME_WAIT) */
+                out->leftover = out->inode == 0; /* no process has the connection open any more (TIME_WAIT) */
             else if (out->inode == 0 || state == STATE_LISTEN)
                 *out = row;
             if (state == STATE_LISTEN)
@@ -520,7 +520,7 @@ static void copy_variable(const struct buf *text, const char *name, char *out, s
             *p = '?';
 }
 
-/* Set the job of a worker from its environment. Workers of ddprun have torchrun's variables, too, so check for
+/* Set the job of a worker from the worker's environment. Workers of ddprun have torchrun's variables, too, so check for
  * DDPRUN_JOB first. */
 static void set_job(struct port_holder *out)
 {

@@ -32,7 +32,7 @@ struct listener {
 /* Bind and listen. `host` is an address, a name (resolving it may block for many seconds), or NULL or "" for all
  * addresses. If a name has several addresses, use the first that belongs to this host. If `port` is 0, the kernel
  * chooses a free port. `option`, which may be NULL, is the command-line option for the port; errors name this option in
- * the remedy. Return DDP_OK, or DDP_ERR_IO with the reason and a remedy in `err`. */
+ * the remedy. Return DDP_OK. If this fails, write the reason and a remedy to `err`, and return DDP_ERR_IO. */
 ddp_status listener_open(const char *host, int port, const char *option, struct listener *out,
                          struct ddp_err *err);
 
@@ -44,7 +44,7 @@ struct acceptor {
     uv_poll_t poll;
     uv_loop_t *loop;    /* borrowed */
     int fd;             /* the listening socket, owned after acceptor_open */
-    unsigned open, max; /* number of accepted clients that are not closed yet; limit of this number */
+    unsigned open, max; /* open: number of accepted clients that are not closed yet; max: its limit */
     uint64_t resume_ms; /* end of the pause, in ms of the loop's clock; UINT64_MAX = no pause */
     bool short_of_fds;  /* on_short was called, and no client has been accepted since */
     void *user;
@@ -80,10 +80,10 @@ struct port_holder {
     unsigned uid;        /* user that owns the socket, if `inode` is not 0 */
     int pid;             /* 0 = unknown, for example because the process belongs to another user */
     char name[64];       /* name of the program; "" = unknown */
-    bool leftover; /* only closed connections use the port (state TIME_WAIT), and no process has them open */
-    char user[32]; /* name of `uid`; "" = unknown */
-    long age_s;    /* age of the process in seconds; 0 = unknown */
-    char job[64];  /* job of the worker; "" = not a worker, or unknown */
+    bool leftover;    /* only closed connections (state TIME_WAIT) use the port; no process has them open */
+    char user[32];    /* name of `uid`; "" = unknown */
+    long age_s;       /* age of the process in seconds; 0 = unknown */
+    char job[64];     /* job of the worker; "" = not a worker, or unknown */
     bool by_torchrun; /* true: `job` is a job of torchrun; false: `job` is a job of ddprun */
     char rank[12];    /* rank of the worker in `job`; "" = unknown */
     char command[80]; /* command line, truncated, with '?' for unprintable bytes; "" = unknown */

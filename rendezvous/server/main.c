@@ -98,10 +98,10 @@ static void wait_for_stop(const sigset_t *set)
 struct event_log {
     struct line_file *file; /* owned; NULL = no event log */
     const char *path;       /* borrowed; NULL = --events was not given */
-    bool warned;            /* the warning was logged; it must not be logged again */
+    bool warned;            /* the warning was logged, and must not be logged again */
 };
 
-/* Warn that events are missing in the file. Do nothing if the state has no error. */
+/* Warn once that events are missing in the file. Do nothing if `state` contains no error. */
 static void warn_of(struct event_log *log, struct line_file_state state)
 {
     if (state.error != 0 && !log->warned)

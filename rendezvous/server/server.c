@@ -28,7 +28,7 @@ enum {
     STOPPING_MS = 1000,    /* time for the clients to read their last replies */
     WAIT_SILENT_MS = 1000, /* a shorter wait for nodes is not logged */
     NONCE_BYTES = 8,
-    QUEUE_CHECK_MS = 1000, /* shortest time between two checks by check_queue */
+    QUEUE_CHECK_MS = 1000, /* minimum time between two calls of check_queue that do a check */
 };
 
 /* All times are on the clock of the loop (uv_now). */
@@ -40,7 +40,7 @@ struct store_server {
     uint64_t timer_at_ms;      /* UINT64_MAX if the timer is not set */
     bool caught_up; /* was_suspended() has set a short timer; until it fires, the loop only reads input */
     bool stopping;  /* end_all was called */
-    bool stop_requested;        /* used only by the thread that called store_server_start */
+    bool stop_requested;        /* a stop was requested; used only by the thread of store_server_start */
     uint64_t wait_nodes_ms;     /* limit of the wait until all nodes have left; set before the stop request */
     uint64_t wait_nodes_end_ms; /* end of the wait for nodes; UINT64_MAX = no wait */
     uint64_t wait_nodes_log_ms; /* when to log that the store waits for nodes; UINT64_MAX = never */
@@ -62,8 +62,8 @@ struct store_server {
 
 static void on_time(uv_timer_t *timer);
 
-/* Return the time at which the timer must next call on_time(): the next deadline of hub, acceptor and clients, or of
- * the stop. */
+/* Return the time at which the timer must next call on_time(): the next deadline of the hub, the acceptor, the clients,
+ * or the stop. */
 static uint64_t next_deadline(const struct store_server *s)
 {
     uint64_t clients_or_force = earlier_of(clients_deadline(&s->clients), s->force_at_ms);
@@ -316,7 +316,7 @@ static void make_hash_key(void)
     table_set_hash_key(key);
 }
 
-/* Create the server, and connect hub, acceptor and clients through callbacks. */
+/* Create the server, and connect the hub, the acceptor and the clients through callbacks. */
 static struct store_server *server_new(const struct store_server_options *o)
 {
     static uv_once_t hash_key_made = UV_ONCE_INIT;

@@ -24,8 +24,8 @@ struct store_server_options {
 };
 
 /* Bind, listen and start the server's thread, which receives no signals. `options` is copied, but its pointers stay
- * borrowed. Return DDP_OK, or an error with its reason in `err`: DDP_ERR_IO, DDP_ERR_NOMEM, or DDP_ERR_UNSUPPORTED if
- * OpenSSL is missing. If the port is in use, the reason names the process that uses the port.
+ * borrowed. Return DDP_OK. If this fails, write the reason to `err`, and return DDP_ERR_IO, DDP_ERR_NOMEM, or (if
+ * OpenSSL is missing) DDP_ERR_UNSUPPORTED. If the port is in use, the reason names the process that uses the port.
  *
  * The start raises the soft limit of descriptors to the hard limit. A caller that starts programs may restore the old
  * limit for these programs. */

@@ -1,7 +1,8 @@
 /* socket_owner.c -- see socket_owner.h.
  *
- * diag_find requests one connection by its two addresses, because the kernel then finds the connection fast. A missing
- * module tcp_diag looks like a missing socket. So /proc/net/tcp is also read until a request has found a socket. */
+ * diag_find requests one connection by its two addresses, because the kernel then finds the connection fast. If the
+ * kernel module tcp_diag is missing, the answer is the same as for a missing socket. So /proc/net/tcp is also read
+ * until a request has found a socket. */
 #include "server/socket_owner.h"
 
 #include <errno.h>
@@ -80,8 +81,8 @@ static bool netlink_ask(int fd, const struct nlmsghdr *question)
 
 enum socket_place { THIS_HOST, OTHER_HOST, PLACE_UNKNOWN /* netlink does not answer */ };
 
-/* Find whether an address belongs to this host: request the route to the address, like `ip route get`. A route of type
- * RTN_LOCAL means this host. */
+/* Find whether an address belongs to this host. Request the route to the address, as `ip route get` does. A route of
+ * type RTN_LOCAL means this host. */
 static enum socket_place place_by_route(struct socket_owners *o, const struct end *end)
 {
     const uint16_t bytes = end->family == AF_INET ? 4 : 16;
@@ -311,8 +312,8 @@ enum socket_state socket_owner_find(struct socket_owners *o, const struct sockad
 }
 
 /* Search one family for a listener on the port. `state` and `owner` hold the result so far. Replace `owner` if no
- * listener was found yet, or if the present `owner` is user `uid`. So a listener of another user has priority. Return
- * the new state, or SOCKET_UNKNOWN if the kernel does not answer. */
+ * listener was found yet, or if `owner` is the user `uid`, so that a listener of another user has priority. Return the
+ * new state, or SOCKET_UNKNOWN if the kernel does not answer. */
 static enum socket_state dump_listeners(struct socket_owners *o, int family, int port, uint32_t uid,
                                         enum socket_state state, struct socket_owner *owner)
 {

@@ -1,5 +1,5 @@
 /* socket_owner.h -- finds the user who owns a TCP socket of this host, and rejects connections of other users. The
- * module asks sock_diag, which needs no privilege, and finds any socket of this network namespace in 3 to 15 us. If the
+ * module asks sock_diag, which needs no privilege and finds any socket of this network namespace in 3 to 15 us. If the
  * kernel has no sock_diag (gVisor), /proc/net/tcp and tcp6 are read. */
 #ifndef RENDEZVOUS_SERVER_SOCKET_OWNER_H
 #define RENDEZVOUS_SERVER_SOCKET_OWNER_H
@@ -18,7 +18,7 @@ struct netlink {
  * one thread may use the struct at a time. */
 struct socket_owners {
     struct netlink diag, route; /* `diag` is for sock_diag; `route` finds routes to an address */
-    bool is_answered; /* sock_diag has found a socket: tcp_diag is loaded, so ENOENT means "no such socket" */
+    bool is_answered; /* sock_diag found a socket, so tcp_diag is loaded, and ENOENT means "not found" */
 };
 
 /* The owner of a socket: a user, not a process. */
@@ -49,11 +49,11 @@ void socket_owners_close(struct socket_owners *o);
 
 /* --- uid gate --------------------------------------------------------------------------------------------- */
 
-/* The uid gate rejects connections of other users of this host, but accepts root. The reason is that a PyTorch client
- * cannot authenticate itself. It accepts connections from other hosts, whose users are unknown to this kernel. The hub
- * decides whether to serve these connections. */
+/* The uid gate rejects connections of other users of this host, because a PyTorch client cannot authenticate itself.
+ * The gate accepts root. It also accepts connections from other hosts, because their users are unknown to this kernel.
+ * The hub decides whether to serve these connections. */
 
-enum { UID_GATE_WHY_MAX = 160, UID_GATE_SERVED_MAX = 32 }; /* bytes of the texts, with the NUL */
+enum { UID_GATE_WHY_MAX = 160, UID_GATE_SERVED_MAX = 32 }; /* sizes of the texts in bytes, with the NUL */
 
 /* Set all bytes to zero before the first use. */
 struct uid_gate {
@@ -62,7 +62,7 @@ struct uid_gate {
 };
 
 /* Check the connection `fd` from `peer`. Set *uid to the user of the peer, or to -1 if the user is unknown. Return
- * false if the caller must close the connection; `why` then has the reason and the remedy. */
+ * false if the caller must close the connection; `why` then contains the reason and the remedy. */
 bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, int64_t *uid,
                      char why[static UID_GATE_WHY_MAX]);
 

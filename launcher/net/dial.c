@@ -562,14 +562,6 @@ static void on_timer(uv_timer_t *timer)
     join_dial_advance(timer->data);
 }
 
-static void join_dial_report(struct join_dial *j)
-{
-    struct buf words = { 0 };
-    if (dial_append_status(&j->plan, &words, clock_ms()) && buf_append(&words, "", 1))
-        j->options.print(j->options.user, (const char *)words.data);
-    buf_free(&words);
-}
-
 /* End the dial without a store, and pass the reason to the callback `failed`. The reason is the first of these texts
  * that exists: the answer of a refusing store, `note` if the owner has set `code`, a report about the dial. Do not use
  * `j` after the callback, because the callback may close the dial. */

@@ -552,6 +552,15 @@ static bool append_status(struct dial *d, struct buf *out, uint64_t now_ms)
     return full ? append_full(out, d, now_ms) : append_short(out, d, now_ms);
 }
 
+void dial_print_status(struct dial *d, uint64_t now_ms, void (*print)(void *user, const char *words),
+                       void *user)
+{
+    struct buf words = { 0 };
+    if (append_status(d, &words, now_ms) && buf_append(&words, "", 1))
+        print(user, (const char *)words.data);
+    buf_free(&words);
+}
+
 /* Return the time at which full_is_due() or short_is_due() becomes true. For a finding of is_sure(), this time may be
  * too late, but the loop prints such a finding before it calls this function. */
 uint64_t dial_status_due(const struct dial *d)

@@ -45,8 +45,6 @@ cJSON *encode_vouch(int64_t conn, int rank, int pid);
  * `words` describes the process. */
 cJSON *encode_owner(int64_t conn, int pid, const char *words);
 
-cJSON *encode_done(void);
-
 /* Encode a collective call from a rank's flight record. */
 cJSON *encode_flight_call(int rank, const struct flight_entry *call);
 

@@ -982,6 +982,13 @@ static void push_waiting(struct store_link *link, const cJSON *push)
     link->options.calls.waiting(link->options.user, &waiting);
 }
 
+/* Decode the failure that ended a round. `why` is the store's reason, which reports print first. */
+static void decode_cause(const cJSON *cause, const char *why, struct failure *f)
+{
+    message_decode_failure(cause, f);
+    text_copy(f->why, sizeof(f->why), why);
+}
+
 /* Pass the push `stop` to the owner. Ignore a stop of an earlier round, because this node has already ended that
  * round. */
 static void push_stop(struct store_link *link, const cJSON *push)

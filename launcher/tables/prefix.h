@@ -48,7 +48,7 @@ struct prefix {
  * DDP_ERR_ARG for an invalid template; `err` then lists the names of all fields. */
 ddp_status prefix_add(struct prefix *p, const char *template, struct ddp_err *err);
 
-/* The texts of the fields, borrowed. An unknown text is NULL. */
+/* The values of the fields, borrowed. NULL means that a value is unknown. */
 struct prefix_values {
     const char *of[PREFIX_FIELD_COUNT];
 };

@@ -100,8 +100,8 @@ bool signals_print(signal_set stop, struct buf *out)
 
 /* --- sender ------------------------------------------------------------------------------------------------- */
 
-/* Name the cause of a signal that the kernel has sent. Name the terminal for a signal that a terminal usually causes,
- * and the kernel for all other signals. */
+/* Return the cause of a signal that the kernel has sent: the terminal if a terminal usually causes this signal, else
+ * the kernel. */
 static const char *kernel_words(int signal)
 {
     if (signal == SIGHUP)
@@ -150,8 +150,8 @@ static unsigned way_of(const struct received_signal *received)
 
 /* Return true if the signal is a copy of the previous signal. Every repeated SIGHUP is a copy, because a terminal that
  * closes may send several SIGHUPs. Any other copy arrives within COPY_MS, by another route (way_of) than the previous
- * signal and its earlier copies. A copy has the same sender as the previous signal. Exception: one of the two senders
- * is the guardian's parent. */
+ * signal and its earlier copies. Also, both signals have the same sender, or exactly one of them comes from the
+ * guardian's parent. */
 static bool is_copy(const struct stop_memory *memory, const struct received_signal *received, uint64_t now_ms)
 {
     const struct received_signal *last = &memory->last;

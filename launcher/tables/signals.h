@@ -127,12 +127,12 @@ bool signal_sender_text(const struct received_signal *received, struct buf *out)
 
 /* --- repeated signals --------------------------------------------------------------------------------------- */
 
-/* The last signal that requested a stop, and when it arrived. In a zeroed struct no signal has arrived. */
+/* The last signal that requested a stop, and its time. A zeroed struct means that no signal has arrived. */
 struct stop_memory {
     struct received_signal last;
-    uint64_t at_ms; /* when the last signal arrived, by the clock of `now_ms` below */
-    /* Bits of the routes by which `last` and its copies arrived. A second signal by one of these routes is a new
-     * request. Exception: SIGHUP. */
+    uint64_t at_ms; /* when `last` arrived; the same clock as `now_ms` of signals_is_new_stop */
+    /* Bits of the routes by which `last` and its copies arrived. If another signal arrives by one of these routes, this
+     * signal is a new request. SIGHUP is an exception. */
     unsigned ways;
 };
 

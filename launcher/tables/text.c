@@ -36,7 +36,8 @@ static const char *fill_of(const char *gap, const struct word *words, size_t n, 
     return NULL;
 }
 
-/* Fill the placeholders. A brace without a known name stays unchanged, because a path may contain braces. */
+/* Fill the placeholders. A brace that begins no known placeholder stays unchanged, because a path may contain
+ * braces. */
 bool words_fill(struct buf *out, const char *sentence, const struct word *words, size_t n)
 {
     bool ok = true;
@@ -269,8 +270,8 @@ bool escape_append_plain(struct buf *out, struct slice line)
 
 /* --- json text -------------------------------------------------------------------------------------------- */
 
-/* After a failure, each json_add function has freed its item. So callers can combine these functions with &&, and
- * after a failure they only delete the root object. */
+/* After a failure, each json_add function has freed its item. So callers can combine these functions with &&, and after
+ * a failure they need to delete only the root object. */
 
 bool json_add(struct cJSON *object, const char *name, struct cJSON *item)
 {

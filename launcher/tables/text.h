@@ -12,7 +12,7 @@
 
 /* --- texts ------------------------------------------------------------------------------------------------ */
 
-/* If a function of this file fails, `out` may contain a part of its text. Only json_print leaves `out` unchanged. */
+/* If a function of this file fails, `out` may contain a part of the text. Only json_print leaves `out` unchanged. */
 
 /* A placeholder of a sentence such as "{program} is a directory", and its value. Because of placeholders, a table can
  * contain whole sentences. */
@@ -34,8 +34,8 @@ enum { TIME_TEXT_MAX = 32 };
 /* Format a duration as "3 ms", "2.5 s", "12 min" or "3.4 h". Return `out`. */
 const char *words_time(char out[TIME_TEXT_MAX], uint64_t ms);
 
-/* Format a time (ms since 1970) in the zone `offset_s` seconds east of UTC: "2026-11-21 12:04:09.613". Without
- * `day`, omit the date. Return `out`. */
+/* Format a time (ms since 1970) in the zone `offset_s` seconds east of UTC: "2026-11-21 12:04:09.613". If `day` is
+ * false, omit the date. Return `out`. */
 const char *words_clock(char out[TIME_TEXT_MAX], uint64_t unix_ms, int offset_s, bool day);
 
 /* Return how many letters must be inserted, removed or replaced to change `a` into `b` (Levenshtein distance).
@@ -45,7 +45,7 @@ size_t words_distance(const char *a, const char *b);
 
 /* --- escape ----------------------------------------------------------------------------------------------- */
 
-/* A worker's line, made safe for a terminal.
+/* Functions that make a worker's line safe for a terminal.
  *
  * Text, tabs and colours stay unchanged. Other bytes that a terminal would interpret (cursor movements, title,
  * clipboard, 8-bit controls, right-to-left overrides), and bytes that are not UTF-8, are printed as \xNN. So a
@@ -84,8 +84,8 @@ bool json_add(struct cJSON *object, const char *name, struct cJSON *item);
 /* Append a new object to `array`. The array owns the object. Return NULL when memory is short. */
 struct cJSON *json_add_object(struct cJSON *array);
 
-/* Append `object` with a newline, on one line or indented. Free `object` in any case. If `object` is NULL, return
- * false. */
+/* Append the text of `object` and a newline. If `indented` is true, the text has several indented lines. Free `object`
+ * in any case. If `object` is NULL, return false. */
 bool json_print(struct buf *out, struct cJSON *object, bool indented);
 
 /* --- names of log files ----------------------------------------------------------------------------------- */
@@ -116,7 +116,7 @@ enum { LOG_PATTERN_MAX = 1024 };
 ddp_status log_pattern_check(const char *pattern, struct ddp_err *err);
 
 /* Append the name of a stream's file. If the pattern has no %a, append ".attempt_N" from the second attempt on, so
- * that attempts have different files. Return false when memory is short. */
+ * that each attempt has its own file. Return false when memory is short. */
 bool log_pattern_name(const char *pattern, const struct log_names *names, struct buf *out);
 
 #endif

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* enough for all rows if no value is long; the buffer grows if necessary */
+/* initial size of the buffer for all rows; the buffer grows if a value is long */
 enum { ROWS_BYTES = 2048 };
 
 const char *worker_env_name(enum worker_env_var var)
@@ -99,7 +99,7 @@ static bool is_set_by_us(const char *entry, const char *const names[WORKER_ENV_V
 }
 
 /* A hash table of variable names. A free place is NULL. At least half of the places are free, so a search is short even
- * with thousands of variables: Kubernetes sets seven for each service. */
+ * with thousands of variables: Kubernetes sets seven variables for each service. */
 struct listed {
     const char **place; /* owned array; the entries are borrowed */
     size_t mask;
@@ -159,7 +159,7 @@ bool env_base_init(struct env_base *base, const struct env_facts *facts, char *c
         env_base_free(base);
         return false;
     }
-    for (size_t i = n; i-- > 0;) /* backwards, so the last of two equal names is used */
+    for (size_t i = n; i-- > 0;) /* backwards, so that the last of two equal names is used */
         list_entry(base, &listed, overrides[i]);
     base->n_overrides = base->n;
     for (int i = 0; i < WORKER_ENV_VARS; i++) {

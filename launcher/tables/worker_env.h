@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Two arguments for "%s%s", which print `path` as an absolute path: a worker may change its working directory before
- * it uses the path. If ddprun's own working directory is unknown, a relative path stays relative. */
+/* Two arguments for "%s%s", which print `path` as an absolute path, because a worker may change its working directory
+ * before it uses `path`. If ddprun's own working directory is unknown, a relative path stays relative. */
 #define ENV_PATH(path) \
     f->directory == NULL || (path) == NULL || (path)[0] == '/' || (path)[0] == '\0' ? "" : f->directory, path
 
@@ -98,11 +98,11 @@ enum { COOKIE_CHARS = 32 };
 struct env_facts {
     int rank, local_rank, world_size, local_world_size, node_rank, nnodes;
     int role_rank, role_size;
-    int restart_count, max_restarts; /* number of counted restarts, and the limit (--max_restarts) */
+    int restart_count, max_restarts; /* number of restarts that count, and their limit (--max_restarts) */
     int attempt;                     /* number of earlier starts of the workers, for any reason */
     const char *master_addr;
     int master_port;
-    bool rank0_store; /* rank 0 hosts the workers' store; if false, the launcher does */
+    bool rank0_store; /* rank 0 hosts the workers' store; if false, the launcher hosts it */
     const char *job, *role;
     const char *timer_file;        /* path in TORCHELASTIC_TIMER_FILE; NULL to leave it unset */
     const char *signals;           /* names of the signals that stop the job, separated by commas */
@@ -154,8 +154,8 @@ struct worker_env {
 void env_facts_inherit(struct env_facts *facts, char *const *inherited, const char *const *overrides,
                        size_t n);
 
-/* Compute *base. `overrides` are "KEY=VALUE" texts. If several texts have the same name, the last text is used. All
- * texts must outlive the base. Return false when memory is short. */
+/* Compute *base. `overrides` contains "KEY=VALUE" texts. If several texts have the same name, the last text is used.
+ * All texts must outlive the base. Return false when memory is short. */
 bool env_base_init(struct env_base *base, const struct env_facts *facts, char *const *inherited,
                    const char *const *overrides, size_t n);
 void env_base_free(struct env_base *base);

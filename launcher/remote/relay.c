@@ -80,8 +80,8 @@ struct relay {
     uint64_t end_ms;           /* when the relay first requested the child's end; 0 before that */
     uint64_t grace_ms;         /* --grace of the job */
     int terms;                 /* how often the relay has requested the child's end */
-    int passed;                /* last signal that has asked the child to stop the job; 0 before the first */
-    int first_passed;          /* first of these signals; 0 before it was sent */
+    int passed;                /* last signal that has asked the child to stop the job; initially 0 */
+    int first_passed;          /* first signal that has asked the child to stop the job; initially 0 */
     bool has_request;          /* the starter has sent a signal that asks the child to stop the job */
     bool knows_reason;         /* the starter has sent the finding that ends the job */
     bool has_signal;           /* a signal has requested the end of the relay */
@@ -98,7 +98,7 @@ static void find_host(enum finding_code code, const char *words, struct finding 
     finding_make(f, code, host, "words", words, NULL);
 }
 
-/* Print a finding about this host. `what` is the step or the file, and `why` is the reason of the failure. */
+/* Print a finding about this host. `what` names the step or the file that failed, and `why` gives the reason. */
 static void report_host(enum finding_code code, const char *what, const char *why, struct finding *f)
 {
     char words[512];
@@ -234,12 +234,12 @@ static void send_findings(struct relay *r, bool waits)
 /* --- probes ---------------------------------------------------------------------------------------------------- */
 
 /* Text that a probe sends. The relay sends the token only to a client that has sent this text. Agents that search for
- * the store may connect to this port, too. Without the text, these agents would get the token and report an unknown
- * service. */
+ * the store may connect to the same port. If these agents received the token, they would report an unknown service. */
 static const char probe_text[] = "ddprun probe";
 
 /* Listen on the master port to answer probes. The store of the job uses this port later. The kernel reports a
- * connection when its first bytes have arrived, or after about one second. So answer_probe reads without a wait. */
+ * connection when its first bytes have arrived, or after about one second. So answer_probe does not wait when it
+ * reads. */
 static void handle_LISTEN(struct relay *r, struct slice body)
 {
     char text[16];
@@ -314,8 +314,8 @@ static void probe_continue(struct probe *p, const char *token)
     }
 }
 
-/* Return true if the first address that has not failed has sent the token. The addresses are sorted, the best
- * first. */
+/* Return true if the best address has sent the token. The best address is the first one in `probes` whose probe has not
+ * failed. */
 static bool is_best_known(const struct probe *probes, int n)
 {
     int i = 0;
@@ -362,7 +362,7 @@ static void probe_all(struct probe *probes, int n, const char *token, bool waits
 }
 
 /* Connect to all addresses of the first host at the same time, and report the addresses that sent the token. The
- * starter sends a second PROBE if no address was reached by all hosts. For the second PROBE, wait for all addresses;
+ * starter sends a second PROBE if no address is reachable from all hosts. For the second PROBE, wait for all addresses;
  * for the first, stop earlier (see probe_all). */
 static void handle_PROBE(struct relay *r, struct slice body)
 {
@@ -389,8 +389,8 @@ static void handle_PROBE(struct relay *r, struct slice body)
 /* --- the job -------------------------------------------------------------------------------------------------- */
 
 /* Replace the forked child by the host's ddprun, with `input` as stdin and `news` as NEWS_FD. The host's ddprun
- * inherits stdout and stderr from the remote shell. Execute /proc/self/exe: the file of --ship is removed, and another
- * user could create a file at the same path. */
+ * inherits stdout and stderr from the remote shell. Execute /proc/self/exe, because the file of --ship was removed, and
+ * another user could create a file at the same path. */
 static void exec_job(pid_t relay, char **argv, int input, int news)
 {
     sigset_t none;
@@ -621,7 +621,7 @@ static void handle_JOB(struct relay *r, struct slice body)
     const char *secret = cJSON_GetStringValue(cJSON_GetObjectItem(o, "secret"));
     const char *collect = cJSON_GetStringValue(cJSON_GetObjectItem(o, "collect"));
     const char *token = cJSON_GetStringValue(cJSON_GetObjectItem(o, "token"));
-    const cJSON *grace = cJSON_GetObjectItem(o, "grace_ms"); /* an older starter does not send it */
+    const cJSON *grace = cJSON_GetObjectItem(o, "grace_ms"); /* an older starter does not send grace_ms */
     char **argv = texts_of(cJSON_GetObjectItem(o, "argv"));
     if (r->listener >= 0)
         close(r->listener);
@@ -685,7 +685,7 @@ static void handle_INPUT(struct relay *r, struct slice body)
     }
 }
 
-/* Do nothing: process_messages has recorded the time of the message. */
+/* Do nothing: process_messages has already recorded the time of the message. */
 static void handle_BEAT(struct relay *r, struct slice body)
 {
     (void)r, (void)body;
@@ -870,7 +870,7 @@ static void reap(struct relay *r)
         return;
     /* If a signal has killed ddprun, the launcher has failed, not the user's program. Exception: a stop signal that
      * arrives before ddprun's guardian handles signals ends ddprun as requested. After several stop signals, the exit
-     * code contains the first, which has stopped the job. */
+     * code contains the first of them, because the first has stopped the job. */
     const bool is_stopped = WIFSIGNALED(status) && r->first_passed != 0 && !r->sends &&
                             signals_act(0, WTERMSIG(status)) == SIGNAL_STOP;
     const int code = WIFEXITED(status) ? WEXITSTATUS(status)

@@ -36,7 +36,7 @@ void collect_store(struct collected *c, struct slice bytes);
 /* The log files of all hosts. */
 struct collection {
     const struct host_spec *hosts; /* borrowed */
-    struct collected *of;          /* owned; an array of `n`, one for each host */
+    struct collected *of;          /* owned; an array of `n` elements, one for each host */
     char *root;                    /* owned; directory of the hosts' folders */
     int n;
 };
@@ -76,10 +76,10 @@ bool remote_has_input(void);
 int branch_run(int signals, uint64_t silent_ms, struct buf *in);
 
 /* Map the bytes that --ship sends: this program without symbols and debug information, then the cJSON library. The
- * starter sends these bytes to the host's shell, which executes the program as the relay. *library is the size of the
- * library. It is 0 if this program does not load cJSON as a shared library; then no library is sent. In the mapped
- * program, the library has the name SHIPPED_LIBRARY. So the program loads the library that was sent. Unmap the bytes
- * with munmap. Return NULL, or the reason of a failure. */
+ * starter sends these bytes to the host's shell, which executes the program as the relay. Set *library to the size of
+ * the library. If this program does not load cJSON as a shared library, no library is sent and *library is 0. In the
+ * mapped program, the library has the name SHIPPED_LIBRARY. So the program loads the library that was sent. Unmap the
+ * bytes with munmap. Return NULL, or the reason of a failure. */
 const char *ship_map(struct slice *bytes, size_t *library);
 
 /* Return true if --ship has sent this program together with the cJSON library. */

@@ -216,10 +216,10 @@ uint64_t start_limit_ms(const struct start_facts *f, const struct host_spec *hos
 }
 
 /* Append the script that reads the program of --ship from stdin and executes it. The script creates a directory with
- * mode 0700 where programs can be executed and all bytes fit: below XDG_RUNTIME_DIR, /run/user/UID or /tmp. It opens
- * two files there: descriptor 3 for the program, and SHIPPED_LIBRARY_FD for the library. It removes both files and the
- * directory before it writes to the files. So no file remains if ssh, the shell or the host fails. A file that is open
- * for writing cannot be executed, so the script then opens the files again, only for reading. */
+ * mode 0700 where programs can be executed and all bytes fit: below XDG_RUNTIME_DIR, /run/user/UID or /tmp. The script
+ * opens two files there: descriptor 3 for the program, and SHIPPED_LIBRARY_FD for the library. The script removes both
+ * files and the directory before it writes to the files. So no file remains if ssh, the shell or the host fails. A
+ * file that is open for writing cannot be executed, so the script then opens the files again, only for reading. */
 static bool append_ship_script(const struct start_facts *f, struct buf *out)
 {
     return buf_printf(
@@ -395,9 +395,9 @@ void start_tree(const struct start_facts *f, const struct host_spec *hosts, int 
     const bool given = cli_gives(f->cli, OPT_SSH_FANOUT);
     const bool grows = given || (n >= START_TREE_MIN && !start_by_srun(f->cli));
     const long fanout = !grows ? n : given ? f->cli->ssh_fanout : START_FANOUT;
-    /* the level of host i: index of its first host, and number of its hosts */
+    /* `begin` is the first host of the level of host i, and `size` is the number of hosts in this level */
     long begin = 0, size = fanout > 0 ? fanout : n;
-    /* the level above: index of its first host, and number of its hosts; -1 and 1 for the starter */
+    /* `before` and `size_before` describe the level above in the same way; -1 and 1 mean the starter */
     long before = -1, size_before = 1;
     for (int i = 0; i < n; i++) {
         if (i == begin + size) {

@@ -13,8 +13,8 @@
 
 /* --- messages: starter to relay ------------------------------------------------------------------------------ */
 
-/* A message is its type, the length of its body in 4 bytes (big-endian), and the body. Columns: name, type, longest
- * body in bytes, content of the body, and action of the receiver. */
+/* A message consists of its type, the length of its body in 4 bytes (big-endian), and the body. Columns: name, type,
+ * longest body in bytes, content of the body, and action of the receiver. */
 #define REMOTE_MESSAGES(X)                                                                                  \
     X(LISTEN, 'l', 8, "a port: listen on it and report it; 0 = any free port")                              \
     X(PROBE, 'p', 8192,                                                                                     \
@@ -77,8 +77,8 @@ bool remote_encode(struct buf *out, enum remote_message kind, struct slice body)
  * the whole message. Return 0 for an incomplete message, and -1 if the bytes are not a message. */
 int remote_decode(struct slice in, enum remote_message *kind, struct slice *body, size_t *size);
 
-/* Append the body of NEWS about a host that has ended. `stops` means the same as in struct news. Return false if memory
- * is short. */
+/* Append the body of a message NEWS about a host that has ended. `stops` means the same as in struct news. Return false
+ * if memory is short. */
 bool remote_encode_end(const char *host, const struct finding *f, bool stops, struct buf *out);
 
 /* --- answers: relay to starter ------------------------------------------------------------------------------- */
@@ -169,8 +169,8 @@ struct start_facts {
 ddp_status start_check(const struct cli *cli, const struct host_spec *hosts, int n, struct ddp_err *err);
 
 /* Store in above[i] the index of the host that starts host i, or -1 if the starter starts host i. The starter and each
- * host start at most N others. N is the value of --ssh_fanout; 0 means that the starter starts all hosts. Without this
- * option, N is START_FANOUT. But with fewer than START_TREE_MIN hosts, or if --remote_shell is srun, the starter
+ * host start at most N other hosts. N is the value of --ssh_fanout; 0 means that the starter starts all hosts. Without
+ * this option, N is START_FANOUT. But with fewer than START_TREE_MIN hosts, or if --remote_shell is srun, the starter
  * starts all hosts. The starter always starts its own host. */
 enum { START_TREE_MIN = 64, START_FANOUT = 16 };
 void start_tree(const struct start_facts *facts, const struct host_spec *hosts, int n, int *above);
@@ -211,8 +211,8 @@ struct start_meeting {
  * --collect_logs, return at least REMOTE_SLOW_DISK_MS. After a longer silence, a relay or a branch ends the job. */
 uint64_t start_silent_ms(const struct cli *cli);
 
-/* Set reads[i] to true if --stdin names a rank that is, or may be, on host i. The ranks of a host are uncertain if an
- * earlier host has no number of workers in the options. Return the world size, or 0 if it is unknown. */
+/* Set reads[i] to true if --stdin names a rank that is, or may be, on host i. The ranks of a host are uncertain if the
+ * options do not give the number of workers of an earlier host. Return the world size, or 0 if it is unknown. */
 int start_readers(const struct cli *cli, const struct host_spec *hosts, int n, bool *reads);
 
 /* Append the body of the message JOB for node `rank` to `out`. If `input` is true, the starter sends the user's stdin
@@ -222,7 +222,7 @@ bool start_job(const struct start_facts *facts, const struct host_spec *host, in
 
 /* Choose an address of the first host. `own` lists all addresses of the first host. Each of the `n` texts in `reached`
  * lists the addresses that another host has reached. Blanks separate the addresses. Store in `address` the first
- * address of `own` that is in all lists, or "". */
+ * address of `own` that is in all lists, or "" if no address is in all lists. */
 void start_choose_address(const char *own, const char *const *reached, int n,
                           char address[ENDPOINT_HOST_MAX]);
 

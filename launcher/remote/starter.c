@@ -1,6 +1,6 @@
 /* starter.c -- see remote.h. Runs a remote shell for each host, and prints the output of the relays. If a host fails
- * before its state is RUNNING, the starter ends all hosts. Later the nodes of the job stop each other through the
- * store. The starter then only passes on input, output, findings and log files. */
+ * before its state is RUNNING, the starter ends the job on all hosts. Later the nodes of the job stop each other
+ * through the store. The starter then only passes on input, output, findings and log files. */
 #include "remote/remote.h"
 
 #include "auth/secret.h"
@@ -103,7 +103,7 @@ struct peer {
 
 struct starter {
     const struct start_facts *facts;
-    struct secret *secret; /* made after the fork, because a fork does not copy the secret's page */
+    struct secret *secret; /* created after the fork, because a fork does not copy the secret's page */
     struct peer *peers;
     struct links *links;
     int n;          /* number of hosts */
@@ -141,7 +141,7 @@ struct starter {
     uint64_t kill_ms; /* when the remaining remote shells are killed; 0 if not set */
     uint64_t end_ms;  /* when the last host ended; 0 before that */
     int stops;        /* how many signals of the user have requested to stop the job */
-    int first_stop;   /* the first of these signals; 0 before it arrives */
+    int first_stop;   /* the first signal that requested a stop; 0 before it arrives */
     struct stop_memory stop_memory;
     bool closing;
     bool collects;  /* the relays send the log files at the end */
@@ -428,7 +428,7 @@ static void finish_if_done(struct starter *s)
 
 /* --- the job runs ------------------------------------------------------------------------------------------- */
 
-/* The starter sends the user's stdin to every host with a rank that --stdin names. It stops reading while
+/* The starter sends the user's stdin to every host with a rank that --stdin names. The starter stops reading while
  * REMOTE_INPUT_WINDOW or more sent bytes wait for the job on one of these hosts. So a large file needs little memory,
  * and most input that the job does not need stays unread. */
 
@@ -640,7 +640,7 @@ static void run_job(struct starter *s)
 static void start_more(struct starter *s);
 static void send_listen(struct peer *first);
 
-/* Change the state of each host that can continue. If all hosts are READY, start the job. */
+/* Move each host that can continue to its next state. If all hosts are READY, start the job. */
 static void advance(struct starter *s)
 {
     struct peer *first = &s->peers[0];
@@ -695,7 +695,7 @@ static void start_branch(struct peer *p)
     start_more(s);
 }
 
-/* Return the counter `n_starting` that includes this host. The counter belongs to the starter, or to another host that
+/* Return the counter `n_starting` that includes this host. The counter belongs to the starter or to the host that
  * starts this host. */
 static int *starting_with(struct peer *p)
 {
@@ -779,10 +779,10 @@ static void remove_last_answer(struct peer *p, struct buf *lines)
         buf_append(lines, "\n", 1); /* end the job's line, because a line of another host may follow */
 }
 
-/* Send a finding of a host to other hosts. The first finding that a host's ddprun has ended goes to all other hosts.
- * If the first round has not begun, the other ddpruns then end. A later finding of this kind is passed on only if it
- * stops the job (news.stops). Any other finding goes only to the first host, which prints the finding: with 1,000
- * hosts, a blocked port causes 1,000 findings. */
+/* Send a finding of a host to other hosts. The first finding that reports the end of a host's ddprun goes to all other
+ * hosts. If the first round has not begun, ddprun then ends on these hosts. A later finding of this kind is passed on
+ * only if it stops the job (news.stops). Any other finding goes only to the first host, which prints the finding,
+ * because with 1,000 hosts, a blocked port causes 1,000 findings. */
 static void pass_finding(const struct peer *from, struct slice line)
 {
     struct starter *s = from->starter;
@@ -1045,8 +1045,8 @@ static void on_link_output(void *peer, struct link *link, bool is_err, struct sl
     handle_bytes(p, is_err, bytes);
 }
 
-/* Handle the exit of a process. A branch that exits with another code than 0 is lost: report the loss at once. A
- * branch that ends by itself exits with 0. on_link_over() handles its end after all its messages are read. */
+/* Handle the exit of a process. A branch that exits with another code than 0 is lost: report the loss at once. A branch
+ * that ends by itself exits with 0. on_link_over() handles this end after all messages of the branch are read. */
 static void on_link_exited(void *peer, struct link *link)
 {
     struct peer *p = peer;
@@ -1238,7 +1238,7 @@ static void on_signals(uv_poll_t *poll, int status, int events)
     }
 }
 
-/* Return true if the remote shell still runs LAST_MS after the end of the job and of its transfer of log files. The
+/* Return true if the job and its transfer of log files have ended, but the remote shell still runs LAST_MS later. The
  * time does not count while reading is paused, because the shell may then wait until its output is read. */
 static bool outlives_job(struct peer *p, uint64_t now)
 {
@@ -1339,7 +1339,8 @@ static void ring(void *user)
 
 /* --- from start to end ------------------------------------------------------------------------------------------ */
 
-/* Raise the limit of descriptors to the number that `hosts` hosts need, but not above the hard limit. */
+/* Raise the limit of descriptors to the number that the hosts need, but not above the hard limit. `hosts` is the number
+ * of hosts. */
 static void raise_fd_limit(int hosts)
 {
     struct rlimit limit;
@@ -1359,7 +1360,7 @@ static bool open_starter(struct starter *s, int lifeline)
     for (int i = 0; i < SIGNAL_ROWS; i++)
         if (signal_rows[i].act != SIGNAL_NONE && signal_rows[i].act != SIGNAL_CHILD)
             sigaddset(&watched, signal_rows[i].number);
-    sigset_t child; /* only SIGCHLD: unblocked, because libuv has a handler for SIGCHLD */
+    sigset_t child; /* contains only SIGCHLD, which is unblocked because libuv has a handler for SIGCHLD */
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_UNBLOCK, &child, NULL);

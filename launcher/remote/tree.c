@@ -37,10 +37,10 @@ enum {
     DRAIN_MS = 2000,
     END_MS = 15000,
     LOST_MS = 1000,
-    TURN_MS = 250,         /* longest wait of the loop between two checks of the time limits */
-    OUT_MAX = 1 << 18,     /* limit of bytes for the starter; above the limit, a branch reads no output */
-    TO_MAX = 64 << 20,     /* limit of bytes for a process; above the limit, the process is killed */
-    SLOT_BYTES = 2,        /* bytes of a slot in a message; see REMOTE_TREE_MESSAGES */
+    TURN_MS = 250,     /* longest wait of the loop between two checks of the time limits */
+    OUT_MAX = 1 << 18, /* limit of queued bytes for the starter; above the limit, a branch reads no output */
+    TO_MAX = 64 << 20, /* limit of queued bytes for a process; above the limit, the process is killed */
+    SLOT_BYTES = 2,    /* bytes of a slot in a message; see REMOTE_TREE_MESSAGES */
     EXIT_NOT_REACHED = 255 /* exit status of ssh if it cannot reach the host */
 };
 

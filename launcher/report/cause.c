@@ -143,7 +143,7 @@ const char *cause_code_name(const struct report *r, const struct failure *f)
 
 /* Append one line with the rank, its host, and how and when the rank ended. A search through many logs then finds all
  * these facts at once. The time counts from the start of the worker if the worker is on this node, else from the start
- * of the attempt. If no rank but a node or the job has failed, append only f->words. */
+ * of the attempt. If a node or the job has failed instead of a rank, append only f->words. */
 static bool failure_headline(const struct report *r, const struct failure *f, struct buf *out)
 {
     const bool here = r->elsewhere == NULL;
@@ -309,7 +309,7 @@ size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, boo
  * explains this text. A row may also require a second piece of text or a fact. If several rows with the same piece
  * apply, the first of these rows is used. */
 
-/* The choice of a hint depends on the text and on these facts. In a zeroed struct no fact is known. */
+/* The choice of a hint depends on the text and on these facts. A zeroed struct means that no fact is known. */
 struct hint_facts {
     const char *host;    /* host of the failure, borrowed; NULL if the failure is on this node */
     const char *python;  /* path of the Python that ran the worker; borrowed; NULL if unknown */
@@ -566,8 +566,8 @@ static bool path_within(struct slice line, char path[PATH_MAX])
     return false;
 }
 
-/* Find the path in the last line with this error. The path may be after the error ("No space left on device:
- * '/data/x'"), before the error ("write '/data/x': Disk quota exceeded"), or elsewhere in the line. */
+/* Find the path in the last line that contains the error `piece`. The path may be after the error ("No space left on
+ * device: '/data/x'"), before the error ("write '/data/x': Disk quota exceeded"), or elsewhere in the line. */
 static bool path_of_error(struct slice text, const char *piece, char path[PATH_MAX])
 {
     const struct slice line = line_with(text, piece);

@@ -27,19 +27,20 @@ struct loss;
 
 /* Free space of the file system of `path`. */
 struct disk_room {
-    char path[PATH_MAX];    /* path in the error message, or a description such as "/dev/shm" */
-    uint64_t bytes, inodes; /* free for users other than root; `inodes` is UINT64_MAX if there is no limit */
+    char path[PATH_MAX]; /* path in the error message, or a description such as "/dev/shm" */
+    /* free bytes and inodes for users other than root; `inodes` is UINT64_MAX if there is no limit */
+    uint64_t bytes, inodes;
 };
 
 enum { ROOMS_MAX = 3 };
 
 /* An error of a worker that could not write, because a file system is full or a quota is used up. */
 struct full_disk {
-    char path[PATH_MAX]; /* path of the file in the error; "" if the error names no file */
+    char path[PATH_MAX]; /* path of the file that the error names; "" if it names no file */
     bool is_quota;
     int n_rooms;
     struct disk_room rooms[ROOMS_MAX]; /* disks on which the file is or may be; empty after a quota error */
-    char quota[QUOTA_SHOWN];           /* text after `path`: the file system and its quota */
+    char quota[QUOTA_SHOWN]; /* text that follows `path` in the hint: the file system and its quota */
 };
 
 /* An attempt that has failed, on any node. */
@@ -72,7 +73,7 @@ struct left_early {
 struct report {
     const struct plan *plan;
     const struct agent *agent;
-    const struct tail *stdout_tails, *stderr_tails; /* each is NULL or an array of tails by local rank */
+    const struct tail *stdout_tails, *stderr_tails; /* each is NULL or an array indexed by local rank */
     uint64_t started_ms, ended_ms;                  /* start and end of the job, by the agent's clock */
     uint64_t ended_unix_ms;                         /* wall clock at ended_ms */
     const struct received_signal *stop; /* the signal by which the user stopped the job; may be NULL */
@@ -117,7 +118,7 @@ const struct failure *cause_failure(const struct report *r, struct failure *room
 /* Return true if no worker of this node was ever started. */
 bool cause_never_began(const struct report *r);
 
-/* Append the first sentence of the report, without newline. */
+/* Append the first sentence of the report, without a newline. */
 bool cause_headline(const struct report *r, struct buf *out);
 
 /* Append why the job ended, unless the headline already contains the reason. */

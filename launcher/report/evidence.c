@@ -63,7 +63,8 @@ static void read_fault(const char *path, struct worker_evidence *facts)
     }
 }
 
-/* Record the core file at `path` if this file was written after `began` and is newer than all earlier ones. */
+/* Record the core file at `path` if this file was written after `began` and is newer than all core files that were
+ * found so far. */
 static void record_core(const char *path, time_t began, time_t *newest, struct worker_evidence *facts)
 {
     struct stat st;
@@ -153,14 +154,14 @@ static void coredump_find(pid_t pid, int status, time_t began, struct worker_evi
         excuse_core(facts);
 }
 
-/* This part reads the files of the kernel. exit_text.c parses the texts.
+/* This part reads the files of the kernel. exit_text.c parses their texts.
  *
  * All files are read as soon as a worker is reaped, before the other workers are stopped. Later the control group
  * is gone, /dev/shm has free space again, and the log has other lines. Reading delays the stop by about 0.1 ms, so
  * only the first few failures are examined. */
 
 enum {
-    WATCHES_MAX = 24,        /* limit of watched control groups: of ddprun, of the job, all outer ones */
+    WATCHES_MAX = 24,        /* limit of watched control groups: ddprun's, the job's and all outer groups */
     EXAMINED_MAX = 8,        /* limit of failures that are examined in one attempt */
     GROUP_FILE_BYTES = 4096, /* size of the buffer for a file of a control group */
     FILE_BYTES = 64 * 1024,  /* size of the buffer for a file of /proc */
@@ -195,7 +196,8 @@ struct evidence {
         struct worker_evidence facts;
     } examined[EXAMINED_MAX];
     size_t n_examined;
-    int port_rank, port; /* port: port that another user has taken, or 0; port_rank: its local rank */
+    /* port: port that another user has taken, or 0; port_rank: local rank of the worker of this port */
+    int port_rank, port;
     unsigned port_uid;
     int timer_rank;                /* local rank of the worker whose timer has expired */
     char timer_scope[TIMER_SHOWN]; /* scope of the expired timer; "" if no timer has expired */
@@ -442,8 +444,8 @@ static void read_log(struct evidence *e)
 }
 
 /* Search the kernel's log for lines about a worker. Also search lines that were read earlier, because the kernel may
- * write a line about a worker before its SIGCHLD. Do nothing in another PID namespace, because the log contains the
- * pids of the first namespace. */
+ * write a line about a worker before the SIGCHLD of this worker. Do nothing in another PID namespace, because the log
+ * contains the pids of the first namespace. */
 static void ask_log(struct evidence *e, pid_t pid, struct worker_evidence *facts)
 {
     /* the kernel's log has the pids of the first PID namespace */
@@ -919,9 +921,9 @@ static void find_locked(const char *path, char out[PATH_MAX])
     out[0] = '\0';
 }
 
-/* Find the file in the directory of `path` whose name is most similar to the name in `path`. At most N / 3 + 1 of the
- * N letters in this name may differ, but never all N. Skip an equal name, because it belongs to a link to a missing
- * file. Compare only the first few thousand files. */
+/* Find the file in the directory of `path` whose name is most similar to the name in `path`. At most N / 3 + 1 of the N
+ * letters in this name may differ, but never all N. Skip an equal name, because such a name belongs to a link to a
+ * missing file. Compare only the first few thousand files. */
 static void find_near(const char *path, char out[PATH_MAX])
 {
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;

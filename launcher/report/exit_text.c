@@ -87,8 +87,8 @@ const char *verdict_name(enum worker_verdict verdict)
     return names[verdict];
 }
 
-/* A core file is untrusted: each number in it is compared with the number of bytes that were read, and every loop
- * has a limit. The offsets are those of siginfo_t on 64-bit machines. */
+/* A core file is untrusted: each number in it is compared with the number of bytes that were read, and every loop has a
+ * limit. The offsets apply to siginfo_t on 64-bit machines. */
 enum { SEGMENTS_MAX = 4096, NOTES_MAX = 4096, SI_CODE_AT = 8, SI_ADDR_AT = 16, SI_FROM_KERNEL = 0x80 };
 
 /* Append `text` to `glob`. Return false if `glob` has no room. */
@@ -169,7 +169,7 @@ static bool fault_in_notes(struct slice notes, uint64_t *address)
     return false;
 }
 
-/* Find the address of the fault in a core file. Only 64-bit files in this machine's byte order are read: this
+/* Find the address of the fault in a core file. Only 64-bit files in this machine's byte order are read, because this
  * machine's kernel writes such files for 64-bit workers. */
 bool coredump_fault(struct slice head, uint64_t *address)
 {
@@ -198,7 +198,7 @@ bool coredump_fault(struct slice head, uint64_t *address)
 /* --- evidence text ---------------------------------------------------------------------------------------- */
 
 /* Parsers of the kernel's files and log. The version of the kernel determines which lines exist, and a container may
- * hide lines. A missing line is not an error: the fact stays unknown. */
+ * hide lines. A missing line is not an error. The fact then stays unknown. */
 
 /* Remove the next line from `text`, and store this line in `line` without its newline. Return false at the end of
  * `text`. */
@@ -305,15 +305,15 @@ const char *commit_text(char out[COMMIT_SHOWN], const struct worker_evidence *e)
 
 /* --- out of memory -------------------------------------------------------------------------------------- */
 
-/* Return by how much a counter has risen. Return 0 if the counter has fallen: the counter now belongs to a new group
- * with the same name. */
+/* Return by how much a counter has risen. Return 0 if the counter has fallen, because the counter then belongs to a new
+ * group with the same name. */
 static unsigned long long rise(unsigned long long before, unsigned long long now)
 {
     return now > before ? now - before : 0;
 }
 
 /* Return true if the group has reached its limit: the counter of hits has risen, and the peak is unknown or at least
- * 98 % of the limit. The counter alone is not enough, because in version 1 it also rises when the kernel frees
+ * 98 % of the limit. The counter alone is not enough, because in version 1 the counter also rises when the kernel frees
  * cache. */
 static bool at_limit(const struct oom_watch *w)
 {
@@ -387,8 +387,8 @@ static struct slice rest_of(struct slice line, const char *from)
     return slice_of(from, line.len - (size_t)(from - (const char *)line.data));
 }
 
-/* Parse "Memory cgroup out of memory: Killed process 77 (train)". Without "Memory cgroup" the whole machine was
- * out of memory. */
+/* Parse "Memory cgroup out of memory: Killed process 77 (train)". If the line does not contain "Memory cgroup", the
+ * whole machine was out of memory. */
 static void killed_line(struct slice line, int pid, struct worker_evidence *e)
 {
     unsigned long long who;

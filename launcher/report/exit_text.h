@@ -26,13 +26,13 @@ enum coredump_kind {
     CORE_NOT_DUMPED, /* not written, although limit and pattern allow a core file */
 };
 
-/* Sizes of the texts below, with NUL. Longer texts are cut. */
+/* Sizes of the texts below, including the NUL. Longer texts are cut. */
 enum { TIMER_SHOWN = 128, CGROUP_SHOWN = 256, OBJECT_SHOWN = 64, CPU_SHOWN = 64 };
 
 /* Name of the file with a group's memory limit. */
 #define CGROUP_LIMIT_FILE(v2) ((v2) ? "memory.max" : "memory.limit_in_bytes")
 
-/* The facts about the end of a worker. In a zeroed struct no fact is known. */
+/* The facts about the end of a worker. A zeroed struct means that no fact is known. */
 struct worker_evidence {
     enum oom_kind oom;
     bool oom_named; /* the kernel's log names the worker as the killed process */
@@ -45,7 +45,7 @@ struct worker_evidence {
     uint64_t peak_rss;             /* peak memory of the worker, or of a reaped child, in bytes */
     uint64_t limit, peak;          /* memory limit and peak memory of `cgroup` in bytes; 0 if unknown */
     uint64_t shm_size, shm_free;   /* size and free bytes of /dev/shm; shm_size is 0 if /dev/shm is missing */
-    bool stdout_gone, stderr_gone; /* the reader of ddprun's stdout, or of its stderr, is gone */
+    bool stdout_gone, stderr_gone; /* the reader of ddprun's stdout is gone; the same for stderr */
     bool fault_known;
     uint64_t fault;            /* address that the worker could not access */
     char object[OBJECT_SHOWN]; /* program or library that contained the fault, with offset; "" if unknown */

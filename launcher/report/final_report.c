@@ -234,8 +234,8 @@ static double seconds(uint64_t from_ms, uint64_t to_ms)
     return (double)(to_ms - from_ms) / 1000.0;
 }
 
-/* Add a failed attempt. Its members have the same names as those of a worker, but started_s and ended_s are times of
- * the attempt. */
+/* Add a failed attempt. Its members have the same names as the members of a worker, but started_s and ended_s are
+ * times of the attempt. */
 static bool add_attempt(cJSON *array, const struct report *r, const struct failed_attempt *a)
 {
     const struct failure *f = &a->failure;
@@ -629,8 +629,8 @@ static void find_room(struct report *r, struct details *d)
     add_room(full, "/dev/shm", "/dev/shm");
 }
 
-/* Find the other processes on a GPU whose worker failed because the GPU was full or busy. Ask the driver, if the agent
- * has not done this before. For a worker of another node, use that node's record of the failure. */
+/* Find the other processes on a GPU whose worker failed because the GPU was full or busy. Ask the driver if the agent
+ * has not asked the driver earlier. For a worker of another node, use that node's record of the failure. */
 static void find_gpu_users(struct report *r, struct details *d)
 {
     const struct failure *f = r->elsewhere;

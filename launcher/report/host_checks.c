@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 enum {
-    FDS = 28,                  /* descriptors of guardian and agent, including those of the store */
+    FDS = 28,                  /* descriptors of guardian and agent, including descriptors of the store */
     FDS_PER_WORKER = 4,        /* per worker: two pipes, a pidfd, a connection to the store */
     PROCESSES = 3,             /* guardian, agent and the store's thread */
     SHM_PER_WORKER = 16 << 20, /* bytes in /dev/shm for buckets, NCCL and data loaders */
@@ -77,8 +77,8 @@ static void check_shm(const struct host_facts *f, uint64_t workers, const char *
                  words_size(need, wanted), "workers", who, NULL);
 }
 
-/* Find which limits are too low for `workers` workers. Store the findings in `out`, and return the number of
- * findings. */
+/* Find which limits are too low for the number of workers in `workers`. Store the findings in `out`, and return the
+ * number of findings. */
 static int host_findings(const struct host_facts *facts, int workers, const char *host,
                          struct finding out[HOST_FINDINGS_MAX])
 {

@@ -13,9 +13,9 @@
 
 enum { HOST_FINDINGS_MAX = 4 };
 
-/* Compare the limits of this machine with the needs of `workers` workers. Store a finding for each limit that is too
- * low, and return the number of findings. With such a limit, a worker would later fail with "too many open files",
- * "cannot allocate memory" or "bus error". */
+/* Compare the limits of this machine with the needs of its workers. `workers` is their number. Store a finding for each
+ * limit that is too low, and return the number of findings. With such a limit, a worker would later fail with "too many
+ * open files", "cannot allocate memory" or "bus error". */
 int host_check_limits(int workers, const char *host, struct finding out[HOST_FINDINGS_MAX]);
 
 /* Log each finding of host_check_limits as a warning. */
@@ -30,9 +30,9 @@ enum {
     GPU_FAILURE_MS = 1000, /* the report of a failure waits at most this time for the driver */
 };
 
-/* Return a query for gpu_query_run, or NULL if no worker has a GPU or memory is short. Set `runs` if the workers run or
- * have run. The findings then ignore the processes of this job, and name the ranks that use each GPU. Free the query
- * with free(). */
+/* Return a query for gpu_query_run, or NULL if no worker has a GPU or memory is short. Set `runs` to true if the
+ * workers run or have run. The findings then ignore the processes of this job, and name the ranks that use each GPU.
+ * Free the query with free(). */
 struct gpu_query *gpu_query_new(const struct plan *plan, bool runs);
 
 /* Ask the driver for the processes and the compute mode of each GPU. Store the answer in `query`, a struct

@@ -171,7 +171,7 @@ static bool is_signal_of_ddprun(const struct report *r, int sig)
 }
 
 /* Return how a worker ended. A worker that lost a peer counts as BY_ITSELF, because the report's sentence for BY_ITSELF
- * contains the exit code and the time. KILLED is a worker that did not exit in time after SIGTERM. */
+ * contains the exit code and the time. KILLED means that the worker did not exit in time after SIGTERM. */
 static enum way way_of(const struct report *r, const struct agent_worker *w)
 {
     switch (w->verdict) {

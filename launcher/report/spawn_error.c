@@ -87,7 +87,8 @@ static int machine_of(const struct reader *r)
     return (int)number(r, offsetof(Elf64_Ehdr, e_machine), 2);
 }
 
-/* Copy the loader's path from a segment. Do nothing if the path is incomplete: it must end with a NUL. */
+/* Copy the loader's path from a segment. Do nothing if the path does not end with a NUL, because such a path is
+ * incomplete. */
 static void copy_interpreter(const struct reader *r, uint64_t segment, char out[ELF_INTERPRETER_MAX])
 {
     uint64_t at = number(r, segment + (r->wide ? 8 : 4), r->wide ? 8 : 4);
@@ -137,8 +138,8 @@ static enum elf_kind first_problem(const struct reader *file, const struct reade
                : ELF_CUT; /* a program without segments cannot be loaded */
 }
 
-/* Compare the first bytes of a file with those of a program that runs on this machine. The first 4 KiB contain the
- * header, the segment table and the loader's path. */
+/* Compare the first bytes of a file with the first bytes of a program that runs on this machine. The first 4 KiB
+ * contain the header, the segment table and the loader's path. */
 static void elf_check(struct slice file, struct slice own, struct elf_facts *elf)
 {
     struct reader theirs, mine;
@@ -199,7 +200,7 @@ void program_check_bytes(struct program_file *file, struct slice head, struct sl
  *     ENOEXEC  the program is for another machine, or the file is no program
  *
  * The first row of the table below that applies is used. A row applies if its errno has occurred, and all
- * observations in its `seen` are true. */
+ * observations in its field `seen` are true. */
 
 /* The message contains only the beginning of PATH, because PATH may be very long. */
 enum { PATH_SHOWN = 120, ANY_ERROR = 0 };

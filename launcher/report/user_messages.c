@@ -27,8 +27,8 @@
  * Each function builds one such object. If memory is short, the object is freed and not printed, because half an
  * object would make the next lines unreadable. */
 
-/* Append the event "started": the workers start next. The event contains the facts that a program needs to join the
- * job or to find the log files. */
+/* Append the event "started", which precedes the start of the workers. The event contains the facts that a program
+ * needs to join the job or to find the log files. */
 static bool event_started(struct buf *out, uint64_t t_ms, const struct plan *plan)
 {
     cJSON *o = event_new(EVENT_STARTED, t_ms);
@@ -92,7 +92,7 @@ static bool event_stop(struct buf *out, uint64_t t_ms, const struct received_sig
                            json_add_sender(o, "sender", &received->sender));
 }
 
-/* Append the event that a signal was passed on to `workers` workers. */
+/* Append the event that a signal was passed on to workers. `workers` is their number. */
 static bool event_signal_passed(struct buf *out, uint64_t t_ms, const struct received_signal *received,
                                 int workers)
 {
@@ -153,7 +153,8 @@ static uint64_t since_start(const struct announce *a)
     return clock_ms() - a->started_ms;
 }
 
-/* Write an event to --json and --events. `made` is false if memory was short; the event is then skipped. */
+/* Write an event to the outputs of --json and --events. `made` is false if memory was short; the event is then
+ * skipped. */
 static void emit_event(const struct announce *a, bool made, struct buf *event)
 {
     if (made && a->plan->cli->json)
@@ -168,8 +169,8 @@ static bool wants_events(const struct announce *a)
     return a->plan->cli->json || a->events != NULL;
 }
 
-/* Write an event only to --events. The reader of --json does not need this event, because the reader has started this
- * ddprun and gets the report at the end. */
+/* Write an event only to the log of --events. The reader of --json does not need this event, because the reader has
+ * started this ddprun and gets the report at the end. */
 static void log_event(const struct announce *a, bool made, struct buf *event)
 {
     if (made)
@@ -438,7 +439,7 @@ void announce_status(const struct announce *a, const struct received_signal *rec
     note_signal(a, received, ": the state of the job follows");
 }
 
-/* Print stacks. Each line is a separate note, so that each gets the prefix "ddprun: ". */
+/* Print stacks. Each line is a separate note, so that each line gets the prefix "ddprun: ". */
 void announce_stacks(const struct announce *a, const struct cJSON *rows, bool is_cut)
 {
     struct buf text = { 0 };
@@ -500,7 +501,8 @@ static bool is_running(const struct status_facts *f, int local_rank)
     return agent_worker(f->agent, local_rank)->verdict == WORKER_ALIVE;
 }
 
-/* Append ", has waited in all_reduce #5 for 3.7 s, after step 3". The step is the last that the rank has reported. */
+/* Append ", has waited in all_reduce #5 for 3.7 s, after step 3". The step is the last step that the rank has
+ * reported. */
 static bool append_steps(const cJSON *member, struct buf *out)
 {
     const cJSON *step = cJSON_GetObjectItemCaseSensitive(member, "step");

@@ -58,8 +58,8 @@ void announce_waiting_for_end(const struct announce *a, const char *nodes, const
  * still run on this node. */
 void announce_stop(const struct announce *a, const struct received_signal *received, bool first, bool runs);
 
-/* Report that a signal was passed on to `workers` workers. A signal from the terminal is printed only with
- * --verbose. */
+/* Report that a signal was passed on to workers. `workers` is their number. A signal from the terminal is printed
+ * only with --verbose. */
 void announce_passed(const struct announce *a, const struct received_signal *received, int workers);
 
 /* Report that the user has requested the status, which the caller prints next. */
@@ -94,7 +94,7 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
 
 struct cJSON;
 
-enum { STATUS_LINES_MAX = 64 }; /* limit of worker lines: the status of a large job must be short */
+enum { STATUS_LINES_MAX = 64 }; /* limit of worker lines, so that the status of a large job is short */
 
 struct status_facts {
     const struct plan *plan;

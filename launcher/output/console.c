@@ -39,7 +39,8 @@ static void folds_init(struct folds *f, struct sinks *sinks, struct line_row *co
             (struct folded_stream){ .folds = f, .sink = i == 0 ? SINK_STDOUT : SINK_STDERR, .row = rows[i] };
 }
 
-/* Start to fold lines of `ranks` ranks, unless lines are folded already. Return false when memory is short. */
+/* Start to fold lines, unless lines are folded already. `ranks` is the number of ranks. Return false when memory is
+ * short. */
 static bool folds_open(struct folds *f, int ranks)
 {
     for (int i = 0; i < 2; i++)

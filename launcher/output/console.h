@@ -41,8 +41,8 @@ struct console {
     bool midline;             /* the last bytes of a raw stream on stderr did not end with a newline */
     struct buf batch;         /* lines made from one read, queued together */
     size_t held;              /* bytes in unfinished lines of all streams */
-    bool marks;               /* each line gets a mark (line_mark), by which the starter (remote.h) folds */
-    struct folds folds;       /* --fold */
+    bool marks; /* each line gets a mark (line_mark), by which the starter (remote.h) folds the line */
+    struct folds folds; /* --fold */
 };
 
 /* stdout or stderr of one worker. A console_stream cuts the bytes of its stream into lines. */
@@ -64,8 +64,8 @@ struct console_stream {
 void console_init(struct console *c, const struct plan *plan, struct sinks *sinks, uint64_t started_ms);
 void console_free(struct console *c);
 
-/* Fold lines from now on. When lines wait, the console calls `waits`. `us` microseconds later, the owner must call
- * console_fold_time. Return false when memory is short. */
+/* Fold lines from now on. When lines wait, the console calls `waits`. Then, `us` microseconds later, the owner must
+ * call console_fold_time. Return false when memory is short. */
 bool console_fold(struct console *c, void (*waits)(void *user, uint64_t us), void *user);
 
 /* Print the waiting lines that are due now. */

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 enum {
-    DISK_PATH_MAX = 1024, /* bytes of a path, with NUL */
+    DISK_PATH_MAX = 1024, /* bytes of a path, including the NUL */
     DISK_HUNG_MS = 1000   /* an operation that lasts this long counts as hanging */
 };
 
@@ -24,7 +24,8 @@ void disk_watch_share(void);
 void disk_begin(enum disk_user user, const char *path);
 void disk_end(enum disk_user user);
 
-/* Return true if an operation has lasted at least `ms`, and copy its path. `path` may be NULL. */
+/* Return true if an operation has lasted at least `ms` milliseconds, and copy the path of the operation. `path` may be
+ * NULL. */
 bool disk_hangs(uint64_t ms, char path[DISK_PATH_MAX]);
 
 /* Record that the agent exits although an operation hangs or a process cannot be killed. `is_stuck` is true if a

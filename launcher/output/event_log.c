@@ -243,8 +243,8 @@ static bool add_time(struct buf *more)
     return buf_printf(more, ",\"time\":\"%s\"", time);
 }
 
-/* Write an event: the members of `object`, then `more`. If memory was short (`ok` is false), drop the event, because a
- * reader cannot sort an event without time and job. */
+/* Write an event: the members of `object`, then the members in `more`. If memory was short (`ok` is false), drop the
+ * event, because a reader cannot sort an event without time and job. */
 static void finish(struct event_log *log, struct slice object, const struct buf *more, bool ok)
 {
     struct buf line = { 0 };

@@ -30,14 +30,14 @@ bool event_output(struct buf *out, struct line_time at, const struct plan_worker
 /* Append an event for a message to the user. Without --json, ddprun prints this message on stderr. */
 bool event_note(struct buf *out, uint64_t t_ms, const char *text);
 
-/* Add the number if `known` is true, else null. */
+/* Add the number if `known` is true, else add null. */
 bool json_add_number_or_null(cJSON *o, const char *name, bool known, double value);
 
-/* Add "signal" (its number) and "signal_name". */
+/* Add the members "signal" (the number of the signal) and "signal_name". */
 bool json_add_signal(cJSON *object, int signal);
 
-/* Add PREFIX_pid, PREFIX_name and PREFIX_uid, which name the sender of a signal. Unknown values are null. All
- * three are null if the kernel sent the signal or `sender` is NULL. */
+/* Add the members PREFIX_pid, PREFIX_name and PREFIX_uid, which name the sender of a signal. Unknown values are null.
+ * All three are null if the kernel sent the signal or `sender` is NULL. */
 bool json_add_sender(cJSON *object, const char *prefix, const struct signal_sender *sender);
 
 /* --- the log of --events ----------------------------------------------------------------------------------- */

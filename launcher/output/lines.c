@@ -158,8 +158,8 @@ void lines_finish(struct lines *l)
 
 /* --- tail ------------------------------------------------------------------------------------------------- */
 
-/* The ring grows until it has TAIL_BYTES, and only a full ring wraps. So a worker that writes three lines needs memory
- * for three lines, and 512 silent streams need no memory.
+/* The ring grows until it has TAIL_BYTES, and only a full ring wraps around. So a worker that writes three lines needs
+ * memory for three lines, and 512 silent streams need no memory.
  *
  *     growing:   ring [abcd....]  start 0, len 4         free space at the end, no byte is moved
  *     full:      ring [ijkdefgh]  start 3, len 8         new bytes overwrite the oldest
@@ -382,8 +382,8 @@ bool line_prefix(const struct plan *plan, const struct line_origin *from, bool c
  *     rank 0 prints A, B        waiting lines: A{0} B{0}
  *     rank 1 prints B, A        waiting lines: A{0} B{0,1} A{1}
  *
- * Rank 1 joins the waiting B. It must not join the waiting A, because this A is printed before B, but rank 1 printed A
- * after B. So rank 1 adds a new A.
+ * Rank 1 joins the waiting B. Rank 1 must not join the waiting A, because this A is printed before B, but rank 1
+ * printed A after B. So rank 1 adds a new A.
  *
  * Waiting lines are numbered and are written in the order of their numbers. The fold records the number of each rank's
  * last line. A rank joins only lines with a higher number. When a line is due, all earlier lines are written first,
@@ -393,8 +393,8 @@ bool line_prefix(const struct plan *plan, const struct line_origin *from, bool c
  * search is short if a rank repeats its lines. No rank joins an update of a progress bar or a piece of a longer line.
  * Such updates and pieces keep their place in the order. */
 
-/* Every line gets the prefix, also an empty line. So a worker cannot print a line that looks like a line of ddprun
- * or of another worker. */
+/* Every line gets the prefix, even an empty line. So a worker cannot print a line that looks like a line of ddprun or
+ * of another worker. */
 
 static bool fold_append_line(struct buf *out, const struct line_row *row, struct slice prefix,
                              struct slice text, enum line_kind kind)
@@ -435,7 +435,7 @@ enum { BUCKETS = 4096 };
 
 struct waiting {
     struct fold_line line;         /* `line.text` and `line.prefix` point into `text` below */
-    struct waiting *next;          /* next waiting line, by `number` */
+    struct waiting *next;          /* next waiting line, in the order of `number` */
     struct waiting *older, *newer; /* neighbours in the same hash bucket */
     uint64_t number;               /* number of this line in the order of output: 1, 2, 3, ... */
     uint64_t hash;                 /* hash of the text */
@@ -593,7 +593,7 @@ bool fold_add(struct fold *f, const struct fold_line *line)
 {
     const bool was_empty = f->first == NULL;
     const size_t len = line->text.len;
-    /* The hash needs no secret: a worker that causes collisions slows down only the console of its job. */
+    /* The hash needs no secret, because a worker that causes collisions slows down only the console of its job. */
     uint64_t hash = hash_bytes(HASH_START, line->text.data, line->text.len);
     struct waiting *same = may_fold(line->kind) ? fold_find(f, line, hash) : NULL;
     if (same != NULL && fold_join(f, same, line))

@@ -23,7 +23,7 @@ enum { LINES_LIMIT = 8 * 1024 * 1024 }; /* longest line that is delivered in one
 enum line_kind {
     LINE_WHOLE,  /* \n or \r\n has ended the line */
     LINE_LAST,   /* the stream has ended without a newline after this text */
-    LINE_UPDATE, /* \r has ended the text: the next text overwrites it */
+    LINE_UPDATE, /* \r has ended the text, which the next text overwrites */
     LINE_CUT     /* part of a line that is too long; the next call has the next part */
 };
 
@@ -98,9 +98,9 @@ void tail_free(struct tail *t);
 
 /* --- merge ------------------------------------------------------------------------------------------------ */
 
-/* Several streams in one log file: whole lines, each with the name of its worker.
+/* Functions that join several streams in one log file. Each line of the file is whole and has the name of its worker.
  *
- * This code does no input or output. A merged file contains the prefixes and every byte of the streams, also each
+ * This code does no input or output. A merged file contains the prefixes and every byte of the streams, even each
  * \r. */
 
 enum { MERGE_LINE_MAX = 1 << 20, MERGE_PREFIX_MAX = 32 };
@@ -124,7 +124,7 @@ void merge_free(struct merge *m);
 
 /* --- line prefix ------------------------------------------------------------------------------------------ */
 
-/* Where a line comes from. These values and the plan's template make the prefix. */
+/* Where a line comes from. These values and the plan's template determine the prefix. */
 
 struct line_origin {
     int local_rank, which;        /* `which` is STD_OUT or STD_ERR */
@@ -180,12 +180,12 @@ struct fold_line {
     const struct rank_set *ranks; /* all ranks that printed the line; NULL if only `rank` printed it */
 };
 
-/* Receives a line to write. Its text and ranks are valid only during the call. */
+/* Receives a line that must now be written. The text and the ranks are valid only during the call. */
 typedef void (*fold_fn)(void *user, const struct fold_line *line);
 
 struct fold;
 
-/* Return a new fold for `ranks` ranks, or NULL when memory is short. Free it with fold_free. */
+/* Return a new fold, or NULL when memory is short. `ranks` is the number of ranks. Free the fold with fold_free. */
 struct fold *fold_new(int ranks, fold_fn line, void *user);
 
 /* Free the fold and drop its waiting lines. To deliver these lines, call fold_finish first. `f` may be NULL. */

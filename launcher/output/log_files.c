@@ -47,8 +47,8 @@ struct log_file {
     char path[];
 };
 
-/* Create the file and its parent directories. The caller owns the file until log_file_target passes it to a writer,
- * which then closes it. Without rotation (rotate.bytes is 0), `full` is UINT64_MAX and never reached. */
+/* Create the file and its parent directories. The caller owns the file until log_file_target passes the file to a
+ * writer, which then closes the file. Without rotation (rotate.bytes is 0), `full` is UINT64_MAX and never reached. */
 static struct log_file *log_file_create(const char *path, struct log_rotate rotate, struct ddp_err *err)
 {
     const size_t len = strlen(path) + 1;
@@ -369,7 +369,7 @@ static bool contains_one(const struct cli_filters *words, struct slice line)
 }
 
 /* Append the line if it contains one of the filter's words. When memory is short, drop the line, because the stream's
- * log file also contains it. */
+ * log file also contains the line. */
 static void on_line(void *user, struct slice text, enum line_kind kind)
 {
     struct filtered *f = user;
@@ -458,7 +458,7 @@ struct sink {
     char *name;            /* owned */
     struct log_file *file; /* argument of log_file_news, owned by the writer; NULL for stdout and stderr */
     bool ended;            /* sinks_end_files was called for the file */
-    bool failed_reported, recovered_reported; /* the sink's first failure, or first recovery, was reported */
+    bool failed_reported, recovered_reported; /* the first failure (first recovery) was reported */
 };
 
 struct sinks {
@@ -466,7 +466,7 @@ struct sinks {
     enum writer_policy policy;
     struct sink *list;
     int n, files_open;
-    struct loss *past; /* lost bytes of closed files; this struct owns the names in it */
+    struct loss *past; /* lost bytes of closed files; this struct owns the names in `past` */
     size_t n_past;
 };
 
@@ -695,7 +695,7 @@ bool sinks_next_event(struct sinks *s, struct sink_event *event)
 }
 
 /* Get the i-th loss. The losses of earlier attempts come first. Queued bytes count as lost, because the caller no
- * longer waits until they are written. */
+ * longer waits until these bytes are written. */
 bool sinks_loss(struct sinks *s, size_t i, struct loss *loss)
 {
     if (i < s->n_past) {

@@ -1,6 +1,6 @@
-/* log_files.h -- the files of the workers' output (directories, rotation, filters), and the sinks: all targets of
- * output. A log file is created once and never overwrites another file. After the creation, only the writer's thread
- * uses the file. */
+/* log_files.h -- creates, rotates and filters the log files of the workers. This file also defines the sinks: stdout,
+ * stderr and the log files. A log file is created once and never overwrites another file. After the creation, only the
+ * writer's thread uses the file. */
 #ifndef LAUNCHER_OUTPUT_LOG_FILES_H
 #define LAUNCHER_OUTPUT_LOG_FILES_H
 
@@ -13,18 +13,18 @@
 
 /* --- directories of the log files ------------------------------------------------------------------------- */
 
-/* Create the job's directory `root`, a path with a '/'. Fail if `root` exists: another user may have created it.
- * With `latest`, also create a link "latest" to `root` in the parent directory. */
+/* Create the job's directory `root`, a path with a '/'. Fail if `root` exists, because another user may have created
+ * it. If `latest` is true, also create a link "latest" to `root` in the parent directory. */
 ddp_status logdir_make(const char *root, bool latest, struct ddp_err *err);
 
 /* Create the directories of the workers for the plan's attempt. With --flight_recorder, set plan->can_fifo if
  * FIFOs can be created in the directory of the flight records. */
 ddp_status logdir_attempt(struct plan *plan, struct ddp_err *err);
 
-/* Modes of new files: for the output of workers, and for ddprun's own files. */
+/* Modes of new files. LOGDIR_OUTPUT is for the output of workers, and LOGDIR_PRIVATE is for ddprun's own files. */
 enum { LOGDIR_OUTPUT = 0666, LOGDIR_PRIVATE = 0600 };
-/* Create a new file for appending, and its parent directories. Fail if the file exists. `mode` is LOGDIR_OUTPUT or
- * LOGDIR_PRIVATE. Return the descriptor, which the caller closes, or -1 with the reason in `err`. */
+/* Create a new file and its parent directories, and open the file for appending. Fail if the file exists. `mode` is
+ * LOGDIR_OUTPUT or LOGDIR_PRIVATE. Return the descriptor, which the caller closes, or -1 with the reason in `err`. */
 int logdir_create(const char *path, int mode, struct ddp_err *err);
 
 /* Create the missing parent directories of `path`. Return 0 or an errno. */
@@ -74,7 +74,7 @@ enum { SINK_STDOUT, SINK_STDERR, SINK_FILES };
 /* A change of a sink's state. */
 enum sink_news {
     SINK_FAILED,     /* the sink accepts no bytes; `error` has the reason */
-    SINK_RECOVERED,  /* the sink accepts bytes again after `dropped` bytes were lost */
+    SINK_RECOVERED,  /* the sink accepts bytes again; `dropped` is the number of lost bytes */
     SINK_MADE_AGAIN, /* the user deleted the log file, and ddprun has created it again */
     SINK_DELETED,    /* the user deleted the log file, and ddprun cannot create it again */
     SINK_NOT_ROTATED /* the log file has reached its limit but cannot be renamed */

@@ -48,7 +48,8 @@ bool wakeup_open(struct wakeup *bell, uv_loop_t *loop, void (*rung)(void *user),
     return true;
 }
 
-/* Wake the loop. Ignore a failed write: it means that the counter is full, and the loop then wakes in any case. */
+/* Wake the loop. Ignore a failed write. A write fails only if the counter is full, and the loop then wakes in any
+ * case. */
 void wakeup_ring(const struct wakeup *bell)
 {
     const uint64_t one = 1;
@@ -84,7 +85,7 @@ enum {
     TURN_BYTES = 1 << 20, /* limit for all streams together in one turn of the loop */
     BITE_MIN = 8 * 1024,  /* smallest part of TURN_BYTES that one stream gets */
     PIPE_BYTES = 1 << 16, /* capacity of a pipe */
-    REST_BYTES = 1 << 20  /* limit for the last reads of a pipe, in bytes: a daemon may write without end */
+    REST_BYTES = 1 << 20  /* limit for the last reads of a pipe, because a daemon may write without end */
 };
 
 /* ddprun's end of a pipe. */
@@ -327,7 +328,7 @@ static bool inherits_stdout(const struct stream *s)
 }
 
 /* Return the worker's descriptor, or -1 with the reason in `err`. stderr always passes through ddprun, because the
- * report quotes it. */
+ * report quotes stderr. */
 static int stream_open(struct stream *s, struct ddp_err *err)
 {
     if (inherits_stdout(s))

@@ -98,9 +98,9 @@ bool output_is_midline(const struct output *o);
  * bytes. Return false after the last such sink. */
 bool output_loss(struct output *o, size_t i, struct loss *loss);
 
-/* Return the tails (last bytes) of STD_OUT or STD_ERR of all workers, an array by local rank. Streams that are written
- * only to a file have tails too. Return NULL if the only worker has inherited ddprun's stdout, because ddprun then
- * cannot read the output. The result is valid until the next attempt or output_close. */
+/* Return the tails (last bytes) of STD_OUT or STD_ERR of all workers, as an array indexed by local rank. Streams that
+ * are written only to a file have tails too. Return NULL if the only worker has inherited ddprun's stdout, because
+ * ddprun then cannot read the output. The result is valid until the next attempt or output_close. */
 const struct tail *output_tails(struct output *o, int stream);
 
 /* Read the bytes that are in the stderr pipe of a worker that has exited. Return the last bytes of the stream,

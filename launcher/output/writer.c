@@ -368,7 +368,7 @@ int writer_add_target(struct writer *w, struct writer_target target)
     return n;
 }
 
-/* Add a slot for a descriptor. A slot never moves in memory, so target.user can point into it. */
+/* Add a slot for a descriptor. A slot never moves in memory, so target.user can point into the slot. */
 int writer_add(struct writer *w, int fd, bool owned)
 {
     int n = writer_add_target(w, (struct writer_target){ fd_write, owned ? fd_close : NULL, NULL });

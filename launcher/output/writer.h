@@ -21,9 +21,9 @@ struct writer;
 typedef void (*writer_progress)(void *user);
 
 /* The policy for a target that accepts no bytes. With WRITER_BLOCK no byte is lost: a write to a full disk is retried,
- * and the caller stops reading when writer_queued is high. With WRITER_DROP, bytes above the limit are dropped and
- * counted, and so are bytes that a full disk rejects. A line in the output reports the number of dropped bytes. A
- * permanent error, such as EIO or EFBIG, drops bytes with either policy. */
+ * and the caller stops reading when writer_queued is high. With WRITER_DROP, bytes above the limit and bytes that a
+ * full disk rejects are dropped and counted. A line in the output reports the number of dropped bytes. A permanent
+ * error, such as EIO or EFBIG, drops bytes with either policy. */
 enum writer_policy { WRITER_BLOCK, WRITER_DROP };
 
 /* Where the bytes of a slot go. The writer's thread calls both functions, which may block. */
@@ -51,11 +51,11 @@ size_t writer_write_fd(int fd, const uint8_t *data, size_t len, int *error);
 /* Return a new writer, which the caller owns, or NULL when memory is short. The first bytes start its thread. */
 struct writer *writer_new(writer_progress progress, void *user);
 
-/* Set the policy. This may be done at any time. `limit` is the number of bytes that WRITER_DROP queues per slot. */
+/* Set the policy, at any time. `limit` is the number of bytes that WRITER_DROP queues per slot. */
 void writer_set_policy(struct writer *w, enum writer_policy policy, uint64_t limit);
 
-/* Add a slot for `fd`. If `owned`, the writer closes `fd` after writer_end. Return the slot's number, or -1 when
- * memory is short. */
+/* Add a slot for `fd`. If `owned` is true, the writer closes `fd` after writer_end. Return the slot's number, or -1
+ * when memory is short. */
 int writer_add(struct writer *w, int fd, bool owned);
 
 /* Add a slot for `target`. The writer closes the target after writer_end. Return the slot's number, or -1 when memory
@@ -78,7 +78,7 @@ uint64_t writer_queued(struct writer *w);
 /* Return the state of one slot. */
 struct writer_state writer_state(struct writer *w, int slot);
 
-/* Return how many bytes were written so far. A change means progress. */
+/* Return how many bytes were written so far. A change of this number means progress. */
 uint64_t writer_written(struct writer *w);
 
 /* Stop without waiting for queued bytes, close owned targets, and free the writer. `w` may be NULL. */

@@ -16,8 +16,8 @@ enum { DIGITS_MAX = 9, PORT_MAX = 65535 };
 
 /* --- Slurm ---------------------------------------------------------------------------------------------- */
 
-/* Parse a number of at most DIGITS_MAX digits, so that the value fits an int. Store the number of digits in *width: in
- * Slurm "01" and "1" are different hosts. */
+/* Parse a number of at most DIGITS_MAX digits, so that the value fits an int. Store the number of digits in *width,
+ * because in Slurm "01" and "1" are different hosts. */
 static bool parse_number(const char **at, const char *end, int *value, int *width)
 {
     *value = *width = 0;
@@ -480,7 +480,7 @@ static void join_settings(char *line)
     *to = '\0';
 }
 
-/* Add the host of a line that sets a user: "user=NAME" in Hydra's syntax, "username=NAME" in Open MPI's. */
+/* Add the host of a line that sets a user: "user=NAME" in Hydra's syntax, "username=NAME" in Open MPI's syntax. */
 static ddp_status add_user(struct specs *s, const char *user, const char *item, const struct tail *line,
                            struct ddp_err *err)
 {

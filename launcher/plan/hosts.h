@@ -13,7 +13,7 @@
 #include <stdbool.h>
 
 /* HOST_LIST_MAX: largest number of hosts in a list in Slurm's form. HOST_WORDS_MAX: largest number of names in a list.
- * The second limit is lower, because each name costs memory and time. */
+ * HOST_WORDS_MAX is lower, because each name costs memory and time. */
 enum { HOST_NAME_SIZE = 256, HOST_LIST_MAX = 65536, HOST_WORDS_MAX = 4096 };
 
 /* Facts about a list of hosts. */
@@ -26,8 +26,8 @@ struct host_list {
 /* Parse a list in Slurm's form. Return false if `text` has another form or more than HOST_LIST_MAX hosts. */
 bool host_list_slurm(const char *text, struct host_list *out);
 
-/* Parse a list of names. With `counted`, a number follows each name. Find `here`, the name of this host. Names are
- * compared up to the first dot, because schedulers and hosts may use different domains. Return false if the list
+/* Parse a list of names. If `counted` is true, a number follows each name. Find `here`, the name of this host. Names
+ * are compared up to the first dot, because schedulers and hosts may use different domains. Return false if the list
  * has no name or more than HOST_WORDS_MAX names. */
 bool host_list_words(const char *text, bool counted, const char *here, struct host_list *out);
 
@@ -40,7 +40,8 @@ int host_list_tasks(const char *text, int node);
 enum { HOST_COUNT_SIZE = 12 };
 
 struct host_spec {
-    /* HOST or USER@HOST. The name never begins with '-', because a remote shell would parse it as an option. */
+    /* HOST or USER@HOST. The name never begins with '-', because a remote shell would parse such a name as an
+     * option. */
     char name[HOST_NAME_SIZE];
     char count[HOST_COUNT_SIZE]; /* number of workers, "gpu", "cpu" or "auto"; "" if not specified */
     int slots;                   /* sum of the counts in all items of this host; 0 for "gpu", "cpu", "auto" */

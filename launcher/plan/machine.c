@@ -456,8 +456,8 @@ char *scheduler_read_file(const char *path, size_t *len)
  * interpreter's name has no version (pyenv's shims), there is no result. */
 
 #define UV_SINCE "2.4" /* since this version, PyTorch's client requires libuv by default */
-/* Limits that protect from damaged files: bytes read from a text file, program headers, entries of the dynamic section,
- * and symbols in one chain of the hash table. */
+/* Limits that protect against damaged files: bytes of a text file, program headers, entries of the dynamic section, and
+ * symbols in one chain of the hash table. */
 enum { TEXT_SIZE = 1024, SEGMENTS_MAX = 64, ENTRIES_MAX = 1024, CHAIN_MAX = 4096 };
 
 struct interpreter {

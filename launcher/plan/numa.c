@@ -201,8 +201,8 @@ static ddp_status complex_of(const struct question *q, int cpu, int *key)
     return best >= 0 ? lowest_in(q, path, key) : unreadable(q, path);
 }
 
-/* Find the group of a CPU, and add 1 to the size of this group. The key is the lowest CPU of the group. So a key above
- * `cpu` means that /sys is wrong. */
+/* Find the group of a CPU, and add 1 to the size of this group. The key is the lowest CPU number of the group. So /sys
+ * is wrong if the key is higher than `cpu`. */
 static ddp_status group_one(const struct question *q, int cpu, key_fn key_of, struct groups *g)
 {
     const ddp_status status = key_of(q, cpu, &g->key[cpu]);
@@ -374,7 +374,7 @@ ddp_status numa_choose(enum numa_binding mode, const struct numa_source *source,
     return status;
 }
 
-/* Return the CPU `i` if it is in the set, or -1. */
+/* Return `i` if CPU `i` is in the set, else -1. */
 static int cpu_at(const void *user, int i)
 {
     return rank_set_has(user, i) ? i : -1;

@@ -35,10 +35,10 @@ void plan_choose_place(struct plan_meeting *m, const struct cli *cli)
     m->port_may_change = !port_given && !m->elsewhere;
 }
 
-/* Choose the timeouts. The time to join comes from --timeout, from --rdzv_conf, or from torchrun's default.
- * `join_knob` names the option that sets this time. Without --node_timeout, --rdzv_conf can set the node timeout: the
- * interval of heartbeats, times the number of heartbeats that may fail. With port 0 no other node can find the store,
- * so the job does not wait for more nodes. */
+/* Choose the timeouts. The time to join comes from --timeout, from --rdzv_conf, or from torchrun's default. `join_knob`
+ * names the option that sets this time. Without --node_timeout, --rdzv_conf can set the node timeout: the interval of
+ * heartbeats, multiplied by the number of heartbeats that may fail. With port 0 no other node can find the store, so
+ * the job does not wait for more nodes. */
 static void choose_times(struct plan_meeting *m, const struct cli *cli)
 {
     const struct cli_rdzv_conf *conf = &cli->rdzv_conf;
@@ -242,8 +242,8 @@ static bool plan_lacks_rank(const struct plan *plan, const char *option, int hig
     return true;
 }
 
-/* Add a note for each option with a local rank that does not exist on this node. Do not reject such an option:
- * torchrun accepts it, and nodes with different numbers of workers may have the same command line. */
+/* Add a note for each option with a local rank that does not exist on this node. Do not reject such an option, because
+ * torchrun accepts such an option, and nodes with different numbers of workers may have the same command line. */
 static void note_ranks(struct plan *plan)
 {
     const struct {
@@ -709,7 +709,7 @@ bool plan_stream_has_prefix(const struct plan *plan, int local_rank, int which)
 }
 
 /* Choose the prefix of lines: from the option, from torchrun's variable, or the default. Reject an invalid prefix
- * before the start. Without this check, only the logs would show the mistake. */
+ * before the start. Otherwise only the logs would show the mistake. */
 static ddp_status plan_prefix(struct plan *plan, struct ddp_err *err)
 {
     const struct cli *cli = plan->cli;

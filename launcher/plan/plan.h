@@ -80,7 +80,7 @@ struct plan_worker {
 
 /* Address and timeouts of the rendezvous. */
 struct plan_meeting {
-    bool elastic;         /* true: the rendezvous assigns the node ranks; false: the user does */
+    bool elastic;         /* true: the rendezvous assigns the node ranks; false: the user sets them */
     bool elsewhere;       /* the store may be on another host */
     const char *host;     /* name or address from the options; borrowed */
     int port;             /* 0 means any free port, and is allowed only if the job may start with one node */
@@ -128,7 +128,7 @@ struct plan {
     /* Connections to the store are encrypted: --encrypt is set and the store may be on another host. */
     bool encrypt;
     const char *relay_addr; /* borrowed; where the workers find the relay to the store (net/tls_relay.h) */
-    int relay_port;         /* 0 if the workers connect to the store itself */
+    int relay_port;         /* 0 if the workers connect directly to the store */
     int nproc;              /* number of workers on this node */
     /* Values of the round. Before the first round, these values are a guess if `settled` is false. */
     bool settled; /* the rendezvous cannot change the values below */
@@ -165,7 +165,7 @@ struct plan {
     char *notes[PLAN_NOTES_MAX];
 };
 
-/* Make the plan. After DDP_OK the caller frees it with plan_free. Return DDP_ERR_ARG for a usage error, or
+/* Make the plan. After DDP_OK the caller frees *plan with plan_free. Return DDP_ERR_ARG for a usage error, or
  * DDP_ERR_NOMEM. After an error there is nothing to free. */
 ddp_status plan_make(struct plan *plan, const struct cli *cli, const struct plan_facts *facts,
                      struct ddp_err *err);
@@ -175,7 +175,7 @@ void plan_free(struct plan *plan);
 bool plan_has_endpoint(const struct cli *cli);
 
 /* Choose address and port of the store. The caller has set m->elastic and m->nnodes_max. If a default port is in use
- * and no other node needs it, ddprun may choose another port. A port that the user has set is never changed. */
+ * and no other node needs this port, ddprun may choose another port. A port that the user has set is never changed. */
 void plan_choose_place(struct plan_meeting *m, const struct cli *cli);
 
 /* Return true if lines of this worker's stream have a prefix on the console. `which` is STD_OUT or STD_ERR. If
@@ -210,7 +210,7 @@ bool plan_wants_colour(const struct plan *plan);
  * written to files. The text is borrowed. */
 const char *plan_flight(const struct plan *plan);
 
-/* Build the environment of a worker. After DDP_OK the caller frees it with worker_env_free, before the plan is
+/* Build the environment of a worker. After DDP_OK the caller frees *env with worker_env_free, before the plan is
  * freed. */
 ddp_status plan_env(const struct plan *plan, int local_rank, struct worker_env *env, struct ddp_err *err);
 
@@ -258,7 +258,7 @@ bool own_prefix(char prefix[PATH_MAX]);
 /* Return how many CPUs this process may use, at least 1. */
 int cpu_count(void);
 
-/* Open the source of NUMA facts for --numa_binding. After DDP_OK the caller closes it with numa_source_close. */
+/* Open the source of NUMA facts for --numa_binding. After DDP_OK the caller closes *source with numa_source_close. */
 ddp_status numa_source_open(struct numa_source *source, struct ddp_err *err);
 void numa_source_close(struct numa_source *source);
 

@@ -39,7 +39,7 @@ static const struct row {
         const char *variable;
         enum list_format format;
     } lists[2];           /* only the first list whose variable is set is used */
-    read_scheduler *code; /* reads the variables; NULL means read_tasks, or without `size` read_hosts */
+    read_scheduler *code; /* reads the variables; NULL means read_tasks, or read_hosts if `size` is NULL */
 } rows[IDS] = {
     [ID_OPEN_MPI] = { .all = { "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE" },
                       .launch = "mpirun --map-by ppr:1:node ddprun",
@@ -280,9 +280,9 @@ static bool is_step(const struct scheduler_facts *f)
            scheduler_number(f, "SLURM_PROCID") >= 0;
 }
 
-/* Set the job id of the rendezvous. If `step` is true, srun started this process, and the id contains the number of
- * the step. A requeued job keeps Slurm's job id. Therefore the id also contains Slurm's restart count. Without this
- * number, nodes of an earlier run could join. */
+/* Set the job id of the rendezvous. If `step` is true, srun started this process, and the id contains the number of the
+ * step. A requeued job keeps Slurm's job id. Therefore the id also contains Slurm's restart count. Without this count,
+ * nodes of an earlier run could join. */
 static void slurm_job(struct scheduler *s, const struct scheduler_facts *f, bool step)
 {
     char job[SCHEDULER_TEXT_MAX], again[32] = "";
@@ -425,7 +425,7 @@ static void read_tasks(struct scheduler *s, const struct scheduler_facts *f, con
         return;
     t->nodes = (t->tasks + t->here - 1) / t->here;
     t->node = node_of(t);
-    /* Some uneven layouts, such as 2+1+1 tasks, cannot be detected: 4 is a multiple of 2 and of 1. */
+    /* Some uneven layouts, such as 2+1+1 tasks, cannot be detected, because 4 is a multiple of 2 and of 1. */
     if (f->per_task && t->local == 0 && t->tasks % t->here != 0)
         scheduler_note(
             s,
@@ -449,8 +449,8 @@ static void read_tasks(struct scheduler *s, const struct scheduler_facts *f, con
  * the script or by one of these commands. In PBS, the script has the task number 1. In LSF, no variable shows whether
  * the script or a command started ddprun. */
 
-/* Set the job id to "pbs-1234" or "lsf-1234.7". Leave out the text after the first dot of PBS_JOBID: it is the name of
- * the server, and this name may differ between nodes. */
+/* Set the job id to "pbs-1234" or "lsf-1234.7". Leave out the text after the first dot of PBS_JOBID, because this text
+ * is the name of the server and may differ between nodes. */
 static void batch_job(struct scheduler *s, const struct scheduler_facts *f, const struct row *r)
 {
     const char *id = scheduler_env(f, r->job);
@@ -462,10 +462,10 @@ static void batch_job(struct scheduler *s, const struct scheduler_facts *f, cons
     scheduler_set_job(s, job, from);
 }
 
-/* Return whether ddprun was started on all hosts or only on the first. `place` is the index of this host in the list,
- * or -1. If this host is not the first, pbsdsh or blaunch has started ddprun on all hosts. On the first host,
- * PBS_TASKNUM decides: 1 means the batch script, any other number a task of pbsdsh. Without this number, for example
- * with LSF, return REACH_PERHAPS_ONE. */
+/* Return whether ddprun was started on all hosts or only on the first host. `place` is the index of this host in the
+ * list, or -1. If this host is not the first, pbsdsh or blaunch has started ddprun on all hosts. On the first host,
+ * PBS_TASKNUM decides: 1 means the batch script, and any other number means a task of pbsdsh. Without this number, for
+ * example with LSF, return REACH_PERHAPS_ONE. */
 static enum scheduler_reach batch_reach(const struct scheduler_facts *f, const struct row *r, int place)
 {
     const int task = r->rank != NULL ? scheduler_number(f, r->rank) : -1;
@@ -798,7 +798,7 @@ static bool scheduler_value_counts(const struct cli *cli, enum scheduler_value_i
 }
 
 /* Store the values of LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK and GROUP_WORLD_SIZE for the worker of --per_task. The
- * rendezvous cannot provide these values, because it counts each task as a node. */
+ * rendezvous cannot provide these values, because the rendezvous counts each task as a node. */
 static void give_task(const struct scheduler *s, struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;

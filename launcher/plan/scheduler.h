@@ -87,13 +87,13 @@ struct scheduler {
  * static, or borrowed from the environment. */
 const char *scheduler_file(char *const *environ_block);
 
-/* Read the scheduler's values. `wanted` is --scheduler: "auto", "none", or a name. Return DDP_ERR_ARG if the named
- * scheduler did not start this process. */
+/* Read the scheduler's values. `wanted` is the value of --scheduler: "auto", "none", or a name. Return DDP_ERR_ARG if
+ * the named scheduler did not start this process. */
 ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct scheduler_facts *facts,
                           struct ddp_err *err);
 
 /* Set the options of `cli` that the user did not set. `cli` then points to texts of `s`, so `s` must outlive `cli`. A
- * later source overrides an earlier one:
+ * later source overrides an earlier source:
  *
  *     defaults  <  scheduler  <  PET_* variables  <  command line
  *

@@ -57,7 +57,7 @@ struct prefix_values {
  * false when memory is short. */
 bool prefix_render(const struct prefix *p, const struct prefix_values *values, int colour, struct buf *out);
 
-/* Return the colour of a rank, an SGR number. */
+/* Return the colour of a rank as an SGR number. */
 int prefix_colour(int rank);
 
 /* Format the value of ${time} (prefix_time) or ${elapsed} (prefix_elapsed). `unix_us` counts microseconds since 1970.

@@ -1,6 +1,6 @@
-/* signals.h -- the effect of each signal on the guardian (ddprun), the agent and a worker. Each signal has a row,
- * whose texts are also in the manual page and in docs/signals.md. Pure: the caller passes each received signal as a
- * struct. */
+/* signals.h -- the effect of each signal on the guardian (ddprun), the agent and a worker. Each signal has a row, whose
+ * texts are also in the manual page and in docs/signals.md. All functions are pure: the caller passes each received
+ * signal as a struct. */
 #ifndef LAUNCHER_SIGNALS_H
 #define LAUNCHER_SIGNALS_H
 

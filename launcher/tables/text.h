@@ -58,8 +58,8 @@ size_t words_distance(const char *a, const char *b);
  * when memory is short; in that case `out` may contain a part of the line. */
 bool escape_append(struct buf *out, struct slice line);
 
-/* Append a line in which colours are printed as text: "\x1b[...". ddprun's messages use this function, because a
- * message may contain names from other programs. */
+/* Append a line, and print the colours in this line as text: "\x1b[...". ddprun's messages use this function, because
+ * a message may contain names from other programs. */
 bool escape_append_plain(struct buf *out, struct slice line);
 
 /* --- json text -------------------------------------------------------------------------------------------- */

@@ -167,7 +167,7 @@ void worker_env_free(struct worker_env *env);
 /* The sources of variables that are not in the table: --env, then ddprun's own environment. All texts are
  * borrowed. */
 struct env_sources {
-    const char *const *overrides; /* "KEY=VALUE" texts from --env; the last with the same name is used */
+    const char *const *overrides; /* "KEY=VALUE" texts from --env; of equal names, the last is used */
     size_t n;
     char *const *inherited;
 };

@@ -75,7 +75,7 @@ struct relay {
     bool must_end;                    /* the starter has sent END */
     int job_code;                     /* exit code of the job; set before its log files are sent */
     bool rests; /* Ctrl-Z has stopped the job and the starter, so silence of the starter is not a failure */
-    uint64_t silent_ms; /* longest silence of the starter; after a longer silence the relay ends the job */
+    uint64_t silent_ms;        /* the relay ends the job if the starter is silent for longer than this */
     uint64_t last_received_ms; /* when the starter's last message arrived */
     uint64_t end_ms;           /* when the relay first requested the child's end; 0 before that */
     uint64_t grace_ms;         /* --grace of the job */
@@ -85,9 +85,9 @@ struct relay {
     bool has_request;          /* the starter has sent a signal that asks the child to stop the job */
     bool knows_reason;         /* the starter has sent the finding that ends the job */
     bool has_signal;           /* a signal has requested the end of the relay */
-    const char *failed;        /* why messages are no longer read from stdin; NULL while they are read */
+    const char *failed;        /* why messages are no longer read from stdin; NULL while messages are read */
     int exit_code;             /* the relay's exit code; -1 until it is known */
-    uint64_t branch_ms;        /* a branch ends after this silence of the starter; 0 before BRANCH arrives */
+    uint64_t branch_ms; /* a branch ends if the starter is silent for this time; 0 until BRANCH arrives */
 };
 
 /* Make a finding about this host. */
@@ -314,7 +314,7 @@ static void probe_continue(struct probe *p, const char *token)
     }
 }
 
-/* Return true if the best address has sent the token. The best address is the first one in `probes` whose probe has not
+/* Return true if the best address has sent the token. The best address is the first address whose probe has not
  * failed. */
 static bool is_best_known(const struct probe *probes, int n)
 {
@@ -658,9 +658,9 @@ static void handle_SIGNAL(struct relay *r, struct slice body)
     if (number == SIGTSTP || number == SIGCONT)
         r->rests = number == SIGTSTP;
     const bool stops = r->child > 0 && signals_act(0, number) == SIGNAL_STOP;
-    /* A batch system sends SIGTERM to the starter and to the relay. If the relay's SIGTERM has arrived first,
-     * end_child has already sent SIGTERM to the child. Then do not pass on the starter's first SIGTERM. The child
-     * would count it as a second request and kill its workers. */
+    /* A batch system sends SIGTERM to the starter and to the relay. If the relay's SIGTERM has arrived first, end_child
+     * has already sent SIGTERM to the child. Then do not pass on the starter's first SIGTERM, because the child would
+     * count this SIGTERM as a second request and kill its workers. */
     const bool is_copy = stops && number == SIGTERM && r->passed == SIGTERM && !r->has_request;
     r->has_request = r->has_request || stops;
     if (r->child > 0 && number > 0 && !is_copy)
@@ -670,8 +670,8 @@ static void handle_SIGNAL(struct relay *r, struct slice body)
 }
 
 /* Buffer input for the job. Do not wait until the job reads the input, because the relay must still receive messages
- * about signals. The buffer stays small: the starter sends no input while REMOTE_INPUT_WINDOW bytes wait for the
- * child's pipe. */
+ * about signals. The buffer stays small, because the starter sends no input while REMOTE_INPUT_WINDOW bytes wait for
+ * the child's pipe. */
 static void handle_INPUT(struct relay *r, struct slice body)
 {
     if (r->input_ended || r->child_in < 0)
@@ -772,9 +772,9 @@ static void send_reason(struct relay *r, const char *words)
  * period, because leftover processes get a separate grace period. In all other cases, the second SIGTERM follows
  * AT_ONCE_MS after the first.
  *
- * A batch system sends SIGTERM both to the starter and to the relay. So the relay may have already passed the
- * starter's SIGTERM on to ddprun. If ddprun also has a grace period, omit the first SIGTERM, because ddprun would
- * count it as the second. */
+ * A batch system sends SIGTERM both to the starter and to the relay. So the relay may have already passed the starter's
+ * SIGTERM on to ddprun. If ddprun also has a grace period, omit the first SIGTERM, because ddprun would count this
+ * SIGTERM as the second. */
 static void end_child(struct relay *r, const char *why)
 {
     const uint64_t now = clock_ms();
@@ -868,9 +868,9 @@ static void reap(struct relay *r)
     int status;
     if (r->child <= 0 || waitpid(r->child, &status, WNOHANG) != r->child)
         return;
-    /* If a signal has killed ddprun, the launcher has failed, not the user's program. Exception: a stop signal that
-     * arrives before ddprun's guardian handles signals ends ddprun as requested. After several stop signals, the exit
-     * code contains the first of them, because the first has stopped the job. */
+    /* If a signal has killed ddprun, the launcher has failed, not the user's program. But if a stop signal arrives
+     * before ddprun's guardian handles signals, the signal ends ddprun as requested. After several stop signals, the
+     * exit code contains the first of them, because the first has stopped the job. */
     const bool is_stopped = WIFSIGNALED(status) && r->first_passed != 0 && !r->sends &&
                             signals_act(0, WTERMSIG(status)) == SIGNAL_STOP;
     const int code = WIFEXITED(status) ? WEXITSTATUS(status)

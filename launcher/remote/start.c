@@ -491,8 +491,8 @@ static bool add_options(cJSON *array, const struct start_facts *f, const struct 
     return ok;
 }
 
-/* Add texts to an array. If `filter` is not NULL, the texts are variables: add only the variables that every host
- * receives. */
+/* Add texts to an array. If `filter` is not NULL, the texts are variables. In this case, add only the variables that
+ * every host receives. */
 static bool add_texts(cJSON *array, char *const *texts, const struct cli *filter)
 {
     bool ok = array != NULL;
@@ -699,8 +699,9 @@ static const char *known_name(const struct host_spec *host, char out[HOST_NAME_S
 }
 
 /* Error texts of OpenSSH, of shells and of strerror. The first row whose exit status and text both match gives the
- * finding. Exit status -1 matches every status, and text "" matches every text. Errors of ssh itself come first: the
- * stderr of ssh also contains the banner of the host, and a banner may contain the text of a later row by chance. */
+ * finding. Exit status -1 matches every status, and text "" matches every text. Errors of ssh itself come first,
+ * because the stderr of ssh also contains the banner of the host, and a banner may contain the text of a later row by
+ * chance. */
 static const struct failed_start {
     int exit_code;
     const char *piece;

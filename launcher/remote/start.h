@@ -1,5 +1,5 @@
-/* start.h -- the decisions of --hosts, and the messages between the starter, relays and branches. Pure. remote.h
- * explains these processes. */
+/* start.h -- the decisions of --hosts, and the messages between the starter, relays and branches. All functions are
+ * pure. remote.h explains these processes. */
 #ifndef LAUNCHER_REMOTE_START_H
 #define LAUNCHER_REMOTE_START_H
 
@@ -152,7 +152,7 @@ enum { REMOTE_UNLIMITED = -1 };
 struct start_facts {
     const struct cli *cli;
     char *const *argv;          /* arguments of this ddprun */
-    char *const *environ_block; /* environment of this ddprun; start_job sends a part of it */
+    char *const *environ_block; /* environment of this ddprun; start_job sends a part of the environment */
     const char *program;        /* path of this ddprun */
     const char *directory;      /* working directory */
     const char *host;           /* name of this host */
@@ -254,7 +254,7 @@ enum {
  * characters. No part between slashes is empty, "." or "..". */
 bool collect_name_is_safe(struct slice name);
 
-/* Format the name of a host's folder: "node0_n0". Different node ranks have different folders. */
+/* Format the name of a host's folder: "node0_n0". Hosts with different node ranks have different folders. */
 void collect_folder(int rank, const struct host_spec *host, char folder[COLLECT_FOLDER_MAX]);
 
 #endif

@@ -35,7 +35,8 @@
 #include <uv.h>
 
 /* STATUS_MS: interval of the messages about hosts that have not started.
- * LAST_MS: time after which a remote shell that must end is killed; last_ms() may shorten it before the job runs.
+ * LAST_MS: time after which a remote shell that must end is killed; last_ms() may shorten this time before the job
+ * runs.
  * BRANCH_LAST_MS: time from the end of the last host until the remaining branches are killed.
  * BRANCH_SILENT_MS: before the job runs, a branch ends if the starter has sent nothing for this time. */
 enum {
@@ -50,7 +51,7 @@ enum {
     FDS_PER_HOST = 3
 };
 
-/* The slots of host i: for the link to its relay, and for the link to its branch. */
+/* The slots of host i: SLOT_RELAY for the link to the relay, and SLOT_BRANCH for the link to the branch. */
 #define SLOT_RELAY(i)  (2 * (i))
 #define SLOT_BRANCH(i) (2 * (i) + 1)
 
@@ -74,10 +75,10 @@ struct peer {
     struct starter *starter;
     const struct host_spec *host;
     enum peer_state state;
-    int above;             /* index of the host that starts this host; -1 if the starter starts it */
+    int above;             /* index of the host that starts this host; -1 for the starter */
     bool has_children;     /* this host starts other hosts */
     int n_starting;        /* number of hosts in the state STARTING that this host starts */
-    struct link *link;     /* link to the relay; NULL before its start */
+    struct link *link;     /* link to the relay; NULL before the relay's start */
     struct link *trunk;    /* link to the branch, which starts other hosts; NULL if this host has no branch */
     struct merge out, err; /* join the pieces of the job's output into whole lines */
     /* bytes of the remote shell's stdout that may belong to an answer of the relay; not printed yet */
@@ -86,14 +87,14 @@ struct peer {
     struct buf greeting;         /* the shell's stdout before the job runs, without the relay's answers */
     struct remote_answer answer; /* the relay's last answer of the kind HERE */
     bool is_shipping;            /* the remote shell still reads the program of --ship, so send no messages */
-    char *reached;        /* the first host's addresses that this host reached; NULL until it reports them */
-    uint64_t deadline_ms; /* when the state STARTING or PROBING must have ended */
-    uint64_t active_ms;   /* time of the shell's last output, or of its exit if the exit was later */
-    bool has_failed;      /* the relay could not start the job and has printed why */
-    bool exited_early;    /* the remote shell exited before the relay began to send log files */
+    char *reached; /* the first host's addresses that this host reached; NULL until they are reported */
+    uint64_t deadline_ms;    /* when the state STARTING or PROBING must have ended */
+    uint64_t active_ms;      /* time of the shell's last output, or of its exit if the exit was later */
+    bool has_failed;         /* the relay could not start the job and has printed why */
+    bool exited_early;       /* the remote shell exited before the relay began to send log files */
     struct collected *files; /* received log files, with --collect_logs; borrowed */
     bool sends;              /* the job has ended on this host, and the relay sends its log files */
-    uint64_t over_ms;        /* time when the job and the transfer of its log files had ended; 0 before */
+    uint64_t over_ms;        /* when the job and the transfer of its log files ended; 0 until then */
     bool reads_input;        /* the user's stdin is sent to this host */
     uint64_t input_taken;    /* how many bytes of the user's stdin the job's pipe on this host has accepted */
     bool killed_late;        /* the starter has killed the remote shell, because the shell outlived the job */
@@ -118,7 +119,7 @@ struct starter {
     struct buf finished;            /* the event `finished` of a node, which is printed at the end */
     const struct peer *finished_of; /* the node that has sent `finished`; NULL before that */
     bool is_finished_own;           /* "ended_by" in `finished` is null: no other node has ended the job */
-    uv_timer_t fold_timer;          /* expires when the console must print a line that it holds */
+    uv_timer_t fold_timer;          /* expires when the console must print a waiting line */
     struct hosts_console console;
     struct wakeup written; /* wakes the loop when the sinks have written output */
     struct sinks *sinks;
@@ -148,7 +149,7 @@ struct starter {
     bool collected; /* the report about log files was printed */
     struct collection collection;
     char token[REMOTE_TOKEN_MAX]; /* random token that the message JOB contains; see enum remote_news */
-    uint64_t input_sent; /* how many bytes of the user's stdin were sent to each host that reads it */
+    uint64_t input_sent; /* how many bytes of the user's stdin were sent to each host that reads stdin */
     bool input_waits;    /* no more input is sent until the job has read earlier input */
     bool input_rests;    /* another job of the user's shell is in the terminal's foreground */
     int source;          /* descriptor of the user's stdin */
@@ -305,8 +306,8 @@ static uint64_t last_ms(const struct starter *s)
 }
 
 /* End the job on all hosts: close the stdin of every relay. With --collect_logs, a relay that runs the job gets the
- * message END instead, because it needs its stdin until its log files are sent. If a relay has not answered yet, its
- * remote shell may wait for the host. So also send SIGTERM to this shell. */
+ * message END instead, because the relay needs its stdin until the log files are sent. If a relay has not answered yet,
+ * its remote shell may wait for the host. So also send SIGTERM to this shell. */
 static void end_all(struct starter *s)
 {
     if (s->kill_ms == 0)
@@ -385,8 +386,8 @@ static void begin_files(struct peer *p, int exit_code, struct buf *lines)
     p->held.len = 0;
 }
 
-/* Fill s->token with random digits. With --collect_logs, also create the directory of the log files. If this fails,
- * the user sees the error before the job starts, not at its end. */
+/* Fill s->token with random digits. With --collect_logs, also create the directory of the log files. If this fails, the
+ * user sees the error before the job starts, not at the end of the job. */
 static bool open_files(struct starter *s, const struct host_spec *hosts)
 {
     unsigned char random[(REMOTE_TOKEN_MAX - 1) / 2];
@@ -504,9 +505,9 @@ static void read_input(struct starter *s)
 }
 
 /* Watch stdin through an epoll descriptor. libuv makes each watched descriptor non-blocking, and a non-blocking stdin
- * would break other programs that share it. A terminal is opened again as non-blocking: another process may read the
- * typed text first, and a blocking read would then stop the loop. A terminal of another user (after su) cannot be
- * opened, so the job has no input. */
+ * would break other programs that share this stdin. A terminal is opened again as non-blocking, because another process
+ * may read the typed text first, and a blocking read would then stop the loop. A terminal of another user (after su)
+ * cannot be opened, so the job has no input. */
 static bool open_polled_input(struct starter *s)
 {
     struct epoll_event readable = { .events = EPOLLIN };
@@ -749,9 +750,9 @@ static void parse_head(struct peer *p, struct slice bytes)
     }
 }
 
-/* Find the relay's last answer (ENDED or FAILED) in whole lines, and return the offset of its line. Return lines.len
- * if there is no answer with the token. Check every line, because a remote shell that outlives the job may print lines
- * after the answer. */
+/* Find the relay's last answer (ENDED or FAILED) in whole lines, and return the offset of the answer's line. Return
+ * lines.len if there is no answer with the token. Check every line, because a remote shell that outlives the job may
+ * print lines after the answer. */
 static size_t find_last_answer(const struct starter *s, struct slice lines, struct remote_answer *answer)
 {
     const char *begin = lines.data, *end = begin + lines.len, *at = begin, *newline;
@@ -781,8 +782,8 @@ static void remove_last_answer(struct peer *p, struct buf *lines)
 
 /* Send a finding of a host to other hosts. The first finding that reports the end of a host's ddprun goes to all other
  * hosts. If the first round has not begun, ddprun then ends on these hosts. A later finding of this kind is passed on
- * only if it stops the job (news.stops). Any other finding goes only to the first host, which prints the finding,
- * because with 1,000 hosts, a blocked port causes 1,000 findings. */
+ * only if this finding stops the job (news.stops). Any other finding goes only to the first host, which prints the
+ * finding, because with 1,000 hosts, a blocked port causes 1,000 findings. */
 static void pass_finding(const struct peer *from, struct slice line)
 {
     struct starter *s = from->starter;
@@ -809,9 +810,9 @@ static void handle_findings(struct peer *from, struct slice lines)
     }
 }
 
-/* Report to the other hosts that ddprun has ended on the host of `p`. Before the first round, the other hosts then
- * end, because the job cannot begin. During a round, the other hosts ignore this report and wait for the report of the
- * store. */
+/* Report to the other hosts that ddprun has ended on the host of `p`. Before the first round, ddprun then ends on the
+ * other hosts, too, because the job cannot begin. During a round, the other hosts ignore this report and wait for the
+ * report of the store. */
 static void pass_end(const struct peer *p, int exit_code)
 {
     struct buf line = { 0 };
@@ -938,7 +939,7 @@ static bool start_flat(struct peer *p)
 }
 
 /* Report that a host was lost while the job ran: the process of `link` has ended. Send this reason to the other hosts
- * before the job ends there. After a request to stop, the host does not count as lost, and the whole job ends: systemd
+ * before the job ends there. After a request to stop, the host does not count as lost, and the whole job ends. systemd
  * and batch systems also signal the remote shells, so the request has probably ended this shell. */
 static void lose_host(struct peer *p, const struct link *link)
 {
@@ -1175,9 +1176,9 @@ static void print_stop(struct starter *s, const struct received_signal *received
 
 static void check_deadlines(struct starter *s);
 
-/* Handle a signal from the user. Usually, forward the signal to all hosts, where each node decides about its effect.
- * While no host runs the job, a stop signal cancels the start, and a second stop signal kills the remote shells. Drop
- * copies of a stop signal, because the nodes would count a copy as a second request. */
+/* Handle a signal from the user. Usually, forward the signal to all hosts, where each node decides about the effect of
+ * the signal. While no host runs the job, a stop signal cancels the start, and a second stop signal kills the remote
+ * shells. Drop copies of a stop signal, because the nodes would count a copy as a second request. */
 static void forward_signal(struct starter *s, const struct received_signal *received)
 {
     char text[8];

@@ -87,7 +87,7 @@ struct carried {
     struct buf to;        /* bytes for stdin that are not written yet */
     bool in_ends;         /* close stdin after the last byte of `to` */
     int status;           /* exit status of the process; EXIT_NOT_REACHED if a signal ended it */
-    uint64_t exited_ms;   /* time of the process's exit, or of its last output if that came later */
+    uint64_t exited_ms;   /* time of the process's exit, or of its last output if the output came later */
     bool is_over;         /* the message EXIT was sent */
 };
 
@@ -98,7 +98,7 @@ struct branch {
     struct carried *list; /* owned; an array of `n` processes */
     int n;
     int signals;        /* a signalfd */
-    uint64_t silent_ms; /* longest silence of the starter; after a longer silence the branch ends */
+    uint64_t silent_ms; /* the branch ends if the starter is silent for longer than this */
     uint64_t heard_ms;  /* when the starter's last message arrived */
     uint64_t kill_ms;   /* when to kill processes that still run; 0 until the branch begins to end */
     bool rests;         /* Ctrl-Z has stopped the starter, so its silence is expected */
@@ -228,9 +228,9 @@ static bool rename_library(struct slice program, const char *path)
     return true;
 }
 
-/* Fail if rename_library fails: the shipped program would then load cJSON from the other host, which may not have this
- * library. rename_library fails if LD_PRELOAD has loaded a cJSON library with another file name than the program
- * requires. */
+/* Fail if rename_library fails, because the shipped program would then load cJSON from the other host, which may not
+ * have this library. rename_library fails if LD_PRELOAD has loaded a cJSON library with another file name than the
+ * program requires. */
 const char *ship_map(struct slice *bytes, size_t *library)
 {
     const char *path = library_path();
@@ -448,7 +448,7 @@ static void carried_read(struct branch *b, struct carried *c, int end)
 }
 
 /* Report the end of a process when all its output is read. If no byte arrives for DRAIN_MS after the exit, close the
- * pipes, because another process may hold them open. */
+ * pipes, because another process may hold the pipes open. */
 static void carried_check(struct branch *b, struct carried *c)
 {
     char status[8];
@@ -656,9 +656,9 @@ int link_exit_code(const struct link *l)
     return l->exit_code;
 }
 
-/* End a link after its process has exited and all output of the process was read. If the process was a branch, also
- * end the links to the processes that the branch ran: the starter cannot reach these processes any more. They exit by
- * themselves when their stdin ends. */
+/* End a link after its process has exited and all output of the process was read. If the process was a branch, also end
+ * the links to the processes that the branch ran, because the starter cannot reach these processes any more. These
+ * processes exit by themselves when their stdin ends. */
 static void link_finish(struct link *l)
 {
     struct links *all = l->all;

@@ -36,7 +36,7 @@ enum { ROOMS_MAX = 3 };
 
 /* An error of a worker that could not write, because a file system is full or a quota is used up. */
 struct full_disk {
-    char path[PATH_MAX]; /* path of the file that the error names; "" if it names no file */
+    char path[PATH_MAX]; /* path of the file that the error names; "" if the error names no file */
     bool is_quota;
     int n_rooms;
     struct disk_room rooms[ROOMS_MAX]; /* disks on which the file is or may be; empty after a quota error */
@@ -51,7 +51,7 @@ struct failed_attempt {
     uint64_t started_ms;          /* start of the attempt; all times are by this agent's clock */
     uint64_t worker_started_ms;   /* start of the failed worker; `started_ms` for another node's worker */
     uint64_t failed_ms, ended_ms; /* time of the failure, and time of the attempt's end */
-    int64_t step;                 /* last step that the workers reported; -1 before the first */
+    int64_t step;                 /* last step that the workers reported; -1 if they reported no step */
 };
 
 /* How this node lost its connection to the store, if the loss ended the job on this node. */

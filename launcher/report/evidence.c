@@ -33,7 +33,7 @@
 #include <unistd.h>
 
 enum {
-    CORE_FILE_BYTES = 64 * 1024, /* enough for the notes at the beginning of a core file */
+    CORE_FILE_BYTES = 64 * 1024, /* bytes to read from a core file; enough for the notes at its beginning */
     PATTERN_MAX = 256,           /* bytes for core_pattern, which the kernel limits to 127 characters */
     FLAG_MAX = 16
 };
@@ -291,9 +291,9 @@ static bool join_path(char out[PATH_MAX], const char *a, const char *b)
     return (size_t)snprintf(out, PATH_MAX, "%s%s", a, b) < PATH_MAX;
 }
 
-/* Watch a control group: read its counters now, to compare them after a worker's end. A control group without a memory
- * controller is not watched. If `late` is true, the worker has already ended, so the counters before its end are not
- * known. */
+/* Watch a control group: read its counters now, to compare the counters after a worker's end. A control group without a
+ * memory controller is not watched. If `late` is true, the worker has already ended, so the counters before its end are
+ * not known. */
 static void watch(struct evidence *e, const char *dir, const char *name, bool v2, bool late)
 {
     struct oom_count before;
@@ -669,7 +669,7 @@ void evidence_port_taken(struct evidence *e, int local_rank, int port, unsigned 
     e->port_uid = uid;
 }
 
-/* Record a timer that has expired. Keep only the first such timer, because it ends the attempt. */
+/* Record a timer that has expired. Keep only the first such timer, because this timer ends the attempt. */
 void evidence_timer(struct evidence *e, int local_rank, const char *scope)
 {
     if (e == NULL || e->timer_scope[0] != '\0')
@@ -967,8 +967,8 @@ static void program_examine(const char *path, struct program_file *file)
         file->helper = kind_of(file->elf.interpreter);
 }
 
-/* Examine the program or script that could not be started. If a program's name has no slash, return false: the search
- * in PATH has found no executable file, so there is no file to examine. */
+/* Examine the program or script that could not be started. If a program's name has no slash, the search in PATH has
+ * found no executable file. In this case return false, because there is no file to examine. */
 bool program_examine_failed(const char *failed, const char *script, struct program_file *file)
 {
     if (failed == NULL || (failed != script && strchr(failed, '/') == NULL))

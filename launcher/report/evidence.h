@@ -29,8 +29,8 @@ struct evidence;
 struct evidence *evidence_new(const char *mounts, const char *groups, uint64_t open_files);
 void evidence_free(struct evidence *e);
 
-/* Drop the facts about the previous attempt and prepare for the next. `cgroup_fd` is a descriptor of the directory of
- * the attempt's control group, or -1. The descriptor is borrowed during the call. */
+/* Drop the facts about the previous attempt and prepare for the next attempt. `cgroup_fd` is a descriptor of the
+ * directory of the attempt's control group, or -1. The descriptor is borrowed during the call. */
 void evidence_attempt(struct evidence *e, int cgroup_fd);
 
 /* Examine a worker that has failed. `status` and `usage` are from wait4. Only the first few failures of an attempt

@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* --- any end ------------------------------------------------------------------------------------------------ */
+/* --- a worker's end ----------------------------------------------------------------------------------------- */
 
 /* Return the exit code of a failed worker. Return 125 after another failure, for example a lost node or a hang. As
  * with env(1) and timeout(1), 125 means that the launcher has failed, not the program. */
@@ -350,10 +350,10 @@ static unsigned long long kills_in(const struct oom_watch *watches, size_t n)
 }
 
 /* Decide whether memory ran out, and where. The counter of a control group counts every kill in the group, even if the
- * whole machine ran out of memory. The machine's counter includes kills of other jobs, so use it only if no group can
- * be read. If several groups have reached their limits, blame the innermost group, because its memory also counts in
- * the outer groups. If no group has reached its limit, the whole machine or a group outside ddprun's container ran out
- * of memory. */
+ * whole machine ran out of memory. The machine's counter includes kills of other jobs, so use this counter only if no
+ * group can be read. If several groups have reached their limits, blame the innermost group, because its memory also
+ * counts in the outer groups. If no group has reached its limit, the whole machine or a group outside ddprun's
+ * container ran out of memory. */
 void oom_find_cause(const struct oom_watch *watches, size_t n, unsigned long long system_kills,
                     struct worker_evidence *e)
 {

@@ -1,5 +1,5 @@
 /* exit_text.h -- texts about the end of a worker: the exit code or signal, and the cause according to the facts of
- * evidence.h. Pure. */
+ * evidence.h. All functions are pure. */
 #ifndef LAUNCHER_REPORT_EXIT_TEXT_H
 #define LAUNCHER_REPORT_EXIT_TEXT_H
 
@@ -69,7 +69,7 @@ struct worker_evidence {
     char cpu[CPU_SHOWN]; /* processor model, for SIGILL */
 };
 
-/* --- any end ------------------------------------------------------------------------------------------------ */
+/* --- a worker's end ----------------------------------------------------------------------------------------- */
 
 /* Format a limit of worker_evidence as " (1024)". If `is_bytes` is true, format the limit as " (64 KiB)". Write "" if
  * the limit is not known. `out` has LIMIT_SHOWN bytes. */
@@ -105,7 +105,7 @@ void ending_text(char out[ENDING_MAX], const struct agent_worker *worker);
  * "victim". */
 const char *verdict_name(enum worker_verdict verdict);
 
-/* --- an end with evidence ----------------------------------------------------------------------------------- */
+/* --- a worker's end, with evidence -------------------------------------------------------------------------- */
 
 /* The four functions below append to `out` and return false when memory is short. `w` is a worker that has ended. `e`
  * is NULL if no evidence is known. end_headline always appends a text; the other functions may append nothing. */
@@ -129,8 +129,8 @@ bool end_core(const struct agent_worker *w, const struct worker_evidence *e, con
 /* Find the number after `key` in a line such as "oom_kill 3". Return false if no line has this key. */
 bool counter_in(struct slice text, const char *key, unsigned long long *value);
 
-/* Parse a file that contains one limit. Return 0 if there is no limit: version 2 of control groups then writes "max",
- * and version 1 a very large number. */
+/* Parse a file that contains one limit. Return 0 if there is no limit. In this case version 2 of control groups writes
+ * "max", and version 1 writes a very large number. */
 uint64_t limit_in(struct slice text);
 
 /* Counters of a control group for memory, read before the worker's start and after its end. */
@@ -155,9 +155,9 @@ void oom_find_cause(const struct oom_watch *watches, size_t n, unsigned long lon
  * `e`. */
 void kernel_log_line(struct slice line, int pid, struct worker_evidence *e);
 
-/* Convert kernel.core_pattern to a pattern for fnmatch(3), in which '*' replaces each unknown part. With `uses_pid`
- * (kernel.core_uses_pid), the kernel appends the pid. Return false if the kernel passes core files to a program, or if
- * the result is too long. */
+/* Convert kernel.core_pattern to a pattern for fnmatch(3), in which '*' replaces each unknown part. If `uses_pid`
+ * (kernel.core_uses_pid) is true, the kernel appends the pid. Return false if the kernel passes core files to a
+ * program, or if the result is too long. */
 bool coredump_glob(const char *pattern, bool uses_pid, int pid, int signal, char glob[PATH_MAX]);
 
 /* Find the address of the fault in the first bytes of a core file. Return false if these bytes do not contain the

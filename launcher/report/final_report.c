@@ -414,7 +414,7 @@ static bool event_finished(struct buf *out, const struct report *report)
 enum {
     UNREAD_MS = 2000,    /* give up if a descriptor accepts no byte for this time */
     LOSSES_MAX = 64,     /* maximum number of targets in the list lost_output of report.json */
-    LOSSES_PRINTED = 4,  /* maximum number of targets that warnings name; the others are only counted */
+    LOSSES_PRINTED = 4,  /* maximum number of targets that warnings name; other targets are only counted */
     FULL_BYTES = 1 << 20 /* a file system with less free space counts as full */
 };
 

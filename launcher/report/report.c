@@ -32,7 +32,7 @@ enum {
 static const char BOLD_RED[] = "\033[1;31m", DIM[] = "\033[2m", PLAIN[] = COLOUR_OFF;
 
 /* The rows of the report, each with a label and a text. A row may have several lines. After `limit` lines, further
- * lines are dropped. All text passes through text.h, because workers may print any bytes. */
+ * lines are dropped. All text passes through functions of text.h, because workers may print any bytes. */
 struct rows {
     struct buf *out;
     bool colour;
@@ -605,8 +605,8 @@ static void times(const struct report *r, struct rows *rows, const struct agent_
         rows_printf(rows, "times", "started %s, ended %s", from, to);
 }
 
-/* Return true if the last lines of the worker's output already contain the first line of `message`, as usual after a
- * Python exception. */
+/* Return true if the last lines of the worker's output already contain the first line of `message`. This is usual after
+ * a Python exception. */
 static bool is_in_last_lines(const struct report *r, const char *message)
 {
     struct buf lines = { 0 };

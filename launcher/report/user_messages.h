@@ -90,7 +90,7 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
  *     rank 1 (pid 101) has run for 12.3 s, is stopped (kill -CONT 101 continues it)
  *     rank 2: exit 0 after 3.0 s
  *
- * Pure: the caller passes the facts of the kernel and of the store. */
+ * status_line is pure: the caller passes the facts of the kernel and of the store. */
 
 struct cJSON;
 

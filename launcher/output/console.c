@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum {
-    BATCH_KEPT = 1 << 20,  /* a longer buffer is freed after use, because only a huge line needs it */
+    BATCH_KEPT = 1 << 20,  /* a longer buffer, which only a huge line needs, is freed after use */
     HELD_MAX = 16 << 20,   /* limit for the unfinished lines of all streams together */
     HELD_FREE = 256 * 1024 /* above HELD_MAX, an unfinished line longer than HELD_FREE is printed in parts */
 };
@@ -57,7 +57,7 @@ static void folds_free(struct folds *f)
     buf_free(&f->prefix);
 }
 
-/* Queue the batch, and free the buffer if a huge line has made it larger than BATCH_KEPT. */
+/* Queue the batch, and free the buffer if a huge line has made the buffer larger than BATCH_KEPT. */
 static void queue_batch(struct sinks *sinks, int sink, struct buf *batch)
 {
     if (batch->len > 0)
@@ -268,7 +268,7 @@ void console_stream_init(struct console_stream *s, struct console *c, int local_
     lines_init(&s->lines, on_line, s, LINES_LIMIT);
 }
 
-/* Record the pid. The prefix is formatted again, because it may contain the pid. */
+/* Record the pid. The prefix is formatted again, because the prefix may contain the pid. */
 void console_stream_started(struct console_stream *s, pid_t pid)
 {
     s->pid = pid;
@@ -286,8 +286,8 @@ bool console_is_screen(const struct console_stream *s)
     return s->row->terminal;
 }
 
-/* Update the number of bytes in unfinished lines. Cut this stream's line if it is longer than HELD_FREE and all streams
- * together exceed HELD_MAX. */
+/* Update the number of bytes in unfinished lines. Cut this stream's line if this line is longer than HELD_FREE and all
+ * streams together exceed HELD_MAX. */
 static void account(struct console_stream *s)
 {
     struct console *c = s->console;

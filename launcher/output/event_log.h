@@ -14,7 +14,7 @@
 #include <cjson/cJSON.h>
 
 /* Return an object with the members that all events have in common, or NULL when memory is short. Pass the object to
- * event_print(), which frees it. */
+ * event_print(), which frees the object. */
 cJSON *event_new(enum event_kind kind, uint64_t t_ms);
 
 /* Append the object to `out` if `complete` is true. Free the object in any case. */

@@ -24,7 +24,7 @@ enum line_kind {
     LINE_WHOLE,  /* \n or \r\n has ended the line */
     LINE_LAST,   /* the stream has ended without a newline after this text */
     LINE_UPDATE, /* \r has ended the text, which the next text overwrites */
-    LINE_CUT     /* part of a line that is too long; the next call has the next part */
+    LINE_CUT     /* part of a line that is too long; the next call delivers the next part */
 };
 
 /* When the bytes of a line were read. */
@@ -141,12 +141,12 @@ bool line_prefix(const struct plan *plan, const struct line_origin *from, bool c
 
 /* A line that several workers print is printed once, with the set of their ranks.
  *
- * A line waits a short time for equal lines of other ranks. The order of each rank's lines never changes: a rank is
- * added to a waiting line only if all earlier lines of this rank are printed before the waiting line. This code reads
- * no clock, because the caller passes the time to fold_flush. */
+ * A line waits a short time for equal lines of other ranks. The order of each rank's lines never changes, because a
+ * rank is added to a waiting line only if all earlier lines of this rank are printed before the waiting line. This
+ * code reads no clock, because the caller passes the time to fold_flush. */
 
-/* Where lines are printed: on a terminal, or to a file or a pipe. For a file or a pipe, all members are false: text is
- * written unchanged, and each update of a progress bar becomes a line. */
+/* Where lines are printed: on a terminal, or to a file or a pipe. For a file or a pipe, all members are false, so text
+ * is written unchanged, and each update of a progress bar becomes a line. */
 struct line_row {
     bool escape;   /* escape control characters, because the target is a terminal; see text.h */
     bool terminal; /* the terminal can move its cursor, so progress bars stay on the last row */

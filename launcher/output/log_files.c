@@ -151,8 +151,8 @@ static void forget_oldest(const struct log_file *f)
         unlink(name);
 }
 
-/* Rename the file to a part, and create a new file. A failed rotation loses no byte: the file grows further, and the
- * next rotation is tried after rotate.bytes more bytes. */
+/* Rename the file to a part, and create a new file. A failed rotation loses no byte, because the file grows further,
+ * and the next rotation is tried after rotate.bytes more bytes. */
 static void rotate(struct log_file *f)
 {
     const int last = f->part;
@@ -260,7 +260,7 @@ int logdir_parents(const char *path)
 }
 
 /* Create a directory. If `must_be_new` is false, the directory may already exist. A worker's existing directory is
- * safe, because no other user can write to the private directory above it. */
+ * safe, because no other user can write to the private directory above. */
 static ddp_status make_dir(const char *path, mode_t mode, bool must_be_new, struct ddp_err *err)
 {
     char why[WRITE_ERROR_MAX];
@@ -356,8 +356,8 @@ int logdir_create(const char *path, int mode, struct ddp_err *err)
 /* --- files of filtered lines ------------------------------------------------------------------------------ */
 
 /* For the file of --duplicate_stdout_filters or --duplicate_stderr_filters, each stream is cut into lines a second
- * time. The lines of the console cannot be used, because the console changes them (progress bars, --fold, --json).
- * Only jobs with such a file have this cost. */
+ * time. The lines of the console cannot be used, because the console changes these lines (progress bars, --fold,
+ * --json). Only jobs with such a file have this cost. */
 
 /* Return true if the line contains one of the words. As in Python, every line contains the empty word. */
 static bool contains_one(const struct cli_filters *words, struct slice line)
@@ -439,8 +439,8 @@ bool filtered_is_behind(const struct filtered *f, bool resume)
 
 /* --- sinks ------------------------------------------------------------------------------------------------ */
 
-/* One thread for all sinks is not enough: if the user pauses the terminal (Ctrl-S), the log files must not block.
- * One thread per file is too many: 512 threads for 256 workers.
+/* One thread for all sinks is not enough. If the user pauses the terminal (Ctrl-S), the log files must not block. One
+ * thread per file is too many: 512 threads for 256 workers.
  *
  * All queues together need about QUEUED_BYTES of memory, and each sink has a share of this memory. A blocked sink
  * fills only its own share, and blocks only the streams that write to this sink. */

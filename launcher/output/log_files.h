@@ -32,8 +32,8 @@ int logdir_parents(const char *path);
 
 /* --- files of filtered lines ------------------------------------------------------------------------------ */
 
-/* An additional log file for all workers together. Each line that contains a word of --duplicate_stdout_filters or
- * --duplicate_stderr_filters is also written to this file. */
+/* The user can request an additional log file for all workers together. Each line that contains a word of
+ * --duplicate_stdout_filters or --duplicate_stderr_filters is also written to this file. */
 
 /* The lines of one stream for the additional log file. A zeroed struct writes no file. */
 struct filtered {
@@ -42,7 +42,7 @@ struct filtered {
     const struct cli_filters *words;
     const struct console_stream *console; /* the stream; line prefixes show its rank and latest read time */
     struct lines lines;
-    struct buf out; /* lines of the latest read that contain one of `words` */
+    struct buf out; /* lines of the latest read that contain a word of `words` */
 };
 
 /* Initialize the struct for a stream. Do nothing if the user has not requested the file. Call filtered_free even
@@ -95,8 +95,8 @@ struct sinks *sinks_new(enum writer_policy policy, writer_progress progress, voi
  * created again.
  *
  * A file that has reached its limit is renamed to a part with a number, and a new file is created under the old name:
- * `out.log.1` is the oldest part, `out.log` the newest. Concatenated in this order, the parts are the output, byte for
- * byte. */
+ * `out.log.1` is the oldest part, and `out.log` is the newest part. Concatenated in this order, the parts are the
+ * output, byte for byte. */
 int sinks_add_file(struct sinks *s, const char *path, struct log_rotate rotate, struct ddp_err *err);
 
 /* Return the sink number of the open log file `path`, or -1. */

@@ -75,7 +75,7 @@ void wakeup_close(struct wakeup *bell, uv_close_cb closed)
  * queue is short again. Meanwhile the pipe fills up and the worker blocks in its write, as on a slow terminal.
  *
  * This file reads the pipes itself, without libuv's streams. So each pass of the loop (a turn) reads only one piece
- * from each stream, and a worker that writes without pause does not delay the others. A struct stream_pipe is
+ * from each stream, and a worker that writes without pause does not delay the other workers. A struct stream_pipe is
  * allocated separately, because libuv uses `poll` until pipe_closed is called. The next attempt may open the stream
  * again before this call. */
 
@@ -371,9 +371,10 @@ struct output {
     struct wakeup progress;
     uv_timer_t update, drain, fold, disk;
     int open_handles;
-    int files_reported;            /* how many warnings about log files were printed */
-    bool draining, given_up;       /* given_up: the drain does not wait for unwritten bytes */
-    bool finishing, finished_well; /* finishing: output_finish was called, with `well` = finished_well */
+    int files_reported;      /* how many warnings about log files were printed */
+    bool draining, given_up; /* given_up: the drain does not wait for unwritten bytes */
+    /* finishing: output_finish was called; finished_well: the parameter `well` of this call */
+    bool finishing, finished_well;
     bool waiting_reported;
     bool hung_reported;         /* the user was warned about a hanging disk */
     bool checking;              /* check_failures runs, so `idle` must not be called */
@@ -392,8 +393,8 @@ static struct stream *stream_of(struct output *o, int local_rank, int which)
 
 /* --- progress bars -------------------------------------------------------------------------------------- */
 
-/* Print the latest updates of progress bars. A bar writes many updates per second; a log needs only one of them
- * per second. The timer runs only while a bar is active. */
+/* Print the latest updates of progress bars. A bar writes many updates per second; a log needs only one update per
+ * second. The timer runs only while a bar is active. */
 static void on_update_time(uv_timer_t *timer)
 {
     struct output *o = timer->data;
@@ -439,7 +440,7 @@ static void console_is_closed(struct output *o, int sink)
     }
 }
 
-/* Format the error of a sink. If its file system is full, add the free space or the quota. */
+/* Format the error of a sink. If the file system of the sink is full, add the free space or the quota. */
 static const char *sink_error(const struct sink_event *e, char why[WRITE_ERROR_MAX])
 {
     disk_begin(DISK_MAIN, e->name);
@@ -538,7 +539,7 @@ static void wake_loop(void *user)
     wakeup_ring(&o->progress);
 }
 
-/* Warn once if the disk of a log file does not answer, and report once that it answers again. */
+/* Warn once if the disk of a log file does not answer, and report once that the disk answers again. */
 static void on_disk_time(uv_timer_t *timer)
 {
     struct output *o = timer->data;
@@ -577,7 +578,7 @@ static void handle_closed(uv_handle_t *handle)
     free(o);
 }
 
-/* Initialize the handles before any step that can fail. So output_close() can close them in any case. */
+/* Initialize the handles before any step that can fail. So output_close() can close the handles in any case. */
 static bool init_handles(struct output *o)
 {
     uv_loop_t *loop = o->options.loop;

@@ -27,8 +27,8 @@ bool wakeup_open(struct wakeup *bell, uv_loop_t *loop, void (*rung)(void *user),
 /* Wake the loop. Any thread may call this function until wakeup_close is called. */
 void wakeup_ring(const struct wakeup *bell);
 
-/* Close the wakeup. The loop later calls `closed` with the address of bell->poll. bell->poll.data is still the `user`
- * of wakeup_open. */
+/* Close the wakeup. The loop later calls `closed` with the address of bell->poll. bell->poll.data still points to
+ * `user`, the argument of wakeup_open. */
 void wakeup_close(struct wakeup *bell, uv_close_cb closed);
 
 /* The output of all workers of this node:
@@ -52,7 +52,7 @@ struct output_options {
     void *user;
 };
 
-/* Create the output. After DDP_OK the caller owns *out, and output_close frees it. */
+/* Create the output. After DDP_OK the caller owns *out, and output_close frees *out. */
 ddp_status output_new(const struct output_options *options, struct output **out, struct ddp_err *err);
 
 /* End the streams and log files of the attempt. Call output_drain first, because this function drops unread output.
@@ -86,7 +86,7 @@ void output_write(struct output *o, const struct buf *lines);
  * slow reader without a limit. */
 void output_drain(struct output *o, uint64_t limit_ms);
 
-/* Record that the next drain is the last. If `well` is true, the job was successful, and this drain waits for a
+/* Record that the next drain is the last drain. If `well` is true, the job was successful, and this drain waits for a
  * slow reader without a limit. */
 void output_finish(struct output *o, bool well);
 

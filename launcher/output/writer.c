@@ -173,7 +173,7 @@ static struct slot *next_slot(const struct writer *w, unsigned from, uint64_t *w
     return NULL;
 }
 
-/* Clear `going`, and free its memory if it is large, because 512 files could each keep a large buffer. */
+/* Clear `going`, and free its memory if this memory is large, because 512 files could each keep a large buffer. */
 static void empty(struct slot *s)
 {
     s->at = s->going.len = 0;
@@ -288,7 +288,8 @@ static void record_end(void *arg)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Write until the writer stops. `progress` may be called with the lock held, because it only wakes the loop. */
+/* Write until the writer stops. `progress` may be called with the lock held, because this callback only wakes the
+ * loop. */
 static void *writer_main(void *arg)
 {
     struct writer *w = arg;
@@ -416,8 +417,8 @@ static void writer_drop(struct writer *w, struct slot *s, size_t len)
     s->why = s->error;
 }
 
-/* Write in the caller's thread. Keep the lock during the write: without a writer's thread, no other thread needs the
- * lock. */
+/* Write in the caller's thread. Keep the lock during the write, because without a writer's thread, no other thread
+ * needs the lock. */
 static void write_here(struct writer *w, struct slot *s, struct slice bytes)
 {
     int error = s->error;
@@ -485,8 +486,8 @@ struct writer_state writer_state(struct writer *w, int slot)
     return state;
 }
 
-/* End the thread. If bytes are queued, cancel the thread, because the thread may block in write(2). Return false if
- * the thread does not end within JOIN_MS, because its file system does not answer. */
+/* End the thread. If bytes are queued, cancel the thread, because the thread may block in write(2). Return false if the
+ * thread does not end within JOIN_MS, because a file system does not answer. */
 static bool stop_thread(struct writer *w)
 {
     const struct timespec limit = clock_after_us(JOIN_MS * 1000);

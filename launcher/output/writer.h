@@ -16,14 +16,14 @@ int write_timeout(int fd, struct slice bytes, int unread_ms);
 /* A writer has slots, one per target. Bytes of a slot are copied and written in order. */
 struct writer;
 
-/* Called after each write, and when a new gap of lost bytes begins. The callback may run on the writer's thread, so it
- * must be short and thread-safe, for example wakeup_ring. */
+/* Called after each write, and when a new gap of lost bytes begins. The callback may run on the writer's thread, so
+ * the callback must be short and thread-safe, for example wakeup_ring. */
 typedef void (*writer_progress)(void *user);
 
-/* The policy for a target that accepts no bytes. With WRITER_BLOCK no byte is lost: a write to a full disk is retried,
- * and the caller stops reading when writer_queued is high. With WRITER_DROP, bytes above the limit and bytes that a
- * full disk rejects are dropped and counted. A line in the output reports the number of dropped bytes. A permanent
- * error, such as EIO or EFBIG, drops bytes with either policy. */
+/* The policy for a target that accepts no bytes. With WRITER_BLOCK no byte is lost, because a write to a full disk is
+ * retried, and the caller stops reading when writer_queued is high. With WRITER_DROP, bytes above the limit and bytes
+ * that a full disk rejects are dropped and counted. A line in the output reports the number of dropped bytes. A
+ * permanent error, such as EIO or EFBIG, drops bytes with either policy. */
 enum writer_policy { WRITER_BLOCK, WRITER_DROP };
 
 /* Where the bytes of a slot go. The writer's thread calls both functions, which may block. */
@@ -51,7 +51,8 @@ size_t writer_write_fd(int fd, const uint8_t *data, size_t len, int *error);
 /* Return a new writer, which the caller owns, or NULL when memory is short. The first bytes start its thread. */
 struct writer *writer_new(writer_progress progress, void *user);
 
-/* Set the policy, at any time. `limit` is the number of bytes that WRITER_DROP queues per slot. */
+/* Set the policy. The policy may be changed at any time. `limit` is the number of bytes that WRITER_DROP queues per
+ * slot. */
 void writer_set_policy(struct writer *w, enum writer_policy policy, uint64_t limit);
 
 /* Add a slot for `fd`. If `owned` is true, the writer closes `fd` after writer_end. Return the slot's number, or -1

@@ -1,5 +1,5 @@
-/* hosts.h -- parses lists of hosts, as schedulers and users write them. Pure: the input is text. The limits below
- * bound the memory and time that a wrong list needs.
+/* hosts.h -- parses lists of hosts, as schedulers and users write them. All functions are pure: the input is text. The
+ * limits below bound the memory and time that a wrong list needs.
  *
  *     Slurm                 node[01-16,20],gpu3      rack[0-1]n[0-3]      the last bracket varies fastest
  *     LSB_MCPU_HOSTS        hostA 8 hostB 4
@@ -35,7 +35,7 @@ bool host_list_words(const char *text, bool counted, const char *here, struct ho
  * not contain this node or is invalid. */
 int host_list_tasks(const char *text, int node);
 
-/* --- lists of users: --hosts and --hostfile ----------------------------------------------------------------- */
+/* --- lists that users write: --hosts and --hostfile --------------------------------------------------------- */
 
 enum { HOST_COUNT_SIZE = 12 };
 

@@ -141,8 +141,8 @@ static bool has_package(const char *prefix, const char *python)
     return found;
 }
 
-/* Find the Python of the environment in which ddprun is installed. A python3 in ddprun's directory is not enough: in
- * /usr/bin, for example, ddprun and Python are unrelated. */
+/* Find the Python of the environment in which ddprun is installed. A python3 in ddprun's directory is not enough,
+ * because in /usr/bin, for example, ddprun and Python are unrelated. */
 static void find_python_beside(char path[PATH_MAX])
 {
     char prefix[PATH_MAX], settings[PATH_MAX + 16];
@@ -173,8 +173,8 @@ void python_find(struct python_paths *paths, const struct env_sources *env)
 /* --- PCI addresses and CPUs for --numa_binding --------------------------------------------------------------- */
 
 /* NVML finds the PCI address of a GPU by the GPU's index or UUID. If NVML fails, the address comes from
- * /proc/driver/nvidia/gpus. This directory has an entry for each GPU, whose name is the PCI address. In sorted order,
- * entry i belongs to GPU i. */
+ * /proc/driver/nvidia/gpus. This directory has an entry for each GPU. The name of an entry is the PCI address. In
+ * sorted order, entry i belongs to GPU i. */
 
 enum { FILE_SIZE = 8192 };
 
@@ -452,7 +452,7 @@ char *scheduler_read_file(const char *path, size_t *len)
  *     pyvenv.cfg                        shows a virtual environment, and whether it uses system packages
  *     torch/lib/libtorch_cpu.so         contains libuv if it needs libuv.so or defines uv_listen
  *
- * A wrong result is not serious: if the job then fails, the report contains a hint (report/cause.c). If the
+ * A wrong result is not serious. If the job then fails, the report contains a hint (report/cause.c). If the
  * interpreter's name has no version (pyenv's shims), there is no result. */
 
 #define UV_SINCE "2.4" /* since this version, PyTorch's client requires libuv by default */

@@ -1,4 +1,4 @@
-/* numa.h -- finds the CPUs near a worker's GPU in /sys, for --numa_binding.
+/* numa.h -- uses /sys to find the CPUs near a worker's GPU, for --numa_binding.
  *
  * The caller passes the functions that read files and find GPUs, so that a test can simulate any machine. */
 #ifndef LAUNCHER_NUMA_H

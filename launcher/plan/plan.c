@@ -67,7 +67,7 @@ static void name_program(const struct cli *cli, char text[PLAN_PROGRAM_SIZE])
 }
 
 /* Guess the ranks before the first round. The ranks of a single node are certain. In a static job, assume that every
- * node has the same number of workers. In an elastic job, assume that this node is the first. */
+ * node has the same number of workers. In an elastic job, assume that this node is the first node. */
 static void guess(struct plan *plan)
 {
     const struct plan_meeting *m = &plan->meeting;
@@ -242,8 +242,8 @@ static bool plan_lacks_rank(const struct plan *plan, const char *option, int hig
     return true;
 }
 
-/* Add a note for each option with a local rank that does not exist on this node. Do not reject such an option, because
- * torchrun accepts such an option, and nodes with different numbers of workers may have the same command line. */
+/* Add a note for each option with a local rank that does not exist on this node. As in torchrun, do not reject such an
+ * option, because nodes with different numbers of workers may have the same command line. */
 static void note_ranks(struct plan *plan)
 {
     const struct {

@@ -523,8 +523,8 @@ static int stem_of(const char *host)
     return (int)(at < len && at > 1 && host[at - 1] == '-' ? at - 1 : len);
 }
 
-/* Return the domain of `host`: the text after the first dot of its first long name in /etc/hosts. `hosts` is the text
- * of this file. Return NULL if `host` is empty, or has no long name in the file. */
+/* Return the domain of `host`: the text after the first dot of the first long name of this host in /etc/hosts. `hosts`
+ * is the text of this file. Return NULL if `host` is empty, or has no long name in the file. */
 static const char *domain_in(const char *hosts, const char *host, size_t *len)
 {
     const size_t short_len = strcspn(host, ".");
@@ -838,8 +838,8 @@ static void find_nodes(struct scheduler *s, enum finding_code code, int nodes)
     s->finding.fatal = code == FINDING_LAUNCHED_ON_ONE_NODE && s->reach == REACH_ONE;
 }
 
-/* Return true if the job has more tasks than nodes: each task of a node would then start all workers of the node.
- * Return false if options of the user show that the layout is intended. */
+/* Return true if the job has more tasks than nodes. In this case each task of a node would start all workers of the
+ * node. Return false if options of the user show that the layout is intended. */
 static bool is_wrong_layout(const struct scheduler *s, const struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;

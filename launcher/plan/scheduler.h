@@ -1,5 +1,6 @@
 /* scheduler.h -- reads a scheduler's values for this job: number of nodes, node rank, address of the rendezvous, and
- * other values. Each value has a text that names its origin. Pure: the input is an environment block. */
+ * other values. Each value has a text that names its origin. All functions are pure: the input is an environment
+ * block. */
 #ifndef LAUNCHER_PLAN_SCHEDULER_H
 #define LAUNCHER_PLAN_SCHEDULER_H
 

@@ -1,5 +1,6 @@
 /* worker.c -- see worker.h. Environments and log paths have the same form as in torchrun, because scripts and tools
- * for torchrun expect this form. File names may contain ranks and the attempt, so they are built again in each round.
+ * for torchrun expect this form. File names may contain ranks and the attempt, so the names are built again in each
+ * round.
  *
  * The command of a worker depends on PROGRAM:
  *
@@ -151,7 +152,7 @@ static size_t mark_length(const char *at, bool braces_only)
     return isalnum(next) || next == '_' ? 0 : len + 1;
 }
 
-/* Append `arg` and a NUL, with macros replaced. If ddprun was started as torchrun, "$$" becomes one dollar,
+/* Append `arg` and a NUL, and replace the macros in `arg`. If ddprun was started as torchrun, "$$" becomes one dollar,
  * because torchrun uses Python's Template. */
 static bool add_argument(struct buf *text, const struct cli *cli, const char *arg, int local_rank)
 {
@@ -213,8 +214,8 @@ char **program_argv(const struct cli *cli, const struct python_choice *python, i
 
 /* --- environment ------------------------------------------------------------------------------------------- */
 
-/* The environments of the workers. The common part is built once, because it may be large. The other variables are
- * added when a worker starts. */
+/* The environments of the workers. The common part is built only once, because this part may be large. The other
+ * variables are added when a worker starts. */
 
 /* Set the local world size and the node for the variables of a task's worker. The plan has other values, because the
  * rendezvous counts each task as a node. */

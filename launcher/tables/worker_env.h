@@ -125,8 +125,8 @@ struct env_facts {
 };
 
 /* The part of the environment that all workers of a node share: the variables from --env, and the inherited variables.
- * An inherited variable is left out if --env, or a row of WORKER_ENV_LIST that applies, replaces this variable.
- * Whether a row applies may be decided later, when a worker's environment is built, for example for USE_LIBUV. The
+ * An inherited variable is left out if --env, or a row of WORKER_ENV_LIST that applies, replaces this variable. For
+ * some rows, such as USE_LIBUV, it is decided later whether the row applies: when a worker's environment is built. The
  * texts belong to the launcher's environment and to --env. */
 struct env_base {
     const char **entries; /* owned array; the first n_overrides entries are from --env */

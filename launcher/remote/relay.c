@@ -200,7 +200,7 @@ static bool write_at_once(struct slice bytes)
     return n == (ssize_t)bytes.len;
 }
 
-/* Read the findings of the host's ddprun, and queue an answer FINDING for each. */
+/* Read the findings of the host's ddprun, and queue an answer FINDING for each finding. */
 static void read_findings(struct relay *r)
 {
     struct remote_answer a = { .news = REMOTE_FINDING, .version = DDP_VERSION };

@@ -104,8 +104,8 @@ struct remote_answer {
     enum remote_news news;
     char version[32]; /* version of the relay's ddprun */
     int port; /* in HERE: port for probes; 0 before the message LISTEN. In ENDED, FAILED, FILES: exit code */
-    /* token of the answer. Until the relay has received JOB: random text that the relay sends to each probe, or "-" if
-     * the relay answers no probes. From then on: the token in JOB. */
+    /* Token of the answer. Before JOB arrives, the token is random text that the relay sends to each probe, or "-" if
+     * the relay answers no probes. Later it is the token in JOB. */
     char token[REMOTE_TOKEN_MAX];
     /* In HERE: the addresses of the host, separated by blanks. In REACHED: the addresses that answered. In ROOM: a
      * number of bytes. In FINDING: JSON. */

@@ -327,7 +327,7 @@ static void end_all(struct starter *s)
     }
 }
 
-/* Print the finding, and end all hosts. Only the first failure is printed. */
+/* Print the finding, and end the job on all hosts. Only the first failure is printed. */
 static void fail(struct starter *s, const struct finding *f)
 {
     if (s->exit_code < 0) {
@@ -1020,8 +1020,8 @@ static bool is_below(const struct peer *p, const struct peer *above)
     return p == above;
 }
 
-/* Handle the end of the branch of host `p`, the process that starts the hosts below `p`. If `p` or a host below `p` has
- * not ended, report a failed start. If the job already runs, report `p` as lost instead. */
+/* Handle the end of the branch of host `p`. The branch is the process that starts the hosts below `p`. If `p` or a host
+ * below `p` has not ended, report a failed start. If the job already runs, report `p` as lost instead. */
 static void end_branch(struct peer *p)
 {
     struct starter *s = p->starter;

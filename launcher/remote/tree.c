@@ -766,8 +766,8 @@ static void on_link_sent(uv_write_t *request, int status)
     free(w);
 }
 
-/* Write `bytes` to the stdin of the link's process, a child of the starter. on_link_sent frees `w`. `bytes` must not
- * change before on_link_sent is called. */
+/* Write `bytes` to the stdin of the link's process, which is a child of the starter. on_link_sent frees `w`. `bytes`
+ * must not change before on_link_sent is called. */
 static void link_write(struct link *l, struct link_write *w, struct slice bytes)
 {
     const uv_buf_t out = uv_buf_init((char *)(uintptr_t)bytes.data, (unsigned)bytes.len);

@@ -428,8 +428,8 @@ static void append_no_restart(const struct report *r, struct rows *rows)
     buf_free(&words);
 }
 
-/* Append a row about a process that cannot be killed. The kernel function in which the process hangs shows the
- * cause: nfs_... is a network file system, nvidia_... the GPU driver. */
+/* Append a row about a process that cannot be killed. The kernel function in which the process hangs shows the cause:
+ * nfs_... is a network file system, and nvidia_... is the GPU driver. */
 static void append_stuck(struct rows *rows, const char *label, const struct stuck *s)
 {
     char rank[32] = "";

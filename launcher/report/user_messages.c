@@ -137,7 +137,8 @@ static bool event_launched(struct buf *out, uint64_t t_ms, const struct plan *pl
     return event_print(out, o, ok);
 }
 
-/* Append the last event for --events. It contains no report, unlike the last event of --json. `why` may be "". */
+/* Append the last event for --events. This event contains no report, unlike the last event of --json. `why` may be
+ * "". */
 static bool event_ended(struct buf *out, uint64_t t_ms, int exit_code, const char *why)
 {
     cJSON *o = event_new(EVENT_FINISHED, t_ms);
@@ -269,7 +270,7 @@ static bool is_repeated(const struct announce *a)
 }
 
 /* Print "attempt 0 failed: rank 3: exit 7; starting attempt 1 (restart 1 of 3) in 2 s". Print the line even with
- * --quiet, because it explains why the workers' output begins again. */
+ * --quiet, because the line explains why the workers' output begins again. */
 void announce_restart(const struct announce *a, const struct agent *agent,
                       const struct failed_attempt *failed, int next)
 {

@@ -13,7 +13,7 @@
 #include "report/report.h"
 #include "tables/signals.h"
 
-/* Where messages go. All pointers are borrowed. */
+/* The destinations of messages. All pointers are borrowed. */
 struct announce {
     const struct plan *plan;
     struct output *output;

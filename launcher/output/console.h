@@ -33,13 +33,13 @@ struct console {
     const struct plan *plan; /* plan and sinks belong to the caller */
     struct sinks *sinks;
     uint64_t started_ms;      /* start of ddprun; the times of events count from this time */
-    bool colour[2];           /* colours are used: [0] on stdout, [1] on stderr */
+    bool colour[2];           /* whether colours are used on stdout [0] and stderr [1] */
     struct line_row screen;   /* a terminal whose cursor can be moved */
     struct line_row dumb;     /* a terminal whose cursor cannot be moved */
     struct line_row plain;    /* files and pipes */
     struct line_row *rows[2]; /* [0] for stdout, [1] for stderr: each points to screen, dumb or plain */
     bool midline;             /* the last bytes of a raw stream on stderr did not end with a newline */
-    struct buf batch;         /* lines made from one read, queued together */
+    struct buf batch;         /* lines from one read; they are queued together */
     size_t held;              /* bytes in unfinished lines of all streams */
     bool marks; /* each line gets a mark (line_mark), by which the starter (remote.h) folds the line */
     struct folds folds; /* --fold */

@@ -1,6 +1,6 @@
 /* lines.c -- see lines.h. A stream consists of segments, each ended by \n or \r. `text` contains the unfinished
- * segment, and `update` the last segment that ended with \r. A carriage return only moves the cursor, so the update
- * stays visible until other text overwrites the update. */
+ * segment, and `update` contains the last segment that ended with \r. A carriage return only moves the cursor, so the
+ * update stays visible until other text overwrites the update. */
 #include "output/lines.h"
 
 #include "tables/text.h"

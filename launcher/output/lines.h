@@ -27,7 +27,7 @@ enum line_kind {
     LINE_CUT     /* part of a line that is too long; the next call delivers the next part */
 };
 
-/* When the bytes of a line were read. */
+/* The time when the bytes of a line were read. */
 struct line_time {
     uint64_t unix_us;  /* wall clock */
     uint64_t since_us; /* since the start of ddprun */
@@ -38,11 +38,11 @@ typedef void (*line_fn)(void *user, struct slice text, enum line_kind kind);
 
 /* Cuts one stream into lines.
  *
- * -  A lone \r ends an update of a progress bar, which the next text overwrites. Updates are not lines, and only the
+ * - A lone \r ends an update of a progress bar, which the next text overwrites. Updates are not lines, and only the
  *   latest update is kept. lines_show_update delivers this update. If no other text follows the update, a \n or the
  *   end of the stream also delivers the update.
  * - An update that is only ESC [ K (erase the row) removes the previous update.
- * -  A line that is longer than `limit` is delivered in pieces (LINE_CUT), so memory stays bounded.
+ * - A line that is longer than `limit` is delivered in pieces (LINE_CUT), so memory stays bounded.
  *
  * Log files receive the bytes unchanged and do not use this struct. */
 struct lines {

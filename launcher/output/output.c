@@ -85,7 +85,7 @@ enum {
     TURN_BYTES = 1 << 20, /* limit for all streams together in one turn of the loop */
     BITE_MIN = 8 * 1024,  /* smallest part of TURN_BYTES that one stream gets */
     PIPE_BYTES = 1 << 16, /* capacity of a pipe */
-    REST_BYTES = 1 << 20  /* limit for the last reads of a pipe, because a daemon may write without end */
+    REST_BYTES = 1 << 20  /* limit in bytes for the last reads of a pipe; a daemon may write without end */
 };
 
 /* ddprun's end of a pipe. */

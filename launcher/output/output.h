@@ -107,7 +107,7 @@ const struct tail *output_tails(struct output *o, int stream);
  * valid until the next attempt or output_close. */
 const struct tail *output_last_lines(struct output *o, int local_rank);
 
-/* Close all streams and sinks without waiting for pending bytes. The loop must run afterwards: the last close
+/* Close all streams and sinks without waiting for pending bytes. The loop must run afterwards, because the last close
  * callback frees the memory. `o` may be NULL. */
 void output_close(struct output *o);
 

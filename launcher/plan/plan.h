@@ -125,7 +125,7 @@ struct plan {
     char *credential; /* owned; the secret sealed by MUNGE; NULL without MUNGE, or if no store runs here */
     char *job;        /* owned; the job id */
     struct plan_meeting meeting;
-    /* Connections to the store are encrypted: --encrypt is set and the store may be on another host. */
+    /* True if --encrypt is set and the store may be on another host. Connections to the store are then encrypted. */
     bool encrypt;
     const char *relay_addr; /* borrowed; where the workers find the relay to the store (net/tls_relay.h) */
     int relay_port;         /* 0 if the workers connect directly to the store */

@@ -463,9 +463,9 @@ static void batch_job(struct scheduler *s, const struct scheduler_facts *f, cons
 }
 
 /* Return whether ddprun was started on all hosts or only on the first host. `place` is the index of this host in the
- * list, or -1. If this host is not the first, pbsdsh or blaunch has started ddprun on all hosts. On the first host,
- * PBS_TASKNUM decides: 1 means the batch script, and any other number means a task of pbsdsh. Without this number, for
- * example with LSF, return REACH_PERHAPS_ONE. */
+ * list, or -1. If this host is not the first host, pbsdsh or blaunch has started ddprun on all hosts. On the first
+ * host, PBS_TASKNUM decides: 1 means the batch script, and any other number means a task of pbsdsh. Without this
+ * number, for example with LSF, return REACH_PERHAPS_ONE. */
 static enum scheduler_reach batch_reach(const struct scheduler_facts *f, const struct row *r, int place)
 {
     const int task = r->rank != NULL ? scheduler_number(f, r->rank) : -1;
@@ -737,7 +737,7 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
  *
  *     finding               when                                                      exit code
  *     WRONG_TASK_LAYOUT     more tasks than nodes, without --per_task                 2
- *     LAUNCHED_ON_ONE_NODE  several nodes, but ddprun runs only on the first          2, or a warning if not certain
+ *     LAUNCHED_ON_ONE_NODE  several nodes, but ddprun runs only on the first node     2, or a warning if not certain
  *     STEP_TOO_SMALL        ddprun was not started on all nodes of the job            a warning
  *     NNODES_NOT_LAUNCHED   ddprun was started on fewer nodes than --nnodes           a warning
  *

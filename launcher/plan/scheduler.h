@@ -68,7 +68,7 @@ enum scheduler_reach {
 struct scheduler_finding {
     struct finding found; /* found.code is FINDING_NONE if there is no mistake */
     bool fatal;           /* if true, ddprun exits; if false, ddprun only prints a warning */
-    bool mine;            /* if true, this task prints the finding; if false, another task does */
+    bool mine;            /* if true, this task prints the finding; if false, another task prints it */
 };
 
 struct scheduler {

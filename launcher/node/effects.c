@@ -816,8 +816,8 @@ static void sample(struct node *n)
 }
 
 /* Begin the last phase: collect everything that the report needs, and read the last lines of the workers. All processes
- * are already gone, or cannot be killed. node_on_output_idle() prints the report after the last lines. If a process or a
- * disk hangs, wait only STUCK_DRAIN_MS for these lines. */
+ * are already gone, or cannot be killed. node_on_output_idle() prints the report after the last lines. If a process or
+ * a disk hangs, wait only STUCK_DRAIN_MS for these lines. */
 static void begin_to_finish(struct node *n, int exit_code)
 {
     n->out.finishing = true;

@@ -30,9 +30,9 @@ int sys_renameat2(int from, const char *old, int to, const char *new, unsigned f
 int sys_pidfd_open(pid_t pid, unsigned flags);
 int sys_pidfd_send_signal(int pidfd, int signal);
 
-/* Read at most `size` - 1 bytes of the file `path` in the directory `dir` (or AT_FDCWD) with one read, and append a NUL.
- * Return the number of bytes, or -1 after a failure; the text is then "". One read is enough for a small file of /proc
- * or /sys. The open does not block, even if `path` names a FIFO. */
+/* Read at most `size` - 1 bytes of the file `path` in the directory `dir` (or AT_FDCWD) with one read, and append a
+ * NUL. Return the number of bytes, or -1 after a failure; the text is then "". One read is enough for a small file of
+ * /proc or /sys. The open does not block, even if `path` names a FIFO. */
 ssize_t read_small_file(int dir, const char *path, char *text, size_t size);
 
 /* Append the bytes of `fd` to `out`, until the file ends or `out` has at least `most` bytes. Return false after a

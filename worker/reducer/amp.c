@@ -1,6 +1,6 @@
-/* amp.c -- see ddp/amp.h: conversion between 16-bit numbers and float32, and the scale of the loss. Each type has its
- * own loop without branches, which the compiler can vectorize. Functions that change the scale do not flush subnormals,
- * because flushing a tiny scale would make it 0. */
+/* amp.c -- see ddp/amp.h: conversion between 16-bit numbers and float32, and the scale of the loss. Each type has
+ * its own loop without branches, which the compiler can vectorize. Functions that change the scale do not flush
+ * subnormals, because flushing would turn a tiny scale into 0. */
 #include "ddp/amp.h"
 
 #include "base/not_null.h"
@@ -43,7 +43,7 @@ static void round_bf16(const float *restrict from, uint16_t *restrict to, size_t
         to[i] = f32_to_bf16(from[i]);
 }
 
-/* Convert an array to f32. If the array already has f32 values, copy it with memmove, because source and target may be
+/* Convert an array to f32. If the values are already f32, copy them with memmove, because source and target may be
  * the same array. */
 ddp_status ddp_widen_f32(const void *from, ddp_dtype dtype, float *to, size_t n, struct ddp_err *err)
 {
@@ -72,7 +72,7 @@ ddp_status ddp_round_f32(const float *from, void *to, ddp_dtype dtype, size_t n,
 }
 
 /* Multiply n gradients by `factor`. Return 1 if a gradient was infinite or NaN before the multiplication, as in
- * torch. Compare bits, because the compiler does not vectorize isfinite. */
+ * torch. Compare the bits of the gradients, because the compiler does not vectorize isfinite. */
 static int multiply(float *x, float factor, size_t n)
 {
     uint32_t worst = 0;
@@ -102,7 +102,7 @@ enum scaler_call { UNSCALED, STEP, UPDATE };
 
 static const char *const call_name[] = { "ddp_scaler_unscaled", "ddp_scaler_step", "ddp_scaler_update" };
 
-/* Why a call (row) is not allowed at a stage (column). NULL means that the call is allowed. */
+/* The reasons why a call (row) is not allowed at a stage (column). NULL means that the call is allowed. */
 static const char *const refusal[3][3] = {
     /*             READY                                 UNSCALED  STEPPED */
     [UNSCALED] = { NULL, "the gradients of this step have already been unscaled",
@@ -113,7 +113,8 @@ static const char *const refusal[3][3] = {
                  NULL },
 };
 
-/* Check that the call is allowed. Check the stage itself too, because the struct may be uninitialized. */
+/* Check that `call` is allowed at this stage. First check the number of the stage, because the struct may be
+ * uninitialized. */
 static ddp_status check_stage(const ddp_scaler *scaler, enum scaler_call call, struct ddp_err *err)
 {
     if ((unsigned)scaler->stage > DDP_SCALER_STEPPED)

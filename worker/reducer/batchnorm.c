@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-/* The values of a channel are n runs of `spatial` adjacent elements. Each run is added in LANES separate sums, because
- * with only one sum each addition would wait for the previous addition. */
+/* The values of a channel are in n ranges (runs) of `spatial` adjacent elements. The elements of a run are added
+ * to LANES separate sums. With only one sum, each addition would wait for the previous addition. */
 enum { LANES = 16 };
 
 /* WIDE(name, (parameters), (arguments)) defines name(), which calls the version of name_body() for this processor. All

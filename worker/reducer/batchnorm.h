@@ -5,8 +5,8 @@
 
 #include "ddp/syncbn.h"
 
-/* Return the length of a batch's statistics, an array of doubles: mean[channels], squares[channels], count.
- * squares[c] is the sum of (x - mean[c])^2. count is the number of values in a channel. */
+/* Return the number of doubles in the statistics of a batch. The statistics are mean[channels], squares[channels]
+ * and count. squares[c] is the sum of (x - mean[c])^2. count is the number of values in a channel. */
 static inline size_t batch_words(size_t channels)
 {
     return 2 * channels + 1;

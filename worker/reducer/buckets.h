@@ -14,7 +14,7 @@ enum { BUCKET_ALIGN = 256 };
 struct bucket {
     ddp_dtype dtype;
     size_t params; /* number of parameters */
-    size_t bytes;  /* size of the gradients in bytes, without gaps; at the limit, `closed` becomes true */
+    size_t bytes;  /* size of the gradients in bytes, without gaps */
     size_t at;     /* offset of the bucket in the arena, in bytes */
     size_t span;   /* bytes in the arena, gaps included; a multiple of BUCKET_ALIGN */
     bool closed;   /* true if the bucket has reached its limit */
@@ -48,9 +48,9 @@ struct bucket_rule {
     const size_t *order;       /* borrowed: all parameters in the order of readiness; NULL if unknown */
 };
 
-/* Make a plan for `n` parameters. The plan depends only on the members `count` and `dtype` of each parameter, and on
- * `rule`. The size of the arena does not depend on rule->order. After DDP_OK the caller frees the plan. DDP_ERR_ARG
- * names a parameter with a wrong type or size. */
+/* Make a plan for `n` parameters. The plan depends only on the members `count` and `dtype` of each parameter, and
+ * on `rule`. The size of the arena does not depend on rule->order. After DDP_OK the caller frees the plan. The
+ * text of DDP_ERR_ARG names a parameter with a wrong type or size. */
 ddp_status bucket_plan_make(struct bucket_plan *out, const ddp_param *params, size_t n,
                             const struct bucket_rule *rule, struct ddp_err *err);
 void bucket_plan_free(struct bucket_plan *plan);

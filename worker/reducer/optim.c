@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-/* The rules of DDP_RULE_LIST: name, and number of state arrays. */
+/* The name and the number of state arrays of each rule in DDP_RULE_LIST. */
 static const struct {
     const char *word;
     int states;
@@ -26,7 +26,7 @@ const char *ddp_rule_name(ddp_rule rule)
     return (unsigned)rule < RULES ? rules[rule].word : "?";
 }
 
-/* Return the number of state arrays. SGD with momentum 0 needs none, as in torch. */
+/* Return the number of state arrays. As in torch, SGD with momentum 0 needs no state array. */
 int ddp_optim_states(const ddp_optim *optim)
 {
     if ((unsigned)optim->rule >= RULES || (optim->rule == DDP_SGD && optim->momentum == 0))
@@ -154,10 +154,10 @@ static struct scale scale_of(const ddp_optim *o)
     };
 }
 
-/* Update by Adam or AdamW. One loop serves both rules: Adam has shrink 1, and AdamW has decay 0. The two extra
- * multiplications cost less than the square root. As in torch, the first moment is a linear interpolation, and eps is
- * added after the division by root_bias2. Adam adds the weight decay to the gradient, and AdamW instead shrinks the
- * parameter first. */
+/* Update by Adam or AdamW. One loop serves both rules: Adam has shrink 1, and AdamW has decay 0. The
+ * multiplications by `decay` and `shrink` cost less than the square root. As in torch, the first moment is a
+ * linear interpolation, and eps is added after the division by root_bias2. Adam adds the weight decay to the
+ * gradient, and AdamW instead shrinks the parameter first. */
 static void adam(const ddp_optim *o, float *restrict param, const float *restrict grad, float *restrict m,
                  float *restrict v, size_t n)
 {

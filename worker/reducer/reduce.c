@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Elements of a tile: a range of elements that fits into the first-level cache. Each level of the recursion has one
- * tile on the stack. */
+/* Number of elements in a tile. A tile is a range of elements that fits into the first-level cache. Each recursive
+ * call of tree() has one tile on the stack. */
 enum { TILE = 512 };
 
 typedef union tile {
@@ -202,7 +202,7 @@ static void load(const struct work *w, tile *to, size_t rank, size_t at, size_t 
         memcpy(to, leaf(w, rank, at), n * w->element);
 }
 
-/* Combine elements [at, at + n) of ranks [first, first + count) into `to`; n <= TILE. */
+/* Combine elements [at, at + n) of ranks [first, first + count) into `to`. The caller limits n to TILE. */
 static void tree(const struct work *w, tile *to, size_t first, size_t count, size_t at, size_t n)
 {
     if (count == 1) {
@@ -220,9 +220,10 @@ static void tree(const struct work *w, tile *to, size_t first, size_t count, siz
 
 /* --- f32, two or four ranks ------------------------------------------------------------------------------ */
 
-/* Number of floats that are read from one input before the next input. AMD processors choose a first-level cache line
- * by a hash of the address, so lines of two inputs may have the same place in the cache. They then replace each other
- * each time the loop switches between the inputs. With strips of four cache lines the loop switches rarely. */
+/* Number of floats that the loop reads from one input before it reads the next input. AMD processors choose a
+ * first-level cache line by a hash of the address, so lines of two inputs may have the same place in the cache.
+ * These lines then replace each other each time the loop switches between the inputs. With strips of four cache
+ * lines the loop switches rarely. */
 enum { STRIP = 64 };
 
 struct fused {

@@ -24,9 +24,9 @@ void reduce_range(ddp_dtype dtype, ddp_op op, const void *const in[], size_t wor
                   void *const out[], size_t outs);
 
 /* A piece: a subtree whose ranks [first, first + count) are all on one host. The host combines the values of these
- * ranks into unfinished elements: elements in the accumulator's type, not yet divided for an average and not yet
- * rounded. A rank that has all pieces joins them and finishes the elements. The result has the same bits as with
- * reduce_range.
+ * ranks into unfinished elements. An unfinished element has the accumulator's type and is not rounded; for an
+ * average, it is not divided. A rank that has all pieces joins the pieces and finishes the elements. The result has
+ * the same bits as with reduce_range.
  *
  * Because the order is a tree, each host can compute its part of the tree alone. For example, the first 2^k ranks are a
  * subtree. With the order ((x0+x1)+x2)+x3, only the host of rank 0 could combine its ranks alone. */
@@ -38,12 +38,12 @@ struct reduce_piece {
  * the type. */
 size_t reduce_partial_size(ddp_dtype dtype);
 
-/* Combine the inputs of a piece's `count` ranks into n unfinished elements (struct reduce_piece) in `partial`. in[i]
- * has the n elements of rank first + i. `partial` must not overlap an input. */
+/* Combine the inputs of a piece into n unfinished elements (see struct reduce_piece) in `partial`. `count` is the
+ * number of ranks of the piece. in[i] has the n elements of rank first + i. `partial` must not overlap an input. */
 void reduce_piece(ddp_dtype dtype, ddp_op op, const void *const in[], size_t count, size_t n, void *partial);
 
-/* Join the pieces of all `world` ranks. partials[p] has the n unfinished elements (see struct reduce_piece) of
- * pieces[p]. `out` must not overlap `partials`. */
+/* Join the pieces, which together contain all ranks; `world` is the number of ranks. partials[p] has the n
+ * unfinished elements (see struct reduce_piece) of pieces[p]. `out` must not overlap `partials`. */
 void reduce_join(ddp_dtype dtype, ddp_op op, const struct reduce_piece *pieces, size_t world,
                  const void *const partials[], size_t n, void *out);
 

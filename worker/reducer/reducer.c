@@ -40,7 +40,7 @@ struct ddp_reducer {
     size_t wire_elements;  /* elements that fit into `wire` */
     struct comm_job *jobs; /* one for each bucket */
     bool threaded;         /* true if the communication thread reduces buckets */
-    ddp_work *last;        /* owned; latest call, which may still run on the stream; NULL if calls block */
+    ddp_work *last;        /* owned; handle of the latest all_reduce; NULL if the backend's calls block */
     /* The first error of a bucket or of a rebuild. No step is possible after this error. The code is DDP_OK if there
      * was no error. The thread that reduces buckets writes this member. The program's thread reads it after
      * comm_thread_drain. */
@@ -149,8 +149,8 @@ static struct averaging averaging_of(const ddp_reducer *reducer)
     return (struct averaging){ 1, world / divisor, DDP_AVG };
 }
 
-/* Reduce values. If calls do not block, keep only the handle of the last call. Calls run in order, so a wait for the
- * last call is enough. */
+/* Reduce values. If the backend's calls do not block, keep only the handle of the last call. Calls run in order,
+ * so a wait for the last call is enough. */
 static ddp_status all_reduce(ddp_reducer *reducer, void *values, size_t n, ddp_dtype dtype, ddp_op op)
 {
     ddp_work *work = NULL, **goes_on = reducer->group->comm->ops->blocks ? NULL : &work;
@@ -285,8 +285,8 @@ static ddp_status bucket_wait(ddp_reducer *reducer)
     return buckets_failed(reducer);
 }
 
-/* Launch all buckets that are ready. Each step reuses the same jobs. This is safe, because a step ends only after all
- * jobs are done. */
+/* Launch all buckets that are ready. Each step can reuse the same jobs, because a step ends only after all jobs
+ * are done. */
 static ddp_status bucket_launch(ddp_reducer *reducer)
 {
     size_t b;
@@ -499,8 +499,8 @@ static ddp_status sync_begin(ddp_reducer *reducer, const struct step_effects *ef
     return status;
 }
 
-/* End a step: wait for all buckets. With find_unused and sync, also exchange which parameters were used. At the end of
- * the first step with sync, set order_root to the first rank with a batch. The rebuild uses that rank's order. */
+/* End a step: wait for all buckets. With find_unused and sync, also call share_used(). At the end of the first
+ * step with sync, set order_root to the first rank with a batch. The rebuild uses that rank's order. */
 static ddp_status sync_end(ddp_reducer *reducer)
 {
     ddp_status status = bucket_wait(reducer);

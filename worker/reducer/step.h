@@ -27,7 +27,7 @@ struct reducer_step {
     bool find_unused, keep_order, uneven; /* copies of the options, set by reducer.c */
 
     enum step_phase phase;
-    bool sync, next_sync;  /* true if this step (next_sync: the next step) reduces its gradients */
+    bool sync, next_sync;  /* sync: this step reduces its gradients; next_sync: the next step does so */
     bool buffers_due;      /* true after a step with sync: the next forward must broadcast the buffers */
     bool buffers_were_due; /* value of buffers_due before the last forward; step_cancel restores it */
     bool *ready;           /* for each parameter: true if it was marked in this step */
@@ -52,8 +52,9 @@ struct step_effects {
     bool send_buffers; /* true: broadcast the buffers of the lowest rank that has a batch */
 };
 
-/* Begin a step. If the call is not allowed now, return DDP_ERR_ARG and change nothing. step_ready, step_unused and
- * step_finish do the same. The text names the parameters and buckets in the wrong state. */
+/* Begin a step. If the call is not allowed now, return DDP_ERR_ARG and change nothing. The text of this error
+ * names the parameters and buckets in the wrong state. step_ready, step_unused and step_finish return this error,
+ * too. */
 ddp_status step_forward(struct reducer_step *step, struct step_effects *effects, struct ddp_err *err);
 
 /* Mark a parameter as ready or as unused. In a step with sync, call either step_ready or step_unused once for each
@@ -99,8 +100,8 @@ struct batch_ranks {
     bool sync;       /* true if this step has sync on the ranks with a batch */
 };
 
-/* Evaluate the answers of all ranks. DDP_ERR_MISMATCH names a rank with sync and a rank without sync. With
- * DDP_UNEVEN_STOP, return DDP_ERR_ARG if only some ranks have a batch. */
+/* Evaluate the answers of all ranks. If the ranks with a batch differ in sync, return DDP_ERR_MISMATCH, whose text
+ * names two such ranks. With DDP_UNEVEN_STOP, return DDP_ERR_ARG if only some ranks have a batch. */
 ddp_status batch_ranks_decode(struct batch_ranks *out, const int32_t *answers, int world, ddp_uneven uneven,
                               struct ddp_err *err);
 

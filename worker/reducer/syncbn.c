@@ -54,8 +54,8 @@ static ddp_status check_training(const ddp_syncbn *bn, const float *x, const flo
     return status;
 }
 
-/* Return `n` doubles for each of `ranks` ranks. If memory is short, set *err and return NULL. The caller frees the
- * block. */
+/* Allocate n doubles for each rank; `ranks` is the number of ranks. Return the block, which the caller frees. If
+ * memory is short, set *err and return NULL. */
 static double *alloc_numbers(size_t n, size_t ranks, struct ddp_err *err)
 {
     double *room = calloc(n, ranks * sizeof(*room));
@@ -113,8 +113,8 @@ ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const float *x, 
     return status;
 }
 
-/* Compute this rank's part of the gradients of weight and bias. If n is 0, do not read `saved`: it may be
- * uninitialized, because the forward pass writes it only if a rank has samples. */
+/* Compute this rank's part of the gradients of weight and bias. If n is 0, do not read `saved`. The forward pass
+ * writes `saved` only if a rank has samples, so `saved` may be uninitialized. */
 static void local_gradients(const ddp_syncbn *bn, const double *sums, size_t n, float *dweight, float *dbias)
 {
     for (size_t c = 0; c < bn->channels; c++) {

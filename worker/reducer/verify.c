@@ -15,7 +15,7 @@
 
 /* --- options ------------------------------------------------------------------------------------------ */
 
-/* Rows of the options that must be equal on all ranks: name, and value as an integer. */
+/* The options that must be equal on all ranks. Columns: name, and value as an integer. */
 #define REDUCER_COMPARED(X)                               \
     X(first_bucket_bytes, (int64_t)o->first_bucket_bytes) \
     X(bucket_cap_bytes, (int64_t)o->bucket_cap_bytes)     \
@@ -440,8 +440,8 @@ static void numbers_of(const ddp_optim *optim, double numbers[FIELDS])
 #undef X
 }
 
-/* Compare the hyperparameters of all ranks. `all` has a row for each rank. No value is a NaN, because each rank has
- * passed ddp_optim_check. */
+/* Compare the hyperparameters of all ranks. `all` has a row for each rank. No value is a NaN, because
+ * ddp_optim_check has rejected NaNs on each rank. */
 static ddp_status compare_optims(const double *all, size_t world, struct ddp_err *err)
 {
     for (size_t k = FIELDS; k < world * FIELDS; k++) {

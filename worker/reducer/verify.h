@@ -9,7 +9,8 @@
 
 /* --- on one rank ----------------------------------------------------------------------------------------- */
 
-/* Read the options. If `given` is NULL, use the defaults. The text of DDP_ERR_ARG has the option and its value. */
+/* Read the options. If `given` is NULL, use the defaults. The text of DDP_ERR_ARG names the wrong option and its
+ * value. */
 ddp_status reducer_options_read(const ddp_reducer_options *given, ddp_reducer_options *out,
                                 struct ddp_err *err);
 
@@ -38,8 +39,8 @@ struct model {
  * DDP_ERR_MISMATCH, and the text names the first difference and its rank. */
 ddp_status reducer_verify(ddp_group *group, const struct model *model);
 
-/* Compare the optimizer's hyperparameters; collective. On all ranks DDP_ERR_MISMATCH names the first
- * hyperparameter that differs, with both values. */
+/* Compare the optimizer's hyperparameters; collective. If a hyperparameter differs, all ranks return
+ * DDP_ERR_MISMATCH, and the text names the first such hyperparameter and both values. */
 ddp_status zero1_same_optim(ddp_group *group, const ddp_optim *optim);
 
 /* Compare the decay flags of all ranks; collective. `no_decay` has one flag for each of n parameters, or is NULL if all

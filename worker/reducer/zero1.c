@@ -418,9 +418,9 @@ ddp_status ddp_zero1_reduce(ddp_zero1 *zero)
     return status;
 }
 
-/* Divide the gradients by the scale; collective. Each rank checks its own share for infinite values, and then all ranks
- * exchange the result. Before the division, this function calls ddp_scaler_unscaled on a copy of the scaler. If the
- * scaler is in the wrong stage, this trial fails before the gradients change. */
+/* Divide the gradients by the scale; collective. Each rank checks its own share for infinite values, and then all
+ * ranks exchange the result. Before the division, this function calls ddp_scaler_unscaled on a copy of the scaler.
+ * If the scaler is in the wrong stage, that call fails before the gradients change. */
 ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler)
 {
     NOT_NULL(zero, NULL);
@@ -511,7 +511,8 @@ static ddp_status check_states(const ddp_zero1 *zero)
     return zero1_fail(zero, &err);
 }
 
-/* Update the shard as one array. With no_decay, update parameter by parameter, because the weight decay differs. */
+/* Update the shard as one array. If no_decay is set, update parameter by parameter, because some parameters have
+ * no weight decay. */
 static void update_shard(ddp_zero1 *zero)
 {
     ddp_optim without = zero->optim;

@@ -214,8 +214,8 @@ static int flush_and_close(int fd)
     return bad;
 }
 
-/* Write the data of all `pieces`, one after the other, into one file of the checkpoint. O_EXCL succeeds, because
- * remove_tree has removed any file of that name. */
+/* Write one file of the checkpoint: the data of all `pieces`, one after the other. The open with O_EXCL succeeds,
+ * because remove_tree has removed any file of that name. */
 static ddp_status write_pieces(const struct ckpt_dir *dir, int at, const char *name,
                                const ddp_ckpt_block *pieces, size_t n, struct ddp_err *err)
 {
@@ -268,9 +268,9 @@ static ddp_status write_files(const struct ckpt_dir *dir, int at, const ddp_ckpt
 }
 
 /* Rename the finished directory `temporary` to `name`. If `name` exists, exchange the two directories, so that a
- * checkpoint of this step exists at any moment. On NFS, which cannot exchange directories, move the old directory away
- * first. Move it back if the rename fails. If the old directory cannot be removed at the end, ckpt_dir_tidy removes it
- * later or warns. */
+ * checkpoint of this step exists at any moment. On NFS, which cannot exchange directories, move the old directory
+ * away first. If the rename then fails, move the old directory back. If the old directory cannot be removed at the
+ * end, ckpt_dir_tidy removes it later or warns. */
 static int rename_finished(int fd, const char *temporary, const char *name)
 {
     char old[NAME];
@@ -351,7 +351,7 @@ ddp_status ckpt_dir_write(const struct ckpt_dir *dir, const ddp_ckpt_point *poin
 /* A load reads the file of the blocks twice: first through a small buffer to check every block, then into the caller's
  * blocks. So a load needs no memory for a second model. The second pass usually reads from the page cache. */
 
-/* WINDOW: bytes of the buffer for the first pass. */
+/* WINDOW: size in bytes of the buffer for the first pass. */
 enum { WINDOW = 1 << 20 };
 
 /* One open file of a checkpoint. */

@@ -132,9 +132,9 @@ static int standard_fd(const char *path)
     return -1;
 }
 
-/* Return true if a rename must not replace `path`: a device, a pipe, a link whose target is missing, or the file to
- * which stdout or stderr writes (/dev/stdout). Such files are written directly. A rename onto /dev/null would replace
- * the device by a plain file for all users of the machine. */
+/* Return true if a rename must not replace `path`. This is so for a device, a pipe, a link whose target is
+ * missing, and the file to which stdout or stderr writes (/dev/stdout). Such files are written directly. A rename
+ * onto /dev/null would replace the device by a plain file for all users of the machine. */
 static bool is_special(const char *path)
 {
     struct stat there;
@@ -245,13 +245,14 @@ static ddp_status atomic_commit(struct atomic_file *file, struct ddp_err *err)
  *
  * A checksum or a comparison covers each byte, so every flipped bit is detected. */
 
-/* Sizes in bytes of the layout above: a name, the header, a row of the table. MAX_BLOCKS limits the memory for the
- * table. */
+/* MAX_NAME, HEAD and ENTRY: sizes in bytes of a name, the header and a row of the table above. MAX_BLOCKS limits
+ * the memory for the table. */
 enum { MAX_NAME = 64, HEAD = 24, ENTRY = MAX_NAME + 16, MAX_BLOCKS = 4096 };
 
 static const char magic[8] = { 'D', 'D', 'P', 'C', 'K', 'P', 'T', '1' };
 
-/* Return the checksum. zlib's crc32 would cut a length at 4 GiB, but crc32_z takes a size_t. */
+/* Return the checksum. Use crc32_z, whose length is a size_t, because zlib's crc32 accepts only lengths below 4
+ * GiB. */
 static uint32_t crc_of(const void *data, size_t len)
 {
     return (uint32_t)crc32_z(0, data, len);
@@ -302,7 +303,7 @@ ddp_status ckpt_check_blocks(const ddp_ckpt_block *blocks, size_t n, struct ddp_
     return DDP_OK;
 }
 
-/* Return header and table as one block, or NULL if memory is short. The caller frees the block. */
+/* Return the header and the table in one array, or NULL if memory is short. The caller frees the array. */
 static uint8_t *make_header(const ddp_ckpt_block *blocks, size_t n)
 {
     uint8_t *head = calloc(1, HEAD + n * ENTRY);

@@ -34,7 +34,7 @@ struct copy {
     ddp_ckpt_block *blocks; /* the blocks point into `names` and `data` */
     char (*names)[NAME];
     char *data;
-    size_t n, room_blocks, room; /* n: blocks in use; room_blocks: allocated blocks; room: allocated bytes */
+    size_t n, room_blocks, room; /* n: blocks in use; room_blocks: allocated blocks; room: bytes of `data` */
 };
 
 struct ddp_ckpts {
@@ -66,14 +66,14 @@ static ddp_status write_and_tidy(const ddp_ckpts *c, const ddp_ckpt_point *point
     return DDP_OK;
 }
 
-/* Write one checkpoint after the other until STOP. Release the lock while a checkpoint is written. */
+/* Write one checkpoint after the other until the state is STOP. Release the lock while a checkpoint is written. */
 static void *writer(void *user)
 {
     ddp_ckpts *c = user;
     pthread_mutex_lock(&c->lock);
     while (c->state != STOP) {
         if (c->state == IDLE) {
-            pthread_cond_wait(&c->changed, &c->lock); /* woken by save or close */
+            pthread_cond_wait(&c->changed, &c->lock); /* the calls save and close wake this thread */
             continue;
         }
         pthread_mutex_unlock(&c->lock);
@@ -247,8 +247,8 @@ static ddp_status check_point(const ddp_ckpt_point *point, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Get memory for a copy of n blocks, `total` bytes in all. Keep the old memory if it is large enough. Return false if
- * memory is short. */
+/* Get memory for a copy of n blocks; `total` is the sum of their sizes in bytes. Keep the old memory if it is
+ * large enough. Return false if memory is short. */
 static bool reserve_copy(struct copy *copy, size_t n, size_t total)
 {
     if (n <= copy->room_blocks && total <= copy->room)

@@ -136,8 +136,8 @@ static const char *get_text(const cJSON *json, const char *key)
     return text != NULL ? text : "";
 }
 
-/* Read one row. Lengths are checked before the name is copied. A checksum may have only the digits that hex() prints,
- * because strtoul would also accept blanks, a sign or "0x". */
+/* Read one row. Lengths are checked before the name is copied. Accept only the digits that hex() prints. strtoul
+ * alone would also accept blanks, a sign or "0x". */
 static bool read_block(const cJSON *row, struct manifest_block *block)
 {
     const char *name = get_text(row, "name"), *crc = get_text(row, "crc32c");

@@ -183,8 +183,9 @@ static void queue_stop(struct queue *queue)
     queue->end = queue->taken;
 }
 
-/* Set *number to the next batch for the program. Return false at the end of the epoch. If the program holds the maximum
- * of batches (options.held), release the oldest of them. *number stays the same until the caller increases `given`. */
+/* Set *number to the next batch for the program. Return false at the end of the epoch. If the program holds the
+ * maximum number of batches (options.held), release the oldest batch. *number stays the same until the caller
+ * increases `given`. */
 static bool queue_ask(struct queue *queue, uint64_t *number)
 {
     if (queue->given + 1 > queue->options.held)
@@ -257,7 +258,7 @@ struct ddp_loader {
     int threads;           /* number of threads that have been started */
     int busy;              /* number of threads that read at the moment */
     bool started, closing; /* started: ddp_loader_start was called; closing: the threads must end */
-    atomic_bool stopping;  /* threads must stop reading after the current sample */
+    atomic_bool stopping;  /* true if threads must stop reading after the current sample */
     struct ddp_err failed; /* protected by the mutex; an error stays until the next ddp_loader_start */
 };
 

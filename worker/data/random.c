@@ -20,8 +20,8 @@ static uint32_t twist(uint32_t high, uint32_t low)
     return (mixed >> 1) ^ ((low & 1u) ? 0x9908b0dfu : 0u);
 }
 
-/* Compute the next 624 words. Each new word depends on the old word at its place, the next word and the word 397 places
- * later. Places are counted modulo 624. */
+/* Compute the next 624 words. Each new word depends on the old word at its place, the next word and the word 397
+ * places later. All places are modulo 624. */
 static void twister_block(ddp_random *random)
 {
     uint32_t *w = random->word;

@@ -20,7 +20,7 @@ struct ddp_sampler {
     unsigned flags;
     uint64_t first; /* position where this epoch began; 0 if the epoch was not resumed */
     uint64_t len;   /* number of this rank's samples from `first` to the end */
-    uint64_t next;  /* number of samples that were returned */
+    uint64_t next;  /* number of samples that ddp_sampler_next has returned */
     uint32_t order[];
 };
 

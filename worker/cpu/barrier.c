@@ -51,7 +51,8 @@ static ddp_status open_one(struct peers *peers, int32_t pid, int rank, struct dd
                     strerror(errno), files_remedy(errno, remedy));
 }
 
-/* Open one descriptor for each peer. A host with 256 ranks needs 255, fewer than the usual limit of 1024. */
+/* Open one descriptor for each peer. A host with 256 ranks needs 255 descriptors, fewer than the usual limit of
+ * 1024. */
 static ddp_status peers_open(struct peers *peers, const int32_t *pids, int world, int rank,
                              struct ddp_err *err)
 {
@@ -268,8 +269,8 @@ ddp_status barrier_give_up(const struct shm_barrier *barrier, struct ddp_err *er
     return err->code;
 }
 
-/* Fail if a peer has ended or another host has failed. Do not fail if the phase is over: all peers have arrived, and a
- * peer may end right after its last barrier. */
+/* Fail if a peer has ended or another host has failed. If the phase is over, all peers have arrived, so do not
+ * fail: a peer may end right after its last barrier. */
 static ddp_status check_peers(const struct shm_barrier *b, struct ddp_err *err)
 {
     int ended = peers_ended(&b->peers);
@@ -294,7 +295,7 @@ bool barrier_has_time(struct shm_barrier *barrier, uint32_t *slice_ms)
 }
 
 /* Check the deadline. The first wait of a call sets the deadline for all barriers of that call. Set *slice_ms to
- * the ms to sleep before the next check. */
+ * the time to sleep before the next check. */
 static ddp_status check_clock(struct shm_barrier *b, uint32_t *slice_ms, struct ddp_err *err)
 {
     *slice_ms = 1;

@@ -66,7 +66,7 @@ ddp_status barrier_check(struct shm_barrier *barrier, bool in_call, struct ddp_e
  * Any thread may call this function. */
 ddp_status barrier_give_up(const struct shm_barrier *barrier, struct ddp_err *err);
 
-/* Return false if the call in progress has used its timeout plus slack_ms. Otherwise set *slice_ms to the ms to
+/* Return false if the call in progress has used its timeout plus slack_ms. Otherwise set *slice_ms to the time to
  * wait before the next check. Waits that are not barriers also use this function. */
 bool barrier_has_time(struct shm_barrier *barrier, uint32_t *slice_ms);
 

@@ -1,8 +1,8 @@
 /* cpu_comm.c -- the cpu backend: shared memory between the ranks of one host, TCP between hosts.
  *
- * A call has one of five paths: between hosts (net_join.h), a barrier only (no data), a copy (world of one), in place
- * (all buffers in shared memory), or through slots (host.c). All ranks choose the same path, because the choice depends
- * only on values that are equal on all ranks. */
+ * A call takes one of five paths. It runs between hosts (net_join.h), as a barrier only (no data), as a copy
+ * (world of one), in place (all buffers in shared memory), or through slots (host.c). All ranks choose the same
+ * path, because the choice depends only on values that are equal on all ranks. */
 #include "core/bootstrap.h"
 #include "cpu/host.h"
 #include "cpu/net_join.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Wait until all ranks have made `call`, without moving data. */
+/* Wait, without moving data, until all ranks have made `call`. */
 static ddp_status cpu_meet(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
 {
     return cpu->net != NULL ? net_run(cpu->net, call, err) : barrier_pass(&cpu->barrier, true, err);

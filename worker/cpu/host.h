@@ -22,8 +22,8 @@ struct cpu_comm {
     struct regions regions;
     /* number of steps that were copied through slots, in all calls so far; even and odd steps use different slots */
     uint64_t turn;
-    const void **in; /* `world` pointers for reduce_range, allocated once */
-    void **out;      /* `world` output pointers for reduce_range */
+    const void **in; /* for reduce_range: the address of each rank's input; allocated once */
+    void **out;      /* for reduce_range: the addresses of the outputs; room for `world` */
 };
 
 /* Begin the next call: increase the number of calls, write the mark of this rank (see shm.h) and set the timeout. */

@@ -189,7 +189,7 @@ static int net_connect(const char *address, int port, const char *source, int *f
 enum {
     REFUSED_MS = 1000, /* a refused dial is retried until this time after the first try */
     PAUSE_MS = 100,    /* time between two tries */
-    SILENT_MS = 10000  /* time without an answer until the dial fails; TCP has sent four packets by then */
+    SILENT_MS = 10000  /* time without an answer after which a dial fails; TCP sends four packets meanwhile */
 };
 
 /* Report an unreachable rank. Name both hosts and the direction, because the user must open ports between them. If the
@@ -210,7 +210,7 @@ static ddp_status unreachable(const struct net_dial *d, const char *how, struct 
         d->hello->host, d->card.host);
 }
 
-/* Fail because the peer's address cannot be reached. Keep a short text for the report PORTS_CLOSED (net_join.c). */
+/* Report that the peer's address cannot be reached. Keep a short text for the report PORTS_CLOSED (net_join.c). */
 static ddp_status closed(struct net_dial *d, const char *how, struct ddp_err *err)
 {
     char where[ENDPOINT_TEXT_MAX];
@@ -417,7 +417,7 @@ static bool accept_some(struct net_door *door)
     return place == NULL;
 }
 
-/* Return the link to the sender of `hello`, or NULL. */
+/* Return the link to the sender of `hello`. If this rank expects no connection from the sender, return NULL. */
 static struct net_link *expected(struct net_links *links, const struct net_hello *hello)
 {
     for (int i = 0; i < links->count; i++)

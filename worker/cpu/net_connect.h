@@ -43,7 +43,7 @@ enum { NET_CLOSED = 256 };
 
 struct net_dial {
     struct net_link *link;         /* borrowed */
-    const struct net_hello *hello; /* borrowed; check_connection sends a copy with `to` and `lane` */
+    const struct net_hello *hello; /* borrowed; the copy that is sent has its own `to` and `lane` */
     const char *address;           /* borrowed: this rank's address, for error texts */
     /* borrowed: the address to connect from; without DDP_IFACE it is "", and the kernel chooses */
     const char *source;
@@ -51,7 +51,7 @@ struct net_dial {
     int fd;                    /* -1 while waiting for the next try, and after the dial */
     int error;                 /* errno of a connect that failed at once, else 0 */
     bool hello_sent;           /* true if the hello was sent */
-    uint64_t began_ms, try_ms; /* start of the first try, and of the current or next try */
+    uint64_t began_ms, try_ms; /* start of the first try (began_ms) and of the current or next try (try_ms) */
     size_t got;                /* bytes of `answer` that have arrived */
     uint8_t answer[NET_ANSWER];
     char closed[NET_CLOSED]; /* why the address cannot be reached; "" before a failure */
@@ -75,10 +75,10 @@ ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err);
 /* The door is the port that accepts ranks of other hosts. A connected peer whose hello is not complete yet is a guest.
  *
  * A peer must send a hello (net_wire.h) with this run's nonce, which only ranks can read in the store. The door
- * closes a guest's connection at the first wrong byte, after 5 s without a complete hello, or earlier if the table is
- * full and another peer connects.
- * The door answers a hello of an older attempt or another job with the reason for the rejection. The port is closed
- * when all expected ranks are connected. */
+ * closes a guest's connection at the first wrong byte, or after 5 s without a complete hello. If the table is full
+ * when another peer connects, the door may close the oldest connection earlier. The door answers a hello of an
+ * older attempt or another job with the reason for the rejection. The port is closed when all expected ranks are
+ * connected. */
 
 enum { NET_GUESTS = 32 };
 

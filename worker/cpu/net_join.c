@@ -18,9 +18,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The key of struct net_end keeps only one reason why the job has failed. ddp_store_compare_set writes the reason of
- * the first rank that fails, and returns it to all later ranks. So all ranks report the original cause. net_end_set
- * opens another connection to the store, because a request on the rank's usual connection may never end. */
+/* The key of struct net_end keeps only one reason why the job has failed. ddp_store_compare_set writes the reason
+ * of the first rank that fails, and returns this reason to all later ranks. So all ranks report the original
+ * cause. net_end_set opens another connection to the store, because a request on the rank's usual connection may
+ * never end. */
 
 /* Timeout in ms of one request to the store. This timeout is short, because all ranks must report a failure within a
  * second. */
@@ -253,8 +254,8 @@ static int list_polls(struct joining *j)
     return n;
 }
 
-/* Report a closed port through the store. ddprun's store prints the report on all nodes, even if the program prints
- * no error. Other stores ignore the report. Ignore errors. */
+/* Report a closed port through the store. ddprun's store prints the report on all nodes, even if the program
+ * prints no error. Other stores ignore the report. Ignore errors of this request. */
 static void report_closed(const struct joining *j, const char *closed)
 {
     enum { REPORT_MS = 500 };

@@ -59,7 +59,7 @@ static inline int net_lane(const struct net *net, int i)
     return net->cpu->rank + i * net->cpu->world;
 }
 
-/* Return the link of the i-th lane of this rank to `host`. */
+/* Return the link that connects the i-th lane of this rank with `host`. */
 static inline struct net_link *net_link_to(const struct net *net, int i, int host)
 {
     return &net->links.list[i * net->layout.hosts + host];

@@ -20,7 +20,7 @@ struct net_queue {
 /* A connection of one lane (net_plan.h) to the rank that serves this lane on another host. */
 struct net_link {
     int fd;                        /* -1 if not connected; always -1 in the entry of this host */
-    int rank, lane, host;          /* the peer's rank and host, and the lane of the connection */
+    int rank, lane, host;          /* rank of the peer, lane of the connection, number of the peer's host */
     int32_t pid;                   /* pid of the peer rank */
     char name[NET_HOST];           /* name of the peer's host */
     char where[ENDPOINT_TEXT_MAX]; /* address and port of the peer */

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The layout, made once per job. list_pieces needs O(n log n) steps for n ranks, other loops need O(n) steps. */
+/* The layout is made once per job. For n ranks, list_pieces needs O(n log n) steps, and all other loops need O(n)
+ * steps. */
 
 /* Sort the ranks by host. First set start[h + 1] to the number of ranks of host h. Then add all earlier counts to each
  * count. So start[h] becomes the index of the first member of host h. */

@@ -91,7 +91,7 @@ struct net_way {
     int lanes;            /* lanes in use; a small call uses one */
     size_t element;       /* bytes of a value */
     size_t partial;       /* bytes of an unfinished value (reduce.h) */
-    size_t n;             /* `n` of struct call: number of elements of a buffer or of a rank's part */
+    size_t n;             /* number of elements of a buffer or of a rank's part, as in struct call */
     size_t per_step;      /* how many of the `n` elements one step handles */
 };
 
@@ -107,7 +107,7 @@ struct net_column {
 
 enum { NET_EVERYBODY = -1 };
 
-/* Plan a call. A slot has `slot_bytes`, and a rank's area for pieces has `area_bytes`. */
+/* Plan a call. `slot_bytes` is the size of a slot, and `area_bytes` is the size of a rank's area for pieces. */
 struct net_way net_way_of(const struct net_layout *layout, const struct call *call, size_t slot_bytes,
                           size_t area_bytes);
 /* Return the number of steps; 0 if the call moves no elements. */

@@ -12,7 +12,7 @@ struct net_call {
     struct net_way way;
     bool direct; /* inputs are read in place, so the give stage is skipped */
     size_t steps;
-    size_t first, second, take; /* turn in which the first phase, the second phase or `take` begins */
+    size_t first, second, take; /* turns in which these stages begin: first phase, second phase, take */
     size_t last;                /* the last turn of the call */
 };
 
@@ -203,8 +203,8 @@ static uint8_t *send_pieces(const struct net_call *c, const struct net_step *ste
     return end;
 }
 
-/* Return the address to which the first phase writes finished values: this rank's take slot. If a second phase follows,
- * return an address in private memory, because other ranks may still read the take slot. */
+/* Return the address to which the first phase writes finished values. Without a second phase, this address is in
+ * the take slot. Otherwise it is in private memory, because other ranks may still read the take slot. */
 static char *finished_at(const struct net_call *c, const struct net_step *step, size_t at)
 {
     if (c->way.second == NET_NO_SECOND)
@@ -334,8 +334,9 @@ static void net_queue_second(const struct net_call *c, const struct net_step *st
  * A call skips each stage that it does not need. A host skips give if all ranks of the host can reach all buffers. Some
  * hosts may skip give while other hosts run give, because hosts send their values in the same order in both cases. */
 
-/* Extra time after a call's timeout. The first wait of a call gets no extra time, so the first wait ends first and
- * reports the late rank. The wait for other hosts gets GRACE_MS. The barrier after that wait gets 2 * GRACE_MS. */
+/* Extra time in ms after a call's timeout. The first wait of a call gets no extra time, so the first wait ends
+ * first and reports the late rank. The wait for other hosts gets GRACE_MS. The barrier after that wait gets 2 *
+ * GRACE_MS. */
 enum { GRACE_MS = 300 };
 
 static struct net_step step_at(const struct net_call *c, size_t number)

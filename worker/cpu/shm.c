@@ -165,9 +165,9 @@ static void segment_close(struct segment *segment)
 
 /* --- the control page ------------------------------------------------------------------------------------- */
 
-/* Bytes of a slot. A slot of SLOT_MOST bytes stays in the second-level cache between writing and reading. If many ranks
- * share a host, slots are smaller, so that all slots together have at most SLOTS_TOTAL bytes. But no slot is smaller
- * than SLOT_LEAST. */
+/* Limits for the size of a slot, in bytes. A slot of SLOT_MOST bytes stays in the second-level cache between
+ * writing and reading. If many ranks share a host, slots are smaller, so that all slots together have at most
+ * SLOTS_TOTAL bytes. But no slot is smaller than SLOT_LEAST. */
 enum { SLOT_MOST = 256 << 10, SLOT_LEAST = 16 << 10, SLOTS_TOTAL = 64 << 20 };
 
 /* Return the size of the control page in bytes. Round the size up to a multiple of SEGMENT_PAGE, where the slots
@@ -374,7 +374,7 @@ static bool is_numbered(const uint16_t *host_of, int world, uint32_t hosts)
     return seen == hosts;
 }
 
-/* Find this rank's host in the table. Check the table first, because its numbers are used as indices. */
+/* Find this rank's host in hello->host_of. Check this table first, because its numbers are used as indices. */
 static ddp_status read_hello(const struct bootstrap *b, const struct hello *hello, struct meeting *out,
                              struct ddp_err *err)
 {

@@ -37,8 +37,9 @@ struct segment_offer {
 };
 
 /* Create a segment of `bytes` zeros that other processes may attach. Allocate all pages at once, so that a lack of
- * memory is an error in the start, not a SIGBUS in a later step. Seal the size, so that no rank can shrink the file
- * while other ranks use it. The caller later closes the segment. Return DDP_ERR_NOMEM or DDP_ERR_IO after a failure. */
+ * memory is an error at the start, not a SIGBUS in a later step. Seal the size, so that no rank can shrink the
+ * file while other ranks use it. The caller later closes the segment. Return DDP_ERR_NOMEM or DDP_ERR_IO after a
+ * failure. */
 ddp_status segment_create(struct segment *out, size_t bytes, struct ddp_err *err);
 
 /* Create a private segment, for a world of one. */
@@ -96,7 +97,7 @@ struct shm_mark {
 struct shm_rank {
     _Alignas(PART_LINE) _Atomic uint32_t arrived; /* number of barriers that this rank has entered */
     int32_t pid, rank;        /* pid, and rank in the group; written by the creator of the page */
-    int32_t made, mapped;     /* for shared_alloc: ddp_status of creating the segment, and of mapping it */
+    int32_t made, mapped;     /* for shared_alloc: status of creating the segment; status of mapping it */
     struct shm_mark marks[2]; /* marks of the last even-numbered call and the last odd-numbered call */
 };
 
@@ -181,8 +182,8 @@ void regions_close(struct regions *regions);
 
 /* --- sleeping in shared memory, over futex(2) ------------------------------------------------------------ */
 
-/* Sleep until *word differs from `seen`, a wake-up arrives, or `ms` have passed. The caller checks which of the
- * three happened. */
+/* Sleep until *word differs from `seen`, a wake-up arrives, or `ms` milliseconds have passed. The caller checks
+ * the reason for the return. */
 static inline void futex_wait(_Atomic uint32_t *word, uint32_t seen, uint32_t ms)
 {
     struct timespec limit = { .tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000 };

@@ -24,14 +24,14 @@ struct lib_symbol {
     size_t at;   /* offset of the function pointer in the table */
 };
 
-/* Load a library. `given` is the value of kind->variable. If `given` is "", try the places from number *place on, and
- * set *place to the number of the place that has the library. The caller closes *handle with dlclose. The text of
- * DDP_ERR_UNSUPPORTED lists the places and how to install the library. */
+/* Load a library. `given` is the value of kind->variable. If `given` is "", try the places from number *place on,
+ * and set *place to the number of the place that has the library. The caller closes *handle with dlclose. The text
+ * of DDP_ERR_UNSUPPORTED lists the places and explains how to install the library. */
 ddp_status lib_open(const struct lib_kind *kind, const char *given, size_t *place, void **handle,
                     struct ddp_err *err);
 
-/* Store the addresses of the n functions of `symbols` in `table`. A missing function gets NULL if it is optional.
- * DDP_ERR_UNSUPPORTED names the first missing function that is required. */
+/* Find the n functions that `symbols` names, and store their addresses in `table`. Store NULL for an optional
+ * function that is missing. The text of DDP_ERR_UNSUPPORTED names the first required function that is missing. */
 ddp_status lib_symbols(const struct lib_kind *kind, void *handle, const struct lib_symbol *symbols, size_t n,
                        void *table, struct ddp_err *err);
 

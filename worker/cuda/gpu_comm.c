@@ -20,8 +20,8 @@ static void blocks_release(struct gpu_comm *base, struct block **at)
     free(block);
 }
 
-/* Find the block with this memory. Return the address of the pointer to this block: `blocks`, or `next` of the block
- * before. The pointer is NULL if no block has this memory. */
+/* Find the block with this memory. Return the address of the pointer to this block: `blocks`, or `next` of the
+ * previous block. The pointer is NULL if no block has this memory. */
 static struct block **blocks_find(struct gpu_comm *base, const void *memory)
 {
     struct block **at = &base->blocks;
@@ -80,7 +80,7 @@ ddp_status gpu_comm_shared_alloc(struct comm *comm, size_t bytes, void **out, st
     if (status == DDP_OK)
         return DDP_OK;
     if (*out != NULL)
-        blocks_release(base, &base->blocks); /* blocks_get has put this block first */
+        blocks_release(base, &base->blocks); /* blocks_get has added this block at the front */
     *out = NULL;
     return status;
 }

@@ -19,8 +19,8 @@ struct gpu_comm {
     uint32_t step_timeout_ms;
     struct gpu gpu;             /* gpu.device is -1 before the GPU is open */
     struct CUstream_st *stream; /* this backend's stream */
-    /* Event that is recorded on the program's stream when a call begins. staged.c also records it on `stream` when a
-     * call ends. */
+    /* Event that is recorded on the program's stream when a call begins. staged.c also records this event on
+     * `stream` when a call ends. */
     struct CUevent_st *before;
     struct block *blocks; /* owned: list of the blocks of ddp_shared_alloc */
     uint64_t allocations; /* number of allocations so far, equal on all ranks */
@@ -28,8 +28,8 @@ struct gpu_comm {
     ddp_status (*run_cpu)(struct gpu_comm *base, const struct call *call, struct ddp_err *err);
 };
 
-/* Allocate `bytes` zeroed bytes, and fill the struct gpu_comm at their beginning from `setup`. The caller owns the
- * result. Return NULL if memory is short. */
+/* Allocate a zeroed block of `bytes` bytes, which begins with a struct gpu_comm. Fill this struct from `setup`.
+ * The caller owns the block. Return NULL if memory is short. */
 void *gpu_comm_make(size_t bytes, const struct comm_ops *ops, const struct comm_setup *setup,
                     struct ddp_err *err);
 

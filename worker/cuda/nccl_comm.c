@@ -1,7 +1,7 @@
 /* nccl_comm.c -- the NCCL backend; see nccl_watch.h for its other files. A call without data, or with buffers in host
- * memory, uses the cpu communicator. All other calls use NCCL, which a world of one does not load. The cpu communicator
- * also helps to create NCCL's. Each attempt creates new ids and uses other keys, because a unique id contains the
- * address of a thread in the process that created it. */
+ * memory, uses the cpu communicator. All other calls use NCCL. A world of one does not load NCCL. The cpu communicator
+ * also helps to create NCCL's communicator. Each attempt creates new unique ids and stores them under other keys,
+ * because a unique id contains the address of a thread in the process that created it. */
 #include "cuda/nccl_watch.h"
 
 #include "base/clock.h"

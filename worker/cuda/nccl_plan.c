@@ -174,7 +174,8 @@ const char *nccl_id_key(char key[NCCL_KEY], int i)
 
 enum { NCCL_VERSION_TEXT = 24 };
 
-/* Format 22809 as "2.28.9" and 2804 as "2.8.4". Before 2.9 the minor version had only one digit in the number. */
+/* Format 22809 as "2.28.9" and 2804 as "2.8.4". Before version 2.9, the minor version had only one digit in this
+ * number. */
 static const char *nccl_version_text(char text[NCCL_VERSION_TEXT], int version)
 {
     if (version < 10000)

@@ -105,9 +105,9 @@ struct nccl_facts {
  * that the user has set. */
 int nccl_settings(const struct nccl_facts *facts, struct nccl_setting out[NCCL_SETTINGS_MAX]);
 
-/* Return the number of unique ids that a world uses with NCCL `version` (nccl_id_count), or the rank that creates id i
- * (nccl_id_maker). The ranks of a communicator find each other with these ids. While the ranks connect, the creator of
- * an id serves at most NCCL_RANKS_PER_ID ranks. */
+/* nccl_id_count returns the number of unique ids that a world uses with NCCL `version`. nccl_id_maker returns the
+ * rank that creates id i. The ranks of a communicator find each other with these ids. While the ranks connect, the
+ * creator of an id serves at most NCCL_RANKS_PER_ID ranks. */
 enum { NCCL_RANKS_PER_ID = 128, NCCL_IDS_MAX = 1 << 13 };
 int nccl_id_count(int world, int version);
 int nccl_id_maker(int i, int count, int world);
@@ -126,7 +126,7 @@ ddp_status nccl_fail(struct ddp_err *err, int rank, const char *call, nccl_resul
 
 /* The progress of a rank, for the text of a timeout. */
 struct nccl_progress {
-    uint64_t done, begun; /* number of the last finished call; number of the last begun call */
+    uint64_t done, begun; /* done: number of the last finished call; begun: number of the last begun call */
 };
 
 /* Report that a call is late. `call` is the text of the call, from call_text(). */

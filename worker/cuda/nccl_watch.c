@@ -107,8 +107,8 @@ enum { CHECK_MS = 50, SUSPECT_MS = 400 };
  * NCCL allows an abort only while no other thread is in a function of NCCL. So all other functions that use NCCL's
  * communicator are called under `lock`. These functions do not wait, because the communicator is non-blocking. */
 
-/* Publish the error before the abort of NCCL, because the other ranks wait for the error. Do both without the lock: in
- * state FAILING no other thread uses NCCL. */
+/* Publish the error before the abort of NCCL, because the other ranks wait for the error. Do both without `lock`,
+ * because no other thread uses NCCL in state FAILING. */
 static void publish_and_abort(struct nccl_comm *n, struct ddp_err *err)
 {
     struct ncclComm *nccl = n->nccl;

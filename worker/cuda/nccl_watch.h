@@ -63,7 +63,7 @@ struct nccl_comm {
     uint64_t creating_until_ms; /* deadline of the creation, a time of clock_ms() */
     struct ddp_err suspect;     /* NCCL's error, reported after SUSPECT_MS if no dead peer is found */
     uint64_t suspect_since_ms;
-    uint64_t begun, done; /* number of the last begun call, and of the last finished call; 0 at first */
+    uint64_t begun, done; /* begun: number of the last begun call; done: number of the last finished call */
     struct nccl_flight flights[NCCL_FLIGHTS]; /* call k is in flights[k % NCCL_FLIGHTS] */
 };
 
@@ -92,8 +92,8 @@ ddp_status watch_start(struct nccl_comm *n, struct ddp_err *err);
 /* End the watch thread, and wait for its end. */
 void watch_stop(struct nccl_comm *n);
 
-/* Make the communicator fail on all ranks with the reason `err`. If the communicator has failed before, set *err to
- * the first failure. Return err->code. The caller holds `lock`, which is released for a time. */
+/* Make the communicator fail on all ranks with the reason `err`. If the communicator has failed before, set *err
+ * to the first failure. Return err->code. The caller holds `lock`. This function releases `lock` for a time. */
 ddp_status watch_fault(struct nccl_comm *n, struct ddp_err *err);
 
 /* Wait until `changed` is signalled, for `us` microseconds at most. The caller holds `lock`. */

@@ -23,8 +23,8 @@ static size_t rows(enum call_side side, size_t bytes, int world)
     return has_part_for_each(side) ? (size_t)world : 1;
 }
 
-/* Return the maximum number of elements in a row with which all rows of a chunk fit into a slot. The result is at least
- * 1: even in the largest world, a slot has room for one element of each rank. */
+/* Return the maximum length of a row, in elements, so that all rows of a chunk fit into a slot. The result is at
+ * least 1, because a slot has room for one element of each rank even in the largest world. */
 static uint64_t most(const struct call *call, int world, size_t room)
 {
     const struct call_rule *rule = &call_rules[call->kind];
@@ -37,9 +37,9 @@ static uint64_t most(const struct call *call, int world, size_t room)
  * each part. The range from one part is a row. */
 struct staged_chunk {
     size_t k;                 /* number of the chunk */
-    uint64_t count;           /* elements of a row */
-    size_t width, pitch;      /* bytes of a row; bytes from one row to the next in the caller's buffer */
-    size_t in_rows, out_rows; /* number of rows; 0 if the call has no such buffer on this rank */
+    uint64_t count;           /* number of elements of a row */
+    size_t width, pitch;      /* width: bytes of a row; pitch: bytes from row to row in the caller's buffer */
+    size_t in_rows, out_rows; /* number of rows of each buffer; 0 if this rank has no such buffer */
     const char *in;           /* first row of the input in the caller's buffer */
     char *out;                /* first row of the output in the caller's buffer */
 };
@@ -174,7 +174,7 @@ static cuda_error copy_rows(const struct staged *s, char *to, size_t to_pitch, c
     return error;
 }
 
-/* Copy a chunk from the caller's buffer into its slot. In the slot the rows are adjacent. */
+/* Copy a chunk from the caller's buffer into the chunk's slot. In the slot the rows are adjacent. */
 static cuda_error bring_in(const struct staged *s, const struct staged_chunk *c)
 {
     cuda_error error = CUDA_SUCCESS_;

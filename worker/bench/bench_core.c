@@ -338,7 +338,7 @@ ddp_status bench_options_parse(int argc, char *const argv[], struct bench_option
     if (status != DDP_OK || out->memory == NULL)
         return status;
     if (out->backend == NULL)
-        out->backend = "cpu"; /* otherwise nccl would measure GPU memory, whatever the user has chosen */
+        out->backend = "cpu"; /* with nccl, ddp-bench would measure GPU memory, not the chosen memory */
     if (strcmp(out->backend, "nccl") == 0 && !out->gpu)
         return ddp_fail(
             err, DDP_ERR_ARG,

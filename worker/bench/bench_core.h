@@ -18,7 +18,7 @@ enum bench_factor {
     FACTOR_OTHERS, /* (n-1)/n */
 };
 
-/* Rows of kind, name, factor for the bus bandwidth, and four flags of the call. The flags mean, in order: the input has
+/* Columns: kind, name, factor for the bus bandwidth, and four flags. The flags mean, in this order: the input has
  * a part for each rank; the output has a part for each rank; the call has an operation; the call has a root. */
 #define BENCH_LIST(X)                                                            \
     X(ALL_REDUCE, "all_reduce", FACTOR_TWICE, false, false, true, false)         \
@@ -54,8 +54,8 @@ struct bench_case {
     bool in_place;
 };
 
-/* Return the `count` of a call whose larger buffer has `bytes` bytes. The result is rounded down to whole elements
- * for each rank. */
+/* Return the argument `count` of a call whose larger buffer has `bytes` bytes. The result is rounded down to whole
+ * elements for each rank. */
 size_t bench_count(enum bench_kind kind, ddp_dtype dtype, int world, size_t bytes);
 
 /* Return the size of the input or the output in bytes, whichever is larger. ddp-bench prints this size. */
@@ -64,7 +64,7 @@ size_t bench_bytes(const struct bench_case *c);
 size_t bench_in_count(const struct bench_case *c);
 size_t bench_out_count(const struct bench_case *c);
 
-/* Return the bandwidth in GB/s (1e9) of `bytes` in `us` microseconds. */
+/* Return the bandwidth in GB/s (1e9 bytes per second) of a call that moves `bytes` bytes in `us` microseconds. */
 double bench_algbw(size_t bytes, double us);
 /* Return `algbw` times the factor of the collective. */
 double bench_busbw(enum bench_kind kind, int world, double algbw);
@@ -93,9 +93,9 @@ struct bench_options {
     ddp_op op;
     int root;
     const char *backend; /* NULL means "nccl" if the rank has a GPU, else "cpu" */
-    const char *memory;  /* as the user gave it; NULL if not given */
-    bool gpu;            /* buffers are in device memory */
-    bool private_memory; /* buffers are not from ddp_shared_alloc */
+    const char *memory;  /* value of --memory; NULL without --memory */
+    bool gpu;            /* true if buffers are in device memory */
+    bool private_memory; /* true if buffers are not from ddp_shared_alloc */
 };
 
 extern const struct option_table bench_option_table;

@@ -20,8 +20,8 @@ struct bench_buffers {
     size_t bytes;   /* bytes of each buffer */
     void *in, *out; /* the buffers of a call */
     char *host;     /* host memory for the values: input copied to `in`, result copied from `out` */
-    bool no_memory; /* malloc has failed; ddp_last_error() then has no text, or the text of another error */
-    bool shared;    /* `in` and `out` are from ddp_shared_alloc if true, else from malloc */
+    bool no_memory; /* true if malloc has failed; then ddp_last_error() has no text of this failure */
+    bool shared;    /* true if `in` and `out` are from ddp_shared_alloc, false if from malloc */
 };
 
 struct bench_result {

@@ -7,8 +7,8 @@
 #include "ddp/ckpt.h"
 #include "train/optimizer.h"
 
-/* Rows of name, text and flag. The flag is 1 if a resumed run must have the same value. Files have the facts in this
- * order, so add new facts at the end. */
+/* Columns: name, text, flag. The flag is 1 if a resumed run must have the same value. Files store the facts in
+ * this order, so add new facts at the end. */
 #define CHECKPOINT_FACTS(X)                                                       \
     X(EPOCHS, "epochs done", 0)                                                   \
     X(STEPS, "steps done", 0)                                                     \
@@ -53,9 +53,10 @@ ddp_status checkpoint_open(const struct train_options *options, ddp_ckpts **out,
  * `world` is saved only as information. */
 ddp_status checkpoint_save(ddp_ckpts *ckpts, const struct checkpoint *c, int world, struct ddp_err *err);
 
-/* Load the newest undamaged checkpoint into `c` and the optimizer; collective. Rank 0 passes `ckpts`, and all other
- * ranks pass NULL. `c` must contain the facts of this run. Without a checkpoint, return DDP_OK and set *found to 0.
- * DDP_ERR_MISMATCH names the fact and both values. DDP_ERR_CORRUPT names path, offset and remedy. */
+/* Load the newest undamaged checkpoint into `c` and the optimizer; collective. Rank 0 passes `ckpts`, and all
+ * other ranks pass NULL. `c` must contain the facts of this run. Without a checkpoint, return DDP_OK and set
+ * *found to 0. The text of DDP_ERR_MISMATCH names the fact and both values. The text of DDP_ERR_CORRUPT names
+ * path, offset and remedy. */
 ddp_status checkpoint_resume(ddp_ckpts *ckpts, const char *dir, struct checkpoint *c, int *found,
                              struct ddp_err *err);
 

@@ -39,7 +39,7 @@ enum {
 
 /* A range of parameters with their gradients and state. */
 struct compute_update {
-    float *p; /* float masters */
+    float *p; /* masters: the parameters that the optimizer updates */
     void *w;  /* copy of p that layers read; NULL if layers read p itself */
     const float *g;
     float *m, *v; /* state of the optimizer */
@@ -66,7 +66,7 @@ struct compute_ops {
     /* Computes a row of y for each token: the token's row in `tokens` plus the row of its position in `places`. */
     void (*embedding_forward)(struct compute *c, void *y, const struct model_batch *batch, const void *tokens,
                               const void *places, size_t n);
-    /* Adds to dtokens: if the head uses the same weight, dtokens already has the head's gradient. dplaces has
+    /* Adds to dtokens. If the head uses the same weight, dtokens already has the gradient of the head. dplaces has
      * `max_length` rows. */
     void (*embedding_backward)(struct compute *c, real *dtokens, real *dplaces, const void *dy,
                                const struct model_batch *batch, size_t max_length, size_t n);
@@ -159,7 +159,8 @@ struct compute_ops {
     ddp_status (*fetch)(struct compute *c, struct model_tensors *t, struct ddp_err *err);
     /* Copies floats to or from the device, and waits for the copy. */
     ddp_status (*copy)(struct compute *c, float *to, const float *from, size_t n, struct ddp_err *err);
-    /* Computes the norm of n gradients, times `unscale`. Later updates clip gradients to a norm of `most`. */
+    /* Computes the norm of n gradients, times `unscale`. The updates that follow clip gradients to a norm of
+     * `most`. */
     void (*norm)(struct compute *c, float *const grad[], const size_t count[], size_t n, double most,
                  double unscale);
     ddp_status (*norm_now)(struct compute *c, double *norm, struct ddp_err *err); /* waits for the norm */
@@ -167,8 +168,8 @@ struct compute_ops {
      * elements). `join_squares` computes the norm from all leaves. */
     void (*squares)(struct compute *c, double *leaf, const float *x, size_t n);
     void (*join_squares)(struct compute *c, const double *leaf, size_t leaves, double most, double unscale);
-    /* Sets `to` to the sum of `many` rows, at most COMPUTE_ROWS. Rows begin `stride` elements apart. The rows are
-     * added as the tree ((0+1)+(2+3))+... */
+    /* Sets `to` to the sum of the rows. `many` is their number, at most COMPUTE_ROWS. `stride` is the distance
+     * from row to row in elements. The rows are added as the tree ((0+1)+(2+3))+... */
     void (*sum_rows)(struct compute *c, float *to, const float *rows, size_t n, size_t stride, int many);
     /* Updates parameters; the caller must first call ddp_optim_begin. */
     void (*update)(struct compute *c, const ddp_optim *o, const struct compute_update *u);

@@ -18,7 +18,7 @@ ddp_status files_may_write(const char *path, struct ddp_err *err);
 /* Flush stdout. Return DDP_ERR_IO if this or an earlier write to stdout has failed. */
 ddp_status files_flush_stdout(struct ddp_err *err);
 
-/* Return the size of an open file in *bytes. Return DDP_ERR_ARG for a pipe. */
+/* Set *bytes to the size of an open file. Return DDP_ERR_ARG for a pipe. */
 ddp_status files_size(int fd, uint64_t *bytes, struct ddp_err *err);
 
 /* Read `len` bytes at `offset`, or fewer at the end of the file. Set *got to the number of bytes read. */

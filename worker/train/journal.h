@@ -69,7 +69,7 @@ ddp_status journal_close(struct journal *r, struct ddp_err *err);
 /* Print one line. */
 void journal_line(struct journal *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Draw the progress bar: `done` of `total` steps of an epoch. */
+/* Draw the progress bar. `done` is the number of finished steps, and `total` is the number of steps in an epoch. */
 void journal_progress(struct journal *r, uint64_t epoch, uint64_t epochs, uint64_t done, uint64_t total);
 
 ddp_status journal_step(struct journal *r, const struct journal_step *s, struct ddp_err *err);

@@ -10,8 +10,9 @@
 
 enum { EXIT_USAGE = 2, PATIENCE_S = 5 };
 
-/* Make all threads of this process flush subnormals. A thread inherits this mode from its creator, and OpenBLAS creates
- * threads in a constructor of its library. So this must happen before the constructors of shared libraries. */
+/* Make all threads of this process flush subnormals. A thread inherits this mode from its creator, and OpenBLAS
+ * creates threads in a constructor of its library. So the mode must be set before the constructors of shared
+ * libraries run. */
 static void (*before_libraries)(void) __attribute__((section(".preinit_array"), used)) = ddp_flush_subnormals;
 
 /* Delay the exit by 200 ms if the failure of another rank made this rank fail. A launcher then detects the exit of the
@@ -54,8 +55,8 @@ static void print_waiting(int sig)
         return; /* nothing to do: stderr is closed */
 }
 
-/* Join the other ranks. If this takes longer than PATIENCE_S seconds, print that this rank still waits, because a
- * missing rank is an error only after the init timeout. */
+/* Join the other ranks. If the join takes longer than PATIENCE_S seconds, print that this rank still waits,
+ * because a missing rank is an error only after the init timeout. */
 static ddp_status meet_others(const ddp_options *options, ddp_ctx **ctx)
 {
     const struct sigaction say = { .sa_handler = print_waiting, .sa_flags = SA_RESTART };

@@ -72,7 +72,7 @@ struct profile {
 ddp_status profile_open(struct profile *p, const char *path, ddp_ctx *ctx, struct ddp_err *err);
 ddp_status profile_close(struct profile *p, struct ddp_err *err);
 
-/* Write the phases of step `step` of all ranks; collective. */
+/* Write the phases that all ranks had in step `step`; collective. */
 ddp_status profile_step(struct profile *p, const struct phases *phases, uint64_t step, struct ddp_err *err);
 
 #endif

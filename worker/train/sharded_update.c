@@ -87,9 +87,9 @@ static size_t sharded_mine(const struct sharded_plan *p, size_t b)
     return sharded_begin(p, b) + p->rank * sharded_of_rank(p, b);
 }
 
-/* Return the place of an element in this rank's shard. The element has offset `at` in the flat array, and is in this
- * rank's share of bucket `b`. Only the last bucket may be smaller, so the `b` shares before this share have the full
- * size. */
+/* Return the place of an element in this rank's shard. The element has offset `at` in the flat array, and is in
+ * this rank's share of bucket `b`. Only the last bucket may be smaller, so all shares before this share have the
+ * full size. */
 static size_t sharded_in_shard(const struct sharded_plan *p, size_t b, size_t at)
 {
     return b * (p->bucket / p->world) + at - sharded_mine(p, b);
@@ -241,7 +241,7 @@ static void keep(struct sharded_update *s, ddp_work *work)
     s->last = work;
 }
 
-/* Make the stream wait for a collective. The host does not wait. */
+/* Make the device's stream wait for a collective. The host does not wait. */
 static ddp_status follow(ddp_work **work, struct ddp_err *err)
 {
     ddp_status status = *work != NULL ? ddp_work_wait(*work) : DDP_OK;
@@ -251,8 +251,8 @@ static ddp_status follow(ddp_work **work, struct ddp_err *err)
     return library(status, err);
 }
 
-/* Make the stream wait for the collective of `f`. Then overwrite this rank's share of the bucket with the sum over
- * all ranks. */
+/* Make the device's stream wait for the collective of `f`. Then overwrite this rank's share of the bucket with the
+ * sum over all ranks. */
 static ddp_status add_up(struct sharded_update *s, struct flight *f, struct ddp_err *err)
 {
     const struct sharded_plan *p = &s->plan;

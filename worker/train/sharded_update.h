@@ -55,8 +55,8 @@ float *sharded_grad(const struct sharded_update *s, size_t i);
 
 /* Begin a step. */
 void sharded_start(struct sharded_update *s);
-/* Record that the work now on the stream completes the gradient of parameter i. Collective. When all gradients of a
- * bucket are complete, the bucket is reduced:
+/* Record that the work that is now on the device's stream completes the gradient of parameter i. Collective. When all
+ * gradients of a bucket are complete, the bucket is reduced:
  *
  *                  reduced by
  *     zero1        reduce_scatter, NCCL's average
@@ -65,7 +65,7 @@ void sharded_start(struct sharded_update *s);
  * With --determinism world, a rank receives the gradients of all other ranks. For N ranks, this is N / 2 times the
  * traffic of an all-reduce. */
 ddp_status sharded_ready(struct sharded_update *s, size_t i, struct ddp_err *err);
-/* Complete the sums or averages of all buckets: the stream waits for their reductions. Collective. */
+/* Complete the sums or averages of all buckets. The device's stream then waits for their reductions. Collective. */
 ddp_status sharded_average(struct sharded_update *s, struct ddp_err *err);
 
 /* Compute the norm of all gradients, as compute_ops.norm does; collective. */

@@ -53,7 +53,7 @@ struct train_options {
     bool resume, grow, quiet, help, version;
 };
 
-/* Parse the options. Strings are borrowed from argv. DDP_ERR_ARG names the wrong argument. */
+/* Parse the options. Strings are borrowed from argv. The text of DDP_ERR_ARG names the wrong argument. */
 ddp_status train_options_parse(struct train_options *o, int argc, char *const argv[], struct ddp_err *err);
 
 /* Return the text of choice `value` of option `name`, or NULL. */

@@ -46,7 +46,7 @@ __device__ inline void add_rows(float *sum, const float *x, const value *row, si
     }
 }
 
-/* Copy the `x` of each lane to shared[lane_number()], so that all lanes can read it. */
+/* Copy each lane's argument `x` to shared[lane_number()], so that all lanes can read the value. */
 __device__ inline void share(float *shared, float x)
 {
     __syncwarp();
@@ -103,7 +103,8 @@ KERNEL(attention_dots, attention_back)
         a.dots[number] = sum;
 }
 
-/* For one query and one key: their probability after the softmax, and the gradient of their score. */
+/* Results for one query and one key: p is their probability after the softmax, and ds is the gradient of their
+ * score. */
 struct score {
     float p, ds;
 };

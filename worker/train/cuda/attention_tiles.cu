@@ -126,7 +126,7 @@ __device__ inline void write_result(value *to, size_t stride, result x, const fl
  * process the last tiles. */
 struct work {
     struct head h;
-    size_t number, tiles, tile; /* index of the head; number of tiles of a head; index of this block's tile */
+    size_t number, tiles, tile; /* number: index of the head; tiles: tiles per head; tile: index of this block's tile */
 };
 
 __device__ inline struct work work_of(const void *qkv, size_t length, size_t heads, size_t width)

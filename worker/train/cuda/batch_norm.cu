@@ -8,7 +8,7 @@
  * elements threadIdx.x, threadIdx.x + blockDim.x, and so on. */
 struct walk {
     size_t row;
-    /* position in the row; the thread's next element is `rows_more` rows and `more` elements later */
+    /* `at` is the position in the row; the thread's next element is `rows_more` rows and `more` elements later */
     int at, rows_more, more;
 };
 
@@ -62,7 +62,7 @@ KERNEL(norm_measure, norm)
         const float off = get(x[w.row * s.apart + (size_t)w.at]) - (float)mean;
         squares += off * off;
     }
-    /* The sum has squared distances from (float)mean, not from `mean`. Correct it for this difference. */
+    /* The sum has squared distances from (float)mean, not from `mean`. Correct the sum for this difference. */
     const double beside = mean - (double)(float)mean;
     const double all = block_sum((double)squares) - count * beside * beside;
     if (threadIdx.x == 0) {

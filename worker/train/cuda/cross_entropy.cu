@@ -1,8 +1,8 @@
 /* cross_entropy.cu -- the loss; layers/attention.c has the version for CPUs. A block reads the logits of one target
  * twice: first for the sum of exp and the largest logit, then for the gradient. */
 
-/* The first value of exp_sum.top: the lowest finite number. With -inf instead, a logit of -inf (possible in fp16) would
- * give -inf - -inf, which is NaN. */
+/* The first value of exp_sum.top: the lowest finite number. If this value were -inf, a logit of -inf (possible in
+ * fp16) would give (-inf) - (-inf), which is NaN. */
 #define LOWEST -3.402823466e38f
 
 /* The sum of exp(z - top) over the logits z that exp_sum_add() has received. `top` is the largest of these logits. */

@@ -11,8 +11,8 @@ static void *cuda_stream(struct compute *base)
     return cuda_of(base)->stream;
 }
 
-/* Free memory and stream of a device. Libraries and kernels stay loaded until the process ends. open_device may have
- * failed before all members were set. */
+/* Free the memory and the stream of a device. Libraries and kernels stay loaded until the process ends.
+ * open_device may have failed before all members were set. */
 static void cuda_close(struct compute *base)
 {
     struct cuda *c = cuda_of(base);

@@ -25,7 +25,7 @@ struct gemm {
     uint64_t m, n, k;
     int64_t lda, ldb, ldd;
     uint64_t batch;                    /* number of products in a batch; 0 means one product */
-    int64_t apart_a, apart_b, apart_d; /* elements from matrix to matrix; 0: one matrix for all products */
+    int64_t apart_a, apart_b, apart_d; /* elements between matrices; 0 means one matrix for all products */
     bool transpose_a, transpose_b;
     bool to_float; /* true if the result is float; false if it has the type for cuda.precision */
     bool bias;
@@ -43,7 +43,11 @@ struct room {
     size_t bytes;
 };
 
-enum { PLANS = 64, SLOTS = 2, TOTALS = 4 /* TOTALS: loss and correct predictions, in training and test */ };
+enum {
+    PLANS = 64,
+    SLOTS = 2,
+    TOTALS = 4 /* TOTALS: loss and correct predictions, in training and tests */
+};
 
 /* Results since the last report. The device writes these results to the host's memory. */
 struct results {
@@ -95,10 +99,12 @@ extern const char *const cuda_kernel_names[]; /* indexed by enum kernel */
 /* Start a kernel with x times y blocks; `args` is the struct of its arguments. Do nothing if `x` or `y` is 0. */
 void cuda_launch(struct cuda *c, enum kernel kernel, size_t x, size_t y, void *args);
 
-/* Return at least `bytes` bytes of memory with undefined contents, owned by `room`, or NULL after a failure. */
+/* Return at least `bytes` bytes of memory, or NULL after a failure. `room` owns the memory. Its contents are
+ * undefined. */
 void *cuda_room(struct cuda *c, struct room *room, size_t bytes);
 
-/* Set `to` to the sum of `parts` rows (layers.c). Each row has n numbers, and rows are `stride` numbers apart. */
+/* Set `to` to the sum of the rows of `part`; `parts` is the number of rows (layers.c). Each row has n numbers, and
+ * `stride` is the distance from row to row. */
 void cuda_join_sums(struct cuda *c, float *to, const float *part, size_t n, size_t parts, size_t stride);
 
 /* Compute d = a b (+ before) (+ bias), with column-major matrices as in BLAS (gemm.c). */
@@ -116,8 +122,8 @@ COMPUTE_OTHERS(X)
 /* Load libcuda, libcudart and libcublasLt, and set *count to the number of GPUs. The libraries stay loaded. */
 ddp_status libraries_open(struct cuda *c, int *count, struct ddp_err *err);
 
-/* Read the file with the kernels for a precision to *image, and end *image with a zero byte. The caller frees
- * *image. */
+/* Read the file that has the kernels for `precision` into *image, and end *image with a zero byte. The caller
+ * frees *image. */
 ddp_status libraries_kernels(int precision, char **image, struct ddp_err *err);
 
 static inline struct cuda *cuda_of(struct compute *base)

@@ -38,9 +38,9 @@ __device__ inline value put(float x)
     asm(FROM_FLOAT : "=h"(y) : "f"(x));
     return y;
 }
-/* Compute d += a * b for a warp, where a is 16x16 and b is 16x8. The PTX manual describes for m16n8k16 which lane holds
- * which values. All lanes must execute the asm statement. It is volatile, so that the compiler does not move it into a
- * condition. */
+/* Compute d += a * b for a warp, where a is 16x16 and b is 16x8. The PTX manual describes for m16n8k16 which lane
+ * holds which values. All lanes must execute the asm statement. The statement is volatile, so that the compiler
+ * does not move it into a condition. */
 __device__ inline void mma(float d[4], const unsigned a[4], const unsigned b[2])
 {
     asm volatile(MMA "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"

@@ -51,7 +51,8 @@ static size_t seen_of(const struct columns_args *v)
     return (size_t)v->channels * square(v->kernel);
 }
 
-/* Return the maximum number of pictures whose columns are in memory at once. Set v->pitch, the pitch of the columns. */
+/* Return the maximum number of pictures whose columns are in memory at once. Set v->pitch, the distance between
+ * two rows of a matrix in values. */
 static size_t pictures_at_once(const struct cuda *c, struct columns_args *v)
 {
     v->pitch = cuda_blocks(square(v->to_side), KERNEL_PACK) * KERNEL_PACK;

@@ -370,8 +370,8 @@ static ddp_status write_tokens(const struct maker_order *o, const char *name, co
     return status;
 }
 
-/* Write the files for training, or the one file for tests. Each letter of the text is one token. The training files
- * have nearly equal sizes. */
+/* Write the files for training if `training` is true, otherwise the one file for tests. Each letter of the text is
+ * one token. The training files have nearly equal sizes. */
 static ddp_status make_tokens_part(const struct maker_order *o, const struct speech *speech, bool training,
                                    ddp_random *luck, struct ddp_err *err)
 {

@@ -42,7 +42,7 @@ struct maker_order {
 
 struct maker {
     const char *name, *unit;
-    uint64_t samples, test_samples; /* default */
+    uint64_t samples, test_samples; /* default sizes */
     uint64_t most; /* upper limit for `samples`, and for `test_samples`; both are created in memory */
     ddp_status (*make)(const struct maker_order *order, ddp_random *luck, struct ddp_err *err);
 };

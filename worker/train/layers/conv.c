@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-/* Room after a frame: the loops of conv_tile.h read whole registers, and so may read beyond the end of the frame. */
+/* Number of extra elements after a frame. The loops of conv_tile.h read whole registers, so these loops may read
+ * beyond the end of the frame. */
 enum { SLACK = 2 * CONV_LANES + CONV_KERNEL };
 
 size_t conv_side(const struct conv *c)
@@ -44,9 +45,9 @@ static size_t larger(size_t a, size_t b)
 
 /* --- frames of zeros around pictures ------------------------------------------------------------------ */
 
-/* Layout of a frame: the channels of one picture, each surrounded by zeros: one line above, one below, one column on
- * each side. Each channel is divided into stride x stride planes of `lines` x `pitch` numbers. A plane has every
- * stride-th line and column, so the inputs of neighbouring output pixels are adjacent. */
+/* A frame has the channels of one picture, each surrounded by zeros: one line above, one line below, and one
+ * column on each side. Each channel is divided into stride x stride planes of `lines` x `pitch` numbers. A plane
+ * has every stride-th line and column, so the inputs of neighbouring output pixels are adjacent. */
 struct frame {
     size_t side, stride;
     size_t pitch, lines, plane, channel;

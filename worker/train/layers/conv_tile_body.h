@@ -17,7 +17,8 @@ typedef real FOR(loose) __attribute__((vector_size(BYTES), aligned(sizeof(real))
 #define AT(p, v)   (*(LOOSE *)((p) + (v)*WIDE))
 #define SEEN(p, v) (*(const LOOSE *)((p) + (v)*WIDE))
 
-/* Compute `outs` channels for `vectors` registers of consecutive pixels. Both numbers are compile-time constants. */
+/* Compute the pixels of some channels. `outs` is the number of channels. `vectors` is the number of registers that
+ * the pixels of one channel fill. Both numbers are compile-time constants. */
 TILE FOR(sum_tile)(const struct conv_sum *s, real *y, size_t pitch, const real *x, const real *weight,
                    const size_t outs, const size_t vectors)
 {

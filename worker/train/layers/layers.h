@@ -5,7 +5,7 @@
 
 #include "train/layers/real.h"
 
-/* The first parameter of every function of a layer. The functions for the CPU do not use it. */
+/* The first parameter of every function of a layer. The functions for the CPU do not use this parameter. */
 #define ON_CPU struct compute *on_cpu __attribute__((unused))
 
 /* The sizes of y = x W^T: x has `rows` rows of `in` numbers, and y has `rows` rows of `out` numbers. */

@@ -51,7 +51,7 @@ void cpu_linear_forward(ON_CPU, void *y, const void *before, const void *x, cons
               weight, (int)l.in, bias != NULL, y, (int)l.out);
 }
 
-/* Sum the columns. Add row after row, so that `d` is read in the order in memory. */
+/* Sum the columns. Add row after row, so that the elements of `d` are read in their order in memory. */
 static void column_sums(real *sum, const real *d, size_t rows, size_t n)
 {
     memset(sum, 0, n * sizeof(real));

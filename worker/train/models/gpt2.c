@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-/* The arrays that a block keeps for backward, as rows of name, widths and floats. For each token, an array has `widths`
+/* The arrays that a block keeps for backward. Columns: name, widths, floats. For each token, an array has `widths`
  * x model width values. If `widths` is 0, an array has `floats` values of type float instead. h is the number of
  * heads. */
 #define KEPT(X)      \

@@ -13,8 +13,8 @@
 
 /* Random initial values, as in torch. */
 
-/* Fill in n >= 16 floats like torch.normal_(0, deviation). The last bits may differ from torch's, because each build
- * of torch computes logarithms and cosines differently. */
+/* Fill in n floats as torch.normal_(0, deviation) does; n is at least 16. The last bits may differ from torch's,
+ * because each build of torch computes logarithms and cosines differently. */
 void normal_fill(float *to, size_t n, float deviation, ddp_random *random);
 
 /* Fill in n floats with the initial values of nn.Linear and nn.Conv2d: uniform in +-1/sqrt(inputs). */

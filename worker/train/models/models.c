@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Rows of name, create, config, normalises; see struct model_kind. */
+/* Columns: the members name, create, config and normalises of struct model_kind. */
 #define PICTURE_MODELS(X)                       \
     X("mlp", mlp_create, &mlp_relu, false)      \
     X("seqnet", mlp_create, &mlp_seqnet, false) \

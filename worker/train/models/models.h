@@ -12,7 +12,7 @@ struct model_kind {
     ddp_status (*create)(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
                          struct ddp_err *err);
     const void *config;        /* configuration for `create` */
-    size_t length, vocabulary; /* for MODEL_TOKENS: longest sequence; size of the vocabulary */
+    size_t length, vocabulary; /* for MODEL_TOKENS: length of the longest sequence; size of the vocabulary */
     bool normalises;           /* true if a layer normalizes over the batch */
 };
 

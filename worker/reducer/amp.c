@@ -84,8 +84,8 @@ static int multiply(float *x, float factor, size_t n)
     return worst >= 0x7f800000u;
 }
 
-/* Convert to f32 and divide by the scale. Compute 1 / scale in double as torch does, because float may be less exact.
- * If 1 / scale is infinite, return 1, as for an infinite gradient. */
+/* Convert the gradients to f32 and divide them by the scale. Compute 1 / scale in double as torch does, because
+ * float may be less exact. If 1 / scale is infinite, return 1, as for an infinite gradient. */
 int ddp_unscale(const void *from, ddp_dtype dtype, double scale, float *to, size_t n)
 {
     FLUSH_SUBNORMALS(true);

@@ -45,7 +45,7 @@ static size_t run_at(const ddp_syncbn *bn, size_t sample, size_t c)
     return (sample * bn->channels + c) * bn->spatial;
 }
 
-/* Return the sum of the LANES sums, added as a balanced tree. */
+/* Add the LANES sums as a balanced tree, and return the result. */
 static inline __attribute__((always_inline)) double join(const double lane[LANES])
 {
     double sum[LANES];
@@ -170,8 +170,8 @@ void batch_learn(ddp_syncbn *bn, const double *batch)
     }
 }
 
-/* Compute y. Subtract the mean before multiplying. In the other order, x * factor would be rounded, and this error
- * would grow with the mean. */
+/* Compute y. Subtract the mean before multiplying. In the other order, the rounding error of x * factor would grow
+ * with the mean. */
 void batch_normalise(const ddp_syncbn *bn, const double *mean, const double *invstd, const float *x, size_t n,
                      float *y)
 {

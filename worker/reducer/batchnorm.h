@@ -21,11 +21,11 @@ void batch_merge(double *batch, const double *other, size_t channels);
 /* Set bn->saved, bn->count and the running mean and variance from the merged batch. An empty batch changes nothing. */
 void batch_learn(ddp_syncbn *bn, const double *batch);
 
-/* Compute y = (x - mean[c]) * invstd[c] * weight[c] + bias[c]. */
+/* Compute y = (x - mean[c]) * invstd[c] * weight[c] + bias[c] for each channel c. */
 void batch_normalise(const ddp_syncbn *bn, const double *mean, const double *invstd, const float *x, size_t n,
                      float *y);
 
-/* Compute sums[c] = sum of dy, and sums[channels + c] = sum of dy * (x - mean[c]). */
+/* Compute for each channel c: sums[c] = sum of dy, and sums[channels + c] = sum of dy * (x - mean[c]). */
 void batch_sums(const ddp_syncbn *bn, const float *x, const float *dy, size_t n, double *sums);
 
 /* Compute dx from the sums over all ranks. */

@@ -301,7 +301,7 @@ static bool reduce_fused(ddp_dtype dtype, ddp_op op, const struct fused *f, size
 
 /* --- reduce_range --------------------------------------------------------------------------------------- */
 
-/* Return true if the caller must flush subnormal numbers to zero, because subnormal numbers slow down the operation.
+/* Return true if subnormal numbers slow down the operation. The caller must then flush subnormal numbers to zero.
  * MIN and MAX only compare their inputs, and comparisons are fast with subnormals, too. */
 static bool is_arithmetic(ddp_op op)
 {

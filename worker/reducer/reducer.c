@@ -52,7 +52,7 @@ struct ddp_reducer {
     char *kept;
     struct sync_spare spare;
     bool *blank;              /* with find_unused: true for each parameter whose gradient is in `kept` */
-    struct batch_ranks ranks; /* ranks with a batch at the latest exchange_answers; at first all ranks */
+    struct batch_ranks ranks; /* ranks that had a batch in the latest exchange_answers; at first all ranks */
     int32_t *answers;         /* uneven inputs: for each rank, whether it has a batch (enum batch_answer) */
     int order_root;           /* all ranks use the order in which the gradients of this rank became ready */
 };
@@ -624,7 +624,7 @@ static ddp_status alloc_packed(ddp_reducer *reducer)
     return status;
 }
 
-/* Free all shared blocks, the last block first. */
+/* Free all shared blocks in the reverse order of their allocation. */
 static ddp_status free_shared(ddp_reducer *reducer)
 {
     ddp_status status = ddp_shared_free(reducer->group, reducer->wire);
@@ -653,7 +653,7 @@ static ddp_status alloc_shared(ddp_reducer *reducer)
     return last_error_keep(&why);
 }
 
-/* Do the collective part of ddp_reducer_create: compare the models, send rank 0's values, allocate the shared
+/* Do the collective part of ddp_reducer_create: compare the models, send rank 0's values, and allocate the shared
  * blocks. */
 static ddp_status reducer_unite(ddp_reducer *reducer)
 {
@@ -708,14 +708,14 @@ ddp_status ddp_reducer_free(ddp_reducer *reducer)
 
 /* --- ranks with different numbers of batches ------------------------------------------------------------- */
 
-/* Steps with uneven inputs. At the beginning of a step, each rank sends one answer to all ranks: whether it has a
- * batch. A rank with a batch answers in ddp_reducer_forward and then computes. A rank without a batch answers in
- * ddp_reducer_join, and then runs the step's collectives with zeros as gradients. ddp_reducer_join repeats this until
- * no rank has a batch.
+/* Steps with uneven inputs. At the beginning of a step, each rank reports to all ranks whether it has a batch; this
+ * report is the rank's answer. A rank with a batch answers in ddp_reducer_forward and then computes. A rank without a
+ * batch answers in ddp_reducer_join, and then runs the step's collectives with zeros as gradients. ddp_reducer_join
+ * continues with the next step until no rank has a batch.
  *
- * The answers determine the divisor, and whether the step has sync. They also determine the first rank with a batch,
- * which broadcasts its buffers. In the first step with sync, this rank also sets the order of readiness that all
- * ranks use. */
+ * The answers determine the divisor, and whether the step has sync. The answers also determine the first rank with a
+ * batch, which broadcasts its buffers. In the first step with sync, this rank also sets the order of readiness that
+ * all ranks use. */
 
 /* Exchange the answers of all ranks; collective. Send only one number for each rank, because the exchange delays
  * every forward. If the exchange fails, reducer->ranks is unchanged. */
@@ -761,8 +761,8 @@ static ddp_status shadow_step(ddp_reducer *reducer)
     return status == DDP_OK ? sync_end(reducer) : status;
 }
 
-/* Check that ddp_reducer_join is allowed. Call this before exchange_answers(), because afterwards the other ranks
- * expect this rank in the step. */
+/* Check that ddp_reducer_join is allowed. Call this function before exchange_answers(), because afterwards the other
+ * ranks expect this rank in the step. */
 static ddp_status check_join(const ddp_reducer *reducer)
 {
     struct ddp_err err;

@@ -150,8 +150,8 @@ static bool may_forward(const struct reducer_step *step)
     return step->phase == STEP_IDLE || (step->phase == STEP_FORWARD && !step->uneven);
 }
 
-/* Handle a call of forward: begin a step. Request a broadcast of the buffers only if the previous step had sync, as in
- * PyTorch. */
+/* Handle a call of ddp_reducer_forward: begin a step. Request a broadcast of the buffers only if the previous step
+ * had sync, as in PyTorch. */
 ddp_status step_forward(struct reducer_step *step, struct step_effects *effects, struct ddp_err *err)
 {
     if (!may_forward(step))
@@ -172,8 +172,8 @@ static void record_order(struct reducer_step *step, size_t i)
         step->order[step->ordered++] = i;
 }
 
-/* Mark parameter i as ready. A step without sync may have several backward passes, so the parameter may then be marked
- * several times. With uneven inputs, forward must have begun the step, because the other ranks wait for an answer of
+/* Mark parameter i as ready. A step without sync may have several backward passes, so the parameter may then be
+ * marked several times. With uneven inputs, forward must have begun the step. The other ranks wait for an answer of
  * this rank, and only forward sends this answer. */
 static ddp_status mark_param(struct reducer_step *step, size_t i, struct ddp_err *err)
 {
@@ -246,8 +246,8 @@ bool step_missing(const struct reducer_step *step, size_t *i)
     return false;
 }
 
-/* Check that a step has begun and may end. With find_unused, ddp_reducer_finish without a step would mark all
- * parameters as unused and launch all buckets. */
+/* Check that a step has begun and may end. With find_unused, a call of ddp_reducer_finish without a step would mark
+ * all parameters as unused and launch all buckets. */
 ddp_status step_finish(const struct reducer_step *step, struct ddp_err *err)
 {
     size_t i;

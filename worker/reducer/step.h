@@ -62,7 +62,8 @@ ddp_status step_forward(struct reducer_step *step, struct step_effects *effects,
 ddp_status step_ready(struct reducer_step *step, size_t i, struct ddp_err *err);
 ddp_status step_unused(struct reducer_step *step, size_t i, bool *blank, struct ddp_err *err);
 
-/* Mark all parameters as ready on a rank without a batch. Call this after step_forward, instead of step_ready. */
+/* Mark all parameters as ready on a rank without a batch. Call this function after step_forward, instead of
+ * step_ready. */
 void step_shadow(struct reducer_step *step, bool sync);
 
 /* Set *bucket and return true if the next bucket can be launched. After each call that marks
@@ -90,8 +91,8 @@ bool step_is_order(const int64_t *order, size_t n, bool *seen);
 
 /* --- uneven inputs --------------------------------------------------------------------------------------- */
 
-/* With uneven inputs, each rank answers at the beginning of a step whether it has a batch. This module evaluates the
- * answers. BATCH_NONE means that the rank has no batch. */
+/* With uneven inputs, each rank reports at the beginning of a step whether it has a batch. This report is the rank's
+ * answer. This module evaluates the answers. BATCH_NONE means that the rank has no batch. */
 enum batch_answer { BATCH_NONE, BATCH_LOCAL /* a step without sync */, BATCH_SYNC };
 
 struct batch_ranks {

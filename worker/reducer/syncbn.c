@@ -42,7 +42,7 @@ static ddp_status check_arrays(const ddp_syncbn *bn, const float *x, const float
     return DDP_OK;
 }
 
-/* Check the arrays for training. `saved` is needed only for training. */
+/* Check the arrays for training, which also needs the array `saved`. */
 static ddp_status check_training(const ddp_syncbn *bn, const float *x, const float *y, size_t n,
                                  struct ddp_err *err)
 {

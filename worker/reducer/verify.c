@@ -208,8 +208,8 @@ static size_t length_of(const struct model *model, int list)
     return list == OPTIONS ? (size_t)COMPARED_OPTIONS : model->count[list];
 }
 
-/* Describe a parameter. Cut a long name. reducer_check_list() has checked `dims`. The loop still compares with
- * DDP_MAX_DIMS, so that it can never write beyond `shape`. */
+/* Describe a parameter. Shorten a name that is too long. reducer_check_list() has checked `dims`. The loop still
+ * compares with DDP_MAX_DIMS, so that it can never write beyond `shape`. */
 static void describe_param(struct card *card, const ddp_param *param)
 {
     snprintf(card->name, sizeof(card->name), "%s", param->name);

@@ -169,7 +169,7 @@ struct ddp_zero1 {
     struct zero1_plan plan;
     ddp_optim optim;
     size_t bucket_bytes;
-    unsigned char *no_decay; /* NULL if all parameters have weight decay */
+    unsigned char *no_decay; /* 1 for a parameter without weight decay; NULL if all have weight decay */
     char *grads;             /* all buckets; a block of ddp_shared_alloc */
     float *slot[SLOTS];      /* arrays of the shard: master, then states; NULL if unused */
     int states;              /* number of state arrays that were allocated */
@@ -306,8 +306,8 @@ static void copy_masters(ddp_zero1 *zero)
     }
 }
 
-/* Do the collective part of ddp_zero1_create: compare the models and the optimizers, send rank 0's parameters, allocate
- * the gradients. Compare bucket sizes too, because they determine the sizes of the collectives. */
+/* Do the collective part of ddp_zero1_create: compare the models and the optimizers, send rank 0's parameters, and
+ * allocate the gradients. Compare bucket sizes too, because they determine the sizes of the collectives. */
 static ddp_status zero1_unite(ddp_zero1 *zero)
 {
     void *block = NULL;

@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Size of a buffer for a name, in bytes. The longest name, ".old-step-" with 20 digits and the NUL, needs 31. */
+/* Size of a buffer for a name, in bytes. The longest name, ".old-step-" with 20 digits and the NUL, needs 31 bytes. */
 enum { NAME = 48 };
 
 void ckpt_dir_warn(const struct ckpt_dir *dir, const struct ddp_err *err)
@@ -62,14 +62,14 @@ static bool step_of(const char *name, uint64_t *step)
     return strcmp(expected, name) == 0;
 }
 
-/* Compare two steps for qsort. A subtraction could overflow. */
+/* Compare two steps for qsort. Do not subtract the steps, because the difference could overflow. */
 static int by_number(const void *a, const void *b)
 {
     const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return (x > y) - (x < y);
 }
 
-/* Append a step. When `n` is 0 or a power of two, the array is full and is doubled. */
+/* Append a step. When *n is 0 or a power of two, the array is full, so double its size. */
 static bool append(uint64_t **steps, size_t *n, uint64_t step)
 {
     if ((*n & (*n - 1)) == 0) {
@@ -161,8 +161,8 @@ static bool is_leftover(const char *name)
     return (strncmp(name, ".tmp-", 5) == 0 || strncmp(name, ".old-", 5) == 0) && step_of(name + 5, &step);
 }
 
-/* Remove the hidden directories that an interrupted process left. There is only one writer, so no running process uses
- * these directories. */
+/* Remove the hidden directories that an interrupted process did not remove. There is only one writer, so no running
+ * process uses these directories. */
 static void remove_leftovers(const struct ckpt_dir *dir, int fd)
 {
     DIR *there = opendir(dir->path);
@@ -358,7 +358,7 @@ enum { WINDOW = 1 << 20 };
 struct reader {
     char name[PATH_MAX];
     int fd;
-    uint64_t size; /* in bytes, when the file was opened */
+    uint64_t size; /* in bytes, measured when the file was opened */
     struct ddp_err *err;
 };
 
@@ -372,7 +372,7 @@ static ddp_status not_opened(const struct reader *r)
                     path_error_text(errno, r->name, "", why));
 }
 
-/* Open one file of step `step`. On DDP_OK the caller closes r->fd. */
+/* Open one file of the checkpoint of step `step`. On DDP_OK the caller closes r->fd. */
 static ddp_status open_step_file(struct reader *r, const struct ckpt_dir *dir, uint64_t step,
                                  const char *name, struct ddp_err *err)
 {
@@ -447,7 +447,7 @@ static ddp_status verify_block(struct reader *r, const struct manifest_block *bl
     return crc == block->crc ? DDP_OK : wrong_sum(r, block);
 }
 
-/* Check the file's size, then all blocks. The check of the size comes first, because it is fast and gives the clearest
+/* Check the file's size, then all blocks. Check the size first, because this check is fast and gives the clearest
  * error. */
 static ddp_status verify(struct reader *r, const struct manifest *m)
 {
@@ -469,8 +469,8 @@ static ddp_status verify(struct reader *r, const struct manifest *m)
     return status;
 }
 
-/* Read the blocks into the caller's memory: the second pass. The checksums are verified again, because another process
- * may have written to the file since the first pass. */
+/* Read the blocks into the caller's memory. This is the second pass of a load. The checksums are verified again,
+ * because another process may have written to the file since the first pass. */
 static ddp_status read_blocks(struct reader *r, const struct manifest *m, const ddp_ckpt_block *blocks,
                               const size_t *number, size_t n)
 {

@@ -70,7 +70,7 @@ ddp_status file_read(const char *path, int fd, uint64_t at, void *to, size_t len
  * frees everything. */
 struct atomic_file {
     int fd;
-    char *path;      /* owned until commit or a failure; `temporary` too */
+    char *path;      /* owned until the commit or a failure, like `temporary` */
     char *temporary; /* the temporary file; NULL if `path` is written directly (is_special) */
 };
 
@@ -108,7 +108,7 @@ static ddp_status atomic_fail(struct atomic_file *file, const char *what, struct
     return DDP_ERR_IO;
 }
 
-/* Return the two texts joined, or NULL if memory is short. The caller frees the result. */
+/* Return the text `a` followed by the text `b`, or NULL if memory is short. The caller frees the result. */
 static char *joined(const char *a, const char *b)
 {
     size_t len_a = strlen(a), len_b = strlen(b);
@@ -362,7 +362,7 @@ struct reader {
     const char *path;
     int fd;
     uint64_t at;   /* bytes read so far */
-    uint64_t size; /* bytes of the whole file */
+    uint64_t size; /* size of the whole file in bytes */
     struct ddp_err *err;
 };
 
@@ -379,8 +379,8 @@ static ddp_status read_next(struct reader *r, void *to, size_t len)
     return status;
 }
 
-/* Read the header. The checksum is verified before the number of blocks. So a wrong number in a valid header means
- * another model (DDP_ERR_MISMATCH) and not damage. */
+/* Read the header. The checksum is verified before the number of blocks. So a wrong number of blocks in a valid
+ * header means another model (DDP_ERR_MISMATCH) and not damage. */
 static ddp_status read_head(struct reader *r, uint8_t head[HEAD], size_t n)
 {
     ddp_status status = read_next(r, head, HEAD);

@@ -23,8 +23,8 @@
  * are 0. */
 enum { NAME = 64, KEEP_LAST = 3, TIMEOUT_MS = 600000, MOST_TIMEOUT_MS = 1u << 31 };
 
-/* IDLE: no job; BUSY: the writer has a job; STOP: the writer must end. The writer has at most one job: a checkpoint to
- * write. */
+/* IDLE: the writer has no job; BUSY: the writer has a job; STOP: the writer must end. The writer has at most one
+ * job: a checkpoint to write. */
 enum state { IDLE, BUSY, STOP };
 
 /* A copy of the blocks, so that the program can continue while the thread writes. The memory is allocated at the first
@@ -358,7 +358,7 @@ ddp_status ddp_ckpts_load(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, 
     return status;
 }
 
-/* The result of the load on rank 0. Rank 0 broadcasts this message before the blocks. `words` is the text of an
+/* The result of the load on rank 0. Rank 0 broadcasts this struct before the blocks. `words` is the text of an
  * error. */
 struct load_result {
     int64_t status, found;

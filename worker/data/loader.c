@@ -239,7 +239,7 @@ struct slot {
     uint64_t *index;
     unsigned char *is_pad;
     bool ready;
-    ddp_status status; /* result of the reading; `err` has the text */
+    ddp_status status; /* result of the reading; `err` has the text of an error */
     struct ddp_err err;
     _Atomic uint64_t reading; /* index of the sample that is being read, for a timeout error */
 };

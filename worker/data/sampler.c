@@ -128,8 +128,8 @@ uint64_t ddp_sampler_len(const ddp_sampler *s)
     return s->len;
 }
 
-/* Return 1 and the next sample, or 0 at the end. Rank r has the positions s->first + r, s->first + r + world ... of the
- * padded list. Positions n and above are padding. */
+/* Set *index to the next sample and return 1. At the end return 0. Rank r has the positions s->first + r, s->first +
+ * r + world ... of the padded list. Positions n and above are padding. */
 int ddp_sampler_next(ddp_sampler *s, uint64_t *index, int *is_pad)
 {
     if (s->next == s->len)

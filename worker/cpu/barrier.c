@@ -22,7 +22,7 @@
 
 /* --- the other ranks as processes ------------------------------------------------------------------------ */
 
-/* Close all descriptors. A second call has no effect. This function also accepts the `peers` of a peers_open() that has
+/* Close all descriptors. A second call has no effect. This function also accepts `peers` after peers_open() has
  * failed. */
 static void peers_close(struct peers *peers)
 {
@@ -177,7 +177,7 @@ static bool same_call(const struct shm_mark *a, const struct shm_mark *b)
            a->call.dtype == b->call.dtype && a->call.op == b->call.op && a->call.root == b->call.root;
 }
 
-/* Compare the calls of all ranks. DDP_ERR_MISMATCH names rank 0's call and the first call that differs. */
+/* Compare the calls of all ranks. The text of DDP_ERR_MISMATCH names rank 0's call and the first call that differs. */
 static ddp_status compare_marks(const struct shm_control *control, int world, struct ddp_err *err)
 {
     char first[CALL_TEXT], other[CALL_TEXT];
@@ -378,8 +378,8 @@ ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_er
     return wait_for_others(barrier, err);
 }
 
-/* Make the checks that a barrier makes while it waits. Functions that wait for other hosts, or for a key of the store,
- * call this function. */
+/* Do the same checks as a barrier that waits. Functions that wait for other hosts, or for a key of the store, call
+ * this function. */
 ddp_status barrier_check(struct shm_barrier *barrier, bool in_call, struct ddp_err *err)
 {
     ddp_status status = shm_aborted(barrier->control, err);

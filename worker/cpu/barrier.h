@@ -22,7 +22,7 @@ struct barrier_abroad {
     /* Returns an error if a rank of another host has ended or given up. Never waits. */
     ddp_status (*check)(void *user, struct ddp_err *err);
     /* Publishes `err` to the other hosts as the reason why this host gives up. If another host gave up earlier, sets
-     * `err` to that host's reason. This may take a few seconds. Any thread may call this function. */
+     * `err` to that host's reason. The publication may take a few seconds. Any thread may call this function. */
     void (*publish)(void *user, struct ddp_err *err);
 };
 
@@ -51,11 +51,12 @@ ddp_status barrier_open(struct shm_barrier *barrier, struct shm_control *control
                         struct ddp_err *err);
 void barrier_close(struct shm_barrier *barrier);
 
-/* Begin a new call. `mark` describes the call; barrier_pass compares the marks of all ranks if `compare` is true. */
+/* Begin a new call. `mark` describes the call; barrier_pass compares the marks of all ranks if its argument
+ * `compare` is true. */
 void barrier_begin(struct shm_barrier *barrier, const struct shm_mark *mark, uint32_t timeout_ms);
 
-/* Wait until all ranks have called this function as often as this rank. With `compare`, fail if the marks of the
- * ranks differ. */
+/* Wait until all ranks have called this function as often as this rank. If `compare` is true, fail if the marks of
+ * the ranks differ. */
 ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_err *err);
 
 /* Return DDP_OK if no rank has ended or aborted. This function never waits. `in_call` is true while this rank is in a

@@ -87,8 +87,8 @@ static void publish_to_hosts(const struct cpu_comm *cpu, const struct comm_setup
     net_end_set(&end, err);
 }
 
-/* Report the failed start to the other ranks at once, because they may wait in the first barrier. They may also
- * wait for the control page (shm.h), which this rank may have to create. */
+/* Report the failed start to the other ranks at once, because they may wait in the first barrier. The other ranks
+ * may also wait for the control page (shm.h), which this rank may have to create. */
 static void give_up_start(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     if (cpu->meeting.hosts > 1 && cpu->net == NULL)
@@ -175,8 +175,8 @@ static ddp_status make_block(struct cpu_comm *cpu, struct region *region, size_t
     return status;
 }
 
-/* Map the memory that the host's first rank has created, or return that rank's error. Call this after the first
- * barrier. */
+/* Map the memory that the host's first rank has created, or return that rank's error. Call this function after the
+ * first barrier. */
 static ddp_status attach_block(struct cpu_comm *cpu, struct region *region, size_t bytes, struct ddp_err *err)
 {
     struct shm_control *control = cpu->control;
@@ -220,7 +220,7 @@ static ddp_status agree_abroad(struct cpu_comm *cpu, size_t bytes, struct ddp_er
 }
 
 /* Create and map `region` on all ranks together. After an error the caller closes the region. `made` and `mapped`
- * are separate fields: other ranks may still read `mapped` when a fast rank begins the next call and writes
+ * are separate fields, because other ranks may still read `mapped` when a fast rank begins the next call and writes
  * `made`. */
 static ddp_status agree_on_block(struct cpu_comm *cpu, struct region *region, size_t bytes,
                                  struct ddp_err *err)

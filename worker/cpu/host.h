@@ -40,8 +40,8 @@ void *cpu_input_of(const struct cpu_comm *cpu, const struct call *call, int rank
 void cpu_copy(void *to, const void *from, size_t bytes);
 
 /* Return true if all ranks can reach the buffers of `rank`: its input, and also its output if other ranks write into
- * it. A buffer without bytes counts as reachable. If `rank` is not the calling rank, call this only after a barrier.
- * After the barrier all ranks get the same result. */
+ * it. A buffer without bytes counts as reachable. If `rank` is not the calling rank, call this function only after a
+ * barrier. After the barrier all ranks get the same result. */
 bool cpu_in_reach(const struct cpu_comm *cpu, const struct call *call, int rank);
 
 /* Run a call that moves data between several ranks of one host. Call cpu_begin first. */

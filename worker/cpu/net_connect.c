@@ -47,8 +47,9 @@ static ddp_status no_such_interface(const struct ifaddrs *all, const char *iface
                     iface, list);
 }
 
-/* Set `address` to the address of the interface `iface`. If `iface` is itself an address of this host, copy it. If the
- * interface has several addresses, take the first one in the list of getifaddrs, usually an IPv4 address. */
+/* Set `address` to the address of the interface `iface`. If `iface` is itself an address of this host, copy this
+ * address. If the interface has several addresses, take the first address in the list of getifaddrs, usually an IPv4
+ * address. */
 static ddp_status find_interface(const char *iface, char address[NET_ADDRESS], struct ddp_err *err)
 {
     struct ifaddrs *all;
@@ -187,7 +188,7 @@ static int net_connect(const char *address, int port, const char *source, int *f
  * peer does not answer at all, do not retry: probably a firewall drops the packets, and a retry would not help. */
 
 enum {
-    REFUSED_MS = 1000, /* a refused dial is retried until this time after the first try */
+    REFUSED_MS = 1000, /* time after the first try in which a refused dial is retried */
     PAUSE_MS = 100,    /* time between two tries */
     SILENT_MS = 10000  /* time without an answer after which a dial fails; TCP sends four packets meanwhile */
 };

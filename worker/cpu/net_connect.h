@@ -45,10 +45,10 @@ struct net_dial {
     struct net_link *link;         /* borrowed */
     const struct net_hello *hello; /* borrowed; the copy that is sent has its own `to` and `lane` */
     const char *address;           /* borrowed: this rank's address, for error texts */
-    /* borrowed: the address to connect from; without DDP_IFACE it is "", and the kernel chooses */
+    /* borrowed: the address to connect from; without DDP_IFACE it is "", and the kernel chooses the address */
     const char *source;
     struct net_card card;
-    int fd;                    /* -1 while waiting for the next try, and after the dial */
+    int fd;                    /* -1 while the dial waits for its next try, and after the dial */
     int error;                 /* errno of a connect that failed at once, else 0 */
     bool hello_sent;           /* true if the hello was sent */
     uint64_t began_ms, try_ms; /* start of the first try (began_ms) and of the current or next try (try_ms) */

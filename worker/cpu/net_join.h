@@ -33,7 +33,7 @@ struct net {
     struct net_layout layout;
     int host, rank;
     int served;             /* how many lanes this rank serves; see net_lane() */
-    struct net_links links; /* link of each lane to each host; links to this host stay empty */
+    struct net_links links; /* for each lane and host: the link to that host; links to this host stay empty */
     struct net_end end;
     struct barrier_abroad abroad;  /* functions by which the barrier of this host checks the other hosts */
     bool leaving;                  /* true during start and finalize: closed connections are ignored */

@@ -60,8 +60,8 @@ void net_links_close(struct net_links *links)
 
 /* Attach a socket, and set its options. TCP_NODELAY sends small messages at once. A host that loses power never
  * closes its connections. While this rank only receives, keep-alive detects such a host. While this rank sends,
- * is_lost() detects it. TCP_USER_TIMEOUT is not used, because it would also end a connection to a slow rank: the kernel
- * counts the time for which the slow rank's receive buffer is full. */
+ * is_lost() detects such a host. TCP_USER_TIMEOUT is not used, because this option would also end a connection to a
+ * slow rank: the kernel counts the time for which the slow rank's receive buffer is full. */
 void net_link_attach(struct net_link *link, int fd)
 {
     const int on = 1, idle = IDLE_S, times = 2;
@@ -239,8 +239,8 @@ static ddp_status links_late(const struct net_links *links, uint32_t timeout_ms,
                                                   : "DDPRUN_STEP_TIMEOUT_MS");
 }
 
-/* Return true if the host of the peer acknowledges nothing any more, although the kernel repeats a segment or a probe.
- * A host whose rank is only late still acknowledges the probes. */
+/* Return true if the host of the peer no longer acknowledges anything, although the kernel repeats a segment or a
+ * probe. A host whose rank is only late still acknowledges the probes. */
 static bool is_lost(const struct net_link *link)
 {
     struct tcp_info info;

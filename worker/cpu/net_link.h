@@ -14,7 +14,7 @@ struct pollfd;
 
 struct net_queue {
     struct iovec *list; /* room for `most` ranges, owned by net_links */
-    size_t next, count; /* list[next .. count) is still to be moved */
+    size_t next, count; /* the ranges list[next .. count) have not been moved yet */
 };
 
 /* A connection of one lane (net_plan.h) to the rank that serves this lane on another host. */
@@ -37,7 +37,7 @@ struct net_links {
     uint64_t seq;         /* sequence number of `call` */
     struct pollfd *polls; /* owned; `count` entries */
     struct iovec *room;   /* owned; memory of all queues */
-    int64_t moved;        /* total bytes sent and received; net_finish compares it to detect progress */
+    int64_t moved;        /* number of bytes sent and received; net_finish detects progress by this number */
 };
 
 /* Create `count` links that are not connected yet. Each queue has room for `most` ranges. */
@@ -66,7 +66,7 @@ ddp_status net_transfer(struct net_links *links, struct ddp_err *err);
  *     the peer closes or resets the connection
  *     the heads differ
  *     the peer's host acknowledges nothing for 15 s
- *     the deadline of the call, the timeout of `barrier`, has passed
+ *     the deadline of the call (the timeout of `barrier`) has passed
  *     a rank on this host has ended or given up */
 ddp_status net_finish(struct net_links *links, struct shm_barrier *barrier, struct ddp_err *err);
 

@@ -34,8 +34,8 @@ struct net_layout {
     int piece_count;
 };
 
-/* Build the layout. Copy host_of, the host number of each of `world` ranks. Return false if memory is short. The
- * caller must close the layout also after a failure. */
+/* Build the layout. Copy host_of, which has the host number of each rank; `world` is the number of ranks. Return
+ * false if memory is short. The caller must close the layout also after a failure. */
 bool net_layout_open(struct net_layout *layout, const uint16_t *host_of, int world, int hosts,
                      int most_lanes);
 void net_layout_close(struct net_layout *layout);

@@ -229,8 +229,8 @@ static void join_part(const struct net_call *c, const struct net_step *step, int
 
 /* --- the first phase: spreading ------------------------------------------------------------------------- */
 
-/* On the root's host: send one lane's part of a column to the host that owns the column. Keep a copy if the root's host
- * needs the part later. */
+/* Send one lane's part of a column from the root's host to the host that owns the column. Keep a copy if the root's
+ * host needs the part later. */
 static void spread_part(const struct net_call *c, const struct net_step *step, int i, int number,
                         const struct net_column *column, const struct net_range *part)
 {
@@ -331,8 +331,9 @@ static void net_queue_second(const struct net_call *c, const struct net_step *st
  *     second phase                     step 0   step 1   step 2
  *     take                                      step 0   step 1   step 2
  *
- * A call skips each stage that it does not need. A host skips give if all ranks of the host can reach all buffers. Some
- * hosts may skip give while other hosts run give, because hosts send their values in the same order in both cases. */
+ * A call skips each stage that it does not need. A host skips the give stage if all ranks of the host can reach all
+ * buffers. Some hosts may skip this stage while other hosts run it, because hosts send their values in the same
+ * order in both cases. */
 
 /* Extra time in ms after a call's timeout. The first wait of a call gets no extra time, so the first wait ends
  * first and reports the late rank. The wait for other hosts gets GRACE_MS. The barrier after that wait gets 2 *

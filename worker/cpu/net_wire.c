@@ -123,7 +123,7 @@ const char *net_answer_text(enum net_answer answer)
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
 /* Encode the rank, the number of the call, and the fields of the call that must be equal on all ranks. Pointers and
- * timeouts may differ, so they are left out. */
+ * timeouts may differ, so the head does not contain them. */
 void net_encode_head(uint8_t bytes[NET_HEAD], const struct call *call, uint64_t seq, int rank)
 {
     uint8_t *to = write_bytes(bytes, head_magic, sizeof(head_magic));

@@ -59,8 +59,8 @@ const char *net_answer_text(enum net_answer answer);
 /* Encode the head of call number `seq` of `rank`. */
 void net_encode_head(uint8_t bytes[NET_HEAD], const struct call *call, uint64_t seq, int rank);
 
-/* Compare two heads. DDP_ERR_MISMATCH names both calls, beginning with the call of the lower rank. If `theirs` is not a
- * valid head, DDP_ERR_MISMATCH names only the call of this rank. */
+/* Compare two heads. The text of DDP_ERR_MISMATCH names both calls, beginning with the call of the lower rank. If
+ * `theirs` is not a valid head, the text names only the call of this rank. */
 ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[NET_HEAD],
                              struct ddp_err *err);
 

@@ -45,7 +45,7 @@ ddp_status segment_create(struct segment *out, size_t bytes, struct ddp_err *err
 /* Create a private segment, for a world of one. */
 ddp_status segment_create_private(struct segment *out, size_t bytes, struct ddp_err *err);
 
-/* Fill `offer` for a segment that this rank has created. Call this before segment_hide. */
+/* Fill `offer` for a segment that this rank has created. Call this function before segment_hide. */
 ddp_status segment_describe(const struct segment *segment, struct segment_offer *offer, struct ddp_err *err);
 
 /* Map the segment that `offer` describes. Return DDP_ERR_CORRUPT if the segment is not a sealed memory file of
@@ -53,7 +53,7 @@ ddp_status segment_describe(const struct segment *segment, struct segment_offer 
 ddp_status segment_attach(struct segment *out, const struct segment_offer *offer, size_t bytes,
                           struct ddp_err *err);
 
-/* Close the descriptor and keep the mapping. Call this after all ranks have attached. */
+/* Close the descriptor and keep the mapping. Call this function after all ranks have attached. */
 void segment_hide(struct segment *segment);
 
 /* --- the control page ------------------------------------------------------------------------------------- */
@@ -147,8 +147,8 @@ ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err);
 
 /* The blocks of ddp_shared_alloc: one block for each rank, all in one memory file.
  *
- * A region is one segment with a block of equal size for each rank. All ranks number the regions equally, because
- * allocation is a collective call. */
+ * A region is one segment with a block of equal size for each rank. A region has the same number on all ranks,
+ * because allocation is a collective call. */
 
 struct region {
     struct segment segment; /* segment.base is NULL in an unused entry of the table */
@@ -214,7 +214,7 @@ ddp_status meeting_join(const struct bootstrap *bootstrap, struct meeting *out, 
 void meeting_close(struct meeting *meeting);
 
 /* Delete the keys that this rank has stored in meeting_join, and close the descriptor of the control page. Call this
- * after all ranks have joined. */
+ * function after all ranks have joined. */
 ddp_status meeting_over(const struct bootstrap *bootstrap, struct meeting *meeting, struct ddp_err *err);
 
 /* Report a failed start to the other ranks. For ranks that have not mapped the page yet, the page's creator publishes

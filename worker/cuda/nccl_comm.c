@@ -413,8 +413,8 @@ static void free_flights(struct nccl_comm *n)
             n->base.gpu.call.event_free(n->flights[i].after);
 }
 
-/* Destroy NCCL's communicator. NCCL's finalize may wait until other ranks call it, too. All ranks have passed the last
- * barrier, so all ranks call it within a short time. */
+/* Destroy NCCL's communicator. NCCL's finalize may wait until other ranks call finalize, too. All ranks have passed
+ * the last barrier, so all ranks call finalize within a short time. */
 static void destroy_nccl(struct nccl_comm *n)
 {
     enum { PATIENCE_MS = 5000 }; /* how long to wait for NCCL's finalize before the abort */
@@ -545,8 +545,8 @@ static ddp_status place_of(struct nccl_comm *n, const struct call *call, bool *d
     return DDP_OK;
 }
 
-/* Wait until all calls are done. CALL_FINALIZE does this before its barrier, because other ranks may end after that
- * barrier. */
+/* Wait until all calls are done. CALL_FINALIZE calls this function before its barrier, because other ranks may end
+ * after that barrier. */
 static ddp_status finish_all(struct nccl_comm *n, struct ddp_err *err)
 {
     pthread_mutex_lock(&n->lock);

@@ -1,6 +1,6 @@
 /* nccl_plan.h -- the pure part of the NCCL backend: the states of a communicator, the NCCL function of each call, the
- * environment, and error texts. A pure part needs neither NCCL nor a GPU, so unit tests check it on every machine. The
- * callers nccl_comm.c and nccl_watch.c call NCCL and CUDA. */
+ * environment, and error texts. The pure part needs neither NCCL nor a GPU, so unit tests check this part on every
+ * machine. The callers nccl_comm.c and nccl_watch.c call NCCL and CUDA. */
 #ifndef WORKER_CUDA_NCCL_PLAN_H
 #define WORKER_CUDA_NCCL_PLAN_H
 
@@ -41,8 +41,8 @@ enum nccl_event {
 
 enum nccl_effect {
     NCCL_EFFECT_NONE,
-    NCCL_EFFECT_ABORT,   /* notify the other ranks, then ncclCommAbort */
-    NCCL_EFFECT_DESTROY, /* ncclCommFinalize and ncclCommDestroy */
+    NCCL_EFFECT_ABORT,   /* notify the other ranks, then call ncclCommAbort */
+    NCCL_EFFECT_DESTROY, /* call ncclCommFinalize and ncclCommDestroy */
     NCCL_EFFECT_WAIT,    /* wait until another thread has aborted the communicator */
 };
 

@@ -175,7 +175,7 @@ static ddp_status parse_factor(const char *value, void *to, struct ddp_err *err)
     return read_size(value, 2, &o->factor, err);
 }
 
-/* Parse a type by libddp's name or by nccl-tests' name. */
+/* Parse the name that libddp or nccl-tests gives to a type. */
 static ddp_status parse_dtype(const char *value, void *to, struct ddp_err *err)
 {
     struct bench_options *o = to;

@@ -60,7 +60,7 @@ size_t bench_count(enum bench_kind kind, ddp_dtype dtype, int world, size_t byte
 
 /* Return the size of the input or the output in bytes, whichever is larger. ddp-bench prints this size. */
 size_t bench_bytes(const struct bench_case *c);
-/* Return the number of elements of the input (bench_in_count) or of the output (bench_out_count). */
+/* Return the number of elements of the input. bench_out_count returns the number of elements of the output. */
 size_t bench_in_count(const struct bench_case *c);
 size_t bench_out_count(const struct bench_case *c);
 

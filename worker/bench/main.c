@@ -19,7 +19,7 @@ struct bench_buffers {
     ddp_group *group;
     size_t bytes;   /* bytes of each buffer */
     void *in, *out; /* the buffers of a call */
-    char *host;     /* host memory for the values: input copied to `in`, result copied from `out` */
+    char *host;     /* host memory: source of the copy to `in`, and target of the copy from `out` */
     bool no_memory; /* true if malloc has failed; then ddp_last_error() has no text of this failure */
     bool shared;    /* true if `in` and `out` are from ddp_shared_alloc, false if from malloc */
 };

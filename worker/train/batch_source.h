@@ -46,7 +46,7 @@ struct split_request {
     uint64_t samples;             /* number of samples in the training set */
     uint64_t batch, global_batch; /* --batch and --global_batch; one of the two is 0 */
     uint64_t accumulate;          /* minimum number of shards per worker in a step; 0 works like 1 */
-    bool any_world;               /* --determinism world: equal bits for 1, 2, 4 and 8 workers */
+    bool any_world;               /* true with --determinism world: equal bits for 1, 2, 4 and 8 workers */
     bool together;                /* true with --sync_bn or a GPU: each worker has only `accumulate` shards */
 };
 

@@ -42,8 +42,8 @@ struct checkpoint {
     struct optimizer *optimizer; /* borrowed; optimizer->slot must have the arrays of the whole model */
 };
 
-/* Return 1 and the name of the newest checkpoint in `dir`, or 0 if `dir` has no checkpoint. Damaged checkpoints
- * count too, because a new run must not overwrite them. */
+/* Set `newest` to the name of the newest checkpoint in `dir` and return 1. Return 0 if `dir` has no checkpoint.
+ * Damaged checkpoints count too, because a new run must not overwrite them. */
 int checkpoint_exists(const char *dir, char newest[64]);
 
 /* Open the directory of the option --checkpoint, on rank 0. The caller owns *out. */

@@ -173,8 +173,8 @@ struct compute_ops {
     void (*sum_rows)(struct compute *c, float *to, const float *rows, size_t n, size_t stride, int many);
     /* Updates parameters; the caller must first call ddp_optim_begin. */
     void (*update)(struct compute *c, const ddp_optim *o, const struct compute_update *u);
-    /* Returns the results of all work that was queued before the previous call of `report`. So the host need not wait
-     * for the latest work. With `now`, waits and returns all results. */
+    /* Returns the results of all work that was queued before the previous call of `report`. So the host need not
+     * wait for the latest work. If `now` is true, waits for all work and returns all results. */
     ddp_status (*report)(struct compute *c, bool now, struct compute_report *out, struct ddp_err *err);
     void (*wait)(struct compute *c); /* waits until all queued work is done or has failed */
     void (*close)(struct compute *c);

@@ -12,7 +12,7 @@
 
 enum { PICTURE_SIDE = 28, PICTURE_PIXELS = PICTURE_SIDE * PICTURE_SIDE, CLASSES = 10 };
 
-/* The four files of Fashion-MNIST, as rows of part, kind and name. */
+/* The four files of Fashion-MNIST. Columns: part, kind, name. */
 #define DATASET_FILES(X)                        \
     X(TRAIN, IMAGES, "train-images-idx3-ubyte") \
     X(TRAIN, LABELS, "train-labels-idx1-ubyte") \
@@ -68,9 +68,9 @@ bool dataset_varies(const struct dataset *set);
 /* Return the size in bytes of one sample's values. */
 size_t dataset_row_bytes(const struct dataset *set);
 
-/* Read sample `index` (< n): its float or int32 values, and `length` targets. `luck` is the random generator for
- * augmentation of colour pictures, or NULL for no augmentation. Several threads may read at the same time. An error
- * names file, offset and value. */
+/* Read sample `index`, which must be below n: its float or int32 values, and `length` targets. `luck` is the random
+ * generator for augmentation of colour pictures, or NULL for no augmentation. Several threads may read at the same
+ * time. An error names file, offset and value. */
 ddp_status dataset_read(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
                         int32_t *target, struct ddp_err *err);
 

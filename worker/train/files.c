@@ -50,8 +50,8 @@ ddp_status files_make_dir(const char *path, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Return true if `path` is a regular or missing file. ddp_file_replace then renames a new file to `path`, so the
- * directory must be writable. Return false for a symbolic link: ddp_file_replace changes only the target of the
+/* Return true if `path` is a regular file or does not exist. ddp_file_replace then renames a new file to `path`, so
+ * the directory must be writable. Return false for a symbolic link: ddp_file_replace changes only the target of the
  * link, so the directory of the link need not be writable. Other files, such as pipes, are written in place. */
 static bool is_replaced(const char *path)
 {

@@ -34,8 +34,8 @@ struct gradient_watch {
     /* Called with the gradient of parameter i for one shard of the batch, before this gradient is added to the
      * gradients of other shards. */
     ddp_status (*part)(void *user, size_t i, float *grad, struct ddp_err *err);
-    /* Called when the gradient of parameter i is summed over all shards. This happens during the backward pass of the
-     * last shard. */
+    /* Called when the gradient of parameter i is summed over all shards. The call happens during the backward pass
+     * of the last shard. */
     ddp_status (*whole)(void *user, size_t i, struct ddp_err *err);
     /* Called when phase `phase` begins, which ends the previous phase. If `phase` is PHASES, no new phase begins. */
     void (*phase)(void *user, enum phase phase);

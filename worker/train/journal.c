@@ -37,7 +37,7 @@ static const struct row {
      * 66.9; PCIe: BF16 756, FP32 51.2 */
     { "NVIDIA H100 80GB HBM3", 989.4, 66.9 },
     { "NVIDIA H100 PCIe", 756, 51.2 },
-    /* NVIDIA H100 NVL, datasheet (2024): BFLOAT16 1,671 with sparsity (the row has half of it), FP32 60 */
+    /* NVIDIA H100 NVL, datasheet (2024): BFLOAT16 1,671 with sparsity (the row has half of this number), FP32 60 */
     { "NVIDIA H100 NVL", 835.5, 60 },
     /* NVIDIA H200 Tensor Core GPU, datasheet (2024): SXM: BFLOAT16 1,979 with sparsity, FP32 67; NVL: BFLOAT16 1,671
      * with sparsity, FP32 60. The datasheet rounds the numbers of SXM. So the row "NVIDIA H200" (SXM) has the exact
@@ -53,7 +53,7 @@ static const struct row {
     /* NVIDIA Ampere GA102 GPU Architecture, white paper (2021), appendix A: BF16 with FP32 accumulate 71, FP32 35.6 */
     { "NVIDIA GeForce RTX 3090", 71, 35.6 },
     /* NVIDIA Blackwell Architecture, technical brief (2024), HGX B200: BF16 4,500 with sparsity (the row has half of
-     * it), FP32 80 */
+     * this number), FP32 80 */
     { "NVIDIA B200", 2250, 80 },
 };
 
@@ -84,8 +84,8 @@ static FILE *bar_stream(void)
     return isatty(STDERR_FILENO) || getenv("DDPRUN_TERMINAL") != NULL ? stderr : NULL;
 }
 
-/* Open the journal. Open the file with "e" (close-on-exec), so that a process that a library starts does not inherit
- * the file. */
+/* Open the journal. Open the file of metrics with "e" (close-on-exec), so that a process that a library starts does
+ * not inherit the file. */
 ddp_status journal_open(struct journal *r, bool speak, bool quiet, const char *metrics, bool append,
                         struct ddp_err *err)
 {

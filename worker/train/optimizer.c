@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* On a device: parameters, gradients, the optimizer's state and the norm are in device memory. The host only queues
- * the work. With fp16 the host waits for the norm in each step, because the norm decides whether the parameters are
- * updated. */
+/* On a device, the parameters, the gradients, the optimizer's state and the norm are in device memory. The host only
+ * queues the work. With fp16 the host waits for the norm in each step, because the norm decides whether the
+ * parameters are updated. */
 
 /* --- opening ------------------------------------------------------------------------------------------ */
 
@@ -85,8 +85,8 @@ static ddp_status device_scale(struct optimizer *o, int *go, struct ddp_err *err
     return status == DDP_OK ? ddp_scaler_update(&o->scaler, err) : status;
 }
 
-/* Compute the norm of the gradients. With fp16, set *go to 0 if the parameters must not be updated. If an earlier call
- * on the device has failed, return its error. */
+/* Compute the norm of the gradients. With fp16, set *go to 0 if the parameters must not be updated. If an earlier
+ * call on the device has failed, return the error of that call. */
 static ddp_status optimizer_device_norm(struct optimizer *o, int *go, struct ddp_err *err)
 {
     ddp_status status = check_norm(o, err);
@@ -102,8 +102,8 @@ static void optimizer_device_one(struct optimizer *o, const ddp_optim *rule, siz
 
 /* --- checkpoints -------------------------------------------------------------------------------------- */
 
-/* Gather all slots on rank 0; collective if each rank has only its share. If layers read the masters, every rank has
- * all masters, so rank 0 gets slot 0 (the masters) from its own device. */
+/* Gather all slots on rank 0; collective if each rank has only its share of the state. If layers read the masters,
+ * every rank has all masters, so rank 0 gets slot 0 (the masters) from its own device. */
 static ddp_status optimizer_device_gather(struct optimizer *o, struct ddp_err *err)
 {
     struct model_tensors *params = &o->model->params;
@@ -164,8 +164,8 @@ float optimizer_weight(const struct optimizer *o)
     return is_rounded(o) ? o->scaler.scale : divisor_of(o);
 }
 
-/* Round the gradient to 16 bits. Then multiply it by divisor_of(), to cancel the later division of the sum. In the
- * other order, a value could exceed the range of 16 bits only because the job has many ranks. */
+/* Round the gradient to 16 bits. Then multiply the result by divisor_of(), to cancel the later division of the sum.
+ * In the other order, a value could exceed the range of 16 bits only because the job has many ranks. */
 ddp_status optimizer_round(struct optimizer *o, size_t i, float *grad, struct ddp_err *err)
 {
     float divisor = divisor_of(o);
@@ -417,8 +417,8 @@ static void norm_and_clip(struct optimizer *o, bool clips)
                     : ddp_grad_norm((const float *const *)o->grad, o->count, n);
 }
 
-/* Compute the norm and clip the gradients, each only if needed. With ZeRO-1, ddp_zero1_clip does both. If only the norm
- * is needed, the limit for ddp_zero1_clip is infinite. */
+/* Compute the norm if the norm is needed, and clip the gradients if the options request this. With ZeRO-1,
+ * ddp_zero1_clip does both. If only the norm is needed, the limit for ddp_zero1_clip is infinite. */
 static ddp_status limit_norm(struct optimizer *o, bool wants_norm, struct ddp_err *err)
 {
     bool clips = o->options->clip > 0;

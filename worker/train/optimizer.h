@@ -29,7 +29,7 @@ struct optimizer {
     ddp_ctx *ctx;
     ddp_optim optim; /* the initial rule; after optimizer_open, get the rule from optimizer_rule() */
     ddp_scaler scaler;
-    ddp_reducer *reducer; /* if not NULL, has the gradients; otherwise zero1 or sharded has them */
+    ddp_reducer *reducer; /* owner of the gradients; if NULL, zero1 or sharded owns them */
     ddp_zero1 *zero1;
     struct sharded_update *sharded;
     float **grad;                 /* for each parameter, the address of its gradient in this step */
@@ -62,8 +62,8 @@ ddp_status optimizer_share_buffers(const struct model *model, ddp_ctx *ctx);
  * divisor, the sum is only the scale. */
 float optimizer_weight(const struct optimizer *o);
 
-/* Round the gradient of parameter i of one shard to 16 bits. With fp32, or on a device, do nothing. Call this before
- * the gradient is added to the gradients of other shards. */
+/* Round the gradient of parameter i of one shard to 16 bits. With fp32, or on a device, do nothing. Call this
+ * function before the gradient is added to the gradients of other shards. */
 ddp_status optimizer_round(struct optimizer *o, size_t i, float *grad, struct ddp_err *err);
 
 /* Record that the gradient of parameter i is complete. */

@@ -60,7 +60,7 @@ void phases_end(struct phases *p, uint64_t now_us)
 
 /* --- trace ------------------------------------------------------------------------------------------------ */
 
-/* The trace file: the format of Chrome's trace viewer (chrome://tracing, ui.perfetto.dev), one JSON object per
+/* The trace file has the format of Chrome's trace viewer (chrome://tracing, ui.perfetto.dev), with one JSON object per
  * line. Pure.
  *
  *     [

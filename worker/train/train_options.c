@@ -304,7 +304,7 @@ static ddp_status check_device(const struct train_options *o, struct ddp_err *er
                     only_on_cpu(o));
 }
 
-/* Parse the options. Check also which options exclude or need each other. */
+/* Parse the options. Also check the rules for options that exclude or need each other. */
 ddp_status train_options_parse(struct train_options *o, int argc, char *const argv[], struct ddp_err *err)
 {
     *o = (struct train_options){ .weight_decay = -1 };

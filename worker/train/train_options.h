@@ -64,8 +64,8 @@ const char *train_options_word(const char *name, int64_t value);
 enum { TRAIN_FACTS = 64 }; /* unused elements of an array of facts are 0 */
 void train_options_facts(const struct train_options *o, int64_t facts[TRAIN_FACTS]);
 
-/* Compare the facts of `rank` with those of rank 0. DDP_ERR_ARG names the first option that differs, and both
- * values. */
+/* Compare the facts of `rank` with those of rank 0. The text of DDP_ERR_ARG names the first option that differs, and
+ * both values. */
 ddp_status train_options_same(const int64_t first[TRAIN_FACTS], const int64_t theirs[TRAIN_FACTS], int rank,
                               struct ddp_err *err);
 

@@ -183,8 +183,8 @@ static ddp_status report_step(struct trainer *t, const struct late *of, double l
     return write_metrics(t, of, loss, norm, us, err);
 }
 
-/* Report the step in t->late, with the loss and norm from the device. With `now`, wait until the device has finished
- * that step. The duration of a step is the time from t->late.begun_us to the report of the step. */
+/* Report the step in t->late, with the loss and norm from the device. If `now` is true, wait until the device has
+ * finished that step. The duration of a step is the time from t->late.begun_us to the report of the step. */
 static ddp_status report_late(struct trainer *t, bool now, struct ddp_err *err)
 {
     struct compute_report report;
@@ -533,7 +533,7 @@ static ddp_status compare_samples(const int64_t first[2], const int64_t theirs[2
                     first[0], first[1], rank, theirs[0], theirs[1]);
 }
 
-/* Compare every rank with rank 0. All ranks do this, so that all ranks print the same text. */
+/* Compare every rank with rank 0. All ranks make this comparison, so that all ranks print the same text. */
 static ddp_status compare_runs(const struct run_facts *all, int world, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -607,7 +607,7 @@ static ddp_status open_model(struct trainer *t, struct ddp_err *err)
     return status == DDP_OK ? optimizer_open(&t->optimizer, t->options, t->model, t->ctx, err) : status;
 }
 
-/* Open the device, if main.c has chosen one for the context. */
+/* Open the device, if main.c has chosen a device for the context. */
 static ddp_status open_device(struct trainer *t, struct ddp_err *err)
 {
     if (ddp_device(t->ctx) < 0)
@@ -738,8 +738,8 @@ static bool is_due(const struct trainer *t, uint64_t every)
     return every != 0 && t->steps_done % every == 0;
 }
 
-/* Compare the parameters, and save a checkpoint, each only if it is due after this step. Compare first, so that wrong
- * parameters are never saved. */
+/* Compare the parameters if a comparison is due after this step. Save a checkpoint if a checkpoint is due. Compare
+ * first, so that wrong parameters are never saved. */
 static ddp_status after_step(struct trainer *t, struct ddp_err *err)
 {
     uint64_t hash;

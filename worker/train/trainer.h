@@ -66,7 +66,7 @@ struct trainer {
     struct accuracy accuracy;
 };
 
-/* Return true on the rank that prints and writes files. */
+/* Return true if this rank prints and writes files. */
 static inline bool trainer_is_first(const struct trainer *t)
 {
     return ddp_rank(t->ctx) == 0;

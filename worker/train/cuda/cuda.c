@@ -1,5 +1,5 @@
-/* cuda.c -- see compute.h: opens and closes a GPU. cuda_available opens no GPU, because main.c calls it before the
- * ranks connect, and the device of the rank is not known then. */
+/* cuda.c -- see compute.h: opens and closes a GPU. cuda_available opens no GPU, because main.c calls this function
+ * before the ranks connect, and the device of the rank is not known then. */
 #include "train/cuda/device.h"
 #include "train/journal.h"
 #include "train/train_options.h"

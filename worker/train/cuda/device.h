@@ -46,7 +46,7 @@ struct room {
 enum {
     PLANS = 64,
     SLOTS = 2,
-    TOTALS = 4 /* TOTALS: loss and correct predictions, in training and tests */
+    TOTALS = 4 /* loss and correct predictions, in training and tests */
 };
 
 /* Results since the last report. The device writes these results to the host's memory. */

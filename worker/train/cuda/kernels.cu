@@ -98,8 +98,8 @@ __device__ inline size_t grid_warp(void) { return thread_number() / WARP; }
 
 __device__ inline float larger(float a, float b) { return a > b ? a : b; }
 
-/* Return the sum over the warp. In each round, two lanes add each other's sum to their own sum. Both lanes get the same
- * bits, because a + b equals b + a. So in the end all lanes have the same bits. */
+/* Return the sum of x over the lanes of the warp. In each round, two lanes add each other's sum to their own sum.
+ * Both lanes get the same bits, because a + b equals b + a. So in the end all lanes have the same bits. */
 __device__ inline float warp_sum(float x)
 {
     for (int mask = WARP / 2; mask > 0; mask /= 2)
@@ -114,7 +114,8 @@ __device__ inline float warp_max(float x)
     return x;
 }
 
-/* Return the sum over the block. The block must have 256 threads, and all threads must call this function. */
+/* Return the sum of x over the threads of the block. The block must have 256 threads, and all threads must call this
+ * function. */
 __device__ inline double block_sum(double x)
 {
     __shared__ double part[256];

@@ -74,7 +74,7 @@ enum {
  * one type of values: float, bf16 or fp16. Statistics, losses, gradients of parameters and the optimizer's state are
  * float or double in every module. */
 
-/* left += right, both float. */
+/* Adds the floats of `right` to the floats of `left`. */
 struct add_args {
     float *left;
     const float *right;
@@ -121,9 +121,9 @@ struct join_sums_args {
     size_t n, parts, stride;
 };
 
-/* Each block computes `loss` and `hit` for one target. If `gradient` is set, the block replaces the target's logits in
- * z by their gradient. Each value of `weight` applies to `length` consecutive targets. If the value is 0, `loss` and
- * `hit` are 0. */
+/* Each block computes `loss` and `hit` (1 for a correct prediction) for one target. If `gradient` is set, the block
+ * replaces the target's logits in z by their gradient. Each value of `weight` applies to `length` consecutive
+ * targets. If the value is 0, `loss` and `hit` are 0. */
 struct cross_entropy_args {
     void *z;
     const int *target;
@@ -254,7 +254,7 @@ struct join_squares_args {
     size_t parts;
     float most, unscale;
 };
-/* p has the weights as float. w is the copy that other kernels read, or NULL. g is multiplied by *factor.
+/* p has the weights as float. w is the copy that other kernels read, or NULL. The kernel multiplies g by *factor.
  * worker/reducer/optim.c explains the other numbers. */
 struct update_adam_args {
     float *p, *m, *v;

@@ -23,7 +23,7 @@ static float between(ddp_random *luck, float low, float high)
 /* --- glyphs ----------------------------------------------------------------------------------------------- */
 
 /* A digit is drawn with a few straight strokes on a grid of 4 x 6 cells. Each sample has its own size, slant, place
- * and pen width, and also noise and a scratch. A model needs two short epochs to reach 95 %. */
+ * and pen width, and also noise and a scratch. A model needs two short epochs for 95 % correct predictions. */
 
 enum { MAX_STROKES = 7 };
 
@@ -59,7 +59,7 @@ static const struct stroke digit[CLASSES][MAX_STROKES] = {
 /* Random parameters for drawing the digit of one sample. */
 struct hand {
     float scale_x, scale_y; /* width and height of a grid cell, in pixels */
-    float slant;            /* pixels to the right for each pixel upwards */
+    float slant;            /* shift to the right for each pixel upwards, in pixels */
     float left, top;        /* position of the grid's upper left corner, in pixels */
     float pen;              /* half the width of a stroke in pixels */
     float ink;              /* darkness, 0..1 */
@@ -230,7 +230,7 @@ struct bytes {
     size_t len;
 };
 
-/* Compress with gzip. Store neither name nor time, so that equal data gives equal files. The caller frees
+/* Compress with gzip. Store neither a file name nor a time, so that equal data gives equal files. The caller frees
  * out->data. */
 static ddp_status pack(const struct bytes *in, struct bytes *out, struct ddp_err *err)
 {
@@ -287,8 +287,8 @@ static ddp_status check_leftover(const struct maker_order *o, const char *name, 
 
 /* --- idx --------------------------------------------------------------------------------------------------- */
 
-/* Allocate the contents of a file and write its header. There is room for `value_bytes` of values. Return false if
- * memory is short. The caller frees file->data. */
+/* Allocate the contents of a file and write its header. The values need `value_bytes` bytes. Return false if memory
+ * is short. The caller frees file->data. */
 static bool begin_file(struct bytes *file, int dims, uint64_t n, size_t value_bytes)
 {
     const uint32_t dim[IDX_MAX_DIMS] = { (uint32_t)n, PICTURE_SIDE, PICTURE_SIDE };
@@ -345,7 +345,7 @@ static ddp_status make_idx(const struct maker_order *o, ddp_random *luck, struct
 
 /* --- tokens ------------------------------------------------------------------------------------------------ */
 
-/* Return how many of `n` tokens are in file `i` of `files`. */
+/* Return the number of tokens in file `i`. `n` is the number of all tokens; `files` is the number of files. */
 static uint64_t records_of_file(uint64_t n, uint64_t files, uint64_t i)
 {
     return n / files + (i < n % files);

@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TYPE_U8 = 0x08 }; /* the format's code for bytes */
+enum { TYPE_U8 = 0x08 }; /* the code of the format IDX for unsigned bytes */
 
 static uint32_t get_be32(const uint8_t *from)
 {
@@ -36,7 +36,7 @@ size_t idx_header_bytes(int dims)
     return 4 + 4 * (size_t)dims;
 }
 
-/* Write a header, for make-data. Headers are written and read in the same file, so that the two functions agree. */
+/* Write a header, for make-data. This source file also reads headers, so that writer and reader agree. */
 size_t idx_make_header(uint8_t *head, int dims, const uint32_t *dim)
 {
     write_be32(head, (uint32_t)(TYPE_U8 << 8 | dims));

@@ -40,8 +40,8 @@ void tokens_init(struct tokens *t, size_t length, size_t vocabulary);
 ddp_status tokens_load(struct tokens *t, const char *where, bool training, struct ddp_err *err);
 void tokens_free(struct tokens *t);
 
-/* Read sample `index` (< n): `length` tokens and their targets. Several threads may read at the same time.
- * DDP_ERR_CORRUPT names file, offset and value. */
+/* Read sample `index`, which must be below n: `length` tokens and their targets. Several threads may read at the
+ * same time. DDP_ERR_CORRUPT names file, offset and value. */
 ddp_status tokens_read(const struct tokens *t, uint64_t index, int32_t *token, int32_t *target,
                        struct ddp_err *err);
 

@@ -21,7 +21,8 @@ REAL_BODY real largest(const real *x, size_t n)
  * L). */
 static void softmax(real *x, real scale, size_t n, real *log_sum);
 
-/* Compute the softmax of x again, without a sum: `log_sum` is the value that softmax() has stored for this row. */
+/* Compute the softmax of x again. The function needs no sum, because `log_sum` is the value that softmax() has
+ * stored for this row. */
 static void softmax_again(real *x, real scale, real log_sum, size_t n);
 
 /* Turn d, the gradient of the softmax p, into the gradient of the softmax's input. */
@@ -58,7 +59,7 @@ REAL_BODY void softmax_backward_body(real *restrict d, const real *restrict p, r
 }
 REAL_WIDE(softmax_backward, (real * d, const real *p, real scale, size_t n), (d, p, scale, n))
 
-/* Number of queries in a block. For one head of one sequence:
+/* Number of queries in a block. The formulas for one head of one sequence:
  *
  *     S = Q K^T    P = softmax(S / sqrt(width of a head))    Y = P V
  *
@@ -171,8 +172,8 @@ static void to_keys(real *to, const real *left, const real *right, size_t right_
               (int)b->keys, right, (int)right_stride, !overwrite, to, (int)h->stride);
 }
 
-/* Compute the gradients of queries, keys and values of one head. Compute P again from Q, K and log_sum, which
- * costs one more product:
+/* Compute the gradients of queries, keys and values of one head. Compute P again from Q, K and log_sum, which costs one
+ * more product. The formulas:
  *
  *     dV = P^T dY    dP = dY V^T    dS = softmax backward    dQ = dS K    dK = dS^T Q
  *

@@ -143,7 +143,7 @@ static void copy_line(real *to, const real *from, size_t n, size_t step, int add
             to[i * step] = from[i] + (add ? to[i * step] : 0);
 }
 
-/* Write the results of one picture to y, or add them to y if `add` is set. `row` is scratch with CONV_OUTS *
+/* Write the results of one picture to y, or add them to y if `add` is set. `row` is scratch memory with CONV_OUTS *
  * sums_row() numbers. */
 static void sums_make(const struct sums *s, real *y, const real *framed, real *row, int add)
 {

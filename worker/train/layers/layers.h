@@ -20,7 +20,7 @@ enum activation { ACTIVATION_RELU, ACTIVATION_SIGMOID, ACTIVATION_LOG_SOFTMAX };
  * channels, the shortcut uses every second pixel of every second line. It adds channels of zeros (option A of He et al.
  * 2015). As in PyTorch programs with option A, half of these zero channels come before the input's channels. */
 struct shortcut {
-    size_t in, out, side; /* channels of x and y (in <= out), side of x */
+    size_t in, out, side; /* channels of x; channels of y, at least `in`; side of x */
     size_t stride;        /* the side of y is side / stride, rounded up */
 };
 
@@ -46,8 +46,9 @@ struct conv {
     size_t stride;        /* 1 or 2 */
 };
 
-size_t conv_side(const struct conv *c);    /* returns the side of y */
-size_t conv_columns(const struct conv *c); /* returns how many scratch elements a pass needs at most */
+size_t conv_side(const struct conv *c); /* returns the side of y */
+size_t
+conv_columns(const struct conv *c); /* returns a number of scratch elements that is enough for any pass */
 
 /* Return the number of multiplications and additions in a forward pass for one picture. */
 double conv_flops(const struct conv *c);

@@ -99,8 +99,8 @@ struct llmc {
     uint64_t bytes; /* bytes of the file */
 };
 
-/* Check `head`, the first LLMC_HEADER bytes of a file of `file_bytes`. Return DDP_ERR_MISMATCH if the file has a model
- * of another size, and DDP_ERR_CORRUPT for any other fault. The error names offset and value. */
+/* Check `head`, the first LLMC_HEADER bytes of a file of `file_bytes` bytes. Return DDP_ERR_MISMATCH if the file has
+ * a model of another size, and DDP_ERR_CORRUPT for any other fault. The error names offset and value. */
 static ddp_status llmc_check(struct llmc *f, const struct model_kind *kind, const uint8_t *head,
                              uint64_t file_bytes, struct ddp_err *err)
 {

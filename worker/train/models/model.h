@@ -53,7 +53,7 @@ struct model_spec {
     size_t channels, height, width; /* size of a picture */
     size_t classes; /* number of classes; if the samples are tokens, the size of the vocabulary */
     uint64_t seed;  /* seed of the initial parameters */
-    ddp_ctx *ctx;   /* for layers that communicate with other ranks; NULL if no layer does */
+    ddp_ctx *ctx;   /* for layers that communicate with other ranks; NULL if no layer communicates */
 };
 
 /* A batch; all pointers are borrowed. Targets and tokens must be below the model's `classes`; the model does not
@@ -90,7 +90,7 @@ struct model {
     struct model_batch batch; /* batch of the last forward pass, in memory that the layers can read */
     size_t pixels;            /* number of pixels of a picture */
     size_t classes;
-    double flops;        /* operations for a forward and backward pass of one row; 0 if unknown */
+    double flops;        /* number of operations for a forward and backward pass of one row; 0 if unknown */
     const float *logits; /* rows x length x classes, valid after MODEL_TEST; NULL on a device */
     size_t correct;      /* after MODEL_TEST on a device: the result of model_correct */
 };

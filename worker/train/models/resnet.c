@@ -80,8 +80,9 @@ static ddp_status cpu_forward(const struct normalise *n, const struct batch_norm
 
 /* --- on a device ------------------------------------------------------------------------------------------- */
 
-/* Normalize on a device. Each rank merges the records (compute.h) of all ranks in the order of ranks. A variance needs
- * at least two values. This is not checked, because even one picture has at least 49 values of each channel. */
+/* Normalize on a device. Each rank merges the records (compute.h) of all ranks in the order of ranks. A variance
+ * needs at least two values. This limit is not checked, because even one picture has at least 49 values of each
+ * channel. */
 static ddp_status device_forward(struct normalise *n, const struct batch_norm *b, void *y, const void *x,
                                  size_t rows, struct ddp_err *err)
 {

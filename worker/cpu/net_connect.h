@@ -48,7 +48,7 @@ struct net_dial {
     /* borrowed: the address to connect from; without DDP_IFACE it is "", and the kernel chooses the address */
     const char *source;
     struct net_card card;
-    int fd;                    /* -1 while the dial waits for its next try, and after the dial */
+    int fd;                    /* -1 while the dial waits for its next try, and after the end of the dial */
     int error;                 /* errno of a connect that failed at once, else 0 */
     bool hello_sent;           /* true if the hello was sent */
     uint64_t began_ms, try_ms; /* start of the first try (began_ms) and of the current or next try (try_ms) */

@@ -30,7 +30,7 @@ struct journal_step {
     double loss;          /* mean over the samples of the step */
     double lr, grad_norm, samples_per_s;
     double tokens_per_s;        /* 0 if unknown */
-    double mfu;                 /* 0 if unknown */
+    double mfu;                 /* used share of the GPUs' peak rate; 0 if unknown */
     const uint64_t *us;         /* PHASES numbers */
     const uint64_t *param_hash; /* NULL if not requested */
 };

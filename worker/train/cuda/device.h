@@ -27,7 +27,7 @@ struct gemm {
     uint64_t batch;                    /* number of products in a batch; 0 means one product */
     int64_t apart_a, apart_b, apart_d; /* elements between matrices; 0 means one matrix for all products */
     bool transpose_a, transpose_b;
-    bool to_float; /* true if the result is float; false if it has the type for cuda.precision */
+    bool to_float; /* true if the result is float; false if the result has the type of cuda.precision */
     bool bias;
 };
 struct plan {

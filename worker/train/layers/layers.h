@@ -46,9 +46,8 @@ struct conv {
     size_t stride;        /* 1 or 2 */
 };
 
-size_t conv_side(const struct conv *c); /* returns the side of y */
-size_t
-conv_columns(const struct conv *c); /* returns a number of scratch elements that is enough for any pass */
+size_t conv_side(const struct conv *c);    /* returns the side of y */
+size_t conv_columns(const struct conv *c); /* returns how many scratch elements are enough for any pass */
 
 /* Return the number of multiplications and additions in a forward pass for one picture. */
 double conv_flops(const struct conv *c);

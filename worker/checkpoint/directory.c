@@ -30,8 +30,8 @@ void ckpt_dir_warn(const struct ckpt_dir *dir, const struct ddp_err *err)
         dir->warn(dir->user, err->msg);
 }
 
-/* Report a failed operation on the file `name` of the directory. `what` names the operation, and errno has the reason.
- * If `is_removal` is true, another path would not help. */
+/* Report a failed operation on the file `name` of the directory. `what` names the operation, and errno has the
+ * reason. If `is_removal` is true, recommend no other path, because another path would not help. */
 static ddp_status fail_errno(const struct ckpt_dir *dir, const char *name, const char *what, bool is_removal,
                              struct ddp_err *err)
 {

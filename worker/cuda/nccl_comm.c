@@ -182,8 +182,8 @@ static const struct lib_symbol symbols[] = {
 #undef X
 };
 
-/* Check the version before the functions, because an old library also lacks functions, and the error about
- * the version is clearer. */
+/* Check the version before the functions, because an old library also lacks functions. An error about the version is
+ * clearer than an error about a missing function. */
 static ddp_status check_version(struct nccl_lib *lib, struct ddp_err *err)
 {
     ddp_status status = lib_symbols(&nccl_kind, lib->handle, symbols, 1, lib, err);
@@ -221,8 +221,8 @@ static bool has_address(const struct ifaddrs *i, const char *address)
            strcmp(text, address) == 0;
 }
 
-/* Set `name` to the interface of the connection to the store. If that interface is unknown, set `name` to "", and
- * NCCL chooses an interface. */
+/* Set `name` to the interface of the connection to the store. If that interface is unknown, set `name` to "", so
+ * that NCCL chooses an interface. */
 static void find_iface(const struct comm_setup *setup, char name[64])
 {
     char address[64];

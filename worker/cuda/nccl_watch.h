@@ -37,8 +37,8 @@ struct nccl_flight {
 
 /* A communicator, which these files share:
  *
- *     nccl_comm.c     loads NCCL, joins the ranks; opening, closing, calls and memory
- *     nccl_watch.c    calls in progress, the watch thread, failure of a communicator
+ *     nccl_comm.c     loads NCCL, joins the ranks; opens and closes a communicator; runs calls; allocates memory
+ *     nccl_watch.c    handles calls in progress, the watch thread, and the failure of a communicator
  *
  * The pure part is nccl_plan.c: the NCCL function of each call, the states of a communicator, the environment and error
  * texts. base.cpu is the cpu communicator, which also runs barriers and calls with values in host memory. */

@@ -97,7 +97,8 @@ static ddp_status each_narrow(struct cuda *c, const struct model_tensors *t, boo
 
 /* --- the host's values -------------------------------------------------------------------------------- */
 
-/* Copy the values to the device, or back. Wait for the copy, because the host may use its memory after this call. */
+/* Copy the values to the device, or back to the host. Wait for the copy, because the host may use its memory after
+ * this call. */
 static ddp_status copy_tensors(struct cuda *c, const struct model_tensors *t, bool to_device,
                                struct ddp_err *err)
 {

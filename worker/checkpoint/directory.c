@@ -318,7 +318,8 @@ static ddp_status write_in(const struct ckpt_dir *dir, int fd, const ddp_ckpt_po
     return status;
 }
 
-/* Flush the directory above `fd`. Before this flush, a power cut may remove the directory that was just created. */
+/* Flush the parent of the directory `fd`. Before this flush, a power cut may remove the directory that was just
+ * created. */
 static int flush_parent(int fd)
 {
     int parent = openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

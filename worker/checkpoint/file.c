@@ -151,8 +151,8 @@ static char *target_of(const char *path)
     return is_link && !is_special(path) ? realpath(path, NULL) : joined(path, "");
 }
 
-/* Open the file to write. The mode is 0666 without the bits of the umask, as for any new file. A file that is open as
- * stdout or stderr is not truncated. */
+/* Open the file for writing. The mode is 0666 without the bits of the umask, as for any new file. A file that is
+ * open as stdout or stderr is not truncated. */
 static int open_for_writing(struct atomic_file *file)
 {
     const int standard = file->temporary == NULL ? standard_fd(file->path) : -1;

@@ -153,8 +153,9 @@ static int move_bytes(struct net_links *links, struct net_link *link, struct net
     return -1;
 }
 
-/* Compare the peer's head with this rank's head, as soon as the peer's head has arrived. The head is the first range of
- * a call. It has arrived if in.next, the index of the range in progress, is not 0, or if all ranges are done. */
+/* Compare the peer's head with this rank's head, as soon as the peer's head has arrived. The head is the first range
+ * of a call. The head has arrived if in.next, the index of the range in progress, is not 0, or if all ranges are
+ * done. */
 static ddp_status check_head(struct net_link *link, struct ddp_err *err)
 {
     if (!link->head_due || (link->in.next == 0 && !is_done(&link->in)))
@@ -258,7 +259,7 @@ static ddp_status find_lost(const struct net_links *links, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Wait in poll for a short time only, because a rank of this host that gives up cannot wake this rank. */
+/* Wait in poll for a short time only, because poll does not return when a rank of this host gives up. */
 static ddp_status wait_once(struct net_links *links, struct shm_barrier *barrier, struct ddp_err *err)
 {
     uint32_t slice_ms = 0;

@@ -26,7 +26,7 @@ struct net_link {
     char where[ENDPOINT_TEXT_MAX]; /* address and port of the peer */
     struct net_queue out, in;
     uint8_t head_out[NET_HEAD], head_in[NET_HEAD];
-    bool head_due; /* the head of the peer's call has not arrived yet */
+    bool head_due; /* true until the head of the peer's call has arrived */
 };
 
 struct net_links {

@@ -84,9 +84,9 @@ struct net_way {
     enum net_columns columns;
     enum net_first first;
     enum net_second second;
-    bool gathers;         /* a rank's input is only its own column, not all columns */
-    bool scatters;        /* a rank's output is only its own column, not all columns */
-    bool only_root_takes; /* only the root gets a result */
+    bool gathers;         /* true if a rank's input is only its own column, not all columns */
+    bool scatters;        /* true if a rank's output is only its own column, not all columns */
+    bool only_root_takes; /* true if only the root gets a result */
     int root, root_host;  /* rank of the root, and its host */
     int lanes;            /* lanes in use; a small call uses one */
     size_t element;       /* bytes of a value */

@@ -10,7 +10,7 @@ struct net_call {
     struct net *net;
     const struct call *call;
     struct net_way way;
-    bool direct; /* inputs are read in place, so the give stage is skipped */
+    bool direct; /* true if inputs are read in place; the give stage is then skipped */
     size_t steps;
     size_t first, second, take; /* turns in which these stages begin: first phase, second phase, take */
     size_t last;                /* the last turn of the call */

@@ -27,7 +27,7 @@ struct reducer_step {
     bool find_unused, keep_order, uneven; /* copies of the options, set by reducer.c */
 
     enum step_phase phase;
-    bool sync, next_sync;  /* sync: this step reduces its gradients; next_sync: the next step does so */
+    bool sync, next_sync;  /* sync: this step reduces its gradients; next_sync: the next step reduces them */
     bool buffers_due;      /* true after a step with sync: the next forward must broadcast the buffers */
     bool buffers_were_due; /* value of buffers_due before the last forward; step_cancel restores it */
     bool *ready;           /* for each parameter: true if it was marked in this step */

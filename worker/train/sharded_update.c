@@ -117,7 +117,8 @@ struct flight {
     float *rows; /* on the device: the gradients of all ranks for this bucket */
 };
 
-/* The arrays, the collectives on them, and the contents. `zero1` and `world` are the two cases of sharded_update.h:
+/* The arrays, the collectives on these arrays, and the contents. `zero1` and `world` are the two cases of
+ * sharded_update.h:
  *
  *     gradients         flat, float32                    | bucket 0 | bucket 1 ...
  *       zero1: reduce_scatter in place                     my share of each bucket is the average

@@ -34,7 +34,7 @@ struct sharded_request {
     int world, rank;                    /* world is 1 and rank is 0 if each rank has the whole state */
     bool reduces;    /* true if this module reduces the gradients, false if the reducer does */
     ddp_dtype dtype; /* type of the weights that layers read */
-    bool any_world;  /* --determinism world */
+    bool any_world;  /* true with --determinism world */
     int slots;       /* number of slots: one for the master weights, and one for each optimizer state */
 };
 

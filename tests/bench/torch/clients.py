@@ -2,10 +2,10 @@
 
     clients.py DDP_RENDEZVOUS
 
-The clients are divided among eight processes, or one process for each client if there are fewer. Latency: one client
-sends requests, and the other clients are connected and silent. Operations per second: every process uses its clients
-in turn, without pause; set, get and add take turns. A `set` has no answer, so its time is the time of the send. A
-`get` is two requests, WAIT and GET.
+The clients are spread over at most eight processes. For the latency, one client sends requests while the others are
+connected and idle. For the operations per second, every process sends requests through its clients in turn, without
+pauses. It alternates set, get and add. A `set` has no reply, so its time is the time to send it. A `get` is two
+requests, WAIT and GET.
 """
 import statistics
 import sys
@@ -22,7 +22,7 @@ VALUE = b"v" * 128
 
 
 class Clients:
-    """The clients of one process, `count` on each of the two stores. Times are in µs."""
+    """The clients of one process: `count` for each of the two stores. Times are in µs."""
 
     def __init__(self, number, count, ports):
         self.number, self.count, self.ports, self.stores = number, count, ports, [[], []]
@@ -32,11 +32,11 @@ class Clients:
         self.stores[who] = [TCPStore("127.0.0.1", self.ports[who], None, False, LONG) for _ in range(self.count)]
 
     def trips(self, who, operation):
-        """Return the median time of the operation, over all clients in turn."""
+        """Return the median time of the operation. Each request uses the next client."""
         call, times = self.call_of(operation), []
         for i in range(TRIPS):
             store = self.stores[who][i % self.count]
-            store.add(f"before/{self.number}", 1)  # after the answer, the server is idle
+            store.add(f"before/{self.number}", 1)  # the reply shows that the server has finished all earlier requests
             start = now()
             call(store)
             times.append(now() - start)
@@ -48,7 +48,7 @@ class Clients:
                 "add": lambda store: store.add(counter, 1)}[operation]
 
     def load(self, who):
-        """Run operations until the time is up."""
+        """Run operations for SPAN_S seconds; return their number."""
         calls = [self.call_of(operation) for operation in ("set", "get", "add")]
         done, end = 0, time.monotonic() + SPAN_S
         while time.monotonic() < end:
@@ -75,7 +75,7 @@ def connect(crew, who):
 
 
 def wake(crew, who, turn, n):
-    """Set a key with the last member. The first member waits for this key."""
+    """Return the time from a set by the last member to the wake-up of the first member, which waits for the key."""
     key = f"wake/{n}/{turn}"
     crew.begin(0, "wait", who, turn, key)
     time.sleep(SETTLE_S)
@@ -86,7 +86,7 @@ def wake(crew, who, turn, n):
 def measure(table, ports, n):
     processes = min(n, PROCESSES)
     label = f"{n} client{'s' if n > 1 else ''}"
-    # One more process sets the key that the clients wait for.
+    # One more process than the clients need. This process sets the keys that the clients wait for.
     with Crew(processes + 1, lambda number: Clients(number, n // processes if number < processes else 1, ports)) as crew:
         took = in_turn(ROUNDS, lambda who, turn: connect(crew, who))
         crew.all("trips", 0, "set"), crew.all("trips", 1, "set")

@@ -1,7 +1,7 @@
 """Processes that execute calls. They are made by fork, so that PyTorch is imported only once.
 
-Threads cannot be used, because torch 1.13 makes Python objects without the interpreter's lock. Also, threads of one
-interpreter would measure this lock.
+Threads are no alternative, for two reasons. torch 1.13 creates Python objects without the interpreter lock (GIL), and
+threads of one interpreter would measure the contention for that lock.
 """
 import multiprocessing
 import os
@@ -10,7 +10,7 @@ from stores import die_with_parent
 
 
 def serve(work, inbox):
-    """Run a member: receive the name of a method of `work` and its arguments, and send back the result."""
+    """Run a member: receive the name of a method of `work` and its arguments, and send the result back."""
     die_with_parent()
     while True:
         name, args = inbox.recv()
@@ -18,7 +18,7 @@ def serve(work, inbox):
 
 
 class Crew:
-    """Processes with a separate object each, `make(number)`."""
+    """Each member has its own object, which `make(number)` creates."""
 
     def __init__(self, size, make):
         self.pipes, self.processes = [], []
@@ -55,7 +55,7 @@ class Crew:
         return self.end(member)
 
     def all(self, name, *args):
-        """Call the method in all members at once."""
+        """Call the method in all members at the same time; return the results."""
         for member in range(len(self.pipes)):
             self.begin(member, name, *args)
         return [self.end(member) for member in range(len(self.pipes))]

@@ -1,9 +1,8 @@
-"""encrypt.py DDPRUN -- measures the cost of --encrypt between two hosts: the start of a job, and requests of a worker
+"""encrypt.py DDPRUN -- measure the cost of --encrypt between two hosts: the start of a job, and a worker's requests
 to the store.
 
-The hosts are this network namespace and a second one, which a pair of virtual links connects. Jobs with and without
---encrypt take turns, and both kinds have a secret. A worker of the second host uses PyTorch's own client.
-"""
+The hosts are this network namespace and a second one, joined by a veth pair. Jobs with and without --encrypt take
+turns; both use a secret. The worker of the second host uses PyTorch's own client."""
 import json
 import os
 import secrets
@@ -19,7 +18,8 @@ SH = 'ip link set lo up; while ! ip link set host1 up 2>/dev/null; do sleep 0.01
 
 
 def requests():
-    """Print the times of requests in µs, and of SETs of 1 MiB in MiB per second; the other rank waits in the store."""
+    """Print the median time of an ADD in µs and the rate of SETs of 1 MiB in MiB/s. Rank 0 only waits in the
+    store."""
     from torch.distributed import TCPStore
     store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), None, False)
     if os.environ["RANK"] == "0":
@@ -34,13 +34,13 @@ def requests():
     began = time.monotonic()
     for _ in range(BULK):
         store.set(KEY, LARGE)
-    store.add("counter", 1)  # the answer comes after all values have arrived
+    store.add("counter", 1)  # the reply shows that all values have arrived
     print(json.dumps({"add_us": statistics.median(times), "set_mib_s": BULK / (time.monotonic() - began)}), flush=True)
     store.set("end", b"")
 
 
 def job(ddprun, other, secret, options, command):
-    """Run a job on both hosts; return the seconds until both have ended, and the output of the second host."""
+    """Run a job on both hosts. Return its duration in seconds and the output of the second host."""
     common = [ddprun, "--nnodes=2", "--master_addr=10.91.0.1", "--nproc_per_node=1", f"--secret_file={secret}", "--no_python", *options]
     began = time.monotonic()
     first = subprocess.Popen([*common, "--node_rank=0", *command], stdout=subprocess.DEVNULL)

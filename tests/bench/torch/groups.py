@@ -1,11 +1,10 @@
-"""Measure init_process_group("gloo") of 2, 8 and 32 ranks, through ddp-rendezvous and through PyTorch's server in
-turn.
+"""Measure init_process_group("gloo") with 2, 8 and 32 ranks, on ddp-rendezvous and on PyTorch's server in turn.
 
     groups.py DDP_RENDEZVOUS
 
-All ranks are processes of this machine, which are forked after the import of torch. The time is from the start signal
-until the last rank has its group. It includes the connections to the store, the exchange of addresses, and Gloo's own
-connections.
+All ranks are processes of this machine, forked after the import of torch. The clock runs from the start command until
+the last rank has its group. This includes the connections to the store, the exchange of addresses through the store,
+and Gloo's own connections.
 """
 import os
 import sys
@@ -26,7 +25,7 @@ class Rank:
         self.rank, self.size, self.ports = rank, size, ports
 
     def meet(self, who, turn):
-        """Form a group. The keys have a new prefix each time."""
+        """Form the group and return the time of its completion. Each turn uses its own key prefix."""
         store = dist.TCPStore("127.0.0.1", self.ports[who], self.size, False, TIMEOUT)
         dist.init_process_group("gloo", store=dist.PrefixStore(f"{self.size}/{turn}", store), rank=self.rank,
                                 world_size=self.size, timeout=TIMEOUT)
@@ -36,7 +35,7 @@ class Rank:
         dist.destroy_process_group()
 
     def memory(self):
-        """Return the proportional memory (PSS) of this process in KiB."""
+        """Return the proportional memory (PSS) of this rank in KiB."""
         with open("/proc/self/smaps_rollup") as lines:
             return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 

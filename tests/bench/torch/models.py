@@ -1,8 +1,9 @@
-"""Train the models of `train` in PyTorch, with DistributedDataParallel on Gloo, and print the milliseconds of a step.
+"""Train the models of `train` in PyTorch with DistributedDataParallel on Gloo; print the milliseconds of a step.
 
-    ddprun --nproc_per_node=2 models.py mlp|gpt2:tiny|resnet20 BATCH STEPS          BATCH of each worker; rank 0 prints the mean
+    ddprun --nproc_per_node=2 models.py mlp|gpt2:tiny|resnet20 BATCH STEPS
 
-The batch is in memory before the measurement begins. Each worker has one thread, as in train.
+BATCH is the batch size of each worker. Rank 0 prints the mean. The batch is in memory before the clock starts. Each
+worker has one thread, as in `train`.
 """
 import math
 import sys

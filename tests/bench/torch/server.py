@@ -1,6 +1,7 @@
-"""PyTorch's own store, for measurements: print "PORT DIALECT VERSION BACKEND", and serve until killed.
+"""Run PyTorch's own store for measurements: print "PORT DIALECT VERSION BACKEND" and serve until the process is
+killed.
 
-BACKEND is libuv if this torch has libuv, because users get libuv by default.
+BACKEND is libuv if this torch has libuv, because users then get libuv by default.
 """
 import signal
 from datetime import timedelta
@@ -12,8 +13,8 @@ LONG = timedelta(seconds=300)
 
 
 def serve():
-    """Start the best server of this torch. Versions before 2.1 do not have the argument use_libuv, and a build
-    without libuv rejects it."""
+    """Return the fastest store of this torch, and its backend. torch before 2.1 does not know `use_libuv`, and a
+    build without libuv rejects it."""
     try:
         return TCPStore("127.0.0.1", 0, None, True, LONG, wait_for_workers=False, use_libuv=True), "libuv"
     except (TypeError, RuntimeError):

@@ -1,7 +1,8 @@
-"""stacks.py DDPRUN DDPCTL -- the costs of the search for hangs: one sample of 64 workers, and the agent while nothing is suspected.
+"""stacks.py DDPRUN DDPCTL -- measure the cost of the hang search: one sample of 64 workers, and the agent while no
+hang is suspected.
 
-A worker is plain Python, or has imported PyTorch, and prints a line each second. py-spy must be in PATH. The CPU time and the memory of
-the agent are printed with the search and with --hang_timeout=off."""
+A worker runs plain Python or has imported PyTorch. It prints a line each second. py-spy must be in PATH. The agent's
+CPU time and memory are measured with the search and with --hang_timeout=off."""
 import os
 import statistics
 import subprocess
@@ -58,7 +59,7 @@ def sample(n, imports):
 
 
 def idle(seconds, *options):
-    """Return the percentage of a CPU and the KiB of memory of the agent."""
+    """Return the agent's CPU use in percent of one CPU, and its memory in KiB."""
     job = start(8, "", *options)
     agent = agent_of(job)
 

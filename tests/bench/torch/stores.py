@@ -1,4 +1,4 @@
-"""The two stores that are compared, and the output of the numbers. Our store comes first in every list."""
+"""Start the two stores that are compared, and print their figures. ddp-rendezvous always comes first."""
 import ctypes
 import json
 import os
@@ -19,27 +19,28 @@ def die_with_parent():
 
 
 def start(command):
-    """Start a server. Return the server, and the words of its first line, after the colon if there is one."""
+    """Start a server. Return its process, and the words of its first line after the last colon, if the line has
+    one."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=die_with_parent)
     return process, process.stdout.readline().strip().rsplit(":", 1)[-1].split()
 
 
 def now():
-    """Return the time in µs, from a clock that all processes share."""
+    """Return the time in µs. All processes use the same clock."""
     return time.monotonic_ns() / 1000
 
 
 def in_turn(rounds, measure):
-    """Return the values of our store and of the genuine store. The first round does not count."""
+    """Return the values of ddp-rendezvous and of PyTorch's store. The first round is not counted."""
     values = [[measure(who, turn) for who in (0, 1)] for turn in range(rounds + 1)][1:]
     return [list(each) for each in zip(*values)]
 
 
 class Stores:
     def __init__(self, rendezvous, apart=False):
-        """If `apart` is true, run the servers on the last processor that this process may use, and run this process
-        and its children on the first. Otherwise the placement by the scheduler would decide most of the time of a
-        round trip."""
+        """With `apart`, the servers run on the last usable CPU, and this process and its children on the first.
+        Otherwise the scheduler may place a server beside its client, or on a CPU that must first wake up. This choice
+        would dominate a round trip."""
         usable = sorted(os.sched_getaffinity(0))
         if apart:
             os.sched_setaffinity(0, usable[-1:])
@@ -62,7 +63,7 @@ class Stores:
 
 
 class Table:
-    """Rows of medians as markdown, and as JSON lines on descriptor 3."""
+    """Prints rows of medians as Markdown, and as JSON lines on descriptor 3."""
 
     def __init__(self, bench, title, stores, ratio):
         self.bench, self.stores = bench, stores
@@ -71,7 +72,7 @@ class Table:
         print("|", " | ".join([title, *stores.names, ratio]), "|\n|---|---:|---:|---:|")
 
     def row(self, what, n, values, unit, more_is_better=False):
-        """Add a row with the `values` of our store and of the genuine store."""
+        """Print a row. `values` holds the values of ddp-rendezvous, then the values of PyTorch's store."""
         ours, theirs = (statistics.median(each) for each in values)
         ratio = ours / theirs if more_is_better else theirs / ours
         self.ratios.append(ratio)

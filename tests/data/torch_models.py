@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compute the losses of the models of `train` with PyTorch, for tests/unit/train/test_torch_models.c.
+"""Compute the losses of the models of `train` with PyTorch. tests/unit/train/test_torch_models.c compares with them.
 
     /usr/bin/python3 tests/data/torch_models.py           rewrites tests/data/torch_models.json beside this file
 
-First parameters, pictures and tokens come from formulas, which this file and tests/lib/numbers.c share. Debian's
-torch 1.13.1 has computed the losses on a CPU.
+The first parameters, the pictures and the tokens come from formulas, which are also in tests/lib/numbers.c. Debian's
+torch 1.13.1 computed the file on a CPU.
 """
 import json
 import math
@@ -27,8 +27,8 @@ def noise(stream, n):
 
 
 def first_values(tensors):
-    """Return the first values of parameter i. They are uniform: weights +-1/sqrt(inputs) / 2, vectors +-0.05. The
-    weight of a norm is 1 more."""
+    """Yield the first values of each parameter, which are uniform. Weights reach up to 1/sqrt(inputs)/2, and
+    parameters of one dimension up to 0.05. The weight of a norm is larger by 1."""
     for i, (name, shape) in enumerate(tensors.items()):
         values = noise(i, math.prod(shape)).double() / 2**32 - 0.5
         if len(shape) >= 2:
@@ -129,7 +129,7 @@ def gpt2_losses():
     )
     for step in range(STEPS):
         byte = noise(2000 + step, SEQUENCES * (LENGTH + 1)) >> 24
-        tokens = (byte * byte * byte >> 16).reshape(SEQUENCES, LENGTH + 1)  # small ones are frequent
+        tokens = (byte * byte * byte >> 16).reshape(SEQUENCES, LENGTH + 1)  # small tokens are frequent
         loss = F.cross_entropy(gpt2_logits(p, tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
         optimizer.zero_grad()
         loss.backward()
@@ -161,7 +161,7 @@ def resnet_tensors():
 
 
 def shortcut(x, width):
-    """Return the shortcut of option A of He et al. 2015: every second pixel, and zeros for new channels."""
+    """Return the shortcut of option A (He et al. 2015): every second pixel, and zeros for the new channels."""
     if x.shape[1] == width:
         return x
     new = (width - x.shape[1]) // 2
@@ -185,9 +185,9 @@ def resnet_logits(p, running, x, training):
 
 
 def resnet_losses():
-    """Return the losses of the training, then the loss of a test with the first batch. The learning rate is small
-    because of the ReLUs. A single one of 180,000 ReLUs with an input of +-1e-8 may be on in one program and off in
-    the other. This changes a gradient of four pictures by 1 %."""
+    """Yield the losses of training, then the loss of a test with the first batch. The learning rate is small because
+    of the ReLUs. If one of 180,000 inputs of a ReLU is about 1e-8, its sign may differ between two programs. This
+    alone changes the gradient of four pictures by 1 %."""
     p, running = dict(zip(resnet_tensors(), first_values(resnet_tensors()))), {}
     weights, others = [v for v in p.values() if v.dim() > 1], [v for v in p.values() if v.dim() == 1]
     optimizer = torch.optim.SGD(

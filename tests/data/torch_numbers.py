@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Compute numbers with PyTorch, for the tests that compare libddp and train with PyTorch.
+"""Compute reference numbers with PyTorch. Tests in tests/unit/reducer/ and tests/socket/ compare with them.
 
     /usr/bin/python3 tests/data/torch_numbers.py          rewrites tests/data/torch_*.json beside this file
 
-Debian's torch 1.13.1 has computed the numbers on a CPU. Numbers are float32 with nine digits, which is their full
-precision.
+Debian's torch 1.13.1 computed the files on a CPU. Nine digits are enough to represent every float32 exactly.
 """
 import json
 import math
@@ -18,7 +17,8 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 def floats(tensor):
-    """Return float32 values for JSON. Infinity and NaN become words that strtod of C reads."""
+    """Return float32 values for JSON. Infinity and NaN become words that C's strtod reads, because JSON has no such
+    numbers."""
     values = [float(f"{v:.9g}") for v in tensor.detach().flatten().tolist()]
     return [v if math.isfinite(v) else str(v) for v in values]
 
@@ -56,7 +56,7 @@ CLASSES = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.opti
 
 
 def trace(rule, options, start, grads):
-    """Return the parameters after each step. The learning rate is halved after step 5, as a schedule would do."""
+    """Return the parameters after each step. The learning rate is halved after five steps, as by a schedule."""
     param = start.clone().requires_grad_()
     optimizer = CLASSES[rule]([param], **options)
     rows = []
@@ -98,7 +98,7 @@ def clipping():
 
 
 # --- GradScaler ---------------------------------------------------------------------------------
-# The class is torch's own. torch 1.13 has two kernels of this class only for CUDA, so this file repeats them, from
+# The class is torch's own. torch 1.13 has its two kernels only for CUDA, so they are written again here after
 # aten/src/ATen/native/cuda/AmpKernels.cu.
 
 def unscale_kernel(grads, found_inf, inv_scale):
@@ -130,7 +130,7 @@ class Replicator:
 
 
 def call(name, scaler, optimizer):
-    """Return true if torch has rejected the call."""
+    """Return True if torch rejects the call."""
     try:
         getattr(scaler, name)(*([] if name == "update" else [optimizer]))
     except (RuntimeError, AssertionError):
@@ -139,8 +139,8 @@ def call(name, scaler, optimizer):
 
 
 def scaler_run(options, plan):
-    """Run a `plan` of the words "unscale", "step", "update" and "inf". After "inf", gradients are not finite until
-    the next update."""
+    """Run the words of `plan`: "unscale", "step", "update", or "inf", which makes gradients infinite until the next
+    update."""
     param = torch.zeros(3, requires_grad=True)
     optimizer = torch.optim.SGD([param], lr=1.0)
     scaler = grad_scaler.GradScaler(**options)
@@ -204,7 +204,7 @@ def rounding():
 # --- batch normalisation ------------------------------------------------------------------------
 
 def batchnorm_case(samples, channels, spatial, offset):
-    """Make two training steps on the whole batch, then evaluate. The gradient is that of sum(y * dy)."""
+    """Return the values of two training steps on the whole batch, then of an evaluation. The loss is sum(y * dy)."""
     bn = torch.nn.BatchNorm1d(channels)
     with torch.no_grad():
         bn.weight.copy_(torch.rand(channels) + 0.5)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Train as `train` does, but with PyTorch: prints the losses of the first steps, for the table in test_train.c.
+"""Train as `train` does, but with PyTorch. Print the losses of the first steps, for the table in test_train.c.
 
     build/make-data --out DIR --samples 1050 --test_samples 10
     python3 tests/e2e/torch_losses.py DIR mlp 20

@@ -1,10 +1,9 @@
-"""quota_fs.py DIR -- mounts a file system on DIR, in which the quota of every user is full. It replaces a network
-file system, because Debian's kernel has no quota that also limits root. The server uses the protocol of /dev/fuse,
-and ends after umount.
-quota_fs.py DIR silent -- mounts a file system with a file `data`, and answers no read of this file. The server prints
-a line after the mount, and ends with the process that has started it. The end of the server aborts the connection, so
-that no reader stays in the kernel.
-"""
+"""quota_fs.py DIR -- mount a file system on DIR in which the quota of every user is full. It stands in for a network
+file system, because Debian's kernel has no quota that also limits root. It speaks the protocol of /dev/fuse, and ends
+after umount.
+quota_fs.py DIR silent -- DIR has a file `data`, and reads of the file get no answer. The server prints a line after
+the mount, and ends with its parent process. Its end aborts the connection, so that no reader stays blocked in the
+kernel."""
 import ctypes
 import errno
 import os
@@ -12,8 +11,8 @@ import struct
 import sys
 
 LOOKUP, FORGET, GETATTR, MKNOD, MKDIR, OPEN, READ, INIT, CREATE, INTERRUPT, BATCH_FORGET = 1, 2, 3, 8, 9, 14, 15, 26, 35, 36, 42
-DATA = 2  # the node of the file
-ASYNC_READ = 1  # so that a signal can end a process that reads
+DATA = 2  # the node id of the file `data`
+ASYNC_READ = 1  # lets a signal end a process that reads
 is_silent = sys.argv[2:] == ["silent"]
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Print the output of `py-spy dump --json --pid PID` for a PyTorch job: rank CULPRIT is in load_batch, all other
-ranks are in all_reduce.
+"""Print what `py-spy dump --json --pid PID` prints for a PyTorch job: rank CULPRIT is in load_batch, all others in
+all_reduce.
 
 With RECORDS=1 all ranks are in all_reduce.
 """

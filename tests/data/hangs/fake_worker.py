@@ -1,12 +1,11 @@
-"""A job without PyTorch. After some steps rank CULPRIT sleeps while the other ranks wait. fake_py_spy.py prints their
+"""A job without PyTorch: after some steps, rank CULPRIT sleeps and the other ranks wait. fake_py_spy.py prints their
 stacks.
 
-With FOREIGN=PID, from step 4 on, the stand-in for NVML (tests/fake/fake_nvml.c) lists ranks 0 to 2 on GPUs 0, 1 and
-0, and PID on GPU 1. With STEPS=1 all ranks print steps until they are stopped. With HEALS=1 the second attempt ends
-with code 0. With PRINTS=1 rank 0 prints lines until it is stopped, and "epoch 1" at SIGUSR1. With RECORDS=1 all ranks
-wait. Each rank writes a flight record when a byte is written to the FIFO of this rank, as NCCL's watchdog does. Rank
-CULPRIT has made one call less.
-"""
+With FOREIGN=PID, the stand-in for NVML (tests/fake/fake_nvml.c) gets a list of processes at step 4: ranks 0, 1 and 2
+on the GPUs 0, 1 and 0, and PID on GPU 1. With STEPS=1, all ranks print steps until they are stopped. With HEALS=1,
+the second attempt exits with code 0. With PRINTS=1, rank 0 prints lines until it is stopped, and prints "epoch 1" at
+SIGUSR1. With RECORDS=1, all ranks wait, and each rank writes a flight record when a byte arrives in its FIFO, as
+NCCL's watchdog does. In these records, rank CULPRIT has made one call less."""
 import os
 import pickle
 import select

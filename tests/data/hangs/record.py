@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Record the stacks of a hung job: record.py DDPRUN PY_SPY PYTHON WAY > WAY.json
 
-Each rank is sampled twice. A sample has py-spy's output as it is. For each thread it has the state, the number of the system
-call and the CPU time from /proc. It also lists the children of the process.
+Each rank is sampled twice. A sample holds py-spy's unchanged output. It also holds the state, the system call number
+and the CPU time of each thread, which come from /proc, and the children of the process.
 
-With the way `pauses`, the healthy job of worker.py with four ranks is recorded once a second. A sample has the age of the last line
-of output. For each rank it has the stack, the activity and the CPU time that the agent sends to the store. HANG_SECONDS is the
-length of the job."""
+With the way `pauses`, the healthy job of worker.py with four ranks is sampled once a second. Such a sample holds the
+age of the last line of output. For each rank it holds the stack, the activity and the CPU time that the agent sends
+to the store. HANG_SECONDS is the duration of the job in seconds."""
 import json
 import os
 import subprocess
@@ -48,7 +48,7 @@ def index_of(rows, row):
 
 
 def sample_of_store(ddprun, addr, record):
-    """Return [stack, activity, CPU time] of each rank. The first two are indices in the record."""
+    """Return [stack, activity, CPU time] of each rank. Stack and activity are indices into lists of the record."""
     text = subprocess.run([os.path.dirname(ddprun) + "/ddpctl", addr, "stacks", "--json"], capture_output=True, check=True).stdout
     ranks = {}
     for row in json.loads(text)["stacks"]:
@@ -74,7 +74,7 @@ def record_pauses(ddprun, py_spy, python, worker):
             try:
                 ranks = sample_of_store(ddprun, "--addr=127.0.0.1:29471", record)
             except (subprocess.CalledProcessError, KeyError):
-                continue  # the job ends
+                continue  # the job is ending
             record["samples"].append([int(1000 * max(0, time.time() - os.path.getmtime(folder + "/out"))), *ranks])
             due += 1
             time.sleep(max(0, due - time.time()))

@@ -1,9 +1,10 @@
 """A PyTorch job on Gloo whose rank 1 hangs after some steps, in the way that the first argument names.
 
-The argument may list several ways: "sleep,lock,exit". SIGUSR1 to rank 1 ends a hang, and the job goes on to the next one. For
-`key` and `part` send it to rank 0, and for `debugger` to the process that traces rank 1. `disk` ends when its server is killed.
-scripts/hangs.py and tests/e2e/test_hangs.c run this program; record.py makes the fixtures of tests/unit/diagnosis/test_hang.c
-from it. With site-packages/ in PYTHONPATH, the ways that need no PyTorch run without it."""
+The argument may list several ways: "sleep,lock,exit". SIGUSR1 to rank 1 ends a hang, and the job continues with the
+next one. For `key` and `part`, send SIGUSR1 to rank 0. For `debugger`, send it to the process that traces rank 1.
+`disk` ends when the server of its file system is killed. scripts/hangs.py and tests/e2e/test_hangs.c run this
+program. record.py runs it to make the fixtures of tests/unit/diagnosis/test_hang.c. With site-packages/ in
+PYTHONPATH, the ways that need no PyTorch run without PyTorch."""
 import contextlib
 import ctypes
 import fcntl
@@ -22,8 +23,8 @@ import time
 
 
 def set_priority(nice):
-    """Set the priority of this session among all sessions. `make hangs` imports PyTorch at a low one, so that an import does not
-    delay the trials of other jobs."""
+    """Set the priority of this session among all sessions. `make hangs` imports PyTorch at a low priority, so that
+    the import does not delay the trials of other jobs."""
     if "IMPORT_NICE" in os.environ:
         with open("/proc/self/autogroup", "w") as f:
             f.write(nice)
@@ -42,7 +43,7 @@ CULPRIT = 1
 
 
 class Released(Exception):
-    """SIGUSR1 has ended the hang."""
+    """Raised when SIGUSR1 ends the hang."""
 
 
 def release(signum, frame):
@@ -54,7 +55,7 @@ def load_batch():
 
 
 def start_child():
-    """Start a child and wait for its end, without collecting its exit status. The end of a `with` collects it."""
+    """Start a child and wait until it exits, but leave it a zombie. The end of a `with` block reaps the child."""
     child = subprocess.Popen(["true"])
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     return child
@@ -82,8 +83,8 @@ def spin():
 
 
 def compute():
-    """Compute for 3 s, with pauses, so that trials beside this one get CPU time. Samples are 6 s apart, so two samples in a row
-    show different callers."""
+    """Compute for 3 s, with pauses that leave CPU time to parallel trials. Samples are 6 s apart, so two consecutive
+    samples show different callers."""
     until = time.time() + 3
     while time.time() < until:
         sum(range(100000))
@@ -145,7 +146,7 @@ def read_socket():
 
 
 def connect_socket():
-    """Connect until the queue of the server is full. The kernel drops the next SYN, as a firewall does."""
+    """Connect until the server's queue is full. The kernel then drops the next SYN, as a firewall does."""
     server = socket.socket()
     server.bind(("127.0.0.1", 0))
     server.listen(0)
@@ -160,8 +161,8 @@ def read_pipe():
 
 
 def read_disk():
-    """Read a file of a file system that does not answer. It is mounted only for this process and its server. The read fails when the
-    server ends."""
+    """Read a file of a file system that does not answer. The mount is visible only to this process and to the server
+    of the file system. The read fails when the server ends."""
     folder, libc = sys.argv[3] + "/disk", ctypes.CDLL(None, use_errno=True)
     os.makedirs(folder, exist_ok=True)
     if libc.unshare(0x20000) != 0 or libc.mount(b"none", b"/", None, 0x44000, None) != 0:  # CLONE_NEWNS; MS_REC | MS_PRIVATE
@@ -179,7 +180,7 @@ def stop():
 
 
 def debug():
-    """Start a child that stops its parent as a debugger does, until SIGUSR1."""
+    """Start a child that stops its parent, as a debugger does, until the child receives SIGUSR1."""
     libc = ctypes.CDLL(None)
     libc.prctl(0x59616D61, ctypes.c_ulong(-1 & (2**64 - 1)), 0, 0, 0)
     reader, writer = os.pipe()
@@ -190,7 +191,7 @@ def debug():
         signal.sigwait([signal.SIGUSR1])
         libc.ptrace(17, os.getppid(), 0, signal.SIGUSR1)  # detach, and deliver the signal to the thread that was stopped
         os._exit(0)
-    os.write(writer, b"x")  # now the parent has left fork, whose hooks ignore exceptions
+    os.write(writer, b"x")  # the child attaches only now, because hooks inside fork() ignore exceptions
     time.sleep(1000000)
 
 
@@ -213,7 +214,7 @@ def drain(queue):
 
 
 def wait_for_loader():
-    """Read a queue of a child that opens a FIFO without a writer. The other child waits for this process."""
+    """Wait for the queue of a child that opens a FIFO without a writer. The other child waits for this process."""
     batches, orders = multiprocessing.Queue(), multiprocessing.Queue()
     children = [multiprocessing.Process(target=target, args=(queue,), daemon=True)
                 for target, queue in ((drain, orders), (fill, batches))]
@@ -262,7 +263,7 @@ def wait_for_key(rank):
 
 
 def wait_for_part(rank):
-    """Each rank but rank 0 writes its part, and rank 1 reads the part of rank 0."""
+    """Write the part of every rank except rank 0. Rank 1 then waits for the part of rank 0."""
     store = dist.distributed_c10d._get_default_store()
     if rank == 0:
         set_at_signal(store, "part/0")
@@ -277,8 +278,8 @@ def reduce(x, group):
 
 
 def serve_records(rank):
-    """Write Gloo's flight record when the FIFO is written, as NCCL's watchdog does. PyTorch before 2.9 has no record of Gloo, so
-    the calls that this script has counted are written."""
+    """Write Gloo's flight record when a byte arrives in the FIFO, as NCCL's watchdog does. PyTorch before 2.9 records
+    no Gloo calls, so the record then holds the calls in `calls`."""
     stem = os.environ.get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
     if stem is None:
         return
@@ -310,8 +311,8 @@ def made_record():
 
 
 def in_another_group(rank, x):
-    """Rank 1 waits in its pair, the others in the world: all in one line. The mark is made again, because on a busy host the new
-    group takes seconds."""
+    """Let rank 1 wait in its pair and the other ranks in the world, all in the same source line. Make the mark again,
+    because the creation of the group takes seconds on a busy host."""
     pair = dist.new_group([0, CULPRIT])
     mark("sequence", rank)
     calls.extend(["default_pg"] * STEPS + (["pair"] if rank == CULPRIT else ["default_pg"]))
@@ -319,7 +320,7 @@ def in_another_group(rank, x):
 
 
 def train(x):
-    """Steps until the network is cut."""
+    """Run steps until the network is cut."""
     x = torch.ones(1 << 18)
     while True:
         dist.all_reduce(x)  # line of network
@@ -332,14 +333,14 @@ def wait_in_line():
 
 
 def wait_in_pairs(x):
-    """Each rank waits for another one, which is in another pair: as if messages were lost."""
+    """Let each rank wait for a rank that waits in another pair, as if messages were lost."""
     n = dist.get_world_size()
     pairs = [dist.new_group(sorted([rank, (rank + 1) % n])) for rank in range(n)]
     dist.all_reduce(x, group=pairs[dist.get_rank()])  # line of all_wait
 
 
 def slow(rank, x):
-    """Rank 1 needs 30 s for 200 steps, in other places each time."""
+    """Let rank 1 take 30 s for 200 steps. Its pauses alternate between two places."""
     for i in range(200):
         if rank == CULPRIT:
             time.sleep(0.1) if i % 2 else wait_in_line()
@@ -347,7 +348,7 @@ def slow(rank, x):
 
 
 def evaluate():
-    """Rank 0 alone computes for 20 s, with pauses for its data, so that the job leaves CPUs to others."""
+    """Compute for 20 s, with pauses as for data loading that leave CPU time to other jobs. Only rank 0 calls this."""
     m = torch.rand(200, 200)
     until = time.time() + 20
     while time.time() < until:
@@ -360,8 +361,9 @@ def save():
 
 
 def pauses(rank, x):
-    """A healthy job with uneven steps and a pause after each minute. In a pause, the other ranks wait in a barrier. Pauses 1, 4, 7
-    and so on are checkpoints of 40 s, the others are evaluations. The first pause is longer than the limit, which is then 30 s."""
+    """Run a healthy job with uneven steps and a pause after each minute. During a pause, the other ranks wait in a
+    barrier. Pauses 1, 4, 7 and so on are checkpoints of 40 s, the others are evaluations. The first pause exceeds the
+    hang timeout, which is 30 s at that time."""
     seconds = float(os.environ.get("HANG_SECONDS", "600"))
     began = time.time()
     now, minute, step = torch.zeros(1), 0, 0
@@ -371,7 +373,7 @@ def pauses(rank, x):
         print(f"step {step} loss {1 / step:.3f}", flush=True)
         time.sleep(0.2 + 0.8 * (step % 7 == rank))
         now = torch.tensor([time.time() - began])
-        dist.broadcast(now, 0)  # all ranks count the seconds of rank 0
+        dist.broadcast(now, 0)  # all ranks use the clock of rank 0
         if now.item() > 60 * (minute + 1):
             minute += 1
             if rank == 0 and minute % 3 == 1:
@@ -386,7 +388,7 @@ def load(seconds):
 
 
 def train_unevenly(rank, x, slower):
-    """Run steps of $STEP_SECONDS (0.2) without end; those of rank 1 take `slower` percent longer."""
+    """Run steps of $STEP_SECONDS (default: 0.2) without end. Steps of rank 1 take `slower` percent longer."""
     seconds = float(os.environ.get("STEP_SECONDS", "0.2")) * (1 + slower / 100 * (rank == CULPRIT))
     step = 0
     while True:
@@ -398,7 +400,8 @@ def train_unevenly(rank, x, slower):
 
 @functools.cache
 def model_with_buffers():
-    """Make a model and three steps: the first two also wait elsewhere. PyTorch 2 needs many seconds for this."""
+    """Make a model and run three steps. The first two steps also wait in other places. PyTorch 2 needs many seconds
+    for this."""
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)))
     for _ in range(3):
         model(torch.rand(8, 4)).sum().backward()
@@ -406,7 +409,7 @@ def model_with_buffers():
 
 
 def sync_buffers(rank):
-    """The others wait in a C function that DistributedDataParallel calls for the buffers of BatchNorm."""
+    """Let the other ranks wait in a C function that DistributedDataParallel calls for the buffers of BatchNorm."""
     with contextlib.suppress(Released):
         if rank == CULPRIT:
             time.sleep(1000000)  # line of buffers
@@ -414,7 +417,7 @@ def sync_buffers(rank):
 
 
 def wait_for_work(rank, x):
-    """The others wait in a C function that this file calls."""
+    """Let the other ranks wait in a C function that this file calls."""
     with contextlib.suppress(Released):
         if rank == CULPRIT:
             time.sleep(1000000)  # line of async
@@ -455,7 +458,7 @@ def hang(way, rank, x):
 
 
 def mark(way, rank):
-    """Mark the beginning of the hang. The test reads the pid and the time of the file."""
+    """Mark the beginning of the hang with a file. A test reads the pid in the file and the file's time."""
     with open(sys.argv[3] + f"/{way}.{rank}", "w") as f:
         f.write(str(os.getpid()))
 
@@ -468,14 +471,15 @@ def wait_for_marks(way):
 
 
 def join_as(index, world):
-    """Join the group of the workers from a process that rank 1 started, because MASTER_PORT is inherited."""
+    """Join the workers' group from a process that rank 1 started. This works because the process inherits
+    MASTER_PORT."""
     mark("spawn", CULPRIT)
     dist.init_process_group("gloo", rank=index, world_size=world)
     time.sleep(1000000)
 
 
 def run_way(way, rank, x):
-    """Make some steps, then hang until a signal ends the hang."""
+    """Run some steps, then hang until a signal ends the hang."""
     if way == "buffers":
         model_with_buffers()
     for step in range(STEPS):

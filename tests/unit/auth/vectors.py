@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""vectors.py -- computes the vectors in test_auth.c from the description in auth.h, with Python's hmac and hashlib alone."""
+"""vectors.py -- print the vectors of test_auth.c. They follow the description in auth.h, and use only Python's hmac
+and hashlib."""
 import hashlib
 import hmac
 

@@ -1,4 +1,4 @@
-"""A stand-in for PyTorch in tests that start torch's launcher. Each import adds a line to $TORCH_IMPORTS."""
+"""A stand-in for PyTorch in tests that start its launcher. Each import appends a line to the file $TORCH_IMPORTS."""
 import os
 
 if "TORCH_IMPORTS" in os.environ:

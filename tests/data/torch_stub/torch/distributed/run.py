@@ -1,4 +1,5 @@
-"""A stand-in for torch.distributed.run: a parser with each kind of option, and the functions that the hook replaces."""
+"""A stand-in for torch.distributed.run: a parser with each kind of option, and the functions that the hook
+replaces."""
 import argparse
 import os
 

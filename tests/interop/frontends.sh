@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# frontends.sh -- runs unmodified front ends of torchrun with two workers on Gloo. The results under torchrun and under
-# ddprun must be the same. Each front end is installed from PyPI into one environment, build/frontends (6 GB, because
-# PyTorch's wheel includes CUDA). If the installation takes more than five minutes, the front end is skipped. PYTHON
-# makes the environment. The output is in build/frontends/out.
+# frontends.sh -- run unedited front ends of torchrun with two workers on Gloo, under torchrun and under ddprun, and
+# compare the results. Each front end is installed from PyPI into one environment, build/frontends (6 GB, because
+# PyTorch's wheel includes CUDA). If this takes more than five minutes, its check is skipped. PYTHON makes the
+# environment. The outputs are in build/frontends/out.
 # shellcheck source=tests/shell/tap.sh disable=SC2317,SC2153,SC2154  # `check` calls the functions; tap.sh sets the rest
 . "$(dirname "$0")/../shell/tap.sh"
 
@@ -13,14 +13,14 @@ mkdir -p "$out"
 [ -x "$place/bin/pip" ] || "${PYTHON:-python3}" -m venv "$place" ||
     { echo "frontends.sh: no virtual environment: install python3-venv, or give another PYTHON=" >&2; exit 1; }
 "$place/bin/pip" -q install uv || exit
-# Copy the hook that the wheel would install. `pip install ddprun` would have the same effect.
+# Put the files where `pip install ddprun` would put them.
 site=$("$place/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 cp -r launcher/python/* "$site"
 ln -sf "$(realpath "$BUILD/ddprun")" "$place/bin/ddprun"
 export PATH=$place/bin:$PATH OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 PET_VERBOSE=1
 unset DDPRUN_AS_TORCHRUN PYTHON_EXEC VIRTUAL_ENV PYTHONPATH
 
-# installs PACKAGE... -- installs packages within five minutes. After a failure, sets `reason`.
+# installs PACKAGE... -- installs the packages within five minutes, or sets `reason`.
 installs() {
     local began=$SECONDS
     timeout 300 uv pip install -q --python "$place/bin/python" "$@" >"$out/install" 2>&1 && echo "# $* installed in $((SECONDS - began)) s" && return
@@ -28,13 +28,13 @@ installs() {
     return 1
 }
 
-# results FILE -- prints the lines `result ...` without prefixes, because torchrun prints no prefixes.
+# results FILE -- prints the lines `result ...` of FILE without ddprun's prefixes.
 results() {
     sed -n 's/^.*result /result /p' "$1" | sort
 }
 
-# same NAME TORCHRUN... -- DDPRUN... -- runs both commands, and expects the same results, at least one. Each command
-# gets ten minutes.
+# same NAME TORCHRUN... -- DDPRUN... -- succeeds if both commands print the same results, and at least one. Each has
+# ten minutes.
 same() {
     local name=$1 theirs=()
     shift
@@ -45,14 +45,14 @@ same() {
     shift
     (cd "$here" && timeout 600 "${theirs[@]}") >"$out/$name.torchrun" 2>&1 || { tail -n 30 "$out/$name.torchrun"; return 1; }
     (cd "$here" && timeout 600 "$@") >"$out/$name.ddprun" 2>&1 || { tail -n 30 "$out/$name.ddprun"; return 1; }
-    # With --verbose, ddprun prints what it starts.
+    # ddprun prints lines of its own, because PET_VERBOSE=1 sets --verbose.
     grep -q '^ddprun: ' "$out/$name.torchrun" && { echo "ddprun ran in place of torchrun"; return 1; }
     grep -q '^ddprun: ' "$out/$name.ddprun" || { echo "ddprun did not run"; return 1; }
     results "$out/$name.torchrun" >"$out/$name.expected"
     [ -s "$out/$name.expected" ] && diff "$out/$name.expected" <(results "$out/$name.ddprun")
 }
 
-# as_torchrun NAME COMMAND... -- runs the same command with and without the hook.
+# as_torchrun NAME COMMAND... -- compares the command without and with the hook.
 as_torchrun() {
     same "$1" "${@:2}" -- env DDPRUN_AS_TORCHRUN=1 "${@:2}"
 }
@@ -93,7 +93,7 @@ END
         sed -n 's/.*"loss": \([^,]*\),.*/result \1/p' "$out/factory$1/trainer_log.jsonl"
 }
 
-# Run `uv run` in a new project. The workers must get the environment of this project.
+# uv_project -- runs `uv run` in a separate project, whose environment the workers must use.
 uv_project() {
     rm -rf "$tmp/project" && mkdir -p "$tmp/project" "$tmp/bin"
     cp "$here/show_environment.py" "$tmp/project"

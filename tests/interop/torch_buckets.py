@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Print which gradients PyTorch puts into the same bucket, for the tables of tests/unit/reducer/test_buckets.c.
+"""Print which gradients PyTorch puts into one bucket, for the tables of tests/unit/reducer/test_buckets.c.
 
 python3 tests/interop/torch_buckets.py > tests/unit/reducer/torch_buckets.h
 """
@@ -27,8 +27,9 @@ def shuffled(n):
 
 MIXED = [(50, F32), (25, F64), (50, F32), (25, F64), (50, F32), (25, F64)]
 SIX = [100, 400, 10, 20, 30, 2]
-# name, elements (of float, or with a type), limits, order of readiness or None. Left out: two types that both have a
-# bucket left open at the end of an order of readiness, which PyTorch takes in the order of a hash table.
+# Each row: name, elements of each parameter (float, or with a type), limits, order of readiness or None. One case is
+# left out: two types whose last buckets are both open when the order of readiness ends. Their order in PyTorch is
+# that of a hash table.
 CASES = [
     ("mlp", [156800, 200, 40000, 200, 2000, 10], (MIB, 25 * MIB), None),
     ("huge", [7000000, 10, 300000, 10, 7000000, 5], (MIB, 25 * MIB), None),
@@ -56,7 +57,7 @@ def assign(tensors, limits, order):
 
 
 def lines(words, indent):
-    """Return C string literals of at most 90 characters."""
+    """Print the words as C string literals of at most 90 characters."""
     text = " ".join(words)
     while text:
         cut = len(text) if len(text) <= 90 else text.rindex(" ", 0, 90) + 1

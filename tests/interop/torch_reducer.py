@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Print the gradients that PyTorch's DistributedDataParallel averages over three ranks, for
-tests/socket/test_reducer.c.
+"""Print the gradients that PyTorch's DDP averages over three ranks, for tests/socket/test_reducer.c.
 
 python3 tests/interop/torch_reducer.py > tests/socket/torch_gradients.h
 """
@@ -19,7 +18,8 @@ SIZES = {"a": 3, "b": 2, "c": 2}
 
 
 def wanted(rank, step, name):
-    """Return the result of the backward pass of a rank. No sum of these numbers is exact in float."""
+    """Return the gradient of a rank's backward pass. The values are chosen so that no sum of them is exact in
+    float."""
     first = {"a": 0.1, "b": -0.7, "c": 1.3}[name]
     return torch.tensor([first * (rank + 1) + 0.01 * (step + 1) * (i + 1) for i in range(SIZES[name])])
 

@@ -1,12 +1,12 @@
-"""Run one random history of store operations against PyTorch's own TCPStore and against ddprun's store. Every answer,
+"""Run one seeded history of store operations against PyTorch's own TCPStore and against ddprun's store. Every answer,
 class of exception and blocked call must be equal.
 
     python3 tests/interop/differential build/ddp-rendezvous [--operations N] [--seed S] [--legacy]
     ddprun ... tests/interop/differential job [--operations N]
 
-A difference is printed as the shortest history that still has the difference, with the outcomes of both stores.
---legacy uses the older of the two servers of torch 2.x. `job` uses the store of the running job. That store is empty
-only once, so no history is repeated or shortened.
+A difference is printed as the shortest history that still has it, with the results of both stores. --legacy selects
+the older of the two servers of torch 2.x. `job` uses the store of the running job. That store is empty only once, so
+no history is repeated or shortened.
 """
 import argparse
 import faulthandler
@@ -15,7 +15,7 @@ import random
 import sys
 import time
 
-os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # torch 2.x prints a stack for each connection that is closed
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # torch 2.x prints a stack for each closed connection
 
 import torch  # noqa: E402
 
@@ -23,22 +23,22 @@ from operations import EVERYBODY, OFFERED, full_name, leave_out, make_step, rele
 from schedule import CLIENT_OF, Schedule, op_of  # noqa: E402
 from world import Genuine, OfTheJob, Ours, STILL_BLOCKED, World  # noqa: E402
 
-SETTLED_S = 0.003  # in a replay: time after which an actor that should be blocked would have returned
+SETTLED_S = 0.003  # in a replay, a call that returns wrongly has returned by then
 SHORTEN_S = 25  # after this time, the shortest history so far is printed
-ARRIVED_S = 0.01  # after this time, a request is usually in the server
-SURELY_S = 0.15  # after this time, a request is in the server even on a busy machine; a difference is confirmed with this time
-PART = 5000  # number of operations on one pair of stores; the next part begins with empty stores
-SHOWN = 40  # number of printed steps if the history could not be shortened
-WAITERS = 3  # maximum number of blocked actors; one of them is released before another one blocks
+ARRIVED_S = 0.01  # after this time, a request has arrived in the server,
+SURELY_S = 0.15  # ... even on a busy machine. A difference must also occur with this delay
+PART = 5000  # operations on one pair of stores; the next part begins with empty stores
+SHOWN = 40  # at most this many last steps of a history are printed
+WAITERS = 3  # when this many actors are blocked, the next step releases one
 NAMES = ("genuine", "ours")
 
 
 class Difference(Exception):
-    """The outcomes of the last step in each store: {actor: outcome}."""
+    """The expected actors of the last step, and {actor: outcome} for each store."""
 
 
 class Pair:
-    """Both stores, which execute the same steps."""
+    """Both stores, which run the same steps."""
 
     def __init__(self, options, patience_s, arrived_s=ARRIVED_S):
         self.arrived_s = arrived_s
@@ -60,7 +60,7 @@ class Pair:
         if len(self.schedule.busy()) > waiting or self.schedule.lacks and len(expected) > 1:
             self.last_wait = time.monotonic()
         if op_of(step).kind == "meeting" and not expected:
-            time.sleep(self.arrived_s)  # an actor that arrives at a barrier creates the key of the barrier
+            time.sleep(self.arrived_s)  # the first actor in a barrier creates its key
         back = [world.collect(expected) for world in self.worlds]
         came = [{a for a, result in b.items() if result != STILL_BLOCKED} for b in back]
         if came != [set(expected)] * 2 or comparable(step, back[0]) != comparable(step, back[1]):
@@ -74,7 +74,7 @@ class Pair:
 
 
 def comparable(step, back):
-    """Return the outcomes in a form that does not depend on the winner of a race."""
+    """Return the outcomes for a comparison. In a race, any actor may win, so the actors are removed."""
     return sorted(back.values(), key=repr) if step.actor == EVERYBODY else back
 
 
@@ -87,7 +87,7 @@ def next_step(rng, schedule):
 
 
 def run_part(options, done, arrived_s=ARRIVED_S):
-    """Return the history. If the second value is not None, the last step of the history has caused the difference."""
+    """Return the history, and the difference that its last step caused, or None."""
     rng, count = random.Random("%d/%d" % (options.seed, done)), min(PART, options.operations - done)
     pair, history = Pair(options, 10, arrived_s), []
     try:
@@ -104,7 +104,8 @@ def run_part(options, done, arrived_s=ARRIVED_S):
 
 
 def replay(options, history, deadline):
-    """Return the first difference of a history, with its length. Leave out steps of actors that are blocked."""
+    """Run a history until its first difference. Return the steps and the difference, or None. Skip steps of blocked
+    actors."""
     pair, steps = Pair(options, patience_s=2), []
     try:
         for step in history:
@@ -120,8 +121,8 @@ def replay(options, history, deadline):
 
 
 def shorten(options, history, difference):
-    """Return the shortest end of the history that still has a difference, without the parts that the difference does
-    not need."""
+    """Return the shortest end of the history that still differs, without all parts that the difference does not
+    need."""
     deadline = time.monotonic() + SHORTEN_S
     for size in (2 ** n for n in range(len(history).bit_length())):
         steps, found = replay(options, history[-size:], deadline)
@@ -167,7 +168,7 @@ def parse_options():
     if options.seed is None:
         options.seed = random.SystemRandom().randrange(1 << 31)
     if options.legacy:
-        leave_out("queue")  # this server has no queues
+        leave_out("queue")  # the older server has no queues
     if options.daemon == "job":
         options.operations = min(options.operations, PART)
     return options

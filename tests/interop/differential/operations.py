@@ -1,10 +1,10 @@
-"""The operations of both stores, one row each, and the random generator of histories.
+"""The operations that both stores run, one row each, and the seeded generator of histories.
 
-A row has the generator of arguments, the call in Python, the keys for which the call waits, and the keys that it
-writes. From these keys, schedule.py computes which actors are blocked and which return. An operation that this torch
-does not have (`needs`) is not generated.
+A row defines the random arguments, the Python call, the keys for which the call waits and the keys that it writes. From
+these keys, the schedule (schedule.py) predicts which actors block and which return. An operation is not generated if
+this torch lacks one of its methods (`needs`).
 
-Key names collide on purpose: key "k1" in PrefixStore("p") is the key "p/k1" of the store itself.
+Key names collide on purpose: the key "k1" of PrefixStore("p") is the key "p/k1" of the store itself.
 """
 import datetime
 from collections import namedtuple
@@ -13,13 +13,13 @@ from torch.distributed import PrefixStore, TCPStore
 
 PLAIN_KEYS = ["k%d" % i for i in range(12)] + ["", "p/k1", "p/q/k2", "//", "key with spaces", "schl\u00fcssel", "nul\0key"]
 QUEUES = ["queue%d" % i for i in range(3)]
-MEETINGS = ["meeting%d" % i for i in range(60)]  # the key of a barrier serves one meeting; a later arrival passes at once
-PREFIXES = ["", "p/", "p/q/"]  # the prefixes of a client's three views: the store itself, PrefixStore, PrefixStore in PrefixStore
-NUMBERS = [b"0", b"7", b"-3", b"+5", b" 12ab", b"\t\n 3", b"0x10", b"3\x004"]  # values that the genuine server accepts as numbers
+MEETINGS = ["meeting%d" % i for i in range(60)]  # a barrier's key works once; later actors pass at once
+PREFIXES = ["", "p/", "p/q/"]  # of a client's three views: store, PrefixStore, PrefixStore in PrefixStore
+NUMBERS = [b"0", b"7", b"-3", b"+5", b" 12ab", b"\t\n 3", b"0x10", b"3\x004"]  # PyTorch reads these as numbers
 OTHERS = [b"99999999999999999999", b"-", b"text", b"\x003", bytes(range(256)), b"x" * 1439, b"y" * 1441]
-BIG = b"z" * 70000  # rare, because the server of torch 1.13 takes up to a second for such a value
-SHORT = datetime.timedelta(milliseconds=20)  # timeout of a wait that must time out
-LONG = datetime.timedelta(seconds=60)  # timeout of a wait that must be released
+BIG = b"z" * 70000  # rare, because torch 1.13's server takes up to a second for it
+SHORT = datetime.timedelta(milliseconds=20)  # for a wait that must time out
+LONG = datetime.timedelta(seconds=60)  # for a wait that must be released
 
 Step = namedtuple("Step", "actor view op args")
 
@@ -29,17 +29,16 @@ def key(rng):
 
 
 def keys(rng):
-    """Return up to four keys. The list may be empty, or have a key twice."""
+    """Return up to four keys: sometimes none, sometimes the same key twice."""
     return [key(rng) for _ in range(rng.choice((0, 1, 1, 2, 2, 3, 4)))]
 
 
 def value(rng):
-    """Return a value, which is rarely empty, because torch 1.13 needs 200 ms for a message that ends with an empty
-    value."""
+    """Return a value. Empty values are rare: if a message of torch 1.13 ends with one, it is delayed by 200 ms."""
     if rng.random() < 0.003:
         return b""
     kind = rng.random()
-    if kind < 0.1:  # not more often: ADD to such a value closes the connection, and torch 2.15 needs 5 s for some new connections
+    if kind < 0.1:  # rare: ADD to such a value closes the connection. torch 2.15 may need 5 s for a new one
         return rng.choice(OTHERS)
     return rng.choice(NUMBERS) if kind < 0.6 else b"%d" % rng.randint(-1000, 1000)
 
@@ -50,8 +49,7 @@ def pairs(rng):
 
 
 def then_count(call):
-    """Send a request without an answer, and then a request with an answer. The answer shows that the server has
-    processed both."""
+    """Append a request with a reply to a call that has none. The reply shows that the server has handled both."""
 
     def both(store, *args):
         call(store, *args)
@@ -81,9 +79,10 @@ def listed(store):
 
 
 class Op:
-    """weight: relative frequency. args(rng): random arguments. call(store, *args). waits(args), writes(args): names
-    of keys. needs: methods of Store. brief: the keys must exist soon, otherwise the wait times out and raises.
-    kind: the kind of the keys in the schedule: "key", "queue" or "meeting"."""
+    """One operation. `weight` is its frequency. args(rng) makes random arguments, and call(store, *args) runs the
+    operation. waits(args) and writes(args) return names of keys. `needs` lists methods of Store. `brief`: the wait
+    must end at once, or else time out and raise. `kind` is what the keys are for the schedule: "key", "queue" or
+    "meeting"."""
 
     def __init__(self, weight, args, call, waits=None, writes=None, needs=(), brief=False, kind="key",
                  changes=False):
@@ -132,8 +131,8 @@ OPS = {
                 needs=("clone",), changes=True),
     "has_extended_api": Op(0.1, lambda r: (), lambda s: s.has_extended_api(), needs=("has_extended_api",)),
 }
-# All free actors request these operations at the same time. Their order is random, so the answers are sorted before
-# they are compared.
+# All free actors run such an operation at the same time. Their order is random, so the results are sorted before they
+# are compared.
 RACES = {
     "race_add": Op(1, lambda r: ("counter", r.choice((1, 3))), lambda s, k, n: s.add(k, n), writes=first),
     "race_create": Op(1, lambda r: ("flag%d" % r.randrange(1 << 30), "mine"),
@@ -154,18 +153,18 @@ def full_name(view, name):
 
 
 def make_step(rng, actors):
-    """Return one step of one of `actors`, which are free."""
+    """Return a step of any of `actors`, which are free."""
     if rng.random() < 0.01:
         name = rng.choice(sorted(RACES))
         return Step(EVERYBODY, 0, name, RACES[name].args(rng))
     name = rng.choices(OFFERED, WEIGHTS)[0]
-    # PrefixStore makes its barrier from other operations, whose names are not the name of the key.
+    # PrefixStore builds its barrier from other operations, which use other key names.
     view = 0 if OPS[name].kind == "meeting" else rng.choices((0, 1, 2), (6, 2, 1))[0]
     return Step(rng.choice(actors), view, name, OPS[name].args(rng))
 
 
 def release_step(rng, actors, full, kind):
-    """Return a step that releases an actor that waits for this full name."""
+    """Return a step that releases an actor that waits for the full name `full`."""
     if kind == "meeting":
         return Step(rng.choice(actors), 0, "barrier", (full,))
     op = "queue_push" if kind == "queue" else rng.choice([n for n in ("set", "add", "append") if OPS[n].offered])

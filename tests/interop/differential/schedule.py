@@ -1,12 +1,11 @@
-"""A model of a store that predicts which actors are blocked and which return. With these predictions, a history with
-several clients runs in the same way each time.
+"""Predict which actors block and which return, so that a history of several clients runs the same way twice.
 
-Histories run in lock step: a step begins, all actors that it releases return, and then the next step begins. A step
-that must block stays blocked while other actors continue. Every later step checks again that the blocked step has not
-returned. Values are not modelled, because the two stores are compared with each other.
+Histories run in lock step: a step begins, every actor that it releases returns, and then the next step begins. A step
+that must block stays blocked while other steps run. So every later step verifies again that it has not returned.
+Values are not modelled, because the two stores are compared with each other.
 
-Six actors use five clients. The last two actors are threads that share one client, and a client sends one request at
-a time.
+Six actors use five clients. The last two actors are threads that share one client, and a client handles one request
+at a time.
 """
 import torch
 
@@ -17,8 +16,8 @@ CLIENT_OF = [0, 1, 2, 3, 4, 4]
 SHARING = (4, 5)
 ACTORS = range(len(CLIENT_OF))
 
-# Steps that are left out, because the genuine store is broken or undefined there. Each row has the reason and the steps
-# (None means that such a step is never generated).
+# Steps that are left out because PyTorch's store is broken or undefined there. Each row has the reason, and a
+# function that returns True for such a step. None means that the generator never makes such a step.
 BROKEN = [
     ("COMPARE_SET and who waits: the older server never wakes who waits for the key that it creates, the one with libuv wakes "
      "them even when it has stored nothing",
@@ -49,7 +48,8 @@ def op_of(step):
 
 
 def names_of(step):
-    """Return the full names of the keys of a step. In most operations the first argument is a key or a list of keys."""
+    """Return the full names of the keys of a step. In most operations, the first argument is a key or a list of
+    keys."""
     name = step.args[0] if step.args else []
     return [full_name(step.view, n) for n in ([name] if isinstance(name, str) else name)]
 
@@ -58,13 +58,13 @@ class Schedule:
     def __init__(self):
         self.keys = set()
         self.queues = {}  # name -> items
-        self.lacks = {}  # actor -> full names for which the actor still waits
+        self.lacks = {}  # actor -> full names that it still waits for
         self.getting = set()  # actors whose last blocked step is a multi_get
         self.kinds = {}  # actor -> kind of these names
-        self.asked = {}  # actor -> names in the blocked request, including those that existed
+        self.asked = {}  # actor -> all names of its blocked step, present or not
         self.waits = []  # actors in the order in which they began to wait
         self.holder = {}  # client -> actor that uses it
-        self.behind = {}  # client -> step of the actor that waits for the holder
+        self.behind = {}  # client -> step of an actor that waits for the holder
 
     def busy(self):
         return set(self.lacks) | {step.actor for step in self.behind.values()}
@@ -82,7 +82,7 @@ class Schedule:
         return any(name in lacks for lacks in self.lacks.values())
 
     def depends_on_arrival(self, step):
-        """Return true if the result depends on whether the requests of blocked actors have arrived at the server."""
+        """Return True if the result depends on whether all waiting requests have reached the server."""
         op = op_of(step)
         return self.is_held(step) or bool(self.lacks) and (
             op.kind == "queue" or step.op == "delete_key" and any(names_of(step)[0] in asked for asked in self.asked.values()))
@@ -91,8 +91,8 @@ class Schedule:
         return step.actor != EVERYBODY and CLIENT_OF[step.actor] in self.holder
 
     def allows(self, step):
-        """Return false if the actor of the step is busy, or if the genuine store is broken for this step. Also return
-        false if the outcome would depend on the time when its client is free or when a wait times out."""
+        """Return False if the actor is busy, or if PyTorch's store is broken for this step. Also return False if the
+        result depends on time: on when the client becomes free, or on whether a short wait times out."""
         if step.actor != EVERYBODY and step.actor in self.busy():
             return False
         op = op_of(step)
@@ -101,11 +101,12 @@ class Schedule:
         return not any(avoid is not None and avoid(self, step) for _, avoid in BROKEN)
 
     def racers(self):
-        """Return the free actors whose client is free, too. Of actors that share a client, return only the first."""
+        """Return the free actors whose client is free, too. Of the actors that share a client, only the first can be
+        in the list."""
         return [a for a in self.free() if CLIENT_OF[a] not in self.holder and a != SHARING[1]]
 
     def begin(self, step):
-        """Begin a step. Return the actors whose requests it completes."""
+        """Begin a step. Return the actors whose calls return."""
         if step.actor == EVERYBODY:
             self.keys.update(names_of(step))
             return self.racers()
@@ -128,7 +129,7 @@ class Schedule:
         return [step.actor] + self.take_effect(step, op, names)
 
     def lacking(self, step):
-        """Return the full names for which a step would wait."""
+        """Return the full names that a step would wait for."""
         op = op_of(step)
         return {full_name(step.view, n) for n in op.waits(*step.args)} - self.present(op.kind)
 
@@ -157,8 +158,8 @@ class Schedule:
         return []
 
     def wake(self, name, everybody):
-        """A key has been created. Return the actors that now lack no key, each followed by the actor that waits for
-        its client."""
+        """Remove `name` from the names that actors wait for. Return the actors that now wait for nothing. After each
+        comes the actor that waited for its client, if its step ends, too."""
         back = []
         for actor in list(self.waits):
             if name not in self.lacks.get(actor, ()):

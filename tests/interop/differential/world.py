@@ -1,8 +1,8 @@
-"""One store with its clients: the genuine store or our store.
+"""One store with its clients: PyTorch's store or ours.
 
-Each client is a process with a thread for each of its actors. Torch 1.13 makes Python objects without the
-interpreter's lock, so clients that are threads of one interpreter would corrupt the interpreter. A process is also
-the simplest way to end a blocked call.
+Each client is a process with a thread for each of its actors. torch 1.13 creates Python objects without the
+interpreter lock (GIL), so clients that share an interpreter would corrupt it. A process is also the simplest way to
+end a blocked call.
 """
 import ctypes
 import os
@@ -18,7 +18,7 @@ from torch.distributed import PrefixStore, TCPStore
 from operations import EVERYBODY, LONG
 from schedule import ACTORS, CLIENT_OF, OLD, op_of
 
-# After these errors the connection is closed.
+# The connection is lost after these exceptions.
 LOST = ("RuntimeError", "DistNetworkError")
 STILL_BLOCKED = ("has not come back",)
 MESSAGE_BYTES = 1 << 18
@@ -63,15 +63,16 @@ class OfTheJob:
 
 
 def outcome(call, store, args):
-    """Return the result of a call as text that can be compared. For an error: its class, and whether it is a timeout."""
+    """Return the outcome of a call in a comparable form. For an error, this is its class and whether it was a
+    timeout."""
     try:
         return ("gives", call(store, *args))
-    except Exception as error:  # the other store must raise the same error
+    except Exception as error:  # of any class, because the other store must raise the same
         return ("raises", type(error).__name__, "timeout" in str(error).lower())
 
 
 class Client:
-    """The code that runs in the process of a client. A message is either the address of a server or a step."""
+    """Runs in the process of a client. A message is either the address to connect to, or a step."""
 
     def __init__(self, inboxes, results):
         self.results, self.views = results, None
@@ -109,7 +110,8 @@ def fork_client(inboxes, results):
 
 
 class World:
-    """Fork the clients first, so that a server that is made later is not in the clients."""
+    """One store with its clients. The clients are forked before the server is created, so that they do not inherit
+    the server."""
 
     def __init__(self, patience_s):
         self.patience_s = patience_s
@@ -141,7 +143,7 @@ class World:
             self.tell(actor, step)
 
     def collect(self, expected):
-        """Return the outcomes of the actors that must return, and of all other actors that have returned."""
+        """Return the outcomes of the expected actors, and of any other actor that has returned."""
         back, deadline = {}, time.monotonic() + self.patience_s
         while True:
             lacking = not set(expected) <= set(back)
@@ -153,7 +155,7 @@ class World:
             back[actor] = result
 
     def renew(self, step, back, had_queued):
-        """Make new connections for clients that have lost their connection or cannot use it any more."""
+        """Reconnect the clients whose connection is lost or no longer usable."""
         lost = {CLIENT_OF[a] for a, result in back.items()
                 if a in had_queued or result[0] == "raises" and result[1] in LOST}
         if OLD and op_of(step).brief:
@@ -162,7 +164,7 @@ class World:
             self.connect(client)
 
     def close(self):
-        """Close the clients before the server, because clients of torch 1.13 do not handle the end of the server."""
+        """Stop the clients before the server, because clients of torch 1.13 fail when the server ends first."""
         for pid in self.pids:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)

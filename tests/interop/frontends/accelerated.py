@@ -1,5 +1,4 @@
-"""Train with accelerate, with two workers on Gloo. Each program in this folder prints one line of the form `result
-...`."""
+"""Train two workers with accelerate on Gloo. Each program of this folder prints its results as lines `result ...`."""
 import sys
 
 import torch

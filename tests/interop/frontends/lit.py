@@ -1,4 +1,4 @@
-"""Train with Lightning, whose Trainer detects workers that a launcher like torchrun has started."""
+"""Train with Lightning. Its Trainer detects the workers that a launcher such as torchrun has started."""
 import warnings
 
 import lightning

@@ -1,4 +1,4 @@
-"""Print the environment of the worker's Python."""
+"""Print the Python environment, the rank and the world size of the worker."""
 import os
 import sys
 

@@ -1,5 +1,5 @@
-"""Make DIRECTORY/model, a Qwen2 of a few thousand parameters with a tokenizer of bytes, and DIRECTORY/data.jsonl,
-without a download."""
+"""Make DIRECTORY/model, a Qwen2 model of a few thousand parameters with a byte tokenizer, and DIRECTORY/data.jsonl.
+Nothing is downloaded."""
 import json
 import pathlib
 import sys

@@ -1,5 +1,5 @@
-"""Run every collective of Gloo, the collectives of objects, groups, barriers, and messages between two ranks. Needs
-two or more ranks."""
+"""Use every collective of Gloo, collectives of objects, groups, barriers, and messages between two ranks. At least
+two ranks are needed."""
 from datetime import timedelta
 
 import torch
@@ -42,7 +42,8 @@ def tensors():
 
 
 def gloo_may_refuse(name, call, check):
-    """Run a collective that some versions of Gloo reject. The launcher must not change the result."""
+    """Run a collective that some versions of Gloo lack. The launcher has no influence on this, so a lack is only
+    printed."""
     try:
         call()
     except (RuntimeError, ValueError, NotImplementedError) as error:
@@ -103,7 +104,7 @@ def groups():
 
 
 def monitored():
-    """Leave one rank out of a monitored barrier. Rank 0 prints the rank."""
+    """Let only rank 0 enter a monitored barrier. The error of rank 0 must name rank 1."""
     dist.monitored_barrier(timeout=timedelta(seconds=30), wait_all_ranks=True)
     said = "nothing"
     if rank == 0:
@@ -112,7 +113,7 @@ def monitored():
         except RuntimeError as error:
             said = "1" if "1" in str(error).split("\n")[0] else str(error)
         print("missing in monitored:", said)
-    # A rank for which rank 0 waits must not leave, because rank 0 would detect that this rank has left.
+    # The missing ranks must stay connected until then. Otherwise, rank 0 would report that they have exited.
     store = c10d._get_default_store()
     store.set("monitored", "1") if rank == 0 else store.wait(["monitored"])
 

@@ -1,5 +1,5 @@
-"""Use torch.distributed.elastic as a program may: the check for a launcher, meetings through the store of the job, a
-sampler that continues in the middle of an epoch, and timers that the launcher watches."""
+"""Use torch.distributed.elastic: is_torchelastic_launched(), a synchronization through the job's store, a sampler that
+continues in the middle of an epoch, and timers that the launcher watches."""
 import os
 from datetime import timedelta
 
@@ -24,7 +24,7 @@ def environment():
 
 
 def synchronized():
-    """Meet as torchrun's own agents do: every rank writes a value, and reads the values of all ranks."""
+    """Synchronize as torchrun's own agents do: each rank writes a value, and reads the values of all ranks."""
     libuv = {"use_libuv": False} if os.environ.get("USE_LIBUV") == "0" else {}
     joined = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), None, False,
                            timedelta(minutes=1), **libuv)
@@ -35,7 +35,7 @@ def synchronized():
 
 
 def sampler():
-    """Begin at the 4th item, as after a restart."""
+    """Start at item 4, as after a restart."""
     data = torch.arange(12)
     order = ElasticDistributedSampler(data, num_replicas=world, rank=rank, start_index=4)
     everybody = [None] * world
@@ -44,7 +44,7 @@ def sampler():
 
 
 def timers():
-    """Use a timer only if TORCHELASTIC_ENABLE_FILE_TIMER requests this from the launcher."""
+    """Use a timer, if TORCHELASTIC_ENABLE_FILE_TIMER makes the launcher watch timers."""
     if os.environ.get("TORCHELASTIC_ENABLE_FILE_TIMER") != "1":
         return
     timer.configure(timer.FileTimerClient(os.environ["TORCHELASTIC_TIMER_FILE"]))

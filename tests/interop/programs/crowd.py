@@ -1,4 +1,5 @@
-"""Connect CLIENTS processes of each rank to the store at the same time. Each must get its answers while all are connected."""
+"""Connect CLIENTS processes of each rank to the store at the same time. Each process must get its answers while all
+are connected."""
 import os
 from datetime import timedelta
 

@@ -17,8 +17,8 @@ def main(path):
     rank, attempt = dist.get_rank(), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     state = torch.load(path) if os.path.exists(path) else {"step": 0, "sum": torch.zeros(1)}
     print("rank %d: attempt %d begins at step %d" % (rank, attempt, state["step"]), flush=True)
-    # Use one tensor for all steps. With a new tensor in each step, Gloo's thread may hold the last reference. Up to
-    # torch 2.7, destroy_process_group then waits for this thread with Python's lock, and hangs (PyTorch's pull request
+    # All steps use one tensor, because Gloo's thread may hold the last reference to a new one. Up to torch 2.7, the
+    # process then hangs in destroy_process_group, which waits for that thread and holds the GIL (PyTorch pull request
     # 154976).
     t = torch.empty(1)
     for step in range(state["step"], STEPS):
@@ -32,7 +32,7 @@ def main(path):
             torch.save(state, path + ".new")
             os.replace(path + ".new", path)
         dist.barrier()
-    dist.destroy_process_group()  # without this call, torch 2.15 may abort at the end of the process (PyTorch's issue 190489)
+    dist.destroy_process_group()  # without this, torch 2.15 may abort at exit: PyTorch issue 190489
     print("rank %d: %d steps, sum %d" % (rank, state["step"], state["sum"].item()), flush=True)
 
 

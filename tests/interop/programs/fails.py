@@ -1,5 +1,5 @@
-"""Rank 1 fails with a message, which @record writes to the error file. No rank has a group at that time, so no other
-failure can come first."""
+"""Rank 1 fails with a message, which @record writes to the error file. All ranks have left the group by then, so no
+other failure can be the first."""
 import os
 import signal
 

@@ -1,5 +1,5 @@
-"""Kill a DataLoader worker while the rank reads from it. Either PyTorch prints an error about the worker, or
-multiprocessing prints an error about a connection. The time of the kill decides which error is printed."""
+"""Kill a DataLoader worker while the rank reads from it. Depending on the moment, Python ends with PyTorch's error
+about the worker, or with multiprocessing's error about a connection."""
 import os
 import signal
 

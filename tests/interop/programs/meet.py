@@ -1,10 +1,8 @@
-"""Form a process group without env://: with tcp://, with a store to which the program connects itself, with a store
-that the program hosts on MASTER_ADDR, and for RPC. (Two default groups of one store and one name would share their
-keys.)
+"""Create a process group in other ways than env://: with tcp://, with the job's store, with a store that the program
+hosts on MASTER_ADDR, and for RPC. (Two default groups with the same store and name would read each other's keys.)
 
-For a PyTorch without libuv, the program must pass use_libuv=False to each store. Rank 0 of such a program hosts the
-store of the job. PyTorch's own env:// uses the same two variables.
-"""
+For a PyTorch without libuv, the program must pass use_libuv=False to every store, and its rank 0 must host the job's
+store. Like env://, the program reads this from USE_LIBUV and TORCHELASTIC_USE_AGENT_STORE."""
 import os
 import socket
 import time
@@ -32,7 +30,7 @@ def free_port():
 
 
 def agree(store, name, make):
-    """Make a value on rank 0, and return it on all ranks."""
+    """Return a value that rank 0 makes. All ranks return the same value."""
     if rank == 0:
         store.set(name, str(make()))
     return store.get(name).decode()
@@ -59,8 +57,8 @@ def store_of_the_job():
 
 
 def store_of_its_own():
-    """Use MASTER_ADDR for a second store, as many programs do for their own data. The rank that hosts the store
-    leaves last."""
+    """Use a second store on MASTER_ADDR, as many programs do for their own data. The rank that hosts the store leaves
+    it last."""
     first = store_at(port, None)
     second = store_at(int(agree(first, "second port", free_port)), world, rank == 0)
     dist.init_process_group("gloo", store=dist.PrefixStore("own", second), rank=rank, world_size=world)

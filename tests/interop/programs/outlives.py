@@ -1,12 +1,12 @@
-"""Check that the store serves until the last worker has ended. Each rank queries the store after the other ranks have
-ended, also after a request to stop. At its end, the rank prints whether every call was answered, and whether it
-has used no more processor time than a wait needs.
+"""Check that the store is reachable until the last worker has exited. Each rank queries the store for longer than the
+other ranks live, even after SIGTERM. In the end, the rank prints whether it has used little CPU time. A failed query
+raises an exception.
 
-    outlives.py HOW [FIFO]    end: rank 0 ends at once; fail: rank 0 fails at once; stay: all ranks query until they are stopped;
-                              once: like stay, but in a later attempt all ranks end at once
+    outlives.py HOW [FIFO]    end: rank 0 exits at once; fail: rank 0 fails at once; stay: both query until SIGTERM;
+                              once: like stay, but in a later attempt all ranks exit at once
 
-With FIFO, each rank uses the FIFO as its stderr. So the test can read how long a rank lives, and what it prints after
-the launcher has ended.
+With FIFO, each rank opens the FIFO as its stderr. The reader of the FIFO sees when the rank exits, and what the rank
+prints after the launcher has gone.
 """
 import os
 import signal
@@ -28,8 +28,7 @@ signal.signal(signal.SIGTERM, lambda *_: stopped.append(time.monotonic()))
 
 
 def look(seconds):
-    """Query the store from time to time. Most of the time only keep the connections open, as a worker that computes
-    does."""
+    """Query the store now and then. Most of the time, only hold the connection, as a worker that computes does."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         store.add("looks", 1)

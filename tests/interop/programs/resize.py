@@ -2,7 +2,7 @@
 
     resize.py STATE WORLD...    each WORLD is the world size of the next three steps
 
-If the job has another world size than the next steps need, the ranks wait until the launcher stops them.
+If the next steps need another world size than the job has, the ranks wait until the launcher stops them.
 """
 import os
 import signal
@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 STEPS = 3
-DATA = torch.arange(48.0).reshape(12, 4) / 48  # can be divided by 1, 2 and 3 ranks
+DATA = torch.arange(48.0).reshape(12, 4) / 48  # the 12 rows can be divided among 1, 2 and 3 ranks
 
 
 def make(kind=lambda module: module):

@@ -1,9 +1,9 @@
-"""Use a port that the program chooses. If a user starts this program twice, two launches share one store. The first
-argument is the port. With a second argument `barrier`, the ranks only enter the barrier at the end of
-init_process_group, as with NCCL, which makes its communicators later. Without this argument, rank 0 of each launch
-waits for an address that no rank publishes. If there were an address, ranks of the two launches would connect to
-each other, and Gloo might end them before a report.
-"""
+"""A program with its own port: two launches of it share one store. The first argument is the port.
+
+With `barrier` as second argument, the ranks only meet in the barrier at the end of init_process_group. NCCL behaves
+like this, because it creates communicators later. Without `barrier`, rank 0 of each launch waits for an address that
+no rank provides. If there were an address, ranks of two launches would connect to each other. Gloo might then end
+them before ddprun can report anything."""
 import os
 import signal
 import sys

@@ -1,4 +1,4 @@
-"""Each worker starts two processes. These processes form a separate group on a separate port."""
+"""Each worker starts two processes. They form a separate group on a separate port."""
 import os
 import socket
 

@@ -1,4 +1,4 @@
-"""Run the program, if any. Then wait until the file $GATE exists, because a test queries the store of the job meanwhile.
+"""Run the program, if any. Then wait until the file $GATE exists. Meanwhile, a test queries the store of the job.
 
     stay.py [PROGRAM [ARGUMENT...]]
 """

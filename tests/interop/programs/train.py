@@ -1,4 +1,5 @@
-"""Use all kinds of DistributedDataParallel, a sampler, a sharded optimizer, and a checkpoint that is loaded again."""
+"""Use DistributedDataParallel in all variants, a sampler, a sharded optimizer, and a checkpoint that is loaded
+again."""
 import os
 import tempfile
 
@@ -16,7 +17,7 @@ mine = data[rank::world]
 
 
 class Branches(torch.nn.Module):
-    """A model that uses one of its two branches."""
+    """A module with two branches, of which each call uses one."""
 
     def __init__(self):
         super().__init__()
@@ -36,7 +37,7 @@ def gradient(module):
 
 
 def expected(x, scale=1.0):
-    """Return the gradient of one process with all data."""
+    """Return the gradient that one process computes from all data, divided by the world size."""
     whole = model().a
     (whole(x).sum() * scale).backward()
     return gradient(whole) / world
@@ -82,7 +83,7 @@ def comm_hook():
 
 
 def sync_batch_norm():
-    """Use a layer that PyTorch has only for GPUs, and expect an error, under every launcher."""
+    """Use SyncBatchNorm on a CPU. If PyTorch supports it only on GPUs, its error must say so."""
     norm = torch.nn.SyncBatchNorm.convert_sync_batchnorm(torch.nn.BatchNorm1d(4))
     said = "works"
     try:

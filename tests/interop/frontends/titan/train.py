@@ -1,5 +1,4 @@
-"""A stand-in for `-m torchtitan.train`. It shows the effect of the options of run_train.sh on the workers and the
-console."""
+"""A stand-in for `-m torchtitan.train`. It prints what a worker gets from the options of run_train.sh."""
 import os
 import sys
 

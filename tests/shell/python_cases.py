@@ -1,8 +1,8 @@
-"""The cases that tests/shell/test_python.sh runs with each Python: the module ddprun, and the hook that replaces
-torchrun by ddprun.
+"""The tests that shell/test_python.sh runs with each Python: for the module ddprun, and for the hook that runs ddprun
+in place of torchrun.
 
-The Python is in a virtual environment, which has launcher/python and a stub of torch in its site-packages and ddprun
-in bin/.
+Python runs in a virtual environment. Its site-packages has launcher/python and a stub of torch, and its bin/ has
+ddprun.
 """
 import json
 import os
@@ -15,7 +15,7 @@ import textwrap
 import time
 import unittest
 
-CLOUDPICKLE = os.environ.get("DDP_CLOUDPICKLE")  # a directory that contains cloudpickle
+CLOUDPICKLE = os.environ.get("DDP_CLOUDPICKLE")  # a directory with the package cloudpickle
 SHOW = """\
 import json, os, sys
 print(json.dumps({"argv": sys.argv[1:], "prefix": sys.prefix, "rank": os.environ["RANK"], "world": os.environ["WORLD_SIZE"],
@@ -43,7 +43,7 @@ class Case(unittest.TestCase):
         return name
 
     def python(self, *words, code=0, **env):
-        """Run this Python. Return its stdout, and keep its stderr."""
+        """Run this Python. Return its stdout, and keep its stderr in self.stderr."""
         done = subprocess.run([sys.executable, *words], cwd=self.here, env={**os.environ, **env}, timeout=60,
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.stderr = done.stderr
@@ -83,8 +83,7 @@ class Module(Case):
         self.assertTrue(gone(int((self.here / "pid").read_text())))
 
     def test_results_by_rank_of_an_unguarded_script(self):
-        # With cloudpickle the class is pickled by value. Without cloudpickle each worker executes the script up to
-        # launch().
+        # With cloudpickle, the class is sent by value. Without it, each worker executes the script up to launch().
         for path in {"", CLOUDPICKLE or ""}:
             self.results(path)
 
@@ -233,7 +232,7 @@ class Module(Case):
             print(ddprun.launch(again, 2, log_dir="logs", options=["-q", "--max_restarts=1", "--restart_backoff=10ms", "--redirects=3"]))
         """)
         self.assertEqual(out, "['1', '1']\n")
-        self.assertEqual(len(list(self.here.glob("logs/*/attempt_1/?/stdout.log"))), 2 * 2)  # each file is found twice, because `latest` is a link to the job's directory
+        self.assertEqual(len(list(self.here.glob("logs/*/attempt_1/?/stdout.log"))), 2 * 2)  # twice, due to `latest`
 
     def interrupted(self, group, times=1):
         self.write("script.py", """
@@ -300,8 +299,8 @@ class Hook(Case):
         self.imports = self.here / "imports"
 
     def shown(self, *words, n=2, **env):
-        """Return the lines of the workers, in the order of ranks. The name torchrun is needed, because `show` is not
-        the name of a Python file."""
+        """Return the lines of the workers in the order of ranks. `show` has no suffix .py, so only
+        the name torchrun makes it run with Python."""
         out = self.python(*words, DDPRUN_AS_TORCHRUN="1", TORCH_IMPORTS=str(self.imports), OMP_NUM_THREADS="1", **env)
         lines = sorted((json.loads(line) for line in out.splitlines()), key=lambda line: int(line["rank"]))
         self.assertEqual([line["world"] for line in lines], [str(n)] * n)
@@ -313,7 +312,7 @@ class Hook(Case):
             lines = self.shown(*words, "--nproc_per_node=2", "--role", "r", "show", "--nproc_per_node=3", "a b", "")
             self.assertEqual(lines[0]["argv"], ["--nproc_per_node=3", "a b", ""])
             self.assertEqual(lines[0]["role"], "r")
-        # From Python 3.10 on, neither this process nor the workers import a module of torch.
+        # From Python 3.10 on, neither this process nor a worker imports torch.
         self.assertEqual(self.imports.exists(), sys.version_info < (3, 10))
 
     def test_launch_passes_the_local_rank(self):
@@ -322,7 +321,7 @@ class Hook(Case):
             self.assertEqual(lines[1]["argv"], argv)
 
     def test_workers_get_this_python(self):
-        """Expect this Python, and not the Python of another environment that is active."""
+        """Workers do not use the Python of another environment that is active."""
         other = self.here / "other" / "bin"
         other.mkdir(parents=True)
         (other / "python").write_text("#!/bin/sh\nexit 9\n")
@@ -343,8 +342,8 @@ class Hook(Case):
         self.assertEqual(len(self.shown("debugger.py", "--nproc_per_node=2", "show")), 2)
 
     def test_run_takes_a_namespace(self):
-        # Do the same as accelerate: take the defaults of torchrun's parser, then set attributes, some with other types,
-        # in a patched environment.
+        # Like accelerate, start with the defaults of torchrun's parser. Then set attributes, some with other types,
+        # and change the environment.
         self.write("front.py", """
             import os, sys
             import torch.distributed.run as distrib_run
@@ -384,7 +383,8 @@ class Hook(Case):
         self.assertIn("--from-the-future", self.stderr)
 
     def test_namespaces_come_back_as_they_were(self):
-        """Expect the same namespace after arguments_of() and torch's own parser, if torch is installed."""
+        """The result of arguments_of() is parsed to the same namespace. torch's own parser is used if torch is
+        installed."""
         self.write("back.py", """
             import itertools, os, sys
             from _ddprun_torchrun import arguments_of
@@ -419,8 +419,8 @@ class Hook(Case):
         self.assertGreaterEqual(int(self.python("back.py")), 2 * 4 * 3 * 3 * 3)
 
     def test_off(self):
-        """Expect that without the variable torchrun runs, and that the interpreter imports no more modules than with
-        an empty .pth file."""
+        """Without the variable, torchrun runs. The interpreter then imports no more modules than with an empty .pth
+        file."""
         for env in ({}, {"DDPRUN_AS_TORCHRUN": ""}, {"DDPRUN_AS_TORCHRUN": "0"}):
             self.python("-m", "torch.distributed.run", "show", code=1, **env)
             self.assertIn("torchrun runs, not ddprun", self.stderr)

@@ -9,7 +9,7 @@ bad=0
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 
-# check SENTENCE COMMAND... -- prints "ok" if the command succeeds. Otherwise prints the command's output.
+# check SENTENCE COMMAND... -- passes if the command succeeds; otherwise prints its output.
 check() {
     local what=$1
     shift
@@ -29,7 +29,7 @@ skip() {
     echo "ok $count - $1 # SKIP skipped, because $2"
 }
 
-# finish -- ends a test script.
+# finish -- prints the plan and exits. A test script ends with this call.
 finish() {
     echo "1..$count"
     exit $((bad > 0))

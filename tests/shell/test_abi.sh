@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Compares our declarations of NCCL's and CUDA's functions (worker/cuda/*_abi.h) with the real headers, if this machine
-# has them: the headers of the system, of /usr/local/cuda, of pip's packages, or of DDP_NVIDIA_INCLUDE (directories,
-# separated by ':').
+# Compare our declarations of NCCL's and CUDA's functions (worker/cuda/*_abi.h) with the real headers, if there are
+# any. The headers are those of the system, of /usr/local/cuda, of pip's packages, or of the directories in
+# DDP_NVIDIA_INCLUDE (separated by ':').
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
 
@@ -30,7 +30,7 @@ same() {
     ${CC:-gcc} -std=c11 -Wall -Werror -fsyntax-only -Iworker -isystem "$nccl" -isystem "$cuda" tests/abi/nccl.c
 }
 
-# Expect that a difference is detected. Otherwise the checks would prove nothing.
+# Prove that the check can fail.
 notices_a_difference() {
     mkdir -p "$tmp/cuda"
     sed 's/X(DDP_AVG, NCCL_AVG, ncclAvg, 4)/X(DDP_AVG, NCCL_AVG, ncclAvg, 3)/' worker/cuda/nccl_abi.h >"$tmp/cuda/nccl_abi.h"

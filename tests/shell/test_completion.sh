@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests the completions of bash, zsh and fish for ddprun and ddpctl, as the shells themselves return them.
+# Test the completions for ddprun and ddpctl in bash, zsh and fish themselves.
 # shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016,SC2154  # `check` calls the functions; zsh expands the text in quotes
 . "$(dirname "$0")/tap.sh"
 
@@ -11,7 +11,7 @@ done
 mkdir -p "$tmp/files/logs" "$tmp/home"
 touch "$tmp/files/train.py" "$tmp/files/trial.log"
 
-# Run bash's completion with the words that readline would make. readline splits the line at blanks and around '='.
+# Complete a line in bash. The line is split as readline splits it: at blanks and around '='.
 offered_by_bash() {
     HOME=$tmp/home bash --norc --noprofile -c '
         source "$1"; line=$2
@@ -27,7 +27,7 @@ offered_by_fish() {
     HOME=$tmp/home fish -N -c "source $tmp/ddprun.fish; source $tmp/ddpctl.fish; complete -C '$1'" | cut -f1
 }
 
-# zsh completes only on a terminal, so create a terminal. Each compadd prints the words that it adds.
+# Complete a line in zsh. zsh completes only at a terminal, so create one. Each compadd prints the words that it adds.
 cat >"$tmp/zshrc" <<'EOS'
 PROMPT=
 autoload compinit; compinit -D -u
@@ -55,7 +55,7 @@ offered_by_zsh() {
         print -r -- ${${out#*$'\''\0'\''}%$'\''\0'\''*}' - "$tmp" "$1" | tr -d '\r'
 }
 
-# offers SHELL LINE WORD... -- expects these words and no others. "..." at the end allows other words.
+# offers SHELL LINE WORD... -- succeeds if the shell offers exactly these words. "..." at the end allows other words.
 offers() {
     local shell=$1 line=$2 got
     shift 2
@@ -68,7 +68,7 @@ offers() {
     fi
 }
 
-# has SHELL -- returns true if this shell can be tested.
+# has SHELL -- succeeds if the shell can be tested.
 has() {
     case $1 in
     zsh) command -v zsh >/dev/null && zsh -f -c 'zmodload zsh/zpty' 2>/dev/null ;;
@@ -76,7 +76,7 @@ has() {
     esac
 }
 
-# in_each SENTENCE LINE WORD... -- checks all shells.
+# in_each SENTENCE LINE WORD... -- checks `offers` in each shell.
 in_each() {
     local what=$1 shell
     shift

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks that the files, make targets and options of ddprun that the pages name exist, and that pages are short.
+# Check that the pages are short, and that the files, make targets and options of ddprun that they name exist.
 # shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016  # `check` calls the functions; backticks are meant
 . "$(dirname "$0")/tap.sh"
 
@@ -31,7 +31,7 @@ named_options_exist() {
     return "$lost"
 }
 
-# Check links to files of the project, without their anchors.
+# Check the links to files of the project, without their anchors.
 linked_files_exist() {
     local page link lost=0
     for page in "${pages[@]}"; do
@@ -42,7 +42,7 @@ linked_files_exist() {
     return "$lost"
 }
 
-# Check anchors. An anchor is a heading in lower case, with dashes for blanks and without punctuation.
+# Check the anchors. An anchor is a heading in lower case, with dashes for blanks and without punctuation.
 linked_headings_exist() {
     local page link file anchor lost=0
     for page in "${pages[@]}"; do
@@ -56,26 +56,8 @@ linked_headings_exist() {
     return "$lost"
 }
 
-# Compare the names in the table of folders with the C files of each folder. A row without names lists no files.
-folders_have_the_files_of_the_table() {
-    local row folder file wrong=0
-    for folder in {launcher,rendezvous,worker}/*/; do
-        row=$(grep -F "\`$folder\`" CONTRIBUTING.md) || { echo "$folder has no row"; wrong=1; continue; }
-        row=${row#*|*|*|}
-        for file in $(grep -oE '`[a-z0-9_.]+`' <<<"$row" | tr -d '`'); do
-            compgen -G "$folder$file*" >/dev/null || { echo "$folder has no $file"; wrong=1; }
-        done
-        for file in "$folder"*.c; do
-            file=$(basename "$file" .c)
-            [ "$row" = '|' ] || [[ "$row" =~ \`$file(\.h)?\` ]] || [ ! -e "$folder$file.c" ] ||
-                { echo "$folder: the row has no $file"; wrong=1; }
-        done
-    done
-    return "$wrong"
-}
-
-# Expect that numbers are copied to the rows and columns with the same names, for any versions, and that versions are
-# copied to headings. Other rows, lines and tables stay unchanged.
+# bench_docs.py copies a number to the row and column with the same name, even if versions differ. It copies versions
+# to headings. Other rows, lines and tables stay unchanged.
 bench_numbers_are_copied() {
     cat >"$tmp/bench.md" <<'END'
 Measured on 2026-12-01 by `make bench`: a CPU, 4 cores.
@@ -126,8 +108,7 @@ The ratio is 0.93 to 1.20.
 END
 }
 
-# Expect that a program or script prints each marked table of the page: the sources contain the first heading of the
-# table.
+# Check that a program or script prints each marked table of the page: its source contains the first heading.
 bench_tables_are_printed() {
     local head lost=0 tables=0
     while IFS= read -r head; do
@@ -139,7 +120,7 @@ bench_tables_are_printed() {
     return "$lost"
 }
 
-# Expect that the sources also contain the text of each marked line, up to its first number.
+# Check the same for each marked line, with its text up to the first number.
 bench_lines_are_printed() {
     local start lost=0
     while IFS= read -r start; do
@@ -151,14 +132,14 @@ bench_lines_are_printed() {
     return "$lost"
 }
 
-# Outside of marked tables and lines, only commands of the page may contain numbers.
+# Outside of marked tables and lines, the page must have numbers only in commands.
 bench_numbers_are_marked() {
     awk '/^<!-- bench: line -->$/ { getline; next } /^<!-- bench: [0-9]+ -->$/ { table = 1; next } table && /^[|]/ { next }
         { table = 0; gsub(/`[^`]*`/, ""); if (/[0-9]/) { print FILENAME ":" FNR ": " $0; lost = 1 } } END { exit lost }' docs/benchmarks.md
 }
 
 # build-essential contains make, a compiler and the C library. The page's commands for cc use pkg-config. A sentence
-# names the packages that the wheel needs.
+# names the packages for the wheel.
 readme_names_the_packages() {
     local package
     # shellcheck source=scripts/packages.sh
@@ -170,7 +151,7 @@ readme_names_the_packages() {
         <({ ddp_rows build | sed 's/ .*//' | sed -E 's/^(make|gcc|libc6-dev)$/build-essential/'; echo pkg-config; } | sort -u)
 }
 
-# at_most N FILE... -- expects that each file has at most N lines.
+# at_most N FILE... -- succeeds if each file has at most N lines.
 at_most() {
     local most=$1 page lost=0
     shift

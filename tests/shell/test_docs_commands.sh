@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs every command that README.md and docs/ show, and compares the shape of its output with the page. For a command
-# that cannot run here, this file names the test that runs it, or the reason why no test runs it.
+# Run every command that README.md and docs/ show. Each must print lines of the shape that the page shows. If a
+# command cannot run here, this file names the test that runs it, or the reason why no test does.
 # shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016,SC2015,SC2034,SC2153  # `check` calls the functions; the patterns are texts of pages
 . "$(dirname "$0")/tap.sh"
 # shellcheck source=tests/shell/pages.sh
@@ -23,8 +23,8 @@ runs() {
     shows "$1" "$2" "$tmp/out"
 }
 
-# plans_under TITLE ENVIRONMENT OPTIONS -- expects that ddprun recognizes the scheduler by its recorded variables.
-# ddprun explains the plan instead of waiting for other nodes.
+# plans_under TITLE ENVIRONMENT OPTIONS -- succeeds if ddprun detects the scheduler by its recorded variables. ddprun
+# only explains the plan, because the other nodes do not exist.
 plans_under() {
     local words=()
     mapfile -t words < <(grep -v '^#' "$data/environments/$2.env" | sed "s|^PBS_NODEFILE=.*|PBS_NODEFILE=$here/hosts|")
@@ -32,7 +32,7 @@ plans_under() {
     (cd "$here" && env "${words[@]}" bash -c "ddprun --explain $3") >"$tmp/out" 2>&1 && grep -q "^scheduler  *$1:" "$tmp/out" || { cat "$tmp/out"; return 1; }
 }
 
-# Compare a plan that the page shows word by word.
+# Compare the shown plan word by word.
 runs_under_slurm() {
     local row=slurm-one-task-per-node
     case $3 in
@@ -42,14 +42,14 @@ runs_under_slurm() {
     plans_under Slurm "$row" "${3#*ddprun}" && shows "$1" "$2" "$tmp/out" cat
 }
 
-# Set a variable of a page for the later commands of this page.
+# Set a variable of a page for the later commands of the page.
 exports() {
     local SLURM_JOB_ID=7
     eval "$3"
 }
 
-# Run both nodes on this host. Replace the page's address by loopback, and the port by a free port. Without GPUs a node
-# has one worker.
+# Run both nodes on this host: replace the page's address by loopback, and its port by a free port. Without GPUs, a
+# node has one worker.
 runs_two_nodes() {
     local command=${3//10.0.0.1/127.0.0.1} port size=2
     port=$(free_port)
@@ -62,7 +62,7 @@ runs_two_nodes() {
     [[ $command != *--events=* ]] || [ "$(cat "$here"/logs/*/events-*.jsonl | grep -c '"event":"worker_ended"')" -eq "$size" ]
 }
 
-# A script replaces ssh. It skips the options and the host, and runs the command here.
+# Replace ssh by a script that skips the options and the host, and runs the command here.
 runs_on_hosts() {
     mkdir -p "$tmp/remote"
     printf '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do [ "$1" != -o ] || shift; shift; done\nshift\nexec sh -c "$*"\n' >"$tmp/remote/ssh"
@@ -75,8 +75,8 @@ free_port() {
     perl -MIO::Socket::INET -e 'print IO::Socket::INET->new(LocalAddr => "127.0.0.1", Listen => 1)->sockport'
 }
 
-# Start a job that hangs in a barrier, for the commands that ask a store. Other tests run jobs of the same user at the
-# same time, so pass the address of this job to ddpctl.
+# Start a job that hangs in a barrier, for the commands that query a store. Tests that run at the same time have jobs
+# of the same user, so ddpctl gets the address of this job.
 start_hung_job() {
     port=$(free_port)
     (cd "$here" && exec ddprun --nproc_per_node=3 --master_port="$port" build/tests/prog/member only:2 sleep:300000 all barrier:loaded) >"$tmp/hung" 2>&1 &
@@ -102,7 +102,7 @@ asks_the_hung_job() {
     shows "$1" "$2" "$tmp/out" without_rows
 }
 
-# Make the flight records of a job whose rank 1 is killed while two other ranks wait for rank 1.
+# Make the flight records of a job: its rank 1 is killed while the other two ranks wait for rank 1.
 reads_flight_records() {
     local at job i
     at=127.0.0.1:$(free_port)
@@ -119,7 +119,7 @@ reads_flight_records() {
     runs "$@" || { cat "$tmp/top" "$tmp/job"; return 1; }
 }
 
-# Copy real records of PyTorch to the file names that --flight_recorder uses.
+# Copy real records of PyTorch to the names that --flight_recorder uses.
 reads_torch_records() {
     local rank
     for rank in 0 1 2; do cp "$data/flight/gloo_rank_$rank" "$here/flight_torch_$rank"; done
@@ -131,19 +131,19 @@ draws() {
     runs "$@" && grep -q '</html>' "$here/job.html"
 }
 
-# Run a call of the Python module in a script. `function` is the user's function.
+# Run a call of the Python module in a script, which defines the user's `function`.
 calls_python() {
     printf 'import ddprun\ndef function(n):\n    return n\nif __name__ == "__main__":\n    print("result", %s)\n' "$3" >"$here/call.py"
     (cd "$here" && PYTHONPATH=$modules PYTHONDONTWRITEBYTECODE=1 timeout 100 python3 call.py) >"$tmp/out" 2>&1
     grep -qxE 'result (0|\[10, 10, 10, 10\])' "$tmp/out" || { cat "$tmp/out"; return 1; }
 }
 
-# with REASON -- counts the command as tested.
+# tested_by REASON -- counts the command as seen, but skips it.
 tested_by() {
     echo "ok $((count += 1)) - $what # SKIP skipped, because $1"
 }
 
-# Return true for the name of a wheel, of an optional dependency, of our package, or of a dependency.
+# Check the name of a wheel, of an optional dependency, or of our package or a dependency.
 is_package() {
     local name=${1##* } version
     version=$(sed -En 's/^#define DDP_VERSION_(MAJOR|MINOR|PATCH) +//p' include/ddp/context.h | paste -sd.)
@@ -159,7 +159,7 @@ is_target() {
     grep -q "^${1%% *}:" Makefile scripts/package/package.mk
 }
 
-# is_script SCRIPT ARGUMENT... -- expects that the script contains the name of each part that the command requests.
+# is_script SCRIPT ARGUMENT... -- succeeds if the script names each part that the command requests.
 is_script() {
     local script=$1 word
     shift
@@ -167,7 +167,7 @@ is_script() {
     for word; do grep -qw -e "$word" "$script" || { echo "$script: no $word"; return 1; }; done
 }
 
-# has_options PROGRAM [SUBCOMMAND] OPTION... -- expects each option in the help of the program.
+# has_options PROGRAM [SUBCOMMAND] OPTION... -- succeeds if the help of the program has each option.
 has_options() {
     local words=() word
     while [[ $# -gt 0 && $1 != -* ]]; do words+=("$1") && shift; done
@@ -175,7 +175,7 @@ has_options() {
     for word; do grep -qE -e "${word%%=*}([^a-z_-]|$)" "$tmp/help" || { echo "${words[*]}: no $word"; return 1; }; done
 }
 
-# Expect that our sources or OpenBLAS read the variable.
+# Succeed if our sources or OpenBLAS read the variable.
 is_variable() {
     grep -rqw -e "$1" launcher rendezvous worker Makefile || grep -qw -e "$1" /usr/lib/*/libopenblas.so.0
 }
@@ -223,11 +223,11 @@ for page in README.md docs/*.md; do
     done 3< <(commands "$page")
 done
 
-# A line number beyond the page. For a command in a sentence, no output is compared, because the next block belongs to
-# another job.
+# A line number beyond the page: the output of a command in a sentence is not compared, because the block below it
+# belongs to another job.
 no_output=1000000
 
-# Check the commands in sentences and table cells. Capital letters and `...` are placeholders for the user's words.
+# Check commands in sentences and table cells. Capital letters and `...` stand for the user's words.
 for page in README.md docs/*.md; do
     while IFS=$'\t' read -r -u 3 line command; do
         what="$page:$line: $command"
@@ -279,7 +279,7 @@ done
 kill "$hung" 2>/dev/null
 wait "$hung" 2>/dev/null
 
-# The picture in README.md shows a real run. Expect that a new run has the same shape.
+# Check that the picture of README.md shows a real run: a new run must have the same shape.
 picture_is_a_run() {
     scripts/picture.sh "$tmp/new.svg" && diff <(grep '<text' docs/hang.svg | sed 's/<[^>]*>//g' | tr '\n' ' ' | shape) <(grep '<text' "$tmp/new.svg" | sed 's/<[^>]*>//g' | tr '\n' ' ' | shape)
 }
@@ -290,7 +290,7 @@ sees_all_commands() {
     [ "$shown" = "$all" ] || { echo "$shown commands of $all"; return 1; }
 }
 
-# Expect a prompt before each command. A command without a prompt would not run here.
+# Find commands without a prompt, because this file would not run them.
 commands_have_prompts() {
     ! grep -nE '^    ([A-Z_]+=[^ ]+ |sudo )*(ddprun|ddpctl|ddp-[a-z]+|torchrun|accelerate|srun|sbatch|mpirun|mpiexec|make|export|pip|python3?|scripts/[^ ]+)( |$)' README.md docs/*.md
 }

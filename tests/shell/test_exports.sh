@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks that libddp.so exports exactly the functions that include/ddp declares. Programs that were built with an
-# earlier libddp must keep working. So every symbol must have the version in the list of the package libddp0, and its
-# types must be the types of the last tag.
+# Check that libddp.so exports exactly the functions that include/ddp declares. Programs built with an earlier libddp
+# must keep working. So every symbol must have the version in the list of the package libddp0, and the types must be
+# those of the last tag.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
 
@@ -12,7 +12,7 @@ defined() {
     nm -D --defined-only "$1" | awk '$2 == "A" { $3 = $3 "@" $3 } { sub(/@@/, "@", $3); print $3 ($3 ~ /@/ ? "" : "@Base") }' | sort
 }
 defined "$BUILD/libddp.so" | grep -v '^LIBDDP_' | sed 's/@.*//' >"$tmp/exported"
-# A declaration may have several lines. So join all lines, then print the name before the parenthesis.
+# A declaration may span several lines. So join all lines, and then take the name before the parenthesis.
 cat include/ddp/*.h | tr '\n' ' ' | grep -oE 'DDP_API [^;(]*[ *]ddp_[a-z0-9_]+\(' |
     sed -E 's/.*[ *](ddp_[a-z0-9_]+)\($/\1/' | sort -u >"$tmp/declared"
 
@@ -58,7 +58,7 @@ build_tag() {
         env -u MAKEFLAGS -u MAKELEVEL -u BUILD -u WERROR make -s -C "$old" -j"$(nproc)" build/libddp.so
 }
 
-# Compare the types. New functions and new enumerators at the end are compatible.
+# Compare the libraries. New functions, and new enumerators at the end, are compatible.
 abi_is_kept() {
     local rules=tests/abi/libddp.abignore
     abidiff --no-added-syms --suppressions "$rules" "$old/build/libddp.so" "$BUILD/libddp.so" && return

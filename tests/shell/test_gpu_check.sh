@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs scripts/gpu_check.sh without a GPU: it must report this and succeed. On a machine with a GPU, this test only
-# checks that the script ends when its time is over and no program is built.
+# Test scripts/gpu_check.sh. Without a GPU, it must report that and succeed. With a GPU, this test only checks that
+# the script ends at its time limit if nothing is built.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
 
-# Simulate a machine without a driver: nvidia-smi exists, but finds no GPU.
+# Simulate a machine without a GPU: nvidia-smi exists, but finds no device.
 mkdir -p "$tmp/bin"
 printf '#!/bin/sh\necho "No devices were found"\nexit 6\n' >"$tmp/bin/nvidia-smi"
 chmod +x "$tmp/bin/nvidia-smi"

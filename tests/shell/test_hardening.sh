@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Checks that every program and shared library has Debian's hardening: full RELRO, PIE, no executable stack, stack
-# protector and FORTIFY. If the compiler supports the processor's control-flow protection, this protection is checked,
-# too.
+# Check that every program and shared library has Debian's hardening: full RELRO, PIE, no executable stack, stack
+# protector and FORTIFY. If the compiler supports the processor's control-flow protection, check for it, too.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
 
@@ -17,13 +16,13 @@ skip() {
     echo "ok $count - $1 # SKIP skipped, because $2"
 }
 
-# accepts FLAG -- returns true if the compiler accepts the flag on this machine.
+# accepts FLAG -- succeeds if the compiler supports the flag on this machine.
 accepts() {
     echo 'int main(void) { return 0; }' | ${CC:-gcc} -Werror "$1" -x c -c - -o /dev/null 2>/dev/null
 }
 
-# each PATTERN READELF-OPTION FILE... -- expects a line with the pattern in readelf's output for each file, and prints
-# the files without such a line.
+# each PATTERN READELF-OPTION FILE... -- succeeds if readelf prints a line with the pattern for every file. Prints the
+# files without such a line.
 each() {
     local pattern=$1 option=$2 file bad=0
     shift 2

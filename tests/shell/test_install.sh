@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs `make install` into an empty directory. Then compiles a user's program with the flags of pkg-config only, with
-# the shared and the static library. `make uninstall` must leave no file. The commands of README.md install into a home
-# directory, and the commands of pages that need an installation use this installation.
+# Run `make install` into an empty folder. Then compile a user's program with only pkg-config, against the shared and
+# the static library. `make uninstall` must leave no file. The commands of README.md install into a home, and commands
+# of the pages that need an installation use this one.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
 # shellcheck source=tests/shell/pages.sh
@@ -24,7 +24,7 @@ program_of() {
     awk -v block="${2:-1}" '/^```c$/ { n++; next } /^```$/ { if (n == block) exit; next } n == block' "$1"
 }
 
-# compile_with COMMAND... -- compiles the worker of docs/libddp.md, with the flags that the command prints.
+# compile_with COMMAND... -- compiles the worker of docs/libddp.md with the flags that the command prints.
 compile_with() {
     # shellcheck disable=SC2046  # pkg-config prints words
     program_of docs/libddp.md | ${CC:-gcc} -std=c11 -Wall -Wextra -Werror -x c - -x none -o "$tmp/worker" $("$@")
@@ -47,8 +47,8 @@ fit_is_short() {
     [ "$(program_of docs/libddp.md 2 | wc -l)" -le 60 ]
 }
 
-# in_home PAGE LINE COMMAND -- runs the command as shown, with the environment that the commands before it have
-# exported. A worker prints one line. cc treats warnings as errors.
+# in_home PAGE LINE COMMAND -- runs the command as shown, with the environment that earlier commands have exported. A
+# worker prints one line. cc treats warnings as errors.
 home=$tmp/home
 exports=
 in_home() {
@@ -64,7 +64,7 @@ in_home() {
     [ -z "$workers" ] || [ "$(wc -l <"$tmp/out")" -eq "$workers" ] && shows "$1" "$2" "$tmp/out" cat
 }
 
-# This pkg-config finds neither cJSON nor zlib, because only programs that link libddp.a need these libraries.
+# Hide cJSON and zlib from pkg-config, because only programs that link libddp.a need them.
 pkg_config_needs_nothing_else() {
     PKG_CONFIG_LIBDIR=$PKG_CONFIG_PATH pkg --cflags --libs
 }
@@ -82,7 +82,7 @@ cpp_program() {
     echo '}'
 }
 
-# cpp_compiles COMPILER STANDARD -- compiles the C++ program.
+# cpp_compiles COMPILER STANDARD -- compiles that program.
 cpp_compiles() {
     # shellcheck disable=SC2046  # pkg-config prints words
     cpp_program | "$1" -std="$2" -Wall -Wextra -pedantic -Werror -fsyntax-only $(pkg --cflags) -x c++ -
@@ -96,7 +96,7 @@ every_page_is_clean() {
     find "$stage$prefix/share/man" -type f -exec groff -man -ww -z -Tutf8 {} + 2>&1 | fails grep .
 }
 
-# Compare the date and the version of every manual page with include/ddp/context.h, which defines both.
+# Check the man pages for the version and its date, which one header defines.
 every_page_has_the_date() {
     local page pages=0
     for page in "$stage$prefix"/share/man/man*/*; do
@@ -113,7 +113,7 @@ pages_for_the_programs() {
     done
 }
 
-# Expect the completions of the installed program in the directory that each shell searches.
+# Check that the completions are in the folders that each shell reads.
 completions_for_the_shells() {
     local share=$stage$prefix/share program
     for program in ddprun ddpctl; do

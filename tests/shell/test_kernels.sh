@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# If nvcc can compile a program on this machine, the GPU kernels of train must compile, too.
+# Check that the GPU kernels of train are compiled if this machine has an nvcc that works.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
 

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Starts ddprun by real mpiruns on this machine, Open MPI's and MPICH's. Each process of mpirun becomes one worker.
+# Start ddprun with the real mpirun of Open MPI and of MPICH on this machine: each of their processes must have one
+# worker.
 # shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016  # `check` calls the functions; the workers' shells expand
 . "$(dirname "$0")/tap.sh"
 
 ddprun=$PWD/$BUILD/ddprun
 show='echo rank $RANK/$WORLD_SIZE local $LOCAL_RANK/$LOCAL_WORLD_SIZE group $GROUP_RANK/$GROUP_WORLD_SIZE at $MASTER_ADDR'
 
-# Print a port that is free now. Other programs are unlikely to take this port, because the kernel has many ports to
-# choose from.
+# Print a free port. Another process could take it, but this is unlikely because the kernel has many free ports.
 port() {
     "$ddprun" --master_port=0 --no_prefix sh -c 'echo $MASTER_PORT'
 }
 
-# started COMMAND... -- expects that three workers have their ranks.
+# started COMMAND... -- succeeds if three workers have their ranks.
 started() {
     local rank
     env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 "$@" -n 3 \
@@ -23,8 +23,8 @@ started() {
     done
 }
 
-# refused COMMAND... -- expects an error, because without --per_task each ddprun would start all workers. The processes
-# write into the file themselves, because Hydra may lose the output of processes that end at once.
+# refused COMMAND... -- succeeds if ddprun rejects a start without --per_task, in which each process would start all
+# workers. Each process writes to the file itself, because Hydra may drop the output of processes that exit at once.
 refused() {
     : >"$tmp/out"
     env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 60 "$@" -n 2 \

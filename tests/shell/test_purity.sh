@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks that the checks of `make purity` can fail. They must detect a module that reads the clock, a needless public
-# function, an include against the arrows, a circle, and bad English.
+# Prove that the checks of `make purity` can fail. They must detect a module that reads the clock, a needless public
+# function, an include that scripts/layers.sh forbids, a circle, and stilted English.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
 
@@ -20,7 +20,7 @@ complains_about_no_object_but() {
     ! scripts/purity.sh "$@" | grep -F "$tmp/text"
 }
 
-# Make a small separate tree around a copy of the script.
+# Run a copy of the script in a small separate tree.
 includes_against_the_arrows() {
     mkdir -p "$tmp"/tree/{scripts,worker/core,rendezvous/hub}
     cp scripts/layers.sh "$tmp/tree/scripts"
@@ -36,7 +36,7 @@ long now(void); long now(void) { return (long)time(0); }' | compile clock
 echo '#include <string.h>
 int main(int n, char **words) { return n + (int)strlen(words[0]); }' | compile text
 
-# Two files call each other.
+# Detect two files that call each other.
 names_both() {
     ! scripts/circles.sh "$tmp/ping.o" "$tmp/pong.o" >"$tmp/circles" &&
         grep -q "$tmp/ping" "$tmp/circles" && grep -q "$tmp/pong" "$tmp/circles"
@@ -45,7 +45,7 @@ names_both() {
 echo 'int ping(int n); int pong(int n); int ping(int n) { return n > 0 ? pong(n - 1) : 0; }' | compile ping
 echo 'int ping(int n); int pong(int n); int pong(int n) { return n > 0 ? ping(n - 1) : 0; }' | compile pong
 
-# No file calls back, but the files of one concept call each other.
+# Detect a circle of concepts in which no two files call each other.
 names_the_concepts() {
     ! scripts/circles.sh "$tmp/left_a.o" "$tmp/left_b.o" "$tmp/right.o" >"$tmp/circles" &&
         grep -q 'circle of concepts' "$tmp/circles" && grep -qx " *$tmp/left" "$tmp/circles" && ! grep -q 'circle of files' "$tmp/circles"
@@ -55,7 +55,7 @@ echo 'int left_a(void); int right(void); int left_a(void) { return right(); }' |
 echo 'int left_b(void); int left_b(void) { return 1; }' | compile left_b
 echo 'int right(void); int left_b(void); int right(void) { return left_b(); }' | compile right
 
-# Each kind of text has one bad phrase in a few words.
+# Write one stilted phrase into each kind of text.
 detects_stilted_english() {
     mkdir -p "$tmp/text/scripts"
     cp scripts/english.sh "$tmp/text/scripts"
@@ -65,7 +65,7 @@ detects_stilted_english() {
         grep -q '^bad.c:2: nobody' "$tmp/english" && grep -q '^bad.md:1: There is none' "$tmp/english"
 }
 
-# Headings of groups, and imperatives that end with -s, are not reported.
+# The script must report neither headings of groups nor imperatives that end with -s.
 detects_a_function_comment_without_a_verb() {
     printf '/* Returns the number of `key`. */\nint a(int key);\n/* The number. */\nstatic const int *b(int key)\n{\n' >"$tmp/text/bad.c"
     printf '/* Process a key. */\nint c(int key);\n\n/* The keys of a store: */\nint d(void);\n\n/* The last. */\n\nint e(void);\n' >"$tmp/text/good.c"
@@ -73,7 +73,7 @@ detects_a_function_comment_without_a_verb() {
         grep -q '^bad.c:1: .*"Returns"' "$tmp/english" && grep -q '^bad.c:3: .*"The"' "$tmp/english"
 }
 
-# A variable name is not reported, and a code with a row is not reported.
+# The script must report neither the names of variables nor a code with a row.
 detects_a_code_without_a_row() {
     mkdir -p "$tmp/codes"/{scripts,launcher,rendezvous/diagnosis}
     cp scripts/english.sh "$tmp/codes/scripts"
@@ -85,7 +85,8 @@ detects_a_code_without_a_row() {
         grep -q '^launcher/bad.c:6: .* BAD_SONG ' "$tmp/english"
 }
 
-# A literal in two parts is reported. The golden file, a message of the test and two successive words are not reported.
+# The script must report a literal in two parts. It must report neither the golden file, nor a message of the test,
+# nor two words in a row.
 detects_a_sentence_in_a_test() {
     mkdir -p "$tmp/golden"/{scripts,rendezvous,launcher,worker,include} "$tmp/golden"/tests/{e2e,lib,nodes,shell,sim,socket,survivors,unit/base}
     sed "s/^my \$limit = .*/my \$limit = 0;/; /^golden='/,/^'/c golden='base unit/base/test_gold'" scripts/wording.sh >"$tmp/golden/scripts/wording.sh"

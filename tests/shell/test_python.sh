@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests the Python module ddprun, and the hook that replaces torchrun by ddprun, with several Pythons. Each test uses a
-# virtual environment as the wheel makes it, and a stub of torch. python_cases.py has the cases.
+# Test the Python module ddprun, and the hook that runs ddprun in place of torchrun, with several Pythons. Each has a
+# virtual environment like that of the wheel, and a stub of torch. python_cases.py has the cases.
 # shellcheck source=tests/shell/tap.sh disable=SC2317,SC2153,SC2154  # `check` calls the functions; tap.sh sets the rest
 . "$(dirname "$0")/tap.sh"
 
@@ -16,7 +16,7 @@ environment() {
         cp -r "$here"/launcher/python/* "$here"/tests/data/torch_stub/* "$site" && ln -s "$build/ddprun" "$2/bin"
 }
 
-# cases_of CLASS PYTHON -- runs the cases of a class.
+# cases_of CLASS PYTHON -- runs the cases of the class.
 cases_of() {
     (cd "$tmp" && "$2" "$cases" "$1")
 }
@@ -29,7 +29,7 @@ of_few_lines() {
     [ "$(wc -l <launcher/python/ddprun/__init__.py)" -le 200 ]
 }
 
-# Test Debian's Python, and the oldest and the newest of the other Pythons from 3.9 on.
+# Test Debian's Python. Of the others from 3.9 on, test the oldest and the newest.
 version_of() {
     "$1" -c 'import sys, venv
 if sys.version_info >= (3, 9): print("%d.%d" % sys.version_info[:2])' 2>/dev/null

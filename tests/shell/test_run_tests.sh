@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks which suites scripts/run-tests.sh counts as failed. The suites have a few lines, in a separate tree around a
-# copy of the script.
+# Test which suites scripts/run-tests.sh counts as failed. A copy of the script runs suites of a few lines in a
+# separate tree.
 # shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016  # `check` calls the functions; the suites expand
 . "$(dirname "$0")/tap.sh"
 
@@ -8,12 +8,12 @@ mkdir -p "$tmp/tree/scripts"
 cp scripts/run-tests.sh "$tmp/tree/scripts"
 touch "$tmp/tree/scripts/suites.txt"
 
-# suite NAME < COMMANDS -- makes a suite with one test that passes and then runs the given commands.
+# suite NAME < COMMANDS -- makes a suite whose only test passes, and which then runs the commands.
 suite() {
     { echo 'echo "ok 1 - is passed"' && cat; } >"$tmp/$1.sh"
 }
 
-# Print a leak with the given stack frames, as AddressSanitizer reports it.
+# leak FRAME... -- prints commands that report a leak with this stack, as AddressSanitizer does.
 leak() {
     cat <<'END'
 log=${ASAN_OPTIONS#log_path=}
@@ -24,7 +24,7 @@ END
     printf "echo '    #1 0x2 in %s'\n" "$@"
 }
 
-# Run the suites in an empty environment, because the tally of the run around this test must not count these suites.
+# Run a suite in an empty environment, because the run around this test must not count its result.
 run_suite() {
     env -i PATH="$PATH" TEST_TIMEOUT="${limit:-60}" DDP_AGAIN="${again:-}" bash "$tmp/tree/scripts/run-tests.sh" "$tmp/$1.sh"
 }
@@ -52,7 +52,8 @@ check "but hides no other exit status" fails run_suite criterion_leaks_and_exits
 check "a note about a thread that ends is not a failure" run_suite ends_a_thread
 limit=1 check "and no timeout" fails run_suite criterion_leaks_and_hangs
 
-# With DDP_AGAIN=1 a failed suite runs again. But a sanitizer's report in one of the two runs is a failure.
+# With DDP_AGAIN=1, a suite that fails runs again. A report of a sanitizer counts as a failure even if it occurs only
+# once.
 once='[ ! -e "$0.ran" ] || exit 0; touch "$0.ran"'
 suite exits_once <<<"$once; exit 3"
 suite leaks_once < <(echo "$once" && leak 'test_x tests/unit/test_x.c:7' && echo 'exit 1')

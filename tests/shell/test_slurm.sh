@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs ddprun under a real Slurm of two nodes: both ways to start ddprun, a failing task, scancel, and impossible
+# Test ddprun under a real Slurm cluster of two nodes: both ways to start it, a failing task, scancel, impossible
 # layouts. scripts/slurm/cluster.sh makes the cluster. Without root or Slurm's packages, all checks are skipped.
 # shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016  # `check` calls the functions; the workers' shells expand
 
@@ -16,15 +16,15 @@ ddprun=$PWD/$BUILD/ddprun
 cd "$tmp" || exit
 rm -f out err
 
-# Print the hundredths of a second since boot, because no setting of the clock changes this time.
+# Print the time since boot in 1/100 s, because setting the clock does not change it.
 monotonic() {
     local up
     read -r up _ </proc/uptime
     echo "${up/./}"
 }
 
-# run COMMAND... -- runs a command for at most a minute. Sets out and err (its output), rc (exit status) and took (its
-# time in 1/100 s).
+# run COMMAND... -- runs the command for at most a minute. Writes its output to the files out and err. Sets rc (exit
+# status) and took (duration in 1/100 s).
 run() {
     local began
     began=$(monotonic)
@@ -33,13 +33,13 @@ run() {
     took=$(($(monotonic) - began))
 }
 
-# Print the output of a failed check.
+# Print the output of the command for a failed check.
 told() {
     cat out err
     echo "exit status $rc"
 }
 
-# said FILE TEXT [TIMES] -- expects FILE to have TEXT in this number of lines.
+# said FILE TEXT [TIMES] -- succeeds if TIMES lines (default: at least one) of FILE have TEXT.
 said() {
     local n
     n=$(grep -cF -- "$2" "$1")
@@ -49,7 +49,7 @@ said() {
     return 1
 }
 
-# lacks FILE TEXT... -- expects FILE to have none of the texts.
+# lacks FILE TEXT... -- succeeds if FILE has none of the texts.
 lacks() {
     local text
     for text in "${@:2}"; do
@@ -63,7 +63,8 @@ ended() {
     return 1
 }
 
-# Expect a short time. Slurm needs a second or two for a step, but ddprun's --timeout for missing nodes is 900 s.
+# Succeed if the command took less than 30 s. Slurm needs one or two seconds for a step. ddprun waits 900 s
+# (--timeout) for missing nodes.
 soon() {
     [ "$took" -lt 3000 ] && return
     told
@@ -100,8 +101,8 @@ run srun --nodes=1 --ntasks-per-node=3 "$ddprun" --per_task --quiet sh -c "$show
 check "tasks of one node meet on its loopback" said out "rank 2/3 local 2/3 group 0/1 at 127.0.0.1" 1
 
 # --- the secret -------------------------------------------------------------------------------------------------------
-# MUNGE sends the secret of the job. libmunge's default socket is a link to munged's socket. Slurm does not use this
-# link.
+# MUNGE delivers the secret of the job. libmunge's default socket is a link to the socket of munged. Slurm does not
+# use this link.
 lives() {
     timeout 30 bash -c 'until [ "$(grep -c ready out)" -ge 2 ]; do sleep 0.05; done'
 }
@@ -122,7 +123,7 @@ setpriv --reuid=1000 --clear-groups "$tmp/ddpctl" "${ctl[@]:1}" >ctl 2>&1
 rc=$?
 check "another user reads nothing" [ "$rc" -ne 0 ]
 check "because munged does not unseal the secret" said ctl "the secret is for another user" 1
-# Send VALIDATE, then AUTH of version 2 with the request for the credential.
+# Send VALIDATE, and then AUTH of version 2 with the request for the credential.
 python3 -c 'import socket, struct, sys
 host, port = sys.argv[1].split(":")
 s = socket.create_connection((host, int(port)))
@@ -211,7 +212,7 @@ check "with the reason" said err "MUNGE: $tmp/broken/libmunge.so.2"
 run srun --nodes=2 --ntasks-per-node=1 sh -c '[ $SLURM_NODEID = 1 ] || set -- --insecure; exec "$0" --timeout=15s "$@" true' "$ddprun"
 check "a node does not join the open store of another" [ "$rc" -ne 0 ]
 check "with the reason, too" said err "the store has no secret, so this node does not join" 1
-if unshare --user --map-user=1000 true 2>/dev/null; then # in a chroot, no user namespace can be made
+if unshare --user --map-user=1000 true 2>/dev/null; then # a chroot has no user namespaces
     run srun --nodes=2 --ntasks-per-node=1 unshare --user --map-user=1000 "$ddprun" true
     check "a user namespace with another id is refused" ended 125
     check "because munged reports another id for the process" said err "munged reports a user id other than 1000"
@@ -238,8 +239,8 @@ check "the same with a worker for each task" ended 9
 check "each of the four names the cause" said err "rank 1 on n0 failed first: exit 9" 4
 
 # --- scancel ----------------------------------------------------------------------------------------------------------
-# began NAME SRUN_OPTION COMMAND... -- starts a job of two nodes, and waits until both nodes have printed "ready". Sets
-# `job` to the number of the job, and `srun` to the pid of srun.
+# began NAME SRUN_OPTION COMMAND... -- starts a job of two nodes and waits until both have printed "ready". Sets job
+# to its number, and srun to the pid of srun.
 began() {
     : >out # remove the lines of the previous job
     timeout 60 srun --nodes=2 "$2" --job-name="$1" "${@:3}" >out 2>err &
@@ -248,12 +249,12 @@ began() {
         kill -0 "$srun" 2>/dev/null || return 1
         sleep 0.05
     done
-    until job=$(squeue -h -o %A --name="$1") && [ -n "$job" ]; do # a busy controller may not have it yet
+    until job=$(squeue -h -o %A --name="$1") && [ -n "$job" ]; do # a busy controller may list the job late
         kill -0 "$srun" 2>/dev/null || return 1
         sleep 0.05
     done
 }
-# Wait until the allocation is gone, because then all processes have ended.
+# Wait until srun has exited and the allocation no longer exists.
 over() {
     rc=0
     wait "$srun" || rc=$?
@@ -263,8 +264,8 @@ left() {
     pgrep -f 'sleep 4321' && return 1
     return 0
 }
-# Slurm signals every process of a step, and ddprun passes its signal on. So a program that saves its state must
-# tolerate a second SIGTERM.
+# Slurm signals every process of a step, and ddprun forwards its signal. So a program that saves must tolerate a
+# second SIGTERM.
 saves='trap "trap : TERM; echo saved; exit 0" TERM; trap "echo heard" USR1; echo ready; while :; do sleep 0.1; done'
 began polite --ntasks-per-node=1 "$ddprun" sh -c "$saves"
 scancel --signal=USR1 "$job"
@@ -283,20 +284,20 @@ over
 check "a SIGTERM before a preemption lets all tasks save" said out saved 4
 check "and ends the job with its code" ended 143
 
-# Start workers that have left their session and ignore SIGTERM.
+# These workers have left their session and ignore SIGTERM.
 began deaf --ntasks-per-node=1 "$ddprun" --grace=2s sh -c 'trap "" TERM; setsid sleep 4321 & echo ready; sleep 4321; sleep 4321'
 scancel "$job"
 over
 check "workers that are deaf to it are gone all the same" left
 
 # --- requeue ----------------------------------------------------------------------------------------------------------
-# The requeued job has the same job number, the same nodes and the same port as before, and its first start may still be
-# ending. The workers of the first start ignore SIGTERM and leave a process.
+# The second run has the same job number, nodes and port as the first run, which may not have ended yet. The workers
+# of the first run ignore SIGTERM and leave a process behind.
 twice='echo "life $((${SLURM_RESTART_COUNT:-0} + 1)) rank $RANK/$WORLD_SIZE attempt $TORCHELASTIC_RESTART_COUNT"
     [ "${SLURM_RESTART_COUNT:-0}" -eq 0 ] || exit 0
     trap "" TERM; setsid sleep 4321 & sleep 4321; sleep 4321'
 job=$(sbatch --parsable --time=5 --output=requeue.out --export="ALL,DDPRUN=$ddprun" "$OLDPWD/scripts/slurm/train.sbatch" sh -c "$twice")
-until_said() { # TEXT TIMES SECONDS, in requeue.out
+until_said() { # TEXT TIMES SECONDS -- waits for TEXT in TIMES lines of requeue.out
     timeout "$3" bash -c 'until [ "$(grep -cF -- "$1" requeue.out)" -ge "$2" ]; do sleep 0.05; done' said "$1" "$2" 2>/dev/null
     rc=$?
     cp requeue.out out
@@ -313,7 +314,8 @@ cp requeue.out out
 check "nobody of its first life was in its way" lacks requeue.out "refused" "in use" JOB_DIFFERS LAUNCHED_TWICE STALE
 check "nor is left" left
 
-# --- F14: layouts that cannot be meant -------------------------------------------------------------------------------------
+# --- F14: impossible layouts
+# ------------------------------------------------------------------------------------------
 run srun --nodes=2 --ntasks-per-node=2 "$ddprun" true
 check "several tasks for each node are refused" ended 2
 check "by one task of each node" said err "Slurm has started 4 copies of ddprun on 2 nodes" 2
@@ -363,7 +365,7 @@ check "with a remedy" said err "salloc" 1
 
 # --- the example ------------------------------------------------------------------------------------------------------
 sbatch=$OLDPWD/scripts/slurm/train.sbatch
-# batch OPTION... -- submits the example and waits until it has ended, because sbatch --wait checks only every ten
+# batch OPTION... -- submits the example and waits until it has ended. sbatch --wait would only poll every ten
 # seconds.
 batch() {
     run sbatch --time=5 "$@" "$sbatch" sh -c "$show"

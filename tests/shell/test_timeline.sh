@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# test_timeline.sh -- makes a trace and a page from the event logs of a real job. A headless Chromium opens the page and
-# shows what it draws. The job fails once and starts again. In its second attempt rank 0 waits in a barrier for rank 1.
+# test_timeline.sh -- make a trace and a page from the event logs of a real job. A headless Chromium opens the page
+# and prints what it shows. The job fails once and starts again. In its second attempt, rank 0 waits in a barrier for
+# rank 1.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
 
@@ -15,7 +16,7 @@ cat >"$tmp/worker" <<END
 exec "$(realpath "$BUILD")/tests/prog/worker_probe" barrier 'meet <script>alert(1)</script>'
 END
 
-# Check the page in the browser: the bars are in their places, and no text of a log was interpreted as HTML.
+# Check the page in the browser: the bars must be in their places, and no text of a log may become markup.
 cat >"$tmp/look.py" <<'END'
 import html.parser, sys
 class Page(html.parser.HTMLParser):
@@ -74,7 +75,7 @@ check "the page asks nothing of the network" fails grep -nE 'https?://(www\.)?[^
 check "a trace is drawn" "$BUILD/ddpctl" timeline "$log" --output "$tmp/out.json"
 check "a parser reads it, too" python3 "$tmp/trace.py" "$tmp/out.json"
 
-# The script of the page draws before the document is complete, so --dump-dom has all bars.
+# The page's script draws before the document is complete, so --dump-dom prints the complete drawing.
 browser=$(command -v chromium chromium-browser google-chrome chromium-headless-shell | head -n 1) || true
 opens() {
     timeout 60 "$browser" --headless --no-sandbox --disable-gpu --virtual-time-budget=1000 --user-data-dir="$tmp/browser" --dump-dom "$1" >"$tmp/dom" 2>"$tmp/browser.log" ||

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs the wheel of the last `make wheel` in a virtual environment of every Python from 3.9 on that this machine
-# has. Then runs a job, PyTorch, ddpctl, a program in C and two nodes, and expects that uninstalling leaves no file. The
-# test needs neither a build folder nor a compiler (without a compiler, the C program is skipped). So
-# scripts/package/check.sh runs this test in bare systems, too.
+# Test the wheel of the last `make wheel` in a virtual environment of every Python from 3.9 on that this machine has.
+# Run a job, PyTorch, ddpctl, a program in C and two nodes, and check that `pip uninstall` leaves no file. The test
+# needs neither a build folder nor a compiler (without one, the C program is skipped). So scripts/package/check.sh
+# also runs it in bare systems.
 # shellcheck source=tests/shell/tap.sh disable=SC2317  # `check` calls the functions
 . "$(dirname "$0")/tap.sh"
 
@@ -19,8 +19,7 @@ wheel=$(realpath "$wheel")
 path=$PATH
 unset PYTHONPATH
 
-# Print the paths of the oldest and the newest interpreter, and of the interpreters of this system. The other
-# interpreters are pyenv's.
+# Print the paths of the oldest and the newest interpreter, and of those of this system. The others belong to pyenv.
 pythons() {
     local python
     for python in /usr/bin/python3.* /usr/local/bin/python3.* "${PYENV_ROOT:-$HOME/.pyenv}"/versions/*/bin/python3; do
@@ -50,14 +49,14 @@ now() {
     python3 -c 'import time; print(time.monotonic())'
 }
 
-# lines_are OUT LINE... -- expects exactly these lines, in any order.
+# lines_are OUT LINE... -- succeeds if OUT has exactly these lines, in any order.
 lines_are() {
     local out=$1
     shift
     sort "$out" | diff - <(printf '%s\n' "$@" | sort)
 }
 
-# Print the time from the installation to the end of the first job, but do not check it.
+# Install the wheel and run a first job. The duration is printed, but not checked.
 installs() {
     local start end
     start=$(now)
@@ -81,7 +80,7 @@ print(f"{end - start:.1f} s from pip install to the end of the first job, {1000 
 PYTHON
 }
 
-# The workers wait until ddpctl has shown them.
+# Query a job with ddpctl. Its workers wait until ddpctl has listed them.
 shows_status() {
     local job tries=0 rc=0
     # shellcheck disable=SC2016  # the worker expands it
@@ -101,7 +100,7 @@ runs_torch() {
     "$venv/bin/ddprun" --nproc_per_node=2 "$tmp/sum.py" >"$out" && lines_are "$out" '[0] rank 0 sum 2' '[1] rank 1 sum 2'
 }
 
-# Compile the worker of the README with the libddp of the wheel.
+# Compile and run the worker of the README with the libddp of the wheel.
 runs_c() {
     awk '/^```c$/ { on = 1; next } /^```$/ { on = 0 } on' README.md >"$venv/worker.c"
     # shellcheck disable=SC2046  # pkg-config prints words
@@ -111,7 +110,7 @@ runs_c() {
         lines_are "$out" '[0] rank 0: 2 ranks' '[1] rank 1: 2 ranks' && rm "$venv/worker" "$venv/worker.c"
 }
 
-# Make two hosts: namespaces that a virtual cable connects.
+# Make two hosts: namespaces that a virtual cable joins.
 make_hosts() {
     ip netns add "$host.0" && ip netns add "$host.1" &&
         ip link add eth0 netns "$host.0" type veth peer name eth0 netns "$host.1" || return 1
@@ -143,8 +142,8 @@ runs_nodes() {
     [ "$rc" -eq 0 ] && lines_are "$out" '[0] 0 of 4' '[1] 1 of 4' '[2] 2 of 4' '[3] 3 of 4'
 }
 
-# Run --ship on two hosts that have only the C library. Their shell hides the libraries that the ddprun of a
-# distribution needs.
+# Run --ship to two hosts that have only the C library. Their shell hides the libraries that a distribution's ddprun
+# needs.
 runs_shipped() {
     cat >"$tmp/shell" <<'SHELL'
 #!/bin/sh
@@ -164,7 +163,7 @@ uninstalls() {
     "$venv/bin/pip" uninstall -q -y ddprun && files | diff "$venv.before" -
 }
 
-# Run all checks with one Python, and print the output of this script for this Python.
+# Run all checks with one Python, and print their results.
 with_python() {
     local name
     name="Python $("$1" -c 'import platform; print(platform.python_version())') ($1)"

@@ -116,9 +116,9 @@ run_train=(torchrun --nproc_per_node=2 --rdzv_backend c10d --rdzv_endpoint=local
     -m titan.train --x 1)
 rm -rf "$out/shim"
 ddprun shim "$out/shim" 2>/dev/null >"$out/install"
-check "run_train.sh of torchtitan, by ddprun shim" same shim "${run_train[@]}" -- env PATH="$out/shim:$PATH" "${run_train[@]}"
-check "run_train.sh of torchtitan, by the hook" as_torchrun titan "${run_train[@]}"
-check "python -m torch.distributed.run, as ms-swift does" as_torchrun module python -m torch.distributed.run --nproc_per_node 2 \
+check "run_train.sh of torchtitan, with ddprun shim" same shim "${run_train[@]}" -- env PATH="$out/shim:$PATH" "${run_train[@]}"
+check "run_train.sh of torchtitan, with the hook" as_torchrun titan "${run_train[@]}"
+check "python -m torch.distributed.run, which ms-swift uses" as_torchrun module python -m torch.distributed.run --nproc_per_node 2 \
     titan/train.py --x 1
 check "python -m torch.distributed.launch" as_torchrun launch python -m torch.distributed.launch --nproc_per_node 2 titan/train.py --x 1
 if installs accelerate; then

@@ -46,7 +46,7 @@ if [ -z "$nccl" ] || [ -z "$cuda" ]; then
     skip "$what" "nccl.h or cuda_runtime_api.h is not on this machine"
 else
     check "$what" same
-    check 'a difference would be noticed' notices_a_difference
+    check 'the check detects a difference' notices_a_difference
 fi
 
 lt=$(find_header cublasLt.h) driver=$(find_header cuda.h)
@@ -65,6 +65,6 @@ if [ -z "$lt" ] || [ -z "$driver" ] || [ -z "$cuda" ]; then
     skip "$what" "cublasLt.h or cuda.h is not on this machine"
 else
     check "$what" compute_same
-    check 'a difference there would be noticed' compute_notices
+    check 'that check detects a difference, too' compute_notices
 fi
 finish

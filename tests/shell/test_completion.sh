@@ -89,26 +89,26 @@ in_each() {
     done
 }
 
-in_each "the values of an option behind a blank" "ddprun --contain " auto plain cgroup pidns
-in_each "the values of an option behind =" "ddprun --contain=p" plain pidns
+in_each "the values of an option after a blank" "ddprun --contain " auto plain cgroup pidns
+in_each "the values of an option after =" "ddprun --contain=p" plain pidns
 in_each "values of a name with dashes" "ddprun --exit-code m" max
-in_each "numbers have their words" "ddprun --nproc_per_node=" gpu cpu auto
+in_each "words instead of numbers" "ddprun --nproc_per_node=" gpu cpu auto
 in_each "a name with underscores" "ddprun --nproc_p" --nproc_per_node
 in_each "a name with dashes" "ddprun --nproc-p" --nproc-per-node
 in_each "switches" "ddprun --contain=plain --stand" --standalone
 in_each "schedulers" "ddprun --scheduler s" slurm
 in_each "a port is not a file" "ddprun --master_port " ""
-in_each "a directory where one fits" "ddprun --log_dir " logs
-in_each "a file where one fits" "ddprun --events t" train.py trial.log
+in_each "a directory for an option that needs one" "ddprun --log_dir " logs
+in_each "a file for an option that needs one" "ddprun --events t" train.py trial.log
 in_each "a program or a file" "ddprun -t 3 --nproc_per_node 2 tra" train.py ...
-in_each "the words behind the program are the program's" "ddprun train.py --stand" ""
-in_each "the commands of ddprun beside programs" "ddprun expl" explain
+in_each "no words after the program" "ddprun train.py --stand" ""
+in_each "the commands of ddprun in addition to programs" "ddprun expl" explain
 in_each "the commands for jobs in the background" "ddprun att" attach
 in_each "the commands of ddpctl" "ddpctl ba" barriers
 in_each "ddpctl status needs no file" "ddpctl status " ""
 in_each "ddpctl timeline reads files" "ddpctl timeline t" train.py trial.log
 in_each "ddpctl writes a file" "ddpctl timeline -o t" train.py trial.log
-in_each "options of ddpctl behind the command" "ddpctl status --js" --json
+in_each "options of ddpctl after the command" "ddpctl status --js" --json
 in_each "the shells of --print-completion" "ddpctl --print-completion f" fish
-check "bash: a value where = does not cut words" test "$(offered_by_bash 'ddprun --contain=cg' uncut)" = --contain=cgroup
+check "bash: a value if = does not split words" test "$(offered_by_bash 'ddprun --contain=cg' uncut)" = --contain=cgroup
 finish

@@ -167,16 +167,16 @@ pages_are_short() {
 }
 
 check "README.md, pages and folder READMEs keep their limits" pages_are_short
-check "every file that a page names is there" named_files_exist
+check "every file that a page names exists" named_files_exist
 check "README.md installs the packages that scripts/packages.sh lists for the build and the wheel" readme_names_the_packages
 check "the table of folders has the files of each folder" folders_have_the_files_of_the_table
 check "every link leads to a file" linked_files_exist
 check "every anchor is a heading" linked_headings_exist
-check "every make target that a page names is there" named_targets_exist
-check "every option that docs/options.md names is ddprun's" named_options_exist
+check "every make target that a page names exists" named_targets_exist
+check "ddprun has every option that docs/options.md names" named_options_exist
 check "every case of tests/nodes/cases has a test" scripts/cases.sh
 check "bench_docs.py copies numbers into marked tables and lines" bench_numbers_are_copied
 check "programs print the marked tables of the page of benchmarks" bench_tables_are_printed
-check "programs print its marked lines" bench_lines_are_printed
-check "its other lines have no number" bench_numbers_are_marked
+check "programs print the marked lines of that page" bench_lines_are_printed
+check "other lines of that page have no number" bench_numbers_are_marked
 finish

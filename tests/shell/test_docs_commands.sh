@@ -189,7 +189,7 @@ reads_hostfile() {
 }
 
 shown=0
-check "a job of a user hangs in a barrier" start_hung_job
+check "a job hangs in a barrier" start_hung_job
 for page in README.md docs/*.md; do
     unset PET_SECRET_FILE
     # Read the commands from descriptor 3, because a job reads stdin.

@@ -43,8 +43,8 @@ check "every exported symbol begins with ddp_" nothing_but_ddp
 check "every exported symbol is declared in include/ddp" in_declared_only
 check "every declared function is in the library" in_library_only
 check "libddp.so has the symbols and versions of the list" same_list libddp.so.0 "$BUILD/libddp.so"
-check "libddp_cuda.so has those of the list" same_list libddp_cuda.so.0 "$BUILD/libddp_cuda.so"
-check "neither library links anything of NVIDIA, nor the other" nothing_of_nvidia
+check "libddp_cuda.so has the symbols and versions of the list" same_list libddp_cuda.so.0 "$BUILD/libddp_cuda.so"
+check "neither library links an NVIDIA library or the other library" nothing_of_nvidia
 check "the soname carries the major version" soname
 
 # --- against the last tag ---------------------------------------------------------------------------------------------

@@ -9,19 +9,19 @@ mkdir -p "$tmp/bin"
 printf '#!/bin/sh\necho "No devices were found"\nexit 6\n' >"$tmp/bin/nvidia-smi"
 chmod +x "$tmp/bin/nvidia-smi"
 
-says_skipped() {
+reports_a_skip() {
     PATH=$tmp/bin:$PATH OUT=$tmp/out scripts/gpu_check.sh | tee "$tmp/said"
     grep -q '^skipped, because no GPU' "$tmp/said" && [ ! -e "$tmp/out" ]
 }
 
-check "without a GPU it says that it is skipped, and succeeds" says_skipped
+check "without a GPU, the script reports a skip and succeeds" reports_a_skip
 
 mkdir -p "$tmp/with"
 printf '#!/bin/sh\necho "NVIDIA H200, 580.159.03"\n' >"$tmp/with/nvidia-smi"
 chmod +x "$tmp/with/nvidia-smi"
 
-# Expect a row for each check. The table is also written to a file.
-says_what_is_missing() {
+# Each check has its row, and the table is also written to a file.
+reports_what_is_missing() {
     fails env PATH="$tmp/with:$PATH" OUT="$tmp/with/out" BUILD="$tmp/none" NO_BUILD=1 WITHIN=1 scripts/gpu_check.sh >"$tmp/said"
     cat "$tmp/said"
     grep -q "^| $tmp/none/train | FAILED: " "$tmp/said" &&
@@ -31,5 +31,5 @@ says_what_is_missing() {
         cmp "$tmp/said" "$tmp/with/out/table.md"
 }
 
-check "with one, what is missing and what comes too late are rows of a table" says_what_is_missing
+check "with a GPU, missing programs and late checks are rows of a table" reports_what_is_missing
 finish

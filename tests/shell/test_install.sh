@@ -126,15 +126,15 @@ completions_for_the_shells() {
 
 check "make install" make_it install
 check "bash, zsh and fish find completions" completions_for_the_shells
-check "the programs start from there" "$stage$prefix/bin/ddprun" --version
+check "an installed program starts" "$stage$prefix/bin/ddprun" --version
 check "pkg-config knows version $version" pkg --exact-version="$version"
 check "every program has its man page" pages_for_the_programs
 check "the man pages have no errors" every_page_is_clean
-check "each has the version and its date" every_page_has_the_date
+check "each man page has the version and its date" every_page_has_the_date
 check "the worker of docs/libddp.md compiles against the static library" compile_with static_flags
-check "it runs alone" runs_alone
-check "it compiles against the shared library" compile_with pkg --cflags --libs
-check "that one runs too" runs_alone
+check "the statically linked worker runs alone" runs_alone
+check "the worker compiles against the shared library" compile_with pkg --cflags --libs
+check "the dynamically linked worker runs alone" runs_alone
 check "the training program of docs/libddp.md has 60 lines" fit_is_short
 mkdir -p "$tmp/bin" "$home/src"
 printf '#!/bin/sh\nexec %s -std=c11 -Wall -Wextra -Werror "$@"\n' "${CC:-gcc}" >"$tmp/bin/cc"
@@ -179,7 +179,7 @@ check "make install-torchrun-alias alone yields a working command" the_alias_alo
 check "make install-torchrun-alias" make_it install-torchrun-alias
 check "the alias has torchrun's defaults" the_alias_has_torchruns_defaults
 check "a real torchrun is left alone" a_real_torchrun_is_left_alone
-check "both again" make_it install install-torchrun-alias
-check "make uninstall leaves nothing" make_it uninstall
-check "really nothing" nothing_left
+check "both targets install again" make_it install install-torchrun-alias
+check "make uninstall succeeds" make_it uninstall
+check "make uninstall leaves no file" nothing_left
 finish

@@ -36,8 +36,8 @@ refused() {
 # one NAME COMMAND... -- checks one mpirun.
 one() {
     if command -v "$2" >/dev/null; then
-        check "$1 runs a worker in each of its processes" started "${@:2}"
-        check "$1 with several launchers on a node is refused once" refused "${@:2}"
+        check "$1 runs one worker per process" started "${@:2}"
+        check "$1 with several launchers per node is rejected once" refused "${@:2}"
     else
         count=$((count + 1))
         echo "ok $count - $1 # SKIP skipped, because there is no $2"

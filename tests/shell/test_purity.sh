@@ -102,18 +102,18 @@ detects_a_sentence_in_a_test() {
         grep -q '^tests/shell/test_bad.sh:1: ' "$tmp/wording" && [ "$(grep -c '^tests/' "$tmp/wording")" = 2 ]
 }
 
-check "a module that asks the clock is not pure" fails scripts/purity.sh "$tmp/clock.o"
+check "a module that reads the clock is not pure" fails scripts/purity.sh "$tmp/clock.o"
 check "the message names the module and the symbol" names_the_clock
 check "a function that only its file uses is found" names_the_public_function
 check "a module that only counts letters is pure" complains_about_no_object_but "$tmp/text.o"
-check "an include against the arrows is found" includes_against_the_arrows
+check "an include that scripts/layers.sh forbids is found" includes_against_the_arrows
 check "all pure modules are pure" scripts/purity.sh
-check "all includes follow the arrows" scripts/layers.sh
-check "files that call each other are found, and named" names_both
-check "a circle of concepts is found where files have none" names_the_concepts
-check "no file and no concept comes back to itself" scripts/circles.sh
-check "stilted English is found, and its place" detects_stilted_english
-check "a comment of a function that begins with no imperative is found" detects_a_function_comment_without_a_verb
+check "all includes follow the layers" scripts/layers.sh
+check "files that call each other are found and named" names_both
+check "a circle of concepts is found even if files have no circle" names_the_concepts
+check "no circle of files or concepts exists" scripts/circles.sh
+check "stilted English is found with its place" detects_stilted_english
+check "a function comment that does not begin with an imperative is found" detects_a_function_comment_without_a_verb
 check "the texts are plain English" scripts/english.sh
 check "a finding code that ddprun explain does not explain is found" detects_a_code_without_a_row
 check "a sentence that a test compares outside of its golden file is found" detects_a_sentence_in_a_test

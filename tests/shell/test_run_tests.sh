@@ -42,22 +42,22 @@ log=${ASAN_OPTIONS#log_path=}
 echo '==9==Unable to get registers from thread 5.' >"${log%%:*}.9"
 END
 
-check "a suite whose tests are passed is passed" run_suite good
-check "one that ends with another status has failed" fails run_suite exits
-limit=1 check "one that does not end has failed" fails run_suite hangs
-check "one with a leak has failed" fails run_suite leaks
-check "and so has one whose exit status does not tell of it" fails run_suite leaks_behind_criterion
-check "a leak of Criterion's own is not a failure" run_suite criterion_leaks
-check "but hides no other exit status" fails run_suite criterion_leaks_and_exits
-check "a note about a thread that ends is not a failure" run_suite ends_a_thread
-limit=1 check "and no timeout" fails run_suite criterion_leaks_and_hangs
+check "a suite passes if its tests pass" run_suite good
+check "a suite with another exit status fails" fails run_suite exits
+limit=1 check "a suite that does not end fails" fails run_suite hangs
+check "a suite with a leak fails" fails run_suite leaks
+check "a suite with a leak fails even if its exit status is 0" fails run_suite leaks_behind_criterion
+check "a leak in Criterion is not a failure" run_suite criterion_leaks
+check "a leak in Criterion does not hide another exit status" fails run_suite criterion_leaks_and_exits
+check "a message about a thread that exits is not a failure" run_suite ends_a_thread
+limit=1 check "a leak in Criterion does not hide a timeout" fails run_suite criterion_leaks_and_hangs
 
 # With DDP_AGAIN=1, a suite that fails runs again. A report of a sanitizer counts as a failure even if it occurs only
 # once.
 once='[ ! -e "$0.ran" ] || exit 0; touch "$0.ran"'
 suite exits_once <<<"$once; exit 3"
 suite leaks_once < <(echo "$once" && leak 'test_x tests/unit/test_x.c:7' && echo 'exit 1')
-again=1 check "a suite that fails once passes when it runs again" run_suite exits_once
-again=1 check "one that fails twice has failed" fails run_suite exits
-again=1 check "and so has one with a report of a sanitizer" fails run_suite leaks_once
+again=1 check "a suite that fails once passes in its second run" run_suite exits_once
+again=1 check "a suite that fails twice fails" fails run_suite exits
+again=1 check "a suite with one report of a sanitizer fails" fails run_suite leaks_once
 finish

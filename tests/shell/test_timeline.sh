@@ -68,12 +68,12 @@ job() {
         --events="$tmp/%h-%n.jsonl" --no_python sh "$tmp/worker"
 }
 
-check "a job with --events ends well" job
+check "a job with --events exits with code 0" job
 log=$(echo "$tmp"/*-0.jsonl)
 check "a page is drawn" "$BUILD/ddpctl" timeline "$log" -o "$tmp/out.html"
-check "the page asks nothing of the network" fails grep -nE 'https?://(www\.)?[^w]' "$tmp/out.html"
+check "the page needs no network" fails grep -nE 'https?://(www\.)?[^w]' "$tmp/out.html"
 check "a trace is drawn" "$BUILD/ddpctl" timeline "$log" --output "$tmp/out.json"
-check "a parser reads it, too" python3 "$tmp/trace.py" "$tmp/out.json"
+check "a parser reads the trace" python3 "$tmp/trace.py" "$tmp/out.json"
 
 # The page's script draws before the document is complete, so --dump-dom prints the complete drawing.
 browser=$(command -v chromium chromium-browser google-chrome chromium-headless-shell | head -n 1) || true
@@ -83,7 +83,7 @@ opens() {
 }
 if [ -n "$browser" ]; then
     check "a browser draws the page" opens "file://$tmp/out.html"
-    check "it shows who was waited for" python3 "$tmp/look.py" "$tmp/dom"
+    check "the page shows which rank others waited for" python3 "$tmp/look.py" "$tmp/dom"
     many() {
         for rank in $(seq 0 199); do
             for event in worker_started worker_ended; do
@@ -95,7 +95,7 @@ if [ -n "$browser" ]; then
         "$BUILD/ddpctl" timeline "$tmp/many.jsonl" -o "$tmp/many.html" && opens "file://$tmp/many.html" &&
             grep -q '>rank 0 and 198 like it<' "$tmp/dom" && grep -q '>rank 77<' "$tmp/dom"
     }
-    check "of two hundred ranks it draws those alike as one row" many
+    check "of two hundred ranks, similar ranks are drawn as one row" many
     live() {
         cp rendezvous/ctl/timeline.html "$tmp/live.html"
         cp "$tmp/out.json" "$tmp/trace.json"
@@ -106,7 +106,7 @@ if [ -n "$browser" ]; then
         kill "$server"
         [ $ok = 0 ] && python3 "$tmp/look.py" "$tmp/dom"
     }
-    check "without a trace in it the page fetches one from its own origin" live
+    check "a page without a trace fetches one from its own origin" live
 else
     for what in "a browser draws the page" "it shows who was waited for" "of two hundred ranks it draws those alike as one row" \
         "without a trace in it the page fetches one from its own origin"; do
@@ -115,15 +115,15 @@ else
 fi
 
 head -c -20 "$log" >"$tmp/cut"
-says() {
+reports_the_incomplete_line() {
     "$BUILD/ddpctl" timeline "$tmp/cut" "$log" -o "$tmp/again.html" 2>&1 | grep -F "$tmp/cut:$(wc -l <"$log"): not a "
 }
-check "a line that is cut off is named, and the rest is drawn once" says
-check "the same page comes of it" cmp "$tmp/out.html" "$tmp/again.html"
+check "an incomplete line is reported, and the other lines are drawn once" reports_the_incomplete_line
+check "the page is the same as before" cmp "$tmp/out.html" "$tmp/again.html"
 names_job() {
     ! "$BUILD/ddpctl" timeline --job=typo "$log" -o "$tmp/x.html" 2>"$tmp/typo" && grep -q typo "$tmp/typo"
 }
-check "a job that is not in the files is named" names_job
-check "a file that is not there is an error" fails "$BUILD/ddpctl" timeline "$tmp/none" -o "$tmp/x.html"
-check "another ending is refused" fails "$BUILD/ddpctl" timeline "$log" -o "$tmp/x.svg"
+check "the error names a job that is not in the files" names_job
+check "a missing file is an error" fails "$BUILD/ddpctl" timeline "$tmp/none" -o "$tmp/x.html"
+check "another file suffix is rejected" fails "$BUILD/ddpctl" timeline "$log" -o "$tmp/x.svg"
 finish

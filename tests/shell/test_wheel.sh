@@ -204,7 +204,7 @@ with_python() {
     else
         check "a shipped program needs only the C library" runs_shipped
     fi
-    check "$name: uninstall leaves nothing" uninstalls
+    check "$name: uninstall leaves no file" uninstalls
 }
 
 n=0

@@ -30,7 +30,7 @@ SURELY_S = 0.15  # ... even on a busy machine. A difference must also occur with
 PART = 5000  # operations on one pair of stores; the next part begins with empty stores
 SHOWN = 40  # at most this many last steps of a history are printed
 WAITERS = 3  # when this many actors are blocked, the next step releases one
-NAMES = ("genuine", "ours")
+NAMES = ("torch", "ddprun")
 
 
 class Difference(Exception):
@@ -144,12 +144,12 @@ def shorten(options, history, difference):
 
 def show(history, difference):
     for number, step in enumerate(history[-SHOWN:], 1):
-        who = "everybody" if step.actor == EVERYBODY else "actor %d (client %d)" % (step.actor, CLIENT_OF[step.actor])
+        who = "all actors" if step.actor == EVERYBODY else "actor %d (client %d)" % (step.actor, CLIENT_OF[step.actor])
         print("  %3d. %s: %s%s" % (number, who, step.op, show_args(step)))
     expected, *back = difference.args
-    print("  shall come back: %s" % (expected or "nobody"))
+    print("  expected to return: %s" % (expected or "no actor"))
     for name, results in zip(NAMES, back):
-        print("  %-8s %s" % (name + ":", results or "nobody comes back"))
+        print("  %-8s %s" % (name + ":", results or "no actor returns"))
 
 
 def show_args(step):
@@ -159,11 +159,11 @@ def show_args(step):
 
 def parse_options():
     parser = argparse.ArgumentParser(prog="differential")
-    parser.add_argument("daemon", help="the ddp-rendezvous to try, or `job`")
+    parser.add_argument("daemon", help="path of ddp-rendezvous, or `job`")
     parser.add_argument("--operations", type=int, default=100000)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--legacy", action="store_true")
-    parser.add_argument("--limit", type=int, default=300, help="seconds until it says where it hangs, and ends")
+    parser.add_argument("--limit", type=int, default=300, help="seconds until the program prints its stack and exits")
     options = parser.parse_args()
     if options.seed is None:
         options.seed = random.SystemRandom().randrange(1 << 31)
@@ -184,7 +184,7 @@ def main():
         of_job = options.daemon == "job"
         history, difference = run_part(options, done, SURELY_S if of_job else ARRIVED_S)
         if difference is not None and not of_job:
-            print("looking again, slowly, at operations %d to %d of seed %d" % (
+            print("repeating operations %d to %d of seed %d slowly" % (
                 done, done + len(history), options.seed), flush=True)
             history, difference = run_part(options, done, SURELY_S)
         if difference is not None:
@@ -192,7 +192,7 @@ def main():
             show(history if of_job else history[-1:], difference)
             if of_job:
                 return 1
-            print("the shortest history with a difference that was found:", flush=True)
+            print("shortest history with a difference:", flush=True)
             show(*shorten(options, history, difference))
             return 1
         done += len(history)

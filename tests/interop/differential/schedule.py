@@ -19,26 +19,26 @@ ACTORS = range(len(CLIENT_OF))
 # Steps that are left out because PyTorch's store is broken or undefined there. Each row has the reason, and a
 # function that returns True for such a step. None means that the generator never makes such a step.
 BROKEN = [
-    ("COMPARE_SET and who waits: the older server never wakes who waits for the key that it creates, the one with libuv wakes "
-     "them even when it has stored nothing",
+    ("COMPARE_SET while an actor waits for the key: the older server does not wake the actor if COMPARE_SET creates the key. The "
+     "server with libuv wakes the actor even if COMPARE_SET has stored nothing",
      lambda s, step: step.op in ("compare_set", "clone", "race_create") and s.is_waited_for(names_of(step)[0])),
-    ("a wait that has run out is remembered by the server of torch 1.13 and answered in front of a later reply, and a wait's "
-     "deadline holds for all that the client asks later: world.py gives it a new connection", None),
-    ("get and compare_set of torch 1.13 make their result without the interpreter's lock: the threads that share a client do not "
-     "use them",
+    ("the server of torch 1.13 remembers a wait that has timed out, and answers it before a later reply. The deadline of a wait "
+     "applies to all later requests of the client: world.py makes a new connection", None),
+    ("get and compare_set of torch 1.13 make their result without the GIL: threads that share a client do not use them",
      lambda s, step: OLD and step.actor in SHARING and step.op in ("get", "get_in_time", "big", "compare_set")),
-    ("who once waited for a queue stays in libuv's server's list of those to be woken by it, whatever it waits for later: "
-     "world.py gives it a new connection", None),
-    ("in torch 2.x not every call waits until the client's other thread has its answer: then nothing is asked behind it", None),
-    ("a sum over 64 bits is undefined in the genuine server", None),
-    ("size: torch 1.13 believes every length and takes what memory there is; libuv's server and ours close the connection for a "
-     "key over 8 KiB, a value over 8 MiB or 131,072 keys", None),
-    ("MULTI_GET of a key that was there when its client began to wait for the others, and is deleted: the older server closes the "
-     "connection",
+    ("the server with libuv never removes a client from the list of waiters of a queue, whatever the client waits for later: "
+     "world.py makes a new connection", None),
+    ("in torch 2.x, some calls do not wait until the client's other thread has its answer: no step is begun behind that thread",
+     None),
+    ("a sum over 64 bits is undefined in PyTorch's server", None),
+    ("size: torch 1.13 accepts every length and allocates as much memory as there is. The server with libuv and ours close the "
+     "connection for a key over 8 KiB, a value over 8 MiB or 131,072 keys", None),
+    ("MULTI_GET of a key that existed when its client began to wait for other keys, and that is deleted meanwhile: the older "
+     "server closes the connection",
      lambda s, step: step.op == "delete_key" and names_of(step)[0] in s.to_be_got()),
-    ("one name used for a key and for a queue: documented as unexpected behaviour", None),
-    ("SET of a barrier's key lets everybody in the barrier go", None),
-    ("`big` sets a key twice, so a rank that waits for the key reads either value",
+    ("one name for a key and for a queue: PyTorch documents this as unexpected behaviour", None),
+    ("SET of a barrier's key releases all actors in the barrier", None),
+    ("`big` sets a key twice, so an actor that waits for the key reads either value",
      lambda s, step: step.op == "big" and s.is_waited_for(names_of(step)[0])),
 ]
 

@@ -26,7 +26,7 @@ options = f"fd={fuse},rootmode=40000,user_id=0,group_id=0,allow_other".encode()
 if ctypes.CDLL(None, use_errno=True).mount(b"quota", os.fsencode(sys.argv[1]), b"fuse", 0, options) != 0:
     sys.exit(f"mount: {os.strerror(ctypes.get_errno())}")
 if is_silent:
-    ctypes.CDLL(None).prctl(1, 9)  # SIGKILL at the end of the parent process
+    ctypes.CDLL(None).prctl(1, 9)  # SIGKILL when the parent process exits
     print("mounted", flush=True)
 elif os.fork() != 0:
     sys.exit()

@@ -1,5 +1,4 @@
-# tap.sh -- functions of the shell tests, which print TAP on stdout and explanations on stderr. The tests source this
-# file.
+# tap.sh -- functions for the shell tests, which print TAP on stdout and the output of failed checks on stderr.
 # shellcheck shell=bash
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
@@ -23,7 +22,7 @@ check() {
     fi
 }
 
-# skip SENTENCE REASON -- counts a check that cannot run here.
+# skip SENTENCE REASON -- counts a check, but does not run it.
 skip() {
     count=$((count + 1))
     echo "ok $count - $1 # SKIP skipped, because $2"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Test the completions for ddprun and ddpctl in bash, zsh and fish themselves.
-# shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016,SC2154  # `check` calls the functions; zsh expands the text in quotes
+# shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016,SC2154  # `check` calls the functions; zsh expands the quoted text
 . "$(dirname "$0")/tap.sh"
 
 for program in ddprun ddpctl; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Check that the pages are short, and that the files, make targets and options of ddprun that they name exist.
-# shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016  # `check` calls the functions; backticks are meant
+# shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016  # `check` calls the functions; patterns contain backticks
 . "$(dirname "$0")/tap.sh"
 
 pages=(*.md docs/*.md launcher/README.md rendezvous/README.md worker/README.md)

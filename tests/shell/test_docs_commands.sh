@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Run every command that README.md and docs/ show. Each must print lines of the shape that the page shows. If a
 # command cannot run here, this file names the test that runs it, or the reason why no test does.
-# shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016,SC2015,SC2034,SC2153  # `check` calls the functions; the patterns are texts of pages
+# shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016,SC2015,SC2034,SC2153  # `check` calls the functions; patterns are text of pages
 . "$(dirname "$0")/tap.sh"
 # shellcheck source=tests/shell/pages.sh
 . "$(dirname "$0")/pages.sh"
@@ -192,7 +192,7 @@ shown=0
 check "a job hangs in a barrier" start_hung_job
 for page in README.md docs/*.md; do
     unset PET_SECRET_FILE
-    # Read the commands from descriptor 3, because a job reads stdin.
+    # Read the list from descriptor 3, because a job reads stdin.
     while IFS=$'\t' read -r -u 3 line command; do
         what="$page:$line: $command" shown=$((shown + 1))
         needs_installation "$command" && { tested_by "shell/test_install.sh runs it as shown"; continue; }
@@ -250,7 +250,7 @@ for page in README.md docs/*.md; do
             ;;
         "docker "* | "podman "* | "srun "*)
             command -v "${command%% *}" >/dev/null || { tested_by "${command%% *} is not installed"; continue; }
-            printf 'ClusterName=here\nSlurmctldHost=localhost\n' >"$tmp/slurm.conf" # without a configuration, srun prints no help
+            printf 'ClusterName=here\nSlurmctldHost=localhost\n' >"$tmp/slurm.conf" # srun --help needs it
             # shellcheck disable=SC2086  # words
             check "$what: the options" has_options env SLURM_CONF="$tmp/slurm.conf" $command
             ;;

@@ -7,7 +7,7 @@
 
 list=scripts/package/debian/libddp0.symbols
 
-# defined LIBRARY -- print NAME@VERSION of each symbol. A version is a symbol itself, of type A.
+# defined LIBRARY -- prints NAME@VERSION of each symbol. Versions are listed as symbols of type A.
 defined() {
     nm -D --defined-only "$1" | awk '$2 == "A" { $3 = $3 "@" $3 } { sub(/@@/, "@", $3); print $3 ($3 ~ /@/ ? "" : "@Base") }' | sort
 }
@@ -29,7 +29,8 @@ soname() {
     readelf -d "$BUILD/libddp.so" | grep -F "SONAME" | grep -F '[libddp.so.0]' &&
         readelf -d "$BUILD/libddp_cuda.so" | grep -F "SONAME" | grep -F '[libddp_cuda.so.0]'
 }
-# same_list SONAME LIBRARY -- compare the list with the library. `<` marks rows without a symbol, `>` symbols without a row.
+# same_list SONAME LIBRARY -- compares the list with the library. `<` marks a row without a symbol, `>` a symbol
+# without a row.
 same_list() {
     diff <(awk -v soname="$1" '/^[a-z]/ { on = $1 == soname } on && /^ / { print $1 }' "$list" | sort) <(defined "$2") && return
     echo "$list: add a row for a new symbol; a removed symbol or another version breaks existing programs"

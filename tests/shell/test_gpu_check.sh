@@ -20,7 +20,7 @@ mkdir -p "$tmp/with"
 printf '#!/bin/sh\necho "NVIDIA H200, 580.159.03"\n' >"$tmp/with/nvidia-smi"
 chmod +x "$tmp/with/nvidia-smi"
 
-# Each check has its row, and the table is also written to a file.
+# Check that each check of the script has a row, and that a file has the same table.
 reports_what_is_missing() {
     fails env PATH="$tmp/with:$PATH" OUT="$tmp/with/out" BUILD="$tmp/none" NO_BUILD=1 WITHIN=1 scripts/gpu_check.sh >"$tmp/said"
     cat "$tmp/said"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Start ddprun with the real mpirun of Open MPI and of MPICH on this machine: each of their processes must have one
 # worker.
-# shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016  # `check` calls the functions; the workers' shells expand
+# shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016  # `check` calls the functions; workers expand the quoted text
 . "$(dirname "$0")/tap.sh"
 
 ddprun=$PWD/$BUILD/ddprun

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Test which suites scripts/run-tests.sh counts as failed. A copy of the script runs suites of a few lines in a
 # separate tree.
-# shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016  # `check` calls the functions; the suites expand
+# shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016  # `check` calls the functions; suites expand the quoted text
 . "$(dirname "$0")/tap.sh"
 
 mkdir -p "$tmp/tree/scripts"

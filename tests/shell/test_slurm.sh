@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Test ddprun under a real Slurm cluster of two nodes: both ways to start it, a failing task, scancel, impossible
 # layouts. scripts/slurm/cluster.sh makes the cluster. Without root or Slurm's packages, all checks are skipped.
-# shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016  # `check` calls the functions; the workers' shells expand
+# shellcheck source=tests/shell/tap.sh disable=SC2317,SC2016  # `check` calls the functions; workers expand the quoted text
 
 if [ "${1:-}" != --inside ]; then
     cd "$(dirname "$0")/../.." || exit
@@ -75,7 +75,7 @@ soon="the job ends at once, not after a timeout"
 
 show='echo $(hostname) rank $RANK/$WORLD_SIZE local $LOCAL_RANK/$LOCAL_WORLD_SIZE group $GROUP_RANK/$GROUP_WORLD_SIZE at $MASTER_ADDR'
 
-# --- one ddprun for each node -----------------------------------------------------------------------------------------
+# --- one ddprun per node ----------------------------------------------------------------------------------------------
 run srun --nodes=2 --ntasks-per-node=1 "$ddprun" --quiet sh -c "$show"
 check "srun with one task per node needs no option" ended 0
 check "one node has node rank 0" has_text out "n0 rank 0/2 local 0/1 group 0/2 at 10.77.0.1" 1
@@ -91,7 +91,7 @@ run srun --nodes=2 --ntasks-per-node=1 "$ddprun" --explain
 check "--explain names the rule on both nodes" has_text out "Slurm: SLURM_JOB_ID is set" 2
 check "--explain names the variable of each value" has_text out "the first host of SLURM_STEP_NODELIST=n[0-1]" 2
 
-# --- one for each worker ----------------------------------------------------------------------------------------------
+# --- one ddprun per worker --------------------------------------------------------------------------------------------
 run srun --nodes=2 --ntasks-per-node=2 "$ddprun" --per_task --quiet sh -c "$show; [ \$RANK = \$SLURM_PROCID ] && echo same"
 check "--per_task runs one worker in each task" ended 0
 check "the rank is the number of the task" has_text out same 4
@@ -145,7 +145,7 @@ check "the job exits with code 0" ended 0
 
 # With --encrypt, MUNGE sends the secret before the TLS handshake.
 rm -f go
-: >out # `both_ready` must not read the lines of the job above
+: >out # `both_ready` must not read lines of the previous job
 timeout 60 srun --nodes=2 --ntasks-per-node=1 "$ddprun" --encrypt --verbose sh -c \
     'echo ready at $MASTER_ADDR:$MASTER_PORT; until [ -e '"$tmp"'/go ]; do sleep 0.05; done' >out 2>err &
 srun=$!

@@ -2,8 +2,7 @@
 """Print what `py-spy dump --json --pid PID` prints for a PyTorch job: rank CULPRIT is in load_batch, all others in
 all_reduce.
 
-With RECORDS=1 all ranks are in all_reduce.
-"""
+With RECORDS=1, all ranks are in all_reduce."""
 import json
 import sys
 

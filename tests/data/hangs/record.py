@@ -78,7 +78,7 @@ def record_pauses(ddprun, py_spy, python, worker):
             record["samples"].append([int(1000 * max(0, time.time() - os.path.getmtime(folder + "/out"))), *ranks])
             due += 1
             time.sleep(max(0, due - time.time()))
-    record["samples"] = record["samples"][:-3]  # they may show the end of the job
+    record["samples"] = record["samples"][:-3]  # the last samples may show the end of the job
     json.dump(record, sys.stdout, separators=(",", ":"))
     print()
 

@@ -189,7 +189,7 @@ def debug():
         os.read(reader, 1)
         libc.ptrace(16, os.getppid(), 0, 0)
         signal.sigwait([signal.SIGUSR1])
-        libc.ptrace(17, os.getppid(), 0, signal.SIGUSR1)  # detach, and deliver the signal to the thread that was stopped
+        libc.ptrace(17, os.getppid(), 0, signal.SIGUSR1)  # detach, and deliver SIGUSR1 to the stopped thread
         os._exit(0)
     os.write(writer, b"x")  # the child attaches only now, because hooks inside fork() ignore exceptions
     time.sleep(1000000)
@@ -242,7 +242,7 @@ def other_collective(x):
 
 
 def set_at_signal(store, key):
-    """Set a key at SIGUSR1, in a second thread, because the main thread of this rank waits in a collective."""
+    """Set a key at SIGUSR1. A second thread does this, because the main thread of this rank waits in a collective."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer)

@@ -1,5 +1,5 @@
-"""Rank 1 fails in the first attempt, after the group is formed. The second attempt continues from the checkpoint of the first. Rank 1
-raises an exception; with the argument `kill` it kills itself."""
+"""Rank 1 fails in the first attempt, after the group is formed: it raises an exception, or with the argument `kill`
+kills itself. The second attempt continues from the checkpoint of the first."""
 import os
 import signal
 import sys

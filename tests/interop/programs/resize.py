@@ -1,4 +1,4 @@
-"""Train while nodes join and leave. The parameters must be those of one process that trains alone.
+"""Train while nodes join and leave. The parameters must equal those of one process that trains alone.
 
     resize.py STATE WORLD...    each WORLD is the world size of the next three steps
 

@@ -303,11 +303,12 @@ static bool decrypt(struct runner *r, struct slice bytes)
 
 /* --- MUNGE ------------------------------------------------------------------------------------------------- */
 
-/* End a runner for which MUNGE has delivered no secret, for the reason `why`. */
+/* End a runner for which MUNGE has delivered no secret, for the reason `why`. The remedy of the finding replaces the
+ * remedy in `why`. */
 static void fail_without_secret(struct runner *r, const char *why)
 {
     struct join_dial *j = r->dial;
-    dial_failed(&j->plan, r->index, false, HELLO_NO_SECRET, slice_str(why), clock_ms());
+    dial_failed(&j->plan, r->index, false, HELLO_NO_SECRET, slice_of(why, strcspn(why, ";")), clock_ms());
     end_runner(j, r->index);
 }
 

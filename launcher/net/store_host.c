@@ -302,7 +302,7 @@ static void host(const struct store_host_options *o, const struct hosting *decid
         char words[NOTE_MAX];
         snprintf(words, sizeof(words), "%.600s%s%s", err.msg,
                  o->plan->meeting.elsewhere
-                     ? "; if a ddp-rendezvous uses this port, join it with --host_store=no"
+                     ? "; if a ddp-rendezvous uses this port, pass --host_store=no to use its store"
                      : "",
                  o->plan->meeting.nnodes_max > 1 && !o->plan->meeting.elastic &&
                          o->plan->meeting.host_store != HOST_STORE_YES
@@ -399,7 +399,7 @@ static void on_sealing(uv_timer_t *timer)
     const ddp_status status = secret_seal_end(h->seal, plan->credential, &err);
     h->seal = NULL;
     if (status != DDP_OK) {
-        snprintf(why, sizeof(why), " (%s)", err.msg);
+        snprintf(why, sizeof(why), " (%.*s)", (int)strcspn(err.msg, ";"), err.msg);
         drop_secret(plan);
     }
     host(&h->options, &h->decided, why);

@@ -156,7 +156,8 @@ static void lose_because_full(struct store_link *link)
 {
     char why[128];
     snprintf(why, sizeof(why),
-             "the store does not read this node's messages: %llu have no answer, %zu bytes are queued",
+             "the store does not read this node's messages: %llu messages have no answer, and %zu bytes "
+             "wait to be sent",
              (unsigned long long)(link->asked - link->answered), link->out.bytes.len);
     link_lose(link, why);
 }
@@ -325,13 +326,14 @@ static void end_auth(struct store_link *link)
     cJSON_Delete(early);
 }
 
-/* Give up the link, because MUNGE has not delivered the secret. */
+/* Lose the link because MUNGE has not delivered the secret. The remedy here replaces the remedy in `reason`. */
 static void lose_without_secret(struct store_link *link, const char *reason)
 {
     char why[sizeof(struct ddp_err) + 160];
     snprintf(why, sizeof(why),
-             "%s; run munged on every node, or start all nodes with the same --secret_file (PET_SECRET_FILE)",
-             reason);
+             "%.*s; run munged on every node, or start all nodes with the same --secret_file "
+             "(PET_SECRET_FILE)",
+             (int)strcspn(reason, ";"), reason);
     link_lose(link, why);
 }
 
@@ -352,7 +354,7 @@ static void on_unsealing(uv_timer_t *timer)
     if (status != DDP_OK)
         lose_without_secret(link, err.msg);
     else if (greet(link) != 0)
-        link_lose(link, "the system provides no random numbers for AUTH");
+        link_lose(link, "the system provides no random numbers for the authentication");
 }
 
 /* Handle the answer to the request for the credential. If the store has no secret, do not end the link yet. The store

@@ -244,8 +244,8 @@ static ddp_status parse_tenant(const char *line, size_t n, struct secret **out, 
     }
     secret_free(secret);
     return ddp_fail(err, DDP_ERR_ARG,
-                    "expected a prefix of job names and 64 hexadecimal digits, or only the digits; make the "
-                    "digits with 'ddprun --make_secret FILE'");
+                    "expected a prefix of job ids and a secret of 64 hexadecimal digits, or only a "
+                    "secret; make a secret with 'ddprun --make_secret FILE'");
 }
 
 /* Append a secret to the list, which then owns it. Reject a second secret for the same prefix of job names. Also reject
@@ -256,12 +256,13 @@ static ddp_status add_tenant(struct secret **list, struct secret *secret, struct
     for (; *list != NULL; list = &(*list)->next, n++) {
         if (strcmp((*list)->jobs, secret->jobs) == 0)
             return ddp_fail(err, DDP_ERR_ARG,
-                            "there are two secrets for job names that begin with '%.60s'; remove one",
+                            "two lines have a secret for job ids that begin with '%.60s'; remove one of "
+                            "the lines",
                             secret->jobs);
         if (sodium_memcmp((*list)->key, secret->key, SECRET_BYTES) == 0)
             return ddp_fail(err, DDP_ERR_ARG,
-                            "the prefixes '%.60s' and '%.60s' of job names have the same secret; make a "
-                            "second secret with 'ddprun --make_secret FILE'",
+                            "the job ids that begin with '%.60s' and those that begin with '%.60s' have "
+                            "the same secret; make a second secret with 'ddprun --make_secret FILE'",
                             (*list)->jobs, secret->jobs);
     }
     if (n == TENANTS_MAX)
@@ -399,7 +400,8 @@ static ddp_status munge_load(struct munge *m, struct ddp_err *err)
                *file = set != NULL && set[0] != '\0' ? set : "libmunge.so.2";
     void *lib = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     if (lib == NULL)
-        return ddp_fail(err, DDP_ERR_UNSUPPORTED, "MUNGE: %.200s", dlerror());
+        return ddp_fail(err, DDP_ERR_UNSUPPORTED, "MUNGE: %.200s; install libmunge, or use --secret_file",
+                        dlerror());
     m->create = (void *(*)(void))dlsym(lib, "munge_ctx_create");
     m->set = (int (*)(void *, int, ...))dlsym(lib, "munge_ctx_set");
     m->destroy = (void (*)(void *))dlsym(lib, "munge_ctx_destroy");
@@ -426,15 +428,16 @@ static void munge_fail(struct secret_call *c, const struct munge *m, void *conte
         text = m->text(error);
     if (error == MUNGE_UNAUTHORIZED && c->seals)
         ddp_fail(&c->err, DDP_ERR_UNSUPPORTED,
-                 "MUNGE: %.200s: munged reports a user id other than %u for this process; run outside a user "
-                 "namespace, or use --secret_file",
+                 "MUNGE: %.200s: munged reports a user id other than %u for this process; run outside a "
+                 "user namespace, or use --secret_file",
                  text, (unsigned)geteuid());
     else if (error == MUNGE_UNAUTHORIZED)
         ddp_fail(&c->err, DDP_ERR_UNSUPPORTED,
-                 "MUNGE: %.200s: the secret is for another user, or this process is in a user namespace",
+                 "MUNGE: %.200s: the secret is for another user, or this process is in a user namespace; "
+                 "run as the user of the job, outside a user namespace",
                  text);
     else
-        ddp_fail(&c->err, DDP_ERR_IO, "MUNGE: %.200s", text);
+        ddp_fail(&c->err, DDP_ERR_IO, "MUNGE: %.200s; check that munged runs on this host", text);
 }
 
 /* Unseal (decrypt) the credential to c->secret. Also accept a credential that has expired, that is from a node whose
@@ -450,10 +453,14 @@ static void unseal(struct secret_call *c, const struct munge *m, void *context)
     if (rc != MUNGE_OK && rc != MUNGE_EXPIRED && rc != MUNGE_REWOUND && rc != MUNGE_REPLAYED)
         munge_fail(c, m, context, rc);
     else if (uid != geteuid())
-        ddp_fail(&c->err, DDP_ERR_MISMATCH, "MUNGE: the credential belongs to user id %u, not to user id %u",
+        ddp_fail(&c->err, DDP_ERR_MISMATCH,
+                 "MUNGE: the credential belongs to user id %u, not to user id "
+                 "%u; run as the user who started the job",
                  (unsigned)uid, (unsigned)geteuid());
     else if (payload == NULL || n != PAYLOAD_BYTES || memcmp(payload, label, sizeof(label)) != 0)
-        ddp_fail(&c->err, DDP_ERR_CORRUPT, "MUNGE: the credential contains no secret of ddprun");
+        ddp_fail(&c->err, DDP_ERR_CORRUPT,
+                 "MUNGE: the credential contains no secret of ddprun; check "
+                 "the address and port of the store");
     else
         memcpy(c->secret->key, (const char *)payload + sizeof(label), SECRET_BYTES);
     if (payload != NULL && n > 0)
@@ -477,7 +484,9 @@ static void seal(struct secret_call *c, const struct munge *m, void *context)
     if (rc != MUNGE_OK) {
         munge_fail(c, m, context, rc);
     } else if (strlen(credential) >= sizeof(c->credential)) {
-        ddp_fail(&c->err, DDP_ERR_LIMIT, "MUNGE: the credential has %zu bytes, more than %zu",
+        ddp_fail(&c->err, DDP_ERR_LIMIT,
+                 "MUNGE: the credential has %zu bytes, but at most %zu are "
+                 "allowed; use --secret_file",
                  strlen(credential), sizeof(c->credential) - 1);
     } else {
         strcpy(c->credential, credential);
@@ -539,9 +548,14 @@ static ddp_status call_end(struct secret_call *c, struct secret **out, char *cre
 {
     ddp_status status = DDP_OK;
     if (c == NULL)
-        return ddp_fail(err, DDP_ERR_NOMEM, "MUNGE: cannot start a thread: out of memory");
+        return ddp_fail(err, DDP_ERR_NOMEM,
+                        "MUNGE: cannot start a thread: out of memory; free memory, "
+                        "or use --secret_file");
     if (!timed_call_end(c->call))
-        return ddp_fail(err, DDP_ERR_TIMEOUT, "MUNGE: munged has not answered within %d s", MUNGE_MS / 1000);
+        return ddp_fail(err, DDP_ERR_TIMEOUT,
+                        "MUNGE: munged has not answered within %d s; restart "
+                        "munged, or use --secret_file",
+                        MUNGE_MS / 1000);
     if (c->err.code != DDP_OK)
         status = ddp_fail(err, c->err.code, "%s", c->err.msg);
     if (status == DDP_OK && credential != NULL)

@@ -225,10 +225,10 @@ Test(secret, a_wrong_line_of_a_tenant_is_named)
     }
     snprintf(line, sizeof(line), "x %s\nx %s\n", digits, digits);
     make_file("a", line, strlen(line), 0600);
-    expect_bad_tenants("a", "line 2: there are two secrets for job names that begin with 'x'");
+    expect_bad_tenants("a", "line 2: two lines have a secret for job ids that begin with 'x'");
     snprintf(line, sizeof(line), "x %s\ny %.62s11\nz %s\n", digits, digits, digits);
     make_file("a", line, strlen(line), 0600);
-    expect_bad_tenants("a", "line 3: the prefixes 'x' and 'z' of job names have the same secret");
+    expect_bad_tenants("a", "line 3: the job ids that begin with 'x' and those that begin with 'z'");
     snprintf(line, sizeof(line), "%256s %s\n", "x", digits);
     memset(line, 'x', 256);
     make_file("a", line, strlen(line), 0600);

@@ -26,20 +26,20 @@ static const struct option_words device_words = OPTION_WORDS(NULL, "auto", "cpu"
 
 static const struct option_row rows[] = {
     { ROW(data, TEXT), .value = "DIR", .preset = "data",
-      .help =
-          "directory with Fashion-MNIST or CIFAR-10 (binary version), plain or as .gz; for token files of "
-          "the llm.c project, a directory or a pattern such as 'DIR/*.bin'" },
+      .help = "directory with Fashion-MNIST or CIFAR-10 (binary version), plain or as .gz; or token files of "
+              "llm.c: a directory, or a pattern such as 'DIR/*.bin'" },
     { ROW(loader_threads, COUNT), .value = "N", .preset = "0", .min = 0, .max = 64,
       .help = "number of threads that read batches ahead; with 0, each step reads its own batch" },
     { ROW(augment, FLAG), .help = "move and mirror CIFAR-10's training pictures, differently in each epoch" },
     { ROW(length, COUNT), .value = "N", .min = 1, .max = 1 << 20,
-      .help = "number of tokens in a sample (default: the model's longest sequence)" },
+      .help = "tokens per sample (default: the model's maximum)" },
     { ROW(model, WORD), .value = "NAME", .preset = "mlp", .words = &model_words,
       .help = "mlp (two hidden layers of 200, ReLU), seqnet (the same with sigmoid and log_softmax), "
               "resnet20, or gpt2:SIZE with SIZE 124M, 355M, 774M, 1558M, 10M or tiny (10M and tiny: "
               "tokens are bytes)" },
     { ROW(init_from, TEXT), .value = "FILE",
-      .help = "begin with the parameters in a file of the llm.c project, such as gpt2_124M.bin" },
+      .help = "begin with the parameters in a file of llm.c, such "
+              "as gpt2_124M.bin" },
     { .name = "export",
       .value = "FILE",
       .type = OPTION_TEXT,
@@ -48,40 +48,39 @@ static const struct option_row rows[] = {
     { ROW(batch, COUNT), .value = "N", .min = 1, .max = MOST,
       .help = "number of samples per worker and step (default: 100)" },
     { ROW(global_batch, COUNT), .value = "N", .min = 1, .max = MOST,
-      .help = "total number of samples per step over all workers, instead of --batch" },
+      .help = "samples per step of all workers, instead of --batch" },
     { ROW(accumulate, COUNT), .value = "N", .preset = "1", .min = 1, .max = 1024,
-      .help = "compute N batches one after the other before each update" },
+      .help = "compute N batches before each update" },
     { ROW(epochs, COUNT), .value = "N", .preset = "10", .min = 1, .max = MOST,
       .help = "number of passes over the training set" },
     { ROW(optimizer, WORD), .value = "NAME", .preset = "adam", .words = &rule_words,
       .help = "sgd, adam or adamw, as in PyTorch" },
     { ROW(lr, REAL), .value = "X", .preset = "0.01", .help = "learning rate" },
     { ROW(schedule, WORD), .value = "NAME", .preset = "constant", .words = &schedule_words,
-      .help = "learning rate over the run: constant, cosine or linear" },
+      .help = "constant, cosine or linear learning rate" },
     { ROW(warmup, COUNT), .value = "N", .preset = "0", .min = 0, .max = MOST,
-      .help = "number of steps at the start in which the learning rate grows up to --lr" },
+      .help = "number of first steps, in which the learning rate grows to --lr" },
     { ROW(final_lr, REAL_0), .value = "X", .preset = "0",
-      .help = "learning rate at the end of the run, with --schedule cosine or linear" },
+      .help = "learning rate at the end (cosine, linear)" },
     { ROW(clip, REAL), .value = "X", .help = "scale gradients down to norm X (default: no limit)" },
     { ROW(weight_decay, REAL_0), .value = "X",
       .help = "weight decay (default: 0.01 for adamw, otherwise 0)" },
     { ROW(momentum, REAL_0), .value = "X", .preset = "0", .help = "momentum of sgd" },
     { ROW(nesterov, FLAG), .help = "use Nesterov's momentum with sgd" },
-    { ROW(beta1, REAL_0), .value = "X", .preset = "0.9",
-      .help = "decay of the first moment of adam and adamw" },
+    { ROW(beta1, REAL_0), .value = "X", .preset = "0.9", .help = "adam, adamw: decay of the first moment" },
     { ROW(beta2, REAL_0), .value = "X", .preset = "0.999",
-      .help = "decay of the second moment of adam and adamw" },
-    { ROW(zero1, FLAG), .help = "keep only a share of the optimizer's state on each worker (ZeRO-1)" },
+      .help = "adam, adamw: decay of the second moment" },
+    { ROW(zero1, FLAG), .help = "divide the optimizer's state among workers (ZeRO-1)" },
     { ROW(precision, WORD), .value = "NAME", .preset = "fp32", .words = &precision_words,
       .help = "compute in fp32, bf16 or fp16; parameters stay in fp32; with fp16, train scales the loss" },
     { ROW(determinism, WORD), .value = "NAME", .preset = "run", .words = &determinism_words,
       .help = "run: a repeated run gives the same bits; world: runs with 1, 2, 4 and 8 workers also give the "
               "same bits" },
-    { ROW(sync_bn, FLAG), .help = "with resnet20, normalize over the batches of all workers" },
+    { ROW(sync_bn, FLAG), .help = "resnet20: normalize over all workers' batches" },
     { ROW(device, WORD), .value = "NAME", .preset = "auto", .words = &device_words,
       .help = "cpu, cuda (one GPU for each worker), or auto (cuda if a GPU can be used)" },
     { ROW(seed, COUNT), .value = "S", .preset = "0", .min = 0, .max = UINT32_MAX,
-      .help = "seed of the initial parameters and of the shuffling" },
+      .help = "seed of initial parameters and shuffling" },
     { ROW(threads, COUNT), .value = "N", .min = 1, .max = 1024,
       .help = "number of BLAS threads per worker (default: $OPENBLAS_NUM_THREADS, $OMP_NUM_THREADS, or 1)" },
     { ROW(checkpoint, TEXT), .value = "DIR",
@@ -93,16 +92,14 @@ static const struct option_row rows[] = {
     { ROW(keep_every, COUNT), .value = "N", .min = 1, .max = MOST,
       .help = "with --keep_last, also keep checkpoints whose step is a multiple of N" },
     { ROW(resume, FLAG), .help = "continue from the newest checkpoint" },
-    { ROW(grow, FLAG), .help = "after each epoch's checkpoint, restart the job if other nodes wait to join" },
+    { ROW(grow, FLAG), .help = "after an epoch, restart the job if nodes wait to join" },
     { ROW(eval, FLAG), .help = "test the newest checkpoint and do not train" },
     { ROW(eval_every, COUNT), .value = "N", .preset = "1", .min = 1, .max = MOST,
-      .help = "test every N epochs and after the last one" },
+      .help = "test every N epochs and after the last epoch" },
     { ROW(check_every, COUNT), .value = "N", .min = 1, .max = MOST,
       .help = "compare the parameters of all workers every N steps, not only at the end" },
-    { ROW(metrics, TEXT), .value = "FILE",
-      .help = "write a JSON line for each step and epoch; a resumed run appends" },
-    { ROW(hash_steps, FLAG),
-      .help = "with --metrics, add a hash of the parameters to the line of each step" },
+    { ROW(metrics, TEXT), .value = "FILE", .help = "JSON lines for steps and epochs; --resume appends" },
+    { ROW(hash_steps, FLAG), .help = "with --metrics, add a parameter hash for each step" },
     { ROW(peak_tflops, REAL), .value = "X",
       .help =
           "peak TFLOP/s of a worker's device, for the metric mfu (default: NVIDIA's figure for known GPUs)" },
@@ -112,7 +109,7 @@ static const struct option_row rows[] = {
     { ROW(limit_steps, COUNT), .value = "N", .min = 1, .max = MOST,
       .help = "stop after N steps (default: no limit)" },
     { ROW(dump_gradients, TEXT), .value = "FILE",
-      .help = "write the averaged gradients of each step as raw float32" },
+      .help = "write each step's averaged gradients as raw float32" },
     { ROW(quiet, FLAG), .help = "print errors only" },
     { ROW(help, FLAG), .letter = 'h', .help = "print this list" },
     { ROW(version, FLAG), .help = "print the version" },
@@ -256,8 +253,8 @@ static ddp_status check_files(const struct train_options *o, struct ddp_err *err
                         o->checkpoint_every != 0 ? "checkpoint_every" : "keep_every");
     if (o->sync_bn && o->determinism == DETERMINISM_WORLD)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--sync_bn and --determinism world exclude each other, because results of --sync_bn "
-                        "depend on the number of workers; use one of them");
+                        "--sync_bn cannot be used with --determinism world, because it gives other "
+                        "results with other numbers of workers; leave out one of the two options");
     if (o->dump_gradients != NULL && (o->zero1 || o->precision != PRECISION_FP32))
         return ddp_fail(
             err, DDP_ERR_ARG,
@@ -320,7 +317,9 @@ ddp_status train_options_parse(struct train_options *o, int argc, char *const ar
     if (status != DDP_OK)
         return status;
     if (o->batch != 0 && o->global_batch != 0)
-        return ddp_fail(err, DDP_ERR_ARG, "--batch and --global_batch exclude each other; use one of them");
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--batch and --global_batch cannot be used together; leave out "
+                        "one of the two");
     if (o->grow && (!o->resume || o->global_batch == 0))
         return ddp_fail(
             err, DDP_ERR_ARG,

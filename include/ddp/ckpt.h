@@ -60,12 +60,12 @@ DDP_API ddp_status ddp_file_replace(const char *path, const void *data, size_t l
  * disk or a power cut, the earlier checkpoints are unchanged. If an unfinished checkpoint remains, the next save
  * removes it. Only one rank may write to a directory. */
 
-/* The fields of ddp_ckpt_point, each as X(name, meaning). Together, the fields are the position of a training run.
- * Values are whole numbers up to 10^15. */
-#define DDP_CKPT_POINT_LIST(X)                                                \
-    X(step, "updates done")                                                   \
-    X(epoch, "epochs done")                                                   \
-    X(samples, "samples of the next epoch that all ranks together have done") \
+/* The fields of ddp_ckpt_point, each as X(name, meaning). Together they are the position of a training run. Values are
+ * whole numbers up to 10^15. */
+#define DDP_CKPT_POINT_LIST(X)                                                           \
+    X(step, "updates done")                                                              \
+    X(epoch, "epochs done")                                                              \
+    X(samples, "samples of the unfinished epoch that all ranks together have processed") \
     X(world_size, "world size of the run that wrote the checkpoint (information only)")
 
 typedef struct ddp_ckpt_point {

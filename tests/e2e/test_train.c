@@ -601,7 +601,7 @@ Test(world, equal_with_16_bits_shares_of_the_state_and_parts_of_a_batch)
 Test(world, what_cannot_be_equal_is_refused)
 {
     make_data("data", "200", NULL);
-    train_fails(3, "--data @/data --global_batch 96 --determinism world", 2, "use 1, 2, 4 or 8");
+    train_fails(3, "--data @/data --global_batch 96 --determinism world", 2, "1, 2, 4 or 8");
     train_fails(1, "--data @/data --global_batch 100 --determinism world", 2, "8 equal parts");
 }
 

@@ -27,8 +27,8 @@ static ddp_status barrier_late(struct ddp_ctx *ctx, const char *key, const char 
     if (status != DDP_OK)
         return status;
     return ddp_fail(err, DDP_ERR_TIMEOUT,
-                    "barrier \"%.100s\": %lld of %d ranks arrived within %g s (only a ddprun store names "
-                    "the missing ranks)",
+                    "barrier \"%.100s\": %lld of %d ranks arrived within %g s (only a ddprun store can "
+                    "report which ranks are missing)",
                     name, (long long)came, ctx->env.world_size, timeout_ms / 1000.0);
 }
 

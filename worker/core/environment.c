@@ -112,7 +112,7 @@ static ddp_status check_core(const struct reader *r)
         return DDP_OK;
     return ddp_fail(r->err, DDP_ERR_ENV,
                     "%s %s missing while %s %s set; start the program with ddprun, or set all four "
-                    "variables; for a world of one rank, unset all four",
+                    "variables; to run a single rank, unset all four",
                     lists[false], counts[false] == 1 ? "is" : "are", lists[true],
                     counts[true] == 1 ? "is" : "are");
 }

@@ -216,7 +216,9 @@ static ddp_status agree_abroad(struct cpu_comm *cpu, size_t bytes, struct ddp_er
         return err->code;
     return ddp_fail(
         err, (ddp_status)worst,
-        "a rank on another host could not create or map %zu bytes of shared memory; see its error", bytes);
+        "a rank on another host could not create or map %zu bytes of shared memory; see the error of "
+        "that rank",
+        bytes);
 }
 
 /* Create and map `region` on all ranks together. After an error the caller closes the region. `made` and `mapped`

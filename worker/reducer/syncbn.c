@@ -49,8 +49,7 @@ static ddp_status check_training(const ddp_syncbn *bn, const float *x, const flo
     ddp_status status = check_arrays(bn, x, y, n, err);
     if (status == DDP_OK && bn->saved == NULL)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "batch normalization: `saved` is NULL: must have room for 2 x %zu doubles",
-                        bn->channels);
+                        "batch normalization: `saved` is NULL: must point to 2 x %zu doubles", bn->channels);
     return status;
 }
 
@@ -60,8 +59,10 @@ static double *alloc_numbers(size_t n, size_t ranks, struct ddp_err *err)
 {
     double *room = calloc(n, ranks * sizeof(*room));
     if (room == NULL)
-        ddp_fail(err, DDP_ERR_NOMEM, "batch normalization: out of memory for %zu numbers of %zu ranks", n,
-                 ranks);
+        ddp_fail(err, DDP_ERR_NOMEM,
+                 "batch normalization: out of memory for %zu values from each of %zu "
+                 "ranks",
+                 n, ranks);
     return room;
 }
 
@@ -85,8 +86,8 @@ static ddp_status check_count(double count, struct ddp_err *err)
 {
     return count != 1 ? DDP_OK
                       : ddp_fail(err, DDP_ERR_ARG,
-                                 "batch normalization: all ranks together have only one value per channel, "
-                                 "which has no variance; use a larger batch");
+                                 "batch normalization: the variance needs at least two values per "
+                                 "channel, but all ranks together have one; use a larger batch");
 }
 
 /* Run the forward pass; collective. Change *bn only after all checks, so that an error leaves *bn unchanged. */

@@ -40,8 +40,9 @@ static ddp_status check_world(uint64_t global_batch, uint64_t accumulate, int wo
     uint64_t parts = SPLIT_WORLD_SHARDS * accumulate;
     if (!is_power_of_two(world_size) || world_size > SPLIT_WORLD_SHARDS)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--determinism world: %d workers are not allowed; use 1, 2, 4 or %d", world_size,
-                        SPLIT_WORLD_SHARDS);
+                        "--determinism world: the job has %d workers; start 1, 2, 4 or %d "
+                        "workers",
+                        world_size, SPLIT_WORLD_SHARDS);
     if (global_batch % parts != 0)
         return ddp_fail(err, DDP_ERR_ARG,
                         "--determinism world: a global batch of %" PRIu64 " cannot be divided into %" PRIu64

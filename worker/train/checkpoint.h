@@ -20,7 +20,7 @@
     X(PRECISION, "--precision", 1)                                                \
     X(DETERMINISM, "--determinism", 1)                                            \
     X(ACCUMULATE, "--accumulate", 1)                                              \
-    X(UPDATES, "updates made, without those that were skipped", 0)
+    X(UPDATES, "number of updates, without skipped updates", 0)
 
 enum checkpoint_fact {
 #define X(name, text, must_match) FACT_##name,

@@ -71,7 +71,7 @@ Test(split, for_any_world_there_are_eight_shards_whoever_computes_them)
     cr_assert_eq(split_make(&s, &request, 4, 0, &err), DDP_OK, "%s", err.msg);
     cr_expect(s.shards == 16 && s.shards_here == 4 && split_rows(&s, 0) == 6);
     cr_expect_eq(split_make(&s, &request, 3, 0, &err), DDP_ERR_ARG);
-    cr_expect(strstr(err.msg, "use 1, 2, 4 or 8"), "%s", err.msg);
+    cr_expect(strstr(err.msg, "start 1, 2, 4 or 8"), "%s", err.msg);
     cr_expect_eq(split_make(&s, &request, 16, 0, &err), DDP_ERR_ARG);
     request.global_batch = 100;
     cr_expect_eq(split_make(&s, &request, 4, 0, &err), DDP_ERR_ARG);

@@ -106,7 +106,7 @@ static ddp_status read_all(FILE *file, const char *path, char **image, struct dd
 {
     long size = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
     if (size < 0)
-        return ddp_fail(err, DDP_ERR_IO, "%s: cannot read: %s; build it again with `make`", path,
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot read: %s; build the file again with `make`", path,
                         strerror(errno));
     if (size == 0 || size > KERNELS_MOST)
         return ddp_fail(err, DDP_ERR_CORRUPT,
@@ -118,7 +118,7 @@ static ddp_status read_all(FILE *file, const char *path, char **image, struct dd
         return DDP_OK;
     free(*image);
     *image = NULL;
-    return ddp_fail(err, DDP_ERR_IO, "%s: cannot read: %s; build it again with `make`", path,
+    return ddp_fail(err, DDP_ERR_IO, "%s: cannot read: %s; build the file again with `make`", path,
                     strerror(errno));
 }
 

@@ -201,8 +201,8 @@ void auth_explain(enum auth_result result, const struct secret *secret, const ch
     auth_fingerprint(secret, ours);
     if (result == AUTH_SECRET_DIFFERS)
         snprintf(text, size,
-                 "secret differs: sha256 %.8s.. here, %.8s.. in the store; use the same --secret_file "
-                 "(or PET_SECRET_FILE) on all nodes",
+                 "the secrets differ: sha256 %.8s.. here, %.8s.. in the store; use the same "
+                 "--secret_file (or PET_SECRET_FILE) on all nodes",
                  ours, theirs);
     else if (result == AUTH_NO_SECRET)
         snprintf(text, size,

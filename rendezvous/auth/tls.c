@@ -214,7 +214,9 @@ static const struct secret *choose(struct tls *t, const char *print)
         if (strcmp(ours, print) == 0)
             return s;
     }
-    snprintf(t->why, sizeof(t->why), "TLS: secret differs: sha256 %.8s.. in the store, %.8s.. in the client",
+    snprintf(t->why, sizeof(t->why),
+             "TLS: the secrets differ: sha256 %.8s.. in the store, %.8s.. in the "
+             "client",
              ours, print);
     return NULL;
 }

@@ -50,7 +50,7 @@ static ddp_status parse_bracketed(const char *text, struct endpoint *out, struct
 {
     const char *end = strchr(text, ']');
     if (end == NULL || (end[1] != '\0' && end[1] != ':'))
-        return ddp_fail(err, DDP_ERR_ARG, "the brackets need the form [IPv6 address]:PORT");
+        return ddp_fail(err, DDP_ERR_ARG, "write brackets as in [IPv6 address]:PORT");
     if (set_host(out, text + 1, (size_t)(end - text - 1), text, err) != DDP_OK)
         return err != NULL ? err->code : DDP_ERR_ARG;
     return end[1] == ':' ? parse_port(end + 2, &out->port, err) : DDP_OK;

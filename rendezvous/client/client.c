@@ -216,7 +216,7 @@ static void apply_outcome(struct client_call *c, uint8_t outcome, const char *js
     if (!client_ok(c) || outcome == 0)
         return;
     if (outcome >= OUTCOMES) {
-        client_fail(c, DDP_ERR_CORRUPT, "the store has sent the outcome %u, which is unknown", outcome);
+        client_fail(c, DDP_ERR_CORRUPT, "the store has sent an unknown outcome, %u", outcome);
         return;
     }
     cJSON *object = cJSON_Parse(json);

@@ -273,7 +273,8 @@ static bool ctl_timeline(const struct ctl_options *o)
         ok = false;
     }
     if (ok && events.other_lives > 0)
-        log_info("the latest run of job '%s' is drawn; lines of other jobs or earlier runs were skipped: %zu",
+        log_info("the drawing shows the latest run of job '%s'; skipped lines of other jobs or earlier "
+                 "runs: %zu",
                  events.job, events.other_lives);
     ok = ok && write_timeline(o, &events);
     timeline_events_free(&events);
@@ -707,13 +708,13 @@ static ddp_status try_default(struct ctl_options *o, struct ddp_err *err)
     if (status == DDP_OK)
         status = connect_for(o, DEFAULT_MS, &store, &why);
     if (status != DDP_OK)
-        return ddp_fail(
-            err, DDP_ERR_ARG,
-            "no job of yours runs on this machine, and no store answers at the default address " DEFAULT_STORE
-            " (%.300s); set --addr HOST:PORT",
-            why.msg);
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "you have no running job on this machine, and no store answers at the default "
+                        "address " DEFAULT_STORE " (%.300s); set --addr HOST:PORT",
+                        why.msg);
     ddp_store_close(store);
-    log_info("no job of yours runs on this machine; using the store at the default address " DEFAULT_STORE);
+    log_info("you have no running job on this machine; using the store at the default "
+             "address " DEFAULT_STORE);
     return DDP_OK;
 }
 

@@ -42,8 +42,10 @@ static const struct ctl_command commands[] = {
     { "explain", "[CODE]",
       "print the meaning and remedy of a finding, an exit code or a signal, or list all codes", NULL, false,
       NULL },
-    { "flight", "FILES...", "compare flight records: which ranks are behind or made a different call", NULL,
-      false, ctl_format_flight },
+    { "flight", "FILES...",
+      "compare flight records: find ranks that are behind or have made another "
+      "call",
+      NULL, false, ctl_format_flight },
     { 0 },
 };
 

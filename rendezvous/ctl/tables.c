@@ -422,7 +422,7 @@ static double number(const cJSON *object, const char *field)
 static bool append_cut(const cJSON *answer, struct buf *out)
 {
     const bool cut = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(answer, "cut"));
-    return !cut || buf_printf(out, "... the store has more; the list is cut\n");
+    return !cut || buf_printf(out, "... this list is incomplete, because the store has more entries\n");
 }
 
 /* Print a list as a table. Print the sentence `empty` in place of an empty list. */
@@ -792,7 +792,8 @@ ddp_status ctl_jobs_choose(const struct ctl_job *jobs, size_t n, const char *id,
                                      : "--addr");
     return ddp_fail(
         err, DDP_ERR_ARG,
-        "no job%s%.128s%s of yours runs on this machine, and DDPRUN_STORE_ADDR and MASTER_ADDR name no "
-        "store; set --addr HOST:PORT (ddprun's default port is 29500, ddp-rendezvous's 29400)",
+        "you have no running job%s%.128s%s on this machine, and neither DDPRUN_STORE_ADDR nor "
+        "MASTER_ADDR is set; set --addr HOST:PORT (ddprun's default port is 29500, ddp-rendezvous's "
+        "29400)",
         id != NULL ? " '" : "", id != NULL ? id : "", id != NULL ? "'" : "");
 }

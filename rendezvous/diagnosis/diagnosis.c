@@ -247,7 +247,7 @@ static void check_turned_away(struct diagnosis *d, const struct snapshot *s)
 {
     words who, left, time, waits = "";
     if (!s->is_final)
-        snprintf(waits, sizeof(waits), "; the job waits at most another %.40s (%.60s)",
+        snprintf(waits, sizeof(waits), "; the job waits for at most %.40s more (%.60s)",
                  duration(left, s->left_ms), s->knob);
     for (uint32_t i = 0; i < s->n_refused; i++) {
         const struct snapshot_refused *r = &s->refused[i];

@@ -49,13 +49,15 @@
 #define FINDINGS_OF_HOSTS(X)                                                                                \
     X(PORT_IN_USE, ERROR,                                                                                   \
       "${subject}: port ${port} is in use by ${holder}",                                                    \
-      "stop that process if it belongs to an earlier job, or pass another --master_port on every node",       \
+      "stop that process if it belongs to an earlier job; otherwise pass another --master_port on every "    \
+      "node",                                                                                               \
       "n1: port 29500 is in use by python3 (pid 4242, user ann)",                                           \
       "Binding the store's port failed with EADDRINUSE. Typical causes: a process of an earlier job, "      \
       "or a second job with the same port.")                                                                \
     X(CANNOT_LISTEN, ERROR,                                                                                 \
       "${subject} cannot listen on ${at}: ${error}",                                                        \
-      "pass an address of this host as --master_addr ('ip address' lists all), or another --master_port",   \
+      "pass an address of this host as --master_addr ('ip address' lists all addresses), or another "        \
+      "--master_port",                                                                                      \
       "n1 cannot listen on 10.0.0.1:80: Permission denied",                                                 \
       "Opening the store's port failed, although no other process uses the port. Typical causes: an "       \
       "address of another host, or a port below net.ipv4.ip_unprivileged_port_start.")                      \
@@ -82,9 +84,9 @@
       "run munged on every node; if all nodes run on one host, use the address 127.0.0.1; if the store "    \
       "runs with --insecure, pass --insecure to this node, too",                                            \
       "node 1 (n1) has no secret, so it does not join the store at 10.0.0.1:29500",                         \
-      "The node has neither --secret_file nor --insecure, and does not use MUNGE. ddprun ends before it "   \
-      "connects, so it does not find out whether the store has a secret. Typical causes: "                  \
-      "PET_SECRET_FILE set in the shell of node 0 only, or --secret_file on node 0 only.")                  \
+      "The node has neither --secret_file nor --insecure, and does not use MUNGE. ddprun ends without a "    \
+      "connection to the store, even if the store needs no secret. Typical causes: PET_SECRET_FILE set "     \
+      "in the shell of node 0 only, or --secret_file on node 0 only.")                                       \
     X(STORE_IS_OPEN, WARNING,                                                                                   \
       "${subject} serves every host that reaches it, because it has no secret${why}",                           \
       "start the store and all nodes with the same --secret_file=FILE or PET_SECRET_FILE ('ddprun "             \
@@ -99,8 +101,8 @@
       "remove '${subject}' from the line of ${address} in /etc/hosts on ${this_host}, or pass a numeric "   \
       "address on all nodes, such as ${reachable_address}",                                                         \
       "on n0 the name 'n0' resolves to 127.0.1.1, where no other node can reach the store",                 \
-      "The node that hosts the store resolved its own name to a loopback address. Typical cause: the "      \
-      "127.0.1.1 line of /etc/hosts that installers of Debian and Ubuntu write.")                                         \
+      "The node that hosts the store resolved its own name to a loopback address. Typical cause: "           \
+      "installers of Debian and Ubuntu write a line with 127.0.1.1 to /etc/hosts.")                          \
     X(BRIDGE_ADDRESS, WARNING,                                                                              \
       "${subject} is the address of ${interface} on ${host}; other machines probably have the same "        \
       "address",                                                                                            \
@@ -111,8 +113,8 @@
       "interface.")                                                                                         \
     X(LOOPBACK_ADDRESS, WARNING,                                                                            \
       "${subject} is a loopback address: only ddprun processes on ${host} can join through it",             \
-      "no action needed if all nodes run on ${host}; otherwise pass a master address that all "     \
-      "nodes can reach: ${reachable_address}",                                                        \
+      "no action is needed if all nodes run on ${host}; otherwise pass a master address that all nodes "     \
+      "can reach: ${reachable_address}",                                                                     \
       "127.0.0.1 is a loopback address: only ddprun processes on n0 can join through it",                   \
       "A job of several nodes has a loopback address as its master address. Typical causes: a test of several "     \
       "nodes on one host, or --master_addr=localhost kept from such a test.")                                       \
@@ -193,13 +195,12 @@
       "permit ICMP 'fragmentation needed'; until then, large messages between workers are lost, too",       \
       "the path from n1 to 10.0.0.1 loses large packets: segments of 1448 bytes were sent 5 times without " \
       "an acknowledgement, but segments of 536 bytes arrive",                                                   \
-      "The kernel has sent a segment of the agent's connection several times without an "                   \
-      "acknowledgement. The next connection, with smaller segments, works. If a connection between two "    \
-      "nodes breaks or hangs, an agent also sends UDP packets of two sizes to port 33434 of the peer: "     \
-      "small packets, and packets of MTU size (at most 1500 bytes). If the peer answers only the small packets " \
-      "(by ICMP), the path loses the large ones. Packets above 1500 bytes are not probed, because the MTU " \
-      "of the peer may be smaller. Typical "                                                                \
-      "cause: a tunnel with a smaller MTU, and a firewall that drops ICMP.")                                                                          \
+      "The kernel has sent a segment of the agent's connection several times without an acknowledgement. "   \
+      "The next connection, with smaller segments, works. If a connection between two nodes breaks or "      \
+      "hangs, an agent also sends UDP packets of two sizes to port 33434 of the peer: small packets, and "   \
+      "packets of MTU size (at most 1500 bytes). If the peer answers only the small packets (by ICMP), "     \
+      "the path loses the large packets. Packets above 1500 bytes are not probed, because the MTU of the "   \
+      "peer may be smaller. Typical cause: a tunnel with a smaller MTU, and a firewall that drops ICMP.")    \
     X(PORTS_CLOSED, ERROR,                                                                                  \
       "the store's port is open, but other ports are closed: ${subject} ${words}",                          \
       "open all TCP ports between the nodes, because workers use ports that the kernel chooses; or "        \
@@ -223,7 +224,8 @@
       "on n1 the name 'n0' resolves to 127.0.1.1, which is n1 itself (/etc/hosts has the line "        \
       "\"127.0.1.1 n0\"); the store is on another node",                                                                 \
       "The master's name resolved to a loopback address on a node that does not host the store. Typical "           \
-      "cause: the 127.0.1.1 line that installers of Debian and Ubuntu write, copied to another machine.")           \
+      "cause: an /etc/hosts that was copied from the store's machine; installers of Debian and Ubuntu "      \
+      "write a line with 127.0.1.1 to this file.")                                                           \
     X(NAME_UNKNOWN, ERROR,                                                                                  \
       "${this_host} cannot resolve '${host}': no such name",                                                \
       "check the spelling; on Kubernetes, check that the pod is scheduled and its service has this "        \
@@ -357,9 +359,9 @@
       "ddprun, a machine without free CPU time, or another service on that port.")                                  \
     X(HELLO_CLOSED, ERROR,                                                                                  \
       "${at} accepts connections and closes them on the first message",                                     \
-      "'ss -ltnp sport = :${port}' on that host names the process; if it is another user's store, start store " \
-      "and job as the same user; if it is a proxy, another service or the store of PyTorch " \
-      "older than 2.5, choose another port; in a service mesh disable the sidecar for this job "                       \
+      "'ss -ltnp sport = :${port}' on that host shows the process; if it is another user's store, start "    \
+      "store and job as the same user; if it is a proxy, another service or the store of PyTorch older "     \
+      "than 2.5, choose another port; in a service mesh disable the sidecar for this job "                   \
       "(sidecar.istio.io/inject: \"false\")",                                                               \
       "10.0.0.1:29500 accepts connections and closes them on the first message",                            \
       "The peer closed the connection after the handshake request. A store serves only " \
@@ -368,17 +370,17 @@
     /* Another service listens on the port. The first bytes of its reply identify the protocol. */          \
     X(PORT_IS_HTTP, ERROR,                                                                                  \
       "${at} is a web server or HTTP proxy, not a store; it sent \"${bytes}\"",                             \
-      "'ss -ltnp sport = :${port}' on that host names the process: stop it or choose another port; if "     \
+      "'ss -ltnp sport = :${port}' on that host shows the process: stop it or choose another port; if "      \
       "${address} is a proxy, pass the address of the store itself",                                        \
       "10.0.0.1:29500 is a web server or HTTP proxy, not a store; it sent \"HTTP/1.1 400 Bad "              \
       "Request\"",                                                                                          \
       "The first bytes of the reply are HTTP. Typical causes: the port of a web service, or a proxy on the "        \
       "way.")                                                                                                       \
     X(PORT_IS_TLS, ERROR,                                                                                   \
-      "${at} speaks TLS; it is not a store",                                                                \
-      "'ss -ltnp sport = :${port}' on that host names the process: stop it or choose another port; in "     \
-      "a service mesh disable the sidecar for this job (sidecar.istio.io/inject: \"false\")",               \
-      "10.0.0.1:29500 speaks TLS; it is not a store",                                                       \
+      "${at} is a TLS server, not a store",                                                                  \
+      "'ss -ltnp sport = :${port}' on that host shows the process: stop it or choose another port; in a "    \
+      "service mesh disable the sidecar for this job (sidecar.istio.io/inject: \"false\")",                  \
+      "10.0.0.1:29500 is a TLS server, not a store",                                                         \
       "The first bytes of the reply are a TLS record. Typical causes: a service mesh, or the port of another "      \
       "service.")                                                                                                   \
     /* A store of ddprun listens on the port, but its encryption or its secret differs from the node's. */  \
@@ -390,7 +392,7 @@
       "Typical cause: only node 0 or ddp-rendezvous has --encrypt.")                 \
     X(STORE_NOT_ENCRYPTED, ERROR,                                                                           \
       "${at} is a store without --encrypt, but this node has --encrypt",                                    \
-      "start the store and all nodes with --encrypt, or all of them without",                               \
+      "start the store and all nodes with --encrypt, or start all of them without --encrypt",                \
       "10.0.0.1:29500 is a store without --encrypt, but this node has --encrypt",                           \
       "The store answered the TLS handshake with the alert that means 'no --encrypt'. Typical "          \
       "cause: --encrypt was not given to node 0 or to ddp-rendezvous.")                                     \
@@ -408,9 +410,9 @@
       "run munged on every node, or start all nodes with the same --secret_file (PET_SECRET_FILE)",         \
       "this node has --encrypt, but gets no secret from 10.0.0.1:29500: MUNGE: Failed to access "           \
       "\"/run/munge/munge.socket.2\"",                                                                      \
-      "Under a scheduler, MUNGE delivers the secret. The store sent no credential of MUNGE, or munged "     \
-      "on this node could not decode the credential. Typical causes: munged does not run on this node, or its key "     \
-      "differs.")                                                                                           \
+      "Under a scheduler, MUNGE delivers the secret. The store sent no credential of MUNGE, or munged on "   \
+      "this node could not decode the credential. Typical causes: munged does not run on this node, or "     \
+      "munged has another key than on the store's node.")                                                    \
     /* The port belongs to a service that is not a ddprun store and speaks neither HTTP nor TLS.            \
      * PORT_IS_OTHER_SERVICE covers all unknown protocols. */                                               \
     X(PORT_IS_SSH, ERROR,                                                                                   \
@@ -421,14 +423,14 @@
       "--rdzv_endpoint.")                                                                                           \
     X(PORT_IS_TORCH, ERROR,                                                                                 \
       "${at} is a PyTorch store (torchrun's or a script's), not a ddprun store",                            \
-      "start ddprun on that node in place of torchrun, or choose another port; 'ss -ltnp sport = :${port}' "\
-      "there names the process",                                                                            \
+      "start ddprun on that node in place of torchrun, or choose another port; 'ss -ltnp sport = "           \
+      ":${port}' there shows the process",                                                                   \
       "10.0.0.1:29500 is a PyTorch store (torchrun's or a script's), not a ddprun store",                   \
       "The reply has the form of a PyTorch TCPStore, without ddprun's extensions. Typical causes: torchrun on "     \
       "one node and ddprun on another, or a script that opens its own store.")                                      \
     X(PORT_IS_OTHER_SERVICE, ERROR,                                                                         \
       "${at} is another service, not a store; it sent \"${bytes}\"",                                        \
-      "choose another port; 'ss -ltnp sport = :${port}' on that host names the process",                    \
+      "choose another port; 'ss -ltnp sport = :${port}' on that host shows the process",                     \
       "10.0.0.1:29500 is another service, not a store; it sent \"220 mail ESMTP\"",                         \
       "ddprun does not recognize the protocol of the reply. Typical cause: a port that another program "    \
       "of that host uses.")                                                                                 \
@@ -464,15 +466,15 @@
       FINDING_WAS_REJECTED,                                                                                 \
       "stop one of the two ddprun processes; two jobs on the same nodes need different --rdzv_id and "      \
       "--master_port",                                                                                      \
-      "a node was rejected 2.0 s ago: ddprun was started twice on n1: pid 80 has --node_rank=1, which pid " \
-      "71 has already",                                                                                     \
+      "a node was rejected 2.0 s ago: ddprun was started twice on n1: pids 71 and 80 both have "             \
+      "--node_rank=1",                                                                                       \
       "Two agents on one host joined with the same node rank. Typical causes: a scheduler that starts "     \
       "several tasks on a node, or a ddprun of an earlier start.")                                          \
     X(NODE_RANK_TAKEN, ERROR,                                                                               \
       FINDING_WAS_REJECTED "${unclaimed}",                                                                  \
       "give every node its own --node_rank, or stop the ddprun that belongs to an earlier start",             \
-      "a node was rejected 2.0 s ago: n2 (pid 90) has --node_rank=1, which n1 (pid 80) has already; no "    \
-      "node has node rank 2: was the same --node_rank used on every node?",                                 \
+      "a node was rejected 2.0 s ago: n1 (pid 80) and n2 (pid 90) both have --node_rank=1; no node has "     \
+      "node rank 2: was the same --node_rank used on every node?",                                           \
       "Two agents on different hosts joined with the same node rank. Typical cause: a copied command "      \
       "line.")                                                                                              \
     X(NODE_RANK_TOO_HIGH, ERROR,                                                                            \
@@ -481,8 +483,8 @@
       "a node was rejected 2.0 s ago: n2 (pid 90) has --node_rank=2: must be less than --nnodes=2, the "    \
       "value on node 0 (n0, pid 71)",                                                                       \
       "Node ranks begin at 0, so the highest is one below --nnodes. The store compared the requested "      \
-      "node rank with the --nnodes of the job. Typical causes: node ranks counted from 1, or --nnodes "     \
-      "that was not raised.")                                                                               \
+      "node rank with the --nnodes of the job. Typical causes: node ranks counted from 1, or an --nnodes "   \
+      "that is still the value of a smaller job.")                                                           \
     /* The job already has all its nodes. The user must raise the number of nodes, or stop the extra        \
      * node. */                                                                                             \
     X(JOB_FULL, ERROR,                                                                                      \
@@ -521,7 +523,7 @@
       FINDING_WAS_REJECTED,                                                                                 \
       "start the same program on every node, give each job its own --rdzv_id, or pass --uneven",            \
       "a node was rejected 2.0 s ago: n1 starts the program 'eval.py', n0 starts 'train.py'",               \
-      "The agents sent different names of the program when they joined. Typical causes: different command "         \
+      "The agents sent different program names when they joined. Typical causes: different command "         \
       "lines, or two jobs that share a host and a port.")                                                           \
     /* The next three findings do not concern options: the job was restarted, the job is over, or the       \
      * store is full. */                                                                                    \
@@ -628,7 +630,7 @@
       "options. Typical cause: an update on some hosts only.")                                               \
     X(HOST_HAS_NO_SHELL, ERROR,                                                                              \
       "${subject} has no login shell for this user: ${words}",                                               \
-      "log in as another user (user@HOST in --hosts), or let an administrator set a login shell there "      \
+      "log in as another user (user@HOST in --hosts), or ask an administrator to set a login shell there "   \
       "('chsh -s /bin/sh USER')",                                                                            \
       "n1 has no login shell for this user: This account is currently not available.",                       \
       "ssh has logged in, but the login shell is nologin, which runs no command. Typical cause: an account " \
@@ -646,7 +648,7 @@
       "n1 cannot run ddprun: ddprun: error while loading shared libraries: libcjson.so.1: cannot open "     \
       "shared object file: No such file or directory",                                                      \
       "The loader of the host rejected ddprun. Typical causes: a library that is not installed there, or "  \
-      "a C library that is older than that of the host where the job was started.")                                          \
+      "a C library that is older than on the host where the job was started.")                               \
     X(HOST_LACKS_DIRECTORY, ERROR,                                                                          \
       "${subject} lacks the working directory: ${words}",                                                   \
       "mount the file system on ${subject}, create the directory there, or start ddprun in a directory "    \
@@ -662,10 +664,10 @@
       "--log_dir is on the full disk. Typical causes: logs or checkpoints of earlier jobs.")                  \
     X(HOST_QUOTA_FULL, ERROR,                                                                               \
       "${subject} has no quota left for this user: ${words}",                                               \
-      "delete files of yours on that file system ('quota -s' shows the use), or choose another directory "  \
+      "delete your files on that file system ('quota -s' shows the use), or choose another directory "       \
       "with --log_dir",                                                                                     \
       "n1 has no quota left for this user: /home/ann/run/logs: Disk quota exceeded",                        \
-      "Before the job started, ddprun could not write a file on that host. ddprun stops the job only if "     \
+      "Before the job started, ddprun could not write a file on that host. ddprun stops the job only if "   \
       "this quota limits --log_dir. Typical causes: logs or checkpoints of earlier jobs.")                    \
     X(HOST_BUSY, ERROR,                                                                                     \
       "${subject} accepts no more processes or logins: ${words}",                                           \
@@ -707,8 +709,8 @@
       "${scheduler} allocated ${nnodes} nodes to ${subject}, but ${who} only on the first node",            \
       "'${launch_command} ...' starts one ddprun on each node; pass --nnodes=1 to use this node alone",     \
       "Slurm allocated 4 nodes to job 77, but ddprun runs only on the first node",                          \
-      "The scheduler's variables name several nodes, but ddprun was started only on the first. Typical "    \
-      "cause: a script for sbatch that does not use srun: sbatch runs it on the first node only.")          \
+      "The scheduler's variables list several nodes, but ddprun was started only on the first. Typical "     \
+      "cause: a script for sbatch without srun, because sbatch runs a script on the first node only.")       \
     X(STEP_TOO_SMALL, WARNING,                                                                              \
       "${scheduler} allocated ${nnodes} nodes to ${subject}, but started ddprun on only ${started_nodes}",  \
       "start ddprun on all ${nnodes} nodes with '${launch_command} ...', without a smaller --nodes or "     \
@@ -724,11 +726,12 @@
       "a --nnodes that was copied from a larger job.")                                                      \
     X(NPROC_UNEVEN, NOTE,                                                                                   \
       "${subject} has ${most}, ${node} has ${least}; ${world}",                                             \
-      "no action needed if intended; otherwise find out why ${node} has fewer workers",                     \
+      "no action is needed if the difference is intended; otherwise find out why ${node} has fewer "         \
+      "workers",                                                                                             \
       "node 0 (n0, pid 71) has 8 workers, node 1 (n1, pid 80) has 7; all nodes together have 15",           \
-      "Different numbers of workers are no fault if --uneven is given, or if each node counts its own "     \
-      "GPUs or CPUs. The store compares the numbers with which the nodes joined. Typical cause: a GPU "     \
-      "that has failed, so that its node finds one GPU fewer.")
+      "Different numbers of workers are allowed if --uneven is given, or if each node counts its own "       \
+      "GPUs or CPUs. The store compares the numbers that the nodes sent when they joined. Typical cause: "   \
+      "a GPU has failed, so its node starts fewer workers.")
 
 /* Clients of the store's port that are not part of the job. The store rejects these clients and keeps their first bytes
  * (rejected.h). A warning or an error here may explain why a node is missing. The node may run another program, belong
@@ -768,15 +771,15 @@
       "with the same host and port, or a ddprun of an earlier job.")                                             \
     X(SILENT_CLIENT, NOTE,                                                                                  \
       "${subject} connected${times}, but never sent a complete message",                                    \
-      "no action needed for a health check or a port scanner; a firewall that allows connections but "      \
+      "no action is needed for a health check or a port scanner; a firewall that allows connections but "    \
       "drops their data causes the same finding",                                                           \
       "10.0.0.9 connected (4 times, last 4.0 s ago), but never sent a complete message",                    \
       "A connection to the store closed or timed out before its first message was complete. Typical causes: a "     \
       "health check, a port scanner, or a firewall.")                                                               \
     X(FOREIGN_CLIENT, NOTE,                                                                                 \
       "${subject} was rejected${times}: it speaks ${kind}; its first bytes are ${bytes}",                   \
-      "no action needed if the client is a port scanner, a health check or a monitor; otherwise it may be a "       \
-      "missing node",                                                                                       \
+      "no action is needed if the client is a port scanner, a health check or a monitor; otherwise it "      \
+      "may be a missing node",                                                                               \
       "10.0.0.9 was rejected (2 times, last 4.0 s ago): it speaks HTTP; its first bytes are GET / "         \
       "HTTP/1.1",                                                                                           \
       "The first bytes of a connection to the store belong to another protocol. Typical causes: a port "            \
@@ -832,11 +835,12 @@
       "the connection between node 0 (n0) and node 1 (n1) broke: rank 0 reported 'Connection reset by "     \
       "peer [10.0.0.2]:41234', but no rank had ended, and the agents of both nodes still reach the store "  \
       "(last messages 310 ms and 820 ms ago)",                                                              \
-      "The rank that failed first has named a lost peer in its last lines. The peer's address belongs to " \
-      "another node. No worker had ended earlier. If the agent of a node has sent no message for two "      \
-      "heartbeats, the finding names this node, which may be lost. The agent of the rank has probed the "   \
-      "path to the peer with UDP packets up to 1500 bytes. Typical causes: a switch, cable or firewall "    \
-      "that drops connections or large packets, or a rank that left a process group early.")                \
+      "The last lines of the rank that failed first contain the address of a lost peer. The peer's "         \
+      "address belongs to another node. No worker had ended earlier. If the agent of a node has sent no "    \
+      "message for two heartbeats, the finding mentions this node, which may be lost. The agent of the "     \
+      "rank has probed the path to the peer with UDP packets up to 1500 bytes. Typical causes: a switch, "   \
+      "cable or firewall that drops connections or large packets, or a rank that left a process group "      \
+      "early.")                                                                                              \
     X(WORKER_FAILED, ERROR,                                                                                 \
       "${subject} ${words}, ${time} after the start of the round",                                          \
       "read the end of the rank's log and of the report, which show the reason; later failures of "         \
@@ -848,10 +852,10 @@
      * machine closes the connections. If a machine crashes or its network is cut, the connection stays     \
      * open. */                                                                                             \
     X(NODE_LOST_SILENT, ERROR,                                                                              \
-      "${subject} was lost ${time} ago, when it had been ${words}",                                         \
+      "${subject} was lost ${time} ago: it had been ${words}",                                               \
       "check whether that host is down or frozen, or its network is cut: " \
       "run ping between that host and the store's host, in both directions",                                                              \
-      "node 1 (n1, pid 80) was lost 12.0 s ago, when it had been silent for 15.0 s",                        \
+      "node 1 (n1, pid 80) was lost 12.0 s ago: it had been silent for 15.0 s",                              \
       "No heartbeat arrived for --node_timeout before the connection closed or the store closed it. "       \
       "Typical causes: a crashed or frozen machine, or a cut network.")                                     \
     X(NODE_LOST_CLOSED, ERROR,                                                                              \
@@ -877,7 +881,7 @@
       "check the network and the firewalls between this node and the store: messages from this node do "    \
       "not arrive",                                                                                         \
       "the store dropped this ddprun (node 1, n1, pid 80), although ddprun was never frozen: the store's "  \
-      "reason is 'silent for 15.0 s' (--node_timeout is 15.0 s)",                                         \
+      "reason is 'silent for 15.0 s' (--node_timeout is 15.0 s)",                                             \
       "The store reported a timeout of this node, but the agent's timers were never late. Typical causes: a "       \
       "cut network, or a firewall that forgets idle connections.")                                                  \
     X(NODE_DIED_WAITING, ERROR,                                                                             \
@@ -939,7 +943,7 @@
     X(NODE_IS_SPARE, NOTE,                                                                                  \
       "${subject} joined ${time} ago, while the job ran with ${members}: it waits as a spare for the next " \
       "round",                                                                                              \
-      "no action needed; --grow=now restarts the workers with this node at once",                           \
+      "no action is needed; --grow=now restarts the workers with this node at once",                         \
       "node 2 (n2, pid 90) joined 12.0 s ago, while the job ran with 2 nodes: it waits as a spare for the " \
       "next round",                                                                                         \
       "An elastic job accepts new nodes only between rounds. Typical cause: a node that was started after the "     \
@@ -954,13 +958,13 @@
  * then selects the remedy for the present state. */
 #define ADVICE_CONTINUE "kill -CONT ${pid} continues it"
 #define ADVICE_DEBUGGER \
-    "continue it in the debugger that holds it: TracerPid in /proc/${pid}/status is the debugger's pid"
+    "continue the process in its debugger: TracerPid in /proc/${pid}/status is the debugger's pid"
 #define ADVICE_KERNEL                                                                                      \
     "check the kernel log of that host ('dmesg') for a disk, a network file system or a driver that does " \
     "not answer"
 #define ADVICE_INSPECT                                                                                       \
-    "inspect it: py-spy dump --pid ${pid} or gdb -p ${pid}; a checkpoint or an evaluation can also take this " \
-    "long"
+    "inspect the process: py-spy dump --pid ${pid} or gdb -p ${pid}; a checkpoint or an evaluation can "     \
+    "also take this long"
 #define ADVICE_READ_LOG "check the end of its log"
 #define ADVICE_END_TOGETHER                                                                          \
     "check for uneven numbers of batches, or a branch that ends one rank early; let all ranks enter " \
@@ -971,32 +975,32 @@
       ADVICE_END_TOGETHER,                                                                                  \
       "rank 0 (n1, pid 812) exited with code 0, 12.0 s ago, while ranks 1-3 waited for it at barrier "      \
       "'epoch-3'",                                                                                          \
-      "The program of this rank ended without an error, but other ranks still need the rank in a "          \
-      "barrier or collective. They fail when they lose the connection to it, or wait until their "          \
-      "timeout. The agent of the rank has reported exit code 0. Typical causes: uneven numbers of "         \
+      "The program of this rank ended without an error, but other ranks still need the rank in a barrier "   \
+      "or collective. The other ranks fail when their connection to this rank closes, or wait until "        \
+      "their timeout. The agent of the rank has reported exit code 0. Typical causes: uneven numbers of "    \
       "batches, or sys.exit on one rank.")                                                                  \
     /* The process has ended. Exit code 0 is a failure only if other ranks still need the rank. */          \
     X(RANK_KILLED, ERROR,                                                                                   \
       "${subject}: killed by signal ${signal}${where}${ago}",                                                     \
-      "check the end of its log; a SIGKILL without a message is often the kernel's out-of-memory "          \
+      "check the end of the rank's log; a SIGKILL without a message is often the kernel's out-of-memory "    \
       "killer",                                                                                             \
       "rank 3: killed by signal 9, SIGKILL (n1, pid 812), 12.0 s ago",                                                \
-      "The process has ended, so it never arrives where the others wait. The kernel or another process "    \
-      "sends SIGKILL; an error of the process itself raises SIGSEGV, SIGBUS or SIGABRT. The agent read "    \
-      "the signal from the wait status of the worker. Typical causes: a lack of memory (SIGKILL), or a "    \
-      "defect in native code (SIGSEGV).")                                                                   \
+      "The process has ended, so it cannot reach the point where the others wait. The kernel or another "    \
+      "process sends SIGKILL; an error of the process itself raises SIGSEGV, SIGBUS or SIGABRT. The "        \
+      "agent read the signal from the wait status of the worker. Typical causes: a lack of memory "          \
+      "(SIGKILL), or a defect in native code (SIGSEGV).")                                                    \
     X(RANK_EXITED, ERROR,                                                                                   \
       "${subject}: exited with code ${code}${where}${ago}",                                                       \
       "exit code 0: " ADVICE_END_TOGETHER "; any other code: " ADVICE_READ_LOG,                             \
       "rank 3: exited with code 1 (n1, pid 812), 12.0 s ago",                                                         \
-      "The process has ended, so it never arrives where the others wait. The agent read the exit code "     \
-      "from the wait status of the worker. Typical causes: an error of the program, or an exit before "     \
-      "the other ranks were done.")                                                                         \
+      "The process has ended, so it cannot reach the point where the others wait. The agent read the "       \
+      "exit code from the wait status of the worker. Typical causes: an error of the program, or an exit "   \
+      "before the other ranks were done.")                                                                   \
     X(RANK_NODE_LOST, ERROR,                                                                                \
       "${subject}${where}: its node is lost; ${heard}",                                                     \
       "see the finding about the node",                                                                     \
       "rank 3 (n1, pid 812): its node is lost; last message 32.0 s ago",                                    \
-      "The store no longer receives messages from the agent of the rank's node, so it does not know "       \
+      "The store no longer receives messages from the agent of the rank's node, and cannot find out "        \
       "whether the rank still runs. Without this rank the round cannot continue. Typical causes: a "        \
       "crashed machine, or a cut network.")                                                                 \
     X(RANK_STALLED, WARNING,                                                                                \
@@ -1015,18 +1019,18 @@
       "same order; check for uneven numbers of batches, and for branches that not all ranks take",          \
       "rank 3 waits in barrier 'eval', while 3 ranks wait in barrier 'epoch-3': their calls differ; "       \
       "barrier 'epoch-3' began 32.0 s ago",                                                                 \
-      "One barrier needs ranks that wait in another barrier, so it cannot open before the other one "       \
-      "does. The store compares the barriers in which ranks wait. Typical causes: uneven numbers of "       \
-      "batches, or a branch that depends on the rank.")                                                     \
+      "One barrier needs ranks that wait in a second barrier, so the first barrier cannot open before "      \
+      "the second. The store compares the barriers in which ranks wait. Typical causes: uneven numbers "     \
+      "of batches, or a branch that depends on the rank.")                                                   \
     /* The state of the process, from /proc/PID/stat: T and t (stopped), D (sleeps and ignores signals),    \
      * R (runs) and S (sleeps). */                                                                          \
     X(RANK_STOPPED, ERROR,                                                                                  \
       "${subject}: stopped (state ${state})${where}${since}",                                               \
       "state T: " ADVICE_CONTINUE "; state t: " ADVICE_DEBUGGER,                                            \
       "rank 3: stopped (state T) (n1, pid 812), for 32.0 s",                                                \
-      "The process does nothing until it is continued, and the ranks that need it wait. In state T a "      \
-      "signal has stopped it, in state t a debugger. The agent reads the state from /proc/PID/stat. "       \
-      "Typical causes: Ctrl-Z, SIGSTOP, a debugger.")                                                       \
+      "The process does nothing until a user continues it, and other ranks wait for it. State T means "      \
+      "that a signal has stopped the process; state t means that a debugger has stopped it. The agent "      \
+      "reads the state from /proc/PID/stat. Typical causes: Ctrl-Z, SIGSTOP, a debugger.")                   \
     X(RANK_IN_KERNEL, ERROR,                                                                                \
       "${subject}: hangs in the kernel${where}${since}; state D${wchan}",                                  \
       ADVICE_KERNEL,                                                                                        \
@@ -1035,10 +1039,12 @@
       "until this wait ends. /proc/PID/stat has shown state D for at least two seconds. Typical "           \
       "causes: a network file system, a disk or a GPU driver that does not answer.")                        \
     X(RANK_BUSY, WARNING,                                                                                   \
-      "${subject}: uses ${cpu} % CPU${where}, but has not arrived; ${heard}",                          \
+      "${subject}: uses ${cpu} % CPU${where}, but has not reached the point where the others wait; "         \
+      "${heard}",                                                                                            \
       "the rank may just be slow (preparing data, importing); inspect it: py-spy dump --pid "           \
       "${pid} or gdb -p ${pid}",                                                                            \
-      "rank 3: uses 98 % CPU (n1, pid 812), but has not arrived; last message 32.0 s ago",             \
+      "rank 3: uses 98 % CPU (n1, pid 812), but has not reached the point where the others wait; last "      \
+      "message 32.0 s ago",                                                                                  \
       "The process is not blocked: it computes, and has not reached the point where the others wait. "      \
       "It may be slow, or in an endless loop. The agent measures the CPU time of the process between "      \
       "two heartbeats. Typical causes: preparation of data, an import, or a compiler run on one rank.")     \
@@ -1046,11 +1052,11 @@
      * explains nothing. */                                                                                 \
     X(RANK_WAITS_ELSEWHERE, ERROR,                                                                          \
       "${subject}: connected${where}, but waits elsewhere, for ${waits}; last message ${silent} ago",                  \
-      "compare the code before this point: the calls of this rank differ from those of the others",               \
+      "compare the code before this point: this rank makes other calls than the other ranks",                \
       "rank 3: connected (n1, pid 812), but waits elsewhere, for key 'eval'; last message 32.0 s ago",                 \
-      "Most ranks wait at one place, and this rank waits at another. If each wait depends on the "          \
-      "other, neither ends. The store sees both waits, because they are requests to the store. Typical "    \
-      "cause: a branch that depends on the rank.")                                                          \
+      "Most ranks wait at one place, and this rank waits at another. If each wait depends on the other, "    \
+      "neither wait ends. The store detects both waits, because each wait is a request to the store. "       \
+      "Typical cause: a branch that depends on the rank.")                                                   \
     X(RANK_DISCONNECTED, WARNING,                                                                           \
       "${subject}: was connected${where}, but closed its connection to the store; last message ${silent} ago",           \
       "the rank may compute without the store, or be about to exit; inspect it: py-spy dump --pid "         \
@@ -1060,11 +1066,12 @@
       "barrier. The store does not see what the process does now. Typical causes: a rank that is about "    \
       "to exit, or a process group that was destroyed.")                                                    \
     X(RANK_MISSING, WARNING,                                                                                \
-      "${subject}: connected${where}, but has not arrived; last message ${silent} ago${does}",              \
+      "${subject}: connected${where}, but has not reached the point where the others wait; last message "    \
+      "${silent} ago${does}",                                                                                \
       "the rank sleeps, or waits for something outside the store; inspect it: py-spy dump --pid "           \
       "${pid} or gdb -p ${pid}",                                                                            \
-      "rank 3: connected (n1, pid 812), but has not arrived; last message 32.0 s ago; it sleeps in "        \
-      "futex_wait",                                                                                         \
+      "rank 3: connected (n1, pid 812), but has not reached the point where the others wait; last "          \
+      "message 32.0 s ago; it sleeps in futex_wait",                                                         \
       "The process neither computes nor waits for a key or barrier, so it probably waits for something "    \
       "that the store does not see. The store combines the requests of the rank with the state that "       \
       "the agent reads from /proc. Typical causes: a wait for a file, a lock, a child process or a GPU.")   \
@@ -1108,10 +1115,11 @@
       "less memory with a smaller num_workers",                                                       \
       "rank 3 (n1, pid 812) is in next_batch (data.py:41) and waits for child process 840, which has "      \
       "ended; no progress for 42.0 s; 7 ranks wait in all_reduce (train.py:88)",                            \
-      "Successive samples of the stacks are equal, and a process that the rank started is a zombie: it has ended, and the " \
-      "rank has not collected its exit status. The rank waits in a function of Python or torch that manages child processes, or in a " \
-      "system call on a pipe, a socket or a child process. Typical causes: a data loader that was killed because memory ran out, or a " \
-      "child process that crashed.")                                                                        \
+      "Successive samples of the stacks are equal, and a process that the rank started is a zombie: the "    \
+      "process has ended, but the rank has not collected the exit status. The rank waits in a function "     \
+      "of Python or torch that manages child processes, or in a system call on a pipe, a socket or a "       \
+      "child process. Typical causes: a data loader that was killed because memory ran out, or a child "     \
+      "process that crashed.")                                                                               \
     X(RANK_TRACEBACK, ERROR,                                                                                \
       "${subject} ${has} failed and ${has} not exited: ${error}; the main thread is in ${place}; no progress for ${time}; ${waiters}", \
       "correct the error in the traceback; a thread or an exit handler that does not end keeps the process " \
@@ -1132,7 +1140,7 @@
     X(RANK_IN_LOCK, ERROR,                                                                                  \
       "${subject} ${is} in ${place} and wait${s} for a lock or for another thread, without progress for ${time}; ${waiters}", \
       "'ddpctl stacks --rank ${rank}' shows all threads of rank ${rank}: find the thread that holds the " \
-      "lock (or must set the event or fill the queue); a thread that is not shown has ended; a rank in "    \
+      "lock, must set the event, or must fill the queue; a thread that is not shown has ended; a rank in "   \
       "Work.wait() waits for other ranks, not for a lock",                                                  \
       "rank 3 (n1, pid 812) is in take_lock (data.py:41) and waits for a lock or for another thread, without progress for " \
       "42.0 s; 7 ranks wait in all_reduce (train.py:88)",                                                   \
@@ -1192,9 +1200,9 @@
       "ended",                                                                                              \
       "rank 3 (n1, pid 812) is in wait_for_model (train.py:57) and waits for key 'epoch/3', "               \
       "which no rank has set; no progress for 42.0 s; 7 ranks wait in all_reduce (train.py:88)",            \
-      "Successive samples of the stacks are equal, and the rank waits for a key of the store. If the key's "       \
-      "name ends with the number of a rank, and every other rank has set its key, the finding names "       \
-      "the rank whose key is missing. Typical causes: a rank that has ended, or a key whose name "          \
+      "Successive samples of the stacks are equal, and the rank waits for a key of the store. If the "       \
+      "key's name ends with the number of a rank, and every other rank has set its key, the finding "        \
+      "shows the rank whose key is missing. Typical causes: a rank that has ended, or a key whose name "     \
       "depends on the rank.")                                                                               \
     X(ALL_RANKS_WAIT, ERROR,                                                                                \
       "${subject} wait in ${place}, without progress for ${time}, and every process is alive; probable "    \
@@ -1203,10 +1211,10 @@
       "the GPUs ('dmesg | grep Xid'); NCCL_DEBUG=INFO prints the transport that NCCL uses",                 \
       "all 8 ranks wait in all_reduce (train.py:88), without progress for 42.0 s, and every process "       \
       "is alive; probable cause: the network between the nodes (n0, n1), or a GPU",                         \
-      "Successive samples of the stacks show all ranks in the same collective, and no process has ended. If the "          \
-      "kernel sends a rank's data again and again without an answer, the finding names the two nodes, "   \
-      "and states whether the path between them loses large packets. Typical causes: a bad cable or "        \
-      "switch, a path MTU that is too small, or a failed GPU (Xid).")
+      "Successive samples of the stacks show all ranks in the same collective, and no process has ended. "   \
+      "If the kernel sends a rank's data again and again without an answer, the finding shows the two "      \
+      "nodes, and states whether the path between them loses large packets. Typical causes: a bad cable "    \
+      "or switch, a path MTU that is too small, or a failed GPU (Xid).")
 
 /* Ranks that wait because of the problems above. These rows describe the consequence, so they are last. */
 #define FINDINGS_OF_WAITERS(X)                                                                              \
@@ -1227,19 +1235,18 @@
       "PyTorch. Typical causes: a rank that is still importing, has failed, or was not started.")           \
     X(RANK_STATE_DIFFERS, WARNING,                                                                          \
       "${subject} ${does}, while ${others}; no progress for ${time}; the stacks cannot be read: ${note}",   \
-      "'ddpctl stacks' shows what all threads wait for; once py-spy can read the stacks, the next report names " \
-      "the line of the program",                                                                            \
+      "'ddpctl stacks' shows what all threads wait for; once py-spy can read the stacks, the next report "   \
+      "shows the line of the program",                                                                       \
       "rank 3 (n1, pid 812) is sleeping in clock_nanosleep, while 7 ranks are sleeping in futex; no "       \
       "progress for 43.0 s; the stacks cannot be read: py-spy is not installed; pip install py-spy",        \
-      "Either this rank slept in one system call in successive samples while the others waited " \
-      "elsewhere, or this rank printed a Python traceback and nothing after it, and then slept. The "       \
-      "finding is uncertain without stacks: the others may wait for something else, or the program may "    \
-      "have handled the exception. Typical causes: a sleep, a read from a file, pipe or socket without "    \
-      "data, or a hang at the exit of a rank.")                                                             \
+      "There are two cases. Either this rank slept in one system call in successive samples, while the "     \
+      "others waited elsewhere. Or this rank printed a Python traceback and then slept. The finding is "     \
+      "uncertain without stacks: the others may wait for something else, or the program may have handled "   \
+      "the exception. Typical causes: a sleep, a read from a file, pipe or socket without data, or a "       \
+      "hang at the exit of a rank.")                                                                         \
     X(STACKS_UNREADABLE, NOTE,                                                                              \
       "the job made no progress for ${time}, and the stacks of ${subject} cannot be read: ${note}",         \
-      "remove the reason why py-spy cannot read the stacks; then every node names the rank for which "      \
-      "other ranks wait",                                                                                   \
+      "correct the reason above; then ddprun reports the rank for which the other ranks wait",               \
       "the job made no progress for 36.0 s, and the stacks of 4 ranks cannot be read: py-spy is not "       \
       "installed; pip install py-spy",                                                                      \
       "Stacks were sampled because the job made no progress, but no sample shows a Python "     \

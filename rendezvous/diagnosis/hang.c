@@ -1054,7 +1054,10 @@ static void add_needs_key(struct diagnosis *d, const struct hang *h, uint32_t ra
              key.data != NULL ? (const char *)key.data : "");
     buf_free(&key);
     if (setter > 0 && setter <= h->s->n_ranks)
-        snprintf(by, sizeof(by), "; rank %u should set it: every other rank has set its own key", setter - 1);
+        snprintf(by, sizeof(by),
+                 "; rank %u should set this key, because every other rank has set its "
+                 "own key",
+                 setter - 1);
     if (h->n_groups > 0)
         snprintf(others, sizeof(others), "; %.250s", group_words(waiters, h, 0));
     else if (culprit < h->s->n_ranks)
@@ -1174,7 +1177,7 @@ static const char *loss_words(words out, const struct hang *h, const struct cut 
         const struct spot *spot = h->ranks[cut->rank].spot[i];
         for (uint32_t k = 0; k < spot->n_lossy; k++)
             if (is_same_host(spot->lossy[k].peer, cut->peer))
-                snprintf(out, sizeof(words), "; UDP packets of %d bytes are lost, small ones arrive",
+                snprintf(out, sizeof(words), "; UDP packets of %d bytes are lost, small packets arrive",
                          spot->lossy[k].bytes);
     }
     return out;

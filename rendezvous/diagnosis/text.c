@@ -654,7 +654,7 @@ static bool append_no_findings(const struct snapshot *s, struct buf *out)
     if (!ok || !buf_printf(out, " yet, but has seen no progress for %s; ", duration(still, s->hang.still_ms)))
         return false;
     if (s->hang.in_vain > 0 && s->hang.why_not != NULL &&
-        !buf_printf(out, "the store has compared the stacks %u time%s, without a verdict: %s; ",
+        !buf_printf(out, "the store has compared the stacks %u time%s, without a result: %s; ",
                     s->hang.in_vain, s->hang.in_vain == 1 ? "" : "s", s->hang.why_not))
         return false;
     return buf_printf(

@@ -428,7 +428,8 @@ static bool call_resume(struct hub *hub, struct session *s, const union message 
     if (old == NULL) {
         ddp_fail(
             &hub->err, DDP_ERR_MEMBERSHIP,
-            "this node cannot resume: the store has removed it from the job, or another store has started");
+            "this node cannot resume: the store has removed this node from the job, or another store has "
+            "started");
         return refuse_call(hub, answer, "NO_MEMBER", NULL);
     }
     const bool is_cut = session_is_cut(old);
@@ -686,11 +687,10 @@ static bool call_trouble(struct hub *hub, struct session *s, const union message
     char subject[FINDING_SUBJECT_MAX];
     struct finding f;
     if (s->role != ROLE_WORKER || !is_of_ranks(finding_by_name(code))) {
-        ddp_fail(
-            &hub->err, DDP_ERR_ARG,
-            "`trouble`: code '%.60s' was rejected: only ranks may send this call, with a code that ranks "
-            "may report",
-            code);
+        ddp_fail(&hub->err, DDP_ERR_ARG,
+                 "`trouble`: code '%.60s' was rejected: the sender is not a rank, or ranks may not report "
+                 "this code",
+                 code);
         return false;
     }
     subject_of(s, subject);

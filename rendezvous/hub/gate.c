@@ -121,7 +121,7 @@ static void give_up(struct hub *hub, struct session *s)
                                    : "a client on another host has sent no request");
     else
         snprintf(why, sizeof(why),
-                 "no agent on the client's host has confirmed within %g s that the job's user owns this "
+                 "no ddprun on the client's host has confirmed within %g s that the job's user owns this "
                  "connection",
                  limit_ms[s->stranger_state] / 1000.0);
     if (s->is_held && s->in.len > 0 && s->in.data[0] == op_table[OP_IDENTIFY].code[DIALECT_C]) {
@@ -270,7 +270,7 @@ enum { PING_BYTES = 1 + 4, AUTH_HEAD_BYTES = 1 + 8 };
 _Static_assert((int)sizeof(validate) + PING_BYTES + (int)sizeof(hello) + 3 * AUTH_HEAD_BYTES +
                        AUTH_ASK_BYTES + AUTH_HELLO_BYTES + AUTH_PROOF_BYTES <=
                    FIRST_BYTES,
-               "an agent must be able to send its first messages within FIRST_BYTES");
+               "FIRST_BYTES must have room for the first messages of an agent");
 
 /* Compare the bytes with a fixed request of `n` bytes. If the bytes differ, return GATE_HOLD. If they are equal so far
  * but incomplete, return GATE_MORE. Otherwise return `whole`. */
@@ -517,7 +517,9 @@ bool gate_check_job(struct hub *hub, const struct session *s, const char *job)
     const struct secret *of = auth_secret_of(hub->limits.secret, job);
     char ours[AUTH_PRINT_TEXT], theirs[AUTH_PRINT_TEXT];
     if (!gate_is_job(s, job)) {
-        ddp_fail(&hub->err, DDP_ERR_MISMATCH, "this connection was authenticated for another job than '%s'",
+        ddp_fail(&hub->err, DDP_ERR_MISMATCH,
+                 "this connection was authenticated for another job, not "
+                 "for job '%s'",
                  job);
     } else if (s->auth == NULL || (of != NULL && s->tenant == of)) {
         return true;
@@ -530,8 +532,8 @@ bool gate_check_job(struct hub *hub, const struct session *s, const char *job)
         auth_fingerprint(of, ours);
         auth_fingerprint(s->tenant, theirs);
         ddp_fail(&hub->err, DDP_ERR_MISMATCH,
-                 "secret differs: sha256 %.8s.. in the store for job '%s', %.8s.. in the client; use the "
-                 "secret of this job",
+                 "the secrets differ: sha256 %.8s.. in the store for job '%s', %.8s.. in the client; use "
+                 "the secret of this job",
                  ours, job, theirs);
     }
     return false;

@@ -436,7 +436,7 @@ bool inspect_barriers(struct hub *hub, struct session *s, const union message *m
  * of its connection as hex, and unprintable bytes of its texts as \xNN. Both lists have a fixed length, so they always
  * fit into an answer and need no struct listing. */
 _Static_assert(CONTROL_BYTES * sizeof(struct rejects) + CONTROL_BYTES * sizeof(struct refusals) < LIST_ROOM,
-               "rejected clients and nodes must fit into an answer");
+               "an answer must have room for all rejected clients and nodes");
 
 /* Return the row of a rejected client. In the row, first_ms is the time since the first rejection, and last_ms is the
  * time since the last rejection. */

@@ -297,7 +297,7 @@ static void format_path(const struct job *job, const struct failure *failure, co
     out[0] = '\0';
     if (failure->lost_bytes > 0)
         snprintf(out, sizeof(words),
-                 "; UDP packets of %lld bytes from %.60s to %.60s are lost, small ones arrive "
+                 "; UDP packets of %lld bytes from %.60s to %.60s are lost, but small packets arrive "
                  "(PATH_LOSES_LARGE)",
                  (long long)failure->lost_bytes, b->here.host, b->peer.host);
     else if (notices_have(&job->notices, FINDING_PATH_LOSES_LARGE, NULL))

@@ -43,9 +43,8 @@
 
 /* X(kind, name, least, most, default, description). For a text, `most` is the longest length in bytes, and `least` is
  * ignored. A description is empty if the name is clear enough. */
-#define ROUND_OF_SENDER(X) \
-    X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NONE, "round of the sender, 0 before the first")
-#define JOB_OF_CALL(X) X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NONE, "if there are several jobs")
+#define ROUND_OF_SENDER(X) X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NONE, "sender's round; 0 before the first")
+#define JOB_OF_CALL(X)     X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NONE, "if there are several jobs")
 
 /* An exit code above 255 is invalid, because exit() keeps only the lowest byte: 256 would look like success. */
 enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
@@ -74,13 +73,13 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, world_size, 1, WIRE_MAX_RANKS, MESSAGE_NONE, "")     \
     X(WHOLE, rank, 0, WIRE_MAX_RANKS, MESSAGE_NONE, "")
 
-#define FIELDS_OF_heartbeat(X)                                                                           \
-    X(LIST, workers, 0, 0, 0,                                                                            \
-      "changed processes: [local rank, state, CPU percent, kernel function, pid of a script's program]") \
-    X(LIST, steps, 0, 0, 0, "progress: [local rank, step, collective's number, its name]")               \
-    X(WHOLE, moved_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "since progress")                                \
-    X(LIST, errors, 0, 0, 0, "last traceback line: [local rank, text]; empty text deletes it")           \
-    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "frames received, including that of `token`")   \
+#define FIELDS_OF_heartbeat(X)                                                                              \
+    X(LIST, workers, 0, 0, 0,                                                                               \
+      "changed processes: [local rank, state, CPU percent, kernel function, pid of a script's program]")    \
+    X(LIST, steps, 0, 0, 0, "progress: [local rank, step, number and name of the collective]")              \
+    X(WHOLE, moved_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "since progress")                                   \
+    X(LIST, errors, 0, 0, 0, "last traceback line: [local rank, text]; empty text deletes it")              \
+    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "received frames, including the frame of `token`") \
     ROUND_OF_SENDER(X)
 
 #define FIELDS_OF_hello(X)
@@ -113,17 +112,17 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, pid, 1, INT32_MAX, MESSAGE_NEEDED, "")                                                  \
     X(WHOLE, pid_start, 0, 1ll << 52, 0, "start of the agent in clock ticks")                        \
     X(TEXT, boot_id, 0, LIMIT_TEXT - 1, 0, "")                                                       \
-    X(TEXT, addr, 0, LIMIT_TEXT - 1, 0, "for other nodes; empty = the connection's source")          \
+    X(TEXT, addr, 0, LIMIT_TEXT - 1, 0, "address for other nodes; empty: the connection's source")   \
     X(TEXT, own, 0, LIMIT_TEXT - 1, 0, "local address of this connection")                           \
     X(TEXT, mode, 0, 16, 0, "static (default) or elastic")                                           \
     X(WHOLE, nnodes_min, 1, INT32_MAX, MESSAGE_NEEDED, "")                                           \
     X(WHOLE, nnodes_max, 1, INT32_MAX, MESSAGE_NEEDED, "")                                           \
     X(WHOLE, node_rank, -1, INT32_MAX, -1, "-1 = any")                                               \
     X(WHOLE, nproc, 1, INT32_MAX, MESSAGE_NEEDED, "workers")                                         \
-    X(WHOLE, store_port, 0, UINT16_MAX, 0, "for the workers' store, if rank 0 runs here")            \
+    X(WHOLE, store_port, 0, UINT16_MAX, 0, "port for the workers' store, if rank 0 runs here")       \
     X(FLAG, nproc_given, 0, 0, 0, "the user set `nproc`")                                            \
     X(FLAG, uneven, 0, 0, 0, "`nproc` may differ")                                                   \
-    X(TEXT, task, 0, LIMIT_TEXT - 1, 0, "scheduler of several ddprun per node")                      \
+    X(TEXT, task, 0, LIMIT_TEXT - 1, 0, "scheduler with several ddprun per node")                    \
     X(TEXT, program, 0, LIMIT_TEXT - 1, 0, "program's name; empty = not compared")                   \
     X(TEXT, role, 0, LIMIT_TEXT - 1, 0, "of the workers")                                            \
     X(MARK, events, 0, 0, 0, "requests `event`")                                                     \
@@ -145,7 +144,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_resume(X)                                     \
     X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NEEDED, "")         \
     X(TEXT, token, 0, LIMIT_TOKEN, MESSAGE_NEEDED, "from join") \
-    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NEEDED, "frames received, including that of `token`")
+    X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NEEDED, "received frames, including the frame of `token`")
 
 #define FIELDS_OF_failed(X)                                                              \
     X(WHOLE, rank, 0, WIRE_MAX_RANKS, MESSAGE_NEEDED, "")                                \
@@ -165,11 +164,11 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 #define FIELDS_OF_done(X) X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NEEDED, "")
 
-#define FIELDS_OF_stopped(X)                                                                           \
-    X(FLAG, unkillable, 0, 0, 0, "")                                                                   \
-    X(CODE, max_code, 0, MESSAGE_CODE_MAX, 0, "highest exit code of workers that ended by themselves") \
-    X(CODE, rank0_code, 0, MESSAGE_CODE_MAX, MESSAGE_NONE, "of rank 0, if it ended by itself here")    \
-    X(LIST, stacks, 0, 0, 0, "as in report.json")                                                      \
+#define FIELDS_OF_stopped(X)                                                                            \
+    X(FLAG, unkillable, 0, 0, 0, "")                                                                    \
+    X(CODE, max_code, 0, MESSAGE_CODE_MAX, 0, "highest exit code of workers that ended by themselves")  \
+    X(CODE, rank0_code, 0, MESSAGE_CODE_MAX, MESSAGE_NONE, "rank 0's exit code, if it ended by itself") \
+    X(LIST, stacks, 0, 0, 0, "as in report.json")                                                       \
     X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NEEDED, "")
 
 #define FIELDS_OF_leave(X)                                                 \
@@ -348,7 +347,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(WHOLE, conn, 1, MESSAGE_NUMBER_MAX, 0, "")                              \
     X(TEXT, peer, 0, LIMIT_TEXT, 0, "client's address, as the store sees it") \
     X(TEXT, store, 0, LIMIT_TEXT, 0, "store's address")                       \
-    X(MARK, owner, 0, 0, 0, "also find processes that are no workers")
+    X(MARK, owner, 0, 0, 0, "also find processes that are not workers")
 
 #define FIELDS_OF_sample(X)                                            \
     X(WHOLE, id, 1, MESSAGE_NUMBER_MAX, 0, "")                         \
@@ -394,7 +393,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
     X(JOB, job, "job", AGENT_CALL, "declares a job without rendezvous")                                    \
     X(WORKER_STARTED, worker_started, "worker_started", AGENT_CALL, "a worker runs")                       \
     X(WORKER_EXITED, worker_exited, "worker_exited", AGENT_CALL, "a worker has ended")                     \
-    X(JOIN, join, "join", AGENT_CALL, "joins, or joins again after a verdict")                             \
+    X(JOIN, join, "join", AGENT_CALL, "joins, or joins again after a round")                               \
     X(RESUME, resume, "resume", AGENT_CALL, "replaces the connection of a node")                           \
     X(FAILED, failed, "failed", AGENT_CALL, "a worker failed by itself; the node stops its other workers") \
     X(EXPLAIN, explain, "cause", AGENT_CALL, "more about a failed worker")                                 \

@@ -234,8 +234,8 @@ static bool on_barrier_named(struct hub *hub, struct session *s, const struct re
     session_leave_wait(s);
     return refuse_barrier(
         hub, req->blob[0],
-        "the store has no room for this barrier: the job has used its share, or memory is short; remove "
-        "keys, or use ddp-rendezvous with a larger --max-bytes");
+        "the store has no room for this barrier: the job has used its share of the memory, or the "
+        "store's memory is full; remove keys, or use ddp-rendezvous with a larger --max-bytes");
 }
 
 /* --- CONTROL -------------------------------------------------------------------------------------------- */

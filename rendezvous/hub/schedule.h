@@ -16,7 +16,7 @@ struct job;
 #define SCHEDULE(X)                                                                                      \
     X(NODES_MISSING, 8000, 5000, 0, "the job waits for nodes: missing nodes and their state")            \
     X(NODES_LEFT, 200, 5000, 0, "a node was rejected, has left, or has reported a finding about itself") \
-    X(TIME_UP, 0, 0, 0, "the join timeout has passed: all findings, before the verdict")                 \
+    X(TIME_UP, 0, 0, 0, "the join timeout has passed: all findings, before the job ends")                \
     X(ROUND_BEGINS, 0, 0, 0,                                                                             \
       "the nodes of a new round have different numbers of workers, or are behind NAT")                   \
     X(NODE_LATE, 1000, 0, 0, "a late node waits for the next round")                                     \
@@ -28,7 +28,7 @@ struct job;
     X(TORCH_ENDED, 2500, 30000, 0,                                                                       \
       "ranks wait while a PyTorch group forms, and a process of the round has ended")                    \
     X(STANDS_STILL, 10000, 30000, 2,                                                                     \
-      "a rank does not move while others wait for it in a collective or a barrier")                      \
+      "a rank makes no progress while others wait for it in a collective or a barrier")                  \
     X(RANK_STOPPED, 3000, 0, 0, "a signal or a debugger has stopped a rank that reports no steps")       \
     X(HANGS, HANG_LEAST_MS, HANG_APART_MS, HANG_FACTOR,                                                  \
       "no sign of progress: the stacks of all ranks are compared; see hang_watch.h")

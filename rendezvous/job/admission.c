@@ -199,8 +199,8 @@ static bool one_task_a_node(const struct check *c)
     return holder == NULL || strcmp(holder->host, j->host) != 0 || j->task == NULL || j->task[0] == '\0' ||
            word_refusal(
                c,
-               "%s starts ddprun several times on %s, once for each task: pid %d and pid %d are both node "
-               "%" PRId32,
+               "%s starts ddprun several times on %s, once for each task: pids %d and %d both have node "
+               "rank %" PRId32,
                j->task, j->host, holder->pid, j->pid, j->node_rank);
 }
 
@@ -211,10 +211,8 @@ static bool launched_once(const struct check *c)
     const struct rdzv_join *j = c->join;
     const struct node *holder = holder_of(c);
     return holder == NULL || strcmp(holder->host, j->host) != 0 ||
-           word_refusal(c,
-                        "ddprun was started twice on %s: pid %d has --node_rank=%" PRId32
-                        ", which pid %d has already",
-                        j->host, j->pid, j->node_rank, holder->pid);
+           word_refusal(c, "ddprun was started twice on %s: pids %d and %d both have --node_rank=%" PRId32,
+                        j->host, holder->pid, j->pid, j->node_rank);
 }
 
 /* Reject a node rank that a node on another host has. */
@@ -222,9 +220,8 @@ static bool rank_is_free(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
     const struct node *holder = holder_of(c);
-    return holder == NULL ||
-           word_refusal(c, "%s (pid %d) has --node_rank=%" PRId32 ", which %s (pid %d) has already", j->host,
-                        j->pid, j->node_rank, holder->host, holder->pid);
+    return holder == NULL || word_refusal(c, "%s (pid %d) and %s (pid %d) both have --node_rank=%" PRId32,
+                                          holder->host, holder->pid, j->host, j->pid, j->node_rank);
 }
 
 /* Reject a node if the job has no room. A static job has room for --nnodes nodes. An elastic job also keeps spares, up

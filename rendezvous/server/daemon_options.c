@@ -64,8 +64,9 @@ static const struct option_row rows[] = {
       .parse = parse_max_bytes,
       .at = AT(max_bytes),
       .help = "limit in bytes for all keys, values and queues; N may end in K, M or G (default: 1G). One "
-              "user, or one address, gets at most half of the memory that the others do not use. Within this "
-              "share, the same rule applies to each job" },
+              "user, or one address, gets at most half of the memory that the other users leave free. In "
+              "the same way, one job gets at most half of the memory that the other jobs of its user "
+              "leave free" },
     { .name = "keep",
       .value = "SECONDS",
       .parse = parse_keep,
@@ -75,10 +76,9 @@ static const struct option_row rows[] = {
       .value = "FILE",
       .type = OPTION_TEXT,
       .at = AT(secret_file),
-      .help =
-          "file of secrets, mode 0600. A line is SECRET (made by 'ddprun --make_secret'), or PREFIX SECRET "
-          "for job ids that begin with PREFIX; the longest prefix applies. Agents and ddpctl need the same "
-          "secret in their --secret_file" },
+      .help = "file of secrets, mode 0600. Each line is 'SECRET' (made by 'ddprun --make_secret'), or "
+              "'PREFIX SECRET' for job ids that begin with PREFIX; the longest matching prefix applies. "
+              "Agents and ddpctl need the same secret in their --secret_file" },
     { .name = "encrypt",
       .type = OPTION_FLAG,
       .at = AT(encrypt),
@@ -93,7 +93,8 @@ static const struct option_row rows[] = {
     { .name = "torch21",
       .type = OPTION_FLAG,
       .at = AT(torch21),
-      .help = "serve clients of torch 2.1 instead of older ones: opcode 8 means APPEND, not DELETE_KEY" },
+      .help = "serve clients of torch 2.1 instead of older clients: opcode 8 means APPEND, not "
+              "DELETE_KEY" },
     { .name = "events",
       .value = "FILE",
       .type = OPTION_TEXT,

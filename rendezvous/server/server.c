@@ -81,8 +81,8 @@ static void wait_for_nodes(struct store_server *s, uint64_t now_ms)
         end_all(s);
     } else if (now_ms >= s->wait_nodes_log_ms) {
         s->wait_nodes_log_ms = UINT64_MAX;
-        log_info("the store waits for %u node%s to read the job's result; limit: %.3g s", hub_nodes(s->hub),
-                 hub_nodes(s->hub) == 1 ? "" : "s", (double)s->wait_nodes_ms / 1000);
+        log_info("the store waits for %u node%s to read the job's result, for at most %.3g s",
+                 hub_nodes(s->hub), hub_nodes(s->hub) == 1 ? "" : "s", (double)s->wait_nodes_ms / 1000);
     }
 }
 

@@ -62,9 +62,9 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(GET,           0x03, 2,  2,  KEY, NIL, NIL,            false, false, "value",                          \
       "returns a value, empty if missing")                                                                   \
     X(ADD,           0x04, 3,  3,  KEY, DELTA, NIL,          false, true,  "i64 sum",                        \
-      "adds to a counter in decimal text; a missing counter is 0")                                                    \
+      "adds to a counter in decimal text; a missing counter is 0")                                           \
     X(CHECK,         0x05, 4,  4,  KEYS, NIL, NIL,           false, false, "u8: 0 yes, 1 no",                \
-      "asks whether all keys exist; non-empty queues count, also in WAIT")                                                   \
+      "asks whether all keys exist; non-empty queues count as keys, also in WAIT")                           \
     X(WAIT,          0x06, 5,  5,  KEYS, NIL, NIL,           true,  false, "u8 0",                           \
       "waits until all keys exist")                                                                    \
     X(GETNUMKEYS,    0x07, 6,  6,  NIL, NIL, NIL,            false, false, "i64 count",                      \
@@ -74,7 +74,7 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(DELETE_KEY,    0x08, 7,  8,  KEY, NIL, NIL,            false, false, "i64: 1 removed, 0 missing",      \
       "removes a key")                                                                                       \
     X(APPEND,        0x09, 8,  NO, KEY, VALUE, NIL,          false, true,  "none",                           \
-      "appends to a value; a missing key counts as empty")                                                               \
+      "appends to a value; a missing key counts as empty")                                                   \
     X(MULTI_GET,     0x0a, 9,  NO, KEYS, NIL, NIL,           false, false, "count × value",                  \
       "like GET, for each key")                                                                              \
     X(MULTI_SET,     0x0b, 10, NO, PAIRS, NIL, NIL,          false, true,  "none",                           \
@@ -92,7 +92,7 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(LIST_KEYS,     0x11, NO, NO, NIL, NIL, NIL,            false, false, "i64 count, count × key",         \
       "lists all keys, unsorted")                                                                            \
     X(BARRIER,       0x12, NO, NO, KEY, WORLD, NIL,          true,  true,  "u8 0",                           \
-      "adds 1 to a key's number; waits until this number is `world_size`")                                            \
+      "adds 1 to a key's number; waits until this number is `world_size`")                                   \
     X(IDENTIFY,      0x80, NO, NO, JSON, NIL, NIL,           false, false, "u8 status, text",                \
       "identifies the client")                                                                               \
     X(BARRIER_NAMED, 0x81, NO, NO, NAME, TIMEOUT, MEMBERS,   true,  true,  "u8 outcome, JSON",               \

@@ -324,7 +324,7 @@ static int port_of(const char *table, const char *job)
 Test(ddpctl_jobs, one_is_used_several_are_listed)
 {
     char port[16];
-    expect(CTL("status"), 2, "", "no job");
+    expect(CTL("status"), 2, "", "no running");
     struct run_process *alpha = start_job("--rdzv_id=alpha");
     expect(CTL("status"), 0, "alpha", "");
     struct run_process *beta = start_job("--rdzv_id=beta");
@@ -338,7 +338,7 @@ Test(ddpctl_jobs, one_is_used_several_are_listed)
     end_job(alpha);
     expect(CTL("status"), 0, "beta", "");
     end_job(beta);
-    expect(CTL("status"), 2, "", "no job");
+    expect(CTL("status"), 2, "", "no running");
 }
 
 /* Root may read from the default address, although the job at this address may belong to any user. Requests that change

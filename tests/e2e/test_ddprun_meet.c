@@ -375,7 +375,7 @@ Test(ddprun_meet, a_node_0_without_a_store_sends_its_error_to_the_node_that_wait
         cr_expect(strstr(open.err, texts[i]) != NULL, "'%s' is not in:\n%s", texts[i], open.err);
         cr_expect(strstr(closed.err, texts[i]) != NULL, "'%s' is not in:\n%s", texts[i], closed.err);
     }
-    SAYS(foreign, "secret differs");
+    SAYS(foreign, "secrets differ");
     cr_expect(strstr(foreign.err, "203.0.113.7") == NULL, "without the secret it gets no error:\n%s",
               foreign.err);
     unlink(strchr(secret, '/'));

@@ -495,7 +495,7 @@ static void expect_refused(const char *id, const char *secret, const char *words
 
 Test(tenants, join_no_job_of_another_tenant)
 {
-    expect_refused("--rdzv_id=b1", option_a, "secret differs: sha256 ");
+    expect_refused("--rdzv_id=b1", option_a, "secrets differ: sha256 ");
     expect_refused("--rdzv_id=c1", option_a, "no secret");
     expect_refused("--rdzv_id=a1", NULL, "--secret_file");
 }

@@ -158,7 +158,7 @@ static void expect_reason(struct play *play)
 {
     char command[256];
     snprintf(command, sizeof(command), "%s --addr 10.9.0.1:29500 rejects", bin("ddpctl"));
-    expect_sh(&play->net->host[0], "secret differs: sha256 ", command);
+    expect_sh(&play->net->host[0], "secrets differ: sha256 ", command);
 }
 
 SCENE(encrypt, another_secret_is_rejected, .options = "--encrypt --timeout=13", .before = make_other_secret,

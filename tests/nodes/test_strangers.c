@@ -132,7 +132,7 @@ static void ask_from_third_host(struct play *play)
     ask_with(play, "/run/missing", "status", 2, "PET_SECRET_FILE");
     ask(play, "status", 1, "PET_SECRET_FILE");
     cr_assert(host_sh(&play->net->host[2], "%s --make_secret /run/other", bin("ddprun")));
-    ask(play, "--secret_file /run/other status", 1, "secret differs: sha256 ");
+    ask(play, "--secret_file /run/other status", 1, "secrets differ: sha256 ");
     after_stop_all(play);
 }
 
@@ -837,7 +837,7 @@ SCENE(strangers, another_secret_is_named, .options = "--timeout=13", .before = m
       .node = { { .exit = 125 },
                 { .options = "--secret_file=/run/other",
                   .exit = 125,
-                  .says = "secret differs: sha256 |.. here, " } })
+                  .says = "secrets differ: sha256 |.. here, " } })
 
 /* Remove the variable PET_SECRET_FILE, which every scene sets. */
 static void forget_secret(struct play *play)

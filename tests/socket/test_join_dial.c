@@ -139,7 +139,7 @@ Test(join_dial, other_services_are_named)
     expect("PORT_IS_HTTP", "it sent \"HTTP/1.1 400 Bad Reques\"");
     cr_assert_eq(said, 1, "and at once");
     dial_to("127.0.0.1", rude_start(RUDE_TLS), true, 600);
-    expect("PORT_IS_TLS", "speaks TLS");
+    expect("PORT_IS_TLS", "TLS server");
     dial_to("127.0.0.1", rude_start(RUDE_SSH), true, 600);
     expect("PORT_IS_SSH", "it sent \"SSH-2.0-OpenSSH_9.2\"");
     dial_to("127.0.0.1", rude_start(RUDE_OTHER), true, 600);

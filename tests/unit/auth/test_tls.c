@@ -175,13 +175,13 @@ static void expect_rejected(const char *why)
 Test(tls, another_secret_is_rejected)
 {
     begin_as(&other, "a-job");
-    expect_rejected("secret differs: sha256 ");
+    expect_rejected("secrets differ: sha256 ");
 }
 
 Test(tls, a_job_of_another_tenant_is_rejected)
 {
     begin_as(&team_b, "a-job");
-    expect_rejected("secret differs: sha256 ");
+    expect_rejected("secrets differ: sha256 ");
 }
 
 Test(tls, a_job_without_a_tenant_is_rejected)
@@ -206,7 +206,7 @@ Test(tls, an_operator_without_a_job_is_known_by_its_secret)
     cr_assert(both_open());
     cr_expect_eq(tls_secret(server.tls), &team_b);
     begin_as(&other, "");
-    expect_rejected("secret differs");
+    expect_rejected("secrets differ");
 }
 
 Test(tls, the_key_depends_on_the_job)
@@ -307,7 +307,7 @@ static void expect_failure(size_t identities, const char *why)
 Test(tls, a_message_with_many_identities_is_rejected)
 {
     begin_as(&other, "a-job");
-    expect_failure(1, "secret differs");
+    expect_failure(1, "secrets differ");
     expect_failure(2, "one key");
     expect_failure(20, "one key");
     expect_failure(150, "many bytes");

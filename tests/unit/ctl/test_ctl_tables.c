@@ -72,7 +72,7 @@ Test(ctl_format, two_cut_lists_have_one_note)
                 "\n"
                 "RANK  STATE  HOST  PID  LAST HEARD  DOES  STEP  MOVED  END  WAITS FOR\n"
                 "   0  -      -       -           -  -        -      -  -    -\n"
-                "... the store has more; the list is cut\n");
+                "... this list is incomplete, because the store has more entries\n");
 }
 
 Test(ctl_format, why_is_in_the_store_s_own_words)
@@ -112,7 +112,7 @@ Test(ctl_format, keys_stand_beside_sizes_and_values)
                 "/a          2  hi\n"
                 "/empty      0  -\n"
                 "/longer   128  0x00ff...\n"
-                "... the store has more; the list is cut\n");
+                "... this list is incomplete, because the store has more entries\n");
 }
 
 Test(ctl_format, waiters_show_who_waits_for_what_since_when)
@@ -273,10 +273,10 @@ Test(ctl_jobs, without_a_job_the_user_reads_what_to_give)
 {
     struct buf list = { 0 };
     cr_assert_eq(choose(0, NULL, &list), DDP_ERR_ARG);
-    cr_expect_not_null(strstr(err.msg, "no job of yours runs on this machine"), "%s", err.msg);
+    cr_expect_not_null(strstr(err.msg, "you have no running job on this machine"), "%s", err.msg);
     cr_expect_not_null(strstr(err.msg, "set --addr HOST:PORT (ddprun's default port is 29500"), "%s",
                        err.msg);
     cr_assert_eq(choose(3, "gamma", &list), DDP_ERR_ARG);
-    cr_expect_not_null(strstr(err.msg, "no job 'gamma' of yours"), "%s", err.msg);
+    cr_expect_not_null(strstr(err.msg, "you have no running job 'gamma'"), "%s", err.msg);
     buf_free(&list);
 }

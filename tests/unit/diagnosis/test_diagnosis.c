@@ -174,7 +174,7 @@ static struct snapshot lost(bool silent)
 
 Test(diagnose_job, a_lost_node_is_silent_or_has_hung_up)
 {
-    EXPECT(lost(true), "NODE_LOST_SILENT", "node 1 (n1, pid 401)", "when it had been silent for 3.0 s");
+    EXPECT(lost(true), "NODE_LOST_SILENT", "node 1 (n1, pid 401)", "it had been silent for 3.0 s");
     EXPECT(lost(false), "NODE_LOST_CLOSED", "node 1 (n1, pid 401)", "was lost 1.5 s ago");
 }
 
@@ -249,7 +249,7 @@ Test(diagnose_job, a_node_that_was_refused_is_missed)
     struct diagnosis d = look(s);
     expect_at(&d, 1, "NNODES_DIFFERS", "n1 (pid 1001)", "a node was rejected 4.0 s ago: words");
     expect_at(&d, 2, "NODE_REJECTED", "node 1 (n1, pid 1001)", "is still missing");
-    cr_assert(strstr(d.list[2].sentence, "the job waits at most another 13 min (--timeout)") != NULL, "%s",
+    cr_assert(strstr(d.list[2].sentence, "the job waits for at most 13 min more (--timeout)") != NULL, "%s",
               d.list[2].sentence);
     cr_assert_eq(d.n, 3);
     s.is_final = true;
@@ -460,7 +460,8 @@ Test(diagnose_job, why_a_rank_does_not_come)
                                               .wchan = "nfs_wait_bit_killable"),
                    "RANK_IN_KERNEL", "state D, in nfs_wait_bit_killable");
     expect_missing((struct snapshot_rank)RANK(3, HERE, .proc_state = 'R', .cpu_percent = 99), "RANK_BUSY",
-                   "uses 99 % CPU (n1, pid 73), but has not arrived; last message 60.0 s ago");
+                   "uses 99 % CPU (n1, pid 73), but has not reached the point where the others wait; last "
+                   "message 60.0 s ago");
     expect_missing((struct snapshot_rank)RANK(3, .proc_state = 'R', .cpu_percent = 100), "RANK_BUSY",
                    "it never connected");
     expect_missing((struct snapshot_rank)RANK(3, .proc_state = 'R', .cpu_percent = 100, .round_ms = 32000),
@@ -607,9 +608,10 @@ Test(diagnose, a_process_that_has_not_connected)
 
 Test(diagnose, a_rank_that_is_busy)
 {
-    expect((struct snapshot_rank){ N1, .met = true, .connected = true, .silent_ms = 1250 },
-           "connected (n1, pid 77), but has not arrived; last message 1.2 s ago",
-           "{\"rank\":3,\"state\":\"connected\",\"host\":\"n1\",\"pid\":77,\"silent_ms\":1250}");
+    expect(
+        (struct snapshot_rank){ N1, .met = true, .connected = true, .silent_ms = 1250 },
+        "connected (n1, pid 77), but has not reached the point where the others wait; last message 1.2 s ago",
+        "{\"rank\":3,\"state\":\"connected\",\"host\":\"n1\",\"pid\":77,\"silent_ms\":1250}");
 }
 
 Test(diagnose, a_rank_that_waits_elsewhere)
@@ -659,7 +661,7 @@ Test(diagnose, the_remedy_fits_the_state)
         { { N1, .proc_state = 'T' }, FINDING_RANK_STOPPED, "kill -CONT 77 continues it" },
         { { N1, .proc_state = 't' },
           FINDING_RANK_STOPPED,
-          "continue it in the debugger that holds it: TracerPid in /proc/77/status is the debugger's pid" },
+          "continue the process in its debugger: TracerPid in /proc/77/status is the debugger's pid" },
         { { .rank = 3, .proc_state = 'T' }, FINDING_RANK_STOPPED, "kill -CONT PID continues it" },
         { { N1, .exited = true, .exit_code = 1 }, FINDING_RANK_EXITED, "check the end of its log" },
         { { N1, .exited = true },
@@ -683,14 +685,12 @@ Test(diagnose, the_remedy_of_a_stalled_rank_fits_its_state)
         const char *advice;
     } cases[] = {
         { 'T', "kill -CONT 71 continues it" },
-        { 't',
-          "continue it in the debugger that holds it: TracerPid in /proc/71/status is the debugger's pid" },
+        { 't', "continue the process in its debugger: TracerPid in /proc/71/status is the debugger's pid" },
         { 'D',
           "check the kernel log of that host ('dmesg') for a disk, a network file system or a driver that "
           "does not answer" },
-        { 'S',
-          "inspect it: py-spy dump --pid 71 or gdb -p 71; a checkpoint or an evaluation can also take this "
-          "long" },
+        { 'S', "inspect the process: py-spy dump --pid 71 or gdb -p 71; a checkpoint or an evaluation can "
+               "also take this long" },
     };
     for (size_t i = 0; i < LEN(cases); i++) {
         const struct diagnosis d = look(
@@ -1075,9 +1075,8 @@ Test(findings, samples_are_findings_about_clients)
         struct snapshot_refused refused;
     } refusals[] = {
 #define REJECTED_AS(name, text) { FINDING_##name, REFUSED(#name, 2, .words = text, .ago_ms = 2000) }
-        REJECTED_AS(LAUNCHED_TWICE,
-                    "ddprun was started twice on n1: pid 80 has --node_rank=1, which pid 71 has already"),
-        REJECTED_AS(NODE_RANK_TAKEN, "n2 (pid 90) has --node_rank=1, which n1 (pid 80) has already"),
+        REJECTED_AS(LAUNCHED_TWICE, "ddprun was started twice on n1: pids 71 and 80 both have --node_rank=1"),
+        REJECTED_AS(NODE_RANK_TAKEN, "n1 (pid 80) and n2 (pid 90) both have --node_rank=1"),
         REJECTED_AS(JOB_FULL, "n3 (pid 99) is one node too many: job 'a' already has 2 of 2 nodes; the first "
                               "node was n0"),
         REJECTED_AS(NNODES_DIFFERS, "n1 has --nnodes=3, n0 has --nnodes=2"),
@@ -1218,12 +1217,12 @@ Test(findings, explain_prints_the_row)
         "RANK_STOPPED (error)\n"
         "\nExample\n    rank 3: stopped (state T) (n1, pid 812), for 32.0 s\n"
         "\nMeaning and detection\n"
-        "    The process does nothing until it is continued, and the ranks that need it\n"
-        "    wait. In state T a signal has stopped it, in state t a debugger. The agent\n"
-        "    reads the state from /proc/PID/stat.\n"
+        "    The process does nothing until a user continues it, and other ranks wait for\n"
+        "    it. State T means that a signal has stopped the process; state t means that\n"
+        "    a debugger has stopped it. The agent reads the state from /proc/PID/stat.\n"
         "\nTypical causes\n    Ctrl-Z, SIGSTOP, a debugger\n"
-        "\nRemedy\n    state T: kill -CONT PID continues it; state t: continue it in the debugger\n"
-        "    that holds it: TracerPid in /proc/PID/status is the debugger's pid\n",
+        "\nRemedy\n    state T: kill -CONT PID continues it; state t: continue the process in its\n"
+        "    debugger: TracerPid in /proc/PID/status is the debugger's pid\n",
         "%s", (char *)out.data);
     buf_free(&out);
 }

@@ -77,7 +77,7 @@ Test(screen, says_why_stacks_gave_no_verdict)
     expect_last_line(
         CASE(RUNNING, .hang = { .still_ms = 80000, .due_ms = 90000, .in_vain = 2, .why_not = "w" }),
         "  " GOOD " yet, but has seen no progress for 80.0 s; the store has compared the stacks 2 times, "
-        "without a verdict: w; after 90.0 s without progress, the store compares the stacks of all "
+        "without a result: w; after 90.0 s without progress, the store compares the stacks of all "
         "ranks again ('ddpctl stacks' prints the stacks now)");
 }
 

@@ -798,10 +798,9 @@ Test(hang, a_key_that_another_rank_sets_by_convention)
 {
     struct hang_case c = load("key", "key");
     c.ranks[1].waits = (struct rank_wait){ .name = slice_str("ready/2"), .for_ms = 42000, .setter = 3 };
-    expect_verdict(
-        &c, "RANK_NEEDS_KEY", "rank 1 (n1, pid 71)",
-        "which no rank has set; rank 2 should set it: every other rank has set its own key; no progress for "
-        "42.0 s" OTHERS);
+    expect_verdict(&c, "RANK_NEEDS_KEY", "rank 1 (n1, pid 71)",
+                   "which no rank has set; rank 2 should set this key, because every other rank has set its "
+                   "own key; no progress for 42.0 s" OTHERS);
     case_free(&c);
 }
 
@@ -860,7 +859,7 @@ Test(hang, a_connection_without_an_answer_whose_path_loses_large_packets)
         cut(&c, 1, "10.9.0.11:4711");
         lose(&c, i, 1, "192.0.2.7:443", 1400);  /* another host */
         lose(&c, i, 1, "10.9.0.11:4713", 9000); /* another connection to the same host */
-        snprintf(sentence, sizeof(sentence), "%s; UDP packets of 9000 bytes are lost, small ones arrive)",
+        snprintf(sentence, sizeof(sentence), "%s; UDP packets of 9000 bytes are lost, small packets arrive)",
                  between);
         expect_verdict(&c, "ALL_RANKS_WAIT", "all 3 ranks", sentence);
         case_free(&c);

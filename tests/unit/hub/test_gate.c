@@ -191,7 +191,7 @@ Test(gate, a_stranger_gets_no_answer_and_is_closed_after_three_seconds)
         cr_assert(sim.conn[conn].open, "%s", sim.conn[conn].closed);
         sim_at(&sim, now_ms + 5000);
         expect_closed(conn, i == 7 ? "has sent no request"
-                                   : "no agent on the client's host has confirmed within 3 s");
+                                   : "no ddprun on the client's host has confirmed within 3 s");
         sim_expect(&sim, conn, "closed: ");
     }
     sim_client(&sim, AGENT);
@@ -205,7 +205,7 @@ Test(gate, a_stranger_of_the_oldest_protocol_is_held_too)
     stranger(FIRST);
     sim_feed(&sim, FIRST, "00 " KEY_K "0100000000000000 76 02 " KEY_K);
     sim_at(&sim, 3000);
-    expect_closed(FIRST, "no agent on the client's host");
+    expect_closed(FIRST, "no ddprun on the client's host");
 }
 
 Test(gate, a_local_connection_is_served)
@@ -550,7 +550,7 @@ Test(gate, a_role_or_job_that_auth_has_not_named_is_refused)
     expect_closed(FIRST + 1, "IDENTIFY refused");
     authenticate(FIRST + 2, AUTH_AGENT);
     send_frame(FIRST + 2, OP_IDENTIFY, slice_str("{\"role\":\"agent\",\"job\":\"other\"}"), true);
-    expect_closed(FIRST + 2, "authenticated for another job than");
+    expect_closed(FIRST + 2, "authenticated for another job, not");
 }
 
 Test(gate, an_operator_with_the_secret_reads_and_changes_no_membership)
@@ -611,8 +611,8 @@ Test(gate, a_silent_agent_opens_nothing)
     stranger(FIRST + 1);
     sim_feed(&sim, FIRST, GREETING SET_K);
     sim_at(&sim, 3000);
-    expect_closed(FIRST, "no agent on the client's host has confirmed within 3 s");
-    expect_closed(FIRST + 1, "no agent on the client's host has confirmed within 3 s");
+    expect_closed(FIRST, "no ddprun on the client's host has confirmed within 3 s");
+    expect_closed(FIRST + 1, "no ddprun on the client's host has confirmed within 3 s");
 }
 
 /* torch 1.13 has a second connection that sends nothing. This connection is listed only until the agent has confirmed
@@ -751,7 +751,7 @@ Test(gate, the_strangers_of_agents_addresses_hold_few_bytes)
     stranger(FIRST); /* there is room again */
     cr_expect_not(sim.conn[FIRST].is_stopped);
     sim_at(&sim, 3000);
-    expect_closed(WORKER - 1, "no agent on the client's host has confirmed within 3 s");
+    expect_closed(WORKER - 1, "no ddprun on the client's host has confirmed within 3 s");
 }
 
 /* --- several nodes and tenants ------------------------------------------------------------------------------ */
@@ -1081,7 +1081,7 @@ Test(tenants, a_secret_is_valid_for_its_jobs_only)
         const char *job, *refusal;
     } cases[] = { { &team_a, "a1", NULL },
                   { &secret, "a1", NULL },
-                  { &team_a, "b1", "secret differs: sha256 " },
+                  { &team_a, "b1", "the secrets differ: sha256 " },
                   { &team_a, "c1", "the store has no secret for job 'c1'" },
                   { &team_a, "", "the store has no secret for job ''" } };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -1192,7 +1192,7 @@ Test(tenants, two_tenants_share_a_host)
     connect_as("10.0.0.2", OPERATOR, &team_a, AUTH_OPERATOR, "a1");
     calls(OPERATOR, "{\"op\":\"status\"}", "\"keys\":0");
     sim_at(&sim, 3000);
-    expect_closed(FIRST + 2, "no agent on the client's host has confirmed within 3 s");
+    expect_closed(FIRST + 2, "no ddprun on the client's host has confirmed within 3 s");
 }
 
 /* The store cannot choose between the two jobs of tenant a, so a connection from a host of this tenant waits. Then
@@ -1273,7 +1273,7 @@ Test(tenants, auth_inside_tls_names_the_same_tenant_and_job)
     cr_assert_eq(greet_for(FIRST + 1, &team_a, AUTH_AGENT, "a2", proof), AUTH_OK);
     send_frame(FIRST + 1, OP_AUTH, slice_of(proof, sizeof(proof)), false);
     send_frame(FIRST + 1, OP_IDENTIFY, slice_str("{\"role\":\"agent\",\"job\":\"a2\"}"), true);
-    expect_closed(FIRST + 1, "authenticated for another job than");
+    expect_closed(FIRST + 1, "authenticated for another job, not");
 }
 
 Test(tenants, a_tls_handshake_has_the_limits_of_a_stranger)
@@ -1326,7 +1326,7 @@ Test(tenants, only_a_known_identity_is_a_ddprun)
     hub_reject(sim.hub, FIRST, slice_str("\x16\x03"), false, "TLS: handshake failed", sim.now_ms);
     calls(OPERATOR, "{\"op\":\"rejects\"}", "\"kind\":\"tls\"");
     stranger_by_tls("10.0.0.8", FIRST + 1);
-    hub_reject(sim.hub, FIRST + 1, slice_str("\x16\x03"), true, "TLS: secret differs", sim.now_ms);
+    hub_reject(sim.hub, FIRST + 1, slice_str("\x16\x03"), true, "TLS: the secrets differ", sim.now_ms);
     calls(OPERATOR, "{\"op\":\"rejects\"}", "\"kind\":\"ddprun\"");
 }
 

@@ -602,7 +602,8 @@ static enum holder shim_find_holder(int dir, char target[PATH_MAX])
 
 static ddp_status shim_refuse(struct ddp_err *err, const char *dir, const char *remedy)
 {
-    return ddp_fail(err, DDP_ERR_IO, "shim: %.300s/" SHIM " is another program and is not changed%s", dir,
+    return ddp_fail(err, DDP_ERR_IO,
+                    "shim: the torchrun in %.300s is not a link to ddprun, so nothing was changed%s", dir,
                     remedy);
 }
 
@@ -658,8 +659,8 @@ static ddp_status shim_write_in(int fd, const char *dir, struct buf *out, struct
         return shim_fail(err, "write " SHIM " in", dir, "choose another directory");
     const bool first = shim_is_first(fd);
     log_info("%s/" SHIM " starts %s%s", whole_dir, program,
-             first ? ", and is the first " SHIM " in PATH"
-                   : "; to put this " SHIM " first in PATH, run the line on stdout:");
+             first ? "; the shell finds this torchrun first in PATH"
+                   : "; to let the shell find this torchrun first, run the line on stdout:");
     if (first ||
         (buf_printf(out, "export PATH=") && shell_word(out, whole_dir) && buf_printf(out, ":\"$PATH\"\n")))
         return DDP_OK;
@@ -739,7 +740,7 @@ static int run_LIST(int argc, char **argv)
     const bool json = argc == 2 && strcmp(argv[1], "--json") == 0;
     if (argc == 1 || json)
         return print_out(detach_list(json, &out), &out);
-    ddp_fail(&err, DDP_ERR_ARG, "list: expected no argument, or --json");
+    ddp_fail(&err, DDP_ERR_ARG, "list: expected --json or no argument");
     return cannot_begin(&err);
 }
 

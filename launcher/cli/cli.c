@@ -100,7 +100,7 @@ static const char *option_format(const struct cli *cli, enum cli_option option, 
 static ddp_status exclude(const struct cli *cli, enum cli_option a, enum cli_option b, struct ddp_err *err)
 {
     char first[OPTION_PET_MAX], second[OPTION_PET_MAX];
-    return ddp_fail(err, DDP_ERR_ARG, "%s and %s exclude each other; leave one of them out",
+    return ddp_fail(err, DDP_ERR_ARG, "%s and %s cannot be used together; leave out one of the two",
                     option_format(cli, a, first), option_format(cli, b, second));
 }
 
@@ -171,13 +171,16 @@ static ddp_status check_hosts(const struct cli *cli, struct ddp_err *err)
                         "elastic job; for an elastic job, start ddprun on each node with --rdzv_endpoint",
                         nnodes_format(&cli->nnodes, other));
     if (cli->rdzv_conf.is_host != HOST_STORE_AUTO)
-        return ddp_fail(err, DDP_ERR_ARG, "%s and is_host in %s exclude each other; leave is_host out",
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "%s and the setting is_host in %s cannot be used together; "
+                        "leave out is_host",
                         option_format(cli, hosts, list), option_format(cli, OPT_RDZV_CONF, other));
     for (size_t i = 0; i < sizeof(decided) / sizeof(decided[0]); i++)
         if (cli_gives(cli, decided[i]) && !is_switched_off(cli, decided[i]))
             return ddp_fail(
                 err, DDP_ERR_ARG,
-                "%s and %s exclude each other, because ddprun itself starts every node of the list; %s %s",
+                "%s and %s cannot be used together, because ddprun itself starts every node of the list; "
+                "%s %s",
                 option_format(cli, hosts, list), option_format(cli, decided[i], other),
                 cli->origin[decided[i]] == FROM_ENVIRONMENT ? "unset" : "leave out", other);
     return DDP_OK;
@@ -206,8 +209,8 @@ static ddp_status check_mode(const struct cli *cli, struct ddp_err *err)
     char text[NNODES_TEXT_MAX];
     if (cli->standalone && nodes->max > 1)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--standalone starts a job of this node only, but --nnodes=%s requests more nodes; "
-                        "leave one of the options out",
+                        "--standalone starts a job of this node only, but --nnodes=%s requests more "
+                        "nodes; leave out one of the two options",
                         nnodes_format(nodes, text));
     if (cli->backend == BACKEND_STATIC && nodes->min != nodes->max)
         return ddp_fail(err, DDP_ERR_ARG,
@@ -224,14 +227,14 @@ static ddp_status check_one_place(const struct cli *cli, struct ddp_err *err)
     if (cli_gives(cli, OPT_MASTER_ADDR) && strcmp(cli->master_addr, at->host) != 0)
         return ddp_fail(
             err, DDP_ERR_ARG,
-            "--master_addr=%.200s and --rdzv_endpoint's host %.200s are different hosts for one store; "
-            "leave one of the options out",
+            "--master_addr=%.200s and the host %.200s in --rdzv_endpoint differ; leave out one of the "
+            "two options",
             cli->master_addr, at->host);
     if (cli_gives(cli, OPT_MASTER_PORT) && at->port >= 0 && at->port != cli->master_port)
         return ddp_fail(
             err, DDP_ERR_ARG,
-            "--master_port=%d and --rdzv_endpoint's port %d are different ports for one store; leave "
-            "one of the options out",
+            "--master_port=%d and the port %d in --rdzv_endpoint differ; leave out one of the two "
+            "options",
             cli->master_port, at->port);
     return DDP_OK;
 }

@@ -132,12 +132,12 @@ static bool help_important(struct buf *out, const struct cli *cli)
 }
 
 static const char purpose[] =
-    "Start the workers of a data-parallel job on this machine, forward their output, and stop all workers "
-    "if one fails. Everything after PROGRAM belongs to PROGRAM.";
+    "Start the workers of a data-parallel job on this machine, forward their output, and stop all "
+    "workers if one fails. All arguments after PROGRAM go to PROGRAM.";
 static const char rules[] =
-    "Option names may be shortened, and a dash is the same as an underscore. A variable PET_<NAME> sets "
-    "a default; for a switch use 1 or 0. ddprun exits with the code of the worker that failed first; ddprun "
-    "--print_man lists all exit codes.";
+    "Option names may be shortened, and a dash is the same as an underscore. The variable PET_<NAME> "
+    "sets the default of --<NAME>; for a switch, use 1 or 0. ddprun exits with the code of the worker "
+    "that failed first; ddprun --print_man lists all exit codes.";
 
 bool cli_print_command_help(enum cli_command command, struct buf *out)
 {
@@ -214,7 +214,7 @@ static const struct {
     { "TORCHELASTIC_ERROR_FILE",
       "path to which ddprun copies the error file of the worker that failed first" },
     { "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "default of --log_line_prefix_template" },
-    { "NO_COLOR", "a value that is not empty disables colors, as does TERM=dumb" },
+    { "NO_COLOR", "any value except an empty one disables colors; TERM=dumb also disables colors" },
     { "DDP_MUNGE_LIBRARY", "file of libmunge (default: libmunge.so.2)" },
 };
 enum { READ_VARIABLES = sizeof(read_variables) / sizeof(read_variables[0]) };
@@ -303,13 +303,12 @@ static bool man_schedulers(struct buf *out)
 static bool man_events(struct buf *out)
 {
     bool ok = buf_printf(
-        out,
-        ".SH EVENTS\n\\-\\-events writes one JSON object per line. Each object has the members event, time "
-        "(UTC) and job; the other members depend on the event. store_ms is the store's monotonic clock, the "
-        "same on all "
-        "nodes, and ms is the monotonic clock of this host. share/ddprun/events.schema.json "
-        "describes all members. If a log cannot be written, ddprun prints one warning and the job "
-        "continues. One of the nodes with a log writes the events of the store: ");
+        out, ".SH EVENTS\n\\-\\-events writes one JSON object per line. Each object has the members event, "
+             "time (UTC) and job; the other members depend on the event. store_ms is the store's monotonic "
+             "clock, the same on all nodes, and ms is the monotonic clock of this host. "
+             "share/ddprun/events.schema.json describes all members. If a log cannot be written, ddprun "
+             "prints one warning and the job continues. The events of the store are in the log of one node "
+             "only: ");
 #define X(name, word) ok = ok && buf_printf(out, "%s, ", word);
     EVENTS_OF_RENDEZVOUS(X)
     EVENTS_OF_STORE(X)
@@ -377,8 +376,8 @@ bool cli_print_man(struct buf *out)
                "period (--grace) to end. A second of these signals kills the workers, unless both are "
                "SIGHUP. SIGQUIT (Ctrl-\\e) prints what each worker does. No process of the job is left "
                "behind.\n"
-               ".PP\nIn option names, dashes and underscores are equal. A name may be shortened if the "
-               "short form is unambiguous; everything after PROGRAM belongs to PROGRAM.\n") &&
+               ".PP\nIn option names, dashes and underscores are equal. A name may be shortened if only "
+               "one option begins with the short form. All arguments after PROGRAM go to PROGRAM.\n") &&
            man_options(out) && man_commands(out) && man_environment(out) && man_exit_codes(out) &&
            man_signals(out) && man_torchrun(out) && man_prefix_fields(out) && man_events(out) &&
            man_schedulers(out) && man_findings(out) && man_examples(out) &&

@@ -26,15 +26,15 @@
       "print the meaning and remedy of a finding, an exit code or a signal; without CODE, list all codes; " \
       "--json prints a JSON object")                                                                        \
     X(SHIM, "shim", "[--remove] DIR",                                                                       \
-      "create in DIR a command torchrun that starts ddprun, and print the line that puts DIR first in "     \
-      "PATH; --remove removes the command. ddprun changes no other torchrun")                               \
+      "create the command DIR/torchrun, which starts ddprun, and print the shell line that puts DIR "       \
+      "first in PATH; --remove removes the command. Other torchrun commands stay unchanged")                \
     X(LIST, "list", "[--json]",                                                                             \
       "list your detached jobs on this host; --json prints one JSON object for each job. Without jobs, "    \
       "stdout stays empty")                                                                                 \
     X(ATTACH, "attach", "JOB",                                                                              \
-      "show the last lines of a detached job, then its output until the job ends; JOB is the id that "      \
-      "--detach printed, or --rdzv_id. Ctrl-C ends only this command. The exit code is the job's, or 130 "  \
-      "after Ctrl-C")                                                                                       \
+      "show the end of a detached job's output, then all new output until the job ends; JOB is the id "     \
+      "that --detach printed, or --rdzv_id. Ctrl-C ends only this command. The exit code is the job's, "    \
+      "or 130 after Ctrl-C")                                                                                \
     X(STOP, "stop", "JOB",                                                                                  \
       "stop a detached job as Ctrl-C does; JOB is the id or --rdzv_id; a second 'ddprun stop' kills the "   \
       "job")
@@ -68,15 +68,15 @@
     X(ROLE, "role", 0, ROLE, role, "NAME", "default", true, FIRST, JOB,                                     \
       "role of the workers: the value of ROLE_NAME and of the field role_name in line prefixes")                \
     X(HOSTS, "hosts", 'H', HOSTS, hosts, "LIST", NULL, false, OURS, NODES,                                            \
-      "start workers on hosts by ssh (repeatable): 'a:8,b:8', 'n[01-16]:gpu', 'ann@a:2222:8' (port 2222, 8 " \
-      "workers)")              \
+      "start workers on hosts by ssh (repeatable): 'a:8,b:8', 'n[01-16]:gpu', "                              \
+      "'ann@a:2222:8' (port 2222, 8 workers)")                                                               \
     X(HOSTFILE, "hostfile", 0, HOSTFILE, hostfile, "FILE", NULL, false, OURS, NODES,                                     \
       "start workers on the hosts in FILE: one host per line, with optional slots=N (N workers), "                          \
-      "user=NAME and port=N. HOST:X sets the number of workers, or the port if X is at least 1024 or the "                  \
+      "user=NAME and port=N. HOST:X means X workers; but X is a port if X is at least 1024, or if the "      \
       "line has slots=N")                                                                                                   \
     X(REMOTE_SHELL, "remote_shell", 0, TEXT, remote_shell, "CMD", "ssh", true, OURS, NODES,                          \
-      "program that --hosts calls as 'CMD HOST COMMAND', where COMMAND is one argument for a shell on HOST; in " \
-      "a Slurm allocation the default is srun")                                                              \
+      "program that starts ddprun on the hosts of --hosts. ddprun calls 'CMD HOST COMMAND'; COMMAND is "     \
+      "one argument, which a shell on HOST runs. In a Slurm allocation the default is srun")                 \
     X(SSH, "ssh", 0, TEXT, remote_shell, "CMD", NULL, true, OURS, NODES, NULL) /* alias of --remote_shell */ \
     X(SSH_FANOUT, "ssh_fanout", 0, COUNT, ssh_fanout, "N", NULL, true, OURS, NODES,                                  \
       "start the hosts of --hosts as a tree: each host starts up to N other hosts, with its own ssh and "       \
@@ -102,26 +102,25 @@
       "30), keep_alive_interval and keep_alive_max_attempt (their product is --node_timeout), is_host "         \
       "(--host_store)")                                                                                         \
     X(LOCAL_ADDR, "local_addr", 0, TEXT, local_addr, "ADDR", NULL, true, THEIRS, NODES,                              \
-      "address at which the other nodes reach this node (default: the address of this node's connection "               \
-      "to the store)")                                                                                                  \
+      "address of this node for connections from other nodes (default: the address that this node uses "     \
+      "to reach the store)")                                                                                 \
     X(HOST_STORE, "host_store", 0, WORD, host_store, "yes|no|auto", "auto", true, OURS, NODES,               \
-      "whether this node hosts the store; auto: node 0 hosts the store, in elastic jobs the node with the "  \
-      "address of --rdzv_endpoint")                                                                          \
+      "whether this node hosts the store: 'yes', 'no' or 'auto'. With 'auto', node 0 hosts the store; in "   \
+      "an elastic job, the node with the address of --rdzv_endpoint hosts the store")                        \
     X(SECRET_FILE, "secret_file", 0, TEXT, secret_file, "FILE", NULL, true, OURS, NODES,                     \
       "file with the job's secret, created by --make_secret; '-' reads one line of stdin. All nodes need "  \
-      "the same secret. Only agents with the secret may join. The store serves only connections that "      \
-      "these agents confirm")                                                                               \
+      "the same secret. The store rejects nodes without the secret. It serves a worker only after ddprun "   \
+      "on the worker's node has confirmed the connection")                                                   \
     X(ENCRYPT, "encrypt", 0, SWITCH, encrypt, NULL, NULL, true, OURS, NODES,                                        \
-      "encrypt connections of agents and workers to a store on another host (TLS 1.3 with a key from the "      \
-      "job's secret); needs OpenSSL 1.1.1 or later. Tensors are not encrypted. No effect on a job of one "      \
-      "node")                                                                                                   \
+      "encrypt all connections to a store on another host (TLS 1.3 with a key from the job's secret); "      \
+      "needs OpenSSL 1.1.1 or later. Tensors are not encrypted. No effect on a job of one node")             \
     X(INSECURE, "insecure", 0, SWITCH, insecure, NULL, NULL, true, OURS, NODES,                                       \
       "let every user of this host use the store (default: only root and the user who started ddprun). If " \
       "there is no --secret_file, also let all other hosts use the store")                         \
     X(TORCH_STORE, "torch_store", 0, WORD, torch_store, "STORE", "auto", true, OURS, NODES,                 \
       "store for PyTorch's workers: 'launcher' (ddprun's store) or 'rank0' (PyTorch's own store, in rank "      \
-      "0). 'auto' selects launcher, except for a PyTorch 2.4 or later without libuv, which rejects "            \
-      "ddprun's store")                                                                                         \
+      "0). 'auto' selects rank0 only for a PyTorch 2.4 or later without libuv, because such a PyTorch "      \
+      "rejects ddprun's store")                                                                              \
     X(UNEVEN, "uneven", 0, SWITCH, uneven, NULL, NULL, true, OURS, NODES,                                            \
       "accept different numbers of workers on the nodes of an elastic job")                                      \
     X(GROW, "grow", 0, WORD, grow, "WHEN", "agreed", true, OURS, NODES,                                            \
@@ -131,14 +130,15 @@
     X(NODE_TIMEOUT, "node_timeout", 0, NODE_TIMEOUT, node_timeout_ms, "TIME", "3s", true, OURS, NODES,             \
       "time without a heartbeat after which a node is lost; 'fast' is 1.5s")                                   \
     X(EXIT_BARRIER_TIMEOUT, "exit_barrier_timeout", 0, DURATION, exit_barrier_ms, "TIME", "5m", true, OURS, NODES, \
-      "how long a node waits for the other nodes after its own workers have finished")                                    \
+      "time for which a node waits for the other nodes after its own workers have finished")                 \
     X(SCHEDULER, "scheduler", 0, TEXT, scheduler, "NAME", "auto", true, OURS, NODES,                               \
-      "take defaults from the variables of this scheduler: 'auto' (the scheduler that started this " \
+      "read defaults from the variables of this scheduler: 'auto' (the scheduler that started this "         \
       "process), 'none', slurm, openmpi, hydra, pytorchjob, kubernetes, pbs or lsf")                                   \
     X(PER_TASK, "per_task", 0, SWITCH, per_task, NULL, NULL, true, OURS, NODES,                                      \
       "run one worker in this task; for schedulers that start one ddprun for each worker")                \
     X(EXPLAIN, "explain", 0, SWITCH, explain, NULL, NULL, false, OURS, NODES,                                \
-      "print the values of the scheduler and the origin of each option, and start nothing; --json prints JSON") \
+      "print each option with its value and the source of the value (command line, variable, scheduler "     \
+      "or default), and start nothing; --json prints JSON")                                                  \
     X(WHY, "why", 0, SWITCH, explain, NULL, NULL, false, OURS, NODES, NULL) /* old name of --explain */ \
     X(MODULE, "module", 'm', SWITCH, module, NULL, NULL, true, FIRST, PROGRAM,                                        \
       "PROGRAM is a module: run 'python3 -u -m PROGRAM'")                                             \
@@ -148,8 +148,8 @@
       "PROGRAM is a Python script: run it with runpy.run_path, in one Python per worker; overrides --no_python " \
       "and --module")                                                                            \
     X(START_METHOD, "start_method", 0, NAME, start_method, "NAME", "spawn", true, FIRST, PROGRAM,   \
-      "'spawn', 'fork' or 'forkserver'; accepted without effect, because ddprun always starts a new " \
-      "process, as 'spawn' does")   \
+      "'spawn', 'fork' or 'forkserver'; has no effect, because ddprun always starts a new process, as "      \
+      "'spawn' does")                                                                                        \
     X(PASS_LOCAL_RANK, "pass_local_rank", 0, NAME, rank_argument, "NAME", NULL, true, OURS, PROGRAM, \
       "pass --NAME=N (N is the local rank) to PROGRAM as its first argument, as python -m "                      \
       "torch.distributed.launch does; NAME is 'local-rank', or 'local_rank' as in PyTorch before 2.0")           \
@@ -158,18 +158,19 @@
     X(VIRTUAL_LOCAL_RANK, "virtual_local_rank", 0, SWITCH, virtual_local_rank, NULL, NULL, true, THEIRS, PROGRAM, \
       "show each worker only its own GPU, and set LOCAL_RANK=0")                                              \
     X(SHARE_GPU, "share_gpu", 0, SWITCH, share_gpu, NULL, NULL, true, OURS, PROGRAM,                            \
-      "accept more workers than GPUs: worker N uses GPU N modulo the number of GPUs, and NCCL accepts "         \
-      "shared GPUs; slow, for tests")                                                                                       \
+      "allow several workers on one GPU, also with NCCL: worker N uses GPU N modulo the number of GPUs "     \
+      "(slow; only for tests)")                                                                              \
     X(NUMA_BINDING, "numa_binding", 0, WORD, numa_binding, "WHERE", NULL, true, THEIRS, PROGRAM,         \
       "bind each worker to CPUs near its GPU. WHERE is node (the NUMA node), socket, exclusive (a share of "  \
       "the NUMA node) or core-complex (CPUs with a common cache) (default: no binding)")            \
     X(ENV, "env", 0, ENV, env, "NAME[=VALUE]", NULL, false, OURS, PROGRAM,                                         \
-      "set a variable for the workers. Without VALUE, the workers on all hosts of --hosts get the value "       \
-      "on this host. May be given several times")                                                               \
+      "set a variable for the workers. Without VALUE, the workers on all hosts get the value that the "      \
+      "variable has on this host. May be given several times")                                               \
     X(CONTAIN, "contain", 0, WORD, contain, "LAYER", "auto", true, OURS, PROGRAM,                               \
-      "how ddprun finds and kills all processes of the job at its end: 'plain' (adopts orphans), "              \
-      "'cgroup' (plain with a control group; needs a writable cgroup v2), 'pidns' (plain with a PID "         \
-      "namespace; the workers see other process ids) or 'auto' (cgroup if possible, else plain)")                     \
+      "how ddprun finds and kills all processes of the job at its end: 'plain' (ddprun becomes the "         \
+      "parent of processes whose parent ends), 'cgroup' (also a control group; needs a writable cgroup "     \
+      "v2), 'pidns' (also a PID namespace; the workers see other process ids) or 'auto' (cgroup if "         \
+      "possible, else plain)")                                                                               \
     X(STDIN, "stdin", 0, INPUT, input, "RANKS", "0", true, OURS, PROGRAM,                                          \
       "workers that read ddprun's stdin: 'all' (each worker reads everything), 'none', or ranks such as "       \
       "0,2-5; the stdin of the other workers is empty")                                                                                 \
@@ -196,7 +197,7 @@
       "stay whole")               \
     X(LOG_ROTATE, "log_rotate", 0, ROTATE, log_rotate, "SIZE[,KEEP]", NULL, true, OURS, OUTPUT,                    \
       "start a new log file at this size (500K, 64M, 2G). ddprun renames full files to .1, .2 ..., and "       \
-      "keeps the newest KEEP (default: all)")                                                                  \
+      "keeps the newest KEEP files (default: all files)")                                                    \
     X(LOG_POLICY, "log_policy", 0, WORD, log_policy, "POLICY", "block", true, OURS, OUTPUT,                      \
       "action if a disk is full, or if output arrives faster than ddprun can write: 'block' makes the "         \
       "workers wait; 'drop' discards output and counts the lost bytes")                                         \
@@ -226,7 +227,7 @@
       "append events of this node and the job to FILE as JSON lines, for 'ddpctl timeline'; the name may " \
       "contain %h host, %n node rank, %j job, %t start time (UTC); a new file has mode 0600")                   \
     X(EVENT_LOG_HANDLER, "event_log_handler", 0, NAME, event_log_handler, "NAME", "null", true, THEIRS, OUTPUT, \
-      "'null' or 'console'; accepted without effect, because --events and --json write events")                         \
+      "'null' or 'console'; has no effect, because --events and --json write events")                        \
     X(LOGS_SPECS, "logs_specs", 0, NAME, logs_specs, "NAME", NULL, false, THEIRS, OUTPUT,              \
       "must be 'default', the layout of --log_dir; ddprun cannot load Python plug-ins")                                  \
     X(QUIET, "quiet", 'q', SWITCH, quiet, NULL, NULL, true, OURS, OUTPUT,                                            \
@@ -234,14 +235,14 @@
     X(VERBOSE, "verbose", 'v', SWITCH, verbose, NULL, NULL, true, OURS, OUTPUT,                                      \
       "also print starts and ends of workers, other details, and the report after a success")                                    \
     X(SIGNALS, "signals_to_handle", 0, SIGNALS, stop_signals, "LIST", "SIGTERM,SIGINT,SIGHUP", true, THEIRS, TIME,   \
-      "signals that stop the job: SIGTERM, SIGINT, SIGHUP, and any of SIGQUIT, SIGUSR1, SIGUSR2 in LIST; the "  \
-      "manual page lists the effect of each signal")                                                            \
+      "signals that stop the job. SIGTERM, SIGINT and SIGHUP always stop the job; LIST may add SIGQUIT, "    \
+      "SIGUSR1 and SIGUSR2. The manual page lists the effect of each signal")                                \
     X(GRACE, "grace", 0, DURATION, grace_ms, "TIME", "30s", true, OURS, TIME,                                      \
       "time between SIGTERM and SIGKILL, such as 30 (seconds), 1500ms or 2m")                                       \
     X(SHUTDOWN_TIMEOUT, "shutdown_timeout", 0, SECONDS, grace_ms, "SECONDS", NULL, true, THEIRS, TIME,       \
       "torchrun's name for --grace; the variable TORCH_ELASTIC_SHUTDOWN_TIMEOUT sets the default")                          \
     X(MONITOR_INTERVAL, "monitor_interval", 0, INTERVAL, monitor_interval, "SECONDS", NULL, true, FIRST, TIME, \
-      "accepted without effect: ddprun detects the exit of a worker at once")                                     \
+      "has no effect, because ddprun detects the exit of a worker at once")                                  \
     X(TIMEOUT, "timeout", 0, TIMEOUT, timeout_ms, "TIME", NULL, true, OURS, TIME,                                  \
       "limit for each of two steps of the start: all nodes join (default: 15m, in an elastic job 10m), and all " \
       "workers connect to each other (default: 60s)")                                                           \
@@ -259,13 +260,13 @@
       "highest), 'rank0' (of rank 0) or 'workers' (like 'first', but 0 if a signal stopped the job and "        \
       "every worker of this node exited with 0)")                                                               \
     X(HANG_TIMEOUT, "hang_timeout", 0, HANG_TIMEOUT, hang_timeout_ms, "TIME|off", NULL, true, OURS, FAILURE,          \
-      "time without a sign of progress, or off for no check (default: 30s, or 5 times the longest pause so "   \
-      "far, whichever is longer); ddprun then compares the stacks of all ranks, and reports a hang at least "  \
-      "12 s later")                                                                                            \
+      "time without a sign of progress after which ddprun compares the stacks of all ranks; ddprun "         \
+      "reports a hang at least 12 s later. 'off' disables this check (default: 30s, or 5 times the "         \
+      "longest pause so far, whichever is longer)")                                                          \
     X(ON_HANG, "on_hang", 0, WORD, on_hang, "ACTION", "report", true, OURS, FAILURE,                         \
       "action after ddprun has reported a hang: 'report' (none), 'stop' (stop the job) or 'restart' "           \
-      "(restart the job as after a failure, see --max_restarts). Without py-spy, ddprun often only "            \
-      "reports a hang of Python workers")                                                                       \
+      "(restart the job as after a failure, see --max_restarts). For Python workers, 'stop' and "            \
+      "'restart' usually need py-spy")                                                                       \
     X(PROGRESS, "progress", 0, REGEX, progress, "REGEX", NULL, true, OURS, FAILURE,                          \
       "extended regular expression for output lines that are signs of progress (default: lines that "           \
       "differ from earlier lines only in numbers, such as 'step 7 loss 0.3')")                                  \

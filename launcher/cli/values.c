@@ -264,7 +264,9 @@ static ddp_status value_REGEX(const char *text, void *to, struct ddp_err *err)
         regerror(error, &regex, why, sizeof(why));
         return ddp_fail(
             err, DDP_ERR_ARG,
-            "a valid extended regular expression (error: %s); write '\\[' for a bracket in the text", why);
+            "a valid extended regular expression (error: %s); to match a bracket in the text, write "
+            "'\\['",
+            why);
     }
     regfree(&regex);
     return value_TEXT(text, to, err);
@@ -546,8 +548,8 @@ static ddp_status value_HOST(const char *text, void *to, struct ddp_err *err)
         return ddp_fail(err, DDP_ERR_ARG, "a name or an address");
     if (has_port(text))
         return ddp_fail(err, DDP_ERR_ARG,
-                        "a name or an address without a port; set the port with --master_port, or both with "
-                        "--rdzv_endpoint=HOST:PORT");
+                        "a name or an address without a port; set the port with --master_port, or set "
+                        "host and port with --rdzv_endpoint=HOST:PORT");
     snprintf(to, ENDPOINT_HOST_MAX, "%.*s", (int)(len - 2 * bracket), text + bracket);
     return DDP_OK;
 }

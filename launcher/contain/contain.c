@@ -265,25 +265,25 @@ static const struct {
     const char *words;
 } rows[] = {
     { procfs_is_own, true,
-      "/proc is not mounted for this PID namespace: processes that workers started get no SIGTERM; ddprun "
-      "kills them when the workers are gone; run 'mount -t proc proc /proc' (docker and podman do this by "
-      "default)" },
+      "/proc is not mounted for this PID namespace: processes that workers started get no SIGTERM; "
+      "ddprun kills these processes after the workers have ended; run 'mount -t proc proc /proc' (docker "
+      "and podman mount /proc by default)" },
     { shows_all, false,
-      "/proc hides the processes of other users (hidepid): the children of a worker that changes its user "
-      "get no SIGTERM; ddprun kills them when their parents are gone" },
+      "/proc hides the processes of other users (hidepid): if a worker changes its user, the children of "
+      "this worker get no SIGTERM; ddprun kills the children after the worker has ended" },
     { descendants_adopt, true,
       "PR_SET_CHILD_SUBREAPER is not available (under qemu-user, or forbidden by seccomp): a process "
       "that a worker started may outlive the job" },
     { pids_can_hold, false,
-      "pidfd_open is not available (before Linux 5.3, or forbidden by seccomp): processes are "
-      "identified by their start time; if workers fail at the same moment, the first failure is unknown; "
-      "processes of dead jobs are not killed" },
+      "pidfd_open is not available (before Linux 5.3, or forbidden by seccomp): ddprun identifies "
+      "processes by their start time, does not know the first of two simultaneous failures, and does not "
+      "kill processes of dead jobs" },
     { has_clone3, false,
       "clone3 is not available (before Linux 5.7, or forbidden by seccomp): workers join their control "
       "group after they have started" },
     { has_close_range, false,
-      "close_range is not available (before Linux 5.9, or forbidden by seccomp): descriptors are closed "
-      "one by one when a worker starts" },
+      "close_range is not available (before Linux 5.9, or forbidden by seccomp): ddprun closes file "
+      "descriptors one by one when a worker starts" },
 };
 
 /* Test the features again at each call. This costs little, because a job calls this function only a few times. */
@@ -358,7 +358,7 @@ static ddp_status no_cgroup(const char *why, struct ddp_err *err)
 {
     return ddp_fail(
         err, DDP_ERR_UNSUPPORTED,
-        "--contain=cgroup: %s; this layer requires Linux 5.14 and a cgroup v2 that this user may write "
+        "--contain=cgroup: %s; this value requires Linux 5.14 and a cgroup v2 that this user may write "
         "to; 'systemd-run --user --scope -p Delegate=yes' creates such a group",
         why);
 }
@@ -389,7 +389,7 @@ static ddp_status contain_choose(struct contain *c, enum contain_kind kind, stru
     c->may_fall_back = kind == CONTAIN_AUTO;
     if (kind == CONTAIN_PIDNS) {
         c->kind = kind;
-        snprintf(c->words, sizeof(c->words), "pidns, a PID namespace (the strongest layer)");
+        snprintf(c->words, sizeof(c->words), "pidns, a PID namespace (the strongest value of --contain)");
         return pidns_probe(err);
     }
     if (kind != CONTAIN_PLAIN && c->cookie[0] != '\0' && find_group(c, own, why))

@@ -51,8 +51,10 @@ static bool is_safe(const char *dir, char why[SAFE_DIR_WHY_MAX])
     else if (!is_trusted(st.st_uid))
         snprintf(why, SAFE_DIR_WHY_MAX, "%.100s belongs to uid %u", dir, (unsigned)st.st_uid);
     else if (is_writable_for_others(&st) && (st.st_mode & S_ISVTX) == 0)
-        snprintf(why, SAFE_DIR_WHY_MAX, "%.100s is writable for other users and not sticky (mode %03o)", dir,
-                 (unsigned)st.st_mode & 0777);
+        snprintf(why, SAFE_DIR_WHY_MAX,
+                 "other users can replace files in %.100s (mode %03o, no sticky "
+                 "bit)",
+                 dir, (unsigned)st.st_mode & 0777);
     else
         return true;
     return false;

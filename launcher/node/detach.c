@@ -515,12 +515,13 @@ static int find_supervisor(const char *command, const char *id)
     if (search.n == 1 && search.fd >= 0)
         return search.fd;
     if (search.n > 1)
-        log_error("%s: %d jobs in the background have --rdzv_id=%s; use an id that 'ddprun list' shows",
+        log_error("%s: %d background jobs have --rdzv_id=%s; choose one by its id, which 'ddprun list' "
+                  "shows",
                   command, search.n, id);
     else
         log_error(
-            "%s: no job in the background has the id or --rdzv_id '%s'; 'ddprun list' shows the jobs; the "
-            "output of a job that has ended is in ddprun-ID.out",
+            "%s: no background job has the id or --rdzv_id '%s'; 'ddprun list' shows the jobs; the file "
+            "ddprun-ID.out keeps the output of an ended job",
             command, id);
     if (search.fd >= 0)
         close(search.fd);
@@ -589,7 +590,7 @@ int detach_stop(const char *id)
     cJSON *job = ask_supervisor(fd, "stop");
     const bool ok = job != NULL;
     if (ok)
-        log_info("job %s received SIGINT, as from Ctrl-C; the second SIGINT kills the job ('ddprun stop %s')",
+        log_info("job %s received SIGINT, as from Ctrl-C; to kill the job, run 'ddprun stop %s' again",
                  job_text(job, "id"), job_text(job, "id"));
     else
         report_silence("stop", id, fd, "");

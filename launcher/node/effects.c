@@ -276,12 +276,12 @@ static void print_timer(struct node *n, const struct timer_row *row, int local_r
     char words[NOTE_MAX], whose[64] = "a process that does not belong to this job";
     if (local_rank >= 0)
         snprintf(whose, sizeof(whose), "rank %d", node_rank(n, local_rank));
-    snprintf(words, sizeof(words), "%s (pid %d): the timer \"%s\" has expired; %s %d%s", whose, row->pid,
+    snprintf(words, sizeof(words), "%s (pid %d): the timer \"%s\" has expired; %s %d", whose, row->pid,
              row->scope,
-             !has_signal(row)  ? "sending no signal, because the timer requests"
+             !has_signal(row)  ? "not sending the invalid signal"
              : local_rank >= 0 ? "sending signal"
                                : "not sending the requested signal",
-             row->signal, has_signal(row) ? "" : ", which is not a valid signal");
+             row->signal);
     output_note(n->out.output, "%s", words);
 }
 

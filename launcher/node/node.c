@@ -237,7 +237,7 @@ static void on_broken(void *user, const char *why)
         n->meet.break_reported = true;
         output_note(n->out.output,
                     "warning: the connection to the store at %s:%d broke: %s; the job continues if the "
-                    "connection is made again within %s (--node_timeout)",
+                    "connection is restored within %s (--node_timeout)",
                     n->plan->master_addr, n->plan->master_port, why,
                     text_ms(n->plan->meeting.node_timeout_ms, limit));
     }
@@ -876,7 +876,7 @@ int node_run(void *arg, int lifeline)
     list_init(&n.run.dumps);
     if (uv_loop_init(&n.loop) != 0 || !init_handles(&n, lifeline)) {
         char remedy[FILES_REMEDY_MAX];
-        log_error("cannot create an event loop: out of memory or file descriptors%s",
+        log_error("cannot create an event loop: no memory or no file descriptor is left%s",
                   files_remedy(EMFILE, remedy));
         return EXIT_CODE_DDPRUN;
     }

@@ -107,14 +107,14 @@ static bool print_worker(struct buf *out, const struct plan *plan, const struct 
            print_stream(out, "stderr", &w->err) && print_environment(out, plan, (int)(w - plan->workers));
 }
 
-/* Print, for example, "nodes: static, this is node 1 (counted from 0) of 2; 15 min to join (--timeout)". */
+/* Print, for example, "nodes: static; this is node 1 of 2, counted from 0; 15 min to join (--timeout)". */
 static bool print_nodes(struct buf *out, const struct plan *plan)
 {
     const struct plan_meeting *m = &plan->meeting;
     if (m->nnodes_max == 1)
         return true;
     bool ok = m->elastic ? buf_printf(out, "nodes: elastic, %d to %d; ", m->nnodes_min, m->nnodes_max)
-                         : buf_printf(out, "nodes: static, this is node %d (counted from 0) of %d; ",
+                         : buf_printf(out, "nodes: static; this is node %d of %d, counted from 0; ",
                                       m->node_rank, m->nnodes_max);
     return ok && text_append_ms(out, m->join_ms) && buf_printf(out, " to join (%s)\n", m->join_knob);
 }

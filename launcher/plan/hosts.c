@@ -425,7 +425,9 @@ static ddp_status add_host_item(struct specs *s, const char *text, size_t len, c
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
     ddp_status status = split_item(name, line->count[0] != '\0', &tail, err);
     if (status == DDP_OK && line->port > 0 && tail.port > 0)
-        status = ddp_fail(err, DDP_ERR_ARG, "'%.*s' and port=%d both set a port; leave one of them out",
+        status = ddp_fail(err, DDP_ERR_ARG,
+                          "'%.*s' and port=%d both set a port; leave out one of the "
+                          "two",
                           len < 64 ? (int)len : 64, text, line->port);
     tail.count = line->count[0] != '\0' ? line->count : tail.count;
     tail.port = line->port > 0 ? line->port : tail.port;
@@ -486,7 +488,9 @@ static ddp_status add_user(struct specs *s, const char *user, const char *item, 
 {
     char *text;
     if (strchr(item, '@') != NULL)
-        return ddp_fail(err, DDP_ERR_ARG, "'%.64s' and user=%.64s both set a user; leave one of them out",
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "'%.64s' and user=%.64s both set a user; leave out one of the "
+                        "two",
                         item, user);
     if (item_end(item)[0] != '\0' || user[strcspn(user, ",")] != '\0')
         return ddp_fail(err, DDP_ERR_ARG, "user=%.64s: expected one user and one host", user);

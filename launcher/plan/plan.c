@@ -196,7 +196,7 @@ static int gpu_index(const struct plan *plan, int local_rank)
 
 /* --- notes for the user, which do not stop the job -------------------------------------------------------- */
 
-#define FILTERS_NEED "it filters only the lines that --tee writes to log files; add --log_dir and --tee"
+#define FILTERS_NEED "only lines that --tee writes to log files can be filtered; add --log_dir and --tee"
 
 /* Add a note that an option on the command line has no effect, for the reason `why`. Options from PET_ variables
  * get no note, because a site may set a default such as PET_LOG_ROTATE for all jobs. */
@@ -237,7 +237,7 @@ static bool plan_lacks_rank(const struct plan *plan, const char *option, int hig
     if (highest < workers)
         return false;
     snprintf(words, PLAN_RANKS_WORDS,
-             "--%s names local rank %d, but this node has %d worker%s (local ranks 0 to %d)", option, highest,
+             "--%s lists local rank %d, but this node has %d worker%s (local ranks 0 to %d)", option, highest,
              workers, workers == 1 ? "" : "s", workers - 1);
     return true;
 }
@@ -759,8 +759,8 @@ static ddp_status check_visible(const struct plan *plan, struct ddp_err *err)
         return DDP_OK;
     if (cli->per_task)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--virtual_local_rank: the list of GPUs \"%.200s\" has %d entries for %d tasks; let "
-                        "each task see all GPUs of its node, or only one",
+                        "--virtual_local_rank: the list of GPUs \"%.200s\" has %d entries for %d tasks; "
+                        "let each task see all GPUs of its node, or exactly one GPU",
                         list, entries, workers);
     return ddp_fail(
         err, DDP_ERR_ARG,

@@ -427,11 +427,10 @@ static void read_tasks(struct scheduler *s, const struct scheduler_facts *f, con
     t->node = node_of(t);
     /* Some uneven layouts, such as 2+1+1 tasks, cannot be detected, because 4 is a multiple of 2 and of 1. */
     if (f->per_task && t->local == 0 && t->tasks % t->here != 0)
-        scheduler_note(
-            s,
-            "%s has not started the same number of tasks on each node (%s=%d, %s=%d), so GROUP_RANK and "
-            "GROUP_WORLD_SIZE may be wrong; start the same number of tasks on each node",
-            s->title, r->size, t->tasks, r->local_size, t->here);
+        scheduler_note(s,
+                       "%s started different numbers of tasks on the nodes (%s=%d, %s=%d), so GROUP_RANK and "
+                       "GROUP_WORLD_SIZE may be wrong; start the same number of tasks on each node",
+                       s->title, r->size, t->tasks, r->local_size, t->here);
     scheduler_set_number(s, SCHEDULER_NODES, t->nodes, "%s / %s", r->size, r->local_size);
     scheduler_set_number(s, SCHEDULER_NODE_RANK, t->node, "%s, %s", r->rank, r->local_rank);
     if (t->nodes > 1)
@@ -660,8 +659,10 @@ static ddp_status not_here(const char *wanted, struct ddp_err *err)
     size_t used = 0;
     const int id = row_by_name(wanted);
     if (id < IDS)
-        return ddp_fail(err, DDP_ERR_ARG, "--scheduler=%s: %s did not start this process; in a job of %s, %s",
-                        wanted, names[id].title, names[id].title, names[id].rule);
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--scheduler=%s: this process is not in a job of %s, where %s; "
+                        "leave out --scheduler",
+                        wanted, names[id].title, names[id].rule);
     for (int i = 0; i < IDS; i++)
         used += (size_t)snprintf(list + used, sizeof(list) - used, "%s'%s'", i + 1 < IDS ? ", " : " or ",
                                  names[i].name);

@@ -362,7 +362,7 @@ static ddp_status check_readers(const struct cli *cli, const struct host_spec *h
     free(reads);
     if (size == 0 || highest < size)
         return DDP_OK;
-    return ddp_fail(err, DDP_ERR_ARG, "--stdin names rank %d, but the highest rank of these hosts is %d",
+    return ddp_fail(err, DDP_ERR_ARG, "--stdin lists rank %d, but the highest rank of these hosts is %d",
                     highest, size - 1);
 }
 
@@ -370,14 +370,13 @@ ddp_status start_check(const struct cli *cli, const struct host_spec *hosts, int
 {
     if (cli_gives(cli, OPT_SSH_FANOUT) && cli->ssh_fanout > 0 && start_by_srun(cli))
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--ssh_fanout and --remote_shell=srun exclude each other, because srun itself starts "
-                        "hosts in a tree; "
-                        "leave out --ssh_fanout");
+                        "--ssh_fanout cannot be used with --remote_shell=srun, because srun itself "
+                        "starts the hosts as a tree; leave out --ssh_fanout");
     for (int i = 0; i < n; i++) {
         if (cli_gives(cli, OPT_NPROC_PER_NODE) && hosts[i].count[0] != '\0')
             return ddp_fail(err, DDP_ERR_ARG,
-                            "--nproc_per_node and the worker count of host %.64s (%s) exclude each other; "
-                            "leave out one of them",
+                            "--nproc_per_node cannot be used if the list of hosts has the number of "
+                            "workers (host %.64s: %s); leave out one of the two",
                             hosts[i].name, hosts[i].count);
         if (hosts[i].port > 0 && find_shell(cli->remote_shell) != SHELL_SSH)
             return ddp_fail(err, DDP_ERR_ARG,

@@ -13,18 +13,18 @@
 
 /* --- messages: starter to relay ------------------------------------------------------------------------------ */
 
-/* A message consists of its type, the length of its body in 4 bytes (big-endian), and the body. Columns: name, type,
- * longest body in bytes, content of the body, and action of the receiver. */
-#define REMOTE_MESSAGES(X)                                                                                  \
-    X(LISTEN, 'l', 8, "a port: listen on it and report it; 0 = any free port")                              \
-    X(PROBE, 'p', 8192,                                                                                     \
-      "a port, a token and addresses, with blanks between them: report the addresses that answer with the " \
-      "token")                                                                                              \
-    X(JOB, 'j', 4 << 20, "the job as JSON: start the job")                                                  \
-    X(SIGNAL, 's', 4, "a number: send this signal to the job")                                              \
-    X(INPUT, 'i', REMOTE_INPUT_MAX, "bytes for the job's stdin; an empty body ends stdin")                  \
-    X(BEAT, 'b', 0, "heartbeat of the starter")                                                             \
-    X(END, 'x', 0, "end the job, then send its log files")                                                  \
+/* A message is its type, the length of its body in 4 bytes (big-endian), and the body. Columns: name, type, longest
+ * body in bytes, content of the body, and action of the receiver. */
+#define REMOTE_MESSAGES(X)                                                                             \
+    X(LISTEN, 'l', 8, "a port: listen on this port and report its number; 0 = any free port")          \
+    X(PROBE, 'p', 8192,                                                                                \
+      "a port, a token and addresses, separated by blanks: report the addresses that answer with the " \
+      "token")                                                                                         \
+    X(JOB, 'j', 4 << 20, "the job as JSON: start the job")                                             \
+    X(SIGNAL, 's', 4, "a number: send this signal to the job")                                         \
+    X(INPUT, 'i', REMOTE_INPUT_MAX, "bytes for the job's stdin; an empty body ends stdin")             \
+    X(BEAT, 'b', 0, "heartbeat of the starter")                                                        \
+    X(END, 'x', 0, "end the job, then send its log files")                                             \
     X(NEWS, 'n', NEWS_MAX, "finding of another host (net/messages.h): pass the finding to the job")
 
 /* With --collect_logs, a relay sends these messages to the starter after the answer FILES. */
@@ -32,12 +32,14 @@
     X(TOTAL, 't', 64, "the numbers of files and bytes that follow")     \
     X(FILE, 'f', 1100, "a size, a blank and a name: this file follows") \
     X(DATA, 'd', 32768, "bytes of the file")                            \
-    X(FILES_END, 'e', 79, "end of the files; if some are left out, their number and the reason")
+    X(FILES_END, 'e', 79, "end of the files; also the number of omitted files and the reason")
 
 /* Messages between the starter and a branch. A slot is a number of two bytes (big-endian) that identifies a process of
  * the branch. */
 #define REMOTE_TREE_MESSAGES(X)                                                                          \
-    X(BRANCH, 'c', 12, "a time in ms: become a branch, and end if the starter is silent for that time")  \
+    X(BRANCH, 'c', 12,                                                                                   \
+      "a time in ms: become a branch, which starts further hosts; end if the starting "                  \
+      "host is silent for this time")                                                                    \
     X(OPEN, 'o', 1 << 20,                                                                                \
       "slot, size of the program that --ship sends (0 = none), arguments that each end with a NUL: run " \
       "the arguments as a command; without arguments, run a relay")                                      \

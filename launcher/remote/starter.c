@@ -569,7 +569,7 @@ static void fail_without_address(struct starter *s)
         i++;
     if (s->n == 1)
         finding_make(&f, FINDING_HOST_NOT_READY, first->host->name, "words",
-                     "it has no network address, not even on lo", NULL);
+                     "this host has no network address, not even on the interface lo", NULL);
     else {
         if (i < s->n)
             snprintf(unreached, sizeof(unreached), "; %.80s reaches none", s->peers[i].host->name);
@@ -1435,7 +1435,7 @@ int starter_run(void *arg, int lifeline)
     s.peers = calloc((size_t)job->n, sizeof(*s.peers));
     if (s.peers == NULL || !open_starter(&s, lifeline)) {
         char remedy[FILES_REMEDY_MAX];
-        log_error("cannot start %d hosts: out of memory or file descriptors%s", job->n,
+        log_error("cannot start %d hosts: no memory or no file descriptor is left%s", job->n,
                   files_remedy(EMFILE, remedy));
         return EXIT_CODE_DDPRUN;
     }

@@ -324,8 +324,9 @@ struct hint_facts {
 };
 
 /* clang-format off */
-#define LATE_RANK                                                                                                         \
-    "another rank did not enter this collective in time: that rank is in another call, is busy, or has exited; while the job hangs, py-spy dump --pid PID shows where a rank is"
+#define LATE_RANK                                                                                            \
+    "another rank did not enter this collective in time, because it is in another call, is busy, or has "  \
+    "exited; while the job hangs, run py-spy dump --pid PID to see where a rank is"
 static const char lost_rank[] =
     "the process at the other end exited or left the group while this process still needed the connection; check how the other ranks ended";
 
@@ -406,9 +407,9 @@ static const struct hint {
     { .piece = "Resource temporarily unavailable", "most likely a limit for processes and threads is too low: raise ulimit -u{processes} or pids.max of the cgroup{pids}" },
     { .piece = "is killed by signal: Bus error", "a DataLoader worker found no space in shared memory, usually /dev/shm{shm}: use docker run --shm-size=8g (or --ipc=host), or fewer loader workers" },
     { .piece = "is killed by signal: Killed", "a DataLoader worker was killed, most likely because memory ran out: check free -h{available} and the cgroup's limit{memory}, and use fewer loader workers, or a smaller batch" },
-    { .piece = "ModuleNotFoundError", "{python}, which ran the program, lacks the module that the error names: install the module there, or activate the virtual environment of the module (ddprun --dry_run prints why this Python was used)",
+    { .piece = "ModuleNotFoundError", "{python}, which ran the program, lacks the module in the error message: install the module for this Python, or activate the virtual environment of the module (ddprun --dry_run prints why this Python was used)",
       .applies = knows_python },
-    { .piece = "ModuleNotFoundError", "the Python that ran the program lacks the module that the error names; check which Python the first line of the script names" },
+    { .piece = "ModuleNotFoundError", "the Python that ran the program lacks the module in the error message; check which Python the first line of the script selects" },
     { .piece = "ImportError:", "an import failed in {python}, which ran the program; ddprun --dry_run prints why this Python was used",
       .applies = knows_python },
     { .piece = "is not a package",

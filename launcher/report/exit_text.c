@@ -298,7 +298,9 @@ const char *commit_text(char out[COMMIT_SHOWN], const struct worker_evidence *e)
     char limit[SIZE_TEXT_MAX], used[SIZE_TEXT_MAX];
     out[0] = '\0';
     if (e->commit_limit > 0)
-        snprintf(out, COMMIT_SHOWN, "; vm.overcommit_memory=2 permits %s, and %s are reserved",
+        snprintf(out, COMMIT_SHOWN,
+                 "; vm.overcommit_memory=2 permits %s of memory, of which %s are "
+                 "reserved",
                  words_size(limit, e->commit_limit), words_size(used, e->committed));
     return out;
 }
@@ -516,7 +518,9 @@ static unsigned observations(const struct worker_evidence *e)
     "enlarge /dev/shm: docker run --shm-size=8g (or --ipc=host), or mount -o remount,size=8g /dev/shm; " \
     "delete the files of earlier jobs there"
 /* The path of the mapped file is not known, so the remedy names no file system. */
-#define MAPPED_REMEDY "check whether a program truncates a file that the worker maps, and run df on that file"
+#define MAPPED_REMEDY                                                                  \
+    "check whether a program shortens a file while the worker maps the file, and run " \
+    "df to find a full disk"
 /* Each remedy about memory begins with this text. */
 #define LESS_MEMORY "use less memory: a smaller batch, fewer loader workers, less pinned memory"
 
@@ -531,8 +535,11 @@ static const struct row {
       "the worker set a timer for \"{timer}\" (torch.distributed.elastic.timer) and did not release the timer in time, so ddprun killed the worker",
       "find out what the worker waited for: read its last lines, or start again and run py-spy dump --pid PID before the timer expires" },
     { SIGKILL, PORT_TAKEN, "another user took the port of this rank's store (SIGKILL)",
-      "a process of uid {port_uid} listens on port {port}, which was reserved for the store of rank 0 (--torch_store=rank0); ddprun killed rank 0 so that no rank connects to that process",
-      "find that process: ss -ltnp sport = :{port} (as root); the next start uses another port" },
+      "port {port} was reserved for the store of rank 0 (--torch_store=rank0), but a process of another "
+      "user (uid {port_uid}) took the port; ddprun killed rank 0, so that no rank connects to another "
+      "user's process",
+      "run 'ss -ltnp sport = :{port}' as root to find the process of the other user; the next start uses "
+      "another port" },
     { SIGKILL, OOM_IN_CGROUP, "out of memory (SIGKILL)",
       "out of memory: limit {limit} of cgroup {cgroup}, peak {peak}; the kernel killed {kills} there",
       LESS_MEMORY "; or raise the limit: {limit_file} of that cgroup, --mem of the scheduler, --memory of the container" },

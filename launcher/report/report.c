@@ -344,7 +344,9 @@ bool report_no_restart(const struct report *r, struct buf *out)
         return buf_printf(out, "the program cannot be executed, and a restart would not change that");
     case NO_RESTART_USAGE:
         return buf_printf(
-            out, "exit %d within %d s of the start counts as a usage error, which a restart would repeat",
+            out,
+            "exit code %d within %d s of the start counts as a usage error, which a restart would "
+            "repeat",
             f != NULL ? f->exit_code : 0, AGENT_USAGE_MS / 1000);
     case NO_RESTART_IMPORT:
         return buf_printf(out,

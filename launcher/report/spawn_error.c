@@ -276,7 +276,7 @@ static const struct row {
     { ENOENT, SCRIPT, "{program} exists, but the interpreter in its first line, '{interpreter}', does not exist",
       "install the interpreter, or correct the first line" },
     { ENOENT, NAMES_LOADER, "{program} exists, but its loader '{loader}' does not exist: {program} was built for another system",
-      "build it on this system, or install the C library with which it was built" },
+      "build the program on this system, or install the C library with which the program was built" },
     { ENOENT, FILE_THERE, "{program} exists, but its loader does not exist: {program} was built for another system",
       "build it on this system" },
     { ENOENT, NEAR, "{program}: no such file", "did you mean {near}?" },
@@ -284,11 +284,15 @@ static const struct row {
     { EACCES, SEARCHED, "{program}: found in PATH ({search}), but not executable",
       "run chmod +x on the file, or start ddprun with the path of another {program}" },
     { EACCES, DIRECTORY, "{program} is a directory, not a program", "to run a Python package: python3 -u {program}" },
-    { EACCES, LOCKED, "{program}: no permission to enter the directory {locked}", "chmod +x {locked}, or run as a user with that permission" },
+    { EACCES, LOCKED, "{program}: no permission to enter the directory {locked}", "run chmod +x "
+                                                                                  "{locked}, or start "
+                                                                                  "ddprun as a user with "
+                                                                                  "this permission" },
     { EACCES, NO_FILE, "{program} is a device or a pipe, not a program", NULL },
-    { EACCES, LACKS_X, "{program} is not executable", "chmod +x {program}; or, for a Python script, run python3 -u {program}" },
+    { EACCES, LACKS_X, "{program} is not executable", "run chmod +x {program}; for a Python script, run "
+                                                      "python3 -u {program} instead" },
     { EACCES, NOEXEC, "{program} is on a file system that is mounted noexec",
-      "copy it to another file system, or allow execution: mount -o remount,exec MOUNT_POINT" },
+      "copy the program to another file system, or allow execution: mount -o remount,exec MOUNT_POINT" },
     { EACCES, HELPER_DIR, "{program}: the interpreter in its first line, '{interpreter}', is a directory",
       "correct the first line" },
     { EACCES, SCRIPT, "{program}: the interpreter in its first line, '{interpreter}', cannot be executed",
@@ -305,7 +309,8 @@ static const struct row {
       "install an interpreter for {our_machine}, or correct the first line" },
     { ENOEXEC, ALWAYS, "{program}: this machine cannot execute the file, which is neither a program nor a script",
       "for a shell script, add a first line such as #!/bin/sh; for a Python script, run python3 -u {program}" },
-    { ETXTBSY, ALWAYS, "{program} is open for writing: a process is building or copying it",
+    { ETXTBSY, ALWAYS, "{program} is open for writing: another process is still building or copying the "
+                       "program",
       "wait until that process is done, or find the process: fuser -v {program}" },
     { E2BIG, ALWAYS, "the arguments and the environment of {program} are too long for the system",
       "use fewer or shorter arguments and variables, or raise the limit: ulimit -s{stack}" },

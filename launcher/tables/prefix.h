@@ -9,18 +9,18 @@
 #include "ddp/error.h"
 
 /* Columns: id, name in a template, meaning. */
-#define PREFIX_FIELDS(X)                                                                \
-    X(HOST, "host", "this host")                                                        \
-    X(HOSTNAME, "hostname", "the same as host, for torchrun's templates")               \
-    X(RANK, "rank", "rank in the job")                                                  \
-    X(LOCAL_RANK, "local_rank", "rank on this node")                                    \
-    X(ROLE_NAME, "role_name", "name of the role")                                       \
-    X(PID, "pid", "process id")                                                         \
-    X(STREAM, "stream", "stdout or stderr")                                             \
-    X(JOB, "job", "job id")                                                             \
-    X(ATTEMPT, "attempt", "number of earlier starts of the workers")                    \
-    X(TIME, "time", "when the line was read: UTC, such as 2026-11-21T16:24:00.123456Z") \
-    X(ELAPSED, "elapsed", "when the line was read: seconds since the start of ddprun")
+#define PREFIX_FIELDS(X)                                                                         \
+    X(HOST, "host", "this host")                                                                 \
+    X(HOSTNAME, "hostname", "the same as host, for torchrun's templates")                        \
+    X(RANK, "rank", "rank in the job")                                                           \
+    X(LOCAL_RANK, "local_rank", "rank on this node")                                             \
+    X(ROLE_NAME, "role_name", "name of the role")                                                \
+    X(PID, "pid", "process id")                                                                  \
+    X(STREAM, "stream", "stdout or stderr")                                                      \
+    X(JOB, "job", "job id")                                                                      \
+    X(ATTEMPT, "attempt", "number of earlier starts of the workers")                             \
+    X(TIME, "time", "time at which the line was read: UTC, such as 2026-11-21T16:24:00.123456Z") \
+    X(ELAPSED, "elapsed", "time at which the line was read: seconds since the start of ddprun")
 
 enum prefix_field {
 #define X(id, ...) PREFIX_##id,

@@ -19,22 +19,22 @@
 /* clang-format off */
 #define SIGNAL_LIST(X)                                                                                       \
     X(TERM,  STOP,   true,                                                                                   \
-      "stops the job within --grace; a second SIGTERM kills at once",                                        \
-      "the same", "the program decides; death by SIGTERM is a failure")                                       \
+      "stops the job within --grace; a second SIGTERM kills the workers",                                    \
+      "the same", "runs a handler or ends the worker (a failure)")                                           \
     X(INT,   STOP,   true,                                                                                   \
       "like SIGTERM (Ctrl-C)", "the same", "like SIGTERM")                                                   \
     X(HUP,   STOP,   true,                                                                                   \
       "like SIGTERM, but a second SIGHUP changes nothing", "the same",                                       \
       "like SIGTERM")                                                                                        \
     X(QUIT,  STATUS, true,                                                                                   \
-      "prints state and stacks of the workers (Ctrl-\\), which do not get SIGQUIT",                           \
+      "prints the workers' states and stacks (Ctrl-\\); workers do not get SIGQUIT",                         \
       "the same", "like SIGTERM")                                                                            \
     X(USR1,  PASS,   true,                                                                                   \
-      "passes it to the workers, not to their children", "the same", "like SIGTERM")                         \
+      "passes the signal to workers, not to their children", "the same", "like SIGTERM")                     \
     X(USR2,  PASS,   true,                                                                                   \
       "like SIGUSR1", "the same", "like SIGTERM")                                                            \
     X(WINCH, PASS,   false,                                                                                  \
-      "like SIGUSR1 (new terminal size)", "the same", "the program decides")                                 \
+      "like SIGUSR1 (new terminal size)", "the same", "depends on the program")                              \
     X(TSTP,  REST,   false,                                                                                  \
       "suspends the job, then ddprun (Ctrl-Z)", "suspends the job; ddprun waits",                            \
       "suspends this worker; ddprun reports the suspension")                                                           \
@@ -42,11 +42,12 @@
       "continues the job (fg, bg)", "the same", "continues this worker")                                     \
     X(PIPE,  NONE,   false,                                                                                  \
       "no effect: ddprun reports failed writes", "the same",                                                 \
-      "the program decides (default: it ends)")                                                              \
+      "runs a handler or ends the worker")                                                                   \
     X(XFSZ,  NONE,   false,                                                                                  \
       "like SIGPIPE (ulimit -f)", "the same", "like SIGTERM")                                                \
     X(CHLD,  CHILD,  false,                                                                                  \
-      "detects the agent's end", "detects which workers ended or stopped", "the program decides")
+      "detects the agent's end", "detects which workers ended or stopped",                                   \
+      "depends on the program")
 /* clang-format on */
 
 enum signal_act {

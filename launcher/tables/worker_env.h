@@ -16,69 +16,68 @@
 /* Columns: name, printf format of the value, argument of this format, condition for setting the variable, meaning. `f`
  * is a struct env_facts. Names and values are torchrun's or PyTorch's; ddprun's own names begin with DDPRUN_ or
  * DDP_. */
-#define WORKER_ENV_LIST(X)                                                                          \
-    X(RANK, "%d", f->rank, true, "rank in the job")                                                 \
-    X(LOCAL_RANK, "%d", f->local_rank, true, "rank on this node, and index of the GPU")             \
-    X(WORLD_SIZE, "%d", f->world_size, true, "workers in the job")                                  \
-    X(LOCAL_WORLD_SIZE, "%d", f->local_world_size, true, "workers on this node")                    \
-    X(GROUP_RANK, "%d", f->node_rank, true, "rank of this node")                                    \
-    X(GROUP_WORLD_SIZE, "%d", f->nnodes, true, "number of nodes")                                   \
-    X(ROLE_RANK, "%d", f->role_rank, true, "rank among the workers of its role")                    \
-    X(ROLE_WORLD_SIZE, "%d", f->role_size, true, "workers of its role")                             \
-    X(ROLE_NAME, "%s", f->role, true, "name of the role (--role)")                                  \
-    X(MASTER_ADDR, "%s", f->master_addr, true, "host of the store")                                 \
-    X(MASTER_PORT, "%d", f->master_port, true, "port of the store")                                 \
-    X(TORCHELASTIC_RESTART_COUNT, "%d", f->restart_count, true, "number of restarts so far")        \
-    X(TORCHELASTIC_MAX_RESTARTS, "%d", f->max_restarts, true, "limit of restarts (--max_restarts)") \
-    X(TORCHELASTIC_RUN_ID, "%s", f->job, true, "job id (--rdzv_id)")                                \
-    X(TORCHELASTIC_USE_AGENT_STORE, "%s", f->rank0_store ? "False" : "True", true,                  \
-      "True if the launcher hosts the store, False if rank 0 does")                                 \
-    X(USE_LIBUV, "%s", "0", f->rank0_store, "the store in rank 0 runs without libuv")               \
-    X(TORCHELASTIC_ERROR_FILE, "%s%s", ENV_PATH(f->error_file), true,                               \
-      "file for the worker's error (JSON), which ddprun's report shows")                            \
-    X(TORCHELASTIC_SIGNALS_TO_HANDLE, "%s", f->signals, true, "signals that stop the job")          \
-    X(TORCHELASTIC_TIMER_FILE, "%s%s", ENV_PATH(f->timer_file), f->timer_file != NULL,              \
-      "FIFO for the workers' timers, with TORCHELASTIC_ENABLE_FILE_TIMER=1")                        \
-    X(TORCH_NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async, true,                                   \
-      "NCCL's error handling: 1 unless inherited")                                                  \
-    X(NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async_old, true,                                     \
-      "TORCH_NCCL_ASYNC_ERROR_HANDLING, as named before PyTorch 2.2")                               \
-    X(CUDA_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL,                                   \
-      "the one GPU of this worker, with --virtual_local_rank")                                      \
-    X(HIP_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL && f->hip,                          \
-      "AMD's CUDA_VISIBLE_DEVICES; replaces an inherited value")                                    \
-    X(DDPRUN_OWN_GPU, "%s", "1", f->visible != NULL,                                                \
-      "each worker sees a separate GPU (--virtual_local_rank)")                                     \
-    X(DDP_SHARE_GPU, "%s", "1", f->share_gpu, "several workers share one GPU (--share_gpu)")        \
-    X(OMP_NUM_THREADS, "%s", "1", f->set_omp, "1, unless inherited or only one worker runs")        \
-    X(DDPRUN_STORE, "%s", "1", !f->rank0_store, "the store supports ddprun's own requests")         \
-    X(DDPRUN_JOB, "%s", f->job, true, "job id")                                                     \
-    X(DDPRUN_ATTEMPT, "%d", f->attempt, true, "number of earlier starts of the workers")            \
-    X(DDPRUN_INIT_TIMEOUT_MS, "%llu", (unsigned long long)f->timeout_ms, f->timeout_ms > 0,         \
-      "how long workers wait for each other (--timeout)")                                           \
-    X(DDPRUN_COOKIE, "%s", f->cookie, f->cookie != NULL,                                            \
-      "random text that identifies processes of this job")                                          \
-    X(DDPRUN_FLIGHT_SHM, "%s", f->page, f->page[0] != '\0',                                         \
-      "memory shared with libddp: step and last calls")                                             \
-    X(DDP_FLIGHT_RECORDER, "%s%s", ENV_PATH(f->flight), f->flight != NULL,                          \
-      "directory of libddp's flight records")                                                       \
-    X(TORCH_FR_BUFFER_SIZE, "%s", f->torch_calls, f->torch_flight != NULL,                          \
-      "--flight_recorder: number of calls PyTorch keeps (2000 unless inherited)")                   \
-    X(TORCH_FR_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                                 \
-      "--flight_recorder: at a timeout, PyTorch writes its record")                                 \
-    X(TORCH_FR_DUMP_TEMP_FILE, "%s%s/" FLIGHT_TORCH_STEM, ENV_PATH(f->torch_flight),                \
-      f->torch_flight != NULL,                                                                      \
-      "--flight_recorder: prefix of PyTorch's file paths; PyTorch appends the rank")                \
-    X(TORCH_NCCL_DEBUG_INFO_PIPE_FILE, "%s%s/" FLIGHT_PIPE_STEM, ENV_PATH(f->torch_flight),         \
-      f->torch_flight != NULL && f->torch_pipes,                                                    \
-      "--flight_recorder: prefix of FIFO paths; PyTorch appends the rank; ddprun writes to a "      \
-      "FIFO to request a record")                                                                   \
-    X(TORCH_NCCL_TRACE_BUFFER_SIZE, "%s", f->torch_calls, f->torch_flight != NULL,                  \
-      "TORCH_FR_BUFFER_SIZE, as named before PyTorch 2.9")                                          \
-    X(TORCH_NCCL_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                               \
-      "TORCH_FR_DUMP_ON_TIMEOUT, as named before PyTorch 2.9")                                      \
-    X(TORCH_NCCL_DEBUG_INFO_TEMP_FILE, "%s%s/" FLIGHT_TORCH_STEM, ENV_PATH(f->torch_flight),        \
-      f->torch_flight != NULL, "TORCH_FR_DUMP_TEMP_FILE, as named before PyTorch 2.9")              \
+#define WORKER_ENV_LIST(X)                                                                                   \
+    X(RANK, "%d", f->rank, true, "rank in the job")                                                          \
+    X(LOCAL_RANK, "%d", f->local_rank, true, "rank on this node, and index of the GPU")                      \
+    X(WORLD_SIZE, "%d", f->world_size, true, "workers in the job")                                           \
+    X(LOCAL_WORLD_SIZE, "%d", f->local_world_size, true, "workers on this node")                             \
+    X(GROUP_RANK, "%d", f->node_rank, true, "rank of this node")                                             \
+    X(GROUP_WORLD_SIZE, "%d", f->nnodes, true, "number of nodes")                                            \
+    X(ROLE_RANK, "%d", f->role_rank, true, "rank among the workers of its role")                             \
+    X(ROLE_WORLD_SIZE, "%d", f->role_size, true, "workers of its role")                                      \
+    X(ROLE_NAME, "%s", f->role, true, "name of the role (--role)")                                           \
+    X(MASTER_ADDR, "%s", f->master_addr, true, "host of the store")                                          \
+    X(MASTER_PORT, "%d", f->master_port, true, "port of the store")                                          \
+    X(TORCHELASTIC_RESTART_COUNT, "%d", f->restart_count, true, "number of restarts so far")                 \
+    X(TORCHELASTIC_MAX_RESTARTS, "%d", f->max_restarts, true, "limit of restarts (--max_restarts)")          \
+    X(TORCHELASTIC_RUN_ID, "%s", f->job, true, "job id (--rdzv_id)")                                         \
+    X(TORCHELASTIC_USE_AGENT_STORE, "%s", f->rank0_store ? "False" : "True", true,                           \
+      "True if the launcher hosts the store, False if rank 0 does")                                          \
+    X(USE_LIBUV, "%s", "0", f->rank0_store, "the store in rank 0 runs without libuv")                        \
+    X(TORCHELASTIC_ERROR_FILE, "%s%s", ENV_PATH(f->error_file), true,                                        \
+      "JSON file for the worker's error message")                                                            \
+    X(TORCHELASTIC_SIGNALS_TO_HANDLE, "%s", f->signals, true, "signals that stop the job")                   \
+    X(TORCHELASTIC_TIMER_FILE, "%s%s", ENV_PATH(f->timer_file), f->timer_file != NULL,                       \
+      "FIFO for the workers' timers, with TORCHELASTIC_ENABLE_FILE_TIMER=1")                                 \
+    X(TORCH_NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async, true,                                            \
+      "NCCL's error handling: 1 unless inherited")                                                           \
+    X(NCCL_ASYNC_ERROR_HANDLING, "%s", f->nccl_async_old, true,                                              \
+      "name of TORCH_NCCL_ASYNC_ERROR_HANDLING before PyTorch 2.2")                                          \
+    X(CUDA_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL,                                            \
+      "the one GPU of this worker, with --virtual_local_rank")                                               \
+    X(HIP_VISIBLE_DEVICES, "%s", f->visible, f->visible != NULL && f->hip,                                   \
+      "CUDA_VISIBLE_DEVICES for AMD GPUs; replaces an inherited value")                                      \
+    X(DDPRUN_OWN_GPU, "%s", "1", f->visible != NULL,                                                         \
+      "each worker sees a separate GPU (--virtual_local_rank)")                                              \
+    X(DDP_SHARE_GPU, "%s", "1", f->share_gpu, "several workers share one GPU (--share_gpu)")                 \
+    X(OMP_NUM_THREADS, "%s", "1", f->set_omp, "1 with several workers, unless inherited")                    \
+    X(DDPRUN_STORE, "%s", "1", !f->rank0_store, "the store supports ddprun's own requests")                  \
+    X(DDPRUN_JOB, "%s", f->job, true, "job id")                                                              \
+    X(DDPRUN_ATTEMPT, "%d", f->attempt, true, "number of earlier starts of the workers")                     \
+    X(DDPRUN_INIT_TIMEOUT_MS, "%llu", (unsigned long long)f->timeout_ms, f->timeout_ms > 0,                  \
+      "how long workers wait for each other (--timeout)")                                                    \
+    X(DDPRUN_COOKIE, "%s", f->cookie, f->cookie != NULL,                                                     \
+      "random text that identifies processes of this job")                                                   \
+    X(DDPRUN_FLIGHT_SHM, "%s", f->page, f->page[0] != '\0', "shared memory: libddp records steps and calls") \
+    X(DDP_FLIGHT_RECORDER, "%s%s", ENV_PATH(f->flight), f->flight != NULL,                                   \
+      "directory of libddp's flight records")                                                                \
+    X(TORCH_FR_BUFFER_SIZE, "%s", f->torch_calls, f->torch_flight != NULL,                                   \
+      "--flight_recorder: number of calls in PyTorch's record (2000, or the inherited value)")               \
+    X(TORCH_FR_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                                          \
+      "--flight_recorder: at a timeout, PyTorch writes its record")                                          \
+    X(TORCH_FR_DUMP_TEMP_FILE, "%s%s/" FLIGHT_TORCH_STEM, ENV_PATH(f->torch_flight),                         \
+      f->torch_flight != NULL,                                                                               \
+      "--flight_recorder: prefix of PyTorch's file paths; PyTorch appends the rank")                         \
+    X(TORCH_NCCL_DEBUG_INFO_PIPE_FILE, "%s%s/" FLIGHT_PIPE_STEM, ENV_PATH(f->torch_flight),                  \
+      f->torch_flight != NULL && f->torch_pipes,                                                             \
+      "--flight_recorder: prefix of FIFO paths; PyTorch appends the rank; ddprun writes to a "               \
+      "FIFO to request a record")                                                                            \
+    X(TORCH_NCCL_TRACE_BUFFER_SIZE, "%s", f->torch_calls, f->torch_flight != NULL,                           \
+      "name of TORCH_FR_BUFFER_SIZE before PyTorch 2.9")                                                     \
+    X(TORCH_NCCL_DUMP_ON_TIMEOUT, "%s", "1", f->torch_flight != NULL,                                        \
+      "name of TORCH_FR_DUMP_ON_TIMEOUT before PyTorch 2.9")                                                 \
+    X(TORCH_NCCL_DEBUG_INFO_TEMP_FILE, "%s%s/" FLIGHT_TORCH_STEM, ENV_PATH(f->torch_flight),                 \
+      f->torch_flight != NULL, "name of TORCH_FR_DUMP_TEMP_FILE before PyTorch 2.9")                         \
     X(DDPRUN_TERMINAL, "%s", "1", f->terminal, "stderr is shown on a terminal")
 
 enum worker_env_var {

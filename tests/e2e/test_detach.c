@@ -109,7 +109,7 @@ DETACH_TEST(a_job_in_the_background_is_listed_watched_and_stopped)
     expect_no_job();
     r = DDPRUN("attach", id);
     EXPECT(r, 2);
-    SAYS(r, "no job");
+    SAYS(r, "no background");
 }
 
 /* Expect one row for a job although ddprun searches its directory twice: as XDG_RUNTIME_DIR, and as the default

@@ -194,8 +194,8 @@ Test(cli, errors_name_option_value_and_what_would_be_right)
     REFUSED("--env==x: expected NAME=VALUE or NAME", "--env==x", "prog");
     REFUSED("--env=1x=2: expected NAME=VALUE or NAME, where NAME does not begin with a digit", "--env=1x=2",
             "prog");
-    REFUSED("--standalone starts a job of this node only, but --nnodes=2:2 requests more nodes; leave one of "
-            "the options out",
+    REFUSED("--standalone starts a job of this node only, but --nnodes=2:2 requests more nodes; leave out "
+            "one of the two options",
             "--standalone", "--nnodes=2:2", "prog");
     REFUSED("--env=FOO: FOO is not set; set it, or pass --env=FOO=VALUE", "--env", "FOO", "prog");
     REFUSED("--rdzv_id=a/b: expected 1 to 128 characters, without '/' and without control characters",
@@ -235,20 +235,20 @@ Test(cli, what_is_missing_or_too_much_is_said)
     REFUSED("--log_dir needs a value: --log_dir=DIR", "--log_dir", "--tee=3", "prog");
     REFUSED("--tee needs a value: --tee=MAP", "-t");
     REFUSED("--standalone is a switch and takes no value, but got '1'", "--standalone=1", "prog");
-    REFUSED("--module and --no_python exclude each other; leave one of them out", "-m", "--no_python",
+    REFUSED("--module and --no_python cannot be used together; leave out one of the two", "-m", "--no_python",
             "prog");
-    REFUSED("--grace and --shutdown_timeout exclude each other; leave one of them out", "--grace=1",
+    REFUSED("--grace and --shutdown_timeout cannot be used together; leave out one of the two", "--grace=1",
             "--shutdown-timeout=1", "prog");
-    REFUSED("--quiet and --verbose exclude each other; leave one of them out", "-qv", "prog");
-    REFUSED("--prefix and --no_prefix exclude each other; leave one of them out", "--prefix", "--no_prefix",
-            "prog");
-    REFUSED("--hosts and --nnodes exclude each other, because ddprun itself starts every node of the list; "
-            "leave out --nnodes",
+    REFUSED("--quiet and --verbose cannot be used together; leave out one of the two", "-qv", "prog");
+    REFUSED("--prefix and --no_prefix cannot be used together; leave out one of the two", "--prefix",
+            "--no_prefix", "prog");
+    REFUSED("--hosts and --nnodes cannot be used together, because ddprun itself starts every node of the "
+            "list; leave out --nnodes",
             "--hosts=a,b", "--nnodes=2", "prog");
     char *environment[] = { "PET_NODE_RANK=0", NULL };
     refused(environment, WORDS("--hostfile=f", "prog"),
-            "--hostfile and PET_NODE_RANK exclude each other, because ddprun itself starts every node of the "
-            "list; unset PET_NODE_RANK");
+            "--hostfile and PET_NODE_RANK cannot be used together, because ddprun itself starts every node "
+            "of the list; unset PET_NODE_RANK");
 }
 
 /* An option with the value 0 is off. The key is_host is another name of --host_store. */
@@ -489,9 +489,9 @@ Test(cli_nodes, combinations_that_cannot_be_are_refused)
                  "--nnodes=1:2");
     REFUSED_NODE("--nnodes=2 needs the address of the store", "--nnodes=2", "--node_rank=0");
     REFUSED_NODE("--nnodes=2:4 needs the address of the store: --rdzv_endpoint", "--nnodes=2:4");
-    REFUSED_NODE("are different hosts for one store", "--nnodes=2", "--node_rank=0", "--master_addr=a",
+    REFUSED_NODE("and the host b in --rdzv_endpoint differ", "--nnodes=2", "--node_rank=0", "--master_addr=a",
                  "--rdzv_endpoint=b");
-    REFUSED_NODE("--master_port=1 and --rdzv_endpoint's port 2 are different ports", "--master_port=1",
+    REFUSED_NODE("--master_port=1 and the port 2 in --rdzv_endpoint differ", "--master_port=1",
                  "--rdzv_endpoint=b:2");
     REFUSED_NODE("--nnodes=2 needs a fixed port", "--nnodes=2", "--node_rank=0", "--master_addr=a",
                  "--master_port=0");

@@ -224,7 +224,7 @@ Test(host_specs, errors_name_the_item_and_the_line)
     expect_refused("n[1-99999]", false, "'n[1-99999]' ", "node[01-16]");
     expect_refused("n[3-1]", false, "'n[3-1]' ", "node[01-16]");
     expect_refused("a\nb slot=4\n", true, "line 2: unknown word 'slot=4'", "slots=N");
-    expect_refused("ann@a user=bob\n", true, "line 1: 'ann@a' and user=bob ", "leave one");
+    expect_refused("ann@a user=bob\n", true, "line 1: 'ann@a' and user=bob ", "leave out");
     expect_refused("a,b user=ann\n", true, "line 1: user=ann: ", "one host");
     expect_refused("a user=ann,bob\n", true, "line 1: user=ann,bob: ", "one user");
     expect_refused("a user=\n", true, "line 1: '@a' ", "host name");
@@ -240,8 +240,8 @@ Test(host_specs, errors_name_the_item_and_the_line)
     expect_refused("a counts=2\n", true, "line 1: unknown word 'counts=2'", "slots=N");
     expect_refused("a user=ann user=bob\n", true, "line 1: 'user=bob': ", "twice");
     expect_refused("a port=22 port=23\n", true, "line 1: 'port=23': ", "twice");
-    expect_refused("a:2222 port=22\n", true, "line 1: 'a:2222' and port=22 ", "leave one");
-    expect_refused("a:22 slots=4 port=22\n", true, "line 1: 'a:22' and port=22 ", "leave one");
+    expect_refused("a:2222 port=22\n", true, "line 1: 'a:2222' and port=22 ", "leave out");
+    expect_refused("a:22 slots=4 port=22\n", true, "line 1: 'a:22' and port=22 ", "leave out");
     expect_refused("a port=0\n", true, "line 1: host 'a': '0' ", "port");
     expect_refused("a port=\n", true, "line 1: host 'a': '' ", "port");
 }

@@ -646,10 +646,10 @@ Test(plan, ranks_that_this_node_does_not_have_are_a_note, .fini = tear_down)
 {
     PLAN("--nproc_per_node=2", "--log_dir=logs", "--tee=0:1,5:1", "--redirects=2:3",
          "--local_ranks_filter=0-3", "x");
-    cr_expect(has_note("--tee names local rank 5, but this node has 2 workers (local ranks 0 to 1)"));
-    cr_expect(has_note("--redirects names local rank 2, but this node has 2 workers (local ranks 0 to 1)"));
+    cr_expect(has_note("--tee lists local rank 5, but this node has 2 workers (local ranks 0 to 1)"));
+    cr_expect(has_note("--redirects lists local rank 2, but this node has 2 workers (local ranks 0 to 1)"));
     cr_expect(has_note(
-        "--local_ranks_filter names local rank 3, but this node has 2 workers (local ranks 0 to 1)"));
+        "--local_ranks_filter lists local rank 3, but this node has 2 workers (local ranks 0 to 1)"));
     cr_assert(plan.workers[1].out.console && plan.workers[0].out.file != NULL);
 }
 
@@ -695,7 +695,7 @@ Test(plan_nodes, a_static_node_knows_its_place, .fini = tear_down)
     cr_assert_not(plan.meeting.port_may_change);
     cr_assert_str_eq(plan.job, "none");
     cr_assert_eq(plan.workers[1].rank, 5);
-    cr_assert(prints("nodes: static, this is node 2 (counted from 0) of 3; 15 min to join (--timeout)"));
+    cr_assert(prints("nodes: static; this is node 2 of 3, counted from 0; 15 min to join (--timeout)"));
     cr_assert(prints("note: the ranks shown are correct if each of the 3 nodes has 2 workers"));
     cr_assert(prints("rank 5: local rank 1"));
 }

@@ -336,7 +336,7 @@ Test(remote_command, the_port_of_the_list_goes_to_ssh)
     cr_expect_eq(start_check(&cli, &host, 1, &err), DDP_OK);
     cr_assert_eq(rank_set_parse(&cli.input.ranks, "0,2", CLI_NPROC_MAX, &err), DDP_OK);
     cr_expect_eq(start_check(&cli, &host, 1, &err), DDP_ERR_ARG);
-    cr_expect_str_eq(err.msg, "--stdin names rank 2, but the highest rank of these hosts is 1");
+    cr_expect_str_eq(err.msg, "--stdin lists rank 2, but the highest rank of these hosts is 1");
     cli_free(&cli);
 }
 

@@ -329,7 +329,7 @@ Test(report, of_a_program_that_cannot_be_started_names_path_reason_and_cure, .fi
     report.file = &look;
     step(AGENT_SPAWN_FAILED, 1000, 0, EACCES);
     expect("ddprun: rank 0 on n1 could not be started: ./train is not executable\n"
-           "  try      chmod +x ./train; or, for a Python script, run python3 -u ./train\n"
+           "  try      run chmod +x ./train; for a Python script, run python3 -u ./train instead\n"
            "  worker   rank 0 (local rank 0), host n1\n"
            "  times    start failed 2023-11-14 22:13:21.000\n"
            "  then     rank 1 was never started\n"
@@ -819,9 +819,9 @@ Test(report_attempts, a_usage_error_is_told_with_its_code)
 {
     make(1);
     fail_once(2, -1, NO_RESTART_USAGE);
-    attempts_expect(
-        "  restart  none: exit 2 within 5 s of the start counts as a usage error, which a restart would\n"
-        "           repeat\n");
+    attempts_expect("  restart  none: exit code 2 within 5 s of the start counts as a usage error, which a "
+                    "restart would\n"
+                    "           repeat\n");
 }
 
 Test(report_attempts, what_is_left_behind_is_named)

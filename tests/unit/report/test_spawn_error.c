@@ -65,13 +65,13 @@ Test(start_words, of_a_path_that_is_not_there_or_no_file)
     expect(EACCES, "./train is a directory, not a program", "to run a Python package: python3 -u ./train");
     set((struct program_file){ .kind = PATH_NO_X });
     expect(EACCES, "./train is not executable",
-           "chmod +x ./train; or, for a Python script, run python3 -u ./train");
+           "run chmod +x ./train; for a Python script, run python3 -u ./train instead");
     set((struct program_file){ .kind = PATH_EXECUTABLE, .noexec = true });
     expect(EACCES, "./train is on a file system that is mounted noexec",
-           "copy it to another file system, or allow execution: mount -o remount,exec MOUNT_POINT");
+           "copy the program to another file system, or allow execution: mount -o remount,exec MOUNT_POINT");
     set((struct program_file){ .kind = PATH_UNKNOWN, .locked = "/data/locked" });
     expect(EACCES, "./train: no permission to enter the directory /data/locked",
-           "chmod +x /data/locked, or run as a user with that permission");
+           "run chmod +x /data/locked, or start ddprun as a user with this permission");
 }
 
 Test(start_words, of_a_script_whose_interpreter_is_not_there)
@@ -102,7 +102,7 @@ Test(start_words, of_a_program_for_another_machine)
     expect(ELIBACC,
            "./train exists, but its loader '/lib/ld-musl-x86_64.so.1' does not exist: ./train was built for "
            "another system",
-           "build it on this system, or install the C library with which it was built");
+           "build the program on this system, or install the C library with which the program was built");
     seen.elf = (struct elf_facts){ .kind = ELF_CUT };
     expect(ENOEXEC, "./train is damaged: the file ends within its header", "build or copy it again");
     set((struct program_file){ .kind = PATH_EXECUTABLE, .empty = true });
@@ -127,7 +127,7 @@ Test(start_words, of_a_system_without_room)
         "raise ulimit -n (1024)");
     expect(E2BIG, "the arguments and the environment of ./train are too long for the system",
            "use fewer or shorter arguments and variables, or raise the limit: ulimit -s (8 MiB)");
-    expect(ETXTBSY, "./train is open for writing: a process is building or copying it",
+    expect(ETXTBSY, "./train is open for writing: another process is still building or copying the program",
            "wait until that process is done, or find the process: fuser -v ./train");
     expect(ELOOP, "./train: Too many levels of symbolic links", "");
     expect(ENOMEM, "./train: no memory is left for another process (Cannot allocate memory)",
@@ -139,8 +139,8 @@ Test(start_words, of_a_system_without_room)
                                        .committed = 8ull << 30 };
     expect(ENOMEM, "./train: no memory is left for another process (Cannot allocate memory)",
            "free memory (20 MiB are available), raise the memory limit of the cgroup (64 MiB, of which 60 "
-           "MiB are in use), or "
-           "start fewer workers; vm.overcommit_memory=2 permits 8 GiB, and 8 GiB are reserved");
+           "MiB are in use), or start fewer workers; vm.overcommit_memory=2 permits 8 GiB of memory, of "
+           "which 8 GiB are reserved");
 }
 
 /* --- elf ------------------------------------------------------------------------------------------------------ */

@@ -81,14 +81,16 @@ Test(hints, show_the_limits_that_they_mention)
         "Call to ibv_reg_mr failed", "Cannot allocate memory", "Cannot allocate memory",
         "Cannot allocate memory",    "Cannot allocate memory"
     };
-    static const char *const shown[] = { "open files (1024) is",
-                                         "ulimit -u (512) or pids.max of the cgroup (99)",
-                                         "ulimit -u (512) or pids.max of the cgroup (99)",
-                                         "locked memory (64 KiB) is",
-                                         "limit (64 MiB, of which 10 MiB are in use), ulimit -v (unlimited)",
-                                         "ulimit -l (64 KiB)",
-                                         "free -h (5 MiB are available), ",
-                                         "vm.overcommit_memory=2 permits 4 MiB, and 3 MiB are reserved" };
+    static const char *const shown[] = {
+        "open files (1024) is",
+        "ulimit -u (512) or pids.max of the cgroup (99)",
+        "ulimit -u (512) or pids.max of the cgroup (99)",
+        "locked memory (64 KiB) is",
+        "limit (64 MiB, of which 10 MiB are in use), ulimit -v (unlimited)",
+        "ulimit -l (64 KiB)",
+        "free -h (5 MiB are available), ",
+        "vm.overcommit_memory=2 permits 4 MiB of memory, of which 3 MiB are reserved"
+    };
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         cr_expect_not_null(strstr(hint_with(texts[i], &facts), shown[i]), "%s", hint_with(texts[i], &facts));
         cr_expect_null(strpbrk(hint(texts[i]), "{}("), "%s", hint(texts[i]));
@@ -188,7 +190,7 @@ Test(hints, know_what_users_meet)
     cr_expect(strstr(hint("ibv_reg_mr_iova2 failed with error Cannot allocate memory"), "ulimit -l"));
     cr_expect(strstr(hint("env: 'python3\\r': No such file or directory"), "Windows"));
     cr_expect(strstr(hint("ModuleNotFoundError: No module named 'numpy'"),
-                     "lacks the module that the error names"));
+                     "lacks the module in the error message"));
     cr_expect_str_eq(hint("all is well"), "");
     cr_expect_str_eq(hint(""), "");
     struct buf out = { 0 };
@@ -221,7 +223,7 @@ Test(hints, a_failed_import_names_the_python)
 {
     const struct hint_facts facts = { .python = "/opt/venv/bin/python3" };
     cr_expect(strstr(hint_with("ModuleNotFoundError: No module named 'numpy'", &facts),
-                     "/opt/venv/bin/python3, which ran the program, lacks the module that the error names"));
+                     "/opt/venv/bin/python3, which ran the program, lacks the module in the error message"));
     cr_expect(
         strstr(hint_with("ImportError: cannot import name 'x' from 'y'", &facts), "/opt/venv/bin/python3"));
 }

@@ -454,8 +454,8 @@
 #define FINDINGS_OF_REFUSALS(X)                                                                             \
     X(WRONG_TASK_LAYOUT, ERROR,                                                                             \
       "${words}",                                                                                           \
-      "start one ddprun on each node for all its workers (srun --ntasks-per-node=1 ddprun ..., mpirun " \
-      "--map-by ppr:1:node ddprun ...), or run one worker in each task (ddprun --per_task ...)",                                                                                    \
+      "start one ddprun on each node (srun --ntasks-per-node=1 ddprun ..., mpirun --map-by ppr:1:node " \
+      "ddprun ...); or run one worker in each task (ddprun --per_task ...)",                                 \
       "Slurm has started 8 copies of ddprun on 2 nodes for job slurm-77.0, 4 of them on this node; each copy " \
       "would start all workers of its node",                                                                \
       "The scheduler started several tasks on a node, and each task runs ddprun. Typical causes: "                  \
@@ -500,7 +500,7 @@
       "install the same version of ddprun, and of ddp-rendezvous if used, on every host; versions may "     \
       "differ only in the third number",                                                                    \
       "a node was rejected 2.0 s ago: n1 (pid 90) runs ddprun 0.2.0, but n0 (pid 80), which joined earlier, runs ddprun 0.1.0",\
-      "The version of a node differs from that of the other nodes or of the store. Typical causes: an update "    \
+      "A node has another version of ddprun than the other nodes or the store. Typical causes: an update " \
       "of ddprun on some nodes only, or several ddprun in PATH.")                                           \
     X(JOB_DIFFERS, ERROR,                                                                                   \
       FINDING_WAS_REJECTED,                                                                                 \
@@ -584,9 +584,9 @@
       "loaded into ssh-agent.")                                                                             \
     X(HOST_KEY_UNKNOWN, ERROR,                                                                              \
       "${subject} is not in known_hosts, so ssh rejects its key: ${words}",                                 \
-      "run '${remote_shell} ${subject} true' once, compare the printed fingerprint with that of the " \
-      "host, and accept the key; for many hosts on a network that you trust, pass --remote_shell='ssh -o " \
-      "StrictHostKeyChecking=accept-new'",                                                                  \
+      "run '${remote_shell} ${subject} true' once, compare the printed fingerprint with the host's " \
+      "fingerprint, and accept the key; for many hosts on a network that you trust, pass " \
+      "--remote_shell='ssh -o StrictHostKeyChecking=accept-new'",                                            \
       "n1 is not in known_hosts, so ssh rejects its key: Host key verification failed.",                    \
       "The file known_hosts has no key of this host, and ddprun never answers ssh's question. Typical "     \
       "causes: a first login to that host, or a name in --hosts that is not in known_hosts.")               \
@@ -872,7 +872,7 @@
       "find out what stopped the process: kill -STOP, Ctrl-Z, a debugger, a frozen container, or a "        \
       "virtual machine that was moved or suspended; a larger --node_timeout tolerates longer pauses",       \
       "this ddprun (node 1, n1, pid 80) was frozen for at least 32.0 s and lost the store: the store's "    \
-      "reason is 'silent for 15.0 s' (--node_timeout is 15.0 s)",                                             \
+      "reason is 'silent for 15.0 s' (--node_timeout is 15.0 s)",                                         \
       "The agent's own timers were late by the duration in the message. " \
       "Meanwhile the store dropped the node. Typical "          \
       "causes: SIGSTOP, a debugger, or a virtual machine that was moved.")                                          \
@@ -881,7 +881,7 @@
       "check the network and the firewalls between this node and the store: messages from this node do "    \
       "not arrive",                                                                                         \
       "the store dropped this ddprun (node 1, n1, pid 80), although ddprun was never frozen: the store's "  \
-      "reason is 'silent for 15.0 s' (--node_timeout is 15.0 s)",                                             \
+      "reason is 'silent for 15.0 s' (--node_timeout is 15.0 s)",                                         \
       "The store reported a timeout of this node, but the agent's timers were never late. Typical causes: a "       \
       "cut network, or a firewall that forgets idle connections.")                                                  \
     X(NODE_DIED_WAITING, ERROR,                                                                             \
@@ -1144,19 +1144,18 @@
       "Work.wait() waits for other ranks, not for a lock",                                                  \
       "rank 3 (n1, pid 812) is in take_lock (data.py:41) and waits for a lock or for another thread, without progress for " \
       "42.0 s; 7 ranks wait in all_reduce (train.py:88)",                                                   \
-      "Successive samples of the stacks are equal, and the main thread of the rank sleeps in "                     \
-      "futex outside of a collective. Typical causes: two threads that take two locks in opposite order, a " \
-      "fork while another thread held a lock, or Work.wait(), in which the rank waits for other ranks.") \
+      "Successive samples of the stacks are equal, and the main thread of the rank sleeps in futex " \
+      "outside of a collective. Typical causes: two threads that take two locks in opposite order, a " \
+      "fork while another thread held a lock, or Work.wait(), which waits for other ranks.") \
     X(RANK_BLOCKED, ERROR,                                                                                  \
       "${subject} ${is} in ${place}, blocked in ${call}${object}, without progress for ${time}; ${waiters}", \
       "check the other side of this call: the file system, the network peer, the process that should read " \
       "or write the pipe, or the process that holds the file lock ('lslocks')",                             \
       "rank 3 (n1, pid 812) is in load_batch (data.py:41), blocked in read of "                             \
       "/mnt/data/x.bin, without progress for 42.0 s; 7 ranks wait in all_reduce (train.py:88)",             \
-      "Successive samples of the stacks are equal, and the main thread of the rank sleeps in a system call "            \
-      "outside of a collective. Typical causes: an NFS server that does not answer, a pipe to which no process " \
-      "writes or from which no process reads, a file lock that another process holds, or a firewall that " \
-      "drops the packets of a connection attempt.") \
+      "Successive samples of the stacks are equal, and the main thread of the rank sleeps in a system " \
+      "call outside of a collective. Typical causes: an NFS server that does not answer, a pipe that has no " \
+      "reader or no writer, a file lock that another process holds, or a firewall that drops packets.") \
     X(RANK_SLEEPS, ERROR,                                                                                   \
       "${subject} ${is} in ${place} and sleep${s}, without progress for ${time}; ${waiters}",               \
       "'ddpctl stacks --rank ${rank}' shows all threads of rank ${rank}; if the pause is intended, pass a " \
@@ -1200,10 +1199,10 @@
       "ended",                                                                                              \
       "rank 3 (n1, pid 812) is in wait_for_model (train.py:57) and waits for key 'epoch/3', "               \
       "which no rank has set; no progress for 42.0 s; 7 ranks wait in all_reduce (train.py:88)",            \
-      "Successive samples of the stacks are equal, and the rank waits for a key of the store. If the "       \
-      "key's name ends with the number of a rank, and every other rank has set its key, the finding "        \
-      "shows the rank whose key is missing. Typical causes: a rank that has ended, or a key whose name "     \
-      "depends on the rank.")                                                                               \
+      "Successive samples of the stacks are equal, and the rank waits for a key of the store. The names " \
+      "of some keys end with the number of a rank. If only one of these keys is missing, the finding " \
+      "shows the rank that should set the key. Typical causes: a rank that has ended, or a key whose " \
+      "name depends on the rank.")                                                                           \
     X(ALL_RANKS_WAIT, ERROR,                                                                                \
       "${subject} wait in ${place}, without progress for ${time}, and every process is alive; probable "    \
       "cause: ${between}",                                                                                  \
@@ -1211,10 +1210,10 @@
       "the GPUs ('dmesg | grep Xid'); NCCL_DEBUG=INFO prints the transport that NCCL uses",                 \
       "all 8 ranks wait in all_reduce (train.py:88), without progress for 42.0 s, and every process "       \
       "is alive; probable cause: the network between the nodes (n0, n1), or a GPU",                         \
-      "Successive samples of the stacks show all ranks in the same collective, and no process has ended. "   \
-      "If the kernel sends a rank's data again and again without an answer, the finding shows the two "      \
-      "nodes, and states whether the path between them loses large packets. Typical causes: a bad cable "    \
-      "or switch, a path MTU that is too small, or a failed GPU (Xid).")
+      "Successive samples of the stacks show all ranks in the same collective, and no process has ended. " \
+      "If the kernel sends a rank's data again and again without an answer, the finding shows the two " \
+      "nodes. It also states whether the path between these nodes loses large packets. Typical causes: a " \
+      "bad cable or switch, a path MTU that is too small, or a failed GPU (Xid).")
 
 /* Ranks that wait because of the problems above. These rows describe the consequence, so they are last. */
 #define FINDINGS_OF_WAITERS(X)                                                                              \
@@ -1256,8 +1255,8 @@
       "find the rank that should set the key, among the ranks that do not wait: it is busy, has ended, "    \
       "or has taken another branch",                                                                        \
       "rank 1 (n1, pid 812) waits for key 'model-ready', for 32.0 s now; no rank has set it",               \
-      "The waiting ranks continue as soon as some rank sets the key; until then they do nothing. The "      \
-      "wait has lasted for ten seconds. Typical causes: a rank that is busy or has ended, or a key "        \
+      "The waiting ranks continue as soon as some rank sets the key; until then these ranks do nothing. " \
+      "The wait has lasted for ten seconds. Typical causes: a rank that is busy or has ended, or a key " \
       "whose name depends on the rank.")
 
 /* PyTorch's ranks during the setup of a process group. ${who} lists processes; processes that do not belong to the job

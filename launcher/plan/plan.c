@@ -318,10 +318,9 @@ static void note_guess(struct plan *plan)
     if (plan->settled || !plan->cli->dry_run)
         return;
     if (plan->meeting.elastic)
-        plan_note(
-            plan,
-            "the rendezvous assigns ranks and world sizes; the values shown here are those of node %d of %d",
-            plan->node_rank, plan->nnodes);
+        plan_note(plan,
+                  "the rendezvous assigns ranks and world sizes; this plan shows the values of node %d of %d",
+                  plan->node_rank, plan->nnodes);
     else
         plan_note(plan, "the ranks shown are correct if each of the %d nodes has %d worker%s",
                   plan->meeting.nnodes_max, plan->nproc, plan->nproc == 1 ? "" : "s");

@@ -377,9 +377,9 @@ void announce_waiting_for_end(const struct announce *a, const char *nodes, const
     const double limit_s = (double)a->plan->cli->exit_barrier_ms / 1000;
     if (agent_overstays(agent))
         output_note(a->output,
-                    "all workers here exited with code 0, but the workers of %s did not exit within %.10g s "
-                    "(--exit_barrier_timeout); this node hosts the store of the job and waits until those "
-                    "workers have exited; press Ctrl-C to end the job on all nodes",
+                    "all workers here exited with code 0, but the workers of %s did not exit within "
+                    "%.10g s (--exit_barrier_timeout); this node hosts the store of the job and waits "
+                    "until the workers there have exited; press Ctrl-C to end the job on all nodes",
                     who, limit_s);
     else if (state == AGENT_WAIT_PEERS)
         output_note(a->output,

@@ -165,7 +165,7 @@ the_alias_has_torchruns_defaults() {
 
 a_real_torchrun_is_left_alone() {
     rm "$torchrun" && echo theirs >"$torchrun"
-    make_it install-torchrun-alias 2>&1 | grep 'another program' || return 1
+    make_it install-torchrun-alias 2>&1 | grep 'nothing was' || return 1
     make_it uninstall && grep -q theirs "$torchrun" && rm "$torchrun"
 }
 

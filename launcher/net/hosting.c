@@ -174,7 +174,7 @@ static void hosting_join_other(const struct hosting_facts *f, struct hosting *ou
     out->choice = HOSTING_JOIN;
     if (!f->meeting->elastic || f->n_resolved == 0 || out->here)
         return;
-    list_own(f, own, sizeof(own));
+    list_own(f, false, own, sizeof(own));
     snprintf(out->words, sizeof(out->words),
              "%s is not an address of %s (%s), so this node expects the store on another host (hosted by "
              "another node or by a ddp-rendezvous); use --host_store=yes to host the store on this node",

@@ -505,9 +505,8 @@ static bool number_entry(struct gpu_list *list, char entry[GPU_NAME_MAX])
         return false;
     if (index >= list->physical) {
         snprintf(list->note, sizeof(list->note),
-                 "CUDA_VISIBLE_DEVICES names GPU %ld, but this machine has %d GPU%s, numbered from 0; CUDA "
-                 "ignores "
-                 "this entry and all later entries",
+                 "CUDA_VISIBLE_DEVICES lists GPU %ld, but this machine has %d GPU%s, numbered from 0; "
+                 "CUDA ignores this entry and all later entries",
                  index, list->physical, list->physical == 1 ? "" : "s");
         return false;
     }
@@ -539,7 +538,7 @@ static void named_gpus(struct gpu_list *list, const char *visible)
             return;
         if (is_listed(list, entry)) {
             snprintf(list->note, sizeof(list->note),
-                     "CUDA_VISIBLE_DEVICES names %.64s twice, so CUDA shows no GPU; remove one entry", entry);
+                     "CUDA_VISIBLE_DEVICES lists %.64s twice, so CUDA shows no GPU; remove one entry", entry);
             list->n = 0;
             return;
         }

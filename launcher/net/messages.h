@@ -97,8 +97,8 @@ struct heard_verdict {
     const cJSON *stacks; /* borrowed from the message: rows of all nodes (record/stacks.h), or NULL */
 };
 
-/* Decode the push "round" or "waiting". Return false if the push is invalid; the peer is then not a ddprun
- * store. A round must have ranks for the `nproc` workers of this node. */
+/* Decode the push "round" or "waiting". Return false if the push is invalid, because the peer is then not a ddprun store.
+ * A round must have ranks for the `nproc` workers of this node. */
 bool decode_round(const cJSON *push, int nproc, struct heard_round *round);
 void decode_waiting(const cJSON *push, struct heard_waiting *waiting);
 /* Find the first finding in a push "findings" that explains why the job does not start. Write this finding as

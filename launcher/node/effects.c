@@ -865,9 +865,8 @@ static void carry_out(struct node *n, struct agent_effect effect)
     case EFFECT_SIGNAL_REST:
         signal_rest(n, effect.signal);
         break;
-    case EFFECT_DRAIN:
-        output_drain(n->out.output,
-                     DRAIN_MS); /* node_on_output_idle then passes AGENT_DRAINED to the agent */
+    case EFFECT_DRAIN: /* node_on_output_idle() then passes AGENT_DRAINED to the agent */
+        output_drain(n->out.output, DRAIN_MS);
         break;
     case EFFECT_FINISH:
         begin_to_finish(n, effect.exit_code);

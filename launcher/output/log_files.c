@@ -196,7 +196,14 @@ static enum log_news log_file_news(struct log_file *f)
 /* Write up to `len` bytes to the current file. Return the number of written bytes. */
 static size_t write_some(struct log_file *f, const uint8_t *data, size_t len, int *error)
 {
-    const size_t done = writer_write_fd(f->fd, data, len, error);
+    size_t done = 0;
+    while (done < len && *error == 0) {
+        ssize_t n = write(f->fd, data + done, len - done);
+        if (n >= 0)
+            done += (size_t)n;
+        else if (errno != EINTR)
+            *error = errno;
+    }
     f->size += done;
     if (done > 0)
         f->line_ended = data[done - 1] == '\n';

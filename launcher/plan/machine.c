@@ -466,20 +466,28 @@ struct interpreter {
     char version[16];      /* "3.13" */
 };
 
+struct joined_path {
+    char text[PATH_MAX + 64];
+};
+
+/* Return DIR/NAME. A path that is too long is cut, and then cannot be opened. */
+static struct joined_path path_in(const char *dir, const char *name)
+{
+    struct joined_path path;
+    snprintf(path.text, sizeof(path.text), "%s/%s", dir, name);
+    return path;
+}
+
 /* Open DIR/NAME without blocking, because the file may be a FIFO. Return -1 on failure. */
 static int open_in(const char *dir, const char *name)
 {
-    char path[PATH_MAX + 64]; /* a name that is too long is cut and cannot be opened */
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
-    return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    return open(path_in(dir, name).text, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 }
 
 /* Read the first bytes of DIR/NAME as text. Write "" on failure. */
 static void read_text(const char *dir, const char *name, char text[TEXT_SIZE])
 {
-    char path[PATH_MAX + 64]; /* a name that does not fit is cut and cannot be opened */
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
-    (void)read_small_file(AT_FDCWD, path, text, TEXT_SIZE);
+    (void)read_small_file(AT_FDCWD, path_in(dir, name).text, text, TEXT_SIZE);
 }
 
 /* Copy the first part of a colon-separated list. Return the rest of the list, or NULL after the last part. */

@@ -33,7 +33,8 @@ static bool write_bytes(int out, const uint8_t *data, size_t len)
 {
     int error;
     const bool ok = writer_write_fd(out, data, len, &error) == len;
-    errno = error;
+    if (!ok)
+        errno = error;
     return ok;
 }
 
@@ -207,7 +208,7 @@ static bool receive_TOTAL(struct collected *c, struct slice body)
 {
     char text[64], *end;
     snprintf(text, sizeof(text), "%.*s", (int)body.len, (const char *)body.data);
-    (void)strtoull(text, &end, 10); /* the number of files */
+    c->total_files = strtoull(text, &end, 10);
     c->total_bytes = strtoull(end, NULL, 10);
     return true;
 }

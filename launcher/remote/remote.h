@@ -21,12 +21,12 @@ struct collected {
     bool ended;    /* the message FILES_END has arrived */
     bool stopped;  /* a fault has ended the transfer */
     int fd;
-    char name[COLLECT_NAME_MAX + 1]; /* name of the open file, below `dir` */
-    uint64_t left;                   /* bytes of the open file that have not arrived yet */
-    uint64_t files, bytes;           /* numbers of received files and bytes */
-    uint64_t announced;              /* sum of the file sizes in the received messages FILE */
-    uint64_t total_bytes;            /* how many bytes the message TOTAL announces */
-    char why[1280];                  /* why files are missing; "" while no file is missing */
+    char name[COLLECT_NAME_MAX + 1];   /* name of the open file, below `dir` */
+    uint64_t left;                     /* bytes of the open file that have not arrived yet */
+    uint64_t files, bytes;             /* numbers of received files and bytes */
+    uint64_t announced;                /* sum of the file sizes in the received messages FILE */
+    uint64_t total_files, total_bytes; /* how many files and bytes the message TOTAL announces */
+    char why[1280];                    /* why files are missing; "" while no file is missing */
 };
 
 /* Store files from the bytes that a host sends. After a fault, set `why`. If a file has become shorter, the transfer

@@ -610,7 +610,7 @@ static void append_call(const struct message_flight_call *row, struct flight_dum
     struct flight_entry *e = &d->calls[d->n];
     *e = (struct flight_entry){ .seq = (uint64_t)row->seq,
                                 .n = (uint64_t)row->n,
-                                .created_ns = row->created_ms * 1000000,
+                                .created_ns = (int64_t)((uint64_t)row->created_ms * 1000000),
                                 .root = (int)row->root,
                                 .order = (uint32_t)d->n++ };
     snprintf(e->group, sizeof(e->group), "%s", row->group);

@@ -104,8 +104,8 @@ static const char *state_word(const struct snapshot_rank *f)
 
 /* --- placeholders for facts ----------------------------------------------------------------------------- */
 
-/* Each function below writes the value of one placeholder in a sentence of findings.h into `word` and returns `word`, or
- * returns a constant. */
+/* Each function below writes the value of one placeholder in a sentence of findings.h into `word` and returns `word`,
+ * or returns a constant. */
 
 /* Copy the text of a buffer into `word`, and cut the text if it is too long. */
 static const char *word_of(words word, const struct buf *out)

@@ -779,6 +779,13 @@ struct hub_sink clients_sink(struct clients *clients)
 
 /* --- connections and their bytes ------------------------------------------------------------------------ */
 
+/* After the first request of a client, keep its connection even if new connections need the room. */
+static void check_silent(struct client *c)
+{
+    if (c->admission.is_silent && hub_has_request(c->clients->hub, c->id))
+        admission_spoke(&c->clients->admission, &c->admission);
+}
+
 /* Reject a client whose bytes must not reach hub_receive. The hub then calls close_client. */
 static void reject(struct client *c, struct slice bytes, const char *why)
 {
@@ -810,8 +817,10 @@ static void pass_tls(struct client *c, struct slice bytes)
     trim(cipher);
     if (!was_open && (state == TLS_OPEN || state == TLS_ENDED))
         hub_set_secret(clients->hub, c->id, tls_secret(c->tls), tls_job(c->tls), now_ms(clients));
-    if (plain->len > 0 && c->place == SERVED)
+    if (plain->len > 0 && c->place == SERVED) {
         hub_receive(clients->hub, c->id, buf_slice(plain), now_ms(clients));
+        check_silent(c);
+    }
     trim(plain);
     if (c->place != SERVED)
         return;
@@ -896,15 +905,14 @@ static bool begin(struct client *c, struct slice bytes)
 static void on_bytes(struct conn *conn, struct slice bytes)
 {
     struct client *c = (struct client *)conn;
-    struct clients *clients = c->clients;
     if (c->place != SERVED || (!c->has_begun && (!answer_credential_request(c, &bytes) || !begin(c, bytes))))
         return;
-    if (c->tls != NULL)
+    if (c->tls != NULL) {
         pass_tls(c, bytes);
-    else
-        hub_receive(clients->hub, c->id, bytes, now_ms(clients));
-    if (c->admission.is_silent && hub_has_request(clients->hub, c->id))
-        admission_spoke(&clients->admission, &c->admission);
+    } else {
+        hub_receive(c->clients->hub, c->id, bytes, now_ms(c->clients));
+        check_silent(c);
+    }
     stop_if_full(c);
 }
 

@@ -201,13 +201,13 @@ static bool is_observed(const struct store *s, struct slice key)
     return false;
 }
 
-/* Remove links from the list of `entry`, the oldest first: all links, or with `is_offer` one for each queued item that
- * has no woken connection yet. Free each wait that then has no missing key, and wake the connection that waited, unless
- * `wake` is NULL. Do not free the entry.
+/* Remove links from the list of `entry`, the oldest first. If `is_offer` is true, stop when each queued item has a woken
+ * connection. Free each wait that then has no missing key, and wake the connection that waited, unless `wake` is NULL.
+ * Do not free the entry.
  *
  * SET, ADD, APPEND and MULTI_SET wake all waiters of their keys. COMPARE_SET wakes them only if it creates the key.
- * BARRIER wakes them only if its caller is the last rank to arrive. QUEUE_PUSH wakes one waiter for each item. With
- * `is_offer`, a woken connection counts as the receiver of one item, even before it has sent its QUEUE_POP. */
+ * BARRIER wakes them only if its caller is the last rank to arrive. QUEUE_PUSH wakes one waiter for each item
+ * (`is_offer`). The woken connection counts as the receiver of the item, even before it has sent its QUEUE_POP. */
 static void wake_waiters(struct store *s, struct entry *entry, store_wake wake, bool is_offer)
 {
     while (entry->first != NULL && (!is_offer || entry_queue_len(entry) > entry->woken)) {

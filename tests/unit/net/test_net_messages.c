@@ -32,12 +32,20 @@ static bool verdict_of(const char *text)
     return ok;
 }
 
+static void on_stop(void *user, const struct failure *why)
+{
+    (void)user;
+    cause = *why;
+}
+
 static void stop_of(const char *text)
 {
     cJSON *json = cJSON_Parse(text);
     struct message_stop m;
     message_read_stop(json, &m);
-    decode_cause(m.cause, m.why, &cause);
+    struct store_link link = { .options.calls.stop = on_stop };
+    link.round = (int)m.round;
+    push_stop(&link, json);
     cJSON_Delete(json);
 }
 

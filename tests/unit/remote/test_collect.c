@@ -137,6 +137,7 @@ Test(collect, plain_files_are_sent_and_links_and_pipes_are_not)
         collect_store(&c, slice_of(bytes, (size_t)n));
     close(ends[0]);
     cr_expect(c.ended);
+    cr_expect_eq(c.total_files, 2);
     cr_expect_eq(c.total_bytes, 8);
     cr_expect_eq(strncmp(c.why, "left out: 3 entries ", 20), 0, "%s", c.why);
     collect_close(&c);

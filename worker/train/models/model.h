@@ -110,8 +110,8 @@ void model_free(struct model *m); /* `m` may be NULL */
 ddp_status model_forward(struct model *m, const struct model_batch *batch, enum model_mode mode, double *loss,
                          struct ddp_err *err);
 
-/* Run a backward pass, after model_forward with MODEL_TRAIN and the same batch. Overwrite all gradients with the
- * gradients of sum(weight x loss). `grad` has a pointer for each parameter. `ready` may be NULL. */
+/* Run a backward pass, after model_forward with MODEL_TRAIN, for the same batch. Overwrite all gradients with
+ * the gradients of sum(weight x loss). `grad` has a pointer for each parameter. `ready` may be NULL. */
 ddp_status model_backward(struct model *m, float *const grad[], const struct model_ready *ready,
                           struct ddp_err *err);
 

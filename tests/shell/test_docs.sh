@@ -56,6 +56,24 @@ linked_headings_exist() {
     return "$lost"
 }
 
+# Compare the names in the table of folders with the C files of each folder. A row without names lists no files.
+folders_have_the_files_of_the_table() {
+    local row folder file wrong=0
+    for folder in {launcher,rendezvous,worker}/*/; do
+        row=$(grep -F "\`$folder\`" CONTRIBUTING.md) || { echo "$folder has no row"; wrong=1; continue; }
+        row=${row#*|*|*|}
+        for file in $(grep -oE '`[a-z0-9_.]+`' <<<"$row" | tr -d '`'); do
+            compgen -G "$folder$file*" >/dev/null || { echo "$folder has no $file"; wrong=1; }
+        done
+        for file in "$folder"*.c; do
+            file=$(basename "$file" .c)
+            [ "$row" = '|' ] || [[ "$row" =~ \`$file(\.h)?\` ]] || [ ! -e "$folder$file.c" ] ||
+                { echo "$folder: the row has no $file"; wrong=1; }
+        done
+    done
+    return "$wrong"
+}
+
 # bench_docs.py copies a number to the row and column with the same name, even if versions differ. It copies versions
 # to headings. Other rows, lines and tables stay unchanged.
 bench_numbers_are_copied() {

@@ -1,5 +1,4 @@
-"""Start jobs of data-parallel workers from Python. run() returns ddprun's exit code, launch() returns the workers' results.
-This package does not import torch.
+"""Start jobs of data-parallel workers from Python. run() returns an exit code, launch() the results. torch is not imported.
 
     def square_of_rank(offset):
         return int(os.environ["RANK"]) ** 2 + offset

@@ -29,8 +29,8 @@ SAME_SIZE(cublasLtMatrixLayoutAttribute_t);
 SAME_SIZE(cublasLtMatmulPreferenceAttributes_t);
 SAME_SIZE(CUresult);
 
-/* A copy of compute_abi.h's lt_choice. Here the header leaves out its own types (CUBLASLT_ABI_TYPES), because NVIDIA's
- * types replace them. */
+/* A copy of lt_choice from compute_abi.h. Here compute_abi.h leaves out its own types (CUBLASLT_ABI_TYPES), because
+ * NVIDIA's types replace them. */
 typedef struct {
     lt_algorithm algo;
     size_t workspaceSize;

@@ -21,8 +21,8 @@
 #include <unistd.h>
 
 enum { NPROC = 8, AT_ONCE = 1024, LIMIT_MS = 30000, FAILURES = 21 };
-/* Numbers of descriptors of the store. ALL has one for each rank that connects directly, RESERVE is for the store
- * itself, and ENOUGH is for both. */
+/* Numbers of file descriptors of the store. ALL is one for each rank that connects directly, RESERVE is for the store
+ * itself, and ENOUGH is the sum. */
 enum { ALL = 98304, RESERVE = 128, ENOUGH = ALL + RESERVE };
 
 static FILE *json; /* output for JSON lines, or NULL */
@@ -88,7 +88,7 @@ static void agent_hello(void *user, uint32_t i, struct buf *out)
     put_join(user, i, "", out);
 }
 
-/* Return the milliseconds from the first connection attempt until every agent has its round. */
+/* Return the milliseconds from the first connection attempt until every agent has received its round. */
 static double come_together(struct farm *f, const struct bench_server *store, struct job *job)
 {
     need_farm(farm_open(f, store->port, 0, job->nodes, false), f);

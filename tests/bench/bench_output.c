@@ -42,7 +42,7 @@ enum {
 struct flood {
     double mb_per_s, p50_ms, p99_ms, max_ms;
     long peak_kb;       /* memory of the largest process */
-    size_t lines, late; /* counted lines of the quiet worker; lines that were read too late to count */
+    size_t lines, late; /* lines that count; lines that were read too late */
     bool ok;
 };
 
@@ -65,7 +65,7 @@ static pid_t start(char *const argv[], int out_fd)
     _exit(127);
 }
 
-/* Read a number of kB after `field` in /proc/PID/NAME; 0 when it is missing. */
+/* Return the number of kB after `field` in /proc/PID/NAME, or 0 if the field is missing. */
 static long kilobytes(pid_t pid, const char *name, const char *field)
 {
     char path[64], line[256];
@@ -120,7 +120,7 @@ struct reader {
     size_t n;
     long long bytes;
     double from; /* lines that were printed before this time do not count */
-    double here; /* when the file was last read */
+    double here; /* time at which the file was last read */
     size_t late; /* lines that this program itself read too late */
 };
 
@@ -130,7 +130,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Read to the present end of the file. The file may grow faster than this program reads, so stop after READS_MAX reads.
+/* Read to the current end of the file. The file may grow faster than this program reads, so stop after READS_MAX reads.
  * This program reads a line too late if it got no CPU for a while, or still had many bytes to read. Do not count such
  * lines. */
 static void read_on(struct reader *r)

@@ -3,11 +3,11 @@
  *     bench_reaction DDPRUN PROBE_WORKER [TRIALS]
  *
  * When all 65 workers run, one worker notes the time and exits with code 3. Each of the 64 other workers notes the time
- * when its handler of SIGTERM runs. The worker then waits before it ends, so that the time does not include the ends of
- * 64 processes.
+ * when its handler of SIGTERM runs. Each of these workers then waits before it ends, so that the time does not include
+ * the ends of 64 processes.
  *
- * The launchers take turns with one trial each. Slow launchers get fewer trials. After three trials in which a launcher
- * did not signal all workers in time, it gets no more trials. The output is a Markdown table, and JSON lines on
+ * The launchers take turns with one trial each. Slow launchers get fewer trials. A launcher gets no more trials after
+ * three trials in which it did not signal all workers in time. The output is a Markdown table, and JSON lines on
  * descriptor 3 if it is open. */
 #include "peer_job.h"
 #include "timed.h"
@@ -47,8 +47,8 @@ static int limit_ms(const struct peer *p)
     return is_slow(p) ? 12000 : 3000;
 }
 
-/* Set *first and *last to the times from the failure to the first and to the last SIGTERM, in ms. Return false if
- * another worker has not received SIGTERM yet. */
+/* Set *first to the time in ms from the failure to the first SIGTERM, and *last to the time until the last SIGTERM.
+ * Return false if another worker has not received SIGTERM yet. */
 static bool told(double *first, double *last)
 {
     const struct notes *notes = peer_jobs_notes();

@@ -38,7 +38,7 @@ static void need(bool ok, const char *what)
         give_up(what);
 }
 
-/* Return the microseconds of one trip, as the mean of `trips` successive trips. */
+/* Return the mean time of a round trip in microseconds, over `trips` successive trips. */
 static double trip_us(int fd, const struct buf *request, size_t reply_bytes, int trips)
 {
     char reply[4096];

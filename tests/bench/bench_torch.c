@@ -7,7 +7,7 @@
  *     servers run on the last processor, and this program runs on the first. Each ratio is the median of the ratios of
  *     all rounds. The processor time of each server is shown too, because this program may be slower than the
  *     server.
- *   - crowd: 1,000 connections at once: the time until all clients that wait for a key are awake, and the memory.
+ *   - crowd: with 1,000 connections at once, the time until all clients that wait for a key are awake, and the memory.
  *   - launch: the run time of a launcher with four Python workers that only print.
  *
  * scripts/bench_torch.sh runs this program, and the measurements with PyTorch's Python client. The output is Markdown
@@ -250,8 +250,8 @@ static void crowds(void)
 
 /* --- launch ------------------------------------------------------------------------------------------------- */
 
-/* Return the time of a launch. `theirs` has --redirects and --tee, because with Python 3.11 Debian's torchrun 1.13
- * starts nothing without an option for stdout. */
+/* Return the time of a launch. `theirs`, the command of torchrun, has --redirects and --tee, because with Python 3.11
+ * Debian's torchrun 1.13 starts nothing without an option for stdout. */
 static double launch_ms(int who)
 {
     const char *const ours[] = { ddprun, "--standalone", "--nproc_per_node=4", "tests/bench/torch/hello.py",

@@ -43,7 +43,7 @@ static const struct {
                         LOAD_BURST / 4 * (1 + VALUE_REPLY + 8) },
 };
 
-/* Append the requests of a rank that sets a value, waits for the other values, and counts itself. */
+/* Append the requests of a rank that sets a value, waits for the other values, and adds 1 to a counter. */
 static void put_mix(struct buf *out, enum dialect dialect, int c)
 {
     char key[48];

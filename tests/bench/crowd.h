@@ -38,7 +38,7 @@ void load_free(struct load *load);
 /* Connect the members one after the other. With dialect C, each member sends the greeting. */
 void crowd_connect(struct crowd *c, int port, int n, enum dialect dialect);
 /* Connect all members at once. Each member adds 1 to a counter, as PyTorch's clients do at their start. Return the
- * milliseconds until the last member has its answer. */
+ * milliseconds until the last member has received its answer. */
 double crowd_rush(struct crowd *c, int port, int n, enum dialect dialect);
 /* Connect to the echo server of loopback.h, which answers as `load` defines. */
 void crowd_connect_echo(struct crowd *c, int port, int n, const struct load *load);
@@ -52,7 +52,8 @@ void crowd_prepare(int port, enum dialect dialect);
 double crowd_run(struct crowd *c, const struct load *load, double ms);
 
 /* Let all members wait for one key. After a pause, in which the server becomes idle, set this key. Return the
- * milliseconds from the SET until the last member has its answer. Each `turn` has a new key. */
+ * milliseconds from the SET until the last member has received its answer. Use a different key for each value of
+ * `turn`. */
 double crowd_wake(struct crowd *c, int port, enum dialect dialect, int turn);
 
 #endif

@@ -1,5 +1,5 @@
-/* farm.c -- see farm.h. One epoll and no thread: the measured time must be the time of the store, not of this
- * program. */
+/* farm.c -- see farm.h. The program uses one epoll and no thread, because the measured time must be the time of the
+ * store, not of this program. */
 #include "farm.h"
 
 #include "timed.h"

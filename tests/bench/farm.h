@@ -30,15 +30,15 @@ struct farm_member {
     uint64_t left; /* bytes of the message that have not arrived yet */
     uint16_t n_text;
     char text[240]; /* first bytes of the message */
-    uint32_t rank;  /* of a worker: its rank; of an agent: its first rank in the round */
+    uint32_t rank;  /* rank of the worker; for an agent, its first rank in the round */
 };
 
 struct farm {
     int epoll, port;
-    bool of_workers; /* the members are workers: answers to BARRIER_NAMED begin with an outcome */
+    bool of_workers; /* the members are workers, so answers to BARRIER_NAMED begin with an outcome */
     uint32_t n, connected;
     struct farm_member *member;
-    uint32_t count[FARM_KINDS]; /* received messages */
+    uint32_t count[FARM_KINDS]; /* numbers of received messages */
     double last_ms[FARM_KINDS]; /* time at which the last message of each kind arrived */
     char trouble[256];          /* the first problem; "" = none */
 };
@@ -53,10 +53,10 @@ typedef void (*farm_words)(void *user, uint32_t i, struct buf *out);
 /* Connect all members, at most `at_once` at a time. When a member is connected, it sends the bytes of `hello`. */
 bool farm_connect(struct farm *f, uint32_t at_once, farm_words hello, void *user);
 
-/* Send these bytes from member `i`. If the socket does not accept them, set f->trouble and return false. */
+/* Send `bytes` from member `i`. If the socket does not accept them, set f->trouble and return false. */
 bool farm_say(struct farm *f, uint32_t i, struct slice bytes);
 
-/* Read until `count` messages of the kind have arrived; return false after `limit_ms`, or on an error. */
+/* Read until `count` messages of `kind` have arrived. Return false after `limit_ms`, or on an error. */
 bool farm_wait(struct farm *f, enum farm_kind kind, uint32_t count, double limit_ms);
 /* Reset all counts to 0. */
 void farm_forget(struct farm *f);

@@ -83,7 +83,7 @@ enum { ECHO_BYTES = 64 * 1024, ECHO_TURN = 64 };
 
 struct echo_client {
     int fd;
-    uint32_t size[2]; /* size of a request, size of a reply */
+    uint32_t size[2]; /* size of a request, then size of a reply */
     size_t have;      /* received bytes of the first message (the two sizes) or of the current request */
     bool sized;
 };
@@ -279,7 +279,7 @@ double bench_processor_ms(const struct bench_server *server)
     return (double)used.tv_sec * 1000 + (double)used.tv_nsec / 1e6;
 }
 
-/* Return the number of requests in the answer to CONTROL status. */
+/* Return the number of requests that the answer to CONTROL status states. */
 long bench_requests(int fd)
 {
     static const char question[] = "{\"op\":\"status\"}", field[] = "\"requests\":";

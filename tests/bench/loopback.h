@@ -19,8 +19,8 @@ bool bench_start_store(const char *path, struct bench_server *out);
 /* PyTorch's own store, in a separate Python process. */
 struct bench_genuine {
     struct bench_server server;
-    bool newest_dialect; /* the store uses dialect C; false: dialect A */
-    char version[32];    /* of torch */
+    bool newest_dialect; /* the store uses dialect C, otherwise dialect A */
+    char version[32];    /* version of torch */
     char backend[16];    /* "libuv" or "legacy" */
 };
 
@@ -40,7 +40,8 @@ bool bench_stay(enum bench_place place);
 
 void bench_stop(struct bench_server *server);
 
-/* Return the resident memory in KiB: bench_resident_kib now, bench_peak_kib at its peak. */
+/* Return the resident memory in KiB. bench_resident_kib returns the present value, bench_peak_kib the largest so
+ * far. */
 long bench_resident_kib(const struct bench_server *server);
 long bench_peak_kib(const struct bench_server *server);
 

@@ -16,7 +16,7 @@ enum { NOTES_MAX = 256 };
 /* Times in ns; 0 = the event has not happened. */
 struct note {
     _Atomic int pid;
-    _Atomic int64_t ready, told, done; /* told: SIGTERM arrived; done: about to end by itself */
+    _Atomic int64_t ready, told, done; /* told: SIGTERM has arrived; done: the worker is about to end */
 };
 
 struct notes {

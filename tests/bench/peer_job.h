@@ -1,9 +1,9 @@
 /* peer_job.h -- start a job with any launcher, observe it, and leave no process of the job behind.
  *
- * A program with this module adopts orphans of a launcher (tests/survivors/tree.h). All processes that it starts have a
- * cookie in the environment. So the program finds all processes of a job in /proc, and never a foreign process. It also
- * finds processes that were started by the daemon of a resource manager and are not descendants. All of this runs in a
- * child process. The parent waits, and cleans up if the child or the user ends the program early. */
+ * A program with this module adopts orphans of a launcher (tests/survivors/tree.h). All processes that the program
+ * starts have a cookie in the environment. So the program finds all processes of a job in /proc, and never a foreign
+ * process. It also finds processes that were started by the daemon of a resource manager and are not descendants. All
+ * of this runs in a child process. The parent waits, and cleans up if the child or the user ends the program early. */
 #ifndef TESTS_BENCH_PEER_JOB_H
 #define TESTS_BENCH_PEER_JOB_H
 
@@ -24,12 +24,13 @@ struct peer_job {
         out; /* output of the job, in a file, so that no process waits for a reader; peer_job_end closes it */
 };
 
-/* Run `run` in a child process, and return its exit status. Call this function once, before any other thread exists. */
+/* Call `run` in a child process, and return its exit status. Call this function once, before any other thread
+ * exists. */
 int peer_jobs_main(int (*run)(int argc, char *argv[]), int argc, char *argv[]);
 
 /* Return a directory for the files of the jobs. peer_jobs_main removes the directory before it returns. */
 const char *peer_jobs_scratch(void);
-/* Return the notes of the workers, which are empty at each start. */
+/* Return the notes of the workers, which are empty at the start of each job. */
 struct notes *peer_jobs_notes(void);
 
 /* Start a job with the launcher `p`. Return false if fork has failed. Call peer_job_end() in either case. */
@@ -51,7 +52,7 @@ void peer_job_text(struct peer_job *j, char *text, size_t size);
 /* Return how many processes of the jobs live. If `name` is not NULL, count only processes with this command name. */
 int peer_job_alive(const char *name);
 
-/* Kill all remaining processes, close all descriptors. */
+/* Kill all remaining processes, and close all descriptors. */
 void peer_job_end(struct peer_job *j);
 
 #endif

@@ -10,10 +10,9 @@ enum { PEER_ARGS = 24, PEER_WORDS = 14 };
 
 struct peer {
     const char *name;
-    const char *version_command;   /* for a shell; prints nothing if this launcher is missing */
+    const char *version_command;   /* shell command; prints nothing if this launcher is missing */
     const char *start[PEER_WORDS]; /* "%n" = number of workers, "%t" = the option `tagged` or nothing */
-    const char *
-        tagged; /* option that lets the launcher print the rank before each line; NULL if it is always printed */
+    const char *tagged; /* option for a rank before each line; NULL if the rank is always printed */
     const char *prefix; /* the text with the rank before each line; '#' = digits */
     int start_ms;       /* how long a start may take on a busy machine */
     bool has_agent;     /* a separate process is between the launcher and the workers */

@@ -20,7 +20,7 @@
 enum {
     WORKERS = 4,
     END_MS = 12000, /* time limit from the workers' start to the end of the job */
-    LEFT_MS = 3000, /* ms until processes that still run count as survivors */
+    LEFT_MS = 3000, /* processes that still run after this time count as survivors */
     LOOK_MS = 20,
     READY_WAIT_MS = 10,
     CODES = 8, /* maximum number of exit codes in one cell */
@@ -115,7 +115,7 @@ static bool start(struct peer_job *j, const struct probe *q, const struct peer *
     return peer_job_start(j, p, false, WORKERS, args);
 }
 
-/* Return the exit code within `ms`, otherwise HUNG. */
+/* Return the launcher's exit code, or HUNG if the launcher has not ended within `ms`. */
 static int code_within(struct peer_job *j, int ms)
 {
     return peer_job_wait(j, ms) ? peer_job_code(j) : HUNG;

@@ -87,7 +87,7 @@ static bool wait_until(pid_t pid, int limit_ms)
 {
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (fd < 0)
-        return true; /* an old kernel: wait without a limit */
+        return true; /* on an old kernel, wait without a limit */
     struct pollfd p = { .fd = fd, .events = POLLIN };
     int n = poll(&p, 1, limit_ms);
     close(fd);

@@ -239,7 +239,7 @@ Test(ddp_bench, says_when_nothing_is_measured, .timeout = 120)
     cr_assert_not_null(strstr(r.err, "--root=5: "), "%s", r.err);
 }
 
-/* A run that is stopped must keep its lines. The calls of the second size take minutes. */
+/* A stopped run must keep the lines that it has written. The calls of the second size take minutes. */
 Test(ddp_bench, each_line_is_written_at_once, .timeout = 120)
 {
     struct run_process *bench =

@@ -119,7 +119,6 @@ Test(ddpctl, shows_who_waits_for_what)
     expect_answer("barriers", NULL, "no barrier");
 }
 
-/* Two jobs at once: each is selected by its name. */
 Test(ddpctl, tells_one_job_from_another)
 {
     ddp_store *a = worker_of("a"), *b = worker_of("b");
@@ -226,7 +225,7 @@ Test(ddpctl, help_and_version_stand_on_stdout)
     expect_answer("--version", NULL, "ddpctl ");
 }
 
-/* ddpctl without --addr finds the jobs of its user. The test uses a separate user id, because this user has no other
+/* ddpctl without --addr finds the jobs of its user. The test uses a separate user id, so that its user has no other
  * jobs on this machine. */
 
 static char uid_option[32], runtime_dir[64], *dir;
@@ -368,7 +367,6 @@ Test(ddpctl_jobs, a_port_finds_a_store_on_another_address)
     end_job(p);
 }
 
-/* The command must find a job that waits for its other node. */
 Test(ddpctl_jobs, a_job_that_waits_is_found)
 {
     const char *const words[] = {
@@ -385,8 +383,8 @@ Test(ddpctl_jobs, a_job_that_waits_is_found)
     r = run_wait(p);
 }
 
-/* Copy the record of the job to a file with the name of another cookie. ddpctl ignores the copy while it belongs to
- * another user. After a chown to the user of ddpctl, ddpctl finds two stores and must not choose one. */
+/* Copy the record of the job to a file with the name of another cookie. ddpctl ignores the copy while the copy belongs
+ * to another user. After a chown to the user of ddpctl, ddpctl finds two stores and must not choose one. */
 Test(ddpctl_jobs, a_record_of_another_user_is_ignored)
 {
     char command[1024];

@@ -1,5 +1,5 @@
-/* test_ddprun_contain.c -- the layers that contain a job: which layer is chosen, what this layer leaves, and which
- * processes it affects. tests/survivors has the full matrix of workers and faults. */
+/* test_ddprun_contain.c -- the layers that contain a job: which layer is chosen, what remains after the job, and which
+ * processes are affected. tests/survivors has the full matrix of workers and faults. */
 #include "base/exit_codes.h"
 #include "base/timed_call.h"
 #include "contain/cgroup.h"
@@ -404,7 +404,7 @@ Test(ddprun_contain, a_job_is_dead_when_the_last_thread_of_its_agent_is, .init =
     cr_expect_eq(r.signal, SIGKILL);
 }
 
-/* A record is only a file, so pids in it are never a reason to kill. */
+/* A record is only a file, so ddprun must not kill a process because of a pid in this file. */
 Test(ddprun_contain, records_that_are_none_do_no_harm, .init = set_up, .fini = tear_down)
 {
     char path[256];
@@ -557,7 +557,7 @@ static int leave_hanging_call(void *arg, int lifeline)
 
 /* Run an agent that returns from `body`, but does not exit. Expect that the guardian waits only for a limited time.
  * Nothing on this machine hangs in the kernel, so the guardian can kill this agent. The guardian is a child that leaves
- * by _exit(2). After the end of its PID namespace, exit(3) cannot start the thread of LeakSanitizer. */
+ * by _exit(2), because exit(3) cannot start LeakSanitizer's thread after the PID namespace has ended. */
 static void expect_guardian_leaves(enum contain_kind kind, guardian_body body)
 {
     const struct contain_options options = { .kind = kind, .job = "j", .dry_run = true, .quiet = true };

@@ -188,7 +188,8 @@ Test(ddprun_events, the_log_of_who_survives_is_complete)
 
 /* --- an elastic node ------------------------------------------------------------------------------------ */
 
-/* A node learns its rank in the first round. Lines that are printed earlier wait until the name of the log is known. */
+/* A node learns its rank in the first round. Lines that are printed earlier must wait until the name of the log is
+ * known. */
 Test(ddprun_events, the_rank_in_the_name_is_that_of_the_first_round)
 {
     char *dir = job_dir(), events[512], endpoint[64];
@@ -243,7 +244,6 @@ static struct held held_by(pid_t agent, const char *dir)
     return held;
 }
 
-/* The log needs one descriptor and one thread, for any number of rounds and lines. */
 Test(ddprun_events, a_log_is_opened_once_and_has_one_thread)
 {
     char *dir = job_dir(), events[512], endpoint[64], script[512], go[256];
@@ -276,7 +276,7 @@ Test(ddprun_events, a_log_is_opened_once_and_has_one_thread)
             if (n <= 1 ? held.logs == 1 : held.fds == first.fds && held.threads == first.threads)
                 break;
         }
-        first = n <= 1 ? held : first; /* compare with attempt 1: in attempt 0, stderr may lack its thread */
+        first = n <= 1 ? held : first; /* skip attempt 0, in which stderr may not have its thread yet */
         cr_assert_eq(held.logs, 1, "attempt %d: the log is open %d times", n, held.logs);
         cr_assert_eq(held.fds, first.fds, "attempt %d: %d descriptors, not %d", n, held.fds, first.fds);
         cr_assert_eq(held.threads, first.threads, "attempt %d: %d threads, not %d", n, held.threads,

@@ -53,7 +53,7 @@ Test(ddprun_exit, a_signal_is_128_and_its_number_and_has_a_name)
     SAYS(r, "SIGKILL");
 }
 
-/* Kill rank 1 by SIGKILL, then rank 0 by SIGUSR1, so that the agent finds both ends at the same time. */
+/* Kill rank 1 by SIGKILL, then rank 0 by SIGUSR1, so that the agent finds both dead workers at the same time. */
 static struct run_result two_seen_together(const char *policy)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", policy, WORKER, "say:ready", "forever");
@@ -179,8 +179,8 @@ Test(ddprun_exit, a_missing_program_does_not_join_an_elastic_job)
     SILENT(r, "joined");
 }
 
-/* The PATH of --env decides, not the PATH of ddprun. The python3 in the PATH of --env prints a line when it starts, and
- * the test expects no output. */
+/* ddprun searches the PATH of --env, not its own PATH. The python3 in the PATH of --env prints a line when it starts,
+ * and the test expects no output. */
 Test(ddprun_exit, a_missing_script_is_found_before_python_starts)
 {
     char *dir = job_dir(), python[256], script[256], path[300];

@@ -235,8 +235,8 @@ Test(ddprun_files, the_full_disk_of_stdout_is_named_and_no_other)
     cr_expect_null(strstr(r.err, "free;"), "only one disk: %s", r.err);
 }
 
-/* Each row has a command that writes a file on the full disk. It also has the part of the error that names this file.
- * ddprun keeps its records of jobs in XDG_RUNTIME_DIR. $D/begin is the event log of an earlier job. */
+/* Each row has a command that writes a file on the full disk, and the part of the error that names this file. ddprun
+ * keeps its records of jobs in XDG_RUNTIME_DIR. $D/begin is the event log of an earlier job. */
 Test(ddprun_files, every_error_of_a_full_disk_has_its_free_space)
 {
     static const struct {
@@ -396,7 +396,6 @@ Test(ddprun_files, a_stdout_that_nobody_reads_does_not_hold_signals)
     close(reader);
 }
 
-/* A slow reader must receive all output. */
 Test(ddprun_files, a_slow_reader_gets_all_in_the_end)
 {
     int reader;
@@ -580,12 +579,13 @@ Test(ddprun_private, a_sticky_directory_is_used_by_its_real_name)
     cr_expect_str_eq(r.err, "");
 }
 
-/* A log directory on a file system that stops answering: the job continues, and its user can end it. */
+/* Tests of a log directory on a file system that stops answering. The job must continue, and its user must be able to
+ * end the job. */
 
 /* A file system that can stop answering, like the file system of a dead NFS server. This file system uses FUSE without
  * a library, and needs root.
  *
- * The file system stores names and sizes, but no bytes. While the file system hangs, each call that has begun sleeps in
+ * The file system stores names and sizes, but no bytes. While the file system hangs, each call in progress sleeps in
  * the kernel, and SIGKILL does not end the caller. Mount it in a separate mount namespace (rude_own_mounts). */
 
 enum { NODES = 64, NAME = 128, REQUEST = 256 * 1024 };

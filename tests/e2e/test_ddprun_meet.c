@@ -645,7 +645,7 @@ Test(loopback_nodes, a_launcher_that_is_killed_ends_the_job)
     says(0, ") is lost");
 }
 
-/* The store ends with the host's launcher. */
+/* The store ends when the launcher on its host ends. */
 Test(loopback_nodes, the_death_of_the_host_ends_the_job_on_the_others)
 {
     bin_seek_no_leaks(); /* LeakSanitizer would wait forever for its helper, which dies with the launcher */
@@ -718,7 +718,6 @@ Test(loopback_nodes, workers_that_die_of_the_hosts_death_are_not_blamed_for_it)
     says(1, "lost the");
 }
 
-/* The program is missing on node 1. Node 0 reports the path of the missing program, too. */
 Test(loopback_nodes, a_program_that_only_one_node_lacks_is_named_on_both)
 {
     choose_port();
@@ -776,7 +775,6 @@ Test(loopback_nodes, who_is_done_waits_only_so_long)
     prints(0, "done");
 }
 
-/* A node that hosts the store must not end while other nodes still run. */
 Test(loopback_nodes, who_has_the_store_stays_until_the_others_are_done)
 {
     START("--exit_barrier_timeout=300ms", SH, ALL_HERE "; [ $RANK = 0 ] || " AT_GATE "; echo done");

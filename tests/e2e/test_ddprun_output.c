@@ -164,7 +164,6 @@ Test(ddprun_output, no_line_is_torn)
     cr_expect_eq(seen.whole, 32000, "only %d lines", seen.whole);
 }
 
-/* A slow reader delays the workers but loses no lines. */
 Test(ddprun_output, a_slow_reader_gets_everything)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", WORKER, "spam:400000", "say:end");
@@ -296,7 +295,7 @@ Test(ddprun_output, ranks_that_are_filtered_out_are_in_the_report)
 }
 
 /* Return how many workers have printed the line. On a slow machine, equal lines may be folded into several lines, so
- * add the numbers of ranks of these lines. */
+ * add up how many ranks each of these lines names. */
 static int ranks_of(const char *out, const char *text)
 {
     int n = 0;
@@ -358,7 +357,7 @@ TestSuite(ddprun_terminal, .timeout = 120);
 
 static const char *const xterm[] = { "TERM=xterm", NULL };
 
-/* Run on a terminal, and remove ddprun's own sentences. */
+/* Run ddprun on a terminal, and remove ddprun's own messages from the output. */
 static struct run_result shown(const char *const args[])
 {
     const struct run_options options = { .terminal = true, .env = xterm, .timeout_ms = 60000 };
@@ -638,7 +637,7 @@ Test(ddprun_logs, json_tells_everything_as_events_on_stdout)
     cr_expect_eq(count_events(r.out, "finished", ""), 1, "%s", r.out);
 }
 
-/* ddprun's stdin, for the workers that --stdin names. */
+/* Tests that ddprun sends its stdin to the workers that --stdin names. */
 
 TestSuite(stdin_e2e, .timeout = 120);
 

@@ -86,7 +86,7 @@ Test(ddprun_plan, closed_standard_descriptors_do_no_harm)
     cr_expect_eq(job_count(r.out, "[1] hello"), 1, "%s", r.out);
 }
 
-/* Listen on a port of 127.0.0.1. Return the socket, or -1 if another process has the port. */
+/* Listen on a port of 127.0.0.1. Return the socket, or -1 if another process uses the port. */
 static int take_port(int *port)
 {
     struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons((uint16_t)*port) };
@@ -237,8 +237,8 @@ Test(ddprun_plan, the_workers_start_while_the_driver_hangs)
     SILENT(r, "GPU_BUSY");
 }
 
-/* Run a job whose rank 1 fails with the line `error`. Before it fails, rank 1 writes its own pid and `row` into the
- * fake driver's list of the processes on GPU 1. */
+/* Run a job whose rank 1 writes its own pid and `row` into the fake driver's list of the processes on GPU 1. Then rank
+ * 1 fails with the line `error`. */
 static struct run_result fail_on_gpus(const char *row, const char *error)
 {
     char script[600];
@@ -304,8 +304,8 @@ Test(ddprun_plan, the_agent_grows_its_descriptor_table_before_the_first_worker)
 
 TestSuite(ddprun_torchrun, .timeout = 60);
 
-/* Run a shell command. $D is ddprun, $T is the same program named torchrun, and the current directory is empty and
- * removed at the end. */
+/* Run a shell command. $D is ddprun, and $T is the same program named torchrun. The current directory is empty at
+ * first, and is removed at the end. */
 static struct run_result script(const char *text)
 {
     char command[4096];

@@ -77,7 +77,6 @@ Test(ddprun_restart, logs_of_old_attempts_stay)
     job_dir_remove(dir);
 }
 
-/* Every output counts attempts from 0: it calls the second attempt "attempt 1". */
 Test(ddprun_restart, every_output_counts_attempts_from_0)
 {
     char *dir = job_dir(), logs[300], events[300], script[600], timeline[600];
@@ -235,7 +234,7 @@ Test(ddprun_restart, a_job_that_stands_still_is_ended)
     SAYS(r, "step 42 (--max_no_progress)");
 }
 
-/* A world of one has no store connection until it reports its progress. */
+/* A job with one worker has no connection to the store until the worker reports its progress. */
 Test(ddprun_restart, a_single_worker_tells_its_progress_too)
 {
     struct run_result r = JOB("--nproc_per_node=1", "--max-restarts=9", "--restart-backoff=1ms",

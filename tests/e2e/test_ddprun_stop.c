@@ -49,8 +49,8 @@ ParameterizedTest(int *sig, ddprun_stop, one_signal_stops_gracefully)
     SAYS(r, "stopping");
 }
 
-/* While the guardian waits, it gives back its memory, even the pages of its code. The guardian must still handle a
- * later signal. */
+/* While the guardian waits, it releases its memory, even the pages of its code. The guardian must still handle a later
+ * signal. */
 Test(ddprun_stop, a_guardian_that_has_waited_gives_memory_back_and_still_hears)
 {
     enum { LOOK_MS = 50, LOOKS = 400 };
@@ -134,7 +134,7 @@ static int code_of_a_graceful_end(const char *policy)
     return code;
 }
 
-/* Some batch systems send SIGTERM before they end a job, and count its exit code 143 as a failure. */
+/* Some batch systems send SIGTERM before they end a job, and treat the exit code 143 as a failure. */
 Test(ddprun_stop, workers_that_save_and_end_well_make_a_success_by_policy)
 {
     cr_expect_eq(code_of_a_graceful_end("--exit_code=workers"), 0);
@@ -209,8 +209,8 @@ static struct run_process *start_unread(int *reader, const char *program, const 
     return p;
 }
 
-/* The reader of ddprun's output does not read: it may be stopped, or wait for ddprun. The user's signal must end
- * ddprun, even if the rest of the output is lost. */
+/* The reader of ddprun's output does not read, because the reader is stopped or waits for ddprun. The user's signal
+ * must end ddprun, even if the rest of the output is lost. */
 Test(ddprun_stop, after_the_users_stop_nobody_waits_for_a_reader_that_does_not_read)
 {
     int reader;
@@ -289,7 +289,7 @@ Test(ddprun_stop, nothing_is_left_after_kill_9_of_the_agent)
     SAYS(r, "SIGKILL");
 }
 
-/* Return true if a process has these words in its command line. The command line of the agent contains the words of its
+/* Return true if a process has `words` in its command line. The command line of the agent contains the words of its
  * workers, too. So the result is true until the agent and its workers have ended. */
 static bool is_anybody_called(const char *words)
 {
@@ -330,7 +330,7 @@ Test(ddprun_stop, output_that_nobody_reads_does_not_hold_us_for_ever)
     close(reader);
 }
 
-/* A worker that not even SIGKILL ends: it hangs in the kernel (state D), and SIGKILL is pending.
+/* Not even SIGKILL ends the worker of this test. The worker hangs in the kernel (state D), and SIGKILL is pending.
  *
  * The test must be able to end this state. Only a frozen cgroup of version 1 allows this: when the cgroup is thawed,
  * the worker dies. The test needs root and the freezer hierarchy. */

@@ -112,7 +112,7 @@ DETACH_TEST(a_job_in_the_background_is_listed_watched_and_stopped)
     SAYS(r, "no background");
 }
 
-/* Expect one row for a job although ddprun searches its directory twice: as XDG_RUNTIME_DIR, and as the default
+/* Expect one row for a job although ddprun searches the job's directory twice: as XDG_RUNTIME_DIR, and as the default
  * /run/user/UID. If /run/user/UID is missing, ddprun searches /tmp twice: as TMPDIR, and as a default. The test that
  * expects an empty list calls this function. If this were a separate test, its job could be in that list. */
 static void expect_one_job_in_a_directory_with_two_names(void)
@@ -361,8 +361,8 @@ DETACH_TEST(stop_names_the_pid_of_a_supervisor_that_does_not_answer)
     expect_no_job();
 }
 
-/* The test starts as many viewers as the supervisor has entries. The supervisor rejects the last viewer, so that a stop
- * is still possible. */
+/* The test starts as many viewers as the supervisor has entries for viewers. The supervisor rejects the last viewer, so
+ * that a stop is still possible. */
 DETACH_TEST(a_job_with_many_viewers_can_be_stopped)
 {
     char command[600];

@@ -1,5 +1,5 @@
 /* --encrypt on loopback: jobs, ddp-rendezvous and ddpctl as users start them, and a client that shares no code with
- * ours. */
+ * ddprun. */
 #include "auth/auth.h"
 #include "auth/secret.h"
 #include "job.h"
@@ -214,7 +214,7 @@ Test(encrypt, a_client_with_the_secret_gets_the_answer)
         "127.0.0.1:%d -tls1_3 -psk $psk -psk_identity \"ddprun1 $print job\" 2>/dev/null | od -An -tx1 -N4",
         key, port);
     const char *argv[] = { "/bin/sh", "-c", command, NULL };
-    struct run_process *client = run_start(argv, NULL); /* s_client waits for more bytes of the store */
+    struct run_process *client = run_start(argv, NULL); /* s_client waits for more bytes from the store */
     cr_expect(run_until_output(client, "01 02 03 04", PATIENCE_MS), "%s", run_output(client));
     run_signal(client, SIGKILL);
     run_wait(client);

@@ -1,7 +1,7 @@
-/* Jobs that hang after their start. Every node must report the rank, the line and the reason within 15 s of
- * --hang_timeout. Stacks are from a stand-in for py-spy, and also from py-spy if it is installed. Most jobs do not
- * import PyTorch, because the import takes longer than the rest of a test. These jobs import a stand-in with the same
- * frames, from site-packages/ in tests/data/hangs. */
+/* Jobs that hang after their start. Every node must report the rank, the line and the reason within 15 s after
+ * --hang_timeout has expired. Stacks are from a stand-in for py-spy, and also from py-spy if it is installed. Most jobs
+ * do not import PyTorch, because the import takes longer than the rest of a test. These jobs import a stand-in with the
+ * same frames, from site-packages/ in tests/data/hangs. */
 #include "job.h"
 #include "run.h"
 
@@ -220,7 +220,8 @@ static struct run_result ask_why(const char *addr)
     return run_command(argv, NULL);
 }
 
-/* Wait until the diagnosis contains `code`, or does not contain it. */
+/* Wait until the diagnosis contains `code`. If `contains` is false, wait until the diagnosis does not contain
+ * `code`. */
 static void until_why(const char *addr, const char *code, bool contains)
 {
     struct run_result r = ask_why(addr);
@@ -524,8 +525,8 @@ static void expect_scene(const struct scene *scene, struct run_process *job)
               scene->words, scene->code, r.err);
 }
 
-/* Return whether the scene is part of this run. A loop takes a whole processor until its report, so with a sanitizer
- * only the other scenes run. */
+/* Return whether the scene is part of this run. A scene that loops uses a whole processor until its report, so a
+ * sanitized build skips such scenes. */
 static bool is_tried(const struct scene *scene)
 {
     return !bin_is_sanitized() || strcmp(scene->code != NULL ? scene->code : "", "[RANK_LOOPS]") != 0;

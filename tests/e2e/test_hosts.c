@@ -25,8 +25,8 @@ TestSuite(hosts, .timeout = 120);
 
 /* --- a remote shell ---------------------------------------------------------------------------------------- */
 
-/* The script in place of ssh. Its arguments are the host and the command. Some names of hosts let the script fail with
- * an error message of ssh. */
+/* The script in place of ssh. Its arguments are the host and the command. For some names of hosts, the script fails
+ * with an error message of ssh. */
 static const char script[] =
     "#!/bin/sh\n"
     "host=$1; shift\n"
@@ -153,7 +153,7 @@ static char *in_dir(const char *command)
 HOSTS_TEST(ranks_follow_the_list_and_every_line_names_its_host)
 {
     struct run_result r = JOB("--hosts=a:2,noisy:1,c", shell, "--nproc_per_node=1", WORKER);
-    EXPECT(r, 2); /* the count contradicts --nproc_per_node */
+    EXPECT(r, 2); /* the number of workers in --hosts contradicts --nproc_per_node */
     r = JOB("--hosts=a:2,noisy:1,c:1", shell, "sh", "-c",
             "echo rank $RANK of $WORLD_SIZE, local $LOCAL_RANK");
     EXPECT(r, 0);
@@ -402,7 +402,7 @@ HOSTS_TEST(a_host_gets_the_umask_of_the_starting_host)
     cr_expect_str_eq(r.out, "[masked:0] 0027\n", "%s%s", r.out, r.err);
 }
 
-/* The virtual environment has another ddprun and another Python than PATH. */
+/* The ddprun and the Python of the virtual environment are not those of PATH. */
 HOSTS_TEST(a_host_uses_the_virtual_environment_of_the_starting_host)
 {
     char command[800], path[300], venv[320], expected[700];
@@ -623,7 +623,8 @@ static void skip_without_namespaces(void)
 
 /* --- findings without the store ------------------------------------------------------------------------------ */
 
-/* Skip a test in which a host has no network, if this machine does not permit network namespaces. */
+/* Skip the test if this machine does not permit network namespaces. Call this function if a host of the test has no
+ * network. */
 static void skip_without_networks(void)
 {
     const char *const probe[] = { "unshare", "-rn", "true", NULL };
@@ -668,8 +669,8 @@ HOSTS_TEST(a_host_that_gives_up_ends_the_wait_of_all)
     SAYS(r, "[NO_ROUTE]");
 }
 
-/* The guardian of host `island` is killed, so it cannot report anything. The starter must detect that this host has
- * ended. */
+/* The guardian of host `island` is killed, so the guardian cannot report anything. The starter must detect that this
+ * host has ended. */
 HOSTS_TEST(a_host_that_is_killed_before_the_job_begins_ends_the_wait_of_all)
 {
     skip_without_networks();
@@ -679,7 +680,7 @@ HOSTS_TEST(a_host_that_is_killed_before_the_job_begins_ends_the_wait_of_all)
     const pid_t starter = procstat_child(run_pid(p), 0);
     pid_t agent = starter > 0 ? procstat_child(starter, 1) : 0, guardian = 0, child;
     while (agent > 0 &&
-           (child = procstat_child(agent, 0)) > 0) { /* below the shells: relay, guardian, agent */
+           (child = procstat_child(agent, 0)) > 0) { /* relay, guardian and agent run below the shells */
         guardian = agent;
         agent = child;
     }
@@ -756,8 +757,8 @@ HOSTS_TEST(a_full_disk_is_named_before_the_job_and_stops_only_logs_on_it)
     PRINTS(r, "ran");
 }
 
-/* The shell of this host has a real limit of processes, so it cannot fork. The shell does not run as root, because the
- * limit does not bind root. */
+/* The shell of this host has a real limit on its number of processes, so the shell cannot fork. The shell does not run
+ * as root, because the limit does not apply to root. */
 HOSTS_TEST(a_host_without_room_for_processes_is_named)
 {
     char command[700];
@@ -988,7 +989,7 @@ HOSTS_TEST(a_copy_that_is_cut_off_removes_itself)
     expect_no_copy();
 }
 
-/* A signal ends the script while the script tries a directory for the copy. */
+/* A signal ends the script while the script tests a directory for the copy. */
 HOSTS_TEST(a_script_that_is_ended_leaves_no_directory)
 {
     char path[300];
@@ -1027,7 +1028,7 @@ HOSTS_TEST(a_directory_without_programs_or_space_is_passed_over)
 
 /* --- the end --------------------------------------------------------------------------------------------------- */
 
-/* Start a job of two hosts. Its workers and their children hold the witness. */
+/* Start a job of two hosts. Its workers and their children hold the FIFO of `w` open. */
 static struct run_process *start_held(const struct job_witness *w)
 {
     struct run_process *p = JOB_START("--hosts=a,b", shell, WORKER, w->hold, "say:ready", "forever");
@@ -1214,7 +1215,8 @@ HOSTS_TEST(a_relay_that_a_signal_ends_reports_no_lost_connection)
     SAYS(r, "SIGTERM");
 }
 
-/* The relay does not answer, so the starter kills the remote shell. The reason is the first signal of the user. */
+/* The relay does not answer, so the starter kills the remote shell. The reported reason is the first signal of the
+ * user. */
 HOSTS_TEST(a_host_that_does_not_answer_to_two_stops_ends_by_the_first)
 {
     skip_without_children();
@@ -1453,7 +1455,7 @@ HOSTS_TEST(seventy_hosts_start_as_a_tree)
 }
 
 /* Each remote shell adds itself to the directory `on`, and appends the number of entries to `counts`. The shell then
- * waits at the gate, which opens when a shell has counted 32. */
+ * waits at the gate, which opens when a shell has counted 32 entries. */
 HOSTS_TEST(at_most_32_remote_shells_start_at_once)
 {
     char path[300];
@@ -1504,7 +1506,7 @@ static ssize_t ask_port(int port)
 }
 
 /* The relay listens at the store's port until the store starts. If an agent connects to the relay, the relay must not
- * answer. Otherwise the agent would report that another service has the port. */
+ * answer. Otherwise the agent would report that another service uses the port. */
 HOSTS_TEST(a_relay_that_holds_the_stores_port_answers_only_probes)
 {
     char path[300], port[32];
@@ -1703,7 +1705,6 @@ HOSTS_TEST(a_host_that_dies_while_it_sends_is_named_and_the_rest_is_kept)
     free(text);
 }
 
-/* A lost host ends the job, and the other host still sends its files. */
 HOSTS_TEST(log_files_arrive_although_another_host_is_lost)
 {
     char option[320];

@@ -115,7 +115,7 @@ static void expect_met(const struct run_result *r, int attempt)
     }
 }
 
-/* Expect that the workers get the launcher's store. */
+/* Expect that the workers use the launcher's store. */
 static void expect_launchers_store(const char *option)
 {
     struct run_result r = RUN("ANY_STORE=1", option);

@@ -83,13 +83,13 @@ static void announce_huge(const char *start)
 Test(rendezvous_attacks, huge_lengths_are_announced)
 {
     static const char *const starts[] = {
-        "00 cef7853c 01",                     /* before the length of a key */
-        "03",                                 /* before the length of a key in dialect A */
-        "00 cef7853c 01 0100000000000000 61", /* before the length of a value */
-        "00 cef7853c 06",                     /* before the length of a list */
-        "00 cef7853c 0b",                     /* before the length of a list of pairs */
-        "00 cef7853c 05 0200000000000000",    /* before the length of a key in a list */
-        "00 cef7853c 80",                     /* before a length in a request of ddprun */
+        "00 cef7853c 01",                     /* the length of a key follows */
+        "03",                                 /* the length of a key in dialect A follows */
+        "00 cef7853c 01 0100000000000000 61", /* the length of a value follows */
+        "00 cef7853c 06",                     /* the length of a list follows */
+        "00 cef7853c 0b",                     /* the length of a list of pairs follows */
+        "00 cef7853c 05 0200000000000000",    /* the length of a key in a list follows */
+        "00 cef7853c 80",                     /* a length in a request of ddprun follows */
         "00 cef7853c 81",
         "00 cef7853c 82",
     };
@@ -97,7 +97,6 @@ Test(rendezvous_attacks, huge_lengths_are_announced)
         announce_huge(starts[i]);
 }
 
-/* Announce values of the largest allowed size, but never send a byte of these values. */
 Test(rendezvous_attacks, values_are_announced_and_never_sent)
 {
     enum { LIARS = 200 };
@@ -233,7 +232,6 @@ Test(rendezvous_attacks, random_bytes_are_survived)
     expect_memory_below(4096);
 }
 
-/* The store waits until a refused client closes its connection, but only for a limited time. */
 Test(rendezvous_attacks, rude_clients_that_never_close_are_closed)
 {
     enum { RUDE = 20 };

@@ -57,7 +57,7 @@ Test(rendezvous_daemon, ends_cleanly_on_ctrl_c_with_clients_connected)
     peer_expect_end(waiter);
 }
 
-/* A client that does not read delays the normal end by a second. A second signal ends the daemon at once. */
+/* A client that does not read delays the normal end by a second. */
 Test(rendezvous_daemon, a_second_signal_ends_it_at_once)
 {
     enum { BYTES = 8 << 20 };
@@ -217,8 +217,8 @@ Test(rendezvous_daemon, a_stranger_is_named_once_in_a_minute)
     cr_assert_null(strstr(line + 1, "store client"), "%s", r.err);
 }
 
-/* While the daemon is stopped, a key arrives, and then a reset from the client that waits for the key. So the reply
- * meets a closed socket. Killed workers often cause this. */
+/* While the daemon is stopped, a key arrives, and then a reset from the client that waits for the key. So the store
+ * sends the reply to a closed socket. Killed workers often cause this. */
 Test(rendezvous_daemon, a_client_that_dies_before_its_reply_is_nothing_to_warn_of)
 {
     const struct linger reset = { .l_onoff = 1 };
@@ -343,8 +343,8 @@ static void until_rank_0_is_there(int port)
     ddp_store_close(ctl);
 }
 
-/* The daemon is suspended before the second rank arrives, and continues after the timeout of the barrier. The rank has
- * arrived in time, so the barrier must succeed. */
+/* The daemon is suspended before the second rank arrives, and continues after the timeout of the barrier. The second
+ * rank has arrived in time, so the barrier must succeed. */
 Test(rendezvous_daemon, that_stood_still_blames_nobody)
 {
     struct daemon d = daemon_start("127.0.0.1:0", NULL);

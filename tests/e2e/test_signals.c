@@ -339,7 +339,7 @@ Test(signals_e2e, a_stopped_agent_wakes_when_its_guardian_is_killed)
     job_witness_close(&w);
 }
 
-/* A stopped guardian cannot act before SIGCONT, but the workers die without its help. */
+/* A stopped guardian cannot act before SIGCONT, but the workers die without the guardian's help. */
 Test(signals_e2e, a_stopped_guardian_cleans_up_when_it_goes_on)
 {
     struct job_witness workers, all;
@@ -369,7 +369,7 @@ Test(signals_e2e, a_launcher_that_stood_still_blames_nobody)
     pid_t agent = the_agent(p), worker = the_worker(p, 0);
     kill(agent, SIGSTOP);
     cr_assert(job_until_state(agent, 'T'));
-    kill(agent, SIGTERM); /* both the signal and the end of the grace period wait until the agent continues */
+    kill(agent, SIGTERM); /* a stopped agent handles neither the signal nor the end of the grace period */
     usleep(500000);
     kill(agent, SIGCONT);
     struct run_result r = run_wait(p);

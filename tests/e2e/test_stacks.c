@@ -122,8 +122,8 @@ static void end(struct run_process *p)
     end_with(p, SIGTERM, 143);
 }
 
-/* Return, as JSON, the row of a child of `rank` whose text contains `words`. Return "" if there is no such row. The
- * caller frees the text. */
+/* Return the row, as JSON, that describes a child of `rank` and contains `words`. Return "" if there is no such row.
+ * The caller frees the text. */
 static char *child_row(const char *json, int rank, const char *words)
 {
     cJSON *answer = cJSON_Parse(json);
@@ -145,7 +145,7 @@ static char *child_row(const char *json, int rank, const char *words)
     return found != NULL ? found : strdup("");
 }
 
-/* Ask for the stacks until a child of `rank` has a row with these words. The child may not exist yet at the first
+/* Ask for the stacks until a child of `rank` has a row that contains `words`. The child may not exist yet at the first
  * request. */
 static void expect_child_of(int rank, const char *words)
 {
@@ -390,7 +390,7 @@ Test(stacks_e2e, a_py_spy_that_cannot_be_started_is_not_missing)
     end(p);
 }
 
-/* ddpctl waits 2 s for py-spy. The report of a failure waits only 1 s. */
+/* ddpctl waits 2 s for py-spy. The agent waits only 1 s before it reports a failure. */
 Test(stacks_e2e, a_py_spy_that_does_not_answer_ddpctl_is_named)
 {
     write_script("py-spy", "exec sleep 1000");

@@ -355,8 +355,9 @@ Test(store_users, a_job_serves_every_user_with_insecure)
 
 TestSuite(store_claims, .timeout = 120);
 
-/* SET and IDENTIFY arrive in one segment. So the connection has already identified itself when the agent claims the
- * connection, and the claim is rejected. The sleep keeps the worker alive until the agent has the rejection. */
+/* SET and IDENTIFY arrive in one segment. So the connection has already identified itself when the agent claims
+ * the connection, and the claim is rejected. The sleep keeps the worker alive until the agent has received the
+ * rejection. */
 static const char both_at_once[] =
     "exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT\n"
     "t=$(mktemp)\n"

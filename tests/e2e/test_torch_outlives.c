@@ -86,8 +86,8 @@ static bool read_to_end(const struct job_witness *w, char seen[SEEN_SIZE])
 
 enum victims { GUARDIAN = 1, AGENT = 2 };
 
-/* Kill the processes `victims` and expect that no process remains. Return true if the workers died before one of
- * their threads printed a message about the end of the store. */
+/* Kill the processes `victims` and expect that no process remains. Return true if the workers died before any of their
+ * threads printed a message about the end of the store. */
 static bool kill_and_look(unsigned victims)
 {
     static char seen[SEEN_SIZE];

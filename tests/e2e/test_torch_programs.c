@@ -116,8 +116,8 @@ static void expect_row(const struct nodes *n, const struct row *row)
         }
 }
 
-/* Run a job that fails once and continues where it was, with the same store on the same port. The real torchrun loses
- * about half of these restarts with torch 2.x, because the second attempt finds keys of the first attempt. */
+/* Run a job that fails once and continues where it has stopped, with the same store on the same port. The real torchrun
+ * loses about half of these restarts with torch 2.x, because the second attempt finds keys of the first attempt. */
 static void restart_once(int count)
 {
     char *dir = job_dir(), path[300];
@@ -198,8 +198,8 @@ static void expect_no_more(const struct nodes *n, const struct row *row)
 }
 
 /* Return true if the test runs torchrun, too. torchrun fails if PyTorch was built without libuv. With torch 1.x only
- * `make interop`, which sets DDP_RESTARTS, runs torchrun. The reason is time: each process of torchrun imports
- * PyTorch. */
+ * `make interop`, which sets DDP_RESTARTS, runs torchrun, because each process of torchrun imports PyTorch, which takes
+ * time. */
 static bool torchrun_runs(void)
 {
     return !torch_refuses_stores() && (getenv("DDP_RESTARTS") != NULL || !torch_is_old());

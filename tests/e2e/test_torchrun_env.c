@@ -68,10 +68,10 @@ static const char worker[] = "#!/bin/sh\n"
 /* --- permitted differences -------------------------------------------------------------------------------- */
 
 enum how {
-    MINE,      /* one side may lack the variable; the values of `_` may also differ */
-    VALUE,     /* both sides have the variable, with any value */
+    MINE,      /* one launcher may not set the variable; the values of `_` may also differ */
+    VALUE,     /* both launchers set the variable, with any value */
     DIRECTORY, /* equal except for the random part of the job's directory */
-    OWN_FILE   /* both sides have the variable, either both empty or both not empty */
+    OWN_FILE   /* both launchers set the variable; both values are empty, or neither is */
 };
 
 static const struct {
@@ -118,8 +118,8 @@ static bool same_but_random(const char *a, const char *b)
            id_a < end_a && id_b < end_b;
 }
 
-/* Return true if the two values are equal, or if a row of `loose` permits the difference. A value is NULL if its side
- * lacks the variable. */
+/* Return true if the two values are equal, or if a row of `loose` permits the difference. A value is NULL if its
+ * launcher does not set the variable. */
 static bool may_be(const char *set, const char *name, const char *theirs, const char *ours)
 {
     if (theirs != NULL && ours != NULL && strcmp(theirs, ours) == 0)

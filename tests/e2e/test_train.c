@@ -77,7 +77,7 @@ Test(train, every_steps_gradient_is_the_same_for_1_2_and_4_workers)
     enum { STEPS = 12 };
     training_skip_same_threads();
     size_t len, other_len;
-    make_data("data", "1010", NULL); /* the last batch of an epoch has 10 samples: not a multiple of 4 */
+    make_data("data", "1010", NULL); /* the last batch of an epoch has 10 samples, no multiple of 4 */
     train(1, "--data @/data --global_batch 100 --limit_steps 12 --dump_gradients @/g");
     float *one = (float *)read_file("g", &len);
     cr_assert_eq(len, sizeof(float) * STEPS * PARAMS);
@@ -496,7 +496,7 @@ enum { STEPS = 6 };
 
 TestSuite(world, .init = test_dir_open, .fini = test_dir_close, .timeout = 240);
 
-/* Two hosts: each has one half of the ranks (`halves`), or every second rank (`turns`). */
+/* Each of two hosts has one half of the ranks (`halves`) or every second rank (`turns`). */
 static const char *const halves[] = { "sh", "-c",
                                       "DDP_TEST_HOST=h$((RANK * 2 / WORLD_SIZE)) exec \"$0\" \"$@\"", NULL };
 static const char *const turns[] = { "sh", "-c", "DDP_TEST_HOST=h$((RANK % 2)) exec \"$0\" \"$@\"", NULL };
@@ -668,7 +668,7 @@ static cJSON *resnet_summary(void)
     return cJSON_Parse(text);
 }
 
-/* Train and return the resnet_summary, which the caller frees (cJSON_Delete). */
+/* Train, and return the summary, which the caller frees (cJSON_Delete). */
 static cJSON *resnet_train(int workers, const char *options, double loss[ROOM])
 {
     char text[8192], *save = NULL;
@@ -751,7 +751,7 @@ Test(train_resnet, stopped_in_the_middle_of_an_epoch_it_goes_on_to_the_same_end)
 }
 
 /* All threads of the process flush subnormals: the threads of train, of the loader, and the threads that OpenBLAS
- * starts before main. The test acts as a debugger: it stops each thread and reads its control word. */
+ * starts before main. The test acts as a debugger, which stops each thread and reads the thread's control word. */
 
 TestSuite(train_subnormals, .init = test_dir_open, .fini = test_dir_close, .timeout = 240);
 

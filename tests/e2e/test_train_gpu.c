@@ -320,8 +320,8 @@ Test(gpu_world, equal_where_the_loss_is_scaled)
     free(one);
 }
 
-/* The fake NCCL always adds in rank order, so the averages have the same bits. But with shares the norm is summed in
- * other pieces, and the last digits of the norm may differ. So this test must not clip. */
+/* The fake NCCL always adds in rank order, so the averages have the same bits. But with --zero1 the norm is summed in
+ * other pieces, and the last digits of the norm may differ. So this test must not clip gradients. */
 Test(gpu_world, shares_change_no_bit_of_averages)
 {
     training_skip_same_code();

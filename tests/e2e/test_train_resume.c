@@ -87,7 +87,6 @@ Test(train_resume, a_damaged_or_foreign_checkpoint_is_refused_with_its_path)
                 "/ckpt/step-00000005/tensors.bin: ");
 }
 
-/* The newest checkpoint is damaged. The previous checkpoint is used, and the final result is the same. */
 Test(train_resume, a_damaged_checkpoint_is_passed_over_with_a_warning)
 {
     training_skip_same_threads();
@@ -129,7 +128,8 @@ Test(train_resume, a_full_disk_stops_it_and_leaves_the_old_checkpoint)
 }
 
 /* Step 6 sets parameters that are far too large, but the loss of step 6 is still finite. From step 7 on, the loss is
- * not finite. So step 6 is the last step that is saved, and step 5 can be continued with a smaller learning rate. */
+ * not finite. So step 6 is the last step that is saved, and a run can continue from step 5 with a smaller learning
+ * rate. */
 Test(train_resume, parameters_that_exploded_do_not_replace_good_checkpoints)
 {
     training_skip_same_threads();

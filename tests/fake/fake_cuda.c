@@ -373,7 +373,7 @@ cuda_error cudaStreamWaitEvent(struct CUstream_st *stream, struct CUevent_st *ev
 
 struct copy {
     char *to;
-    const char *from; /* NULL: zeros */
+    const char *from; /* NULL means zeros */
     size_t to_pitch, from_pitch, width, rows;
 };
 

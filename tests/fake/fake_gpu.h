@@ -1,6 +1,6 @@
 /* fake_gpu.h -- a CUDA runtime and an NCCL for machines that have neither: device memory is host memory, a stream is a
- * thread, ranks exchange values through shared memory. Both are in libfake_gpu.so, which tests name in
- * DDP_CUDART_LIBRARY and DDP_NCCL_LIBRARY. Both are asynchronous like the real libraries: a call returns when its work
+ * thread, ranks exchange values through shared memory. The two libraries are in libfake_gpu.so, which tests name in
+ * DDP_CUDART_LIBRARY and DDP_NCCL_LIBRARY. They are asynchronous like the real libraries: a call returns when its work
  * is on the stream, and the work is done later. The environment selects the faults (with defaults in parentheses):
  *
  *     FAKE_CUDA_DEVICES=N             there are N devices (8)

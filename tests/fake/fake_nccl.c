@@ -35,7 +35,7 @@ struct box {
 /* The memory that all ranks of a communicator share. */
 struct board {
     atomic_int joined;
-    struct box box[RANKS][RANKS]; /* from, to */
+    struct box box[RANKS][RANKS]; /* box[from][to] */
 };
 
 struct ncclComm {
@@ -78,7 +78,7 @@ static nccl_result init(struct ncclComm **out, int ranks, const nccl_id *id, int
     comm->board = mmap(NULL, sizeof(struct board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (sscanf(id->internal, "/proc/%d/fd/%d", &fd, &own) == 2 && fd == getpid())
-        comm->calls = -own; /* negative: -calls is a descriptor to close when all ranks have joined */
+        comm->calls = -own; /* a negative value is minus a descriptor, closed when all ranks have joined */
     comm->rank = rank;
     comm->ranks = ranks;
     atomic_fetch_add(&comm->board->joined, 1);
@@ -273,8 +273,8 @@ static void reduce(const struct op *op)
 /* --- a call on its stream
  * ------------------------------------------------------------------------------------------ */
 
-/* Return true if the variable `name` is "RANK:CALL" or "RANK:CALL:CODE", and means this operation. *code gets CODE, or
- * 0. */
+/* Return true if the variable `name` is "RANK:CALL" or "RANK:CALL:CODE", and refers to this operation. *code gets CODE,
+ * or 0. */
 static bool is_meant(const char *name, const struct op *op, unsigned *code)
 {
     int rank, number;

@@ -1,6 +1,6 @@
-/* shim.c -- see shim.h. Fibers alternate: each runs until it waits. A fiber that waits at a barrier checks the count of
- * arrivals each time it runs. All threads of a block (or lanes of a warp) run the same code. So the count is usually
- * complete at the first check. */
+/* shim.c -- see shim.h. Fibers alternate: each fiber runs until it waits. A fiber that waits at a barrier checks the
+ * count of arrivals each time it runs. All threads of a block (or lanes of a warp) run the same code. So the count is
+ * usually complete at the first check. */
 #include "shim.h"
 
 #include <pthread.h>

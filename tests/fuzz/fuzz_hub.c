@@ -610,7 +610,7 @@ static void connect_peer(struct peer *p)
         authenticate(p);
 }
 
-/* Send all unsent bytes. Sometimes send only half of them or none, or change one byte. */
+/* Send all unsent bytes. Sometimes send only half of these bytes or none, or change one byte. */
 static void send_unsent(struct peer *p)
 {
     const unsigned how = take(32);
@@ -746,7 +746,7 @@ static void launch_jobs(void)
     latest = peers;
 }
 
-/* Make the hub. The next byte selects the limits: a small quota, and one job or many jobs. */
+/* Make the hub. The next byte of the input selects the limits: a small quota, and one job or many jobs. */
 static struct hub *make_hub(void)
 {
     struct hub_limits limits = HUB_LIMITS_DEFAULT;

@@ -1,4 +1,5 @@
-/* Any bytes as a data file, plain or gzip: rejected with an error text, or read completely. */
+/* The input is a data file, plain or gzip. It must be rejected with an error text, or be read
+ * completely. */
 #include "train/data/pictures.h"
 
 #include "memory_file.h"

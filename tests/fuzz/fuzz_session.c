@@ -1,5 +1,5 @@
-/* Four connections to one hub with a small quota (hub_steps.h). Nothing may be sent to a closed connection, and at the end
- * everything must be freed (LeakSanitizer checks). */
+/* Four connections talk to one hub with a small quota (hub_steps.h). Nothing may be sent to a closed connection, and at
+ * the end everything must be freed (LeakSanitizer checks). */
 #include "store/encode.h"
 #include "hub_steps.h"
 #include "store/ops.h"

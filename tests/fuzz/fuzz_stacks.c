@@ -1,4 +1,4 @@
-/* Stacks: any bytes as the output of py-spy, and as the rows of an agent. Accepted rows must fit into their buffer, and
+/* Read any bytes as the output of py-spy, and as the rows of an agent. Accepted rows must fit into their buffer, and
  * printing them must work. */
 #include "record/stacks.h"
 

@@ -1,4 +1,4 @@
-/* Any bytes as the answer to each call of the store client. The call must return a status, free its memory, and trust no
+/* Answer a call of the store client with any bytes. The call must return a status, free its memory, and trust no
  * length. The first byte selects the call. A thread acts as the store: it waits for the request, answers with the rest
  * of the input and closes the connection. */
 #include "client/call.h"

@@ -1,4 +1,4 @@
-/* Any bytes that a process may write to the FIFO of the file timer, in pieces of any size, while time passes. */
+/* Read any bytes from the FIFO of the file timer, in pieces of any size, while time passes. */
 #include "node/file_timer.c"
 
 #include <stdint.h>

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Write these bytes to a file in memory, and return its path. All calls use the same file. */
+/* Write `data` to a file in memory, and return its path. All calls use the same file. */
 static inline const char *memory_file(const uint8_t *data, size_t len)
 {
     static char path[32];

@@ -14,7 +14,7 @@ struct cJSON;
  * missing. */
 struct cJSON *schema_of_events(void);
 
-/* Return true if `value` fits the schema. Otherwise return false, with the wrong member and its error in `why`. */
+/* Return true if `value` fits the schema. Otherwise write the wrong member and its error to `why`, and return false. */
 bool schema_fits(const struct cJSON *schema, const struct cJSON *value, char *why, size_t size);
 
 /* --- environment ------------------------------------------------------------------------------------------ */
@@ -30,7 +30,7 @@ struct environment {
     char text[ENVIRONMENT_MAX]; /* memory that the other members point into */
     char *block[ENVIRONMENT_VARIABLES_MAX + 1];
     const char *host;
-    char file[ENVIRONMENT_MAX]; /* contents of the file whose path is in a variable; "" if none */
+    char file[ENVIRONMENT_MAX]; /* content of the file whose path is in a variable; "" if no file */
 };
 
 /* Read the recorded environment `name`. Fail the test if it is missing. */

@@ -179,7 +179,7 @@ void job_witness_close(struct job_witness *w)
 
 /* --- gate ------------------------------------------------------------------------------------------------- */
 
-/* The gate is a file: it is open when the file exists. */
+/* The gate is a file. The gate is open when the file exists. */
 
 static char *dir;
 

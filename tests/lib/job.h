@@ -14,7 +14,7 @@
 
 #define WORKER "(worker)"
 
-/* JOB runs a job to its end; JOB_START only starts it. */
+/* JOB runs a job to its end; JOB_START only starts the job. */
 #define JOB(...)       job_run((const char *const[]){ __VA_ARGS__, NULL }, NULL)
 #define JOB_START(...) job_start((const char *const[]){ __VA_ARGS__, NULL }, NULL)
 
@@ -102,7 +102,7 @@ void gate_gone(void);
 /* Counts of the lines that tests/prog/torn_writer has written. */
 
 struct lines_seen {
-    int whole, torn; /* numbers of lines; torn: broken, after a lost line, or in the wrong order */
+    int whole, torn; /* numbers of lines; a torn line is broken, follows a lost line, or is misplaced */
     char first[120]; /* the beginning of the first torn line */
 };
 
@@ -113,7 +113,7 @@ struct lines_seen lines_seen(char *text, bool coloured);
 
 /* End-to-end tests with the real PyTorch: its interpreter, and jobs that run the programs in tests/interop/. */
 
-/* Return the interpreter: $DDP_PYTHON (`make interop PYTHON=...`), else Debian's. */
+/* Return the interpreter: $DDP_PYTHON (`make interop PYTHON=...`), otherwise Debian's Python. */
 const char *torch_python(void);
 
 /* Skip the test if the interpreter of torch_python() has no torch. */
@@ -141,7 +141,8 @@ void torch_skip_without_libuv(void);
  * variable return `usual`, or a tenth of `usual` under a sanitizer. */
 int torch_number(const char *name, int usual);
 
-/* Return the environment of a job whose workers run the interpreter: PYTHON_EXEC, and no more threads than needed. */
+/* Return the environment of a job whose workers run the interpreter. Set PYTHON_EXEC, and allow no more threads than
+ * needed. */
 const char *const *torch_env(void);
 
 /* Skip the test if py-spy is missing. Otherwise return "PATH=...", which ends with the folder of py-spy ($DDP_PY_SPY,

@@ -44,8 +44,8 @@ struct model *known_model(const char *name);
 /* Do the same as known_model, but on the device `on`. The caller uploads the parameters to the device. */
 struct model *known_model_on(const char *name, struct compute *on);
 
-/* Make the batch of step `step` for a model of this kind; all targets have the same weight, 1 in total. The batch is
- * valid until the next call. */
+/* Make the batch of step `step` for a model of this kind. All targets have the same weight, and the weights add up to
+ * 1. The batch is valid until the next call. */
 struct model_batch known_batch(const struct model_kind *kind, int step);
 
 /* --- grad check ------------------------------------------------------------------------------------------- */
@@ -94,7 +94,7 @@ struct both {
     float *cpu;
     void *gpu;
     size_t n;
-    bool values; /* true: values of the device's type; false: floats */
+    bool values; /* the GPU has values of the device's type; false: the GPU has floats */
 };
 
 struct devices {

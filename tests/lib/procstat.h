@@ -13,7 +13,8 @@
  * no /proc/PID/task/TID/children. */
 pid_t procstat_child(pid_t of, int n);
 
-/* Return the present (rss) or the highest (peak) resident memory in KiB. Return -1 if the process is gone. */
+/* Return the resident memory in KiB. procstat_rss_kib returns the present value, procstat_peak_kib the largest so
+ * far. Return -1 if the process is gone. */
 long procstat_rss_kib(pid_t pid);
 long procstat_peak_kib(pid_t pid);
 
@@ -31,7 +32,8 @@ bool procstat_is_sanitized(pid_t pid);
 /* The limits of this process and of processes that it starts. This file is not named limits.h, because tests/lib is
  * searched before the C library's headers. */
 
-/* Raise the limit of descriptors: root raises it to `most`, other users to the hard limit. Return the new limit. */
+/* Raise the limit of descriptors to `most`. If this is not permitted, raise it to the hard limit. Return the new
+ * limit. */
 uint32_t limits_raise_descriptors(uint32_t most);
 
 /* Limit the size of files, memory files included. This simulates a full disk, because code handles EFBIG in the same

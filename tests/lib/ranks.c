@@ -254,7 +254,7 @@ static void choose_blocks(const struct trial_room *room, const struct trial *t, 
     *out = shared ? room->shared_out : room->private_out;
     if (!t->in_place)
         return;
-    /* input and output share one block; the smaller of the two is this rank's part of the block */
+    /* input and output share one block; the smaller buffer is this rank's part of the block */
     *out = *in;
     if (t->kind == ALL_GATHER || t->kind == GATHER)
         *in = *out + skip;
@@ -359,7 +359,8 @@ void room_close(struct trial_room *room)
     free(room->private_out);
 }
 
-/* Return true if a trial may use this memory. With a device, a call must not have buffers in two kinds of memory. */
+/* Return true if a trial may use the kind `memory`. With a device, a call must not have buffers in two kinds of
+ * memory. */
 static bool goes_with(const struct trial_room *room, int memory)
 {
     return !room->device || memory == PRIVATE || memory == SHARED;

@@ -33,7 +33,7 @@ struct rank {
     char words[1024];
     char failure[1024]; /* first failed expectation, or "" if none has failed */
     uint64_t value;     /* free for any use by the test, for example for a hash of results */
-    int exit_status;    /* from waitpid; filled in by ranks_run */
+    int exit_status;    /* status from waitpid, set by ranks_run */
 };
 
 struct ranks {
@@ -42,7 +42,7 @@ struct ranks {
 };
 
 enum {
-    RANKS_PLAIN_STORE = 0,  /* a store as under torchrun, which accepts only c10d's opcodes */
+    RANKS_PLAIN_STORE = 0,  /* a store that accepts only c10d's opcodes, as under torchrun */
     RANKS_DDPRUN_STORE = 1, /* DDPRUN_STORE=1 */
     RANKS_SKIP_LAST = 2,    /* the last rank is never started */
 };
@@ -88,7 +88,7 @@ int rank_open_files(void);
  * ddp_init_from_env. */
 void pretend_gpu(void);
 
-/* Options for device LOCAL_RANK with backend "nccl", and with backend "cpu". */
+/* Options for device LOCAL_RANK: nccl_options has backend "nccl", and staged_options has backend "cpu". */
 extern const ddp_options nccl_options, staged_options;
 
 /* --- trials ----------------------------------------------------------------------------------------------- */
@@ -96,7 +96,7 @@ extern const ddp_options nccl_options, staged_options;
 /* Collectives with known results, for tests that run them as real processes.
  *
  * Inputs are small integers chosen so that every sum and product is exact in every type. Each rank computes the
- * expected result from the rule alone, and compares every element. */
+ * expected result from the collective's definition, and compares every element. */
 
 enum kind { ALL_REDUCE, REDUCE, BROADCAST, ALL_GATHER, GATHER, SCATTER, REDUCE_SCATTER, KINDS };
 enum memory {
@@ -136,7 +136,7 @@ void room_close(struct trial_room *room);
 /* Use `options` for all later trials of this rank. */
 void trials_use(const ddp_options *options);
 
-/* Run one collective and compare its result. */
+/* Run one collective and check its result. */
 void trial_run(const struct trial_room *room, const struct trial *trial);
 
 /* Try every collective with every type and operation, few elements, and every kind of memory. Run only every
@@ -170,7 +170,7 @@ extern const size_t model_counts[MODEL_PARAMS], model_fc2_shape[2];
 extern float model_w[MODEL_PARAMS][500];
 extern double model_scale[9];
 
-/* Buffers of the model: values that are not trained, such as a running mean. Only some tests use them. */
+/* Buffers of the model: values that are not trained, such as a running mean. Only some tests use these buffers. */
 extern float model_mean[33], model_seen[1];
 
 void toy_params(ddp_param params[MODEL_PARAMS]);

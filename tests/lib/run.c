@@ -442,7 +442,7 @@ static void note_what_hangs(struct run_process *p)
         p->err.text.len--;
 }
 
-/* Keep a text until the test ends, and return it. A static list keeps it reachable for LeakSanitizer. */
+/* Keep a text until the test ends, and return it. A static list keeps the text reachable for LeakSanitizer. */
 static char *keep_text(char *text)
 {
     struct kept {

@@ -73,12 +73,12 @@ const char *free_port_option(const char *option);
 
 struct run_options {
     const char *const
-        *env;        /* NULL-terminated list: "NAME=value" sets, "NAME" alone removes; NULL to inherit all */
+        *env;        /* NULL-terminated: "NAME=value" sets NAME, "NAME" removes it; NULL to inherit all */
     const char *cwd; /* working directory; NULL for the working directory of the test */
-    const char *stdin_text; /* what the program reads from stdin; NULL for /dev/null */
+    const char *stdin_text; /* text that the program reads from stdin; NULL for /dev/null */
     bool terminal;          /* stdout and stderr are one terminal, which changes no byte; `out` has both */
     int timeout_ms;         /* ms until the group is killed and timed_out is set; 0 means PATIENCE_MS */
-    pid_t (*fork)(const void *place); /* called instead of fork(), with `place`; NULL for fork() */
+    pid_t (*fork)(const void *place); /* called with `place` instead of fork(); NULL means fork() */
     const void *place;
 };
 
@@ -87,7 +87,7 @@ struct run_result {
     int signal;    /* signal that ended the program; 0 if the program exited */
     char *
         out; /* stdout of the program, as a string; never NULL; run.c owns `out` and `err` until the test ends */
-    char *err; /* stderr of the program, like `out`; if timed_out, the state of all its processes follows */
+    char *err; /* stderr of the program, as a string; if timed_out, the state of all its processes follows */
     bool timed_out;
 };
 
@@ -106,8 +106,8 @@ pid_t run_pid(const struct run_process *process);
 /* Signal the program alone (not its group). */
 void run_signal(struct run_process *process, int signal);
 
-/* Read until stdout (or stderr) contains `text`, and return true. Return false if the program ends first, or after
- * `timeout_ms`. */
+/* Read until stdout contains `text`, and return true. Return false if the program ends first, or after `timeout_ms`.
+ * run_until_error reads stderr instead. */
 bool run_until_output(struct run_process *process, const char *text, int timeout_ms);
 bool run_until_error(struct run_process *process, const char *text, int timeout_ms);
 
@@ -123,7 +123,7 @@ struct run_result run_wait(struct run_process *process);
 const char *bin(const char *program);
 
 /* Return true if the programs were built with AddressSanitizer or ThreadSanitizer. The sanitizers need memory, /proc
- * and a place for their reports. Some tests take these away. */
+ * and a place for their reports. Some tests remove one of these three. */
 bool bin_is_sanitized(void);
 
 /* Return true if uid 65534 can reach the programs. This uid cannot reach programs below a home directory of mode 0700.

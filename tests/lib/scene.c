@@ -1,4 +1,4 @@
-/* scene.c -- see scene.h. The hosts and their network come first, then the run of one scene. */
+/* scene.c -- see scene.h. The functions for hosts and their network come first, then the functions for one scene. */
 #include "scene.h"
 
 #include "auth/secret.h"
@@ -135,8 +135,8 @@ static bool mount_over(const char *file, const char *name)
            mount(path, file, NULL, MS_BIND, NULL) == 0;
 }
 
-/* Set the host's name and mount its files. Names come only from /etc/hosts, because no test may use the machine's
- * name server. */
+/* Set the host's name and mount its files. Names are resolved only through /etc/hosts, because no test may use the
+ * machine's name server. */
 static bool furnish(const struct host *h)
 {
     return sethostname(h->name, strlen(h->name)) == 0 &&
@@ -375,7 +375,8 @@ static void end_process(pid_t *pid)
 void host_off(struct hosts *net, int index)
 {
     host_cable(net, index, false);
-    /* do not wait for process 1 here: it ends only after the test has reaped the other programs of the host */
+    /* do not wait for process 1 here, because it ends only after the test has reaped the other programs of the
+     * host */
     kill(net->host[index].init, SIGKILL);
     net->host[index].off = true;
 }

@@ -11,9 +11,9 @@
  *
  * A member with expected texts has one or more texts, separated by '|', which must be on stderr in this order. Every
  * node prints `says`, except a node that is KILLED or `silent_on`. Node i also prints node[i].says. The time limit for
- * both is `within_ms` after the fault, or after the start if the scene has no fault. For node i, node[i].within_ms
- * replaces this limit. Node i prints node[i].ends at any time. A node with exit code ANY may have any exit code. At the
- * end no process may remain on any host. */
+ * both texts is `within_ms` after the fault, or after the start if the scene has no fault. For node i,
+ * node[i].within_ms replaces this limit. Node i prints node[i].ends at any time. A node with exit code ANY may have any
+ * exit code. At the end no process may remain on any host. */
 #ifndef TESTS_LIB_SCENE_H
 #define TESTS_LIB_SCENE_H
 
@@ -76,7 +76,7 @@ struct hosts *hosts_open(int count);
 /* Kill all processes on the hosts, and free `net`. */
 void hosts_close(struct hosts *net);
 
-/* Start or run a program on a host, as run_start and run_command do. */
+/* Start a program on a host, as run_start does. host_run runs a program as run_command does. */
 struct run_process *host_start(const struct host *host, const char *const argv[],
                                const struct run_options *options);
 struct run_result host_run(const struct host *host, const char *const argv[]);
@@ -88,7 +88,7 @@ bool host_sh(const struct host *host, const char *command, ...) __attribute__((f
 void host_rules(const struct host *host, const char *command, ...) __attribute__((format(printf, 2, 3)));
 void host_heal(const struct host *host);
 
-/* Pull the cable of host `index`, or plug the cable in. */
+/* Plug in the cable of host `index`, or pull the cable if `plugged` is false. */
 void host_cable(const struct hosts *net, int index, bool plugged);
 
 /* Replace the lines of the host's /etc/hosts. */
@@ -109,8 +109,8 @@ int host_left(const struct host *host, int timeout_ms, char *names, size_t size)
 
 enum { SCENE_NODES = 16 };
 
-/* Values of `exit` that are not exit codes. KILLED: the test kills the node. ANY: any code. ENDED: any code but 0. The
- * default is 0. */
+/* Values of the member `exit` that are not exit codes. KILLED: the test kills the node. ANY: any code. ENDED: any code
+ * but 0. The default is 0. */
 enum { KILLED = -1, ANY = -2, ENDED = -4 };
 
 /* Time limits in ms from the fault to the first message about the fault. These limits are three times the required
@@ -123,7 +123,7 @@ struct play {
     const struct scene *scene;
     struct hosts *net;
     struct run_process *node[SCENE_NODES]; /* NULL before the node starts, and again after run_wait */
-    struct run_process *other;             /* a program that is not a node of the job, killed at the end */
+    struct run_process *other;             /* a program that is no node of the job; it is killed at the end */
     uint64_t fault_ms;                     /* time of the fault, or of the start if there was no fault yet */
     char secret[64];                       /* path of the file with the job's secret */
 };

@@ -369,8 +369,8 @@ static bool take_next(struct asim *sim, struct agent_event *out, int *attempt)
     return true;
 }
 
-/* Return the event for a passed deadline. As in the launcher, `dying` is true if the kernel is still cleaning up a
- * worker, and `local_rank` is such a worker. */
+/* Return the event for a deadline that has passed. As in the launcher, `dying` is true if the kernel is still cleaning
+ * up a worker, and `local_rank` is such a worker. */
 static struct agent_event tick(const struct asim *sim, uint64_t now_ms)
 {
     struct agent_event e = { .type = AGENT_TICK, .now_ms = now_ms };

@@ -24,7 +24,7 @@ struct asim_worker {
     bool ignores_polite;   /* only SIGKILL ends the worker */
     uint64_t slow_ms;      /* ms from a polite signal (not SIGKILL) to the worker's end */
     int polite_exit;       /* exit code after a polite signal; 0 if the signal kills the worker */
-    bool stuck;            /* hangs in the kernel: even SIGKILL does not end the worker */
+    bool stuck;            /* the worker hangs in the kernel, and even SIGKILL does not end it */
     bool leaves_daemon;    /* the worker leaves a descendant */
     bool stubborn_daemon;  /* the descendant ignores SIGTERM */
 };
@@ -39,8 +39,8 @@ struct asim {
     struct agent *agent;
     int nproc;
     struct asim_worker worker[ASIM_WORKERS];
-    int good_from; /* first attempt in which every worker exits with code 0 after 1 s; later attempts are the same */
-    int restarts; /* restarts that the store grants, each after backoff_ms */
+    int good_from; /* in this attempt and in all later attempts, every worker exits with code 0 after 1 s */
+    int restarts;  /* restarts that the store grants, each after backoff_ms */
     uint64_t backoff_ms;
     uint64_t verdict_ms;   /* ms from `stopped` or `done` to the verdict; ASIM_FOR_EVER if none arrives */
     bool not_ready;        /* no later attempt can be prepared */
@@ -51,7 +51,7 @@ struct asim {
     size_t n_queue;
     uint64_t order;
     bool alive[ASIM_WORKERS], started[ASIM_WORKERS], told_exit[ASIM_WORKERS];
-    bool told_failed, told_end, left; /* effects that the agent has emitted; told_* since the attempt began */
+    bool told_failed, told_end, left; /* effects that the agent has emitted; told_* in this attempt only */
     bool lost;                        /* the store is lost */
     int cause_code; /* exit code of the failure that the agent reported to the store; 0 if none */
     int daemons, stubborn_daemons;

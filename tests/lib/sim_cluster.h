@@ -20,7 +20,7 @@ enum { CLUSTER_NODES = 8, CLUSTER_EVENTS = 512, CLUSTER_ATTEMPTS = 8 };
 /* The behaviour of a node's worker in an attempt. If the struct is zeroed, the worker exits with code 0 after a
  * second. */
 struct cluster_worker {
-    uint64_t lives_ms; /* 0 means a second; with UINT64_MAX the worker never ends */
+    uint64_t lives_ms; /* ms until the worker ends; 0 means a second, and UINT64_MAX means never */
     int exit_code;
     uint64_t slow_ms; /* ms from a signal to the end of the worker; SIGKILL ends it at once */
 };
@@ -33,7 +33,7 @@ struct cluster_node {
     int node_rank;
     bool joined, running, cut, dead, done; /* cut: no message from or to the node arrives */
     uint32_t worker_round;
-    int life; /* number of workers that the node has started; events of older workers have smaller values */
+    int life; /* number of workers that the node has started; events of older workers have smaller numbers */
     int exit_code;
     bool judged;       /* the node received a verdict "finish" */
     uint64_t ended_ms; /* time at which the node was done */

@@ -234,8 +234,9 @@ static void note_message(struct sim *sim, int rank, int outcome, struct slice js
     cJSON_Delete(o);
 }
 
-/* Read everything that the hub has sent to workers. A worker waits in a barrier, whose answer is a u8 and a blob, or
- * for a key, whose answer is the u8 0. Both answers may begin with the same byte, so check the length. */
+/* Read everything that the hub has sent to workers. A worker waits in a barrier or for a key. The answer of a
+ * barrier is a u8 and a blob, and the answer about a key is the u8 0. Both answers may begin with the same byte, so
+ * check the length. */
 static void read_answers(struct sim *sim)
 {
     for (int rank = 0; rank < SIM_OPERATOR - 1; rank++) {

@@ -62,7 +62,7 @@ void hex_write(struct slice bytes, struct buf *out);
 /* Simulated workers and an agent that use a simulated hub; a trace records the events of the workers.
  *
  * Worker N is rank N on connection N + 1; the agent is connection SIM_AGENT. For each answer to a worker, the trace
- * gets a line such as "rank 1 passes". For an error, it gets the lines of the error message. */
+ * gets a line such as "rank 1 passes". For an error, the trace gets the lines of the error message. */
 
 enum { SIM_AGENT = SIM_CONNS - 1, SIM_OPERATOR = SIM_CONNS - 2 };
 

@@ -401,7 +401,7 @@ int fake_store_connections(const struct fake_store *fake)
 const char *fake_store_stop(struct fake_store *fake)
 {
     static char complaint[256];
-    shutdown(fake->listener, SHUT_RDWR); /* ends accept */
+    shutdown(fake->listener, SHUT_RDWR); /* ends the call of accept */
     pthread_join(fake->thread, NULL);
     close(fake->listener);
     memcpy(complaint, fake->complaint, sizeof(complaint));

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Start and stop a server, as .init and .fini of a test. */
+/* Start a server, as .init of a test. serve_end, the .fini of a test, stops the server. */
 void serve(void);
 void serve_end(void);
 
@@ -65,10 +65,10 @@ void peer_expect_silence_at(int fd, char dialect, const char *file, int line);
 #define peer_expect_end(fd) peer_expect_end_at(fd, __FILE__, __LINE__)
 void peer_expect_end_at(int fd, const char *file, int line);
 
-/* Send requests of dialect C on a greeted connection; `key` is used unchanged. */
+/* Send requests of dialect C after the greeting. Use `key` unchanged. */
 bool peer_set(int fd, const char *key, struct slice value);
 int64_t peer_add(int fd, const char *key, int64_t delta);
-void peer_wait(int fd, const char *key); /* sends only */
+void peer_wait(int fd, const char *key); /* only sends the request */
 
 /* Expect that the server accepts a new client. */
 #define peer_expect_service(port) peer_expect_service_at(port, __FILE__, __LINE__)

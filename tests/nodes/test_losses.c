@@ -41,7 +41,7 @@ SCENE(losses, ctrl_c_on_one_node_stops_all, .until = "up", .fault = fault_ctrl_c
       .says = "SIGINT", .within_ms = EXITS,
       .node = { { .exit = 130, .says = "node 1 (node1) was" }, { .exit = 130 } })
 
-/* Freeze a node for less than --node_timeout. No job may end because of this. */
+/* Freeze a node for less than --node_timeout. No job may end because of this pause. */
 static void freeze_shortly(struct play *play)
 {
     fault_freeze(play);

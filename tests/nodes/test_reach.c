@@ -220,14 +220,13 @@ SCENE(reach, a_service_that_says_nothing, .cases = "other_service", .options = S
 SCENE(reach, a_proxy_that_closes, .cases = "other_service", .options = SHORT, .before = closing_server,
       .within_ms = CONNECTIONS, .node = ONLY_1(.says = "10.9.0.1:29500|HELLO_CLOSED"))
 
-/* Another process has the port of node 0's store. Node 0 names this process at once. Node 1 only finds that no store
+/* Another process uses the port of node 0's store. Node 0 names this process at once. Node 1 only finds that no store
  * answers. */
 SCENE(reach, a_port_that_is_taken, .cases = "F01", .options = SHORT, .before = mute_server,
       .within_ms = CONNECTIONS,
       .node = { { .exit = 125, .says = "port 29500|python3|PORT_IN_USE", .within_ms = EXITS },
                 { .exit = 125, .says = "10.9.0.1:29500|HELLO_UNANSWERED" } })
 
-/* The endpoint is an address that no node has. */
 SCENE(reach, an_address_that_nobody_has, .cases = "F25", .elastic = true,
       .options = "--nnodes=2 --master_addr=10.9.0.77 --timeout=13", .within_ms = CONNECTIONS,
       .node = { { .options = "--node_rank=0", .exit = 125, .says = "10.9.0.77|NO_STORE_HOST" },

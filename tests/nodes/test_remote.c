@@ -187,7 +187,7 @@ Test(remote, a_host_that_loses_the_store_is_explained_by_node_0, .timeout = 180)
     host_rules(&net->host[0], "add rule inet f in iifname eth0 tcp dport 29500 drop");
     cr_expect(run_until_error(p, "node1 reports: waiting for node 0's store at 10.9.0.1:29500", 100000));
     struct run_result r = run_wait(p);
-    cr_expect_neq(r.exit_code, 0, "%s", r.err); /* exit code 123 if node 1 ends first, else 125 */
+    cr_expect_neq(r.exit_code, 0, "%s", r.err); /* exit code 123 if node 1 ends first, otherwise 125 */
     cr_expect_not_null(strstr(r.err, "; node1 reports: "), "%s", r.err);
     for (int i = 0; i < 2; i++)
         expect_nothing_left(net, i);
@@ -258,7 +258,8 @@ Test(remote, the_store_gets_an_address_that_all_hosts_reach, .timeout = 180)
     close_hosts(net);
 }
 
-/* The first host has two addresses. The second host reaches both, and the third host reaches only the second address. */
+/* The first host has two addresses. The second host reaches both addresses, and the third host reaches only the second
+ * address. */
 Test(remote, hosts_that_reach_different_addresses_agree_on_one, .timeout = 180)
 {
     struct hosts *net = open_hosts(3);
@@ -296,7 +297,7 @@ Test(remote, hosts_that_do_not_reach_each_other_are_named, .timeout = 180)
  * job. $ROOT is the folder of the programs, $AREA the folder of the job's directory, and $NODES the folder of this
  * test. */
 struct bad_start {
-    const char *hosts, *key, *known; /* option --hosts, and two files in the test's directory */
+    const char *hosts, *key, *known; /* value of --hosts, and names of two files in the test's directory */
     const char *breaks, *heals;
     const char *finding, *words;
     const char *needs; /* skip the row if this command fails on node1; NULL = never skip */
@@ -359,7 +360,7 @@ static bool on_node1(const struct hosts *net, const char *command)
 }
 
 /* Return the option --ssh with the key and the known_hosts file of `bad`. If a host is not in this file, ssh accepts
- * the host's key, unless the file is the one named "empty". */
+ * the host's key. But with the file "empty", ssh rejects the host. */
 static const char *ssh_of(const struct bad_start *bad)
 {
     static char option[600];

@@ -178,7 +178,7 @@ SCENE(rounds, the_death_of_the_rendezvous_is_named, SERVED, .until = "up", .faul
 SCENE(rounds, a_node_that_is_done_waits_for_the_other, .program = "worker only:3 sleep:4000 all say:up",
       .node = { { .exit = 0 }, { .exit = 0 } })
 
-/* Node 0 hosts the store, so node 0 stays for the other node. */
+/* Node 0 hosts the store, so node 0 waits for the other node. */
 SCENE(rounds, a_node_that_waits_too_long_names_the_knob, .options = "--exit_barrier_timeout=2s",
       .program = "worker only:3 sleep:6000 all", .within_ms = CONNECTIONS, .never = "lost",
       .node = { { .exit = ANY, .says = "--exit_barrier_timeout" }, { .exit = 0 } })

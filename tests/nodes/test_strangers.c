@@ -92,8 +92,8 @@ static void ask_on(const struct host *host, const char *variable, const char *co
               words, r.out, r.err);
 }
 
-/* Run ddpctl without the secret on `host`. `warns` is true if ddpctl must warn, because it cannot verify the answers of
- * the store on this host. */
+/* Run ddpctl without the secret on `host`. `warns` is true if ddpctl must warn, because ddpctl cannot verify the
+ * answers of the store on this host. */
 static void expect_warning(const struct host *host, bool warns)
 {
     const char *argv[] = { bin("ddpctl"), "--addr", "10.9.0.1:29500", "status", NULL };
@@ -289,7 +289,7 @@ static long memory_kb(const struct host *host, const char *row)
     return most;
 }
 
-/* Make the program /run/job: it waits for the end of the attack, and then needs the store. */
+/* Make the program /run/job, which waits for the end of the attack and then needs the store. */
 static void make_waiting_job(struct play *play)
 {
     for (int i = 0; i < 2; i++)
@@ -704,7 +704,8 @@ SCENE(strangers, a_third_host_replays_and_changes_nothing, .hosts = 3, .options 
 
 /* --- half-open handshakes ---------------------------------------------------------------------------------- */
 
-/* Time from the start of node 1 to the start of its workers, in ms: without and with half-open handshakes. */
+/* Time in ms from the start of node 1 to the start of its workers: first without half-open handshakes, then with
+ * them. */
 static uint64_t join_ms[2];
 
 static void join(struct play *play, bool flooded)

@@ -35,13 +35,15 @@ MISSING_RANK(waits, a_rank_that_is_stopped, .cases = "stopped", "stop",
 MISSING_RANK(waits, a_rank_that_computes, .cases = "burns_cpu", "spin", "rank 3|% CPU|node1|RANK_BUSY")
 MISSING_RANK(waits, a_rank_that_sleeps, .cases = NULL, "forever", "rank 3|node1|has not reached|RANK_MISSING")
 
-/* A barrier hangs. Every node reports this long before the barrier times out, although no user asks for a report. */
+/* A barrier hangs. Every node reports the hang long before the barrier times out, although no user asks for a
+ * report. */
 SCENE(waits, a_barrier_that_hangs_is_told_unasked, .cases = "elsewhere_key",
       .program = "member say:up only:3 key:answer all barrier:epoch-1",
       .says = "rank 3: connected (node1, pid |key '/answer'|[RANK_WAITS_ELSEWHERE]|barrier 'epoch-1'",
       .within_ms = 30000, .after = after_stop_all, .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* Rank 3 ends with 0 while the other ranks have one more batch. All nodes report this at once, without a request. */
+/* Rank 3 ends with exit code 0 while the other ranks have one more batch. All nodes report the exit at once, without a
+ * request. */
 SCENE(waits, a_rank_that_has_exited, .cases = "F36 exited",
       .program = "member say:up only:3 exit:0 all barrier:epoch-1",
       .says = "rank 3 (node1, pid |barrier 'epoch-1'  [RANK_EXITED_EARLY]", .within_ms = EXITS,
@@ -122,7 +124,6 @@ static void find_stranger(struct play *play)
 SCENE(waits, a_stranger_at_the_port, .cases = "F58", .until = "up", .fault = knock, .after = find_stranger,
       .never = "lost", .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* Train on two hosts with one rank each. The result must have the same bits as on one host with two ranks. */
 SCENE(waits, training_on_two_hosts_gives_the_bits_of_one, .options = "--nproc_per_node=1",
       .before = train_make_data, .program = TRAIN_TEN_STEPS(training_on_two_hosts_gives_the_bits_of_one),
       .after = train_expect_one_hosts_bits, .node = { { .exit = 0 }, { .exit = 0 } })

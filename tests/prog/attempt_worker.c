@@ -113,7 +113,7 @@ static bool others_wait(ddp_ctx *ctx)
     return wait;
 }
 
-/* Enter the last barrier. Rank 0 does not enter: it returns when all other ranks wait in the barrier. */
+/* Enter the last barrier. Rank 0 does not enter, but returns when all other ranks wait in the barrier. */
 static int leave(ddp_ctx *ctx)
 {
     if (ddp_rank(ctx) == 0) {

@@ -146,8 +146,7 @@ static void do_forever(const char *unused)
         pause();
 }
 
-/* Keep a FIFO open for writing. A reader gets the end of the file when the last process with the FIFO open has
- * ended. */
+/* Keep a FIFO open for writing. A reader gets the end of the file when the last process that has the FIFO open ends. */
 static void do_hold(const char *fifo)
 {
     if (open(fifo, O_WRONLY) < 0)

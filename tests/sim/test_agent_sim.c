@@ -39,7 +39,7 @@ Test(agent_sim, a_good_job_ends_with_zero, .init = two_workers, .fini = done)
                       "          finish with 0\n");
 }
 
-/* A job of one node ends with this node, so the agent does not wait for the store's verdict. */
+/* A job of one node ends when this node ends, so the agent does not wait for the store's verdict. */
 Test(agent_sim, a_good_job_of_one_node_needs_no_verdict, .fini = done)
 {
     asim_init_with(&sim, &(struct agent_options){ .nproc = 1, .grace_ms = 30000, .alone = true });
@@ -86,7 +86,6 @@ Test(agent_sim, the_first_failure_stops_the_others, .init = two_workers, .fini =
     cr_assert_eq(agent_first_failure(sim.agent), 1);
 }
 
-/* A worker ignores SIGTERM. After the grace period, the agent sends SIGKILL, and no second SIGTERM. */
 Test(agent_sim, who_ignores_sigterm_is_killed_after_the_grace_time, .init = two_workers, .fini = done)
 {
     sim.worker[0].lives_ms = 1000;
@@ -171,7 +170,7 @@ Test(agent_sim, ctrl_c_twice_kills, .fini = done)
                       "          finish with 130\n");
 }
 
-/* The second of three workers cannot be started. The third is not tried, and the first is stopped. */
+/* The second of three workers cannot be started. The third worker is not started, and the first worker is stopped. */
 Test(agent_sim, a_worker_that_cannot_start_stops_the_job, .fini = done)
 {
     asim_init(&sim, 3, 30000);
@@ -218,7 +217,6 @@ Test(agent_sim, a_stubborn_daemon_left_behind_is_killed, .fini = done)
                       "          finish with 0\n");
 }
 
-/* Two workers fail in the same millisecond. The second counts as a failure, but not as the first. */
 Test(agent_sim, of_two_failures_in_one_instant_the_first_is_named, .init = two_workers, .fini = done)
 {
     sim.worker[1] = (struct asim_worker){ .lives_ms = 1000, .exit_code = 9 };
@@ -271,7 +269,8 @@ Test(agent_sim, a_worker_stuck_in_the_kernel_is_left_to_the_report, .fini = done
     cr_assert_eq(agent_worker(sim.agent, 0)->verdict, WORKER_ALIVE);
 }
 
-/* The user presses Ctrl-C while a failed job is being stopped. One Ctrl-C changes nothing, two end the job at once. */
+/* The user presses Ctrl-C while a failed job is being stopped. The first Ctrl-C changes nothing. The second Ctrl-C
+ * ends the job at once. */
 Test(agent_sim, ctrl_c_during_a_stop_counts_from_one, .init = two_workers, .fini = done)
 {
     sim.worker[0] = (struct asim_worker){ .lives_ms = 1000, .exit_code = 3 };
@@ -347,8 +346,8 @@ Test(agent_sim, any_job_comes_to_an_end_with_nothing_alive)
     }
 }
 
-/* The agent of one node among several: when another node fails, when the store is lost, and when this node is done
- * before the others. The test sends the messages of the store. */
+/* How the agent of one node behaves when another node fails, when the store is lost, and when this node is done before
+ * the others. The test sends the messages of the store. */
 
 /* Start one worker with a store that sends nothing by itself. */
 static void one_worker(void)

@@ -224,7 +224,7 @@ Test(barrier, who_leaves_may_come_again)
 {
     sim_barrier(&sim, 0, "a", 30000, "0 1");
     sim_cancel_wait(&sim, 0);
-    sim_at(&sim, 40000); /* the barrier is empty: no deadline runs */
+    sim_at(&sim, 40000); /* the barrier is empty, so no deadline runs */
     sim_barrier(&sim, 1, "a", 30000, "0 1");
     sim_worker_gone(&sim, 1);
     sim_worker(&sim, 1, 0, 4);

@@ -353,7 +353,7 @@ Test(findings_sim, who_may_be_a_node_that_was_started_wrongly_is_told_at_once)
     expect_told(N0, "TLS_CLIENT", "peer");
     sim_client(&sim, OPERATOR + 1);
     sim_feed(&sim, OPERATOR + 1,
-             "06 0100000000000000 0100000000000000 78"); /* WAIT x, a request of a torchrun */
+             "06 0100000000000000 0100000000000000 78"); /* WAIT x, a request of torchrun */
     live_until(3300);                                    /* a second after the previous check */
     expect_told(N0, "TORCHRUN_INSTEAD", "peer");
 }
@@ -751,8 +751,8 @@ Test(findings_ranks_sim, all_that_ended_well_are_named_when_nobody_says_who_was_
     cr_expect(says("while rank 0 waited"), "%s", text_of(told, "text"));
 }
 
-/* Let rank 0 fail with `line` as the end of its log. `lost_bytes` is the size of packets that are lost on its path. No
- * other rank ends by itself. */
+/* Let rank 0 fail with `line` as the end of its log. `lost_bytes` is the size of packets that are lost on the path of
+ * rank 0. No other rank ends by itself. */
 static void one_loses_its_path(const char *line, int lost_bytes)
 {
     char json[512];
@@ -991,7 +991,7 @@ Test(findings_ranks_sim, another_rank_is_told_at_once_and_so_is_one_that_is_stop
     expect_told(N0, "RANK_STALLED", "rank 3");
 }
 
-/* Rank 3 is late at one barrier per epoch. Each barrier has another name, but only the first is reported. */
+/* Rank 3 is late at one barrier per epoch. Each barrier has another name, but only the first barrier is reported. */
 Test(findings_ranks_sim, barriers_that_are_passed_late_are_told_once)
 {
     three_wait();

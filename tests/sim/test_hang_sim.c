@@ -12,7 +12,7 @@
 enum { N0 = 10, N1, NODES = 2, OPERATOR = 40, S = 1000 };
 
 static struct sim sim;
-static int samples[NODES];     /* samples requested from each node */
+static int samples[NODES];     /* number of requests for samples to each node */
 static int with_records;       /* number of samples that the search for hangs has requested from node 0 */
 static bool holds;             /* the nodes do not answer requests for samples */
 static int findings[NODES];    /* number of findings pushed to each node */
@@ -26,7 +26,7 @@ static bool moves;             /* main() of rank 3 is at a later line in each sa
 static int cycle;       /* number of samples until main() of rank 3 is at its first line again; 0 = never */
 static int cpu_ms;      /* CPU time that each waiting rank uses between two samples */
 static cJSON *recorded; /* tests/data/hangs/recorded/pauses.json; NULL = the samples are made up */
-static int second;      /* seconds that the recorded job has run; after its last sample it starts again */
+static int second;      /* seconds of the recorded job so far; after the last sample, the job starts again */
 static bool is_held;    /* `second` does not advance: all ranks stay where they are */
 
 static void join(conn_id conn, const char *more)
@@ -633,7 +633,7 @@ Test(hang_sim, a_stopped_rank_is_reported_at_once_and_not_again)
     sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"t\",0,\"ptrace_stop\"]]}");
     live(5 * S, true);
     cr_expect_eq(findings[0], 2);
-    expect_told(1, "rank 3: stopped"); /* node 1 gets this line: its agent prints no stop by a debugger */
+    expect_told(1, "rank 3: stopped"); /* node 1 gets this line: its own agent prints no such stop */
 }
 
 /* Other ranks may make progress while a rank is stopped. */

@@ -1,5 +1,5 @@
 /* Simulate whole jobs: the agents of several nodes and the rendezvous between them. A worker fails, a node is lost, a
- * user stops the job, or the store dies. In a trace, the store receives "n1 > failed", and it sends "n1 < stop". */
+ * user stops the job, or the store dies. In a trace, the store receives "n1 > failed" and sends "n1 < stop". */
 #include "sim_cluster.h"
 
 #include "ddp/error.h"

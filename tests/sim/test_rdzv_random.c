@@ -459,8 +459,8 @@ static void set_up(uint64_t seed, struct quota *quota)
     s.r = rdzv_new(&env, quota, "j", "life");
 }
 
-/* Let every agent behave correctly for a while: it joins, stops its workers if the store has requested this, or
- * disconnects when it has finished. */
+/* Let every agent behave correctly for a while. An agent joins, stops its workers if the store has requested this, or
+ * disconnects when the agent has finished. */
 static void behave(void)
 {
     for (int turn = 0; turn < 12; turn++) {
@@ -494,7 +494,7 @@ static void end_well(void)
     must(facts.state == RDZV_OVER, "all are done, yet the job is %s", rdzv_state_word(facts.state));
 }
 
-/* Run a job, and send it messages for a few steps after its end. Return the number of steps. */
+/* Run a job, and send messages to the job for a few steps after its end. Return the number of steps. */
 static uint64_t run_episode(uint64_t seed)
 {
     struct quota quota = { .max = 1 << 20 };

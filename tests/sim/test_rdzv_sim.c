@@ -46,7 +46,7 @@ Test(rdzv_sim, two_static_nodes_come_run_and_are_done, .init = two_static, .fini
                       "[ 60000]   n1 < finish: done, exit 0/0/0\n");
 }
 
-/* n10 joins first, but comes after n2, because numbers in host names are compared as numbers. When two nodes have
+/* n10 joins first, but is ordered after n2, because numbers in host names are compared as numbers. When two nodes have
  * joined, the store waits 30 s for more nodes (the last call). n7 joins later, and waits for the next round. */
 Test(rdzv_sim, an_elastic_job_makes_a_last_call_and_keeps_a_late_node, .init = two_to_four, .fini = end)
 {
@@ -490,7 +490,6 @@ Test(rdzv_many_sim, a_thousand_nodes_come_die_and_are_done, .fini = end)
                 "[ 10000] the job is done\n");
 }
 
-/* The number of messages per node does not depend on the size of the job. */
 Test(rdzv_many_sim, the_largest_job_costs_a_few_messages_a_node, .fini = end)
 {
     const int n = bin_is_sanitized() ? 2000 : RDZV_NODES_MAX;

@@ -1,7 +1,7 @@
 /* The reducers of several ranks in one process. Each rank marks its gradients in a different order. Some ranks do not
  * use all gradients, and some ranks run out of batches. Like a collective, a bucket is reduced when all ranks have
- * launched it. The tests check the property that keeps a job from hanging: all ranks launch the same buckets in the
- * same order. */
+ * launched the bucket. The tests check the property that keeps a job from hanging: all ranks launch the same buckets in
+ * the same order. */
 #include "reducer/step.h"
 
 #include <criterion/criterion.h>
@@ -83,7 +83,7 @@ static void note_launches(struct sim_rank *r)
     }
 }
 
-/* Begin a step on every rank. If the step has sync, a rank without a batch marks all its gradients as ready at once. If
+/* Begin a step on every rank. If `sync` is true, a rank without a batch marks all its gradients as ready at once. If
  * the buckets are rebuilt, their plan follows the order of readiness on rank `root`. */
 static void begin_step(bool sync, int root)
 {

@@ -275,7 +275,7 @@ Test(restart_sim, a_victim_after_the_cause_changes_nothing, .fini = done)
     cr_assert_eq(agent_worker(sim.agent, 0)->verdict, WORKER_VICTIM);
 }
 
-/* No other worker fails: the victim is the cause, and the others are stopped. */
+/* No other worker fails, so the victim is the cause and the other workers are stopped. */
 Test(restart_sim, a_lone_victim_is_the_cause_after_a_second, .fini = done)
 {
     asim_init(&sim, 2, 30000);
@@ -313,8 +313,8 @@ Test(restart_sim, who_dies_too_long_is_not_waited_for, .fini = done)
     cr_assert_lt(sim.now_ms, 1000 + AGENT_DOUBT_MS + AGENT_DYING_MS + 1000 + AGENT_UNKILLABLE_MS + 200);
 }
 
-/* Worker 0 exits too early with code 0, and the other workers fail at different times as its victims. The agent ends
- * the attempt as soon as all workers have exited. */
+/* Worker 0 exits too early with code 0, and the other workers, which are its victims, fail at different times. The
+ * agent ends the attempt as soon as all workers have exited. */
 Test(restart_sim, when_all_are_victims_the_first_of_them_is_named, .fini = done)
 {
     asim_init(&sim, 3, 30000);

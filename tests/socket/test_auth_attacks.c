@@ -135,7 +135,7 @@ static struct {
     _Atomic int n; /* connections that the store has accepted */
 } stranger;
 
-/* Connect from 127.0.0.2, begin an authentication, and leave. Do so until `ends`. */
+/* Connect from 127.0.0.2, begin an authentication, and leave. Repeat this until `ends` is true. */
 static void *reconnect(void *unused)
 {
     const struct sockaddr_in own = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000002) };

@@ -55,7 +55,7 @@ Test(collectives, four_ranks_move_large_counts, .timeout = 180)
 }
 
 /* Average noise over all ranks, once in private and once in shared memory. The bits of the result depend on the order
- * of additions, and must be the same for both. */
+ * of additions, and must be the same for both kinds of memory. */
 static void sum_noise(struct rank *me)
 {
     enum { N = 70001 };
@@ -158,7 +158,8 @@ Test(collectives, a_process_may_meet_the_others_again, .timeout = 180)
     ranks_all_well(3, three_contexts, RANKS_DDPRUN_STORE, NULL);
 }
 
-/* Longer than SLACK_MS of core/bootstrap.c, the extra time for which other ranks wait for an error report of rank 0. */
+/* This time is longer than SLACK_MS of core/bootstrap.c. SLACK_MS is the extra time for which other ranks wait for an
+ * error report of rank 0. */
 enum { LATER_THAN_SLACK_US = 700000 };
 
 static void wait_as_long_as_can_be_said(struct rank *me)
@@ -475,7 +476,7 @@ static void note(void *user, size_t what)
     if (what % 100 == 0)
         usleep(100); /* let the thread that posts jobs get ahead from time to time */
     jobs_done[count++] = what;
-    comm_thread_drain(thread); /* called from a job: must not wait for the job itself */
+    comm_thread_drain(thread); /* this call from a job must not wait for the job itself */
 }
 
 Test(comm_thread, runs_jobs_in_order_and_is_drained, .timeout = 30)

@@ -475,7 +475,7 @@ Test(collectives_net, a_range_of_ports_that_is_none_is_refused, .timeout = 120)
     ranks_free(&run);
 }
 
-/* Start this rank with a short time limit. The last rank is missing, and the others detect this before any rank
+/* Start this rank with a short time limit. The last rank is missing, and the other ranks detect this before any rank
  * connects. */
 static void come_or_not(struct rank *me)
 {

@@ -49,7 +49,7 @@ static void on_print(void *user, const char *text)
     snprintf(words, sizeof(words), "%s", text);
 }
 
-/* Run a dial from its start to its end. Then nothing may be left on the loop. */
+/* Run a dial from its start to its end. Then the loop must be empty. */
 static void dial_on_loop(const char *host, int port, bool master, uint64_t budget_ms)
 {
     struct ddp_err err;
@@ -276,7 +276,7 @@ Test(join_dial, may_be_closed_at_any_time)
                                                .found = on_found,
                                                .failed = on_failed,
                                                .print = on_print };
-    setenv("RES_OPTIONS", "timeout:1 attempts:1", 1); /* keeps the name lookup short: uv_run waits for it */
+    setenv("RES_OPTIONS", "timeout:1 attempts:1", 1); /* limits the name lookup, for which uv_run waits */
     for (int turns = 0; turns < 3; turns++) {
         uv_loop_init(&loop);
         cr_assert_eq(join_dial_start(&options, &dial, &err), DDP_OK);

@@ -89,7 +89,7 @@ static const ddp_batch *next(ddp_loader *loader)
     return batch;
 }
 
-/* Return a digest of everything that an epoch returns from sample `done` on: FNV-1a over numbers, streams, rows and
+/* Return the FNV-1a hash of everything that an epoch returns from sample `done` on: numbers, streams, rows and
  * contents. */
 static uint64_t digest(ddp_loader *loader, uint64_t epoch, uint64_t done)
 {
@@ -216,7 +216,7 @@ Test(loader, the_rest_of_an_epoch_is_what_was_left_of_it)
     ddp_loader_free(loader);
 }
 
-/* Without padding, streams may differ by one sample: the shorter ones end with an empty batch. */
+/* Without padding, streams may differ by one sample: the shorter streams end with an empty batch. */
 Test(loader, streams_without_padding_give_each_sample_once)
 {
     int seen[17] = { 0 }, empty = 0;

@@ -232,7 +232,6 @@ static void lift_limit(void)
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &old_limit), 0);
 }
 
-/* The log is renamed, but the next file cannot be created. The log then gets its name back. */
 Test(log_file, a_failed_rotation_leaves_the_log_under_its_name)
 {
     char line[1025], expected[1100];
@@ -275,7 +274,6 @@ Test(log_file, a_deleted_directory_is_made_again)
     free(text);
 }
 
-/* ulimit -f */
 Test(log_file, a_file_at_its_limit_is_an_error_and_no_signal)
 {
     const struct rlimit limit = { .rlim_cur = 10, .rlim_max = RLIM_INFINITY };
@@ -388,7 +386,6 @@ Test(logdir, a_file_is_never_written_over_nor_through_a_link)
     cr_expect_lt(logdir_create(file, LOGDIR_PRIVATE, &err), 0, "it was there");
 }
 
-/* ulimit -n */
 Test(logdir, without_a_descriptor_the_limit_is_named)
 {
     char file[300], value[48];

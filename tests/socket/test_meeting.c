@@ -191,7 +191,7 @@ static ddp_status open_communicator(int rank)
 }
 
 /* Rank 0 has found all other ranks, but cannot create the shared memory. A limit on the size of files also applies to
- * this memory, so it has the effect of a full /dev/shm. */
+ * this memory, so the limit has the effect of a full /dev/shm. */
 Test(meeting_join, rank_0_without_memory_for_the_page_frees_once)
 {
     struct rlimit limit = { 100, RLIM_INFINITY };

@@ -717,7 +717,7 @@ static void unused(struct rank *me)
     options.find_unused = 1;
     struct model m = model_open(me, me->user, options);
     step(&m, 1, -1);
-    step(&m, 2, 1); /* no rank uses b, so its gradient stays */
+    step(&m, 2, 1); /* no rank uses b, so the gradient of b stays unchanged */
     expect_average(&m, 1, 1);
     expect_average(&m, 2, 0);
     rank_expect(me, !ddp_reducer_used(m.reducer, 1) && ddp_reducer_used(m.reducer, 0), "who used what");
@@ -732,7 +732,7 @@ Test(reducer_gpu, what_nobody_uses_keeps_its_gradient, .timeout = 120)
 /* Expect that the host finishes a step although NCCL has not begun an all-reduce. */
 static void goes_on(struct rank *me)
 {
-    setenv("FAKE_NCCL_SHUT", "0", 1); /* create the variable before the threads that read it */
+    setenv("FAKE_NCCL_SHUT", "0", 1); /* set the variable before the start of the threads that read it */
     ddp_reducer_options options = DDP_REDUCER_OPTIONS_INIT;
     options.keep_buffers = 1; /* otherwise the stream would wait for a broadcast of the buffers */
     struct model m = model_open(me, &nccl_options, options);
@@ -753,7 +753,7 @@ Test(reducer_gpu, the_host_waits_for_no_bucket, .timeout = 120)
 /* Abort the job after all buckets were launched without an error, and before the stream waits for the last bucket. */
 static void gives_up_before_the_end(struct rank *me)
 {
-    setenv("FAKE_NCCL_SHUT", "0", 1); /* create the variable before the threads that read it */
+    setenv("FAKE_NCCL_SHUT", "0", 1); /* set the variable before the start of the threads that read it */
     ddp_reducer_options options = DDP_REDUCER_OPTIONS_INIT;
     options.keep_buffers = 1;
     struct model m = model_open(me, &nccl_options, options);

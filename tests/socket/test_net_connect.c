@@ -56,7 +56,7 @@ static int connect_to_door(void)
     return fd;
 }
 
-/* Wait once until a socket of the door is readable, and serve the door. */
+/* Wait once until a socket of the net_door is readable, and serve the net_door. */
 static int serve_once(void)
 {
     struct pollfd polls[1 + NET_GUESTS];
@@ -167,7 +167,7 @@ Test(net_door, a_port_without_descriptors_is_not_polled)
     close(fd);
 }
 
-/* Fill the table with guests that send nothing. */
+/* Fill the table of accepted connections (guests) with connections that send nothing. */
 static void fill_table(int fds[NET_GUESTS])
 {
     for (int i = 0; i < NET_GUESTS; i++) {
@@ -368,8 +368,8 @@ Test(net_door, something_else_on_the_port_is_told_apart)
     close(fd);
 }
 
-/* Hosts whose firewall opens the port of the store to the other hosts, but not the ports of ranks. Each test needs
- * root, because it runs in a new network namespace with a loopback and rules of nft. */
+/* Tests of hosts whose firewall opens the port of the store to the other hosts, but not the ports of ranks. Each test
+ * needs root, because it runs in a new network namespace with a loopback and rules of nft. */
 
 #define PORTS "21100-21119"
 

@@ -71,9 +71,9 @@ static size_t count_programs(pid_t pid)
     return count;
 }
 
-/* Run a script until `n` programs run below it and the script is in the kernel function `where`. If `is_soon` is true,
- * also wait until descendants_program finds a Python process below the script. Return true if descendants_program finds
- * such a process. */
+/* Run a script until `n` programs run below the script and the script is in the kernel function `where`. If `is_soon`
+ * is true, also wait until descendants_program finds a Python process below the script. Return true if
+ * descendants_program finds such a process. */
 static bool has_python_program(const char *script, size_t n, const char *where, bool is_soon)
 {
     char *const argv[] = { "sh", "-c", (char *)script, NULL };

@@ -243,7 +243,8 @@ static void rebuild(struct rank *me)
     rank_expect_ok(me, ddp_reducer_finish(reducer));
     rank_expect(me, ddp_reducer_bucket_of(reducer, 5) == in_head, "moved too early");
     rank_expect_ok(me, ddp_reducer_forward(reducer));
-    /* Bucket 0 has parameters 3 and 0 (2000 bytes), bucket 1 has parameter 5 (2000), bucket 2 has 1 and 4. */
+    /* Bucket 0 has parameters 3 and 0 (2000 bytes), bucket 1 has parameter 5 (2000 bytes), and bucket 2 has parameters
+     * 1 and 4. */
     for (size_t k = 0; k < MODEL_PARAMS; k++) {
         static const size_t buckets[MODEL_PARAMS] = { 0, 0, 1, 2, 2, 3 };
         rank_expect(me, ddp_reducer_bucket_of(reducer, order[k]) == buckets[k], "%zu is in bucket %zu",
@@ -480,8 +481,8 @@ Test(reducer_join, an_early_end_can_be_an_error_on_all_ranks, .timeout = 30)
     model_run_on("aaa", stop_early);
 }
 
-/* End early on one rank, while the other rank is in a forward without sync. This forward is not a step, so the next
- * forward must still send the buffers, on both ranks. */
+/* End early on one rank, while the other rank is in a forward pass without sync. This pass is not a step, so the next
+ * forward pass must still send the buffers, on both ranks. */
 static void stop_between_syncs(struct rank *me)
 {
     const ddp_param list[] = { { .name = "bn.mean", .data = model_mean, .count = 33, .dtype = DDP_F32 } };
@@ -541,8 +542,8 @@ static ddp_reducer *open_reducer(struct rank *me, ddp_ctx *ctx, const ddp_reduce
     return reducer;
 }
 
-/* Make a step with the first `used` parameters. If `add` is true, add to the present gradients; otherwise replace
- * them. */
+/* Make a step with the first `used` parameters. If `add` is true, add to the current gradients, otherwise replace
+ * these gradients. */
 static void step(struct rank *me, ddp_reducer *reducer, int number, size_t used, bool add)
 {
     rank_expect_ok(me, ddp_reducer_forward(reducer));

@@ -1,4 +1,4 @@
-/* Hooks, and faults: a rank with other options, steps that are not ended, a rank that dies. */
+/* Tests of hooks, and of faults: a rank with other options, steps that are not ended, a rank that dies. */
 #include "base/limits.h"
 #include "procstat.h"
 #include "ranks.h"

@@ -1,4 +1,4 @@
-/* The kernel names the owner of each TCP socket of this host. */
+/* Tests that find the owner of each TCP socket of this host through the kernel. */
 #include "server/socket_owner.c"
 
 #include <arpa/inet.h>
@@ -22,7 +22,7 @@ TestSuite(socket_owner, .timeout = 60);
  * sees them. */
 struct pair {
     int listener, client, accepted;
-    struct sockaddr_storage near, far; /* local and remote address of the client */
+    struct sockaddr_storage near, far; /* address of the client (`near`) and of its peer (`far`) */
 };
 
 static void set_loopback(struct sockaddr_storage *at, const char *text, in_port_t port)
@@ -168,7 +168,8 @@ Test(socket_owner, closed_sockets_have_none)
     }
 }
 
-/* A listener has this local address, but no connection does. The lookup must not return the owner of the listener. */
+/* A listener has this local address, but no connection has this address. The lookup must not return the owner of the
+ * listener. */
 Test(socket_owner, a_listener_is_no_connection)
 {
     struct socket_owners o = { 0 };

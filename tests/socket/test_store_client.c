@@ -395,7 +395,7 @@ Test(store_dialects, an_old_store_is_spoken_to_in_the_old_numbers)
     done(store);
 }
 
-/* In torch 2.1, 7 is DELETE_KEY, and 8 is APPEND. */
+/* In torch 2.1, opcode 7 is DELETE_KEY, and opcode 8 is APPEND. */
 Test(store_dialects, torch_2_1_is_spoken_to_in_its_own_numbers)
 {
     PLAY("< 00 hangup", "< 00 hangup",
@@ -469,7 +469,7 @@ Test(store_dialects, a_nonsense_answer_to_the_cancel_ends_the_handle)
 
 #define WAIT_AB "< 06 0200000000000000 0200000000000000 2f61 0200000000000000 2f62 "
 
-/* The keys may exist, so the error blames none of them. */
+/* The keys may exist, so the error names none of the keys. */
 Test(store_dialects, a_store_that_is_lost_during_a_wait_names_no_key)
 {
     static const char *const keys[] = { "a", "b" };

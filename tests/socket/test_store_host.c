@@ -207,7 +207,7 @@ Test(store_host, a_name_of_our_own_that_is_loopback_is_refused, .fini = tear_dow
     cr_assert_str_eq(tell_at, "", "the other nodes may reach any address of this one");
 }
 
-/* Another process has the port on loopback only, so the store cannot listen on every address. */
+/* Another process uses the port on loopback only, so the store cannot listen on every address. */
 Test(store_host, a_store_on_all_addresses_reports_on_one_that_has_the_port_free, .fini = tear_down)
 {
     char port[32];

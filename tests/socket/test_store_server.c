@@ -171,7 +171,6 @@ Test(store_server, stops_while_clients_are_connected, .fini = no_end)
     close(rude);
 }
 
-/* The stop does not wait for a client that has stopped reading. */
 Test(store_server, stops_although_a_client_does_not_take_its_last_bytes, .fini = no_end)
 {
     enum { BYTES = 8 << 20 };

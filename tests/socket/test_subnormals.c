@@ -17,7 +17,7 @@ TestSuite(subnormals, .init = need_mode, .timeout = 120);
 
 enum { N = 5000, LARGE = 200000 };
 
-/* The rounds: no rank flushes subnormal numbers, all ranks flush them, or only ranks with odd numbers. */
+/* The rounds: no rank, all ranks, or only ranks with odd numbers flush subnormal numbers. */
 enum { NO_RANK, ALL_RANKS, ODD_RANKS, ROUNDS };
 
 static uint64_t mode_of(const struct rank *me, int round)

@@ -233,6 +233,6 @@ Test(syncbn, unusable_descriptions_are_refused_with_words)
     ddp_syncbn bn = good;
     cr_expect_eq(ddp_syncbn_forward(NULL, &bn, NULL, 2, x), DDP_ERR_ARG);
     cr_expect_eq(ddp_syncbn_infer(&bn, x, 2, x), DDP_ERR_ARG);
-    cr_expect_eq(ddp_syncbn_forward(NULL, &bn, x, 2, x), DDP_OK); /* no group: this process is alone */
+    cr_expect_eq(ddp_syncbn_forward(NULL, &bn, x, 2, x), DDP_OK); /* without a group, this process is alone */
     cr_expect_float_eq(x[0], -1, 1e-4);
 }

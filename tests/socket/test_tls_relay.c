@@ -28,7 +28,7 @@ static struct secret other = { .key = { 8 } };
 
 /* The clock of libuv, which is `ahead_ms` ahead of the real clock. So a test of a limit of 30 s takes a second. */
 static _Atomic long ahead_ms;
-static _Atomic bool stands_still; /* true: the clock repeats its last value */
+static _Atomic bool stands_still; /* the clock repeats its last value */
 
 __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct timespec *t)
 {
@@ -285,7 +285,6 @@ Test(tls_relay_small, a_worker_beyond_the_limit_waits_until_another_leaves)
         close(fd[i]);
 }
 
-/* If the relay has no free descriptor, a worker waits in the kernel's queue. */
 Test(tls_relay, a_worker_waits_while_descriptors_have_run_out)
 {
     struct rlimit before = { 0 };
@@ -463,7 +462,7 @@ Test(tls_relay_ends, a_silent_store_is_given_up_after_thirty_seconds)
 }
 
 /* The worker closes its connection to the relay, but the store keeps its connection to the relay open. After five
- * seconds without bytes the relay closes this connection. */
+ * seconds without bytes the relay closes its connection to the store. */
 Test(tls_relay_ends, a_store_that_does_not_end_is_cut_after_five_seconds)
 {
     fake_meet();

@@ -39,7 +39,7 @@ static void open_pipe(void)
     cr_assert_eq(pipe2(pipe_fds, O_CLOEXEC), 0);
 }
 
-/* Read `n` bytes, or up to the end of file. */
+/* Read `n` bytes, or all bytes up to the end of the file. */
 static size_t read_n(char *to, size_t n)
 {
     size_t got = 0;

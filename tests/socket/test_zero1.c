@@ -130,7 +130,8 @@ static ddp_zero1 *make_half(struct rank *me, ddp_ctx *ctx, double momentum)
     return zero;
 }
 
-/* Make one step in which every gradient is `value` times the scale. Return 0 if the scaler skips the step, else 1. */
+/* Make one step in which every gradient is `value` times the scale. Return 0 if the scaler skips the step, otherwise
+ * 1. */
 static int half_step(struct rank *me, ddp_zero1 *zero, ddp_scaler *scaler, float value, int bad_rank)
 {
     struct ddp_err err;
@@ -577,7 +578,7 @@ static void steps(struct rank *me)
     close_job(&j);
 }
 
-/* Run a job of `world` ranks. Return the hash at its end, which must be the same on each rank. */
+/* Run a job of `world` ranks. Return the hash at the end of the job, which must be the same on each rank. */
 static uint64_t run(int world, struct how how)
 {
     struct ranks r = ranks_run(world, steps, RANKS_PLAIN_STORE, &how);

@@ -97,7 +97,7 @@ const char *bystander_harm(struct bystander *b)
     return n > 0 && memmem(text, (size_t)n, "touched", 7) != NULL ? "a worker was signalled" : NULL;
 }
 
-/* End the second job with SIGTERM. Before this call, its processes must get no signal. */
+/* End the second job with SIGTERM. Before this call, the processes of the second job must get no signal. */
 void bystander_close(struct bystander *b)
 {
     if (b->launcher > 0) {

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 struct cage {
-    char processes[160], memory[160]; /* directories of the control groups; "" if not created */
+    char processes[160], memory[160]; /* directories of the control groups; "" if a group was not created */
     bool memory_v1;
 };
 

@@ -60,8 +60,8 @@ static void catch_all(void)
             signal(sig, on_signal);
 }
 
-/* Start a stranger with a short life. A signal to the stranger is counted by its handler. If the signal kills the
- * stranger, run_swarm() counts this signal. */
+/* Start a stranger with a short life. A signal to the stranger is counted by the stranger's handler. If the signal
+ * kills the stranger, run_swarm() counts this signal. */
 static void start_stranger(void)
 {
     pid_t pid = fork();
@@ -108,8 +108,8 @@ static void pause_ms(int ms)
 }
 
 /* Run a job. ddprun signals all processes of the job at SIGTSTP, at SIGCONT and at the end. Each time, a pid may be
- * reused after ddprun has read it. Every third job ends with SIGKILL to the guardian: the agent then detects the end of
- * the lifeline and ends the job. */
+ * reused after ddprun has read it. Every third job ends with SIGKILL to the guardian: the agent then detects that the
+ * guardian has ended, and ends the job. */
 static void run_job(const char *ddprun, const char *worker, int i)
 {
     static const char *const kinds[] = { "churn", "forks", "churn", "daemon" };

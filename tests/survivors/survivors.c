@@ -273,8 +273,8 @@ static int run_launcher(const struct options *o, enum launcher by, const char *r
     return bad;
 }
 
-/* Start one more job after all trials. Its ddprun finds and removes what the last killed job has left, even if this is
- * only a record. */
+/* Start one more job after all trials. Its ddprun finds and removes what the last killed job has left, even if only a
+ * record is left. */
 static void start_once_more(const struct options *o, const char *record_dir)
 {
     const pid_t pid = fork();
@@ -286,8 +286,8 @@ static void start_once_more(const struct options *o, const char *record_dir)
     waitpid(pid, NULL, 0);
 }
 
-/* Remove the directory of records. Every job removes its record, or the next start does, so only the directory
- * remains. */
+/* Remove the directory of records. Every job, or the next start of ddprun, removes the record of the job, so only the
+ * directory remains. */
 static bool remove_records(const char *record_dir)
 {
     char path[64];
@@ -295,8 +295,8 @@ static bool remove_records(const char *record_dir)
     return (rmdir(path) == 0 || errno == ENOENT) && rmdir(record_dir) == 0;
 }
 
-/* Check that the program WORKER can be executed, and make a directory for records. Without the check, a missing program
- * would look like an error of every launcher. */
+/* Check that the program WORKER can be executed, because a missing program would look like an error of every launcher.
+ * Then make a directory for records. */
 static bool prepare(const struct options *o, char *record_dir)
 {
     if (access(o->worker, X_OK) != 0)

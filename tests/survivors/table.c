@@ -117,8 +117,8 @@ int table_print(const struct trial *trials, const struct trial_result *results, 
     return bad + (touched != NULL);
 }
 
-/* Return the first line that names an error or a failure, or else the last line. Launchers print notes before the
- * reason and advice after the reason. */
+/* Return the first line that names an error or a failure. If there is no such line, return the last line.
+ * Launchers print notes before the reason and advice after the reason. */
 static const char *telling_line(const char *text)
 {
     const char *last = text;

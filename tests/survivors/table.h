@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 /* Print the table, and the reason for each failed trial. Return how many failed. `touched` describes how the trials
- * have harmed the bystander, a second job; NULL if it is unharmed. Such harm counts as one failed trial. */
+ * have harmed the bystander, a second job, or is NULL. Such harm counts as one failed trial. */
 int table_print(const struct trial *trials, const struct trial_result *results, size_t count,
                 const char *touched);
 

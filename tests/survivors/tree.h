@@ -12,21 +12,21 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Make this process adopt orphans. From here on SIGCHLD is blocked: poll tree_events(), or use tree_wait(). */
+/* Make this process adopt orphans. Afterwards SIGCHLD is blocked, so poll tree_events() or call tree_wait(). */
 bool tree_open(void);
 
 /* Wait until a process has ended or stopped, but at most `ms`. */
 void tree_wait(int ms);
 
-/* Return a descriptor that is readable when a process has ended; tree_reap empties it. */
+/* Return a descriptor that is readable when a process has ended; tree_reap empties the descriptor. */
 int tree_events(void);
 
-/* Reap all children that have ended. If `watched` is one of them, set `*status` and `*ended`. Return false when no
- * process is left. */
+/* Reap all children that have ended. If `watched` is one of these children, set `*status` and `*ended`. Return false
+ * when no process is left. */
 bool tree_reap(pid_t watched, int *status, bool *ended);
 
-/* Return the number of live descendants (zombies do not count). Describe the first of them in `names`, one line each:
- * pid, state, name, the kernel function in which the process waits, and its arguments. These lines are only for
+/* Return the number of live descendants (zombies do not count). Describe the first descendants in `names`, one line
+ * each: pid, state, name, the kernel function in which the process waits, and its arguments. These lines are only for
  * messages. */
 size_t tree_count(char *names, size_t size);
 

@@ -51,12 +51,12 @@ struct trial {
     enum launcher by;
     enum kind kind;
     enum fault fault;
-    uint64_t seed;      /* selects the moment of the fault: during the start or after it */
+    uint64_t seed;      /* selects the moment of the fault: during the start or after the start */
     int after_ms;       /* added to the time limits for the end of ddprun's job and for ddprun's next start */
     const char *ddprun; /* paths of the programs */
     const char *worker;
     const char *without;    /* system calls that fail in ddprun (tests/prog/without.c); NULL = none */
-    const char *record_dir; /* where ddprun keeps its records for its next start */
+    const char *record_dir; /* directory in which ddprun keeps its records for its next start */
 };
 
 enum trial_end {
@@ -68,8 +68,8 @@ enum trial_end {
 struct trial_result {
     enum trial_end end;
     int survivors;     /* number of processes that are alive at the time limit */
-    int left_for_next; /* fault BOTH: number of processes that were alive when ddprun was started again */
-    double ms;         /* time from the fault, or from the next start, until the last process had gone */
+    int left_for_next; /* for FAULT_BOTH: number of processes that were alive when ddprun was started again */
+    double ms;         /* time from the fault (FAULT_BOTH: the next start) until the last process had gone */
     bool during_start; /* true if the fault happened during the start of the job */
     char words[TRIAL_WORDS]; /* lines of text: the survivors, or why there was no fault */
 };

@@ -125,7 +125,7 @@ Test(agent, every_cell_leads_where_it_should)
     }
 }
 
-/* Only a node that waits for other nodes or for the verdict follows a verdict to restart. */
+/* Only a node that waits for other nodes or for the verdict obeys a verdict to restart. */
 Test(agent, a_verdict_to_start_again_leads_on_from_two_states)
 {
     for (int state = 0; state < AGENT_STATES; state++) {
@@ -225,7 +225,7 @@ Test(agent, a_stop_that_the_store_has_reported_is_no_request_of_the_user)
 }
 
 /* A worker may end in the same millisecond in which SIGTERM is sent. The time does not show whether the end or the
- * signal came first, but `unasked` does. */
+ * signal came first, but the field `unasked` does. */
 Test(agent, an_end_is_a_consequence_when_our_signal_came_first_however_soon)
 {
     for (int unasked = 0; unasked < 2; unasked++) {
@@ -377,7 +377,7 @@ static void play(struct agent *a, const struct exit_case *c)
         at(a, 20, AGENT_STOP, 0, c->stop);
     if (agent_state(a) == AGENT_SETTLING)
         at(a, agent_deadline(a), AGENT_TICK, 0, 0);
-    for (int r = 0; r < 3; r++) { /* workers that still run die of the stop signal */
+    for (int r = 0; r < 3; r++) { /* workers that are still running die of the stop signal */
         struct agent_event e = { .type = AGENT_EXITED, .now_ms = 2000, .local_rank = r };
         e.signal = c->stop != 0 ? c->stop : SIGTERM;
         if (agent_worker(a, r)->verdict == WORKER_ALIVE)

@@ -1,5 +1,5 @@
-/* The authentication: test vectors of vectors.py, and every message replayed, reflected, changed by one bit, or sent by
- * the wrong side. */
+/* Tests of the authentication: the test vectors of vectors.py, and messages that are replayed, reflected, changed by
+ * one bit, or sent by the wrong side. */
 #include "auth/auth.c"
 
 #include <criterion/criterion.h>
@@ -132,7 +132,6 @@ Test(auth, the_store_learns_role_and_job)
     cr_assert_not(auth_is_job(&store, ""));
 }
 
-/* If any bit of a message is flipped, one of the two sides must detect the change. */
 Test(auth, one_flipped_bit_in_any_message_fails)
 {
     for (size_t bit = 0; bit < 8 * sizeof(hello); bit++) {

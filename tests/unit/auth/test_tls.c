@@ -1,6 +1,6 @@
-/* TLS between two engines: which secret opens a connection, and that no attack opens a connection. The attacks are
- * garbage, cut and replayed messages, and one changed byte anywhere in the handshake. Another attack is a server with a
- * certificate in place of the secret. */
+/* TLS between two engines. The tests check which secret opens a connection, and that no attack opens one. The attacks
+ * are garbage, cut and replayed messages, and one changed byte anywhere in the handshake. Another attack is a server
+ * with a certificate in place of the secret. */
 #include "auth/auth.h"
 #include "auth/tls.h"
 #include "run.h"
@@ -19,7 +19,7 @@ static struct secret team_a = { .key = { 1, 2, 3 }, .jobs = "a-", .next = &team_
 
 static struct tls_context *client_context, *server_context;
 
-/* One side of a connection. `sent` are all bytes for the peer, `got` all decrypted bytes. */
+/* One side of a connection. `sent` has all bytes for the peer, and `got` has all decrypted bytes. */
 struct side {
     struct tls *tls;
     struct buf sent, got;
@@ -509,7 +509,7 @@ Test(tls, a_server_with_a_certificate_is_rejected)
     temp_dir_remove(dir);
 }
 
-/* The server is OpenSSL's s_server, which shares no code with ours. The server has first the key of the client's job,
+/* The server is OpenSSL's s_server, which shares no code with ddprun. The server has first the key of the client's job,
  * then the key of another job. */
 Test(tls, openssl_s_server_is_accepted_only_with_the_key)
 {

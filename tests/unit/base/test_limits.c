@@ -54,7 +54,7 @@ Test(limits, an_error_of_a_write_has_the_values_of_the_file_system)
     }
 }
 
-/* Return the part of an error text after the reason: the remedies. */
+/* Return the remedies: the part of an error text after the reason. */
 static const char *remedies(int error, const char *path, const char *other)
 {
     static char text[WRITE_ERROR_MAX];
@@ -62,8 +62,8 @@ static const char *remedies(int error, const char *path, const char *other)
     return at != NULL ? at + 2 : "";
 }
 
-/* If an error has a general remedy, this is the only remedy, because another path does not help. For other errors, the
- * text also has the caller's remedy. */
+/* If an error has a general remedy, the text has only this remedy, because another path does not help. For other
+ * errors, the text also has the caller's remedy. */
 Test(limits, an_error_of_a_file_has_a_remedy)
 {
     static const int of_path[] = { ENOSPC, EDQUOT, EROFS }, general[] = { EMFILE, ENFILE, ENOMEM, EFBIG };
@@ -168,7 +168,7 @@ static bool has_lower_limit(const char *text, bool is_memory)
 }
 
 /* Move this process into a new group with a limit. Exit with code 0 if the error text then names this limit (`words`),
- * else with code 1. Exit with code 77 if this user cannot create such a group or already has a lower limit. */
+ * otherwise with code 1. Exit with code 77 if this user cannot create such a group or already has a lower limit. */
 static void exit_in_group(const char *controller, const char *v1, const char *v2, const char *limit,
                           const char *words)
 {

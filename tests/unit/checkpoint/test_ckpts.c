@@ -736,7 +736,7 @@ Test(ckpts_disk, a_pipe_in_place_of_a_file_is_damage_and_not_waited_for, .timeou
     cr_expect(strstr(heard, "tensors.bin: not a plain file"), "%s", heard);
 }
 
-/* Without this error the run would start from the beginning. */
+/* If an unreadable directory were no error, the run would start from the beginning. */
 Test(ckpts_disk, a_directory_that_cannot_be_read_is_not_an_empty_one)
 {
     ddp_ckpt_point point;

@@ -67,7 +67,7 @@ Test(cli, what_is_clear_to_torchrun_is_clear)
     cr_assert_eq(std_map_get(&cli.redirects, 0), 1);
     cr_assert(cli.no_python);
     cli_free(&cli);
-    PARSE("--log=L", "prog"); /* means --log_dir: torchrun 1.13 had no --log_line_prefix_template */
+    PARSE("--log=L", "prog"); /* --log means --log_dir: torchrun 1.13 had no --log_line_prefix_template */
     cr_assert_str_eq(cli.log_dir, "L");
     cli_free(&cli);
     PARSE("--max-no=5", "--timeo=9", "prog");
@@ -318,7 +318,7 @@ Test(cli, the_whole_help_has_every_option_and_fits_80_columns)
     expect_every_option_in_80_columns(help);
 }
 
-/* The help explains ten options and only names the other options. */
+/* The help explains ten options and lists only the names of the other options. */
 Test(cli, the_help_fits_two_screens)
 {
     char *help = printed(print_help);

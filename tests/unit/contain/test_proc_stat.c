@@ -106,7 +106,7 @@ Test(unanswered, other_connections)
 {
     expect_unanswered(TCP("0300000A:1267", "01", "01", "00000003"), NULL, 0); /* too few retransmissions */
     expect_unanswered(TCP("0300000A:1267", "01", "04", "00000009"), NULL, 0); /* the peer does not read */
-    expect_unanswered(TCP("0300000A:1267", "04", "01", "00000009"), NULL, 0); /* closed here */
+    expect_unanswered(TCP("0300000A:1267", "04", "01", "00000009"), NULL, 0); /* closed at this end */
     expect_unanswered("  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt", NULL, 0);
     expect_unanswered("", NULL, 0);
 }

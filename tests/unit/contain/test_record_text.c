@@ -46,7 +46,7 @@ static void comes_back(const struct record *r)
     free(text);
 }
 
-/* Expect that the text of `full` is rejected after `from` in it was replaced by `to`. */
+/* Replace `from` by `to` in the text of `full`. Expect that the result is rejected. */
 static void refused(const char *from, const char *to)
 {
     struct record back;

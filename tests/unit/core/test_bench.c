@@ -120,7 +120,7 @@ Test(bench, memory_is_that_of_the_cpu_backend)
     }
 }
 
-/* "4GiBx" must not be read as 4G, "1e9" not as 1. */
+/* "4GiBx" must not be read as 4G, and "1e9" must not be read as 1. */
 Test(bench, sizes_have_no_other_form)
 {
     static char *const wrong[] = { "0",   "-1", "+1", " 1", "1e99",  "4GiBx",

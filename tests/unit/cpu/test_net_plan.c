@@ -187,8 +187,8 @@ static void check_column(const struct net_way *way, const struct net_column *col
     }
 }
 
-/* Check a step: the columns are adjacent, the parts of the lanes are adjacent in their column, and all fit into the
- * slot. */
+/* Check a step: the columns are adjacent, the parts of the lanes are adjacent in their column, and all columns fit into
+ * the slot. */
 static void check_step(const struct net_way *way, size_t n, const char *word)
 {
     size_t at = 0;

@@ -161,7 +161,7 @@ Test(timeline, the_latest_life_of_the_job_is_drawn)
     cr_expect_eq(t.bands[0].to_ms, 4);
 }
 
-/* A shell sorts the names of the logs, not their times. */
+/* A shell sorts the logs by their names, not by their times. */
 Test(timeline, the_latest_life_is_the_one_with_the_latest_line)
 {
     lines("{\"event\":\"round\",\"store_ms\":5,\"time\":\"2026-11-21T20:00:05.000000Z\",\"job\":\"a\","

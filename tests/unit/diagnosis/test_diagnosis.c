@@ -435,8 +435,7 @@ Test(diagnose_job, workers_that_cannot_reach_each_other)
     expect_at(&d, 1, "WORKER_FAILED", "rank 3 (n1, pid 73)", "");
 }
 
-/* Expect the finding `code` about the missing rank 3. After it, expect the consequence: the finding about the
- * barrier. */
+/* Expect the finding `code` about the missing rank 3, and then its consequence: the finding about the barrier. */
 static void expect_missing(struct snapshot_rank rank, const char *code, const char *sentence)
 {
     const struct snapshot_rank ranks[] = { THREE, rank };

@@ -169,7 +169,7 @@ Test(screen, findings_as_json)
     cJSON_Delete(o);
 }
 
-/* A new finding in a full list drops the last finding. `left_out` then grows by 1 plus `more` of the dropped
+/* A new finding in a full list drops the last finding. Then `left_out` grows by 1, plus the field `more` of the dropped
  * finding. */
 Test(slots, a_dropped_finding_is_counted_with_its_further_ones)
 {

@@ -188,8 +188,8 @@ Test(hang, a_rank_that_sleeps_while_others_wait_in_a_collective)
         "is in load_batch (worker.py:17) and sleeps, without progress for 42.0 s" OTHERS);
 }
 
-/* Rank 1 reads a file while it imports torch.distributed, whose own functions are collectives. So rank 1 does not wait
- * for other ranks. */
+/* Rank 1 reads a file while it imports torch.distributed. The functions of torch.distributed are collectives, but rank
+ * 1 does not wait for other ranks. */
 Test(hang, a_rank_that_imports_torch_distributed_is_in_no_collective)
 {
     struct hang_case c = load("fifo", "fifo");
@@ -212,7 +212,7 @@ Test(hang, a_rank_that_imports_torch_distributed_is_in_no_collective)
 }
 
 /* Work.wait() is a C function without a frame, and so is the broadcast of DistributedDataParallel. The recordings
- * "buffers_2" and "async_2" are of torch 2, the others are of torch 1.13. */
+ * "buffers_2" and "async_2" are of torch 2, the other recordings are of torch 1.13. */
 Test(hang, ranks_that_wait_in_a_c_function_are_not_the_culprit)
 {
     static const char *const ways[][2] = {
@@ -889,7 +889,7 @@ Test(hang, the_path_of_another_host_is_not_quoted)
     case_free(&c);
 }
 
-/* As text, 10.9.0.1 is a prefix of the nodes' addresses 10.9.0.10 and 10.9.0.11, but it must not match these
+/* As text, 10.9.0.1 is a prefix of the nodes' addresses 10.9.0.10 and 10.9.0.11, but 10.9.0.1 must not match these
  * addresses. */
 Test(hang, a_connection_to_no_other_node_is_only_quoted)
 {
@@ -1474,8 +1474,8 @@ static int64_t rank_of_hang(struct hang_case *c)
     return diagnose_hang(&d, &s);
 }
 
-/* The error may have ended the program, or the program may have handled it. Frames would decide this. So without
- * frames, the finding is only a hint. */
+/* The error may have ended the program, or the program may have handled it. Frames would show which of the two is true.
+ * Without frames, the finding is only a hint. */
 Test(hang, a_traceback_without_frames_is_a_hint)
 {
     static const char *const notes[] = { NO_INTERPRETER, "no Python stacks: ptrace is forbidden" };

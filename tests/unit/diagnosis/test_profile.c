@@ -1,4 +1,4 @@
-/* The search for a slow rank, on simulated jobs: each rank computes, then all wait for the slowest. */
+/* The search for a slow rank, on simulated jobs: each rank computes, then all ranks wait for the slowest rank. */
 #include "diagnosis/profile.h"
 #include "diagnosis/text.h"
 #include "snapshot_case.h"
@@ -11,7 +11,7 @@ enum { RANKS = 4, SLOW = 2, MINUTE = 60000 / PROFILE_EVERY_MS, SEEDS = 40 };
 
 struct job {
     uint64_t random;
-    double step_ms, noise; /* time of a step; its variation relative to this time */
+    double step_ms, noise; /* time of a step; `noise` is its variation, as a fraction of this time */
     double extra;          /* additional time of rank SLOW, as a fraction of step_ms */
     double start_ms, compute_ms[RANKS], end_ms;
     uint64_t steps;
@@ -79,7 +79,7 @@ static bool sample(struct job *j, struct profile *p, double at_ms)
     return news;
 }
 
-/* Return the number of the sample that has found a slow rank. Return 0 if none of the `n` samples has. */
+/* Return the number of the sample that has found a slow rank. Return 0 if none of the `n` samples has found one. */
 static uint32_t run(struct job job, struct profile *p, uint32_t n)
 {
     uint32_t found = 0;
@@ -91,7 +91,7 @@ static uint32_t run(struct job job, struct profile *p, uint32_t n)
 }
 
 /* Work.wait() of PyTorch is a C function without a Python frame. A rank that sleeps there waits for other ranks. A rank
- * that sleeps in threading.py does not. */
+ * that sleeps in threading.py does not wait for them. */
 Test(profile, a_rank_that_sleeps_in_a_c_function_of_the_program_waits)
 {
     static const char *const rows[] = {
@@ -254,7 +254,7 @@ Test(profile, all_windows_have_the_same_number_of_samples)
     profile_free(&p);
 }
 
-/* A rank that was as fast as the other ranks for a long time must not be hidden by its past. */
+/* A long time at normal speed must not hide that a rank has become slow. */
 Test(profile, a_rank_that_becomes_slow_is_found)
 {
     struct job job = JOB(5, 350, 0.05, 0);

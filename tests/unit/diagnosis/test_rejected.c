@@ -1,4 +1,4 @@
-/* Rejected connections: distinguished by their first bytes, counted, printed. */
+/* Rejected connections are distinguished by their first bytes, counted and printed. */
 #include "diagnosis/rejected.h"
 #include "sim_hub.h"
 

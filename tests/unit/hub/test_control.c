@@ -95,7 +95,7 @@ Test(control, when_all_its_workers_have_gone_the_next_job_may_come)
     cr_assert_not_null(strstr(sim_control(&sim, OTHER, "{\"op\":\"status\"}"), "\"keys\":0"));
 }
 
-/* OTHER connects before rank 1 begins the attempt, and identifies itself after that. */
+/* OTHER connects before rank 1 begins the attempt, and sends IDENTIFY afterwards. */
 Test(control, a_worker_that_connected_before_its_attempt_may_set_keys)
 {
     sim_worker(&sim, 0, 0, 4);
@@ -824,7 +824,7 @@ Test(control_rdzv, a_spare_has_no_ranks)
 }
 
 /* Expect that the lists of `status` fit into one answer. The names of nodes and ranks have 240 characters, and JSON
- * prints each character as `escape`. Each of the two lists alone has less than 1 MiB, but not both together. */
+ * prints each character as `escape`. Each of the two lists alone has less than 1 MiB, but both together have more. */
 static void expect_long_lists_fit(const char *escape)
 {
     enum { RANKS = 2000, CHARACTERS = 240, FIRST = 100, END = 500 };

@@ -334,7 +334,7 @@ Test(gate, three_hundred_agents_that_arrive_at_once_all_join)
         cr_expect(sim.conn[FIRST + i].open, "%d: %s", i, sim.conn[FIRST + i].closed);
 }
 
-/* A stranger connects again and again while an agent is between two messages. No time passes. */
+/* A stranger connects again and again while an agent is between two messages. The simulated clock stands still. */
 Test(gate, a_stranger_that_reconnects_displaces_only_its_own_connections)
 {
     uint8_t proof[AUTH_PROOF_BYTES];
@@ -525,8 +525,8 @@ Test(gate, an_agent_of_another_version_is_answered)
     expect_closed(FIRST + 2, "install the same version of ddprun");
 }
 
-/* A client on the store's host has the same user as the job. It does not have the secret, which the calls of agents
- * need. */
+/* A client on the store's host has the same user as the job. The client does not have the secret, which the calls of
+ * agents need. */
 Test(gate, agents_calls_need_the_secret_on_the_stores_host_too)
 {
     struct buf text = { 0 };

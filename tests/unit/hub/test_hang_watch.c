@@ -55,7 +55,7 @@ Test(hang_watch, five_times_the_longest_pause_is_waited)
 }
 
 /* A program loads for a minute without progress. In this minute the watch raises several suspicions, with a longer
- * pause after each. When a process joins a group, the pause is reset, so the first report is not late. */
+ * pause after each suspicion. When a process joins a group, the pause is reset, so the first report is not late. */
 Test(hang_watch, a_slow_start_does_not_delay_the_first_report)
 {
     w.limit_ms = 5 * S;
@@ -116,7 +116,7 @@ Test(hang_watch, a_hint_is_reported_once_and_does_not_end_the_search)
 {
     move(T, T + 60 * S, S);
     int hints = 0;
-    for (int i = 0; i < 8; i++) { /* two suspicions; each repeats its third sample */
+    for (int i = 0; i < 8; i++) { /* there are two suspicions, and each repeats its third sample */
         const uint64_t at = hang_watch_deadline(&w);
         cr_expect(hang_watch_due(&w, at));
         hints += sampled(&w, i % 4 == 0 ? 0 : 7, false, at);
@@ -205,8 +205,8 @@ Test(hang_watch, no_verdict_needs_no_third_sample_and_the_pauses_grow_up_to_5_mi
     }
 }
 
-/* The samples of a job without signs of progress are 21 s apart, and the first is 30 s before the limit. So the third
- * sample and the report come 12 s after the limit, as in other jobs. */
+/* The samples of a job without signs of progress are 21 s apart, and the first sample is 30 s before the limit. So the
+ * third sample and the report come 12 s after the limit, as in other jobs. */
 Test(hang_watch, a_job_without_any_sign_gets_more_time_and_must_stand_still_for_longer)
 {
     const uint64_t limit = T + HANG_QUIET_FACTOR * HANG_LEAST_MS;
@@ -274,8 +274,8 @@ Test(hang_watch, without_a_round_nothing_is_due)
     cr_expect(!sampled(&w, VERDICT, true, T + 70 * S));
 }
 
-/* The test simulates a day. A line of output comes each second, an evaluation of 20 to 50 s each 5 minutes, and a
- * checkpoint of 40 s each half hour. Every request gets a verdict. */
+/* The test simulates a day. The job prints a line every second. An evaluation of 20 to 50 s comes every 5 minutes, and
+ * a checkpoint of 40 s every half hour. Every request gets a verdict. */
 Test(hang_watch, a_day_with_evaluations_and_checkpoints_is_no_hang)
 {
     uint64_t at = T;

@@ -1,4 +1,4 @@
-/* The hub as its peers see it: waiting, leaving, limits, deadlines, attempts. Bytes in, bytes out. */
+/* Tests of the hub with bytes that its peers send and receive: waiting, leaving, limits, deadlines, attempts. */
 #include "hub/session.h"
 #include "sim_hub.h"
 #include "store/encode.h"
@@ -92,7 +92,7 @@ Test(hub, cancel_without_a_wait)
     sim_expect(&sim, 1, "01");
 }
 
-/* If a wait of torch 1.13 times out, torch sends no message about this. It sends its next request. */
+/* If a wait of torch 1.13 times out, torch sends no message about this, but only its next request. */
 Test(hub, the_next_request_ends_a_wait_without_a_stray_byte)
 {
     sim_connect(&sim, 4);
@@ -417,7 +417,7 @@ static bool has_read_most(void *user, conn_id conn, uint64_t bytes)
     return bytes > 0 || its->conn[conn].out.len <= 1 << 20;
 }
 
-/* A client sends many calls with long answers, but reads none. The hub must not make all answers at once. */
+/* A client sends many calls with long answers, but reads none. The hub must not create all answers at once. */
 Test(hub, calls_wait_until_the_client_reads_earlier_answers)
 {
     enum { KEYS = 3000, CALLS = 20 };

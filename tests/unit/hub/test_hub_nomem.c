@@ -29,7 +29,7 @@ static struct {
     bool persistent; /* all allocations after the first failure fail, too */
     long left;       /* number of allocations that still succeed */
     long failed;
-    long blocks; /* number of blocks allocated while armed and not freed yet */
+    long blocks; /* number of blocks that were allocated while `armed` was set, and are not freed yet */
 } heap;
 
 static bool fails(void)

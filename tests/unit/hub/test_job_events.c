@@ -177,7 +177,7 @@ Test(job_events, only_one_of_those_who_asked_is_told)
     cr_expect_eq(events(N1), 0);
 }
 
-/* The first agent may have died before it read the events, so the next agent gets all of them. */
+/* The first agent may have died before it read the events, so the next agent gets all events. */
 Test(job_events, the_next_one_takes_over_and_is_told_again)
 {
     join(N0, 0, 2, true);
@@ -284,7 +284,7 @@ Test(job_events, the_next_job_of_a_store_hears_nothing_of_a_finished_one)
 {
     static const struct {
         const char *next;
-        uint64_t after_ms; /* when the next job begins; 0 = at once, with the first node still connected */
+        uint64_t after_ms; /* start of the next job; 0 = at once, while the first node is connected */
         bool has_other;    /* the store has another job, so it frees the finished job */
     } cases[] = { { "demo", 0, false },
                   { "demo", HOUR, false },

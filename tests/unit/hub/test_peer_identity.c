@@ -160,7 +160,7 @@ Test(vouch, a_spare_runs_no_ranks)
     vouch(A, "{\"op\":\"vouch\",\"conn\":20,\"rank\":0,\"pid\":77}", "{\"ok\":true}");
 }
 
-/* In the next attempt another process is this rank, so earlier reports do not apply to this process. */
+/* In the next attempt another process has this rank, so earlier reports do not apply to this process. */
 Test(vouch, it_is_forgotten_with_the_attempt)
 {
     node(A, "a");
@@ -204,7 +204,8 @@ Test(held, requests_wait_until_an_agent_vouches)
     cr_assert_not_null(strstr(jobs, "\"keys\":0"), "%s", jobs);
 }
 
-/* The bytes arrive one by one, and in an old dialect. The hub reads held bytes again from the first byte. */
+/* The bytes arrive one by one, and in an old dialect. The hub holds the bytes, and later reads them again from the
+ * first byte. */
 Test(held, any_cut_and_dialect_is_held)
 {
     node(A, "a");

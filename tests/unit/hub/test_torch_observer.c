@@ -1,5 +1,5 @@
-/* PyTorch's ranks form a group, or fail to form it, through a hub without sockets. The tests check the reports to all
- * nodes and when they are sent. */
+/* PyTorch's ranks form a group, or fail to form it, through a hub without sockets. The tests check which reports all
+ * nodes get, and when. */
 #include "hub/session.h"
 #include "hub/job.h"
 #include "sim_hub.h"
@@ -331,7 +331,7 @@ Test(torch_watch, a_wait_that_has_ended_is_not_the_present_wait)
     cr_expect_not(job->watch.torch_reported);
 }
 
-/* All four names fit into the report, so it does not end with "and N more". */
+/* All four names fit into the report, so the report does not end with "and N more". */
 Test(torch_watch, two_launches_are_told_by_all_their_names)
 {
     char words[141], json[256];

@@ -524,7 +524,8 @@ Test(rendezvous, every_word_of_the_protocol_is_there)
 
 /* --- the table ------------------------------------------------------------------------------------------- */
 
-/* Bring an elastic job of two to three nodes into `state`. n0 has joined in all states, and n1 in all but the first. */
+/* Bring an elastic job of two to three nodes into `state`. n0 has joined in all states. n1 has joined in all states
+ * except the first. */
 static void enter_state(enum rdzv_state state)
 {
     rsim_init_elastic(&sim, 2, 3);
@@ -905,7 +906,7 @@ Test(rdzv_join, a_job_that_is_over)
 Test(rdzv_join, a_member_cannot_join_twice)
 {
     cr_assert_eq(rsim_join(&sim, 0), RDZV_WELCOME);
-    cr_assert_eq(rsim_join(&sim, 0), RDZV_WELCOME); /* a second `join` before the round: the same answer */
+    cr_assert_eq(rsim_join(&sim, 0), RDZV_WELCOME); /* `join` again before the round: the same answer */
     rsim_join(&sim, 1);
     cr_assert_eq(rsim_join(&sim, 0), RDZV_REFUSED_ALREADY_IN);
     cr_assert_str_eq(sim.refusal.sentence, "node 0 (n0) takes part in attempt 0 already");
@@ -947,7 +948,7 @@ Test(rdzv_join, a_full_store_refuses, .init = two_to_four)
     cr_assert_eq(rsim_join(&sim, 0), RDZV_WELCOME);
 }
 
-/* 300 bytes of two-byte letters, cut between two letters. */
+/* The name has 300 bytes of two-byte letters, and is cut between two letters. */
 Test(rdzv_join, a_long_name_is_cut_between_letters)
 {
     char host[601];
@@ -962,7 +963,7 @@ Test(rdzv_join, a_long_name_is_cut_between_letters)
 
 /* --- rdzv order ----------------------------------------------------------------------------------------------- */
 
-/* Which node gets which rank. */
+/* These tests check which node gets which rank. */
 
 Test(rdzv_order, names_are_compared_as_people_do)
 {

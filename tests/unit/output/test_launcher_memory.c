@@ -209,7 +209,6 @@ static void note(void *user, struct slice text, enum line_kind kind)
     *bytes += text.len;
 }
 
-/* If memory is short, output is delivered in pieces, but is never lost. */
 Test(launcher_memory, lines_come_in_pieces_when_there_is_no_room_for_them)
 {
     if (!REPLACED)

@@ -178,7 +178,7 @@ Test(host_specs, an_item_may_be_longer_than_a_name)
     expect_refused(list, false, "host name", "long");
 }
 
-/* A single number is a count up to 1023, and a port from 1024. */
+/* A single number up to 1023 is a count, and a single number from 1024 on is a port. */
 Test(host_specs, a_host_has_a_port_and_a_count)
 {
     cr_expect_str_eq(specs("ann@a:2222:8,b:22:gpu,c:2222", false), "ann@a=8/2222 b=gpu/22 c/2222");

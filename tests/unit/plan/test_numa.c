@@ -193,8 +193,8 @@ Test(numa, files_with_other_contents_are_named)
     expect_wrong(NUMA_CORE_COMPLEX, "/cache/", NULL, "/sys/devices/system/cpu/cpu0/cache/");
 }
 
-/* The lowest CPU of a core cannot be above one of its CPUs. Without this check, the code would count the size of a
- * group outside the array. */
+/* The number of a core's first CPU cannot be higher than the number of another CPU of the core. If this were not
+ * checked, the code would count the size of a group outside the array. */
 Test(numa, a_core_that_does_not_contain_its_cpu_is_an_error)
 {
     expect_wrong(NUMA_EXCLUSIVE, "cpu0/topology/thread_siblings_list", "31\n", "CPU 0");

@@ -109,7 +109,7 @@ Test(plan, lets_rank_0_host_for_a_pytorch_that_refuses_our_store, .fini = tear_d
     worker_env_free(&env);
 }
 
-/* Expect the worker to have one variable `name`, with this value. */
+/* Expect the worker to have one variable `name`, with the value `value`. */
 static void expect_once(const char *name, const char *value)
 {
     struct worker_env env;

@@ -214,8 +214,8 @@ Test(scheduler, elements_of_a_job_array_have_different_names)
     cr_expect_str_eq(scheduler.values[SCHEDULER_JOB].text, "mpi-7");
 }
 
-/* Older operators set MASTER_ADDR to localhost in the master pod. In the other pods they set it to the service name of
- * the master pod. */
+/* Older operators set MASTER_ADDR to localhost in the master pod. In the other pods they set MASTER_ADDR to the service
+ * name of the master pod. */
 Test(scheduler, the_master_pod_is_reached_by_its_name)
 {
     char *block[] = { "KUBERNETES_SERVICE_HOST=10.0.0.1",
@@ -271,7 +271,7 @@ Test(scheduler, a_wrong_layout_names_numbers_and_both_ways_out)
 
 /* --- one worker for each task --------------------------------------------------------------------------- */
 
-/* Make the plan of task 2 of 4 of a node with `n_gpus` GPUs, with this CUDA_VISIBLE_DEVICES. Expect its GPU to be
+/* Make the plan of task 2 of 4 of a node with `n_gpus` GPUs. `list` sets CUDA_VISIBLE_DEVICES. Expect its GPU to be
  * `gpu`. If `share` is true, pass --share_gpu. */
 static void expect_task_gpu(bool share, int n_gpus, char *list, const char *gpu)
 {
@@ -495,7 +495,7 @@ Test(scheduler, why_shows_each_value_and_where_it_comes_from)
     cli_free(&cli);
 }
 
-/* Expect the text of --explain to contain both rows. */
+/* Expect that the text of --explain contains the row `address` and the row `port`. */
 static void expect_rows(char *const *words, const char *address, const char *port)
 {
     struct buf out = { 0 };

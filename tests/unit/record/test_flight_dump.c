@@ -474,7 +474,7 @@ Test(flight_compare, a_rank_of_nccl_without_a_record_is_missing)
     expect("missing   no record of rank 1");
 }
 
-/* Rank 0 sends what rank 1 receives, so both wait for the network. A receive that accepts any rank matches every
+/* Rank 0 sends what rank 1 receives, so both ranks wait for the network. A receive that accepts any rank matches every
  * send. */
 Test(flight_compare, sends_and_receives_that_match_are_no_wait_for_a_peer)
 {

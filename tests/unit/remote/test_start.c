@@ -49,7 +49,7 @@ static void pass_signal(struct relay *r, int signal)
 }
 
 /* Until the guardian of the host's ddprun handles signals, Ctrl-C kills ddprun. Another signal may follow before the
- * relay reaps ddprun. If two signals are pending, the kernel may deliver the second one first. */
+ * relay reaps ddprun. If two signals are pending, the kernel may deliver the second signal first. */
 Test(remote_messages, a_stop_before_ddprun_handles_signals_is_that_signal)
 {
     static const struct {
@@ -174,10 +174,10 @@ Test(remote_messages, files_follow_their_answer_after_an_unfinished_line)
 
 static char *environ_block[] = { "PATH=/bin", "HOME=/root", "NCCL_DEBUG=INFO", "PATHS=no", "VIRTUAL_ENV=/v",
                                  "AWS_SECRET=no", "TORCH_LOGS=x", "WANDB_KEY=k", "WANDB_KEYS=no",
-                                 /* carried */
+                                 /* these variables are carried to the host */
                                  "LD_LIBRARY_PATH=/l", "CONDA_PREFIX=/c", "PYTHONPATH=/p", "UCX_TLS=rc",
                                  "OMP_NUM_THREADS=4", "DDP_X=1", "PET_X=2",
-                                 /* not carried */
+                                 /* these variables are not carried */
                                  "LD_LIBRARY_PATHS=no", "LD_PRELOAD=no", "CONDA_PREFIX_1=no", "CONDA=no",
                                  "PYTHONPATHS=no", "PYTHONHOME=no", "VIRTUAL_ENVS=no", "UCX=no",
                                  "XUCX_TLS=no", "OMP=no", "GOMP_X=no", NULL };
@@ -431,7 +431,7 @@ Test(remote_job, the_job_has_options_before_those_of_the_user_and_the_carried_va
     cli_free(&cli);
 }
 
-/* Each node gets a separate directory, and its relay gets the path. */
+/* Each node gets a separate directory, and its relay gets the path of this directory. */
 Test(remote_job, collected_log_files_have_a_directory_for_each_node)
 {
     struct cli cli;
@@ -626,7 +626,7 @@ Test(remote_failures, a_late_answer_names_the_limit_that_applied)
     cr_expect_str_eq(f.sentence, "n1 was not reached: no answer within 2.5 s");
     cli.timeout_ms = 900000;
     cr_expect_eq(start_limit_ms(&facts, &rows[0].host, true), 15000);
-    cli.timeout_ms = 1000; /* less than the probes of a host take */
+    cli.timeout_ms = 1000; /* less time than the probes of a host take */
     cr_expect_eq(start_limit_ms(&facts, &rows[0].host, false), 1000);
     cr_expect_eq(start_limit_ms(&facts, &rows[0].host, true), 4000);
     cli.timeout_ms = 5000;

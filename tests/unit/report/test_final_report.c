@@ -1,4 +1,4 @@
-/* Output for programs: the report as JSON, and the events of a job. */
+/* The output that other programs read: the report as JSON, and the events of a job. */
 #include "report/final_report.c"
 #include "output/event_log.h"
 #include "report/report.h"

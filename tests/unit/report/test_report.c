@@ -1,4 +1,4 @@
-/* The report at the end: the first failure here or elsewhere, the other workers, attempts. */
+/* The report at the end of a job: the first failure on this or another node, the other workers, and the attempts. */
 #include "report/final_report.c"
 #include "report/cause.c"
 #include "report/report.c"
@@ -710,7 +710,7 @@ static void note(int code, int reached, const char *words)
 }
 
 /* Let rank 1 fail with exit code `code` after one second, in an attempt that reached step `reached` (-1 = no step).
- * `why` is the reason why no attempt follows, or NO_RESTART_NONE if one follows. */
+ * `why` is the reason why no attempt follows, or NO_RESTART_NONE if an attempt follows. */
 static void fail_once(int code, int reached, enum no_restart why)
 {
     char words[32];

@@ -228,7 +228,6 @@ Test(hints, a_failed_import_names_the_python)
         strstr(hint_with("ImportError: cannot import name 'x' from 'y'", &facts), "/opt/venv/bin/python3"));
 }
 
-/* A hint does not suggest an option that the user has set already. */
 Test(hints, no_option_is_repeated)
 {
     static const char libuv[] = "use_libuv was requested but PyTorch was build without libuv support",

@@ -59,11 +59,11 @@ Test(idmap, grows_and_walks_over_everything)
 
 /* --- replies -------------------------------------------------------------------------------------------------- */
 
-/* The queue of replies keeps their order, loses no byte, and is full exactly at its limits. */
+/* The queue keeps the order of the replies, loses no byte, and is full exactly at its limits. */
 
 static struct replies replies;
 
-/* Replies that were sent: "id:bytes " each. */
+/* Replies that were sent, each as "id:bytes ". */
 static char sent[REPLIES_BYTES + REPLIES_MAX * 32];
 
 static void note(void *user, conn_id to, struct slice bytes)
@@ -116,8 +116,6 @@ Test(replies, take_so_many_bytes_and_no_more)
 }
 
 /* --- gate ----------------------------------------------------------------------------------------------------- */
-
-/* In each second, one line and the number of the omitted lines are logged. */
 
 Test(gate, one_line_in_a_second_and_a_count_of_the_rest)
 {

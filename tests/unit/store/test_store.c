@@ -221,7 +221,7 @@ Test(store, a_value_never_outgrows_its_limit)
 }
 
 /* A short first value is stored after its key, where a later value may not fit. The content of the store must not
- * depend on this. */
+ * depend on the place of a value. */
 Test(store, a_value_of_any_length_may_follow_one_of_any_length)
 {
     static const size_t lengths[] = { 0, 1, 23, 24, 25, 128, 511, 512, 513, 5000, 100000 };

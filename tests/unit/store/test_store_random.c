@@ -14,7 +14,8 @@ static struct store *store;
 static struct store_waiter waiter[CONNS];
 static bool is_woken[CONNS]; /* the client was woken since its wait began */
 
-/* The model: the expected state of the store. Bit k of a set is key k. Keys 0 to 7 have values; 8 to 11 are queues. */
+/* The model: the expected state of the store. Bit k of a set is key k. Keys 0 to 7 have values; keys 8 to 11 are
+ * queues. */
 static int64_t value[KEYS];
 static uint32_t existing; /* set of the keys that exist */
 static uint32_t queued[KEYS];
@@ -133,7 +134,7 @@ static void step_wait_queue(uint32_t c, uint32_t k)
     buf_free(&keys);
 }
 
-/* Check a queue: if clients wait for it, each of its items must be promised to a client. */
+/* Check a queue: if clients wait for the queue, each item of the queue must be promised to a client. */
 static void check_queue(uint32_t k)
 {
     uint32_t promised = 0, waiting = 0;

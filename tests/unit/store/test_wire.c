@@ -80,8 +80,8 @@ static void check_fields(const struct op *op, const struct request *req)
     }
 }
 
-/* Cut the request at every byte. The scan returns MORE for the bytes before the cut. Then it returns OK for the whole
- * request with one more byte at the end. */
+/* Cut the request at every byte. The scan returns MORE for the bytes before the cut. Then the scan returns OK for the
+ * whole request with one more byte at the end. */
 static void check_every_cut(const struct op *op, enum dialect dialect)
 {
     struct buf bytes = { 0 };

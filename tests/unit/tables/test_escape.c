@@ -22,7 +22,8 @@ static void expect(const char *bytes, const char *text)
     cr_expect_str_eq(escaped(bytes, strlen(bytes)), text);
 }
 
-/* Return true if there are only text, tabs and colours, which harm no terminal. */
+/* Return true if `text` contains only printable characters, tabs and colours, which harm no
+ * terminal. */
 static bool is_harmless(const char *text)
 {
     const uint8_t *p = (const uint8_t *)text;

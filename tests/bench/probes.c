@@ -174,8 +174,8 @@ void probe_all_done(const struct probe *q, const struct peer *p, char cell[PROBE
     peer_job_end(&j);
 }
 
-/* Return true if the text contains `number`, not as a part of a longer number or word. If torchrun has printed "Root
- * Cause", search only after these words, because the text before them lists all failures. */
+/* Return true if the text contains `number`, but not as a part of a longer number or word. If torchrun has printed
+ * "Root Cause", search only after these words, because the text before them lists all failures. */
 static bool names(const char *text, int number)
 {
     char digits[16];

@@ -1,5 +1,5 @@
-/* ddp-bench under ddprun: all collectives on the cpu backend, and on both backends with the fake GPU of tests/fake. A
- * golden file has the help, errors and output of ddp-bench. */
+/* Tests of ddp-bench under ddprun: all collectives on the cpu backend, and on both backends with the fake GPU of
+ * tests/fake. A golden file has the help, errors and output of ddp-bench. */
 #include "job.h"
 #include "ranks.h"
 

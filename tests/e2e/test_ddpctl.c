@@ -1,4 +1,4 @@
-/* ddpctl as a process, with ddp-rendezvous as a second process. */
+/* Tests of ddpctl as a process, with ddp-rendezvous as a second process. */
 #include "ddp/store.h"
 #include "job.h"
 #include "run.h"
@@ -402,8 +402,8 @@ Test(ddpctl_jobs, a_record_of_another_user_is_ignored)
     end_job(p);
 }
 
-/* ddprun under a scheduler: the messages and rejections of ddprun, and the only file of a scheduler that ddprun reads
- * ($PBS_NODEFILE). tests/unit/plan/test_scheduler.c tests each scheduler. */
+/* Tests of ddprun under a scheduler: the messages and rejections of ddprun, and the only file of a scheduler that
+ * ddprun reads ($PBS_NODEFILE). tests/unit/plan/test_scheduler.c tests each scheduler. */
 
 TestSuite(why, .timeout = 120);
 

@@ -1,4 +1,4 @@
-/* ddprun --events: the log of a job with real processes, line by line against its schema. */
+/* Tests of ddprun --events. Each line in the log of a job with real processes must fit the schema. */
 #include "run.h"
 #include "job.h"
 #include "procstat.h"

@@ -1,4 +1,4 @@
-/* How a job ends: exit codes, the first failure, programs that cannot be started. */
+/* Tests of the end of a job: exit codes, the first failure, programs that cannot be started. */
 #include "ddp/context.h"
 #include "documents.h"
 #include "job.h"
@@ -34,7 +34,7 @@ Test(ddprun_exit, the_code_of_a_failed_worker_is_passed_on)
     SAYS(r, "exit 7");
 }
 
-/* Rank 1 fails when ddprun stops it because of rank 2. */
+/* Rank 1 fails when ddprun stops rank 1 because of the failure of rank 2. */
 Test(ddprun_exit, the_first_of_two_failures_decides)
 {
     struct run_result r = JOB("--nproc_per_node=4", WORKER, "only:2", "exit:9", "only:1", "catch:15", "pause",
@@ -323,8 +323,8 @@ Test(ddprun_exit, quiet_keeps_the_failure_and_verbose_tells_of_success)
     SAYS(r, "rank 1: exit 0");
 }
 
-/* Real faults and their reports: memory, shared memory, crashes, programs that cannot be started, error files. Some
- * tests need root, for control groups and mounts. */
+/* Tests of real faults and of their reports: memory, shared memory, crashes, programs that cannot be started, error
+ * files. Some tests need root, for control groups and mounts. */
 
 #define CAUSE_SAYS(r, words) cr_expect(strstr((r).err, words) != NULL, "'%s' is not in:\n%s", words, (r).err)
 

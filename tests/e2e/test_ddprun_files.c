@@ -1,4 +1,4 @@
-/* Names of log files, full disks, and readers that do not read. */
+/* Tests of names of log files, full disks, and readers that do not read. */
 #include "job.h"
 #include "procstat.h"
 #include "run.h"
@@ -735,8 +735,8 @@ static struct answer answer_to(const struct fuse_in_header *h, const void *arg)
     }
 }
 
-/* Serve the file system. While it hangs, read each request but do not answer. If a request stayed unread, a signal
- * could end the process that waits for the answer. */
+/* Serve the file system. While the file system hangs, read each request but do not answer. If a request stayed unread,
+ * a signal could end the process that waits for the answer. */
 static void serve_disk(int fd)
 {
     static char request[REQUEST + 4096];

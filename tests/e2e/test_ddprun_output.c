@@ -114,7 +114,7 @@ Test(ddprun_output, a_single_worker_is_passed_through_byte_by_byte)
     cr_expect_str_eq(r.out, "  1%\r 50%\r100%\nprompt> ");
 }
 
-/* With inherited stdout, ddprun does not know what the worker has written there. */
+/* With inherited stdout, ddprun does not know what the worker has written. */
 Test(ddprun_output, the_report_of_a_single_worker_claims_nothing_about_unread_output)
 {
     struct run_result r = JOB("--nproc_per_node=1", WORKER, "say:hello", "exit:3");
@@ -637,7 +637,7 @@ Test(ddprun_logs, json_tells_everything_as_events_on_stdout)
     cr_expect_eq(count_events(r.out, "finished", ""), 1, "%s", r.out);
 }
 
-/* Tests that ddprun sends its stdin to the workers that --stdin names. */
+/* The tests check that ddprun sends its stdin to the workers that --stdin names. */
 
 TestSuite(stdin_e2e, .timeout = 120);
 

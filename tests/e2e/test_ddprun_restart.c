@@ -1,4 +1,4 @@
-/* Jobs with several attempts of real processes. tests/sim/test_restart_sim.c tests the rules. */
+/* Tests of jobs with several attempts of real processes. tests/sim/test_restart_sim.c tests the rules. */
 #include "job.h"
 #include "run.h"
 #include "training.h"
@@ -301,7 +301,7 @@ Test(ddprun_restart, the_exit_code_may_be_that_of_rank_0)
     SAYS(r, "exit 3");
 }
 
-/* Elastic jobs with late nodes: several ddprun processes on one machine, each of which is a node. */
+/* Tests of elastic jobs with late nodes. Several ddprun processes on one machine act as the nodes. */
 
 enum { NODES = 3, ARGS_MAX = 32 };
 

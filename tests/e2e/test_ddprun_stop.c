@@ -308,7 +308,8 @@ Test(ddprun_stop, nothing_is_left_when_the_guardian_is_killed_during_the_start)
         usleep((useconds_t)(1000 * i));
         kill(run_pid(p), SIGKILL);
         run_wait(p);
-        /* Do not use job_witness_alone: when it checks, a late worker may not have opened the file yet. */
+        /* Do not use job_witness_alone, because a late worker may not have opened the file yet when job_witness_alone
+         * checks. */
         for (struct patience left = { 0 }; is_anybody_called(w.path);)
             cr_assert(patience_left(&left), "round %d: a process is left", i);
         job_witness_close(&w);

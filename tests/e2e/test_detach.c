@@ -1,4 +1,4 @@
-/* ddprun --detach: a job without a terminal, and the commands list, attach and stop. */
+/* Tests of ddprun --detach: a job without a terminal, and the commands list, attach and stop. */
 #include "job.h"
 #include "procstat.h"
 #include "run.h"

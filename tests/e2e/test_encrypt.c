@@ -1,5 +1,5 @@
-/* --encrypt on loopback: jobs, ddp-rendezvous and ddpctl as users start them, and a client that shares no code with
- * ddprun. */
+/* Tests of --encrypt on loopback: jobs, ddp-rendezvous and ddpctl as users start them, and a client that shares no
+ * code with ddprun. */
 #include "auth/auth.h"
 #include "auth/secret.h"
 #include "job.h"

@@ -1,4 +1,5 @@
-/* test_fallbacks.c -- ddprun without some features: old kernels, containers, unprivileged users, small limits.
+/* test_fallbacks.c -- tests of ddprun on systems that lack some features: old kernels, containers, unprivileged
+ * users, small limits.
  *
  * A job with daemons must end as usual, leave no process, and print the missing features with --verbose. */
 #include "job.h"

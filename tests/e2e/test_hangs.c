@@ -1,4 +1,4 @@
-/* Jobs that hang after their start. Every node must report the rank, the line and the reason within 15 s after
+/* Tests of jobs that hang after their start. Every node must report the rank, the line and the reason within 15 s after
  * --hang_timeout has expired. Stacks are from a stand-in for py-spy, and also from py-spy if it is installed. Most jobs
  * do not import PyTorch, because the import takes longer than the rest of a test. These jobs import a stand-in with the
  * same frames, from site-packages/ in tests/data/hangs. */

@@ -1614,7 +1614,7 @@ HOSTS_TEST(a_branch_without_a_starter_kills_all_processes_of_a_remote_shell)
     struct run_process *p = start_hanging("--hosts=n0,n1,deaf", &group); /* deaf is below n0 in the tree */
     const pid_t starter = procstat_child(run_pid(p), 0);
     cr_assert(starter > 0 && kill(-group, 0) == 0);
-    run_signal(p, SIGKILL); /* kill the guardian first, because it kills the processes of a dead starter */
+    run_signal(p, SIGKILL); /* kill the guardian first: the guardian kills the processes of a dead starter */
     kill(starter, SIGKILL);
     run_wait(p);
     for (struct patience wait = { 0 }; kill(-group, 0) == 0 && patience_left(&wait);)

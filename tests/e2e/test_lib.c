@@ -1,4 +1,4 @@
-/* The process runner that all end-to-end tests use. */
+/* Tests of the process runner that all end-to-end tests use. */
 #include "scene.h"
 #include "run.h"
 
@@ -82,7 +82,7 @@ Test(run, finds_programs_in_the_named_build_directory)
     cr_assert_not_null(strstr(bin("train"), "/train"));
 }
 
-/* The hosts that the tests of many nodes use. */
+/* Tests of the hosts that the tests of many nodes use. */
 
 TestSuite(hosts, .timeout = 240);
 
@@ -160,7 +160,7 @@ Test(hosts, come_in_sixteen)
     hosts_close(net);
 }
 
-/* Jobs on several hosts, with one case of each kind. `make nodes` runs all cases. */
+/* Tests of jobs on several hosts, with one case of each kind. `make nodes` runs all cases. */
 
 TestSuite(nodes, .timeout = 120);
 

@@ -1,5 +1,5 @@
-/* The program make-data: `train` can read every format that make-data writes. A golden file has the help, errors and
- * output of make-data. */
+/* Tests of the program make-data. `train` must be able to read every format that make-data writes. A golden file has
+ * the help, errors and output of make-data. */
 #include "run.h"
 #include "train/dataset.h"
 
@@ -204,7 +204,7 @@ Test(make_formats, what_cannot_be_varied_is_refused)
     cr_expect(strstr(r.err, "--augment needs CIFAR-10"), "%s", r.err);
 }
 
-/* The loader in a plain program; `make tsan` runs it under ThreadSanitizer. */
+/* Tests of the loader in a plain program, which `make tsan` runs under ThreadSanitizer. */
 
 TestSuite(loader_threads, .timeout = 120);
 

@@ -1,4 +1,4 @@
-/* ddp-rendezvous as a process: its ready line, its end, and its errors. */
+/* Tests of ddp-rendezvous as a process: its ready line, its end, and its errors. */
 #include "auth/secret.h"
 #include "ddp/store.h"
 #include "job.h"
@@ -364,7 +364,7 @@ Test(rendezvous_daemon, that_stood_still_blames_nobody)
     daemon_stop(&d);
 }
 
-/* Several jobs at once through one ddp-rendezvous, with real ddpruns. */
+/* Tests of several jobs at once through one ddp-rendezvous, with real ddpruns. */
 
 static struct daemon store;
 static char endpoint[64];
@@ -472,7 +472,7 @@ static void stop_tenants(void)
 
 TestSuite(tenants, .init = start_tenants, .fini = stop_tenants, .timeout = 120);
 
-/* Each tenant runs a job of two nodes and restarts it. */
+/* Each tenant runs a job of two nodes and restarts this job. */
 Test(tenants, run_their_jobs_through_one_store)
 {
     const char *script = "echo rank $RANK of $WORLD_SIZE, start $TORCHELASTIC_RESTART_COUNT;"

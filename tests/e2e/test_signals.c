@@ -63,7 +63,7 @@ static void end(struct run_process *p)
 
 /* --- to the guardian and to the agent ---------------------------------------------------------------------------- */
 
-/* One test: a signal of the table, sent to the guardian or the agent. */
+/* One test sends a signal of the table to the guardian or to the agent. */
 struct cell {
     enum target target;
     int sig;
@@ -127,7 +127,7 @@ ParameterizedTestParameters(signals_e2e, every_worker_gets_what_is_theirs)
     return cells(SIGNAL_PASS);
 }
 
-/* The children of the workers do not get the signal: a child would print "child" and die. */
+/* The children of the workers must not get the signal. A child that gets the signal prints "child" and dies. */
 ParameterizedTest(struct cell *c, signals_e2e, every_worker_gets_what_is_theirs)
 {
     char catch[16], caught[16];

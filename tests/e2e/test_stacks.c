@@ -1,5 +1,5 @@
-/* Stacks of a running job, and of the survivors of a failure. Some tests use a script in place of py-spy, some use no
- * py-spy, and some use the real py-spy.
+/* Tests of the stacks of a running job, and of the survivors of a failure. Some tests use a script in place of py-spy,
+ * some use no py-spy, and some use the real py-spy.
  *
  * The workers are tests/prog/worker under the name python3, with a py-spy in the same folder. */
 #include "job.h"

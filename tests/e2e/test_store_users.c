@@ -65,7 +65,7 @@ static int set_and_close(struct in_addr host, int port)
     return 0;
 }
 
-/* Greet the store. Return 0 if the store answers, and 1 if it closes the connection. */
+/* Greet the store. Return 0 if the store answers, and 1 if the store closes the connection. */
 static int greet(struct in_addr host, int port)
 {
     struct buf bytes = { 0 };
@@ -380,7 +380,7 @@ Test(store_claims, a_worker_that_sets_and_introduces_itself_at_once_goes_on)
     PRINTS(r, "identified:00");
 }
 
-/* The store client in a program with threads, against ddp-rendezvous; `make tsan` runs both under
+/* Tests of the store client in a program with threads, and of ddp-rendezvous. `make tsan` runs both under
  * ThreadSanitizer. */
 
 TestSuite(store_threads, .timeout = 120);

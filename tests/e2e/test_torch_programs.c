@@ -1,5 +1,5 @@
-/* Unmodified PyTorch programs (tests/interop/programs) under ddprun, on one node and on two nodes. A row lists the
- * lines that every rank of a program must print. */
+/* Tests of unmodified PyTorch programs (tests/interop/programs) under ddprun, on one node and on two nodes. A row lists
+ * the lines that every rank of a program must print. */
 #include "run.h"
 #include "scene.h"
 #include "job.h"

@@ -1,4 +1,4 @@
-/* The store client against PyTorch's own TCPStore. Debian has PyTorch 1.13, whose TCPStore uses dialect A. */
+/* Tests of the store client with PyTorch's own TCPStore. Debian has PyTorch 1.13, whose TCPStore uses dialect A. */
 #include "ddp/ddp.h"
 #include "ddp/store.h"
 #include "job.h"
@@ -149,7 +149,7 @@ Test(torch_store, workers_start_with_a_genuine_store)
     ddp_store_close(store);
 }
 
-/* Unmodified PyTorch against ddp-rendezvous. Debian has PyTorch 1.13, which uses dialect A. */
+/* Tests of unmodified PyTorch with ddp-rendezvous. Debian has PyTorch 1.13, which uses dialect A. */
 
 TestSuite(torch_interop, .timeout = 180);
 
@@ -185,8 +185,8 @@ static const char calls[] = "import datetime, os\n"
                             "assert s.get('n') == b'-2'\n"
                             "print('all calls done')\n";
 
-/* A client that outlives the store. This client has a second connection without traffic. A reset of this connection
- * would abort the client. */
+/* The client of this program outlives the store. The client has a second connection without traffic. A reset of
+ * this connection would abort the program. */
 static const char outlive[] = "import datetime, os, sys, time\n"
                               "from torch.distributed import TCPStore\n"
                               "s = TCPStore('127.0.0.1', int(os.environ['MASTER_PORT']), None, False)\n"

@@ -1,4 +1,4 @@
-/* The programs train and make-data as a user runs them: alone and under ddprun. */
+/* Tests of the programs train and make-data. A user runs these programs alone or under ddprun. */
 #include "core/flush_subnormals.h"
 #include "core/comm_thread.h"
 #include "run.h"

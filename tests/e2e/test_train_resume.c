@@ -1,5 +1,5 @@
-/* Checkpoints of `train` as a user sees them. A run resumes from a checkpoint, rejects it, skips it, or only tests it.
- * In some tests the disk is full, or the job restarts. */
+/* Tests of the checkpoints of `train` as a user sees them. A run resumes from a checkpoint, rejects it, skips it, or
+ * only tests it. In some tests the disk is full, or the job restarts. */
 #include "job.h"
 #include "procstat.h"
 #include "run.h"

@@ -17,7 +17,7 @@ struct barrier {
 };
 
 struct fiber {
-    void *stack; /* pointer into the stack of the fiber, to continue the fiber there */
+    void *stack; /* pointer into the fiber's stack, at which the fiber continues */
     bool done;
     /* Number of exchanges that this fiber has made. Even and odd exchanges use different buffers. So a fast lane does
      * not overwrite a value that a slow lane still reads. */

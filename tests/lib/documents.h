@@ -33,7 +33,7 @@ struct environment {
     char file[ENVIRONMENT_MAX]; /* content of the file whose path is in a variable; "" if no file */
 };
 
-/* Read the recorded environment `name`. Fail the test if it is missing. */
+/* Read the recorded environment `name`. Fail the test if the file is missing. */
 void environment_read(struct environment *e, const char *name);
 
 #endif

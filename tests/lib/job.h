@@ -28,8 +28,8 @@
 #define PRINTS(r, words) cr_expect(strstr((r).out, words) != NULL, "'%s' is not in:\n%s", words, (r).out)
 #define SILENT(r, words) cr_expect(strstr((r).err, words) == NULL, "'%s' is in:\n%s", words, (r).err)
 
-/* Run a job until it ends (job_run), or only start it (job_start). `options` may be NULL. `options->env` is added to
- * the clean environment. */
+/* Run a job until it ends. job_start only starts a job. `options` may be NULL. `options->env` is added to the clean
+ * environment. */
 struct run_result job_run(const char *const args[], const struct run_options *options);
 struct run_process *job_start(const char *const args[], const struct run_options *options);
 

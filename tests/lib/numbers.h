@@ -39,7 +39,8 @@ enum {
 /* Return the row of models.h that is called `name`, or NULL. */
 const struct model_kind *known_kind(const char *name);
 
-/* Return the model `name` for batches of the sizes above, with known parameters, or end the test. */
+/* Return the model `name` with known parameters, for the batch sizes of the enum above. If there is no such model, end
+ * the test. */
 struct model *known_model(const char *name);
 /* Do the same as known_model, but on the device `on`. The caller uploads the parameters to the device. */
 struct model *known_model_on(const char *name, struct compute *on);

@@ -296,7 +296,7 @@ static bool is_on(const struct host *h, pid_t pid)
     return readlink(path, ours, sizeof(ours) - 1) > 0 && strcmp(theirs, ours) == 0;
 }
 
-/* List the processes of a host except process 1. The kernel lists them by ascending id, so parents usually come
+/* List the processes of a host except process 1. The kernel lists processes by ascending id, so parents usually come
  * first. */
 static int list_pids(const struct host *host, pid_t pids[PIDS_MAX])
 {

@@ -94,8 +94,8 @@ void host_cable(const struct hosts *net, int index, bool plugged);
 /* Replace the lines of the host's /etc/hosts. */
 void host_names(const struct host *host, const char *lines);
 
-/* Signal every process on the host except process 1, parents first. If `name` is not NULL, signal only processes with
- * this name. Return the number of signalled processes. */
+/* Signal every process on the host except process 1, and parents before their children. If `name` is not NULL, signal
+ * only processes with this name. Return the number of signalled processes. */
 int host_signal(const struct host *host, const char *name, int signal);
 
 /* Simulate a power failure: no further packet leaves the host, and no process on the host runs. */
@@ -199,7 +199,7 @@ void after_heal(struct play *play);       /* remove nft rules, plug in cables, c
  *     SCENE(waits, two_hosts, .options = "--nproc_per_node=1", .before = train_make_data,
  *           .program = TRAIN_TEN_STEPS(two_hosts), .after = train_expect_one_hosts_bits, ...) */
 
-/* Each scene has a separate directory, named after it. */
+/* Each scene has a separate directory, named after the scene. */
 #define TRAIN_PLACE       "/tmp/ddprun-test-train-"
 #define TRAIN_DATA(scene) "train --data " TRAIN_PLACE #scene " "
 /* Train ten steps of two ranks, and keep the gradients. */

@@ -31,7 +31,7 @@ void sim_free(struct sim *sim);
 /* Move the clock to `now_ms`, and let the hub handle each deadline on the way. */
 void sim_at(struct sim *sim, uint64_t now_ms);
 
-/* Open or close a connection. The caller chooses the number `conn`: 1, 2, ... */
+/* Open a connection. The caller chooses the number `conn`: 1, 2, ... sim_disconnect closes the connection. */
 void sim_connect(struct sim *sim, conn_id conn);
 void sim_disconnect(struct sim *sim, conn_id conn);
 

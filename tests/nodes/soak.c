@@ -293,7 +293,7 @@ static void judge(struct run *r, int i)
         complain(r, "blames a rank", i);
 }
 
-/* Check the nodes that always had the same store: they must agree whether the job succeeded. */
+/* Check the nodes that always had the same store: these nodes must agree whether the job succeeded. */
 static void judge_together(struct run *r)
 {
     int good = 0, bad = 0;

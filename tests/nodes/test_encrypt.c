@@ -23,8 +23,8 @@ static void expect_sh(const struct host *host, const char *text, const char *com
 
 /* --- on the network ----------------------------------------------------------------------------------------- */
 
-/* A listener on the path between the hosts: it looks for packets of the store's port, and for the name of the workers'
- * barrier. */
+/* A listener on the path between the hosts, which looks for packets of the store's port, and for the name of the
+ * workers' barrier. */
 static const char listener[] = "import signal,socket,sys\n"
                                "s=socket.socket(socket.AF_PACKET,socket.SOCK_RAW,socket.ntohs(3))\n"
                                "s.bind(('eth0',0)); s.settimeout(0.1)\n"

@@ -1,4 +1,4 @@
-/* Nodes that are lost while a job runs. Every other node names the host of the lost node, and ends. */
+/* Tests of nodes that are lost while a job runs. Every other node names the host of the lost node, and ends. */
 #include "job.h"
 #include "scene.h"
 
@@ -57,8 +57,8 @@ SCENE(losses, a_short_freeze_harms_nobody, .until = "up", .fault = freeze_shortl
 SCENE(losses, a_short_freeze_of_the_store_harms_nobody, .until = "up", .fault = freeze_shortly, .victim = 0,
       .never = "lost", .says = "stopped by", .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* The store is stopped for longer than the nodes' timeout. When the store continues, it must read the messages of the
- * nodes before it decides about the nodes. */
+/* The store is stopped for longer than the nodes' timeout. When the store continues, the store must read the messages
+ * of the nodes before the store decides about the nodes. */
 SCENE(losses, a_frozen_store_is_lost_by_the_others, .until = "up", .fault = fault_freeze, .victim = 0,
       .within_ms = BEATS, .after = after_heal,
       .node = { { .exit = ENDED, .ends = "node 1 (node1)" }, { .exit = ENDED, .says = "lost the" } })
@@ -190,7 +190,8 @@ SCENE(losses, a_reset_of_the_agent_is_no_loss, .options = AGAIN, .until = "up", 
       .never = "is lost|lost the", .within_ms = 3 * BEATS, .says = "on node0 failed first|SIGKILL",
       .node = { { .exit = 137 }, { .exit = 137, .ends = "broke: connection reset by peer|works again" } })
 
-/* Send resets to the store only. The agent gets no reset, so it must detect that its connection has become silent. */
+/* Send resets to the store only. The agent gets no reset, so the agent must detect that the connection has become
+ * silent. */
 static void reset_to_the_store(struct play *play)
 {
     host_rules(&play->net->host[0], "add rule inet f out oifname eth0 tcp sport 29500 reject with tcp reset");

@@ -146,7 +146,8 @@ SCENE(rounds, a_rendezvous_of_its_own, SERVED, .program = "worker env",
       .node = {
           { .prints = "MASTER_ADDR=10.9.0.3" }, { .prints = "MASTER_ADDR=10.9.0.3" }, { .by_hand = true } })
 
-/* Kill the victim and start it again. The job continues even without node 0, because the store is on another host. */
+/* Kill the victim, and start the victim again. The job continues even without node 0, because the store is on another
+ * host. */
 static void die_and_come_again(struct play *play)
 {
     const int other = 1 - play->scene->victim;

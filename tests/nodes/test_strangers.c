@@ -589,7 +589,7 @@ static void start_recorder(struct play *play)
     make_waiting_job(play);
 }
 
-/* Return the recorded bytes that node 1's agent has sent to the store. The caller frees them. */
+/* Return the recorded bytes that node 1's agent has sent to the store. The caller frees these bytes. */
 static struct buf recorded_bytes(struct play *play)
 {
     struct buf bytes = { 0 };
@@ -603,7 +603,7 @@ static struct buf recorded_bytes(struct play *play)
     return bytes;
 }
 
-/* Send bytes as the attacker. Return the number of bytes that the store sends until it closes the connection. */
+/* Send bytes as the attacker. Return the number of bytes that the store sends until the store closes the connection. */
 static size_t count_answer(struct slice bytes)
 {
     char got[1024];

@@ -91,7 +91,8 @@ static inline bool page_is_received(int id)
            id == MESSAGE_IDENTIFY || id == MESSAGE_FLIGHT_CALL;
 }
 
-/* Return the usual upper limit of a member's value, or of its length if it is a text. The page can omit this limit. */
+/* Return the usual upper limit of a member's value, or of its length if the member is a text. The page can omit this
+ * limit. */
 static inline int64_t page_usual_most(const struct page_row *f)
 {
     const size_t len = strlen(f->name);

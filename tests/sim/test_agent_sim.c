@@ -1,5 +1,5 @@
-/* Runs of one node from start to end: the agent's effects when workers end, fail, ignore signals or leave processes
- * behind. */
+/* Tests of runs of one node from start to end: the effects that the agent emits when workers end, fail, ignore signals
+ * or leave processes behind. */
 #include "ddp/error.h"
 #include "sim_agent.h"
 
@@ -116,7 +116,7 @@ Test(agent_sim, who_ignores_sigterm_is_killed_after_the_grace_time, .init = two_
                       "          finish with 139\n");
 }
 
-/* At the first Ctrl-C, the workers get the same signal. Then they have time to end by themselves. */
+/* At the first Ctrl-C, the workers get SIGINT. Then the workers have time to end by themselves. */
 Test(agent_sim, ctrl_c_once_is_graceful, .init = two_workers, .fini = done)
 {
     sim.worker[0].slow_ms = sim.worker[1].slow_ms = 3000;

@@ -1,4 +1,4 @@
-/* Named barriers in a job: a simulated clock, an agent, and workers that arrive, wait and die. */
+/* Tests of named barriers with a simulated clock, an agent, and workers that arrive, wait and die. */
 #include "sim_hub.h"
 
 #include <criterion/criterion.h>
@@ -84,7 +84,7 @@ Test(barrier_start, a_time_out_says_who_is_missing_and_what_is_known_of_each)
         "[ 31000]      rank 3: started (n1, pid 103), but never connected to the store within 31.0 s\n");
 }
 
-/* The first rank sets the deadline of the barrier: the time of its arrival plus its timeout. */
+/* The first rank that arrives sets the deadline of the barrier: the time of its arrival plus its timeout. */
 Test(barrier, the_deadline_starts_with_the_first_arrival)
 {
     sim_at(&sim, 5000);
@@ -144,7 +144,7 @@ Test(barrier, a_dead_process_fails_it_for_all_at_once)
         "[   700]      rank 3: killed by signal 9, SIGKILL (n1, pid 103)\n");
 }
 
-/* Rank 1 has arrived, but its process ends, so it can no longer leave the barrier. */
+/* Rank 1 has arrived, but its process ends, so rank 1 can no longer leave the barrier. */
 Test(barrier, a_rank_that_has_come_and_dies_counts_as_missing)
 {
     sim_barrier(&sim, 0, "a", 30000, "0 1 2");
@@ -202,8 +202,8 @@ Test(barrier, the_death_of_others_does_not_matter)
                            "[     0] rank 1 passes\n");
 }
 
-/* A worker that closes its connection to the store is not dead: it may connect again, or its agent will report its
- * end. */
+/* A worker that closes its connection to the store is not dead. The worker may connect again, or its agent will
+ * report its end. */
 Test(barrier, a_closed_connection_alone_fails_nothing)
 {
     sim_barrier(&sim, 0, "a", 30000, "0 1");

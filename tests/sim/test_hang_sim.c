@@ -421,8 +421,8 @@ Test(hang_sim, a_slow_job_is_left_alone)
     cr_expect_lt(samples[0], 60);
 }
 
-/* Rank 3 calls load_batch from three lines in turn. This loop may be slow and not endless, so it is reported only after
- * four suspicions. */
+/* Rank 3 calls load_batch from three lines in turn. This loop may be slow and not endless, so the loop is reported only
+ * after four suspicions. */
 Test(hang_sim, an_endless_loop_of_several_calls_is_reported_after_several_suspicions)
 {
     run_job(",\"hang_ms\":30000");
@@ -437,7 +437,7 @@ Test(hang_sim, an_endless_loop_of_several_calls_is_reported_after_several_suspic
         "RANK_LOOPS", 3600 * S, 9);
 }
 
-/* Without --hang_timeout, such a loop is not reported, because it may be a long evaluation of one rank. */
+/* Without --hang_timeout, such a loop is not reported, because the loop may be a long evaluation of one rank. */
 Test(hang_sim, a_loop_of_several_calls_is_left_alone_without_a_limit_of_the_user)
 {
     run_job("");

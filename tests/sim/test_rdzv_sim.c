@@ -1,4 +1,4 @@
-/* Jobs of many nodes on a simulated clock. The trace has the operators' log and the messages to each node; see
+/* Tests of jobs of many nodes on a simulated clock. The trace has the operators' log and the messages to each node; see
  * sim_rdzv.h for its format. */
 #include "run.h"
 #include "sim_rdzv.h"
@@ -417,7 +417,8 @@ Test(rdzv_sim, a_lost_static_node_may_come_again, .init = two_static, .fini = en
                       "[ 20000]   n8 < round 2: node 1 of 2, ranks from 2 of 4\n");
 }
 
-/* Jobs of a thousand nodes and more on a simulated clock: ranks stay dense, and a node costs a few messages. */
+/* Tests of jobs of a thousand nodes and more on a simulated clock. Ranks must stay dense, and a node must cost only a
+ * few messages. */
 
 /* Expect that the remaining nodes have the ranks 0 to n - 1. */
 static void expect_dense_ranks(int nodes, int n)

@@ -1,5 +1,5 @@
-/* Every collective with real processes: types, operations, sizes, roots, private and shared memory, exact values.
- * ranks.h has the comparisons. */
+/* Tests of every collective with real processes: types, operations, sizes, roots, private and shared memory, exact
+ * values. ranks.h has the comparisons. */
 #include "core/collective_check.c"
 #include "core/comm_thread.h"
 #include "core/context.h"
@@ -291,7 +291,8 @@ Test(collective_check, both_calls_are_named_to_all)
     ranks_free(&run);
 }
 
-/* Set check.what to a different text on each rank. In a program, the reducer sets it to the same text on all ranks. */
+/* Set check.what to a different text on each rank. In a program, the reducer sets check.what to the same text on all
+ * ranks. */
 static void differ_in_purpose(struct rank *me)
 {
     ddp_ctx *ctx = rank_init(me, NULL);

@@ -1,6 +1,6 @@
-/* Collectives between hosts. This machine plays several hosts (DDP_TEST_HOST), which are connected over loopback. The
- * values must be exact, with the same bits as on one host. Ranks must report an error when a rank of another host dies,
- * hangs or makes a different call. */
+/* Tests of collectives between hosts. This machine plays several hosts (DDP_TEST_HOST), which are connected over
+ * loopback. The values must be exact, with the same bits as on one host. Ranks must report an error when a rank of
+ * another host dies, hangs or makes a different call. */
 #include "core/half.h"
 #include "job.h"
 #include "ranks.h"

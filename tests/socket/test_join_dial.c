@@ -202,7 +202,8 @@ Test(join_dial, a_hosts_file_that_means_ourselves)
     cr_assert_geq(said, 1);
 }
 
-/* Continue the store. Until now SIGSTOP stopped it: the kernel still made connections, but the store did not answer. */
+/* Continue the store. Until now SIGSTOP stopped the store. The kernel still made connections, but the store did not
+ * answer. */
 static void on_wake_store(uv_timer_t *timer)
 {
     if (said == 0 && ended == 0)

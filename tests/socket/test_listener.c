@@ -1,4 +1,4 @@
-/* test_listener.c -- several servers compete for the same port, and exactly one gets it. */
+/* test_listener.c -- several servers compete for the same port, and exactly one of them gets the port. */
 #include "run.h"
 
 #include "server/listen.h"

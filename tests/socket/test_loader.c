@@ -1,5 +1,5 @@
-/* The loader: the same batches for any number of threads, errors that reach the caller, and a stop in the middle of an
- * epoch. */
+/* Tests of the loader: the same batches for any number of threads, errors that reach the caller, and a stop in the
+ * middle of an epoch. */
 #include "ddp/context.h"
 #include "ddp/loader.h"
 #include "ddp/sampler.h"
@@ -164,7 +164,7 @@ Test(loader, order_and_padding_are_the_samplers)
     ddp_loader_free(loader);
 }
 
-/* The random numbers of a sample depend on the sample, not on its place. Other ranks, batches and threads must give
+/* The random numbers of a sample depend on the sample and not on its place. Other ranks, batches and threads must give
  * the same numbers. */
 Test(loader, a_samples_luck_depends_on_seed_epoch_and_sample_alone)
 {

@@ -1,5 +1,5 @@
-/* Log files on disk: a file is never overwritten. If a log is rotated, all its parts together contain the whole
- * output. */
+/* Tests of log files on disk. A file is never overwritten. If a log is rotated, all its parts together contain the
+ * whole output. */
 #include "base/log.h"
 #include "base/syscalls.h"
 #include "cli/cli.h"
@@ -163,7 +163,8 @@ Test(log_file, the_newest_parts_are_kept)
     free(kept);
 }
 
-/* A foreign file has the name of the next part. The log skips the number of this part, and the file is unchanged. */
+/* A file of another program has the name of the next part. The log skips the number of this part, and the file is
+ * unchanged. */
 Test(log_file, a_part_never_takes_the_name_of_another_file)
 {
     struct writer_target t = open_log(1024, 0);
@@ -320,7 +321,7 @@ static void expect_refused(void)
     cr_expect_not_null(strstr(err.msg, "File exists"), "%s", err.msg);
 }
 
-/* An existing root is rejected, because another user may have created it and may own files in it. */
+/* An existing root is rejected, because another user may have created the root and may own files in it. */
 Test(logdir, one_that_is_there_is_refused)
 {
     char latest[300];

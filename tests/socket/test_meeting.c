@@ -1,4 +1,4 @@
-/* test_meeting.c -- cpu/shm.h: one rank meets other ranks, which are only keys that the test writes. */
+/* test_meeting.c -- tests of cpu/shm.h: one rank meets other ranks, which are only keys that the test writes. */
 #include "cpu/shm.h"
 
 #include "base/clock.h"

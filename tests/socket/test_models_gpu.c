@@ -1,5 +1,5 @@
-/* Whole models of train on a GPU, or on the fake GPU of tests/fake if the machine has no GPU. Losses, gradients and
- * test results must equal those of the CPU. */
+/* Tests of whole models of train on a GPU, or on the fake GPU of tests/fake if the machine has no GPU. Losses,
+ * gradients and test results must equal those of the CPU. */
 #include "numbers.h"
 #include "train/train_options.h"
 

@@ -585,8 +585,8 @@ Test(nccl, without_a_gpu_it_is_said_what_is_missing, .timeout = 120)
     expect_all_well(1, no_device, RANKS_PLAIN_STORE, NULL);
 }
 
-/* The reducer with gradients in device memory (tests/fake/fake_gpu.h). The tests check averages (also after the buckets
- * were rebuilt), buffers, unused parameters, and that the host does not wait too early. */
+/* Tests of the reducer with gradients in device memory (tests/fake/fake_gpu.h). The tests check averages (also after
+ * the buckets were rebuilt), buffers, unused parameters, and that the host does not wait too early. */
 
 enum { PARAMS = 5, COUNT = 3000 };
 

@@ -1,5 +1,5 @@
-/* The port that a rank opens for other hosts: which peers it accepts, how it answers the other peers, and the error of
- * a rank that cannot connect. */
+/* Tests of the port that a rank opens for other hosts: which peers it accepts, how it answers the other peers, and the
+ * error of a rank that cannot connect. */
 #include "cpu/net_connect.c"
 #include "ranks.h"
 

@@ -37,8 +37,8 @@ static ddp_status all_reduce(ddp_ctx *ctx, size_t n)
     return ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, NULL);
 }
 
-/* Return the record of `rank`, or NULL if it is missing. The caller deletes the record. Expect that no other user may
- * read the file. */
+/* Return the record of `rank`, or NULL if the record is missing. The caller deletes the record. Expect that no other
+ * user may read the file. */
 static cJSON *record_of(int rank)
 {
     char name[32], path[512];
@@ -210,7 +210,7 @@ Test(recorder, the_programs_own_handler_stays)
     ranks_free(&run);
 }
 
-/* A signal handler that simulates a slow disk: it posts `begun`, and returns when the test posts `go_on`. */
+/* A signal handler that simulates a slow disk. The handler posts `begun`, and returns when the test posts `go_on`. */
 struct slow_disk {
     struct sigusr1 sigusr1;
     sem_t begun, go_on;

@@ -1,5 +1,5 @@
-/* The reducer with real processes: the parameters of rank 0 on all ranks, averages, the order of buckets, and errors
- * for misuse. */
+/* Tests of the reducer with real processes: the parameters of rank 0 on all ranks, averages, the order of buckets, and
+ * errors for misuse. */
 #include "ranks.h"
 
 #include <criterion/criterion.h>
@@ -173,8 +173,8 @@ Test(reducer, a_model_that_differs_is_named_on_every_rank, .timeout = 30)
     expect_difference("more", "rank 2 has \"empty\" (f32 x 0)");
 }
 
-/* Steps of the reducer with real processes, on one host and on several, with and without a thread: each way to
- * average, the order of readiness, accumulation, buffers, unused parameters. */
+/* Tests of steps of the reducer with real processes, on one host and on several, with and without a thread: each way
+ * to average, the order of readiness, accumulation, buffers, unused parameters. */
 
 enum { STEPS = 4 };
 
@@ -305,8 +305,8 @@ static void expect_buffers(struct rank *me, int rank, int step)
                 (double)model_seen[0]);
 }
 
-/* Expect the buffers of rank 0 on all ranks after the start, and after each forward except one. The forward after a
- * step without sync sends no buffers. */
+/* Expect the buffers of rank 0 on all ranks after the start, and after each forward pass except one. The forward pass
+ * after a step without sync sends no buffers. */
 static void buffers(struct rank *me)
 {
     const ddp_param list[] = { { .name = "bn.mean", .data = model_mean, .count = 33, .dtype = DDP_F32 },

@@ -1,4 +1,4 @@
-/* Tests that find the owner of each TCP socket of this host through the kernel. */
+/* The tests find the owner of each TCP socket of this host through the kernel. */
 #include "server/socket_owner.c"
 
 #include <arpa/inet.h>
@@ -274,7 +274,7 @@ static enum socket_place place_of(const char *peer)
     return place_with(&(struct socket_owners){ 0 }, peer, "192.0.2.1");
 }
 
-/* The addresses 192.0.2.x and 2001:db8:: are for documentation: no host has them. */
+/* The addresses 192.0.2.x and 2001:db8:: are reserved for documentation, so no host has them. */
 Test(socket_owner, own_addresses_are_of_this_host)
 {
     cr_expect_eq(place_of("127.0.0.1"), THIS_HOST);

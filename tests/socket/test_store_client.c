@@ -1,4 +1,4 @@
-/* The store client against ddprun's own store, both in this process. */
+/* Tests of the store client with ddprun's own store. Both are in this process. */
 #include "base/clock.h"
 #include "ddp/store.h"
 #include "run.h"

@@ -1,4 +1,4 @@
-/* The store over real sockets. The tests send recorded bytes of PyTorch clients, let requests wait, and end
+/* Tests of the store over real sockets. The tests send recorded bytes of PyTorch clients, let requests wait, and end
  * connections. tests/unit/hub/test_hub.c cuts the bytes at every position, and tests the limits. */
 #include "ddp/ddp.h"
 #include "ddp/store.h"
@@ -444,7 +444,7 @@ Test(store_jobs, a_host_that_vanishes_gives_its_descriptor_back)
     close(fd);
 }
 
-/* Named barriers and CONTROL through the client, against ddprun's own store in this process. */
+/* Tests of named barriers and CONTROL through the client, with ddprun's own store in this process. */
 
 static struct ddp_err err;
 

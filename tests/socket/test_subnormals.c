@@ -1,6 +1,6 @@
-/* Subnormal gradients between real ranks. The results must not depend on the floating-point modes of the calling
- * threads. The results must also not depend on which thread computes: the caller's, or a thread of the library. No call
- * may change the caller's mode. The tests use one host, several hosts, private memory and shared memory. */
+/* Tests of subnormal gradients between real ranks. The results must not depend on the floating-point modes of the
+ * calling threads. The results must also not depend on which thread computes: the caller's, or a thread of the library.
+ * No call may change the caller's mode. The tests use one host, several hosts, private memory and shared memory. */
 #include "ranks.h"
 #include "numbers.h"
 

@@ -1,5 +1,5 @@
-/* ZeRO-1 with real processes: the result has the same bits as if every rank updated all parameters, for each rule, world
- * size and type. */
+/* Tests of ZeRO-1 with real processes. The result must have the same bits as if every rank updated all parameters, for
+ * each rule, world size and type. */
 #include "core/half.h"
 #include "ddp/zero1.h"
 #include "ranks.h"

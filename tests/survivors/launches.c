@@ -104,7 +104,8 @@ static bool is_traced(const struct launch *l, pid_t pid)
     return pid == l->pid && l->traced;
 }
 
-/* Examine a traced process that has stopped, and continue it. Deliver the signal that has stopped the process. */
+/* Examine a traced process that has stopped, and continue the process. Deliver the signal that has stopped the
+ * process. */
 static void go_on(struct launch *l, pid_t pid, int status)
 {
     const int event = status >> 16, sig = WSTOPSIG(status);

@@ -220,7 +220,7 @@ static void show_progress(const struct series *s, uint64_t *next_ms)
             s->count, survivors);
 }
 
-/* Run the trials up to number `until`, and at most `jobs` of them at the same time. */
+/* Run the trials up to number `until`, and at most `jobs` trials at the same time. */
 static void run_trials(struct series *s, size_t until, int jobs)
 {
     uint64_t next_ms = clock_ms() + PROGRESS_MS;

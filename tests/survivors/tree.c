@@ -139,7 +139,7 @@ static void read_words(pid_t pid, const char *file, char *text, size_t size)
             text[i] = ' ';
 }
 
-/* Append "  123 S (name) in do_wait: program argument\n", or as much of it as fits. Return the length. */
+/* Append "  123 S (name) in do_wait: program argument\n", or as much of this text as fits. Return the length. */
 static size_t describe(const struct process *p, char *out, size_t size)
 {
     char waits[40], arguments[256];

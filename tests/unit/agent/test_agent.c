@@ -1,4 +1,4 @@
-/* The table of states and events, cell by cell. Tests of whole runs are in tests/sim/test_agent_sim.c. */
+/* Tests of the table of states and events, cell by cell. Tests of whole runs are in tests/sim/test_agent_sim.c. */
 #include "agent/agent.h"
 
 #include "ddp/error.h"

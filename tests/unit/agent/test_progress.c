@@ -1,4 +1,5 @@
-/* Which lines of a worker are signs of progress, and which tracebacks are remembered. */
+/* The tests check which lines of a worker are signs of progress, and which tracebacks are
+ * remembered. */
 #include "agent/progress.h"
 
 #include <criterion/criterion.h>

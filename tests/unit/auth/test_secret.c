@@ -1,4 +1,5 @@
-/* The file of a secret: its owner, its permissions and its content. Other tests seal and unseal a secret with MUNGE. */
+/* Tests of the file of a secret: its owner, its permissions and its content. Other tests seal and unseal a secret with
+ * MUNGE. */
 #include "auth/secret.h"
 #include "run.h"
 #include "store_peers.h"

@@ -1,4 +1,4 @@
-/* "HOST:PORT" in every spelling a user may type. */
+/* Tests of "HOST:PORT" in every spelling that a user may type. */
 #include "base/endpoint.h"
 
 #include <arpa/inet.h>

@@ -1,4 +1,4 @@
-/* Lines of an event log. The schema describes every kind of line. */
+/* Tests of the lines of an event log. The schema describes every kind of line. */
 #include "base/events.h"
 
 #include "documents.h"

@@ -1,4 +1,4 @@
-/* Error texts with the limits and the values that explain the errors. */
+/* Tests of error texts with the limits and the values that explain the errors. */
 #include "base/limits.h"
 #include "ddp/error.h"
 

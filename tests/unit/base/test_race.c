@@ -1,4 +1,5 @@
-/* The order and times of connection attempts, on a simulated clock, and the pauses between two races. */
+/* Tests of the order and times of connection attempts, on a simulated clock, and the pauses between two
+ * races. */
 #include "base/race.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,4 @@
-/* --version as text and as JSON. */
+/* Tests of --version as text and as JSON. */
 #include "base/options.h"
 
 #include "ddp/context.h"

@@ -1,5 +1,5 @@
-/* A directory of checkpoints. A checkpoint is loaded as it was saved, old checkpoints are removed, and damaged ones are
- * skipped. No fault of a writer harms an earlier checkpoint. */
+/* Tests of a directory of checkpoints. A checkpoint is loaded as it was saved, old checkpoints are removed, and damaged
+ * ones are skipped. No fault of a writer harms an earlier checkpoint. */
 #include "checkpoint/manifest.h"
 #include "core/crc32c.h"
 #include "ddp/ckpt.h"

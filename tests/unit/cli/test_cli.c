@@ -1,4 +1,4 @@
-/* The command line: its rules, its environment variables, the errors, and the printed texts. */
+/* Tests of the command line: its rules, its environment variables, the errors, and the printed texts. */
 #include "cli_case.h"
 #include "cli/cli.h"
 

@@ -1,4 +1,4 @@
-/* Every option, in all its spellings and from the environment. */
+/* Tests of every option, in all its spellings and from the environment. */
 #include "cli_case.h"
 #include "cli/cli.h"
 
@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* For each option that takes a value: a value that differs from the default. */
+/* For each option that takes a value, a value that differs from the default. */
 static const char *const samples[OPTIONS] = {
     [OPT_NPROC_PER_NODE] = "3",
     [OPT_NNODES] = "1:1",

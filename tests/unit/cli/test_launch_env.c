@@ -1,4 +1,4 @@
-/* A worker's environment, variable by variable. */
+/* Tests of a worker's environment, variable by variable. */
 #include "cli/cli.h"
 #include "tables/worker_env.h"
 

@@ -1,4 +1,4 @@
-/* torchrun's own options, and the defaults of ddprun if its program name is torchrun. */
+/* Tests of torchrun's own options, and of the defaults of ddprun if its program name is torchrun. */
 #include "command_line.h"
 #include "plan/plan.h"
 

@@ -1,4 +1,4 @@
-/* A line of /proc/PID/stat. */
+/* Tests of the parser for a line of /proc/PID/stat. */
 #include "contain/procfs.h"
 
 #include <criterion/criterion.h>

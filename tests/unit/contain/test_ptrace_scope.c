@@ -1,4 +1,4 @@
-/* The reason why py-spy may not read a process, for each value of kernel.yama.ptrace_scope. */
+/* Tests of the reason why py-spy may not read a process, for each value of kernel.yama.ptrace_scope. */
 #include "contain/threads.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,4 @@
-/* ddp-bench: sizes, bandwidths as nccl-tests counts them, known values, and its command line. */
+/* Tests of ddp-bench: sizes, bandwidths as nccl-tests counts them, known values, and its command line. */
 #include "bench/bench_core.h"
 
 #include <criterion/criterion.h>

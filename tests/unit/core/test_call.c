@@ -1,4 +1,4 @@
-/* One collective call: the size of its buffers, rejections, its text in an error. */
+/* Tests of one collective call: the size of its buffers, rejections, and its text in an error. */
 #include "core/call.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,5 @@
-/* CRC-32C against the numbers of RFC 3720 (appendix B.4), with the processor's instruction and without it. */
+/* Compare CRC-32C with the numbers of RFC 3720 (appendix B.4), with the processor's instruction and without
+ * it. */
 #include "core/crc32c.c"
 
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
-/* Functions of libddp that compute. The results must not depend on the mode of the calling thread, which keeps or
- * flushes subnormals. Each call must restore this mode.
+/* Tests of the functions of libddp that compute. The results must not depend on the mode of the calling thread, which
+ * keeps or flushes subnormals. Each call must restore this mode.
  *
  * Each test computes into zeroed memory twice, once in each mode. */
 #include "ddp/amp.h"
@@ -300,8 +300,8 @@ Test(flush_subnormals, unscaling_is_the_same)
     expect_no_subnormal((const float *)results[0], 3 * (N + 1), "gradient");
 }
 
-/* Reduce the scale until it is below the normal f32 numbers. The scale is not a gradient, so it must not be flushed to
- * 0. */
+/* Reduce the scale until it is below the normal f32 numbers. The scale is not a gradient, so the scale must not be
+ * flushed to 0. */
 static size_t back_off(unsigned char *to)
 {
     double(*state)[DDP_SCALER_STATE] = (void *)to;

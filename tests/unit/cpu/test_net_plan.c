@@ -1,6 +1,6 @@
-/* Plans for many layouts of ranks on hosts, without a network. A result that is joined from pieces has the same bits as
- * a result that is computed in one step. Every value of every collective arrives exactly once at every host that needs
- * it. Steps fit into their buffers. */
+/* Tests of plans for many layouts of ranks on hosts, without a network. A result that is joined from pieces has the
+ * same bits as a result that is computed in one step. Every value of every collective arrives exactly once at every
+ * host that needs it. Steps fit into their buffers. */
 #include "cpu/net_plan.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,4 @@
-/* The command line of ddpctl, and its requests. */
+/* Tests of the command line of ddpctl, and of its requests. */
 #include "ctl/options.h"
 
 #include <criterion/criterion.h>

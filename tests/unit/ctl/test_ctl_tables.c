@@ -1,4 +1,4 @@
-/* ddpctl's tables for the store's answers, character by character. */
+/* Tests of ddpctl's tables for the store's answers, character by character. */
 #include "ctl/tables.h"
 
 #include <criterion/criterion.h>

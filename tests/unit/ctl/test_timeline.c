@@ -1,5 +1,5 @@
-/* How a timeline draws event logs as bars. The logs of two nodes are in tests/data. Other logs are made here, some with
- * errors. */
+/* The tests check how a timeline draws event logs as bars. The logs of two nodes are in tests/data. Other logs are made
+ * here, some with errors. */
 #include "ctl/timeline.h"
 
 #include <criterion/criterion.h>

@@ -1,6 +1,6 @@
-/* The pure part of the NCCL backend: the NCCL function for each call, the life of a communicator, the environment of
- * NCCL, and error texts. Other tests check how the staged backend cuts a call into pieces that pass through host
- * memory. */
+/* Tests of the pure part of the NCCL backend: the NCCL function for each call, the life of a communicator, the
+ * environment of NCCL, and error texts. Other tests check how the staged backend cuts a call into pieces that pass
+ * through host memory. */
 #include "base/clock.h"
 
 static uint64_t test_ms(void);

@@ -1,4 +1,5 @@
-/* Philox4x32-10 against the known answers of its authors (Random123, kat_vectors), and the sequences of samples. */
+/* Compare Philox4x32-10 with the known answers of its authors (Random123, kat_vectors). Also test the sequences of
+ * samples. */
 #include "ddp/random.h"
 
 #include <criterion/criterion.h>

@@ -534,7 +534,7 @@ Test(hang, a_program_that_does_not_end)
         "clock_nanosleep; no progress for 42.0 s; 2 ranks wait in ");
 }
 
-/* Remove a process from both samples: move it to a rank that does not exist. */
+/* Remove a process from both samples by moving the process to a rank that does not exist. */
 static void remove_process(struct hang_case *c, int pid)
 {
     cJSON *row, *thread;
@@ -1513,7 +1513,7 @@ Test(hang, tracebacks_without_any_frames_are_a_hint)
     case_free(&c);
 }
 
-/* In the samples both processes still sleep. A later heartbeat reports that they are stopped. */
+/* In the samples both processes still sleep. A later heartbeat reports that both are stopped. */
 Test(hang, stopped_processes_without_frames)
 {
     struct hang_case c = load("sleep", "sleep");

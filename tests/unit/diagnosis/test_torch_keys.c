@@ -1,4 +1,4 @@
-/* Keys as PyTorch writes them (taken from clients of 1.13.1 and 2.15.0), and their descriptions. */
+/* Tests of keys as PyTorch writes them (taken from clients of 1.13.1 and 2.15.0), and of their descriptions. */
 #include "diagnosis/torch_keys.h"
 
 #include <cjson/cJSON.h>

@@ -1,4 +1,4 @@
-/* IDENTIFY and CONTROL: permissions of each role, which claims are accepted, and the answers. */
+/* Tests of IDENTIFY and CONTROL: the permissions of each role, which claims are accepted, and the answers. */
 #include "hub/job.h"
 #include "hub/session.h"
 #include "sim_hub.h"

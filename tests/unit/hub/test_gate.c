@@ -1,5 +1,5 @@
-/* Connections from other hosts. The tests check the rights of a stranger in three states: new, after a proof of the
- * secret, and after the confirmation by an agent. */
+/* Tests of connections from other hosts. The tests check the rights of a stranger in three states: new, after a proof
+ * of the secret, and after the confirmation by an agent. */
 #include "auth/auth.c"
 #include "ddp/context.h"
 #include "sim_hub.h"
@@ -516,7 +516,7 @@ Test(gate, an_agent_of_another_version_is_answered)
         cr_expect_eq(auth_prove(&of[conn], &secret, next_blob(conn, 0), unused, theirs), AUTH_OTHER_VERSION);
         expect_closed(conn, "install the same version of ddprun");
     }
-    sim_connect(&sim, FIRST + 2); /* a client on the store's host: the whole message is decoded */
+    sim_connect(&sim, FIRST + 2); /* for a client on the store's host, the whole message is decoded */
     hub_set_uid(sim.hub, FIRST + 2, 1000);
     sim_feed(&sim, FIRST + 2, GREETING "83 1a01000000000000 01");
     cr_expect(sim.conn[FIRST + 2].open);

@@ -1,4 +1,4 @@
-/* Tests of hang_watch: when it suspects and reports a hang of the job. The clock is simulated. */
+/* Tests of hang_watch: when hang_watch suspects and reports a hang of the job. The clock is simulated. */
 #include "hub/hang_watch.h"
 
 #include <criterion/criterion.h>

@@ -293,7 +293,7 @@ Test(hub, a_later_request_has_more_time)
     sim_feed(&sim, 1, "01" KEY_K);
     sim_at(&sim, 299000);
     cr_assert(sim.conn[1].open);
-    sim_feed(&sim, 1, N(00) "01"); /* the next request begins, and its deadline begins with it */
+    sim_feed(&sim, 1, N(00) "01"); /* the deadline of the next request begins with the request */
     sim_at(&sim, 301000);
     cr_assert(sim.conn[1].open);
     sim_at(&sim, 599000);
@@ -527,7 +527,7 @@ Test(hub_vectors, list_keys_names_every_key_once)
 
 /* --- jobs ----------------------------------------------------------------------------------------------------- */
 
-/* Many jobs in one hub, as in ddp-rendezvous. The actions of one job must not affect the other jobs. */
+/* Tests of many jobs in one hub, as in ddp-rendezvous. The actions of one job must not affect the other jobs. */
 
 enum {
     AGENT_A = 10,

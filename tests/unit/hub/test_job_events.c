@@ -285,7 +285,7 @@ Test(job_events, the_next_job_of_a_store_hears_nothing_of_a_finished_one)
     static const struct {
         const char *next;
         uint64_t after_ms; /* start of the next job; 0 = at once, while the first node is connected */
-        bool has_other;    /* the store has another job, so it frees the finished job */
+        bool has_other;    /* the store has another job, so the store frees the finished job */
     } cases[] = { { "demo", 0, false },
                   { "demo", HOUR, false },
                   { "other", HOUR, false },

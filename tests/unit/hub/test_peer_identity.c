@@ -1,5 +1,5 @@
-/* Plain c10d connections: agents report which job owns a connection. If the store serves several jobs, the requests of
- * a connection wait for this report. */
+/* Tests of plain c10d connections. Agents report which job owns a connection. If the store serves several jobs, the
+ * requests of a connection wait for this report. */
 #include "store/encode.h"
 #include "sim_hub.h"
 #include "ddp/context.h"

@@ -1,4 +1,4 @@
-/* The times at which a job is checked: the table of monitor.h, row by row. */
+/* Tests of the times at which a job is checked: the table of monitor.h, row by row. */
 #include "hub/monitor.h"
 
 #include "hub/session.h"

@@ -623,7 +623,7 @@ static void rank_0_waits(uint64_t until_ms)
     (void)told();
 }
 
-/* torch 1.13 does not cancel its wait: it only closes the connection. */
+/* torch 1.13 does not cancel its wait, but only closes the connection. */
 Test(init_abandoned, who_gave_up_is_told_with_whom_it_has_waited_for)
 {
     rank_0_waits(12000);

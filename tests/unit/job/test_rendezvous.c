@@ -1,4 +1,4 @@
-/* The rules of a round's life, one by one. Whole jobs are in tests/sim/test_rdzv_sim.c. */
+/* Tests of the rules of a round's life, one by one. Whole jobs are in tests/sim/test_rdzv_sim.c. */
 #include "job/round.c"
 #include "job/rendezvous.c"
 #include "job/nodes.c"
@@ -1103,7 +1103,7 @@ Test(rdzv_order, static_nodes_keep_what_they_got, .fini = end)
 
 /* --- restarts ------------------------------------------------------------------------------------------------- */
 
-/* How many attempts a job gets, and how long it waits before each attempt. */
+/* These tests check how many attempts a job gets, and how long the job waits before each attempt. */
 
 static struct restarts a;
 static const struct rdzv_cause crash = { .why = RDZV_WHY_FAILED, .failure.signal = 11 };

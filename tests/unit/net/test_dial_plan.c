@@ -1,4 +1,5 @@
-/* How a node reaches the store, on a simulated clock: its attempts, its findings, and the times of its messages. */
+/* The tests check how a node reaches the store on a simulated clock: its attempts, its findings, and the times of its
+ * messages. */
 #include "net/dial_plan.c"
 
 #include <criterion/criterion.h>
@@ -372,8 +373,8 @@ Test(dial_plan, the_history_is_bounded_and_keeps_its_first, .fini = tear_down)
 
 /* --- large packets ------------------------------------------------------------------------------------------ */
 
-/* Simulate a path. `answers` lists its answers to the packets: '1' is an answer, and '0' is no answer. Expect the sizes
- * "SLS" (small, large, small) of the packets, and the result. */
+/* Simulate a path. `answers` lists the path's answers to the packets: '1' is an answer, and '0' is no answer. `sizes`
+ * lists the expected packets: 'S' is small, and 'L' is large. Expect `result`. */
 static void expect_probe(const char *answers, const char *sizes, enum path_step result)
 {
     struct path_answers a = { 0 };

@@ -300,7 +300,7 @@ Test(net_messages, a_list_that_is_too_long_ends_in_dots)
 }
 
 /* Join nine names of 50 bytes, a tenth name of `len` bytes, and `more` names of 1 byte. A write beyond the buffer would
- * change the byte after it. */
+ * change the byte after the buffer. */
 static const char *joined(int len, int more)
 {
     static char out[HEARD_LIST_MAX + 1];

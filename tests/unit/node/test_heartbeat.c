@@ -1,4 +1,4 @@
-/* The content of a heartbeat about a worker: each change is sent only once. */
+/* Tests of the content of a heartbeat about a worker. Each change is sent only once. */
 #include "node/heartbeat.h"
 
 #include <cjson/cJSON.h>

@@ -119,7 +119,7 @@ static bool tell_everything(const struct plan *plan, struct agent *a, struct buf
 }
 
 /* Count the ranks of a printed line. No rank may be missing, because a line is printed at once if no memory is left to
- * keep it. */
+ * keep the line. */
 static void count_line(void *user, const struct fold_line *line)
 {
     int *ranks = user;

@@ -1,4 +1,5 @@
-/* Lists of hosts, as schedulers write them. Wrong, long and hostile lists are rejected before they are expanded. */
+/* Tests of lists of hosts, as schedulers write them. Wrong, long and hostile lists are rejected before they are
+ * expanded. */
 #include "plan/hosts.c"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,4 @@
-/* --numa_binding on machines that the tests describe as text. Two of these machines:
+/* Tests of --numa_binding on machines that the tests describe as text. Two of these machines:
  *
  *     a server         2 sockets with 2 nodes each; 4 cores and 2 GPUs on each node; cpu N and N + 16 are one core
  *     a small machine  one node; /sys reports node -1 for its GPU; 3 cores, one of which this process may not use */

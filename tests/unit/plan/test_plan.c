@@ -1,4 +1,4 @@
-/* The plan of a node: decisions, rejections, the output of --dry_run, and the effect of a round. */
+/* Tests of the plan of a node: decisions, rejections, the output of --dry_run, and the effect of a round. */
 #include "command_line.h"
 #include "output/lines.h"
 #include "plan/plan.h"

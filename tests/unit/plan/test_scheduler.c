@@ -1,4 +1,4 @@
-/* The options that ddprun derives from a scheduler's environment, with recorded environments. */
+/* Tests of the options that ddprun derives from a scheduler's environment, with recorded environments. */
 #include "documents.h"
 #include "plan/plan.h"
 

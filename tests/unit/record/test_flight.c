@@ -1,4 +1,5 @@
-/* A rank's flight recorder in memory: which calls are kept, how they are printed, and the effect of damaged memory. */
+/* Tests of a rank's flight recorder in memory: which calls are kept, how they are printed, and the effect of damaged
+ * memory. */
 #include "record/flight.h"
 
 #include "base/buf.h"

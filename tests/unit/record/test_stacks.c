@@ -1,5 +1,5 @@
-/* Stacks: the output of py-spy about PyTorch's processes (tests/data/stacks) becomes rows, and equal rows are folded.
- * No text of a process or peer is trusted. */
+/* The output of py-spy about PyTorch's processes (tests/data/stacks) becomes rows, and equal rows are folded. No text
+ * of a process or peer is trusted. */
 #include "record/stacks.h"
 
 #include <cjson/cJSON.h>

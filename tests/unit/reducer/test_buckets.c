@@ -18,7 +18,7 @@ static void make_plan(const ddp_param *params, size_t n, size_t first, size_t li
     cr_assert_eq(bucket_plan_make(&plan, params, n, &rule, &err), DDP_OK, "%s", err.msg);
 }
 
-/* Return "[3 4] [1 2] [0]": the parameters of each bucket in the order of reduction. */
+/* Return the plan as text, such as "[3 4] [1 2] [0]": the parameters of each bucket in the order of reduction. */
 static const char *story_in(const size_t *order, size_t n)
 {
     static char text[1024];

@@ -1,4 +1,4 @@
-/* The reduction kernels: exact values, the order of the tree, conversions against every bit pattern. */
+/* Tests of the reduction kernels: exact values, the order of the tree, conversions against every bit pattern. */
 #include "core/half.h"
 #include "reducer/reduce.h"
 

@@ -1,4 +1,4 @@
-/* A step of the reducer, as a trace: the calls of the program, and the buckets that are launched. */
+/* Tests of a step of the reducer, as a trace: the calls of the program, and the buckets that are launched. */
 #include "reducer/step.h"
 
 #include <criterion/criterion.h>
@@ -168,7 +168,7 @@ Test(reducer_step, a_program_may_leave_forward_out)
            "ready 4\n");
 }
 
-/* With uneven inputs, forward exchanges one answer of each rank: whether the rank has a batch. The other ranks wait for
+/* With uneven inputs, each rank answers in its call of forward whether the rank has a batch. The other ranks wait for
  * this answer, so no rank may skip forward. */
 Test(reducer_step, with_uneven_inputs_forward_may_not_be_left_out)
 {

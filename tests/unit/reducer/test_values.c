@@ -1,4 +1,4 @@
-/* Gradients before and after the sum: scaling factors, and transfers with 16 bits. */
+/* Tests of gradients before and after the sum: scaling factors, and transfers with 16 bits. */
 #include "reducer/reduce.h"
 
 #include <criterion/criterion.h>

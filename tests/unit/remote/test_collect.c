@@ -1,4 +1,4 @@
-/* Log files of a host: which names the starter accepts, and which entries a relay sends. */
+/* Tests of the log files of a host: which names the starter accepts, and which entries a relay sends. */
 #include "remote/collect.c"
 #include "run.h"
 

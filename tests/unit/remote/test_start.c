@@ -1,4 +1,4 @@
-/* The decisions of --hosts: messages, commands, the address of the store, and why a host did not start. */
+/* Tests of the decisions of --hosts: messages, commands, the address of the store, and why a host did not start. */
 #include "remote/relay.c"
 #include "run.h"
 

@@ -1,4 +1,5 @@
-/* Evidence about a worker's end: torch's error file in both of its forms, and the limits that applied to the worker. */
+/* Tests of the evidence about a worker's end: torch's error file in both of its forms, and the limits that applied to
+ * the worker. */
 #include "report/evidence.c"
 
 #include <criterion/criterion.h>

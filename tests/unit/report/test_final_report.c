@@ -1,4 +1,4 @@
-/* The output that other programs read: the report as JSON, and the events of a job. */
+/* Tests of the output that other programs read: the report as JSON, and the events of a job. */
 #include "report/final_report.c"
 #include "output/event_log.h"
 #include "report/report.h"

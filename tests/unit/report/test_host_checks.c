@@ -1,4 +1,4 @@
-/* The findings of a node about its own machine, and about the loss of the store. */
+/* Tests of the findings of a node about its own machine, and about the loss of the store. */
 #include "report/host_checks.c"
 
 #include <criterion/criterion.h>

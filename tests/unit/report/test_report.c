@@ -1,4 +1,5 @@
-/* The report at the end of a job: the first failure on this or another node, the other workers, and the attempts. */
+/* Tests of the report at the end of a job: the first failure on this or another node, the other workers, and the
+ * attempts. */
 #include "report/final_report.c"
 #include "report/cause.c"
 #include "report/report.c"

@@ -145,8 +145,8 @@ Test(start_words, of_a_system_without_room)
 
 /* --- elf ------------------------------------------------------------------------------------------------------ */
 
-/* The header of an ELF program. Some tests use headers for this machine and for other machines. Others cut the header
- * at every byte, or set a wrong value in each byte. */
+/* The header of an ELF program. Some tests use headers for this machine and for other machines. Other tests cut the
+ * header at every byte, or set a wrong value in each byte. */
 
 static const char LOADER[] = "/lib64/ld-linux-x86-64.so.2";
 

@@ -1,4 +1,5 @@
-/* The command line of ddp-rendezvous, and the table of options, from which the help and the man page are made. */
+/* Tests of the command line of ddp-rendezvous, and of the table of options, from which the help and the man page
+ * are made. */
 #include "server/daemon_options.h"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,4 @@
-/* The barrier machine alone: every event in every state, the charges to the quota, and a random walk against a
+/* Tests of the barrier machine alone: every event in every state, the charges to the quota, and a random walk against a
  * trivial model. */
 #include "store/barrier.h"
 #include "store/encode.h"

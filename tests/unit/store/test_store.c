@@ -1,4 +1,4 @@
-/* The store's rules, without a connection: keys, counters, waits, barriers, queues, the quota, and the
+/* Tests of the store's rules without a connection: keys, counters, waits, barriers, queues, the quota, and the
  * reports to its observer. */
 #include "store/store.h"
 
@@ -145,7 +145,7 @@ static void compare_set(const char *expected, const char *desired, const char *c
 Test(store, compare_set_in_its_four_cases)
 {
     compare_set("x", "new",
-                "x"); /* the key is missing, and `expected` is not empty: the reply is `expected` */
+                "x"); /* the key is missing and `expected` is not empty, so the reply is `expected` */
     cr_assert_eq(store_count(store), 0);
     compare_set("", "new", "new");
     compare_set("other", "newer", "new");
@@ -711,7 +711,7 @@ Test(store, a_wait_ends_once_and_an_observer_does_not_change_that)
     cr_expect_str_eq(heard, "waits(/group/0 0) waits(b 1) written(/group/0 0) ");
 }
 
-/* If an observer subscribes to nothing, the store calls none of its callbacks, so all of them may be NULL. */
+/* If an observer subscribes to nothing, the store calls none of its callbacks, so all callbacks may be NULL. */
 Test(store, no_observer_is_needed)
 {
     int64_t sum;

@@ -52,7 +52,7 @@ static struct wire greeted(enum dialect dialect)
 }
 
 /* Return a scan that can read `op` next. VALIDATE and WATCH_KEY begin a connection, so the scan has read nothing before
- * them. Before any other `op`, the scan has read a greeting. */
+ * these requests. Before any other `op`, the scan has read a greeting. */
 static struct wire before(const struct op *op, enum dialect dialect)
 {
     struct wire w;

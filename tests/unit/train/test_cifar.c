@@ -1,4 +1,4 @@
-/* CIFAR-10's binary files, and the augmentation of their images. */
+/* Tests of CIFAR-10's binary files, and of the augmentation of their images. */
 #include "run.h"
 #include "train/data/pictures.c"
 #include "train/dataset.h"

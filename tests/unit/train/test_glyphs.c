@@ -1,4 +1,4 @@
-/* The generated data set: the same on every machine, balanced, and not empty. */
+/* Tests of the generated data set, which must be balanced, not empty, and the same on every machine. */
 #include "train/data/makers.c"
 
 #include <criterion/criterion.h>

@@ -1,4 +1,5 @@
-/* GPT-2 as a model: its tensors, first values, and the gradients of a pass. test_torch_models.c tests the losses. */
+/* Tests of GPT-2 as a model: its tensors, first values, and the gradients of a pass. test_torch_models.c tests the
+ * losses. */
 #include "numbers.h"
 #include "train/models/gpt2.h"
 

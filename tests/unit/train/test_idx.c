@@ -46,7 +46,7 @@ static size_t read_from(const char *where, uint8_t *to, size_t room)
     return len;
 }
 
-/* Two images of 3 x 2. */
+/* Two images of 3 x 2 pixels. */
 static const uint8_t small[] = { 0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 3,  0,  0,
                                  0, 2, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 };
 

@@ -1,5 +1,5 @@
-/* Models of llm.c: a written model is read again, padding is skipped, and the error for a wrong header
- * names offset and value. */
+/* Tests of models of llm.c: a written model is read again, padding is skipped, and the error for a wrong header names
+ * offset and value. */
 #include "numbers.h"
 #include "train/models/gpt2.h"
 #include "train/models/llmc.c"

@@ -1,4 +1,4 @@
-/* The peak rates of GPUs, by their names (worker/train/journal.h). */
+/* Tests of the peak rates of GPUs, by their names (worker/train/journal.h). */
 #include "train/journal.h"
 
 #include <criterion/criterion.h>

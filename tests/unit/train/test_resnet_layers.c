@@ -160,7 +160,8 @@ static bool is_there(const struct kind *k)
     return strcmp(k->name, "plain") == 0;
 }
 
-/* The code sums three vector registers at a time. The widths of this loop leave zero, one or two registers over. */
+/* The code sums three vector registers at a time. The widths that this test tries leave zero, one or two registers
+ * over. */
 Test(resnet_layers, sums_over_taps_on_each_processor)
 {
     const size_t at[3] = { 0, 2, 31 };

@@ -1,5 +1,5 @@
-/* worker/train/sharded_update.h: every element of every parameter is in one bucket and belongs to one rank, for any
- * number of ranks. */
+/* Tests of worker/train/sharded_update.h: every element of every parameter is in one bucket and belongs to one rank,
+ * for any number of ranks. */
 #include "train/sharded_update.c"
 
 #include "train/compute.h"

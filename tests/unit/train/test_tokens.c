@@ -1,5 +1,5 @@
-/* Files of tokens in the format of llm.c. A complete file is read. Any other file is rejected with an error that has
- * the name of the file, the offset and the value. */
+/* Tests of files of tokens in the format of llm.c. A complete file is read. Any other file is rejected with an error
+ * that has the name of the file, the offset and the value. */
 #include "run.h"
 #include "train/dataset.h"
 

@@ -1,5 +1,5 @@
-/* Twenty or fifty steps of each model against torch 1.13 (tests/data/torch_models.json): the same first parameters,
- * the same batches, the same losses. */
+/* Compare twenty or fifty steps of each model with torch 1.13 (tests/data/torch_models.json). The first parameters and
+ * the batches are the same, and the losses must be the same. */
 #include "ddp/optim.h"
 #include "numbers.h"
 

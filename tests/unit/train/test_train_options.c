@@ -1,4 +1,4 @@
-/* The command line of train: every row of the table, and every error. */
+/* Tests of the command line of train: every row of the table, and every error. */
 #include "train/models/models.h"
 #include "train/train_options.h"
 

@@ -1,4 +1,4 @@
-/* The small pure modules of train: learning rates, phases of a step, lines of a trace, trees of sums. */
+/* Tests of the small pure modules of train: learning rates, phases of a step, lines of a trace, trees of sums. */
 #include "train/profile.c"
 #include "train/schedule.h"
 #include "train/gradient.c"

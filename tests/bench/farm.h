@@ -40,7 +40,7 @@ struct farm {
     struct farm_member *member;
     uint32_t count[FARM_KINDS]; /* numbers of received messages */
     double last_ms[FARM_KINDS]; /* time at which the last message of each kind arrived */
-    char trouble[256];          /* the first problem; "" = none */
+    char trouble[256];          /* the first problem; "" = no problem */
 };
 
 /* Create `n` members, whose addresses are numbered from `first`. No member is connected yet. */

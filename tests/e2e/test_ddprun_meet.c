@@ -29,7 +29,7 @@ TestSuite(ddprun_meet, .timeout = 240);
     "echo rank=$RANK/$WORLD_SIZE local=$LOCAL_RANK/$LOCAL_WORLD_SIZE node=$GROUP_RANK/$GROUP_WORLD_SIZE " \
     "at=$MASTER_ADDR"
 
-/* Start one node with these options. All nodes run the same program. */
+/* Start one node with `options`. All nodes run the same program. */
 static struct run_process *node(const char *const options[])
 {
     static const struct run_options patience = { .timeout_ms = 2 * PATIENCE_MS };

@@ -390,8 +390,8 @@ Test(hangs, a_slow_rank_is_told_to_every_node_and_shown_by_top, .init = make_dir
 /* --- slow ranks ------------------------------------------------------------------------------------------------ */
 
 /* Start four ranks of `worker`, a program with its arguments. The steps of rank 1 take five times as long as the other
- * steps. `place` is where rank 1 is while the other ranks wait; "" allows any place. Expect a report that names rank 1
- * and `place`. Ignore other findings, because on a busy machine another rank may be slow, too. */
+ * steps. `place` is the position of rank 1 while the other ranks wait; "" allows any place. Expect a report that names
+ * rank 1 and `place`. Ignore other findings, because on a busy machine another rank may be slow, too. */
 static void expect_slow(const char *const worker[4], const char *place, const struct run_options *options)
 {
     const int timeout_ms = options->timeout_ms;

@@ -380,7 +380,7 @@ Test(signals_e2e, a_launcher_that_stood_still_blames_nobody)
 
 /* --- a terminal -------------------------------------------------------------------------------------------------- */
 
-/* ddprun, which runs alone in the session of a new terminal. */
+/* A new terminal, in whose session ddprun runs alone. */
 struct terminal {
     int fd;
     pid_t pid;

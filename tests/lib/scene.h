@@ -170,8 +170,8 @@ void scene_play(const struct scene *scene);
         scene_play(&(const struct scene){ .name = #test, __VA_ARGS__ }); \
     }
 
-/* Start node `i`, whose `by_hand` is true, or start any node again. After a second start the test no longer checks the
- * first process. */
+/* Start node `i`, whose member `by_hand` is true, or start any node again. After a second start the test no longer
+ * checks the first process. */
 void scene_start(struct play *play, int i, const char *more_options);
 
 /* Faults that affect node scene->victim: */

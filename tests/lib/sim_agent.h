@@ -20,7 +20,7 @@ struct asim_worker {
     uint64_t dies_ms;      /* ms that the kernel takes to clean up the worker before its end */
     uint64_t import_error; /* `import_error` of the worker's event AGENT_EXITED */
     int exit_code;         /* exit code of a worker that ends by itself */
-    int signal;            /* signal that ends the worker, instead of an exit; 0 if none */
+    int signal;            /* signal that ends the worker, instead of an exit; 0 if no signal */
     bool ignores_polite;   /* only SIGKILL ends the worker */
     uint64_t slow_ms;      /* ms from a polite signal (not SIGKILL) to the worker's end */
     int polite_exit;       /* exit code after a polite signal; 0 if the signal kills the worker */
@@ -42,8 +42,8 @@ struct asim {
     int good_from; /* in this attempt and in all later attempts, every worker exits with code 0 after 1 s */
     int restarts;  /* restarts that the store grants, each after backoff_ms */
     uint64_t backoff_ms;
-    uint64_t verdict_ms;   /* ms from `stopped` or `done` to the verdict; ASIM_FOR_EVER if none arrives */
-    bool not_ready;        /* no later attempt can be prepared */
+    uint64_t verdict_ms; /* ms from `stopped` or `done` to the verdict; ASIM_FOR_EVER if no verdict arrives */
+    bool not_ready;      /* no later attempt can be prepared */
     bool immortal_daemons; /* even SIGKILL does not end leftover daemons */
     int attempt;
     uint64_t now_ms;
@@ -53,7 +53,7 @@ struct asim {
     bool alive[ASIM_WORKERS], started[ASIM_WORKERS], told_exit[ASIM_WORKERS];
     bool told_failed, told_end, left; /* effects that the agent has emitted; told_* in this attempt only */
     bool lost;                        /* the store is lost */
-    int cause_code; /* exit code of the failure that the agent reported to the store; 0 if none */
+    int cause_code; /* exit code of the failure that the agent reported to the store; 0 if no failure */
     int daemons, stubborn_daemons;
     int next_spawn;
     bool finished;

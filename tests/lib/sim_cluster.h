@@ -29,7 +29,7 @@ struct cluster_node {
     struct agent *agent;
     uint64_t id; /* number of the node's connection */
     struct cluster_worker worker[CLUSTER_ATTEMPTS];
-    uint32_t round; /* number of the round that the node received; 0 if none */
+    uint32_t round; /* number of the round that the node received; 0 if no round */
     int node_rank;
     bool joined, running, cut, dead, done; /* cut: no message from or to the node arrives */
     uint32_t worker_round;

@@ -142,7 +142,7 @@ SCENE(strangers, an_operator_needs_the_secret, .hosts = 3, .options = "--nnodes=
 
 /* Use ddpctl on node 1, where the agent confirms the user of ddpctl. Rank 3 does not enter the barrier. Without the
  * secret, ddpctl cannot cancel the barrier. With the secret ddpctl can cancel the barrier, and then the waiting ranks
- * exit with 75. */
+ * exit with code 75. */
 static void ask_from_node(struct play *play)
 {
     const struct host *node = &play->net->host[1];

@@ -488,7 +488,7 @@ Test(agent_nodes, who_is_done_does_not_wait_for_ever, .init = one_worker, .fini 
     cr_assert_eq(sim.exit_code, 0);
 }
 
-/* All workers of this node have ended with 0, but the job has failed. */
+/* All workers of this node have ended with exit code 0, but the job has failed. */
 Test(agent_nodes, a_failure_elsewhere_is_also_the_failure_of_who_is_done, .init = one_worker, .fini = done)
 {
     const struct agent_verdict end = ends_with(139);

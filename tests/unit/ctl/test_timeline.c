@@ -132,8 +132,8 @@ Test(timeline, a_round_is_a_band_and_its_end_is_marked)
     cr_expect_eq(failed, 1);
 }
 
-/* Both logs contain the join of node 1, which counts only once. One line is about another job, one has an unknown
- * event, and one is cut off. */
+/* Both logs contain the join of node 1, which counts only once. One line is about another job, one line has an unknown
+ * event, and one line is cut off. */
 Test(timeline, what_is_wrong_is_named_with_its_line)
 {
     two_nodes();

@@ -610,8 +610,8 @@ static enum agent_state wait_for_same(struct agent *a)
 /* Return the verdict about a worker that has ended. The first matching rule applies:
  *   - Exit code 0: WORKER_OK.
  *   - Exit code DDP_EXIT_PEER_LOST: WORKER_VICTIM.
- *   - ddprun sent a signal before the worker ended: WORKER_CONSEQUENCE. This rule does not apply if SIGKILL ended the
- *     worker, but ddprun has sent only other signals.
+ *   - ddprun sent a signal before the worker ended: WORKER_CONSEQUENCE. Exception: SIGKILL ended the worker, and
+ *     ddprun has not sent SIGKILL.
  *   - The output of the worker reports a lost peer: WORKER_VICTIM.
  *   - Any other end: WORKER_FAILED. */
 static enum worker_verdict verdict_of(const struct agent *a, const struct agent_worker *w,

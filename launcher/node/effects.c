@@ -505,7 +505,7 @@ static void on_probe_limit(uv_timer_t *timer)
 }
 
 /* Begin a probe for this failure. Probe the path to `address`, or the GPUs if `address` is NULL. Return false if the
- * workers use no GPU, memory is short, or no thread can be started. */
+ * workers use no GPU, if memory is short, or if no thread can be started. */
 static bool begin_probe(struct node *n, const char *address, const struct failure *f)
 {
     struct cause_probe *p = calloc(1, sizeof(*p));

@@ -967,8 +967,8 @@ static void program_examine(const char *path, struct program_file *file)
         file->helper = kind_of(file->elf.interpreter);
 }
 
-/* Examine the program or script that could not be started. If a program's name has no slash, the search in PATH has
- * found no executable file. In this case return false, because there is no file to examine. */
+/* Examine the program or script that could not be started. Return false for a name without a slash: the search
+ * in PATH has found no file, so there is no file to examine. */
 bool program_examine_failed(const char *failed, const char *script, struct program_file *file)
 {
     if (failed == NULL || (failed != script && strchr(failed, '/') == NULL))

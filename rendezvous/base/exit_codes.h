@@ -28,8 +28,8 @@
     X(123, STORE_LOST, "this node lost the store (host or network down), or was frozen",                  \
       "check the output of the node that hosts the store; to survive the loss of any node, run "          \
       "ddp-rendezvous on another host",                                                                   \
-      "No message from the store arrived for --node_timeout, and no new connection succeeded. Typical "   \
-      "causes: a killed node 0, a cut network, or a frozen machine.",                                     \
+      "The store sent no message within the time of --node_timeout, and no new connection succeeded. "    \
+      "Typical causes: a killed node 0, a cut network, or a frozen machine.",                             \
       "lost the store of the job at 10.0.0.1:29500: no message from the store for 15 s (--node_timeout)") \
     X(124, UNKILLABLE, "a process cannot be killed, or the file system of --log_dir does not answer",     \
       "check the disk, the network file system or the driver of that host",                               \
@@ -81,7 +81,7 @@
       "run 'ulimit -c unlimited' before ddprun, and open the core file with gdb; for Python, set "       \
       "PYTHONFAULTHANDLER=1")                                                                            \
     X(SIGPIPE, "a program that stopped reading the output, such as head in 'ddprun ... | head'",         \
-      "use a reader that reads to the end, or write to files with --log_dir and --redirects")            \
+      "pipe the output to a program that reads all of it, or use --log_dir and --redirects")             \
     X(SIGTERM, "a time limit or a preemption of the scheduler, or kill",                                 \
       "raise the time limit, and continue from the last checkpoint")                                     \
     X(SIGXCPU, "the limit of processor time", "raise the limit: ulimit -t")                              \

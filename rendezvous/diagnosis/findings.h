@@ -856,7 +856,7 @@
       "check whether that host is down or frozen, or its network is cut: " \
       "run ping between that host and the store's host, in both directions",                                                              \
       "node 1 (n1, pid 80) was lost 12.0 s ago: it had been silent for 15.0 s",                              \
-      "No heartbeat arrived for --node_timeout before the connection closed or the store closed it. "       \
+      "The node sent no heartbeat within the time of --node_timeout, and then lost its connection. "         \
       "Typical causes: a crashed or frozen machine, or a cut network.")                                     \
     X(NODE_LOST_CLOSED, ERROR,                                                                              \
       "${subject} was lost ${time} ago: ${words}",                                                     \
@@ -1199,9 +1199,9 @@
       "ended",                                                                                              \
       "rank 3 (n1, pid 812) is in wait_for_model (train.py:57) and waits for key 'epoch/3', "               \
       "which no rank has set; no progress for 42.0 s; 7 ranks wait in all_reduce (train.py:88)",            \
-      "Successive samples of the stacks are equal, and the rank waits for a key of the store. The names " \
-      "of some keys end with the number of a rank. If only one of these keys is missing, the finding " \
-      "shows the rank that should set the key. Typical causes: a rank that has ended, or a key whose " \
+      "Successive samples of the stacks are equal, and the rank waits for a key of the store. Some " \
+      "programs set one key for each rank, and each name ends with the number of the rank. If only one of " \
+      "these keys is missing, the finding shows the rank that should set it. Typical causes: a rank that has ended, or a key whose " \
       "name depends on the rank.")                                                                           \
     X(ALL_RANKS_WAIT, ERROR,                                                                                \
       "${subject} wait in ${place}, without progress for ${time}, and every process is alive; probable "    \

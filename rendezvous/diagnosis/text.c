@@ -54,7 +54,7 @@ struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
         d->left_out++;
     if (at == DIAGNOSIS_MAX)
         return NULL;
-    if (d->n == DIAGNOSIS_MAX) /* the last finding is dropped, and all that its field `more` counts */
+    if (d->n == DIAGNOSIS_MAX) /* drop the last finding, and the findings that `more` counts */
         d->left_out += d->list[DIAGNOSIS_MAX - 1].more;
     const uint32_t behind = (d->n < DIAGNOSIS_MAX ? d->n : DIAGNOSIS_MAX - 1) - at;
     memmove(&d->list[at + 1], &d->list[at], behind * sizeof(d->list[0]));

@@ -236,10 +236,12 @@ void peer_tick(struct hub *hub)
 
 /* --- vouch ------------------------------------------------------------------------------------------------ */
 
-/* If agent and client run on the store's host, the kernel reports their users. An agent may then vouch only for
- * connections of the same user. An agent of root may vouch for every connection. On other hosts the agent's answer is
- * the only source. If agents of several jobs share an address there, a `vouch` is only a claim, which becomes valid
- * after CLAIM_MS. If an agent of a second job claims the connection, even later, the connection is closed. */
+/* On the store's host, the kernel reports the users of agent and client. An agent may vouch only for connections of its
+ * own user, and an agent of root for all connections.
+ *
+ * For a client on another host, the store knows only the `vouch` of an agent. If agents of several jobs have the same
+ * address, a `vouch` becomes valid after CLAIM_MS. If an agent of another job vouches for the same connection, the
+ * connection is closed. */
 
 /* Reject a `vouch`. A correct agent may get this answer, too, if the client has sent IDENTIFY meanwhile. The client
  * then needs no `vouch`. */

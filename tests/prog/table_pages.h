@@ -124,7 +124,7 @@ static inline bool page_put_type(struct buf *out, const struct page_row *f)
                         : buf_printf(out, " (%s ≤%lld)", kinds[f->kind], (long long)f->most);
 }
 
-/* Return true if a member is the round of the message's sender. The page shows this member only in the row `sender`. */
+/* Return true if the page hides the member. It shows the round of the sender only in the row `sender`. */
 static inline bool page_is_hidden(int id, const struct page_row *f)
 {
     return id != MESSAGE_SENDER && strcmp(f->what, page_rows_sender[0].what) == 0;

@@ -277,7 +277,7 @@ Test(join_dial, may_be_closed_at_any_time)
                                                .found = on_found,
                                                .failed = on_failed,
                                                .print = on_print };
-    setenv("RES_OPTIONS", "timeout:1 attempts:1", 1); /* limits the name lookup, for which uv_run waits */
+    setenv("RES_OPTIONS", "timeout:1 attempts:1", 1); /* uv_run waits for the name lookup: keep it short */
     for (int turns = 0; turns < 3; turns++) {
         uv_loop_init(&loop);
         cr_assert_eq(join_dial_start(&options, &dial, &err), DDP_OK);

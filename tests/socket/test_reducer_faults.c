@@ -118,7 +118,7 @@ static int mapped_blocks(void)
     return n;
 }
 
-/* Let shared memory be short. The memory has room for the gradients, but not for the buffers that rank 0 sends. */
+/* Make shared memory too small: it has room for the gradients, but not for the buffers that rank 0 sends. */
 static void no_memory_for_buffers(struct rank *me)
 {
     static float big[1 << 20];

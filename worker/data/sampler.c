@@ -31,8 +31,8 @@ static bool divides(uint64_t part, uint64_t whole)
 }
 
 /* Return the number of this rank's samples. With DDP_SAMPLER_DROP_LAST, round n / world down. If n is not a multiple of
- * world, torch computes ceil((n - world) / world), which is the same number. With DDP_SAMPLER_NO_PAD, the first n %
- * world ranks have one sample more. */
+ * world, torch computes ceil((n - world) / world), which is the same number. With DDP_SAMPLER_NO_PAD, each
+ * of the first (n % world) ranks has one sample more. */
 static uint64_t samples_of_rank(const ddp_sampler *s)
 {
     const uint64_t n = s->n - s->first;

@@ -155,7 +155,7 @@ ddp_status reducer_check_device(const ddp_reducer_options *options, struct ddp_e
                                                                 : "DDP_UNEVEN_WORLD");
 }
 
-/* Return an error if an option multiplies the gradients by a fraction and a parameter has an integer type. */
+/* Return an error if a parameter has an integer type, but an option multiplies the gradients by a fraction. */
 ddp_status reducer_check_types(const ddp_param *params, size_t n, const ddp_reducer_options *options,
                                struct ddp_err *err)
 {

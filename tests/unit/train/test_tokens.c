@@ -96,7 +96,7 @@ Test(tokens, a_pattern_chooses_among_the_files)
     dataset_free(&set);
 }
 
-/* As a pattern, the name of the directory would match only the other directory. */
+/* "a[1]" is a plain name. As a pattern, it would match only the directory "a1". */
 Test(tokens, a_directory_with_brackets_in_its_name_is_no_pattern)
 {
     struct dataset set;

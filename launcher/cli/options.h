@@ -137,8 +137,8 @@
     X(PER_TASK, "per_task", 0, SWITCH, per_task, NULL, NULL, true, OURS, NODES,                                      \
       "run one worker in this task; for schedulers that start one ddprun for each worker")                \
     X(EXPLAIN, "explain", 0, SWITCH, explain, NULL, NULL, false, OURS, NODES,                                \
-      "print each option with its value and the source of the value (command line, variable, scheduler "     \
-      "or default), and start nothing; --json prints JSON")                                                  \
+      "print each option that a scheduler can set, with its value and the source of the value (command "     \
+      "line, variable, scheduler or default), and start nothing; --json prints JSON")                        \
     X(WHY, "why", 0, SWITCH, explain, NULL, NULL, false, OURS, NODES, NULL) /* old name of --explain */ \
     X(MODULE, "module", 'm', SWITCH, module, NULL, NULL, true, FIRST, PROGRAM,                                        \
       "PROGRAM is a module: run 'python3 -u -m PROGRAM'")                                             \
@@ -235,8 +235,8 @@
     X(VERBOSE, "verbose", 'v', SWITCH, verbose, NULL, NULL, true, OURS, OUTPUT,                                      \
       "also print starts and ends of workers, other details, and the report after a success")                                    \
     X(SIGNALS, "signals_to_handle", 0, SIGNALS, stop_signals, "LIST", "SIGTERM,SIGINT,SIGHUP", true, THEIRS, TIME,   \
-      "signals that stop the job. SIGTERM, SIGINT and SIGHUP always stop the job; LIST may add SIGQUIT, "    \
-      "SIGUSR1 and SIGUSR2. The manual page lists the effect of each signal")                                \
+      "signals that stop the job: SIGTERM, SIGINT and SIGHUP, even if LIST omits them; LIST may add "        \
+      "SIGQUIT, SIGUSR1 and SIGUSR2. The manual page lists the effect of each signal")                                \
     X(GRACE, "grace", 0, DURATION, grace_ms, "TIME", "30s", true, OURS, TIME,                                      \
       "time between SIGTERM and SIGKILL, such as 30 (seconds), 1500ms or 2m")                                       \
     X(SHUTDOWN_TIMEOUT, "shutdown_timeout", 0, SECONDS, grace_ms, "SECONDS", NULL, true, THEIRS, TIME,       \

@@ -303,12 +303,11 @@ static bool decrypt(struct runner *r, struct slice bytes)
 
 /* --- MUNGE ------------------------------------------------------------------------------------------------- */
 
-/* End a runner for which MUNGE has delivered no secret, for the reason `why`. The remedy of the finding replaces the
- * remedy in `why`. */
-static void fail_without_secret(struct runner *r, const char *why)
+/* End a runner for which MUNGE has delivered no secret, for the reason `why`. */
+static void fail_without_secret(struct runner *r, struct slice why)
 {
     struct join_dial *j = r->dial;
-    dial_failed(&j->plan, r->index, false, HELLO_NO_SECRET, slice_of(why, strcspn(why, ";")), clock_ms());
+    dial_failed(&j->plan, r->index, false, HELLO_NO_SECRET, why, clock_ms());
     end_runner(j, r->index);
 }
 
@@ -319,13 +318,14 @@ static void end_unsealing(struct runner *r)
 {
     struct ddp_err err;
     ddp_status status = secret_unseal_end(r->call, &r->secret, &err);
+    const bool has_secret = status == DDP_OK;
     r->is_unsealing = r->asks = false;
     r->call = NULL;
     r->n = 0;
     if (status == DDP_OK)
         status = tls_context_open(TLS_CLIENT, r->secret, r->dial->options.munge_job, &r->context, &err);
-    if (status != DDP_OK)
-        fail_without_secret(r, err.msg);
+    if (status != DDP_OK) /* the remedy of the finding replaces that of MUNGE's error */
+        fail_without_secret(r, slice_of(err.msg, has_secret ? strlen(err.msg) : strcspn(err.msg, ";")));
     else if (!begin_tls(r, r->context))
         runner_fail(r, errno);
     else

@@ -32,7 +32,7 @@
     X(TOTAL, 't', 64, "the numbers of files and bytes that follow")     \
     X(FILE, 'f', 1100, "a size, a blank and a name: this file follows") \
     X(DATA, 'd', 32768, "bytes of the file")                            \
-    X(FILES_END, 'e', 79, "end of the files; also the number of omitted files and the reason")
+    X(FILES_END, 'e', 79, "end of the files; if files are omitted, their number and the reason")
 
 /* Messages between the starter and a branch. A slot is a number of two bytes (big-endian) that identifies a process of
  * the branch. */

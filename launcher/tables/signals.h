@@ -42,7 +42,7 @@
       "continues the job (fg, bg)", "the same", "continues this worker")                                     \
     X(PIPE,  NONE,   false,                                                                                  \
       "no effect: ddprun reports failed writes", "the same",                                                 \
-      "runs a handler or ends the worker")                                                                   \
+      "depends on the program (default: ends the worker)")                                                                   \
     X(XFSZ,  NONE,   false,                                                                                  \
       "like SIGPIPE (ulimit -f)", "the same", "like SIGTERM")                                                \
     X(CHLD,  CHILD,  false,                                                                                  \

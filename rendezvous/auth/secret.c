@@ -428,8 +428,8 @@ static void munge_fail(struct secret_call *c, const struct munge *m, void *conte
         text = m->text(error);
     if (error == MUNGE_UNAUTHORIZED && c->seals)
         ddp_fail(&c->err, DDP_ERR_UNSUPPORTED,
-                 "MUNGE: %.200s: munged reports a user id other than %u for this process; run outside a "
-                 "user namespace, or use --secret_file",
+                 "MUNGE: %.200s: munged reports a user id other than %u for this process, as in a user "
+                 "namespace; run outside a user namespace, or use --secret_file",
                  text, (unsigned)geteuid());
     else if (error == MUNGE_UNAUTHORIZED)
         ddp_fail(&c->err, DDP_ERR_UNSUPPORTED,

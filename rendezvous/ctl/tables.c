@@ -793,7 +793,7 @@ ddp_status ctl_jobs_choose(const struct ctl_job *jobs, size_t n, const char *id,
     return ddp_fail(
         err, DDP_ERR_ARG,
         "you have no running job%s%.128s%s on this machine, and neither DDPRUN_STORE_ADDR nor "
-        "MASTER_ADDR is set; set --addr HOST:PORT (ddprun's default port is 29500, ddp-rendezvous's "
-        "29400)",
+        "MASTER_ADDR with MASTER_PORT is set; set --addr HOST:PORT (ddprun's default port is 29500, "
+        "ddp-rendezvous's 29400)",
         id != NULL ? " '" : "", id != NULL ? id : "", id != NULL ? "'" : "");
 }

@@ -466,14 +466,14 @@
       FINDING_WAS_REJECTED,                                                                                 \
       "stop one of the two ddprun processes; two jobs on the same nodes need different --rdzv_id and "      \
       "--master_port",                                                                                      \
-      "a node was rejected 2.0 s ago: ddprun was started twice on n1: pids 71 and 80 both have "             \
-      "--node_rank=1",                                                                                       \
+      "a node was rejected 2.0 s ago: ddprun was started twice on n1: pid 80 has the same --node_rank=1 "    \
+      "as pid 71",                                                                                           \
       "Two agents on one host joined with the same node rank. Typical causes: a scheduler that starts "     \
       "several tasks on a node, or a ddprun of an earlier start.")                                          \
     X(NODE_RANK_TAKEN, ERROR,                                                                               \
       FINDING_WAS_REJECTED "${unclaimed}",                                                                  \
       "give every node its own --node_rank, or stop the ddprun that belongs to an earlier start",             \
-      "a node was rejected 2.0 s ago: n1 (pid 80) and n2 (pid 90) both have --node_rank=1; no node has "     \
+      "a node was rejected 2.0 s ago: n2 (pid 90) has the same --node_rank=1 as n1 (pid 80); no node has "   \
       "node rank 2: was the same --node_rank used on every node?",                                           \
       "Two agents on different hosts joined with the same node rank. Typical cause: a copied command "      \
       "line.")                                                                                              \
@@ -1039,11 +1039,11 @@
       "until this wait ends. /proc/PID/stat has shown state D for at least two seconds. Typical "           \
       "causes: a network file system, a disk or a GPU driver that does not answer.")                        \
     X(RANK_BUSY, WARNING,                                                                                   \
-      "${subject}: uses ${cpu} % CPU${where}, but has not reached the point where the others wait; "         \
+      "${subject}: uses ${cpu} % CPU${where}, but not yet where the others wait; "         \
       "${heard}",                                                                                            \
       "the rank may just be slow (preparing data, importing); inspect it: py-spy dump --pid "           \
       "${pid} or gdb -p ${pid}",                                                                            \
-      "rank 3: uses 98 % CPU (n1, pid 812), but has not reached the point where the others wait; last "      \
+      "rank 3: uses 98 % CPU (n1, pid 812), but not yet where the others wait; last "      \
       "message 32.0 s ago",                                                                                  \
       "The process is not blocked: it computes, and has not reached the point where the others wait. "      \
       "It may be slow, or in an endless loop. The agent measures the CPU time of the process between "      \
@@ -1066,11 +1066,11 @@
       "barrier. The store does not see what the process does now. Typical causes: a rank that is about "    \
       "to exit, or a process group that was destroyed.")                                                    \
     X(RANK_MISSING, WARNING,                                                                                \
-      "${subject}: connected${where}, but has not reached the point where the others wait; last message "    \
+      "${subject}: connected${where}, but not yet where the others wait; last message "    \
       "${silent} ago${does}",                                                                                \
       "the rank sleeps, or waits for something outside the store; inspect it: py-spy dump --pid "           \
       "${pid} or gdb -p ${pid}",                                                                            \
-      "rank 3: connected (n1, pid 812), but has not reached the point where the others wait; last "          \
+      "rank 3: connected (n1, pid 812), but not yet where the others wait; last "          \
       "message 32.0 s ago; it sleeps in futex_wait",                                                         \
       "The process neither computes nor waits for a key or barrier, so it probably waits for something "    \
       "that the store does not see. The store combines the requests of the rank with the state that "       \
@@ -1245,7 +1245,7 @@
       "hang at the exit of a rank.")                                                                         \
     X(STACKS_UNREADABLE, NOTE,                                                                              \
       "the job made no progress for ${time}, and the stacks of ${subject} cannot be read: ${note}",         \
-      "correct the reason above; then ddprun reports the rank for which the other ranks wait",               \
+      "make the stacks readable, as the finding says; then ddprun reports the rank that the others wait for", \
       "the job made no progress for 36.0 s, and the stacks of 4 ranks cannot be read: py-spy is not "       \
       "installed; pip install py-spy",                                                                      \
       "Stacks were sampled because the job made no progress, but no sample shows a Python "     \

@@ -76,7 +76,7 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 #define FIELDS_OF_heartbeat(X)                                                                              \
     X(LIST, workers, 0, 0, 0,                                                                               \
       "changed processes: [local rank, state, CPU percent, kernel function, pid of a script's program]")    \
-    X(LIST, steps, 0, 0, 0, "progress: [local rank, step, number and name of the collective]")              \
+    X(LIST, steps, 0, 0, 0, "progress: [local rank, step, number of the collective, its name]")             \
     X(WHOLE, moved_ms, 0, MESSAGE_MS_MAX, MESSAGE_NONE, "since progress")                                   \
     X(LIST, errors, 0, 0, 0, "last traceback line: [local rank, text]; empty text deletes it")              \
     X(WHOLE, heard, 0, MESSAGE_NUMBER_MAX, MESSAGE_NONE, "received frames, including the frame of `token`") \
@@ -164,11 +164,11 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 #define FIELDS_OF_done(X) X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NEEDED, "")
 
-#define FIELDS_OF_stopped(X)                                                                            \
-    X(FLAG, unkillable, 0, 0, 0, "")                                                                    \
-    X(CODE, max_code, 0, MESSAGE_CODE_MAX, 0, "highest exit code of workers that ended by themselves")  \
-    X(CODE, rank0_code, 0, MESSAGE_CODE_MAX, MESSAGE_NONE, "rank 0's exit code, if it ended by itself") \
-    X(LIST, stacks, 0, 0, 0, "as in report.json")                                                       \
+#define FIELDS_OF_stopped(X)                                                                                 \
+    X(FLAG, unkillable, 0, 0, 0, "")                                                                         \
+    X(CODE, max_code, 0, MESSAGE_CODE_MAX, 0, "highest exit code of workers that ended by themselves")       \
+    X(CODE, rank0_code, 0, MESSAGE_CODE_MAX, MESSAGE_NONE, "rank 0's exit code, if it ended here by itself") \
+    X(LIST, stacks, 0, 0, 0, "as in report.json")                                                            \
     X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NEEDED, "")
 
 #define FIELDS_OF_leave(X)                                                 \

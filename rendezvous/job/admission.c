@@ -211,8 +211,9 @@ static bool launched_once(const struct check *c)
     const struct rdzv_join *j = c->join;
     const struct node *holder = holder_of(c);
     return holder == NULL || strcmp(holder->host, j->host) != 0 ||
-           word_refusal(c, "ddprun was started twice on %s: pids %d and %d both have --node_rank=%" PRId32,
-                        j->host, holder->pid, j->pid, j->node_rank);
+           word_refusal(
+               c, "ddprun was started twice on %s: pid %d has the same --node_rank=%" PRId32 " as pid %d",
+               j->host, j->pid, j->node_rank, holder->pid);
 }
 
 /* Reject a node rank that a node on another host has. */
@@ -220,8 +221,9 @@ static bool rank_is_free(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
     const struct node *holder = holder_of(c);
-    return holder == NULL || word_refusal(c, "%s (pid %d) and %s (pid %d) both have --node_rank=%" PRId32,
-                                          holder->host, holder->pid, j->host, j->pid, j->node_rank);
+    return holder == NULL ||
+           word_refusal(c, "%s (pid %d) has the same --node_rank=%" PRId32 " as %s (pid %d)", j->host, j->pid,
+                        j->node_rank, holder->host, holder->pid);
 }
 
 /* Reject a node if the job has no room. A static job has room for --nnodes nodes. An elastic job also keeps spares, up

@@ -39,7 +39,7 @@ enum {
 /* The value of "does" for a connection whose peer does not acknowledge data; "object" names the peer. */
 #define STACKS_UNANSWERED "sends the same data again and again, without an answer"
 /* The value of "does" for a connection that loses only large packets. %d is their size in bytes. */
-#define STACKS_LOSES_LARGE "sends packets of %d bytes that do not arrive, although small packets arrive"
+#define STACKS_LOSES_LARGE "sends packets of %d bytes, which are lost, although small packets arrive"
 
 /* The value of "object" for a thread that waits for the end of a child process. %d is the pid of the child. */
 #define STACKS_CHILD "process %d"

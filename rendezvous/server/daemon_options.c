@@ -64,9 +64,9 @@ static const struct option_row rows[] = {
       .parse = parse_max_bytes,
       .at = AT(max_bytes),
       .help = "limit in bytes for all keys, values and queues; N may end in K, M or G (default: 1G). One "
-              "user, or one address, gets at most half of the memory that the other users leave free. In "
-              "the same way, one job gets at most half of the memory that the other jobs of its user "
-              "leave free" },
+              "user, or one address, gets at most half of the memory that the other users leave free. "
+              "Within this share, one job gets at most half of the memory that the other jobs of its "
+              "user leave free" },
     { .name = "keep",
       .value = "SECONDS",
       .parse = parse_keep,

@@ -359,24 +359,25 @@ Test(rdzv_sim, strangers_are_refused, .init = two_static, .fini = end)
     rsim_join(&sim, 0);
     cr_assert_eq(rsim_fail(&sim, 0, 0, 0, 9), RDZV_STALE_ROUND);
     cr_assert_eq(rsim_fail(&sim, 9, 1, 0, 9), RDZV_NO_MEMBER);
-    rsim_expect(
-        &sim,
-        "[     0] node 1 (n1) joined (1 of 2)\n"
-        "[     0] refused (STALE_INSTANCE): n5 (pid 105) belongs to an earlier run of job 'j' "
-        "(instance id life-0); the present run has instance id life-1; "
-        "restart ddprun on that node\n"
-        "[     0] refused (LAUNCHED_TWICE): ddprun was started twice on n1: pids 101 and 106 both have "
-        "--node_rank=1; stop one of the two ddprun processes; two jobs on the same nodes need different "
-        "--rdzv_id and --master_port\n"
-        "[     0] refused (NODE_RANK_TAKEN): n1 (pid 101) and n6 (pid 106) both have "
-        "--node_rank=1; give every node its own --node_rank, or stop the ddprun that belongs to an earlier "
-        "start\n"
-        "[     0] node 0 (n0) joined (2 of 2)\n"
-        "[     0]   keys of attempt 0\n"
-        "[     0] attempt 0 begins: 2 nodes, 4 ranks\n"
-        "[     0]   n0 < round 1: node 0 of 2, ranks from 0 of 4\n"
-        "[     0]   n1 < round 1: node 1 of 2, ranks from 2 of 4\n"
-        "[     0] node 0 (n0) sent a message about round 0, but the current round is 1: ignored\n");
+    rsim_expect(&sim,
+                "[     0] node 1 (n1) joined (1 of 2)\n"
+                "[     0] refused (STALE_INSTANCE): n5 (pid 105) belongs to an earlier run of job 'j' "
+                "(instance id life-0); the present run has instance id life-1; "
+                "restart ddprun on that node\n"
+                "[     0] refused (LAUNCHED_TWICE): ddprun was started twice on n1: pid 106 has the same "
+                "--node_rank=1 as pid 101; stop one of the two ddprun processes; two jobs on the same nodes "
+                "need different "
+                "--rdzv_id and --master_port\n"
+                "[     0] refused (NODE_RANK_TAKEN): n6 (pid 106) has the same "
+                "--node_rank=1 as n1 (pid 101); give every node its own --node_rank, or stop the ddprun that "
+                "belongs to an earlier "
+                "start\n"
+                "[     0] node 0 (n0) joined (2 of 2)\n"
+                "[     0]   keys of attempt 0\n"
+                "[     0] attempt 0 begins: 2 nodes, 4 ranks\n"
+                "[     0]   n0 < round 1: node 0 of 2, ranks from 0 of 4\n"
+                "[     0]   n1 < round 1: node 1 of 2, ranks from 2 of 4\n"
+                "[     0] node 0 (n0) sent a message about round 0, but the current round is 1: ignored\n");
 }
 
 Test(rdzv_sim, a_static_node_that_never_comes, .init = two_static, .fini = end)

@@ -92,7 +92,7 @@ static const struct option_row rows[] = {
     { ROW(keep_every, COUNT), .value = "N", .min = 1, .max = MOST,
       .help = "with --keep_last, also keep checkpoints whose step is a multiple of N" },
     { ROW(resume, FLAG), .help = "continue from the newest checkpoint" },
-    { ROW(grow, FLAG), .help = "after an epoch, restart the job if nodes wait to join" },
+    { ROW(grow, FLAG), .help = "after the checkpoint of an epoch, restart the job if nodes wait to join" },
     { ROW(eval, FLAG), .help = "test the newest checkpoint and do not train" },
     { ROW(eval_every, COUNT), .value = "N", .preset = "1", .min = 1, .max = MOST,
       .help = "test every N epochs and after the last epoch" },
@@ -253,8 +253,8 @@ static ddp_status check_files(const struct train_options *o, struct ddp_err *err
                         o->checkpoint_every != 0 ? "checkpoint_every" : "keep_every");
     if (o->sync_bn && o->determinism == DETERMINISM_WORLD)
         return ddp_fail(err, DDP_ERR_ARG,
-                        "--sync_bn cannot be used with --determinism world, because it gives other "
-                        "results with other numbers of workers; leave out one of the two options");
+                        "--sync_bn cannot be used with --determinism world, because the results of --sync_bn "
+                        "depend on the number of workers; leave out one of the two options");
     if (o->dump_gradients != NULL && (o->zero1 || o->precision != PRECISION_FP32))
         return ddp_fail(
             err, DDP_ERR_ARG,

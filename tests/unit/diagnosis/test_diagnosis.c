@@ -459,7 +459,7 @@ Test(diagnose_job, why_a_rank_does_not_come)
                                               .wchan = "nfs_wait_bit_killable"),
                    "RANK_IN_KERNEL", "state D, in nfs_wait_bit_killable");
     expect_missing((struct snapshot_rank)RANK(3, HERE, .proc_state = 'R', .cpu_percent = 99), "RANK_BUSY",
-                   "uses 99 % CPU (n1, pid 73), but has not reached the point where the others wait; last "
+                   "uses 99 % CPU (n1, pid 73), but not yet where the others wait; last "
                    "message 60.0 s ago");
     expect_missing((struct snapshot_rank)RANK(3, .proc_state = 'R', .cpu_percent = 100), "RANK_BUSY",
                    "it never connected");
@@ -607,10 +607,9 @@ Test(diagnose, a_process_that_has_not_connected)
 
 Test(diagnose, a_rank_that_is_busy)
 {
-    expect(
-        (struct snapshot_rank){ N1, .met = true, .connected = true, .silent_ms = 1250 },
-        "connected (n1, pid 77), but has not reached the point where the others wait; last message 1.2 s ago",
-        "{\"rank\":3,\"state\":\"connected\",\"host\":\"n1\",\"pid\":77,\"silent_ms\":1250}");
+    expect((struct snapshot_rank){ N1, .met = true, .connected = true, .silent_ms = 1250 },
+           "connected (n1, pid 77), but not yet where the others wait; last message 1.2 s ago",
+           "{\"rank\":3,\"state\":\"connected\",\"host\":\"n1\",\"pid\":77,\"silent_ms\":1250}");
 }
 
 Test(diagnose, a_rank_that_waits_elsewhere)
@@ -1074,8 +1073,9 @@ Test(findings, samples_are_findings_about_clients)
         struct snapshot_refused refused;
     } refusals[] = {
 #define REJECTED_AS(name, text) { FINDING_##name, REFUSED(#name, 2, .words = text, .ago_ms = 2000) }
-        REJECTED_AS(LAUNCHED_TWICE, "ddprun was started twice on n1: pids 71 and 80 both have --node_rank=1"),
-        REJECTED_AS(NODE_RANK_TAKEN, "n1 (pid 80) and n2 (pid 90) both have --node_rank=1"),
+        REJECTED_AS(LAUNCHED_TWICE,
+                    "ddprun was started twice on n1: pid 80 has the same --node_rank=1 as pid 71"),
+        REJECTED_AS(NODE_RANK_TAKEN, "n2 (pid 90) has the same --node_rank=1 as n1 (pid 80)"),
         REJECTED_AS(JOB_FULL, "n3 (pid 99) is one node too many: job 'a' already has 2 of 2 nodes; the first "
                               "node was n0"),
         REJECTED_AS(NNODES_DIFFERS, "n1 has --nnodes=3, n0 has --nnodes=2"),

@@ -831,10 +831,10 @@ Test(rdzv_join, a_node_rank_that_is_taken_or_not_there)
     sim.join.node_rank = join.node_rank = 1;
     rsim_join(&sim, 0);
     expect_refusal(&join, RDZV_REFUSED_NODE_RANK_TAKEN,
-                   "n0 (pid 100) and n7 (pid 107) both have --node_rank=1");
+                   "n7 (pid 107) has the same --node_rank=1 as n0 (pid 100)");
     join.host = "n0";
     expect_refusal(&join, RDZV_REFUSED_LAUNCHED_TWICE,
-                   "ddprun was started twice on n0: pids 100 and 107 both have --node_rank=1");
+                   "ddprun was started twice on n0: pid 107 has the same --node_rank=1 as pid 100");
     join.task = "Slurm";
     expect_refusal(&join, RDZV_REFUSED_WRONG_TASK_LAYOUT,
                    "Slurm starts ddprun several times on n0, once for each task: pids 100 and 107 both have "

@@ -376,7 +376,7 @@ static void check_credential(struct runner *r)
     } else if (result == AUTH_NO_SECRET && credential.len > 0) {
         read_refusal(r, credential);
     } else if (result != AUTH_OK) {
-        fail_without_secret(r, auth_result_text(result));
+        fail_without_secret(r, slice_str(auth_result_text(result)));
     } else {
         uv_poll_stop(&r->poll);
         r->call = secret_unseal_begin(credential.data, credential.len);

@@ -44,7 +44,9 @@ int sys_pidfd_send_signal(int pidfd, int signal)
 
 ssize_t read_small_file(int dir, const char *path, char *text, size_t size)
 {
-    const int fd = openat(dir, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    const int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    const int fd = dir == AT_FDCWD ? open(path, flags) /* ThreadSanitizer does not detect openat */
+                                   : openat(dir, path, flags);
     const ssize_t n = fd >= 0 ? read(fd, text, size - 1) : -1;
     if (fd >= 0)
         close(fd);

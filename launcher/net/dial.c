@@ -1,5 +1,5 @@
-/* dial.c -- see dial.h. dial_plan.c decides which step is next, and this file owns the sockets. The sockets are polled,
- * because libuv's streams hide the kernel's errno, and the findings depend on this errno. */
+/* dial.c -- see dial.h. dial_plan.c chooses each step, and this file owns the sockets. It polls them, because libuv's
+ * streams hide the kernel's errno, on which the findings depend. */
 #include "net/dial.h"
 
 #include "auth/auth.h"
@@ -82,16 +82,15 @@ void loop_lookup_end(struct loop_lookup *l)
 
 /* --- the dial ------------------------------------------------------------------------------------------- */
 
-/* After every event, join_dial_advance() runs all due steps, prints the due messages and sets the only timer. A
- * runner is the connection to one address:
+/* After every event, join_dial_advance() runs all due steps. A runner is the connection to one address:
  *
  *     connect() -> writable -> VALIDATE, PING and a CONTROL request in one write -> the echo -> JSON object -> found
  *
- * VALIDATE, PING and CONTROL are the greeting. One write for all three needs only one round trip. PyTorch's store also
- * answers PING with the echo, but does not know CONTROL, so it then closes the connection.
+ * The three requests (the greeting) need one round trip. PyTorch's store also answers PING with the echo, then closes
+ * the connection because of CONTROL.
  *
- * With --encrypt, a TLS handshake precedes the greeting. If MUNGE delivers the secret, the request for the store's
- * credential precedes the handshake. */
+ * With --encrypt, a TLS handshake precedes the greeting. With MUNGE, the request for the store's credential precedes
+ * the handshake. */
 
 enum { ANSWER_MAX = 4096, ECHO_BYTES = 4, HEAD_BYTES = ECHO_BYTES + 8, NOTE_BYTES = 1536, UNSEALING_MS = 2 };
 
@@ -105,7 +104,7 @@ struct runner {
     struct tls *tls;   /* owned; NULL if the connection does not use TLS */
     bool asks;         /* the runner has requested the store's credential */
     bool is_unsealing; /* MUNGE is unsealing the credential */
-    /* owned; the request to MUNGE to unseal the credential; valid while `is_unsealing` */
+    /* owned; the request to MUNGE to unseal the credential, while `is_unsealing` */
     struct secret_call *call;
     struct secret *secret;       /* owned; the secret that MUNGE has delivered, or NULL */
     struct tls_context *context; /* owned; TLS with `secret`, or NULL */
@@ -123,7 +122,7 @@ struct join_dial {
     int handles; /* open handles of libuv; the last handle that closes frees the dial */
     bool closing;
     char host[ENDPOINT_HOST_MAX], who[64], note[NOTE_BYTES];
-    /* The answer of a refusing store (store_host.h): finding code, newline, sentence. "" without such an answer. */
+    /* the answer of a refusing store (store_host.h): finding code, newline, sentence; "" without one */
     char refusal[AUTH_GIFT_BYTES];
 };
 
@@ -150,8 +149,7 @@ static void on_runner_closed(uv_handle_t *handle)
     free(r);
 }
 
-/* End a runner. Close its socket, unless arrive() has passed the socket to the owner of the dial. Stop polling before
- * closing the socket, because a new descriptor may get the same number. on_runner_closed() frees the runner. */
+/* End a runner, which on_runner_closed() frees. Close its socket, unless arrive() has passed it on. */
 static void end_runner(struct join_dial *j, int index)
 {
     struct runner *r = j->runners[index];
@@ -195,7 +193,7 @@ static void runner_fail(struct runner *r, int error)
     end_runner(j, r->index);
 }
 
-/* Write the numeric address of one end of the connection, or "?" if the kernel reports no address. */
+/* Write the numeric address of one end of the connection, or "?". */
 static void name_of(int fd, int (*get)(int, struct sockaddr *, socklen_t *), char *text, size_t size)
 {
     struct sockaddr_storage addr = { 0 };
@@ -205,7 +203,7 @@ static void name_of(int fd, int (*get)(int, struct sockaddr *, socklen_t *), cha
         snprintf(text, size, "?");
 }
 
-/* Pass the socket of a runner to the owner of the dial. The owner later closes the dial. */
+/* Pass the socket of a runner to the owner of the dial, who later closes the dial. */
 static void arrive(struct runner *r)
 {
     struct join_dial *j = r->dial;
@@ -223,8 +221,7 @@ static void arrive(struct runner *r)
     j->options.found(j->options.user, &found);
 }
 
-/* Return the error for a connection that the peer has closed. A peer that answers PING and then closes the connection
- * is PyTorch's store. */
+/* Return the error for a connection that the peer has closed. PyTorch's store answers PING before it closes. */
 static int closed_kind(const struct runner *r)
 {
     uint8_t echo[ECHO_BYTES];
@@ -234,8 +231,7 @@ static int closed_kind(const struct runner *r)
     return dial_answer_kind(slice_of(r->in, r->n));
 }
 
-/* Check whether the answer is complete. The answer begins with the echo of this node's PING. If the first four bytes
- * differ from the echo, the peer is not a store. */
+/* Check whether the answer is complete. The answer of a store begins with the echo of this node's PING. */
 static void check_answer(struct runner *r)
 {
     uint8_t echo[ECHO_BYTES];
@@ -262,9 +258,8 @@ static bool send_all(struct runner *r, const struct buf *bytes)
     return bytes->len == 0 || send(r->fd, bytes->data, bytes->len, MSG_NOSIGNAL) == (ssize_t)bytes->len;
 }
 
-/* Return the error for a failed TLS handshake. `bytes` are the last bytes that the peer sent: an alert (an error
- * message of TLS), another TLS record, or bytes of another service. 23 is the type of a TLS record with application
- * data (RFC 8446). The dial continues after any of these errors, because any host on the path can forge an alert. */
+/* Return the error for a failed TLS handshake. `bytes` are the last bytes of the peer; 23 is a TLS record with
+ * application data (RFC 8446). The dial continues, because any host on the path can forge an alert. */
 static int rejected_kind(struct slice bytes)
 {
     const int kind = dial_answer_kind(bytes);
@@ -303,8 +298,8 @@ static bool decrypt(struct runner *r, struct slice bytes)
 
 /* --- MUNGE ------------------------------------------------------------------------------------------------- */
 
-/* End a runner for which MUNGE has delivered no secret, for the reason `why`. */
-static void fail_without_secret(struct runner *r, struct slice why)
+/* End a runner for which MUNGE has delivered no secret. The remedy of the finding replaces the one in `why`. */
+static void fail_without_secret(struct runner *r, const char *why)
 {
     struct join_dial *j = r->dial;
     dial_failed(&j->plan, r->index, false, HELLO_NO_SECRET, why, clock_ms());
@@ -332,9 +327,8 @@ static void end_unsealing(struct runner *r)
         uv_poll_start(&r->poll, UV_READABLE, runner_on_event);
 }
 
-/* Check each runner (connection to one address) that waits until MUNGE has unsealed the secret. Restart the runner's
- * time limit, because the call of MUNGE has its own time limit. Continue the runner if MUNGE has finished. Return true
- * while a runner still waits. */
+/* Continue the runners whose secret MUNGE has unsealed, and return true while others wait. The call of MUNGE has its
+ * own time limit, so restart the runners' limit. */
 static bool check_unsealing(struct join_dial *j)
 {
     bool runs = false;
@@ -351,8 +345,7 @@ static bool check_unsealing(struct join_dial *j)
     return runs;
 }
 
-/* Keep the refusal that a store has sent. join_dial_advance() then ends the dial. The refusal is not authenticated, so
- * ddprun only prints the refusal, and sends no data about the job. */
+/* Keep the refusal that a store has sent. It is not authenticated, so ddprun only prints it. */
 static void read_refusal(struct runner *r, struct slice text)
 {
     struct join_dial *j = r->dial;
@@ -384,8 +377,8 @@ static void check_credential(struct runner *r)
     }
 }
 
-/* Read the answer. Handle a reset like a FIN, because the kernel sends a reset if a service closes the connection
- * before it has read all bytes. */
+/* Read the answer. A reset counts as a FIN, because a service that closes before it has read all bytes causes a
+ * reset. */
 static void read_answer(struct runner *r)
 {
     uint8_t bytes[ANSWER_MAX];
@@ -421,8 +414,7 @@ static bool append_hello(struct runner *r, struct buf *out)
     return ok;
 }
 
-/* Send the first message of the TLS handshake. The greeting follows after the handshake. Return false and set errno
- * on failure. */
+/* Send the first message of the TLS handshake. Return false and set errno on failure. */
 static bool begin_tls(struct runner *r, const struct tls_context *context)
 {
     struct buf out = { 0 }, none = { 0 };
@@ -435,8 +427,7 @@ static bool begin_tls(struct runner *r, const struct tls_context *context)
     return sent;
 }
 
-/* Send the first message to the peer. Depending on the options, this is the first message of TLS, the request for the
- * credential, or the greeting. */
+/* Send the first message to the peer: of TLS, the request for the credential, or the greeting. */
 static bool send_hello(struct runner *r)
 {
     struct buf out = { 0 };
@@ -467,8 +458,7 @@ static void connected(struct runner *r)
         uv_poll_start(&r->poll, UV_READABLE, runner_on_event);
 }
 
-/* Check the result of connect(). After an error, libuv only reports that the socket is ready, so read the error from
- * the socket. */
+/* Check the result of connect() on the socket, because libuv only reports that the socket is ready. */
 static void check_connect(struct runner *r)
 {
     const int error = connector_error(r->fd);
@@ -563,14 +553,13 @@ static void on_timer(uv_timer_t *timer)
     join_dial_advance(timer->data);
 }
 
-/* End the dial without a store, and pass the reason to the callback `failed`. The reason is the first of these texts
- * that exists: the answer of a refusing store, `note` if the owner has set `code`, a report about the dial. Do not use
- * `j` after the callback, because the callback may close the dial. */
+/* End the dial without a store, and pass the reason to `failed`, which may close the dial. The reason is the first of
+ * these that exists: a refusing store's answer, `note` with `code`, a report. */
 static void join_dial_give_up(struct join_dial *j)
 {
     struct buf report = { 0 };
     const size_t code_len = strcspn(j->refusal, "\n");
-    j->plan.phase = DIAL_OVER; /* a timer that is still set must not call `failed` again */
+    j->plan.phase = DIAL_OVER; /* a timer must not call `failed` again */
     if (j->refusal[0] != '\0') {
         const bool has_text = j->refusal[code_len] != '\0';
         j->refusal[code_len] = '\0';
@@ -606,8 +595,7 @@ static void carry_out(struct join_dial *j, const struct dial_step *step)
     }
 }
 
-/* Set the timer for the next step or the next message, whichever is earlier. Update libuv's clock first, because
- * libuv updates this clock only once in each turn of the loop. */
+/* Set the timer for the next step or message. libuv updates its clock only once in each turn, so update it here. */
 static void set_timer(struct join_dial *j, uint64_t step_at_ms)
 {
     const uint64_t status_ms = dial_status_due(&j->plan),
@@ -617,8 +605,8 @@ static void set_timer(struct join_dial *j, uint64_t step_at_ms)
     uv_timer_start(&j->timer, on_timer, at_ms > now_ms ? at_ms - now_ms : 0, 0);
 }
 
-/* Run all due steps and print the due messages. `failed` and `print` may close the dial. The memory of `j` stays valid
- * until the loop runs the close callbacks. */
+/* Run all due steps and print the due messages. `failed` and `print` may close the dial, whose memory stays valid until
+ * the close callbacks. */
 static void join_dial_advance(struct join_dial *j)
 {
     struct dial_step step = { .what = DIAL_WAIT };
@@ -644,16 +632,15 @@ static void join_dial_advance(struct join_dial *j)
 
 /* --- begin ---------------------------------------------------------------------------------------------- */
 
-/* Return a nonce whose third byte is not 0. An old PyTorch store parses this byte as the highest byte of a key's
- * length. So the length is too large, and the store closes the connection at once. With a small length, the store would
- * wait for more bytes. See greet_with_ping() in rendezvous/client/connect.c. */
+/* Return a nonce whose third byte is not 0. An old PyTorch store parses it as the highest byte of a key's length: a
+ * large length closes the connection, and a small length waits for more bytes. See greet_with_ping() in
+ * rendezvous/client/connect.c. */
 static uint32_t make_nonce(uint32_t seed)
 {
     return 0x51500000u | (seed & 0xFFFFu);
 }
 
-/* Start a dial. Texts are copied, because they may be on the owner's stack. Random bytes only vary the pauses, so use
- * the pid instead if reading random bytes would block. */
+/* Start a dial, and copy the texts. Random bytes only vary the pauses, so the pid may replace them. */
 ddp_status join_dial_start(const struct join_dial_options *options, struct join_dial **out,
                            struct ddp_err *err)
 {
@@ -708,8 +695,7 @@ struct path_sockets {
     int bytes;   /* bytes of a large packet with its headers */
 };
 
-/* Open a UDP socket whose packets are never fragmented. For these packets the kernel ignores
- * the MTU that it has learnt. */
+/* Open a UDP socket whose packets are never fragmented. The kernel ignores the MTU that it has learnt. */
 static int path_open(const struct addrinfo *to)
 {
     const int level = to->ai_family == AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IP;
@@ -724,9 +710,8 @@ static int path_open(const struct addrinfo *to)
     return -1;
 }
 
-/* Open both sockets. Set `bytes` to the size of the largest packet that the kernel sends to this peer, but at most
- * PATH_LARGE_MAX. Larger packets are not probed, because their loss does not prove a fault. For example, if only this
- * host has an MTU of 9000, the peer announces a smaller segment size, and TCP connections work. */
+/* Open both sockets. Set `bytes` to the largest packet that the kernel sends to this peer, at most PATH_LARGE_MAX. The
+ * loss of a larger packet proves no fault: TCP uses the smaller segment size of the peer. */
 static bool path_open_both(struct path_sockets *p, const struct addrinfo *to)
 {
     const bool is_v6 = to->ai_family == AF_INET6;
@@ -744,8 +729,8 @@ static bool path_open_both(struct path_sockets *p, const struct addrinfo *to)
     return p->data[PATH_LARGE] > PATH_SMALL_BYTES;
 }
 
-/* Wait for an answer. Return ECONNREFUSED if the peer has rejected the packet or has sent a datagram, because both show
- * that the packet has arrived. Return 0 if no answer arrives, or another errno for any other error. */
+/* Wait for an answer. Return ECONNREFUSED if the packet has arrived (the peer has rejected it or has sent a datagram),
+ * 0 without an answer, or another errno. */
 static int path_answer(int fd, int wait_ms)
 {
     struct pollfd answer = { .fd = fd, .events = POLLIN };
@@ -757,7 +742,7 @@ static int path_answer(int fd, int wait_ms)
     return errno == EAGAIN ? 0 : errno;
 }
 
-/* Send a packet, and wait for the answer. A late answer to an earlier packet of this size counts, too. */
+/* Send a packet and wait for the answer, even a late answer to an earlier packet of this size. */
 static int path_try(int fd, const void *data, int len, int wait_ms)
 {
     int error = path_answer(fd, 0);
@@ -766,7 +751,7 @@ static int path_try(int fd, const void *data, int len, int wait_ms)
     return error != 0 ? error : path_answer(fd, wait_ms);
 }
 
-/* Return how long to wait for the answer to a large packet if the last small packet got an answer after `took_ms`. */
+/* Return how long to wait for the answer to a large packet. The last small packet took `took_ms`. */
 static int path_large_wait(uint64_t took_ms)
 {
     const uint64_t wait_ms = PATH_LARGE_FACTOR * took_ms;
@@ -781,8 +766,8 @@ static void path_add(struct path_answers *a, enum path_size size, int error)
     a->has_error = a->has_error || (error != 0 && error != ECONNREFUSED && error != EMSGSIZE);
 }
 
-/* Carry out the steps of path_next. If large packets seem lost, check once more for a late answer. Then return the
- * result. */
+/* Carry out the steps of path_next, and return the result. If large packets seem lost, check once more for a late
+ * answer. */
 static enum path_step path_run(const struct path_sockets *p, const void *data)
 {
     struct path_answers a = { 0 };
@@ -806,8 +791,7 @@ static enum path_step path_run(const struct path_sockets *p, const void *data)
     return step > PROBE_SEND_LARGE ? step : PROBE_UNKNOWN;
 }
 
-/* Probe port 33434, the first port of traceroute. Services do not use this port, so a host usually rejects packets to
- * this port. A rejection shows that the packet has arrived. */
+/* Probe port 33434, the first port of traceroute, because hosts usually reject packets to this port. */
 enum path_step path_probe(const char *address, int *lost_bytes)
 {
     static const char data[PATH_LARGE_MAX];

@@ -1,6 +1,5 @@
-/* dial_plan.c -- see dial_plan.h. A round tries every address of the name once, and the failure at the latest stage is
- * the finding of the round. The first pauses are short, because the store is usually just starting. The pauses grow,
- * because a store may start minutes later, and a thousand nodes may dial its host. */
+/* dial_plan.c -- see dial_plan.h. A round tries every address of the name once; its finding is the failure at the
+ * latest stage. The pauses grow, because a thousand nodes may dial a store that starts minutes later. */
 #include "net/dial_plan.h"
 
 #include "auth/tls.h"
@@ -9,8 +8,7 @@
 #include <string.h>
 
 enum {
-    /* In ms: the limit of a lookup, and the maximum age of its result. A longer lookup continues, but is reported as
-     * a finding. If the result is too old at the next attempt to connect, the name is looked up again. */
+    /* In ms: the limit of a lookup, and the maximum age of its result. A longer lookup continues, but is a finding. */
     RESOLVE_MS = 5000
 };
 
@@ -27,7 +25,7 @@ static const struct row {
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
-/* Return the finding of the first row that matches. The last row of each stage matches every error. */
+/* Return the finding of the first row that matches. Each stage ends with a row for every error. */
 static enum finding_code dial_finding_of(const struct dial_met *met)
 {
     for (int i = 0; i < ROWS; i++)
@@ -43,8 +41,8 @@ static void enter(struct dial *d, enum dial_phase phase, uint64_t now_ms)
     d->since_ms = now_ms;
 }
 
-/* Return a random number (xorshift). Pauses have a random part, because all nodes of a job begin to dial at the same
- * time. */
+/* Return a random number (xorshift). All nodes of a job begin to dial at the same time, so pauses need a random
+ * part. */
 static uint32_t next_random(struct dial *d)
 {
     d->random ^= d->random << 13;
@@ -55,8 +53,8 @@ static uint32_t next_random(struct dial *d)
 
 /* --- results -------------------------------------------------------------------------------------------- */
 
-/* Map errors with the same remedy to one error. A packet filter on this machine causes EPERM, or EACCES for IPv6. A
- * name server causes EAI_NONAME for an unknown name, and EAI_NODATA for a known name without an address. */
+/* Map errors with the same remedy to one error. A packet filter causes EPERM, or EACCES for IPv6. A name server causes
+ * EAI_NONAME for an unknown name, and EAI_NODATA for a name without an address. */
 static int plain_error(int error)
 {
     switch (error) {
@@ -89,7 +87,7 @@ static bool begins(struct slice bytes, const char *text)
 }
 
 /* Return the error for an answer of a service that is not a store. A TLS record begins with 22 (handshake) or 21
- * (alert) and major version 3 (RFC 8446, section 5.1). A TLS server sends an alert to a client without TLS. */
+ * (alert, sent to a client without TLS) and major version 3 (RFC 8446, section 5.1). */
 int dial_answer_kind(struct slice bytes)
 {
     const unsigned char *p = bytes.data;
@@ -106,9 +104,8 @@ int dial_answer_kind(struct slice bytes)
     return HELLO_OTHER;
 }
 
-/* Keep the failure at the latest stage of this round. For example, if IPv6 has no route and the peer refuses IPv4, keep
- * the refusal. Of two failures at the same stage, keep the first, because the resolver returns the best address
- * first. */
+/* Keep the failure at the latest stage of this round. At the same stage keep the first, because the resolver returns
+ * the best address first. */
 static void meet(struct dial *d, const struct dial_met *met)
 {
     if (d->round_met && met->stage <= d->worst.stage)
@@ -117,8 +114,7 @@ static void meet(struct dial *d, const struct dial_met *met)
     d->round_met = true;
 }
 
-/* Add a finding to the history. A repeated finding only extends the last row. If the history is full, the second row
- * is dropped. */
+/* Add a finding to the history, or extend its last row. If the history is full, drop the second row. */
 static void remember(struct dial *d, uint64_t now_ms)
 {
     const uint64_t at_ms = now_ms - d->begun_ms;
@@ -128,7 +124,7 @@ static void remember(struct dial *d, uint64_t now_ms)
         last->times++;
         return;
     }
-    if (d->n_past == DIAL_HISTORY_MAX) { /* keep the first row: it shows how the dial began */
+    if (d->n_past == DIAL_HISTORY_MAX) { /* keep the first row: how the dial began */
         memmove(&d->history[1], &d->history[2], (DIAL_HISTORY_MAX - 2) * sizeof(d->history[0]));
         d->n_past--;
         d->past_lost++;
@@ -156,17 +152,17 @@ static void begin_race(struct dial *d, uint64_t now_ms)
     enter(d, DIAL_RACING, now_ms);
 }
 
-/* Begin a lookup. The old addresses are dropped, because the store may have another address now. */
+/* Begin a lookup. Drop the old addresses, which may be outdated. */
 static void begin_lookup(struct dial *d, uint64_t now_ms)
 {
     d->race.n = 0;
-    d->next_ms = now_ms; /* becomes UINT64_MAX as soon as dial_next has returned RESOLVE */
+    d->next_ms = now_ms; /* becomes UINT64_MAX after dial_next has returned RESOLVE */
     d->seen[STAGE_RESOLVE].tries++;
     enter(d, DIAL_RESOLVING, now_ms);
 }
 
-/* End a round, after a failed lookup or after all connection attempts have failed. If the store's name resolves to this
- * machine by mistake, this mistake causes all other errors, so record it as the error of the round. */
+/* End a round. If the store's name resolves to this machine by mistake, record this as the error, because it causes all
+ * others. */
 static void end_round(struct dial *d, const struct dial_met *met, uint64_t now_ms)
 {
     struct dial_met loopback = *met;
@@ -179,7 +175,7 @@ static void end_round(struct dial *d, const struct dial_met *met, uint64_t now_m
     d->next_ms = now_ms + race_pause_ms(d->failed_rounds++, next_random(d));
 }
 
-/* Return true if the name resolves to this machine by mistake. "localhost" resolves to this machine on purpose. */
+/* Return true if the name resolves to this machine by mistake, unlike "localhost". */
 static bool means_us(const struct dial *d)
 {
     bool all = d->race.n > 0 && !d->options.master && !d->options.literal &&
@@ -189,7 +185,7 @@ static bool means_us(const struct dial *d)
     return all;
 }
 
-/* Begin a dial. Replace a seed of 0 by 1, because xorshift returns only zeros for the seed 0. */
+/* Begin a dial. xorshift cannot use the seed 0. */
 void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now_ms)
 {
     *d = (struct dial){ .options = *options, .begun_ms = now_ms };
@@ -197,7 +193,7 @@ void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now
     begin_lookup(d, now_ms);
 }
 
-/* Process the addresses of the name. Ignore the addresses if no lookup is in progress. */
+/* Process the addresses of the name, if a lookup is in progress. */
 void dial_resolved(struct dial *d, const char *const *addresses, int n, const char *hosts_line,
                    uint64_t now_ms)
 {
@@ -224,8 +220,7 @@ void dial_unresolved(struct dial *d, int error, uint64_t now_ms)
 
 /* --- one runner ----------------------------------------------------------------------------------------- */
 
-/* Record that a runner has connected. In the report, the earlier stages then count as successful. Whether the peer is a
- * store is known only after its answer to the greeting. */
+/* Record that a runner has connected. Only the answer to the greeting shows whether the peer is a store. */
 void dial_connected(struct dial *d, int runner, const char *source, uint64_t now_ms)
 {
     struct race_runner *r = &d->race.runners[runner];
@@ -237,8 +232,8 @@ void dial_connected(struct dial *d, int runner, const char *source, uint64_t now
     race_connected(&d->race, runner, now_ms);
 }
 
-/* Record a failed attempt. If this node does not host the store and a loopback address refuses the connection, the
- * error is DIAL_REFUSED_HERE. Usually the store is then on another machine, or has not started yet. */
+/* Record a failed attempt. DIAL_REFUSED_HERE: a loopback address refuses the connection, but this node does not host
+ * the store. */
 static void dial_count_failure(struct dial *d, struct race_runner *r, const struct dial_met *what,
                                uint64_t now_ms)
 {
@@ -253,8 +248,8 @@ static void dial_count_failure(struct dial *d, struct race_runner *r, const stru
     meet(d, &met);
 }
 
-/* Return the stage of a failure. A connect() that fails at once (`on_the_spot`) has usually found no route. There are
- * two exceptions: this machine has refused the connection, or descriptors have run out. */
+/* Return the stage of a failure. A connect() that fails at once (`on_the_spot`) has found no route, unless this machine
+ * refuses or descriptors have run out. */
 static enum dial_stage stage_of(const struct race_runner *r, bool on_the_spot, int error)
 {
     if (r->state == RUNNER_GREETS)
@@ -262,7 +257,7 @@ static enum dial_stage stage_of(const struct race_runner *r, bool on_the_spot, i
     return on_the_spot && error != ECONNREFUSED && error != EMFILE ? STAGE_ROUTE : STAGE_CONNECT;
 }
 
-/* Process the failure of a runner. Do nothing if dial_next has already recorded a timeout of this runner. */
+/* Process the failure of a runner, unless dial_next has already recorded its timeout. */
 void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct slice answer,
                  uint64_t now_ms)
 {
@@ -294,8 +289,7 @@ static struct dial_step wait_until(uint64_t at_ms)
     return (struct dial_step){ .what = DIAL_WAIT, .at_ms = at_ms };
 }
 
-/* Return the step RESOLVE once for each lookup, and then the step WAIT. If the lookup exceeds its limit, record a
- * finding, but let the lookup continue. */
+/* Return RESOLVE once for each lookup, then WAIT. A lookup beyond its limit continues, but is a finding. */
 static struct dial_step next_lookup(struct dial *d, uint64_t now_ms)
 {
     const struct dial_met silent = { .stage = STAGE_RESOLVE, .error = ETIMEDOUT, .took_ms = RESOLVE_MS };
@@ -310,7 +304,7 @@ static struct dial_step next_lookup(struct dial *d, uint64_t now_ms)
     return wait_until(UINT64_MAX);
 }
 
-/* Return the next step of the race between the addresses. Record tries and failures for the report. */
+/* Return the next step of the race between the addresses. Record tries and failures. */
 static struct dial_step next_of_race(struct dial *d, uint64_t now_ms)
 {
     const struct race_step step = race_next(&d->race, now_ms);
@@ -335,8 +329,7 @@ static struct dial_step next_of_race(struct dial *d, uint64_t now_ms)
     return wait_until(step.at_ms);
 }
 
-/* Return the step after a pause. If the addresses are older than RESOLVE_MS, look the name up again, because the
- * addresses may have changed. */
+/* Return the step after a pause. Look the name up again if the addresses are older than RESOLVE_MS. */
 static struct dial_step next_after_pause(struct dial *d, uint64_t now_ms)
 {
     if (now_ms < d->next_ms)
@@ -364,8 +357,8 @@ static struct dial_step next_in_phase(struct dial *d, uint64_t now_ms)
     return wait_until(UINT64_MAX);
 }
 
-/* Return the next step. No round may begin after the timeout, so check the timeout first. If next_in_phase returns WAIT
- * without a time in the future, the phase has changed, so call next_in_phase again. */
+/* Return the next step. Check the timeout first, because no round may begin after it. WAIT without a time in the future
+ * means that the phase has changed. */
 struct dial_step dial_next(struct dial *d, uint64_t now_ms)
 {
     const uint64_t end_ms = d->begun_ms + d->options.budget_ms;
@@ -386,7 +379,7 @@ struct dial_step dial_next(struct dial *d, uint64_t now_ms)
  * The sentences are in findings.h, and this part fills in their values. A finding is printed in full or in one line:
  *
  *     at once         in full, if waiting rarely resolves it
- *     after 2 s       in one line: what the node waits for (a faster start prints no message)
+ *     after 2 s       in one line
  *     later           in one line when it changes, and in full when it has not changed for 8 s
  *     every 30 s      in one line, with the time that is left */
 
@@ -403,8 +396,7 @@ const char *dial_code(enum finding_code finding)
     return finding_code_name(finding != FINDING_NONE ? finding : FINDING_NO_ANSWER_YET);
 }
 
-/* Return true if waiting rarely resolves the finding, for example when the name resolves to this machine by mistake.
- * Such a finding is printed in full at once. Any other finding is printed in full after STANDS_MS. */
+/* Return true if waiting rarely resolves the finding. Such a finding is printed in full at once. */
 static bool is_sure(enum finding_code finding)
 {
     int i = 0;
@@ -413,8 +405,7 @@ static bool is_sure(enum finding_code finding)
     return i < ROWS && rows[i].sure;
 }
 
-/* Append "host:port", with brackets around an IPv6 address, so that a user can copy the text into
- * --rdzv_endpoint. */
+/* Append "host:port" in the form of --rdzv_endpoint, with brackets around an IPv6 address. */
 static bool append_endpoint(struct buf *out, const char *host, int port)
 {
     char text[ENDPOINT_TEXT_MAX];
@@ -468,7 +459,7 @@ static bool fill_in(struct buf *out, const struct dial *d, const char *text)
     return finding_fill(out, text, append_value, (void *)d);
 }
 
-/* Describe the current step of the dial. Messages show this text until a finding exists. */
+/* Describe the current step of the dial, for messages before the first finding. */
 static const char *meanwhile(const struct dial *d)
 {
     for (int i = 0; i < d->race.n; i++)
@@ -478,14 +469,14 @@ static const char *meanwhile(const struct dial *d)
                                       : "no answer to the connection attempt yet";
 }
 
-/* Append the sentence of the finding, or the current step of the dial if no finding exists yet. */
+/* Append the sentence of the finding, or the current step without a finding. */
 static bool append_sentence(struct buf *out, const struct dial *d)
 {
     return d->finding == FINDING_NONE ? buf_printf(out, "%s", meanwhile(d))
                                       : fill_in(out, d, finding_sentence(d->finding));
 }
 
-/* Append the warning about a loopback address. The finding MASTER_IS_LOOPBACK already contains this warning. */
+/* Append the warning about a loopback address, unless the finding contains it. */
 static bool append_local_only(struct buf *out, const struct dial *d)
 {
     const char *words = d->options.local_only;
@@ -519,8 +510,7 @@ static bool append_full(struct buf *out, const struct dial *d, uint64_t now_ms)
     return append_short(out, d, now_ms) && append_advice(out, d);
 }
 
-/* Return true if the finding must be printed in full now. The same finding is printed in full again only if another
- * finding was printed meanwhile. */
+/* Return true if the finding must be printed in full now. A repeated finding is printed only after another finding. */
 static bool full_is_due(const struct dial *d, uint64_t now_ms)
 {
     const bool was_printed = d->printed.in_full && d->printed.finding == d->finding;
@@ -528,8 +518,7 @@ static bool full_is_due(const struct dial *d, uint64_t now_ms)
            (is_sure(d->finding) || now_ms >= d->finding_since_ms + STANDS_MS);
 }
 
-/* Return true if a short message is due. The first short message is due after FIRST_WORD_MS, and the next after
- * AGAIN_MS. If the finding has changed, the next short message is due after CHANGE_MS. */
+/* Return true if a short message is due: after FIRST_WORD_MS, then every AGAIN_MS, or CHANGE_MS after a new finding. */
 static bool short_is_due(const struct dial *d, uint64_t now_ms)
 {
     const struct dial_printed *printed = &d->printed;
@@ -561,8 +550,8 @@ void dial_print_status(struct dial *d, uint64_t now_ms, void (*print)(void *user
     buf_free(&words);
 }
 
-/* Return the time at which full_is_due() or short_is_due() becomes true. For a finding of is_sure(), this time may be
- * too late, but the loop prints such a finding before it calls this function. */
+/* Return when full_is_due() or short_is_due() becomes true. For a finding of is_sure() this may be too late, but the
+ * loop prints such a finding first. */
 uint64_t dial_status_due(const struct dial *d)
 {
     const struct dial_printed *printed = &d->printed;
@@ -575,8 +564,7 @@ uint64_t dial_status_due(const struct dial *d)
     return printed->anything && printed->finding != d->finding && change_ms < at_ms ? change_ms : at_ms;
 }
 
-/* Append the line of a stage. A stage without a failure gets a line, too: "4 of 4 tries worked" shows that this stage
- * is not the cause. */
+/* Append the line of a stage. "4 of 4 tries worked" shows that this stage is not the cause. */
 static bool append_stage(struct buf *out, const struct dial *d, enum dial_stage stage)
 {
     const struct dial_stage_seen *seen = &d->seen[stage];
@@ -603,7 +591,7 @@ static bool append_past(struct buf *out, const struct dial_past *past)
            (past->times == 1 || buf_printf(out, "%u times", past->times));
 }
 
-/* Append the history of findings. If rows were dropped, the line after the first row shows their number. */
+/* Append the history of findings, with the number of dropped rows after the first row. */
 static bool append_history(struct buf *out, const struct dial *d)
 {
     bool ok = true;
@@ -615,8 +603,7 @@ static bool append_history(struct buf *out, const struct dial *d)
     return ok;
 }
 
-/* Append the finding, the advice, the stages and the history, in this order, because most users need only the first
- * two. */
+/* Append the finding, the advice, the stages and the history. Most users need only the first two. */
 bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms)
 {
     bool ok = buf_printf(out, "%s cannot reach %s at ", d->options.here, d->options.who) &&
@@ -633,9 +620,9 @@ bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms)
 
 /* --- large packets -------------------------------------------------------------------------------------- */
 
-/* Return the next step. Kernels limit ICMP answers to a burst of about 6, then 1 per second (icmp_ratelimit), and a
- * firewall may drop packets or answers. So small and large packets alternate. If only the large packets get no answer,
- * the path loses large packets. If the small packets get no answer either, the result is unknown. */
+/* Return the next step. Kernels limit ICMP answers to a burst of about 6, then 1 per second (icmp_ratelimit), and
+ * firewalls drop packets. So small and large packets alternate. The result is unknown if the small packets get no
+ * answer, either. */
 enum path_step path_next(const struct path_answers *a)
 {
     enum { LARGE_TRIES = 3, SMALL_LOST_MAX = 1 };

@@ -1,7 +1,5 @@
-/* hosting.h -- decides whether this node hosts the store or joins a store on another machine. The module is pure.
- *
- * A node hosts the store if the address of the rendezvous is an address of its machine. Addresses are compared, not
- * names, because a machine may have several names. */
+/* hosting.h -- decides whether this node hosts the store: if the address of the rendezvous is an address of its
+ * machine. The module is pure. It compares addresses, because a machine may have several names. */
 #ifndef LAUNCHER_NET_HOSTING_H
 #define LAUNCHER_NET_HOSTING_H
 
@@ -15,7 +13,7 @@ struct own_address {
     char interface[16];
 };
 
-/* The facts from which hosting_decide makes the decision; all borrowed. */
+/* The facts for hosting_decide; all borrowed. */
 struct hosting_facts {
     const struct plan_meeting *meeting;
     const char *here;            /* name of this node */
@@ -26,10 +24,10 @@ struct hosting_facts {
 };
 
 enum hosting_choice {
-    HOSTING_HOST, /* this node must host the store: a port in use is an error */
-    HOSTING_TRY,  /* this node may host the store; a port in use means that another process hosts the store */
-    HOSTING_JOIN, /* another machine hosts the store */
-    HOSTING_ASK,  /* this node cannot host the store; if no store answers at once, `words` is the error */
+    HOSTING_HOST,  /* this node must host the store: a port in use is an error */
+    HOSTING_TRY,   /* this node may host the store; if the port is in use, another process hosts it */
+    HOSTING_JOIN,  /* another machine hosts the store */
+    HOSTING_ASK,   /* this node cannot host the store; if none answers at once, `words` is the error */
     HOSTING_ERROR, /* the options can never work: `words` is the error */
 };
 
@@ -40,7 +38,7 @@ struct hosting {
     bool here;                          /* the store is, or will be, on this machine */
     char local_only[PLAN_SENTENCE_MAX]; /* the warning LOOPBACK_ADDRESS (plan_meeting.local_only), or "" */
     const char *code; /* static text: code of the finding in `words`; NULL if `words` is not a finding */
-    /* The error or warning if `code` is not NULL. Otherwise a line for the report of a failed dial, or "". */
+    /* The error or warning if `code` is not NULL; else a line for the report of a failed dial, or "". */
     char words[HOSTING_WORDS_MAX];
 };
 

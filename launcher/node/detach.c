@@ -1,6 +1,5 @@
-/* detach.c -- runs jobs without a terminal (--detach), and carries out the commands for these jobs; see guardian.h. A
- * supervisor that has left the terminal waits for the guardian, and answers requests on a socket in the runtime
- * directory. The job writes its output to a file, and a viewer (ddprun attach) reads this file. */
+/* detach.c -- runs jobs without a terminal (--detach), and the commands for these jobs; see guardian.h. A supervisor
+ * outlives the terminal, so it keeps the socket on which these commands find the job. */
 #include "node/guardian.h"
 
 #include "base/clock.h"
@@ -32,23 +31,22 @@
 
 #define SOCKET_PREFIX "detached-"
 
-/* Each request and each answer is one message of the socket, so neither side has to split a stream. */
+/* Each request and each answer is one message, so neither side splits a stream. */
 enum {
     REQUEST_MAX = 16,   /* bytes of a request, with a NUL: "info", "attach" or "stop" */
     ANSWER_MAX = 65536, /* bytes of an answer */
-    COMMAND_MAX = 4096, /* bytes of a command line in an answer; a longer command line is cut */
+    COMMAND_MAX = 4096, /* bytes of a command line in an answer; a longer one is cut */
     ID_MAX = 32,        /* characters of an id */
-    /* maximum number of connections to a job; all but one may attach, because `stop` needs a connection */
+    /* maximum number of connections to a job; one of them is reserved for `stop` */
     VIEWERS_MAX = 32,
     ANSWER_MS = 2000,  /* how long a viewer waits for an answer */
     FOLLOW_MS = 100,   /* time between two reads of the output file by a viewer */
-    TAIL_LINES = 10,   /* lines of earlier output that a viewer shows first */
-    TAIL_MAX = 65536,  /* bytes of earlier output that a viewer shows first */
+    TAIL_LINES = 10,   /* lines of earlier output that a viewer shows first, at most */
+    TAIL_MAX = 65536,  /* bytes of earlier output that a viewer shows first, at most */
     COMMAND_SHOWN = 78 /* maximum bytes of a command line in a row of `ddprun list` */
 };
 
-/* The state of a supervisor. Before the parent forks the supervisor, the parent creates the output file and the
- * socket, and stores their names here. */
+/* The state of a supervisor. The parent creates the output file and the socket before it forks the supervisor. */
 struct supervisor {
     const struct detached_job *job;
     pid_t guardian;
@@ -61,7 +59,7 @@ struct supervisor {
     char output[PATH_MAX], socket[PATH_MAX];
 };
 
-/* Return true if the process that has connected to `fd` belongs to this user, or to root. */
+/* Return true if the peer of `fd` runs as this user, or as root. */
 static bool is_own_peer(int fd)
 {
     struct ucred peer;
@@ -70,8 +68,8 @@ static bool is_own_peer(int fd)
            (peer.uid == geteuid() || peer.uid == 0);
 }
 
-/* Fill in the address of the socket `name` in the directory with the descriptor `dir`. sun_path has only 108 bytes, so
- * the path begins with the short link /proc/self/fd/N instead of the directory's path. */
+/* Fill in the address of the socket `name` in directory `dir`. The path begins with /proc/self/fd/N, because sun_path
+ * has only 108 bytes. */
 static void detach_address(int dir, const char *name, struct sockaddr_un *at)
 {
     *at = (struct sockaddr_un){ .sun_family = AF_UNIX };
@@ -96,7 +94,7 @@ static size_t cut_length(const char *text, size_t len, size_t max)
     return n;
 }
 
-/* Append the command line as one line, quoted for a shell. Write \n in place of a newline. */
+/* Append the command line as one line, quoted for a shell. */
 static bool append_command(const struct detached_job *job, struct buf *out)
 {
     bool ok = buf_printf(out, "ddprun");
@@ -111,8 +109,7 @@ static bool append_command(const struct detached_job *job, struct buf *out)
     return ok && buf_append(out, "", 1);
 }
 
-/* Return the job as one line of JSON, or NULL if memory is short. The caller frees the line. Control characters of the
- * command line are replaced, because `list` prints the text to a terminal. */
+/* Return the job as one line of JSON, or NULL if memory is short. The caller frees the line. */
 static char *describe_job(const struct supervisor *s)
 {
     char since[EVENT_TIME_MAX];
@@ -121,6 +118,7 @@ static char *describe_job(const struct supervisor *s)
     event_time(since, s->started_us);
     char *text = NULL;
     if (append_command(s->job, &command)) {
+        /* `ddprun list` prints this text to a terminal */
         text_disarm(command.data, command.len - 1, '\0');
         if (json_add_text(o, "id", s->job->id) &&
             (s->job->rdzv_id == NULL || json_add_text(o, "rdzv_id", s->job->rdzv_id)) &&
@@ -149,8 +147,7 @@ static int count_attached(const struct supervisor *s)
     return n;
 }
 
-/* Answer each request with the description of the job. Before the answer to `stop`, send SIGINT to the guardian, as
- * Ctrl-C does. If VIEWERS_MAX - 1 viewers are attached, reject another `attach`, because `stop` needs a connection. */
+/* Answer a request with the description of the job. Before the answer to `stop`, send SIGINT to the guardian. */
 static void answer_viewer(struct supervisor *s, int i)
 {
     char request[REQUEST_MAX] = "";
@@ -172,8 +169,7 @@ static void answer_viewer(struct supervisor *s, int i)
     cJSON_free(text);
 }
 
-/* Accept a connection. If the connecting process belongs to another user, or if VIEWERS_MAX connections are open, close
- * the connection at once. */
+/* Accept a connection of this user or of root, if an entry is free. */
 static void accept_viewer(struct supervisor *s)
 {
     int i = 0;
@@ -186,8 +182,7 @@ static void accept_viewer(struct supervisor *s)
         close(fd);
 }
 
-/* Print that the job has ended, and send its exit code to all attached viewers. A viewer that does not read gets no
- * message. */
+/* Send the exit code to all attached viewers. A viewer that does not read gets no message. */
 static void send_end(struct supervisor *s, int code)
 {
     char text[32];
@@ -198,9 +193,7 @@ static void send_end(struct supervisor *s, int code)
             (void)!send(s->viewers[i], text, (size_t)len, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* Serve viewers until the guardian has ended. Return the exit code of the job. Discard signals that would end this
- * process. A sender such as systemd signals all processes of a service, so the guardian gets the signal, too, and
- * reacts to it. */
+/* Serve viewers until the guardian has ended. Return the exit code of the job. */
 static int supervise(struct supervisor *s)
 {
     int status = 0;
@@ -211,6 +204,7 @@ static int supervise(struct supervisor *s)
         for (int i = 0; i < VIEWERS_MAX; i++)
             fds[2 + i] = (struct pollfd){ .fd = s->viewers[i], .events = POLLIN };
         poll(fds, 2 + VIEWERS_MAX, -1);
+        /* discard signals: a sender such as systemd signals the guardian, too */
         while (read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
             continue;
         for (int i = 0; i < VIEWERS_MAX; i++)
@@ -225,20 +219,18 @@ static int supervise(struct supervisor *s)
     return code;
 }
 
-/* Become the guardian of the job. Close the supervisor's listening socket, and restore the default action of signals
- * that nohup or a shell has disabled. Let the kernel send SIGHUP to the guardian when the supervisor dies. Return false
- * if the supervisor has already died. */
+/* Become the guardian of the job. Return false if the supervisor has already died. */
 static bool become_guardian(pid_t supervisor, int listener)
 {
     static const int wanted[] = { SIGHUP, SIGINT, SIGTERM };
     close(listener);
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
+        /* nohup or a shell may have disabled this signal */
         signal(wanted[i], SIG_DFL);
     return prctl(PR_SET_PDEATHSIG, SIGHUP) == 0 && getppid() == supervisor;
 }
 
-/* Leave the terminal, so that no SIGHUP arrives when the terminal is closed. Replace all descriptors of the terminal,
- * because they would keep the terminal open. Input that is not a terminal stays open for the workers. */
+/* Leave the terminal. Replace all its descriptors, because they would keep the terminal open. */
 static void leave_terminal(int output)
 {
     setsid();
@@ -252,8 +244,8 @@ static void leave_terminal(int output)
     close(output);
 }
 
-/* Block SIGCHLD and the signals that would end this process. Return a descriptor from which supervise() reads these
- * signals, or -1 with errno set on failure. The guardian restores the mask `before`. */
+/* Block SIGCHLD and the signals that would end this process. Return a descriptor that reads these signals, or -1 with
+ * errno set. */
 static int watch_guardian(sigset_t *before)
 {
     static const int watched[] = { SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGQUIT };
@@ -266,16 +258,15 @@ static int watch_guardian(sigset_t *before)
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* Fork the guardian, then run the supervisor and return its exit code. In the guardian, return -1. The parent exits
- * when the pipe `waits` is closed. Close the pipe after leave_terminal(), because the terminal may close as soon as the
- * parent has exited. */
+/* Fork the guardian, then run the supervisor and return its exit code. In the guardian, return -1. */
 static int run_detached(struct supervisor *s, int output, int waits)
 {
     const pid_t supervisor = getpid();
     sigset_t before;
     leave_terminal(output);
+    /* The parent waits for this. The terminal may close as soon as the parent has exited. */
     close(waits);
-    /* Call listen() again, so that SO_PEERCRED gives viewers the pid of this process, not of its parent. */
+    /* call listen() again, so that SO_PEERCRED gives viewers the pid of this process */
     listen(s->listener, VIEWERS_MAX);
     s->signals = watch_guardian(&before);
     s->guardian = s->signals >= 0 ? fork() : -1;
@@ -292,14 +283,14 @@ static int run_detached(struct supervisor *s, int output, int waits)
     return EXIT_CODE_DDPRUN;
 }
 
-/* Create the socket under a draft name, and rename the socket when it listens. `ddprun list` removes sockets that
- * refuse connections, so a socket that does not listen yet must not have its final name. umask 077 keeps other users
- * out. Store the path of the runtime directory in `dir_path`. */
+/* Create the socket under a draft name, and rename it when it listens. `ddprun list` removes sockets that refuse
+ * connections. */
 static bool open_socket(struct supervisor *s, char dir_path[PATH_MAX])
 {
     char draft[64], name[64];
     struct sockaddr_un at;
     const int dir = runtime_dir_make(dir_path);
+    /* keeps other users out */
     const mode_t mask = umask(077);
     snprintf(draft, sizeof(draft), ".%.*s", ID_MAX, s->job->id);
     snprintf(name, sizeof(name), SOCKET_PREFIX "%.*s", ID_MAX, s->job->id);
@@ -319,14 +310,14 @@ static bool open_socket(struct supervisor *s, char dir_path[PATH_MAX])
     return ok;
 }
 
-/* Create the output file in the working directory. Return -1 and set errno on failure. With O_EXCL and O_NOFOLLOW, no
- * existing file is overwritten, not even through a link that another user has created. */
+/* Create the output file in the working directory. Return -1 and set errno on failure. */
 static int open_output(struct supervisor *s)
 {
     char dir[PATH_MAX];
     if (getcwd(dir, sizeof(dir)) == NULL ||
         snprintf(s->output, sizeof(s->output), "%s/ddprun-%s.out", dir, s->job->id) >= (int)sizeof(s->output))
         return -1;
+    /* overwrite no file, and follow no link of another user */
     return open(s->output, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
 }
 
@@ -359,8 +350,7 @@ int detach_begin(const struct detached_job *job)
     close(output);
     close(s.listener);
     if (supervisor > 0) {
-        /* Wait until the supervisor has left the terminal, because a shell or a user may close the terminal as soon
-         * as this process has ended. */
+        /* Wait until the supervisor has left the terminal, because the terminal may close when this process ends. */
         close(left[1]);
         while (read(left[0], &none, 1) < 0 && errno == EINTR)
             continue;
@@ -381,8 +371,8 @@ int detach_begin(const struct detached_job *job)
 
 /* --- requests of viewers -------------------------------------------------------------------------------------- */
 
-/* Connect to the socket `name` of a supervisor, with a limit of ANSWER_MS for each message. If the socket refuses
- * connections, its supervisor is dead, so remove the file. Return -1 if no supervisor of this user listens. */
+/* Connect to the socket `name` of a supervisor. Remove the socket of a dead supervisor. Return -1 if no supervisor of
+ * this user listens. */
 static int connect_to(int dir, const char *name)
 {
     struct sockaddr_un at;
@@ -403,7 +393,7 @@ static int connect_to(int dir, const char *name)
     return -1;
 }
 
-/* Send a request. Return the answer, a description of the job, or NULL on failure. The caller deletes the answer. */
+/* Send a request. Return the job's description, or NULL on failure. The caller deletes it. */
 static cJSON *ask_supervisor(int fd, const char *request)
 {
     char *text = malloc(ANSWER_MAX);
@@ -422,12 +412,11 @@ static const char *job_text(const cJSON *o, const char *name)
     return text != NULL ? text : "";
 }
 
-/* Called once for each background job. `job` is the description of the job, or NULL if the supervisor does not answer.
- * `fd` is the connection to the supervisor. The caller closes `fd` afterwards. Return false to end the visit. */
+/* Called once for each background job. `job` is its description, or NULL if the supervisor does not answer. The caller
+ * closes `fd`, the connection. Return false to end the visit. */
 typedef bool (*job_visitor)(void *user, const char *id, const cJSON *job, int fd);
 
-/* Visit the jobs of a runtime directory. A socket without a supervisor belongs to a dead job and is skipped. Return
- * false if the visitor has ended the visit. */
+/* Visit the jobs of a runtime directory, except dead jobs. Return false if the visitor has ended the visit. */
 static bool visit_directory(int dir, job_visitor visit, void *user)
 {
     const size_t prefix = strlen(SOCKET_PREFIX);
@@ -469,10 +458,10 @@ static bool visit_jobs(job_visitor visit, void *user)
 struct job_search {
     const char *rdzv_id;
     int n;  /* number of jobs with the wanted --rdzv_id */
-    int fd; /* connection to the supervisor of the first job with this --rdzv_id; -1 if `n` is 0 */
+    int fd; /* connection to the supervisor of the first such job; -1 if `n` is 0 */
 };
 
-/* Count a job with the wanted --rdzv_id, and keep a connection to the first of these jobs. */
+/* Count a job with the wanted --rdzv_id, and keep the connection to the first one. */
 static bool compare_rdzv_id(void *user, const char *id, const cJSON *job, int fd)
 {
     struct job_search *s = user;
@@ -482,7 +471,7 @@ static bool compare_rdzv_id(void *user, const char *id, const cJSON *job, int fd
     return true;
 }
 
-/* Search all runtime directories for job `id` and connect to its supervisor. Return -1 if this user has no such job. */
+/* Connect to the supervisor of job `id`. Return -1 if this user has no such job. */
 static int connect_by_id(const char *id)
 {
     char name[64];
@@ -498,9 +487,8 @@ static int connect_by_id(const char *id)
     return fd;
 }
 
-/* Connect to the supervisor of a job. `id` is the job's id or its --rdzv_id. If one job has this id and another job has
- * this --rdzv_id, choose the job with the id, because ids are unique. On failure, print the reason and return -1.
- * `command` is the name of the command, for the message. */
+/* Connect to the supervisor of the job whose id or --rdzv_id is `id`; the id goes first, because ids are unique. On
+ * failure, print the reason and return -1. */
 static int find_supervisor(const char *command, const char *id)
 {
     struct job_search search = { .rdzv_id = id, .fd = -1 };
@@ -535,7 +523,7 @@ struct job_list {
     struct buf *out;
 };
 
-/* Append a row for a job. If its supervisor does not answer, the row has only the id and the state "silent". */
+/* Append a row for a job. A job whose supervisor does not answer has the state "silent". */
 static bool list_job(void *user, const char *id, const cJSON *job, int fd)
 {
     const struct job_list *list = user;
@@ -569,8 +557,7 @@ bool detach_list(bool json, struct buf *out)
 
 /* --- ddprun stop ---------------------------------------------------------------------------------------------- */
 
-/* Report that the supervisor has not answered a command. The message names a possible reason: the job has just ended.
- * `reason` is a further possible reason (" or ..."), or "". The kernel supplies the supervisor's pid. */
+/* Report that the supervisor has not answered a command. `reason` is a further possible reason (" or ..."), or "". */
 static void report_silence(const char *command, const char *id, int fd, const char *reason)
 {
     struct ucred supervisor = { 0 };
@@ -609,8 +596,7 @@ struct viewer {
     size_t kept;
 };
 
-/* Print bytes of the job. If stdout is a terminal, escape control characters, because a worker could otherwise
- * control the terminal. Newlines stay as they are. Return false if stdout cannot be written. */
+/* Print bytes of the job, and escape control characters on a terminal. Return false if stdout cannot be written. */
 static bool view_bytes(const struct viewer *v, const char *bytes, size_t len)
 {
     const char *at = bytes, *end = bytes + len;
@@ -625,8 +611,7 @@ static bool view_bytes(const struct viewer *v, const char *bytes, size_t len)
     return print_stdout(ok, &out);
 }
 
-/* Return the length of `bytes` without an incomplete character or colour code at the end. The caller keeps the cut
- * bytes until the rest arrives. Otherwise view_bytes() would print \xNN instead of the character or the colour. */
+/* Return the length of `bytes` without an incomplete character or colour code at the end. */
 static size_t whole_length(const char *bytes, size_t len)
 {
     enum { COLOUR_MAX = 40 };
@@ -647,7 +632,7 @@ static size_t whole_length(const char *bytes, size_t len)
     return is_cut ? at - 1 : len;
 }
 
-/* Print the part of the file that is new since the last call. Return false if stdout cannot be written. */
+/* Print what is new in the file. Return false if stdout cannot be written. */
 static bool view_file(struct viewer *v)
 {
     ssize_t n;
@@ -662,7 +647,7 @@ static bool view_file(struct viewer *v)
     return true;
 }
 
-/* Move the file position to the beginning of the last TAIL_LINES lines, but at most TAIL_MAX bytes before the end. */
+/* Move the file position to the last TAIL_LINES lines, but at most TAIL_MAX bytes before the end. */
 static void view_tail(const struct viewer *v)
 {
     char bytes[TAIL_MAX];
@@ -674,9 +659,8 @@ static void view_tail(const struct viewer *v)
     lseek(v->file, begin + (at > 0 ? at : 0), SEEK_SET);
 }
 
-/* Show the output until the job ends, or until Ctrl-C. If the job has ended, return its exit code, otherwise a code of
- * ddprun. Receive the supervisor's message first, then read the output file. The file is complete when "ended" has
- * arrived, so this read gets the rest of the output. */
+/* Show the output until the job ends, or until Ctrl-C. Return the job's exit code, or else a code of ddprun. Read the
+ * supervisor's message before the file, because the file is complete when "ended" has arrived. */
 static int view_job(struct viewer *v)
 {
     char text[64];

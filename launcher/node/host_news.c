@@ -1,6 +1,5 @@
-/* host_news.c -- findings that travel between the hosts of `ddprun --hosts` without the store. The relays that have
- * started the nodes carry these findings, because a node may be unable to reach the store. Such a node cannot show its
- * finding to the user, because every node except node 0 runs with --quiet. */
+/* host_news.c -- findings that travel between the hosts of `ddprun --hosts` through the relays, because a node may be
+ * unable to reach the store. Only node 0 runs without --quiet, so only it can show a finding to the user. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/exit_codes.h"
@@ -15,12 +14,10 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* How long to wait for a finding about a lost host. The starter (the ddprun with --hosts) detects the end of a remote
- * shell within this time. */
+/* how long to wait for a finding about a lost host; the ddprun with --hosts detects its end within this time */
 enum { AWAIT_MS = 1000 };
 
-/* Return true if NEWS_FD is the socket of a relay. The user may have started this process with another open file as
- * descriptor 3. */
+/* Return true if NEWS_FD is the socket of a relay, not a file that the user has opened. */
 static bool is_socket_of_relay(void)
 {
     int domain = 0, type = 0;
@@ -31,7 +28,7 @@ static bool is_socket_of_relay(void)
 
 /* --- from other hosts --------------------------------------------------------------------------------------- */
 
-/* Print the finding in the same form as a finding of the store. `words` is "HOST reports: SENTENCE". */
+/* Print the finding like a finding of the store. `words` is "HOST reports: SENTENCE". */
 static void print_news(struct node *n, const struct news *news, const char *words)
 {
     struct buf text = { 0 };
@@ -51,8 +48,7 @@ static void print_news(struct node *n, const struct news *news, const char *word
     buf_free(&text);
 }
 
-/* Log the finding of another node that has ended. End this node too, because the job cannot begin without that node. If
- * the finding's sentence does not begin with the other host's name, log this name first. */
+/* Log the finding of another node that has ended, and end this node, because the job cannot begin without that node. */
 static void end_by_news(struct node *n, const struct news *news)
 {
     const char *semicolon = news->advice[0] != '\0' ? "; " : "";
@@ -63,8 +59,8 @@ static void end_by_news(struct node *n, const struct news *news)
     node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* Return true if the cause of the job's end is known: a stop by the user, a lost host, or a failed worker on any node.
- * Ignore the failure of a worker that only lost a peer, and a failure of an earlier attempt. */
+/* Return true if the cause of the job's end is known: a stop by the user, a lost host, or a failed worker of this
+ * attempt that is not only a victim. */
 static bool has_reason(const struct node *n)
 {
     const enum agent_state state = agent_state(n->agent);
@@ -73,8 +69,8 @@ static bool has_reason(const struct node *n)
            (n->run.cause.rank >= 0 && !n->run.cause.victim && !is_over);
 }
 
-/* Keep the finding as the cause of the job's end if no earlier cause is known. The relay sends SIGTERM to this process
- * next, and the finding is the reason for this signal. */
+/* Keep the finding as the cause of the job's end if no earlier cause is known. The relay sends SIGTERM next, for this
+ * reason. */
 static void keep_reason(struct node *n, const struct news *news)
 {
     struct failure *c = &n->run.cause;
@@ -89,13 +85,12 @@ static void keep_reason(struct node *n, const struct news *news)
     agent_lose_host(n->agent);
 }
 
-/* Handle a finding of another host.
+/* Handle a finding of another host, by the first case that applies:
  *
- *   - If the finding ends the job, keep it as the cause.
- *   - If the finding has no code, delete the earlier finding of that host.
- *   - If the finding reports that ddprun on that host has ended, end this node if it still waits for the first round.
- *     Otherwise ignore the finding.
- *   - Keep and print any other finding, because it explains why the node of the other host is missing. */
+ *   - It ends the job: keep it as the cause.
+ *   - It has no code: delete the earlier finding of that host.
+ *   - ddprun on that host has ended: end this node if it still waits for the first round.
+ *   - Any other: keep and print it, because it explains why that node is missing. */
 static void receive_news(struct node *n, const struct news *news)
 {
     const bool waits = n->meet.round == NULL && agent_state(n->agent) == AGENT_GATHERING;
@@ -159,12 +154,11 @@ bool node_explain_absence(const struct node *n, const char *host, char *out, siz
 
 /* --- to other hosts ----------------------------------------------------------------------------------------- */
 
-/* A node sends a finding to the relay that has started the node. The relay passes the finding to the ddprun that the
- * user has started. That ddprun sends the first finding about an ended node to all other hosts. A finding about a node
- * that still runs goes only to the host of node 0, which prints it. */
+/* A finding travels to the relay that has started the node, and then to the ddprun that the user has started. That
+ * ddprun sends the first finding about an ended node to all other hosts, and other findings to node 0, which prints
+ * them. */
 
-/* Send a finding to the relay. A message that does not fit into the socket is lost, because this process must not
- * wait for the relay. */
+/* Send a finding to the relay without waiting. If the socket is full, the message is lost. */
 static void send_news(struct node *n, struct news *news)
 {
     struct buf line = { 0 };
@@ -190,7 +184,7 @@ void node_send_wait(struct node *n, const char *words)
         return;
     failure_split(words, news.sentence, news.advice);
     char *limit = strstr(news.sentence, "; giving up in ");
-    if (limit != NULL) /* cut off "; giving up in 60 s", because only this node has this limit */
+    if (limit != NULL) /* cut off "; giving up in 60 s", the limit of this node only */
         *limit = '\0';
     snprintf(news.code, sizeof(news.code), "%s", code);
     n->meet.has_sent_news = true;

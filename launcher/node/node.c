@@ -1,6 +1,5 @@
-/* node.c -- see guardian.h and node.h: the agent process from start to end. This file has the timer, the steps to
- * join the job, and the order of opening and freeing. The order matters: errors of the user are reported before a
- * port is bound, and no callback may run after its data was freed. */
+/* node.c -- see guardian.h and node.h: the agent process from start to end. It reports errors of the user before it
+ * binds a port, and frees data only after its last callback. */
 
 #include "auth/secret.h"
 #include "auth/tls.h"
@@ -26,8 +25,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Return true if the timer is much too late (clock.h), which means that this process was paused. The caller then
- * handles the events that arrived during the pause before any deadline. */
+/* Return true if the timer is much too late (clock.h), because this process was paused. Handle the events of the pause
+ * before any deadline. */
 static bool stood_still(struct node *n)
 {
     n->caught_up = !n->caught_up && clock_ms() > n->due_ms + STOOD_STILL_MS;
@@ -36,8 +35,7 @@ static bool stood_still(struct node *n)
     return n->caught_up;
 }
 
-/* Return the local rank of a worker that the kernel is still cleaning up after its end. Return -1 if no such worker
- * exists. */
+/* Return the local rank of an ended worker that the kernel is still cleaning up, or -1. */
 static int find_dying(const struct node *n)
 {
     struct proc_stat stat;
@@ -47,8 +45,7 @@ static int find_dying(const struct node *n)
     return -1;
 }
 
-/* Pass AGENT_TICK to the agent. find_dying() reads /proc, so call it only in AGENT_SETTLING. In other states the agent
- * does not use `dying`. */
+/* Pass AGENT_TICK to the agent. Only AGENT_SETTLING uses `dying`, and find_dying() reads /proc. */
 static void tick(struct node *n)
 {
     const int dying = agent_state(n->agent) == AGENT_SETTLING ? find_dying(n) : -1;
@@ -56,8 +53,7 @@ static void tick(struct node *n)
                              .type = AGENT_TICK, .local_rank = dying >= 0 ? dying : 0, .dying = dying >= 0 });
 }
 
-/* Handle a deadline that has passed. First check the deadline of the store's answer and the deadline for a slow reader
- * of the output, because their handlers may end the node. node_run_effects() sets the timer for the next deadline. */
+/* Handle a deadline that has passed. The first two deadlines may end the node. */
 static void node_on_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -77,30 +73,26 @@ static void node_on_timer(uv_timer_t *timer)
 
 /* --- joining the job ------------------------------------------------------------------------------------ */
 
-/* Start the store here or find it on another host, and join the job.
- *
- * The agent connects by TCP, even to a store in its own process. A store in the agent's own process ends together
- * with the agent, so this connection needs no timeout. */
+/* Start the store here or find it on another host, and join the job. The agent connects by TCP even to a store in its
+ * own process. */
 
 enum {
-    /* How long a node that should host the store, but cannot, waits for the answer of a store in another process.
-     * This wait ends before the first message about waiting is due. */
+    /* How long a node that cannot host the store as planned waits for a store in another process; ends before the first
+     * message about waiting. */
     ASK_MS = 1500,
-    /* How long to wait for a round if the program cannot be started here, and the job cannot begin without this node.
-     * If a round begins in this time, all nodes report why this node cannot start the program. */
+    /* How long a node that cannot start the program waits for a round. If the round begins, all nodes report the
+     * reason. */
     MISSING_MS = 2000,
-    /* warn the user if more than this number of connections have ended without the store's answer to IDENTIFY */
+    /* warn the user if more connections than this have ended without the store's answer to IDENTIFY */
     QUIET_JOINS = 5,
-    /* A node that cannot host the store exits when all other nodes have received the reason. After REFUSE_MS, it also
-     * exits if nnodes_min nodes know the reason, or if the other nodes probably do not dial this host. In any case it
-     * exits at the end of --timeout. */
+    /* After REFUSE_MS, a node that cannot host the store does not wait for all other nodes; see on_refusing_timer and
+     * begin_refusing. */
     REFUSE_MS = 10000,
-    REFUSE_CHECK_MS = 50 /* time between checks whether the other nodes have received this node's failure */
+    REFUSE_CHECK_MS = 50 /* time between checks whether the other nodes have received the failure */
 };
 
-/* Return the identity of this process, for the join message. The boot id identifies the machine; without /proc the boot
- * id is empty. An address with a scope ("fe80::1%eth0") is left out, because the name of the interface has no meaning
- * on other hosts. */
+/* Return the identity of this process, for the join message. The boot id identifies the machine; it is empty without
+ * /proc. Leave out an address with a scope ("fe80::1%eth0"), which has no meaning on other hosts. */
 static struct link_who who_am_i(const char *own)
 {
     struct link_who who = { .pid = getpid(), .pid_start = procfs_own_start(), .boot_id = procfs_boot_id() };
@@ -109,7 +101,7 @@ static struct link_who who_am_i(const char *own)
     return who;
 }
 
-/* Print each line separately, because output_note() prefixes only one line. Print nothing with --quiet. */
+/* Print each line separately, because output_note() prefixes only one line. */
 static void print_lines(const struct node *n, const char *words)
 {
     for (const char *at = words; !n->plan->cli->quiet && *at != '\0';) {
@@ -130,7 +122,7 @@ static void on_print(void *user, const char *words)
 
 /* --- a broken connection ---------------------------------------------------------------------------------- */
 
-/* End the running attempt to connect (the dial), if any. A callback of the dial may call this function. */
+/* End the running attempt to connect (the dial), if any, even from a callback of the dial. */
 static void end_dial(struct node *n)
 {
     join_dial_close(n->meet.dial);
@@ -140,9 +132,8 @@ static void end_dial(struct node *n)
 static void on_found(void *user, const struct join_dial_found *found);
 static void on_dial_failed(void *user, const char *code, const char *words);
 
-/* Pass the new socket to the link. The link sends the token of the join, which proves that the connection belongs to
- * this node. The link then sends again the requests that the store has not confirmed. The local address may differ
- * from the address of the broken connection. */
+/* Pass the new socket to the link. The link sends the token of the join as proof of this node's identity, then the
+ * requests that the store has not confirmed. */
 static void on_found_again(void *user, const struct join_dial_found *found)
 {
     struct node *n = user;
@@ -153,20 +144,18 @@ static void on_found_again(void *user, const struct join_dial_found *found)
     store_link_resume(n->meet.link, found->fd, found->tls, who.own);
 }
 
-/* End the dial without a message, because the link reports the lost connection at the same time. */
+/* End the dial without a message, because the link reports the lost connection. */
 static void on_not_found_again(void *user, const char *code, const char *words)
 {
     (void)code, (void)words;
     end_dial(user);
 }
 
-/* Size of a TCP segment in bytes that every IPv4 path carries (RFC 879). If a path loses large packets, a later
- * connection limits its segments to this size. */
+/* Size in bytes of a TCP segment that every IPv4 path carries (RFC 879). */
 enum { SMALL_SEGMENT = 536 };
 
-/* Record the size of the segments that the silent connection could not deliver. Limit later connections to small
- * segments if the caller is sure that the path loses large segments, or if this is the second silent connection. One
- * silence may be only a short failure of the network. */
+/* Record the size of the segments that a silent connection could not deliver. After the second silence, or if the
+ * caller is sure, limit later connections to small segments. */
 static void note_silence(struct node *n, bool is_sure)
 {
     const struct link_fate *fate = store_link_fate(n->meet.link);
@@ -177,8 +166,7 @@ static void note_silence(struct node *n, bool is_sure)
     n->meet.stuck_times = fate->stuck_times;
 }
 
-/* Report to all nodes, only once, that the path from this node to the store's host loses large packets. The packets of
- * the workers on this path are large, too, so they would be lost. */
+/* Report once to all nodes that the path to the store's host loses large packets, such as those of the workers. */
 static void report_path(struct node *n)
 {
     char path[FINDING_SUBJECT_MAX], large[16], times[16], small[16];
@@ -197,8 +185,8 @@ static void report_path(struct node *n)
     store_link_send(n->meet.link, encode_notice(&f));
 }
 
-/* Dial the store again. Use the store's numeric address, because the fault that broke the connection may affect the
- * name server, too. `budget_ms` is the timeout, and `knob` is the option that sets this timeout. */
+/* Dial the store again, by its numeric address, because the name server may have the same fault. `knob` is the option
+ * that sets the timeout `budget_ms`. */
 static void dial_again(struct node *n, uint64_t budget_ms, const char *knob,
                        void (*found)(void *user, const struct join_dial_found *found))
 {
@@ -224,9 +212,8 @@ static void dial_again(struct node *n, uint64_t budget_ms, const char *knob,
         output_note(n->out.output, "warning: %s", err.msg);
 }
 
-/* Handle a connection to the store that is broken for the reason `why`, or silent (`why` is NULL). Warn only about a
- * broken connection, because a silent connection may recover. The store keeps this node as a member for
- * --node_timeout, so dial for the same time. */
+/* Handle a connection to the store that is broken for the reason `why`, or silent (`why` is NULL). Do not warn about
+ * silence, because the connection may recover. */
 static void on_broken(void *user, const char *why)
 {
     struct node *n = user;
@@ -245,8 +232,7 @@ static void on_broken(void *user, const char *why)
     dial_again(n, n->plan->meeting.node_timeout_ms, "--node_timeout", on_found_again);
 }
 
-/* Handle a connection that works again. Print a message only if the user was warned, or if a new connection was
- * needed. */
+/* Handle a connection that works again. Print this only after a warning, or for a new connection. */
 static void on_restored(void *user)
 {
     struct node *n = user;
@@ -263,7 +249,7 @@ static void on_restored(void *user)
 
 /* Handle the loss of the link. Before the first round, dial again in two cases, until --timeout ends:
  *
- *   - The store is silent. The reason may be that the packets with the join are too large for the path.
+ *   - The store is silent. Perhaps the packets with the join are too large for the path.
  *   - The connection has ended without an answer to IDENTIFY. A store drops connections if hundreds of nodes arrive at
  *     once. */
 static void on_link_lost(void *user, const char *why)
@@ -291,8 +277,7 @@ static void on_link_lost(void *user, const char *why)
     dial_again(n, n->meet.join_until_ms - now_ms, n->plan->meeting.join_knob, on_found);
 }
 
-/* Warn if this node has joined a store that has no secret, which is possible if ddprun was started as torchrun. The
- * node that hosts the store warns about its own store. */
+/* Warn if this node has joined a store that has no secret. The node that hosts the store warns about its own store. */
 static void report_open_store(struct node *n)
 {
     char store[FINDING_SUBJECT_MAX];
@@ -306,9 +291,8 @@ static void report_open_store(struct node *n)
     output_explain(n->out.output, finding_code_name(f.code));
 }
 
-/* Handle the answer to a join. The store is reachable now, so withdraw earlier findings about an unreachable store.
- * Call report_path() only now, because the store accepts a finding only from a node that has joined. Call
- * report_open_store() only now, because a store without a secret may reject the join. */
+/* Handle the answer to a join, and withdraw findings about an unreachable store. The two reports follow only now: the
+ * store accepts findings only from members, and may reject a join. */
 static void on_joined(void *user, bool spare, const char *instance, uint64_t store_ms)
 {
     struct node *n = user;
@@ -319,8 +303,7 @@ static void on_joined(void *user, bool spare, const char *instance, uint64_t sto
     report_open_store(user);
 }
 
-/* Open the link. For a store in this process silent_ms is 0 (no limit), because only a busy machine can make this
- * store silent. */
+/* Open the link. A store in this process gets no limit for its silence, because only a busy machine makes it silent. */
 static ddp_status open_link(struct node *n, const struct join_dial_found *at, struct ddp_err *err)
 {
     const uint64_t timeout_ms = n->plan->meeting.node_timeout_ms;
@@ -345,8 +328,7 @@ static ddp_status open_link(struct node *n, const struct join_dial_found *at, st
     return store_link_open(&options, &n->meet.link, err);
 }
 
-/* Join the store in this process. With several nodes, the address of the store becomes MASTER_ADDR here, as on all
- * other nodes. */
+/* Join the store in this process. In a job of several nodes, its address becomes MASTER_ADDR. */
 static ddp_status join_own(struct node *n, const char *host, int port, struct ddp_err *err)
 {
     n->plan->master_port = port;
@@ -358,8 +340,8 @@ static ddp_status join_own(struct node *n, const char *host, int port, struct dd
     return open_link(n, &at, err);
 }
 
-/* Start the store of a single node, and join it. The port is read from the server, because the store uses a free port
- * if the planned port is in use. */
+/* Start the store of a single node, and join it. Read the port from the server, because the planned port may be in
+ * use. */
 static ddp_status have_store(struct node *n, struct ddp_err *err)
 {
     struct endpoint store;
@@ -371,8 +353,7 @@ static ddp_status have_store(struct node *n, struct ddp_err *err)
 
 /* --- several nodes -------------------------------------------------------------------------------------- */
 
-/* Print why this node cannot join. The first line of `words` is the error, and the other lines explain the error. If
- * the text does not contain the code, append the code to the first line. */
+/* Print why this node cannot join. The first line of `words` is the error, and gets the code if the text lacks it. */
 static void print_failure(const char *code, const char *words)
 {
     size_t len = strcspn(words, "\n");
@@ -396,9 +377,8 @@ static void give_up_joining(struct node *n, const char *code, const char *words)
     node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* Exit when every other node has received the failure of this node, or at refusing_until_ms. An elastic job may never
- * reach its maximum number of nodes. So after REFUSE_MS, exit when nnodes_min nodes, including this node, know the
- * failure. */
+/* Exit when every other node has received the failure of this node, or at refusing_until_ms. After REFUSE_MS,
+ * nnodes_min nodes are enough. */
 static void on_refusing_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -410,11 +390,11 @@ static void on_refusing_timer(uv_timer_t *timer)
         node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* Send the failure of this node to each other node that dials, until the end of --timeout, so that these nodes give up,
- * too. In two cases, the other nodes probably do not dial this host, so wait only for REFUSE_MS:
+/* Send the failure of this node to each node that dials, until the end of --timeout. Wait only for REFUSE_MS if the
+ * other nodes probably do not dial this host:
  *
  *   - The address of the endpoint is not on this host.
- *   - This node has no secret. Usually the other nodes have no secret, either, so they do not dial. */
+ *   - This node has no secret, so usually the other nodes have no secret, either. */
 static void begin_refusing(struct node *n, const struct host_failure *failure)
 {
     const struct plan_meeting *m = &n->plan->meeting;
@@ -434,9 +414,8 @@ static void begin_refusing(struct node *n, const struct host_failure *failure)
     uv_timer_start(&n->meet.refusing_timer, on_refusing_timer, REFUSE_CHECK_MS, REFUSE_CHECK_MS);
 }
 
-/* Print why this node cannot host the store, and send the reason to the other nodes. With --hosts, the relay sends the
- * reason. Otherwise the other nodes dial the store's port, so this node answers there with the reason, if the port is
- * free. */
+/* Print why this node cannot host the store, and send the reason to the other nodes: through the relay of --hosts, or
+ * at the store's port. */
 static void on_host_failed(void *user, const struct host_failure *failure)
 {
     struct node *n = user;
@@ -451,8 +430,8 @@ static void on_host_failed(void *user, const struct host_failure *failure)
     begin_refusing(n, failure);
 }
 
-/* Start the TLS relay for the workers, if the store encrypts. A store on this host needs no relay: the kernel carries
- * these connections without a network, and the store checks the uid of each client. */
+/* Start the TLS relay for the workers, if the store encrypts. A store on this host needs no relay, because it checks
+ * the uid of each client. */
 static ddp_status open_relay(struct node *n, const struct join_dial_found *found, struct ddp_err *err)
 {
     const struct tls_relay_options options = { .loop = &n->loop,
@@ -469,9 +448,8 @@ static ddp_status open_relay(struct node *n, const struct join_dial_found *found
     return DDP_OK;
 }
 
-/* Open the link to the store that was found. Give the workers the numeric address of the store, so that a thousand
- * workers do not query the name server at the same time. If MUNGE has delivered a secret, the node now owns the secret
- * and the TLS context. */
+/* Open the link to the store that was found. Workers get its numeric address, so that a thousand workers do not query
+ * the name server. */
 static void on_found(void *user, const struct join_dial_found *found)
 {
     struct node *n = user;
@@ -488,7 +466,7 @@ static void on_found(void *user, const struct join_dial_found *found)
         give_up_joining(n, NULL, err.msg);
 }
 
-/* Exit, because no store answers. If this node should host the store, first send the reason to the other nodes. */
+/* Exit, because no store answers. A node that should host the store first informs the other nodes. */
 static void on_dial_failed(void *user, const char *code, const char *words)
 {
     struct node *n = user;
@@ -498,8 +476,8 @@ static void on_dial_failed(void *user, const char *code, const char *words)
         give_up_joining(n, code, words);
 }
 
-/* Connect to the store. If place->code is not NULL, this node should host the store but cannot. In this case, wait only
- * ASK_MS for a store in another process, and fail with place->note if no store answers. */
+/* Connect to the store. If place->code is not NULL, this node should host the store but cannot: it waits ASK_MS for
+ * another store, then fails with place->note. */
 static ddp_status dial(struct node *n, const struct store_place *place, struct ddp_err *err)
 {
     const struct plan_meeting *m = &n->plan->meeting;
@@ -526,15 +504,14 @@ static ddp_status dial(struct node *n, const struct store_place *place, struct d
     return join_dial_start(&options, &n->meet.dial, err);
 }
 
-/* Join the store at the place that was found. From now on this node owns the server in place->server, if any, and
- * stops the server at the end. */
+/* Join the store at the place that was found. The node now owns place->server, which may be NULL. */
 static void on_place(void *user, const struct store_place *place)
 {
     struct node *n = user;
     struct ddp_err err;
     n->meet.store = place->server;
     if (place->code == NULL)
-        print_lines(n, place->note); /* print this before the wait for other nodes, which may be long */
+        print_lines(n, place->note); /* the wait for other nodes may be long */
     const ddp_status status =
         n->meet.store != NULL ? join_own(n, place->host, place->port, &err) : dial(n, place, &err);
     if (status != DDP_OK)
@@ -543,13 +520,13 @@ static void on_place(void *user, const struct store_place *place)
 
 /* --- a program that does not exist ---------------------------------------------------------------------- */
 
-/* Return the exit code that a shell uses: 127 if the program is missing, 126 if the program cannot be executed. */
+/* Return the exit code that a shell uses: 127 for a missing program, 126 for a program that cannot be executed. */
 static int missing_code(const struct node *n)
 {
     return n->meet.missing == ENOENT ? EXIT_CODE_NOT_FOUND : EXIT_CODE_CANNOT_RUN;
 }
 
-/* Exit before a round, because the program is missing. The other hosts of --hosts get the reason. */
+/* Exit before a round, because the program is missing, and inform the other hosts of --hosts. */
 static void give_up_missing(struct node *n)
 {
     struct buf words = { 0 };
@@ -559,8 +536,8 @@ static void give_up_missing(struct node *n)
     node_finish(n, missing_code(n));
 }
 
-/* Handle the timeout of a node that cannot start the program. If no round has begun within MISSING_MS, exit. If a round
- * has begun, do nothing: its attempt fails on all nodes, because this node cannot start the program. */
+/* Exit if no round has begun within MISSING_MS. In a round, the attempt fails on all nodes, because the program is
+ * missing. */
 static void on_missing_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -568,9 +545,10 @@ static void on_missing_timer(uv_timer_t *timer)
         give_up_missing(n);
 }
 
-/* Check that the program exists, before this node waits for others. If the program is missing, exit at once. But a job
- * with a fixed number of two or more nodes cannot begin without this node. In this case, join the job, so that the
- * attempt fails on all nodes with this reason. Exit if no round begins within MISSING_MS. */
+/* Check that the program exists, before this node waits for others. If the program is missing:
+ *
+ *   - The number of nodes is fixed, and 2 or more: join, so that all nodes report the reason. Exit after MISSING_MS.
+ *   - Any other job: exit at once. */
 static void check_program(struct node *n)
 {
     const struct plan_meeting *m = &n->plan->meeting;
@@ -583,7 +561,7 @@ static void check_program(struct node *n)
         give_up_missing(n);
 }
 
-/* Join the job. If the store cannot be on another host, start the store here first. */
+/* Join the job. If no other host can have the store, start it here first. */
 static ddp_status join_job(struct node *n, struct ddp_err *err)
 {
     const struct store_host_options options = { .loop = &n->loop,
@@ -603,16 +581,15 @@ static ddp_status join_job(struct node *n, struct ddp_err *err)
 
 enum {
     LOG_DIR_MS = 8000, /* time limit for creating the log directory, because its file server may hang */
-    /* After the end of the job, the store serves the other nodes for at most LINGER_MS, because these nodes
-     * may still need the verdict. LINGER_STOPPED_MS applies if the user has stopped the job.
-     * LINGER_REFUSED_MS applies if this node was rejected and no other node has joined, because the store may
-     * still have to send rejections to other nodes. */
+    /* How long the store serves the other nodes after the end of the job, because they may still need the verdict.
+     * LINGER_STOPPED_MS: the user has stopped the job. LINGER_REFUSED_MS: this node was rejected, and the store may
+     * have to reject others. */
     LINGER_MS = 5000,
     LINGER_STOPPED_MS = 2000,
     LINGER_REFUSED_MS = 3000
 };
 
-/* Print a warning of the event log. If the output is not open, print the warning on stderr. */
+/* Print a warning of the event log, on stderr if the output is not open. */
 static void on_event_log_trouble(void *user, const char *words)
 {
     struct node *n = user;
@@ -623,7 +600,7 @@ static void on_event_log_trouble(void *user, const char *words)
 }
 
 /* Open the handles, signals first, so that no stop by the user is missed. node_finish() closes all these handles, so
- * all must be initialized before anything else can fail. */
+ * nothing else may fail before. */
 static bool init_handles(struct node *n, int lifeline)
 {
     if (!node_watch_signals(n, lifeline))
@@ -640,10 +617,8 @@ static bool init_handles(struct node *n, int lifeline)
     return true;
 }
 
-/* Copy the options that the agent needs, because the agent does not read the command line. In a job of several nodes,
- * settle_ms is longer than the node timeout, because the node of a lost peer may be lost, too. The store reports a lost
- * node only after this timeout. With an event log, `alone` is false even if the job has one node. The agent then waits
- * for the store's verdict, which the log needs. */
+/* Copy the options that the agent needs. settle_ms exceeds the node timeout, because the store reports a lost node only
+ * after this timeout. With an event log, `alone` is false, because the log needs the store's verdict. */
 static struct agent_options agent_options_of(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -657,15 +632,15 @@ static struct agent_options agent_options_of(const struct plan *plan)
                                    .alone = !plan->meeting.elsewhere && cli->events == NULL };
 }
 
-/* Run the loop twice: the first pass connects, the second pass sends the greeting. The store's thread then answers
- * while this thread prepares the attempt. */
+/* Run the loop once to connect, and once to send the greeting. The store answers while this thread prepares the
+ * attempt. */
 static void send_greeting(struct node *n)
 {
     for (int turn = 0; turn < 2 && !n->ended; turn++)
         uv_run(&n->loop, UV_RUN_NOWAIT);
 }
 
-/* Prepare the first attempt without waiting for the store's answer, if the ranks are already known. */
+/* Prepare the first attempt without the store's answer, if the ranks are already known. */
 static ddp_status make_ready(struct node *n, struct ddp_err *err)
 {
     const struct plan_round first = plan_same_round(n->plan, 0);
@@ -698,7 +673,7 @@ static void log_dir_free(void *user)
     free(work);
 }
 
-/* Create the log directory on a thread, because mkdir may block if the file system does not answer. */
+/* Create the log directory on a thread, because mkdir may block. */
 static ddp_status make_log_dir(struct plan *plan, struct ddp_err *err)
 {
     if (plan->log_root == NULL)
@@ -749,8 +724,8 @@ static void on_printed(void *user, int local_rank, int stream, struct slice byte
     progress_add(&n->out.progress, local_rank, stream == STD_ERR, bytes, clock_ms());
 }
 
-/* Open all parts of the node. Open the user's files first, so that an error in these files is reported before a port is
- * bound. node_finish() and close_node() close everything, also after a failure in a later step. */
+/* Open all parts of the node, the user's files first, so that their errors precede the bind of a port. node_finish()
+ * and close_node() close everything, also after a failure. */
 static ddp_status open_node(struct node *n, struct ddp_err *err)
 {
     const struct agent_options options = agent_options_of(n->plan);
@@ -783,7 +758,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
         status = input_new(&n->loop, n->plan, n->guardian, &n->out.input, err);
     if (status == DDP_OK)
         status = node_open_timers(n, err);
-    /* Set `announce` even after an error, because node_finish() needs it to print the end of the job. */
+    /* even after an error, node_finish() needs this to print the end of the job */
     n->out.announce =
         (struct announce){ .plan = n->plan, .output = n->out.output, .started_ms = n->started_ms };
     if (n->plan->cli->events != NULL)
@@ -795,13 +770,12 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     exits_open(&n->run.exits);
     if (status == DDP_OK)
         check_program(n);
-    /* check_program() has set `ended` if this node must exit at once, because the program is missing. */
+    /* check_program() has set `ended` if the program is missing */
     if (status == DDP_OK && !n->ended)
         n->run.n_busy_gpus = gpu_warn(n->plan, n->run.busy_gpus);
     if (status == DDP_OK && !n->ended)
         status = join_job(n, err);
-    /* Create the evidence before make_ready(), because make_ready() may begin an attempt, and an attempt uses the
-     * evidence. */
+    /* make_ready() may begin an attempt, which uses the evidence */
     n->run.evidence = evidence_new(contain_mounts(n->run.contain), contain_groups(n->run.contain),
                                    n->run.spawner.nofile.rlim_cur);
     if (status == DDP_OK && !n->ended)
@@ -809,11 +783,10 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     return status == DDP_OK && !n->ended ? make_ready(n, err) : status;
 }
 
-/* Keep the store running for a short time, because other nodes may still need the verdict. After a stop by the user,
- * the time is shorter. */
+/* Keep the store running for a short time, because other nodes may still need the verdict. */
 static void wait_for_peers(struct node *n)
 {
-    /* this node was rejected, and its store may still have to send rejections to other nodes */
+    /* the store may still have to reject other nodes */
     if (n->meet.store != NULL && n->meet.refused)
         store_server_wait_nodes(n->meet.store, LINGER_REFUSED_MS);
     const bool others = n->meet.round != NULL && n->meet.round->nnodes > 1;
@@ -822,9 +795,8 @@ static void wait_for_peers(struct node *n)
                                 agent_stop_signal(n->agent) != 0 ? LINGER_STOPPED_MS : LINGER_MS);
 }
 
-/* Free all parts of the node. Close the loop first, because callbacks of its handles use the other parts. Begin early
- * to stop the store, so that its thread ends while this thread frees the rest. Remove the agent's control group if this
- * group is empty. */
+/* Free all parts of the node. Close the loop first, because callbacks use the other parts. The store's thread ends
+ * while this thread frees the rest. */
 static void close_node(struct node *n)
 {
     uv_loop_close(&n->loop);
@@ -859,8 +831,8 @@ static void close_node(struct node *n)
     n->plan->secret = NULL;
 }
 
-/* Run the agent until its end, and return ddprun's exit code. If opening a part fails, the loop still runs, because
- * libuv frees a handle only in the loop. */
+/* Run the agent until its end, and return ddprun's exit code. After a failure the loop still runs, because libuv frees
+ * a handle only in the loop. */
 int node_run(void *arg, int lifeline)
 {
     const struct node_job *job = arg;

@@ -1,5 +1,5 @@
-/* signals.c -- see node.h: signals in the agent. guardian.c has blocked the signals that ddprun handles. The agent
- * reads these signals from a descriptor, so that they cannot interrupt any other function. */
+/* signals.c -- see node.h: signals in the agent. The agent reads them from a descriptor, so that they cannot interrupt
+ * any other function. */
 #include "base/clock.h"
 #include "contain/descendants.h"
 #include "contain/procfs.h"
@@ -16,8 +16,8 @@
 
 /* --- status for the user ---------------------------------------------------------------------------------- */
 
-/* ddprun answers a request for the status (SIGQUIT, Ctrl-\) with the states of the processes and the answer of the
- * store. The store's answer may take at most STORE_PATIENCE_MS. */
+/* A request for the status (SIGQUIT, Ctrl-\) is answered with the states of the processes and the answer of the store.
+ * STORE_PATIENCE_MS limits the wait for this answer. */
 
 enum { STORE_PATIENCE_MS = 1000 };
 
@@ -28,8 +28,7 @@ static char state_of(pid_t pid)
     return procfs_stat(pid, &stat) ? stat.state : '\0';
 }
 
-/* Print the status, once for each request. `answer` is NULL if the store has not answered in time. If memory is
- * short, print nothing. */
+/* Print the status, once for each request. `answer` is NULL if the store has not answered in time. */
 static void status_print(struct node *n, const struct cJSON *answer)
 {
     struct buf text = { 0 };
@@ -70,15 +69,15 @@ void node_on_status(void *user, const struct cJSON *answer)
         status_print(n, answer);
 }
 
-/* Print the stacks of the workers. The stacks arrive after the status was printed. */
+/* Print the stacks of the workers, after the status. */
 static void on_stacks(struct node *n, struct stacks *stacks, const struct stack_request *request)
 {
     (void)request;
     announce_stacks(&n->out.announce, stacks->rows, stacks->is_cut);
 }
 
-/* Request the status from the store, and print the status when the answer arrives. The stacks follow later, because
- * reading stacks takes longer. If the user asks again before the answer arrives, do not read the stacks twice. */
+/* Request the status from the store, and the stacks from the workers. A further request before the answer reads no
+ * stacks. */
 static void status_begin(struct node *n, const struct received_signal *received)
 {
     announce_status(&n->out.announce, received);
@@ -99,10 +98,8 @@ static void status_open(struct node *n)
 
 /* --- the agent's own signals ------------------------------------------------------------------------------- */
 
-/* The agent reads signals from two places. Signals that the guardian has received are messages in the lifeline.
- * Signals to this process are read from a signalfd, because libuv's signal handles hide the sender. All signals in
- * tables/signals.h are blocked in every thread. This table defines the action of each signal, and this file carries
- * out the actions. */
+/* The agent reads signals from the lifeline (messages of the guardian) and from a signalfd, because libuv hides the
+ * sender. Every thread blocks all signals of tables/signals.h, which also defines their actions. */
 
 /* --- effects of signals --------------------------------------------------------------------------------- */
 
@@ -120,14 +117,13 @@ static bool attempt_runs(const struct agent *agent)
     return state >= AGENT_RUNNING && state <= AGENT_SWEEPING;
 }
 
-/* Inform the agent that a stop of the job was requested. The first request is graceful, the second request immediate.
- * After the end of the job, only unread output remains, and a request drops this output. Ignore a request while
- * EFFECT_FINISH, which sets the exit code, is still in the queue. */
+/* Inform the agent of a request to stop: the first is graceful, the second immediate. After the end of the job, a
+ * request drops unread output. Ignore a request while EFFECT_FINISH is in the queue. */
 static void stop_asked(struct node *n, const struct received_signal *received)
 {
-    /* agent_stop_signal() is not suitable here: it also returns the signal of a stop from the store */
+    /* agent_stop_signal() also returns the signal of a stop from the store */
     const bool first = n->stop_memory.at_ms == 0;
-    node_read_news(n); /* read the reason, which a relay sends before the signal */
+    node_read_news(n); /* a relay sends the reason before the signal */
     if (n->ended)
         return;
     if (!signals_is_new_stop(&n->stop_memory, received, clock_ms()))
@@ -147,8 +143,7 @@ static void stop_asked(struct node *n, const struct received_signal *received)
     node_handle_event(n, (struct agent_event){ .type = AGENT_STOP, .signal = received->signal });
 }
 
-/* Pass the signal on to the workers, but not to the processes that the workers started. Such a process, for example a
- * data loader, has no handler and would die. */
+/* Pass the signal on to the workers only. The processes that they started, such as a data loader, would die of it. */
 static void pass_on(struct node *n, const struct received_signal *received)
 {
     int passed = 0;
@@ -159,9 +154,8 @@ static void pass_on(struct node *n, const struct received_signal *received)
     announce_passed(&n->out.announce, received, passed);
 }
 
-/* Stop all processes of the job with SIGSTOP, because a worker may ignore SIGTSTP. Send the signal twice, because a
- * process may have been created while the first signals were sent. This process continues, because it hosts the store
- * and forwards the output. */
+/* Stop all processes of the job with SIGSTOP, because a worker may ignore SIGTSTP. Send it twice, for processes that
+ * were created meanwhile. */
 static void rest(struct node *n)
 {
     n->run.resting = true;
@@ -169,8 +163,8 @@ static void rest(struct node *n)
     descendants_signal(SIGSTOP);
 }
 
-/* Report each worker that another process has stopped, because one stopped worker blocks all other workers. WSTOPPED
- * without WNOWAIT consumes the report of the kernel, so each stop is reported once. */
+/* Report each worker that another process has stopped. Without WNOWAIT, waitid consumes the kernel's report, so each
+ * stop is reported once. */
 static void report_stopped(struct node *n)
 {
     siginfo_t info = { 0 };
@@ -187,8 +181,8 @@ static void handle_signal(struct node *n, const struct received_signal *from)
 {
     struct received_signal now = *from;
     const struct received_signal *received = &now;
-    /* With --hosts, Ctrl-C and Ctrl-\ arrive through the relay. Treat them like keys of a local terminal, for which
-     * the kernel is the sender. */
+    /* With --hosts, these signals arrive through the relay. Treat them like keys of a local terminal, which the kernel
+     * sends. */
     now.sender.kernel = now.sender.kernel || (n->plan->cli->one_console && now.by_parent &&
                                               (now.signal == SIGINT || now.signal == SIGQUIT));
     switch (signals_act(n->plan->cli->stop_signals, received->signal)) {
@@ -218,14 +212,13 @@ static void handle_signal(struct node *n, const struct received_signal *from)
 
 /* --- arrival of signals --------------------------------------------------------------------------------- */
 
-/* Return true for the guardian's SIGCONT, which only wakes a stopped agent and must not continue a suspended job. */
+/* Return true for the guardian's SIGCONT, which must not continue a suspended job. */
 static bool is_wake(const struct node *n, const struct signalfd_siginfo *info)
 {
     return info->ssi_signo == SIGCONT && (pid_t)info->ssi_pid == n->guardian;
 }
 
-/* Handle all signals that have arrived. If a signal was sent several times before this read, the kernel reports the
- * signal only once. */
+/* Handle all signals that have arrived. */
 static void on_signal(uv_poll_t *poll, int status, int events)
 {
     struct node *n = poll->data;
@@ -242,8 +235,8 @@ static void on_signal(uv_poll_t *poll, int status, int events)
     node_run_effects(n);
 }
 
-/* End everything, because the guardian is dead. Stop the store before closing the connection to the store. Otherwise
- * the store would report the loss of this node to some nodes but not to others. */
+/* End everything, because the guardian is dead. Stop the store before its connection, so that all nodes get the same
+ * reason. */
 static void finish_without_guardian(struct node *n)
 {
     const int code = guardian_is_gone(n->run.contain);
@@ -252,8 +245,8 @@ static void finish_without_guardian(struct node *n)
     node_finish(n, code);
 }
 
-/* Read messages of the guardian from the lifeline. End of file means that the guardian has died. In this case, no
- * user can get a report, but all processes must still be killed. */
+/* Read the guardian's messages. End of file means that the guardian has died, so kill all processes without a
+ * report. */
 static void on_lifeline(uv_poll_t *poll, int status, int events)
 {
     struct node *n = poll->data;
@@ -275,8 +268,7 @@ static void poll_fd(struct node *n, uv_poll_t *poll, int fd, uv_poll_cb cb)
     uv_poll_start(poll, UV_READABLE | UV_DISCONNECT, cb);
 }
 
-/* Watch the signals and the lifeline. The guardian has already blocked the signals before the fork. This function calls
- * signal_watch_block() again only to get the set of these signals. */
+/* Watch the signals and the lifeline. The signals are already blocked; signal_watch_block() only returns their set. */
 bool node_watch_signals(struct node *n, int lifeline)
 {
     sigset_t watched;

@@ -5,8 +5,8 @@
  *                    ^   '-> unknown: report the failure after 2 s, and every 30 s; wait 1 s
  *                    '-----------------------------------------------------'      until the timeout
  *
- * The name of a Kubernetes pod may become known only later, so the lookup is repeated until the timeout. If MUNGE
- * delivers the secret, a thread seals the secret between `decide` and `listen`, because munged may hang. */
+ * The name of a Kubernetes pod may become known late, so the lookup is repeated. With MUNGE, a thread seals the secret
+ * between `decide` and `listen`, because munged may hang. */
 #include "net/store_host.h"
 
 #include "auth/secret.h"
@@ -28,8 +28,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Return the size of an address for getnameinfo, or 0 for an address that is not IP. base/connector.c uses
- * getnameinfo, too, so own addresses and resolved addresses can be compared as text. */
+/* Return the size of an address for getnameinfo, or 0 if it is not IP. base/connector.c uses getnameinfo, too, so the
+ * texts can be compared. */
 static socklen_t size_of(const struct sockaddr *addr)
 {
     return addr->sa_family == AF_INET    ? sizeof(struct sockaddr_in)
@@ -37,8 +37,7 @@ static socklen_t size_of(const struct sockaddr *addr)
                                          : 0;
 }
 
-/* List the addresses of interfaces that are up, and return their number. If the list is empty, hosting.c treats every
- * address as an address of another machine. */
+/* List the addresses of interfaces that are up, and return their number. */
 int own_addresses(struct own_address own[OWN_ADDRESSES_MAX])
 {
     struct ifaddrs *list = NULL;
@@ -57,7 +56,7 @@ int own_addresses(struct own_address own[OWN_ADDRESSES_MAX])
     return n;
 }
 
-/* Reject --local_addr. The error lists all local addresses, so that the user can copy one of them. */
+/* Reject --local_addr, with all local addresses, so that the user can copy one. */
 static ddp_status refuse(const char *address, const struct own_address *own, int n, struct ddp_err *err)
 {
     char list[400] = "";
@@ -70,7 +69,7 @@ static ddp_status refuse(const char *address, const struct own_address *own, int
                     list);
 }
 
-/* Check --local_addr. All addresses of 127/8 are local, although only 127.0.0.1 is listed. */
+/* Check --local_addr. All addresses of 127/8 are local, but only 127.0.0.1 is listed. */
 ddp_status own_address_check(const char *address, struct ddp_err *err)
 {
     struct own_address own[OWN_ADDRESSES_MAX];
@@ -83,8 +82,7 @@ ddp_status own_address_check(const char *address, struct ddp_err *err)
 
 /* --- a reserved port ---------------------------------------------------------------------------------------- */
 
-/* Bind to every address: IPv6 and IPv4 together for AF_INET6, only IPv4 for AF_INET. PyTorch's server binds in the
- * same way. */
+/* Bind to every address, as PyTorch's server does: IPv6 and IPv4 together for AF_INET6, only IPv4 for AF_INET. */
 static bool bind_any(int fd, int family, int port)
 {
     const int yes = 1, no = 0;
@@ -102,7 +100,7 @@ static bool bind_any(int fd, int family, int port)
            bind(fd, (const struct sockaddr *)&six, sizeof(six)) == 0;
 }
 
-/* Read the port of a socket. The port is at the same offset in sockaddr_in and sockaddr_in6. */
+/* Read the port of a socket, which is at the same offset in sockaddr_in and sockaddr_in6. */
 static bool port_of(int fd, int *port)
 {
     struct sockaddr_in6 at;
@@ -135,9 +133,9 @@ enum { RETRY_MS = 1000, SEALING_MS = 1 };
 
 struct store_host {
     struct store_host_options options;
-    struct hosting decided;   /* result of decide(), kept until MUNGE has sealed the secret */
-    struct secret_call *seal; /* owned; the call of MUNGE that seals the secret; NULL if no call runs */
-    struct dial waiting;      /* decides when to look up the store's name, and which messages the user gets */
+    struct hosting decided;     /* result of decide(), until MUNGE has sealed the secret */
+    struct secret_call *seal;   /* owned; the call of MUNGE that seals the secret, or NULL */
+    struct dial waiting;        /* when to look up the store's name, and which messages the user gets */
     struct loop_lookup *lookup; /* owned; NULL if no lookup is in progress */
     uv_timer_t timer;
     bool closing;
@@ -145,8 +143,8 @@ struct store_host {
 
 /* --- listening ------------------------------------------------------------------------------------------ */
 
-/* Return true if the store has no secret, but may serve other hosts. The user permits this with --insecure, or by
- * starting ddprun as torchrun for several nodes. Scripts for torchrun cannot set --insecure, so ddprun only warns. */
+/* Return true if the store may serve other hosts without a secret. The user permits this with --insecure, or by
+ * starting ddprun as torchrun for several nodes. */
 static bool is_open(const struct plan *plan)
 {
     return plan->secret == NULL && !plan->encrypt &&
@@ -161,8 +159,7 @@ static void drop_secret(struct plan *plan)
     plan->credential = NULL;
 }
 
-/* Start the store and write its port to the plan. Port 0 means any free port, but the workers need the real
- * number. */
+/* Start the store and write its port to the plan, because the workers need the real number of port 0. */
 static ddp_status listen_on(struct plan *plan, const char *host, int port, struct store_server **out,
                             struct ddp_err *err)
 {
@@ -187,7 +184,7 @@ static ddp_status listen_on(struct plan *plan, const char *host, int port, struc
     return DDP_OK;
 }
 
-/* Write a note that a free port replaces the default port. */
+/* Write a note that a free port replaces the port `taken`. */
 static void note_port(char note[NOTE_MAX], int taken, int port)
 {
     struct port_holder holder = { 0 };
@@ -205,7 +202,7 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
     ddp_status status = listen_on(plan, plan->master_addr, port, out, err);
     if (status == DDP_ERR_IO && plan->meeting.port_may_change && port != 0) {
         struct ddp_err second;
-        /* Try any free port. If this fails, too, the port is not the reason, and the caller gets the first error. */
+        /* If this fails, too, the port is not the reason, and the caller gets the first error. */
         if (listen_on(plan, plan->master_addr, 0, out, &second) == DDP_OK) {
             status = DDP_OK;
             note_port(note, port, plan->master_port);
@@ -216,8 +213,7 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
 
 /* --- decisions ------------------------------------------------------------------------------------------ */
 
-/* Report a failure through the callback `failed`. The owner may end the node inside this callback, so the caller must
- * return at once. */
+/* Report a failure through `failed`. The callback may end the node, so the caller must return at once. */
 static void store_host_fail(const struct store_host_options *o, const char *code, const char *words,
                             const char *at)
 {
@@ -232,9 +228,8 @@ static const char *listen_code(int port)
     return finding_code_name(held ? FINDING_PORT_IN_USE : FINDING_CANNOT_LISTEN);
 }
 
-/* Make the finding about a store that other hosts can reach without a secret. Return the code of the finding, or
- * FINDING_NONE if the store is safe. The finding is an error, or a warning if the user has allowed an open store. `why`
- * is the reason why MUNGE delivers no secret, in the form " (REASON)", or "". */
+/* Make the finding about a store that other hosts can reach without a secret. Return its code, or FINDING_NONE if the
+ * store is safe. `why` is the reason why MUNGE delivers no secret, as " (REASON)", or "". */
 static enum finding_code openness(const struct store_host_options *o, const char *address, const char *why,
                                   struct finding *finding)
 {
@@ -247,7 +242,7 @@ static enum finding_code openness(const struct store_host_options *o, const char
     return code;
 }
 
-/* Make the finding about a node that has no secret for the store of node 0. */
+/* Make the finding about a node without the secret of node 0's store. */
 static void make_node_has_no_secret(const struct store_host_options *o, const char *address,
                                     struct finding *finding)
 {
@@ -257,8 +252,7 @@ static void make_node_has_no_secret(const struct store_host_options *o, const ch
                  endpoint_print(address, o->plan->meeting.port, store), NULL);
 }
 
-/* Fail, because other hosts could reach the store without a secret. `at` is the address on which a refusing store may
- * listen (host_failure.at). */
+/* Fail, because other hosts could reach the store without a secret. `at` is host_failure.at. */
 static void refuse_to_open(const struct store_host_options *o, const struct finding *finding, const char *at)
 {
     char words[HOSTING_WORDS_MAX];
@@ -266,24 +260,21 @@ static void refuse_to_open(const struct store_host_options *o, const struct find
     store_host_fail(o, finding_code_name(finding->code), words, at);
 }
 
-/* Return the address for a refusing store (store_host.h) after a failure to listen, or NULL if no refusing store can
- * start. A store that listens on every address fails if the port is in use on one of these addresses. The port may
- * still be free on the address that other nodes dial. */
+/* Return the address for a refusing store after a failure to listen, or NULL. The port may be in use on some addresses,
+ * but free on the address that other nodes dial. */
 static const char *free_place(const struct hosting *decided)
 {
     return decided->address[0] == '\0' && !endpoint_is_loopback(decided->dial) ? decided->dial : NULL;
 }
 
-/* Return the address at which other hosts reach the store: the address on which the store listens. If the store listens
- * on all addresses of this host, return the address that this node dials. */
+/* Return the address at which other hosts reach the store. */
 static const char *address_of(const struct hosting *decided)
 {
     return decided->address[0] != '\0' ? decided->address : decided->dial;
 }
 
-/* Host the store. If the store cannot listen and the choice is HOSTING_HOST, fail. If it cannot listen and the choice
- * is HOSTING_TRY, join the store that another node on this machine probably hosts. `why` is the argument of
- * openness(). */
+/* Host the store. If it cannot listen: HOSTING_HOST fails, and HOSTING_TRY joins the store that another node on this
+ * machine probably hosts. `why` is the argument of openness(). */
 static void host(const struct store_host_options *o, const struct hosting *decided, const char *why)
 {
     struct ddp_err err;
@@ -314,8 +305,7 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     }
     place.port = status == DDP_OK ? o->plan->master_port : o->plan->meeting.port;
     snprintf(place.host, sizeof(place.host), "%s", decided->dial);
-    /* Keep the error only for the report of a failed dial. Usually the error is harmless, because another node of this
-     * job on this machine hosts the store. */
+    /* only for the report of a failed dial, because another node on this machine usually hosts the store */
     if (status != DDP_OK)
         snprintf(place.report_note, sizeof(place.report_note), "%s", err.msg);
     if (decided->code != NULL && (status == DDP_OK || decided->local_only[0] != '\0'))
@@ -325,9 +315,9 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     o->found(o->user, &place);
 }
 
-/* Join a store that this node does not host. The meaning of decided->words depends on the choice and the code:
+/* Join a store that this node does not host. decided->words is:
  *
- *   - HOSTING_ASK: the error if the dial fails. The text is not printed now.
+ *   - HOSTING_ASK: the error if the dial fails.
  *   - HOSTING_JOIN with a code: a warning that is printed now.
  *   - HOSTING_JOIN without a code: a line of the report if the dial fails, or "". */
 static void store_host_join_other(const struct store_host_options *o, const struct hosting *decided)
@@ -341,11 +331,8 @@ static void store_host_join_other(const struct store_host_options *o, const stru
     o->found(o->user, &place);
 }
 
-/* Return true if node 0 hosts the store that this node joins. Otherwise return false, for example if a ddp-rendezvous
- * may host this store.
- *
- * Node 0 opens its store to other hosts only if a secret exists, or if the user allows an open store. So a node without
- * a secret cannot join a store of node 0. The caller reports this error at once, without waiting for the store. */
+/* Return true if node 0 hosts the store that this node joins, and no ddp-rendezvous may host it. Without a secret, such
+ * a store serves other hosts only if the user allows this, so the caller reports the error at once. */
 static bool follows_node_0(const struct store_host_options *o, const struct hosting *decided)
 {
     const struct cli *cli = o->plan->cli;
@@ -353,8 +340,8 @@ static bool follows_node_0(const struct store_host_options *o, const struct host
            cli->host_store == HOST_STORE_AUTO;
 }
 
-/* Collect the facts and call hosting_decide. Then host the store, join a store, or fail, as decided. Return true if the
- * store is not started yet, because its secret must be sealed first. */
+/* Collect the facts, and host the store, join a store, or fail, as hosting_decide says. Return true if the secret must
+ * be sealed before the store starts. */
 static bool decide(const struct store_host_options *o, const struct name_found *name, struct hosting *decided)
 {
     struct own_address own[OWN_ADDRESSES_MAX];
@@ -385,8 +372,8 @@ static bool decide(const struct store_host_options *o, const struct name_found *
     return false;
 }
 
-/* Host the store with the sealed secret. If MUNGE fails, the finding about the missing secret contains the reason.
- * The timer repeats until the thread that seals the secret has ended. */
+/* Host the store with the sealed secret. If MUNGE fails, the finding about the missing secret has the reason. The timer
+ * repeats while the thread seals. */
 static void on_sealing(uv_timer_t *timer)
 {
     struct store_host *h = timer->data;
@@ -421,7 +408,7 @@ static ddp_status begin_sealing(struct store_host *h, struct ddp_err *err)
 
 /* --- one node ------------------------------------------------------------------------------------------- */
 
-/* Host the store of a single node. If the default port is in use, a free port replaces the default port. */
+/* Host the store of a single node, on a free port if the default port is in use. */
 static void find_alone(const struct store_host_options *o)
 {
     struct ddp_err err;
@@ -462,7 +449,7 @@ static void on_timer(uv_timer_t *timer)
     store_host_advance(timer->data);
 }
 
-/* Handle the result of a lookup. If the name is known, stop the timer, and decide whether to host or join the store. */
+/* Handle the result of a lookup. If the name is known, decide where the store is. */
 static void on_resolved(void *user, const struct name_found *name)
 {
     struct store_host *h = user;
@@ -491,8 +478,7 @@ static void store_host_give_up(struct store_host *h)
     buf_free(&report);
 }
 
-/* Run the steps that are due. As in dial.c, dial_plan.h determines the pauses and messages. Here the only step is the
- * lookup of the store's name, without a connection. */
+/* Run the steps that are due. dial_plan.h determines pauses and messages, but the only step is the lookup. */
 static void store_host_advance(struct store_host *h)
 {
     struct dial_step step = dial_next(&h->waiting, clock_ms());
@@ -530,7 +516,7 @@ static struct store_host *host_new(const struct store_host_options *o)
     return h;
 }
 
-/* Return true if this node never hosts the store, but only joins it. dial.c then looks up the store's name. */
+/* Return true if this node only joins the store. dial.c then looks up the store's name. */
 static bool only_joins(const struct plan_meeting *m)
 {
     return m->host_store == HOST_STORE_NO ||
@@ -571,7 +557,7 @@ struct refusing_store {
     char code[64], sentence[FINDING_TEXT_MAX], advice[FINDING_TEXT_MAX];
 };
 
-/* Count a refused host. The server calls this on its thread. */
+/* Count a refused host, on the thread of the server. */
 static void on_refused(void *user)
 {
     struct refusing_store *r = user;
@@ -588,8 +574,8 @@ void failure_split(const char *words, char sentence[FINDING_TEXT_MAX], char advi
     snprintf(advice, FINDING_TEXT_MAX, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
-/* Start a store that rejects every node and sends the text of `failure` to each node. The text contains no confidential
- * data, because without a secret every host can get the text. */
+/* Start a store that rejects every node with the text of `failure`. Without a secret every host can read the text, so
+ * it has no confidential data. */
 ddp_status refusing_store_start(const struct plan *plan, const struct host_failure *failure,
                                 struct refusing_store **out, struct ddp_err *err)
 {

@@ -5,22 +5,20 @@
  *
  *     id
  *     name             with underscores; dashes are accepted everywhere
- *     letter           letter of the short form, or 0 if there is no short form
+ *     letter           letter of the short form, or 0
  *     kind             the parser, value_KIND in values.c; WORD and NAME: one of the words that values.c lists
  *     field            the field of struct cli
- *     value            name of the value in the help; NULL for a switch; "[=X]" for a switch that accepts the value X
- *     default          the default, as a user would type it; NULL without a default
+ *     value            name of the value in the help; NULL: a switch; "[=X]": a switch that accepts the value X
+ *     default          the default, as a user would type it; NULL: none
  *     in environment   whether PET_<NAME> is read
- *     whose            FIRST: torchrun 1.13 and later have the option. THEIRS: only later versions of torchrun have
- *                      the option. OURS: only ddprun has the option. An abbreviation that matches several options
- *                      selects FIRST before THEIRS, and THEIRS before OURS
+ *     whose            FIRST, THEIRS or OURS; see enum cli_whose
  *     section          the section of --help
  *     help */
 #ifndef LAUNCHER_OPTIONS_H
 #define LAUNCHER_OPTIONS_H
 
-/* Commands of ddprun, written as its first argument. If a program has the same name as a command, the user writes
- * ./NAME to start the program. Columns: id, name, arguments, help. */
+/* Commands of ddprun, written as its first argument. A user writes ./NAME to start a program of this name. Columns: id,
+ * name, arguments, help. */
 #define DDPRUN_COMMANDS(X)                                                                                  \
     X(EXPLAIN, "explain", "[--json] [CODE]",                                                                \
       "print the meaning and remedy of a finding, an exit code or a signal; without CODE, list all codes; " \
@@ -291,8 +289,8 @@
 
 /* The schedulers that may have started ddprun. --scheduler, the manual page and the readers in plan/ use these rows.
  *
- * Columns: id, name for --scheduler, title, rule (which variables identify the scheduler), values that the
- * scheduler provides. An inner scheduler comes before the scheduler in whose job it may run: mpirun before Slurm. */
+ * Columns: id, name for --scheduler, title, rule (which variables identify the scheduler), values that the scheduler
+ * provides. A scheduler that runs in the job of another one comes first: mpirun before Slurm. */
 /* clang-format off */
 #define SCHEDULERS(X)                                                                                        \
     X(OPEN_MPI, "openmpi", "Open MPI",                                                                       \

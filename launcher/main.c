@@ -1,6 +1,5 @@
 /* main.c -- the steps of ddprun from the command line to the exit code, one function each. Everything here happens
- * before the first fork: this file reads the environment, the clock, random numbers and the machine once, and passes
- * the values on. */
+ * before the first fork, and reads each fact about the machine once. */
 #include "auth/secret.h"
 #include "contain/job_record.h"
 #include "base/syscalls.h"
@@ -497,8 +496,8 @@ static int refuse_detach(const struct scheduler *s)
 }
 
 /* Make srun the remote shell in an allocation of Slurm, unless the user has chosen one or srun has started this
- * process. Then ignore Slurm's variables, which do not describe srun's later tasks. A step of several tasks keeps them,
- * so that refuse_hosts() rejects --hosts. */
+ * process. Then ignore Slurm's variables, which describe this process. A step of several tasks keeps them, so that
+ * refuse_hosts() rejects --hosts. */
 static ddp_status choose_srun(struct cli *cli, const char *host, struct ddp_err *err)
 {
     const struct scheduler_facts facts = { .environ_block = environ, .host = host };

@@ -116,8 +116,8 @@ static enum agent_state finish(struct agent *a, const struct agent_event *e)
 
 /* --- the end of an attempt ------------------------------------------------------------------------------ */
 
-/* The agent reports to the store in this order: failed (at once), exited (for each worker), and, when no process is
- * left, cause and stopped. After `stopped`, or `done` if all workers succeeded, it waits for the verdict. */
+/* The agent reports to the store in this order: failed (at once), exited (for each worker), cause, stopped. `done`
+ * replaces the last two if all workers succeeded. Then it waits for the verdict. */
 
 /* Return true if a stop by the user, or an unkillable process, forbids a long wait for the other nodes. */
 static bool in_hurry(const struct agent *a)
@@ -700,8 +700,8 @@ static void forget_victim_elsewhere(struct agent *a)
     a->peer_code = 0;
 }
 
-/* Record that the store is lost. Discard the failures of this node, because a worker may detect the loss earlier. Keep
- * them in two cases:
+/* Record that the store is lost. Discard the failures of this node, which the loss may have caused. Keep them in two
+ * cases:
  *
  *   - The first failed worker could not be started.
  *   - The store has received the first failure. If this is only a lost peer, the final verdict must have arrived, too.
@@ -897,8 +897,10 @@ enum no_restart agent_never_again(const struct agent *a)
 
 /* --- exit codes ----------------------------------------------------------------------------------------- */
 
-/* Return true if the end of a worker counts for the exit code: a failure by itself or as a victim, exit code 0, or a
- * failed start. After a stop signal of ddprun, exit code 0 and DDP_EXIT_PEER_LOST do not count. */
+/* Return true if the end of a worker counts for the exit code:
+ *
+ *   - exit code 0 or DDP_EXIT_PEER_LOST after a stop signal of ddprun: no
+ *   - a failure by itself or as a victim, exit code 0, or a failed start: yes */
 static bool has_own_code(const struct agent_worker *w)
 {
     if (w->verdict == WORKER_OK || (w->verdict == WORKER_VICTIM && w->signal == 0))
@@ -965,7 +967,7 @@ static int code_known_here(const struct agent *a)
 }
 
 /* Return true if --exit_code=workers makes ddprun's exit code 0: the user stopped the job before any failure, and every
- * worker here ended with exit code 0. A job's code other than 0 or 128 + the stop signal reports a failure. */
+ * worker here ended with exit code 0. Any code of the job except 0 and 128 + the stop signal means a failure. */
 static bool stop_succeeded(const struct agent *a)
 {
     const bool stopped = a->stop.by_user != 0 || (a->judged && a->verdict.no_restart == NO_RESTART_STOPPED);

@@ -28,7 +28,7 @@ void progress_reset(struct progress *p)
 
 /* --- patterns --------------------------------------------------------------------------------------------- */
 
-/* Return true for a character of a number, time, rate or fraction, as in "1e-05", "12:30:01", "4.5it/s", "7/100". */
+/* Return true for a character of a number or time, as in "1e-05", "12:30:01", "4.5it/s", "7/100". */
 static bool is_of_number(unsigned char c)
 {
     return isalnum(c) || strchr(".,:+-%/_", c) != NULL;

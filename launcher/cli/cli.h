@@ -229,8 +229,8 @@ ddp_status cli_read(struct cli *cli, int argc, char *const *argv, char *const *e
                     struct ddp_err *err);
 void cli_free(struct cli *cli);
 
-/* Set an option that the user has not set to a value of the scheduler. Errors name `from`, the source of `text`. `text`
- * must outlive `cli`. Return DDP_ERR_ARG if `text` is not valid. */
+/* Set an option to a value of the scheduler. The caller has checked that the user has not set the option. Errors name
+ * `from`, the source of `text`. `text` must outlive `cli`. Return DDP_ERR_ARG if `text` is not valid. */
 ddp_status cli_offer(struct cli *cli, enum cli_option option, const char *text, const char *from,
                      struct ddp_err *err);
 
@@ -243,8 +243,8 @@ bool cli_gives(const struct cli *cli, enum cli_option option);
 /* Return true if the job is elastic: nodes may join and leave (torchrun's c10d backend). */
 bool cli_is_elastic(const struct cli *cli);
 
-/* Append a text for the user to `out`: the help (short or long, as in `cli->help`), the manual page (roff), a shell's
- * completion script, or the help of one command. Return false if memory is short. */
+/* Append a text for the user to `out`: the help, the manual page (roff), a shell's completion script, or the help of
+ * one command. `cli->help` selects the short or the long help. Return false if memory is short. */
 bool cli_print_help(const struct cli *cli, struct buf *out);
 bool cli_print_man(struct buf *out);
 bool cli_print_completion(const struct cli *cli, struct buf *out);
@@ -267,8 +267,13 @@ enum cli_section {
         SECTIONS
 };
 
-/* The column "whose" of options.h. FIRST: torchrun 1.13 already has the option. THEIRS: only later versions. OURS: only
- * ddprun. An abbreviation prefers FIRST to THEIRS, and THEIRS to OURS. */
+/* The column "whose" of options.h:
+ *
+ *   FIRST   torchrun 1.13 already has the option
+ *   THEIRS  only later versions of torchrun have the option
+ *   OURS    only ddprun has the option
+ *
+ * If an abbreviation fits several options, the first row of this list applies. */
 enum cli_whose { WHOSE_FIRST, WHOSE_THEIRS, WHOSE_OURS };
 
 /* Defined in values.c. */

@@ -350,8 +350,8 @@ static int make_owned(const char *dir)
     return -1;
 }
 
-/* Create the group and return a descriptor of its directory, with which spawn.c creates workers in it. Fail with ENOSYS
- * on Linux before 5.14, which has no cgroup.kill. */
+/* Create the group and return a descriptor of its directory. Fail with ENOSYS on Linux before 5.14, which has no
+ * cgroup.kill. */
 int cgroup_make(const char *dir)
 {
     const int fd = make_owned(dir);

@@ -11,8 +11,7 @@
 #include <sys/types.h>
 
 /* Return the n-th sentence about a missing feature of this kernel or container, or NULL after the last one. Set *grave
- * if processes then outlive the job or end without SIGTERM; such a sentence is always printed. If `only_grave` is true,
- * check only such features. */
+ * if processes then outlive the job or end without SIGTERM. If `only_grave` is true, check only such features. */
 const char *lacks_words(size_t n, bool only_grave, bool *grave);
 
 /* The layers that contain the processes of a job:
@@ -38,8 +37,10 @@ struct contain_options {
 };
 
 /* Choose the layer, and kill and report the processes that dead jobs of this user left behind. Create no group or
- * namespace yet. After DDP_OK the caller frees *out with contain_close. Return DDP_ERR_UNSUPPORTED, with reason and
- * remedy in `err`, if the requested layer is not available; DDP_ERR_NOMEM if memory is short. */
+ * namespace yet. After DDP_OK the caller frees *out with contain_close. Errors:
+ *
+ *   - DDP_ERR_UNSUPPORTED: the requested layer is not available; `err` has the reason and the remedy
+ *   - DDP_ERR_NOMEM: memory is short */
 ddp_status contain_open(const struct contain_options *options, struct contain **out, struct ddp_err *err);
 
 /* Describe the layer, such as "cgroup, /sys/fs/cgroup/ddprun-j-1a2b3c4d (--contain=pidns is stronger, ...)", for the

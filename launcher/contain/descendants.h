@@ -26,8 +26,8 @@ void descendants_signal(int signal);
  * Return the number of appended processes. */
 size_t descendants_below(pid_t pid, size_t max, struct buf *pids);
 
-/* Return the process that runs the program of a worker: the Python process if the worker is a shell script that waits
- * for it, otherwise `worker`. On a kernel without lists of children, return `worker`. */
+/* Return the process that runs the program of a worker: `worker`, or the Python process for which a shell script waits.
+ * On a kernel without lists of children, return `worker`. */
 pid_t descendants_program(pid_t worker);
 
 /* Return element `i` of an array of descendants_below(). */

@@ -1,5 +1,5 @@
-/* job_record.c -- see job_record.h. The parts of this file: safe directories, the runtime directory, the text of a
- * record, finding processes by their cookie, cleaning up after dead jobs. */
+/* job_record.c -- see job_record.h. The parts of this file are: safe directories, the runtime directory, the text of a
+ * record, processes with a cookie, dead jobs. */
 #include "contain/job_record.h"
 
 #include "base/clock.h"
@@ -292,8 +292,8 @@ static bool is_cookie(const char *text)
     return strlen(text) == COOKIE_CHARS && strspn(text, "0123456789abcdef") == COOKIE_CHARS;
 }
 
-/* Return true if a control group may be killed: its name must be that of a ddprun group with this job's cookie, because
- * a record may be damaged. */
+/* Return true if a control group may be killed, because it has the name of a ddprun group with this job's cookie. A
+ * record may be damaged. */
 static bool is_our_group(const char *path, const char *cookie)
 {
     const char *name = strrchr(path, '/');
@@ -480,9 +480,8 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
 
 /* --- record ----------------------------------------------------------------------------------------------- */
 
-/* A record identifies a process by pid, start time, boot id, and PID namespace. The pids show only whether the job
- * still runs; its cookie and control group select the processes to kill. A record of another PID namespace is kept
- * until that namespace has ended. */
+/* A record identifies a process by pid, start time, boot id, and PID namespace, but only to show whether the job still
+ * runs. The job's cookie and control group select the processes to kill. */
 
 enum {
     RECORDS_MAX = 256, /* largest number of records that one pass examines */

@@ -77,7 +77,7 @@ enum { SWEEP_LIMIT_MS = 5000 };
  * of the job's store for ddpctl. */
 
 /* Write the record of `job`, before its first worker starts. `guardian` and `agent` are pids. `cgroup` is the directory
- * of the job's control group, or "". Return DDP_ERR_IO if no directory is usable. */
+ * of the control group, or "". Return DDP_ERR_IO if no directory is usable. */
 ddp_status record_write(const char *job, const char *cookie, const char *cgroup, pid_t guardian, pid_t agent,
                         struct ddp_err *err);
 

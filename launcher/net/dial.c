@@ -259,7 +259,7 @@ static bool send_all(struct runner *r, const struct buf *bytes)
 }
 
 /* Return the error for a failed TLS handshake. `bytes` are the last bytes of the peer; 23 is a TLS record with
- * application data (RFC 8446). The dial continues, because any host on the path can forge an alert. */
+ * application data (RFC 8446). Any host on the path can forge an alert, so no error ends the dial. */
 static int rejected_kind(struct slice bytes)
 {
     const int kind = dial_answer_kind(bytes);
@@ -632,9 +632,8 @@ static void join_dial_advance(struct join_dial *j)
 
 /* --- begin ---------------------------------------------------------------------------------------------- */
 
-/* Return a nonce whose third byte is not 0. An old PyTorch store parses it as the highest byte of a key's length: a
- * large length closes the connection, and a small length waits for more bytes. See greet_with_ping() in
- * rendezvous/client/connect.c. */
+/* Return a nonce whose third byte is not 0. An old PyTorch store parses it as the highest byte of a key's length. If
+ * the length is small, the store waits for more bytes. See greet_with_ping() in rendezvous/client/connect.c. */
 static uint32_t make_nonce(uint32_t seed)
 {
     return 0x51500000u | (seed & 0xFFFFu);
@@ -729,8 +728,7 @@ static bool path_open_both(struct path_sockets *p, const struct addrinfo *to)
     return p->data[PATH_LARGE] > PATH_SMALL_BYTES;
 }
 
-/* Wait for an answer. Return ECONNREFUSED if the packet has arrived (the peer has rejected it or has sent a datagram),
- * 0 without an answer, or another errno. */
+/* Wait for an answer. Return ECONNREFUSED if the packet has arrived, 0 without an answer, or another errno. */
 static int path_answer(int fd, int wait_ms)
 {
     struct pollfd answer = { .fd = fd, .events = POLLIN };

@@ -16,7 +16,7 @@
 struct loop_lookup;
 
 /* Begin a lookup, which calls `done` once, on the loop. Return NULL if no memory, descriptor or thread is available.
- * The caller must call loop_lookup_end, perhaps in `done`; afterwards `done` is not called. */
+ * The caller must call loop_lookup_end, perhaps in `done`. Afterwards `done` is not called. */
 struct loop_lookup *loop_lookup_begin(uv_loop_t *loop, const char *host,
                                       void (*done)(void *user, const struct name_found *found), void *user);
 
@@ -70,9 +70,8 @@ struct join_dial_options {
     /* The dial calls `found` or `failed` once, and ends. The owner then calls join_dial_close, perhaps inside the
      * callback. */
     void (*found)(void *user, const struct join_dial_found *found);
-    /* Called after the timeout, or if the dial can never succeed. `code` is the name of a finding, and `report` may
-     * have several lines, without the last newline. A refusing store supplies both. Both are borrowed during the
-     * call. */
+    /* Called after the timeout, or if the dial can never succeed. `code` is the name of a finding. `report` may have
+     * several lines, without the last newline. Both are borrowed during the call. A refusing store supplies both. */
     void (*failed)(void *user, const char *code, const char *report);
     /* Called with a message for the user. `words` may have several lines, without the last newline, and is borrowed
      * during the call. */

@@ -87,7 +87,7 @@ static bool begins(struct slice bytes, const char *text)
 }
 
 /* Return the error for an answer of a service that is not a store. A TLS record begins with 22 (handshake) or 21
- * (alert, sent to a client without TLS) and major version 3 (RFC 8446, section 5.1). */
+ * (alert) and major version 3 (RFC 8446, section 5.1). A TLS server sends an alert to a client without TLS. */
 int dial_answer_kind(struct slice bytes)
 {
     const unsigned char *p = bytes.data;
@@ -620,9 +620,8 @@ bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms)
 
 /* --- large packets -------------------------------------------------------------------------------------- */
 
-/* Return the next step. Kernels limit ICMP answers to a burst of about 6, then 1 per second (icmp_ratelimit), and
- * firewalls drop packets. So small and large packets alternate. The result is unknown if the small packets get no
- * answer, either. */
+/* Return the next step. Small and large packets alternate, because kernels limit ICMP answers to a burst of about 6,
+ * then 1 per second (icmp_ratelimit). The result is unknown if the small packets get no answer, either. */
 enum path_step path_next(const struct path_answers *a)
 {
     enum { LARGE_TRIES = 3, SMALL_LOST_MAX = 1 };

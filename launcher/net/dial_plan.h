@@ -220,8 +220,7 @@ bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms);
 /* --- large packets -------------------------------------------------------------------------------------- */
 
 /* A path may lose large packets, for example in a tunnel with a smaller MTU. A probe sends small and large packets in
- * turn to a closed UDP port of the node, whose kernel answers with ICMP "port unreachable". path_next chooses each
- * step; path_probe (dial.h) executes it. */
+ * turn to a closed UDP port. The kernel of the node answers with ICMP "port unreachable". */
 enum path_size { PATH_SMALL, PATH_LARGE };
 struct path_answers {
     int sent[2], answered[2]; /* numbers of packets, indexed by enum path_size */

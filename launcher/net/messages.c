@@ -127,8 +127,8 @@ cJSON *encode_flight_call(int rank, const struct flight_entry *call)
                                        .at = call->place });
 }
 
-/* Encode `leave`, with the text `by` for the other nodes: the sender of the signal, or the sentence of the finding
- * `code` if `code` is not "". */
+/* Encode `leave`. The other nodes print `by`: the sender of the signal if `code` is "", else the sentence of the
+ * finding `code`. */
 cJSON *encode_leave(int signal, const char *by, const char *code)
 {
     return message_encode_leave(&(struct message_leave){
@@ -240,7 +240,7 @@ void decode_waiting(const cJSON *push, struct heard_waiting *w)
     join_list(m.missing, w->missing, sizeof(w->missing));
 }
 
-/* Return true if the finding explains why the job does not start: an error with a sentence, not only a count of missing
+/* Return true if the finding explains why the job does not start: an error with a sentence, and not a count of missing
  * nodes. For an unknown code, use the grade in the message. */
 static bool is_cause(const struct message_finding *f)
 {

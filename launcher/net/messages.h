@@ -1,6 +1,5 @@
 /* messages.h -- converts between the agent's structs and the messages of hub/messages.h. A request is a message of the
- * agent; a push is a message that the store sends unasked. Hosts send each other findings without the store, because a
- * node may not reach it. */
+ * agent. A push is a message that the store sends unasked. */
 #ifndef LAUNCHER_NET_MESSAGES_H
 #define LAUNCHER_NET_MESSAGES_H
 
@@ -110,9 +109,9 @@ void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_M
 
 /* --- findings between hosts ----------------------------------------------------------------------------- */
 
-/* With --hosts, a node sends its findings as lines of JSON of at most NEWS_MAX bytes through the socket NEWS_FD to the
- * relay on its host (remote/relay.c). The relay sends them to the starter, the ddprun that the user has started.
- * pass_finding (remote/starter.c) chooses the hosts that get them. */
+/* With --hosts, a node sends its findings through the socket NEWS_FD to the relay on its host (remote/relay.c), because
+ * it may not reach the store. A finding is a line of JSON of at most NEWS_MAX bytes. The relay sends it to the starter,
+ * the ddprun that the user has started, which passes it to other hosts. */
 enum { NEWS_FD = 3, NEWS_MAX = 3900 };
 
 /* Descriptor and path of the library that --ship sends with the program (remote/remote.h). A shipped ddprun loads it

@@ -331,8 +331,8 @@ static void store_host_join_other(const struct store_host_options *o, const stru
     o->found(o->user, &place);
 }
 
-/* Return true if node 0 hosts the store that this node joins, and no ddp-rendezvous may host it. Without a secret, such
- * a store serves other hosts only if the user allows this, so the caller reports the error at once. */
+/* Return true if only node 0 can host the store that this node joins. A node without a secret can join it only if the
+ * user allows an open store. */
 static bool follows_node_0(const struct store_host_options *o, const struct hosting *decided)
 {
     const struct cli *cli = o->plan->cli;

@@ -21,9 +21,9 @@ ddp_status own_address_check(const char *address, struct ddp_err *err);
 
 /* The port of rank 0 is reserved, because rank 0 listens only seconds later. */
 
-/* Bind a socket to *port on every address without listening, and return it; the caller owns it. If *port is 0, set it
- * to a port that the kernel chooses. PyTorch's store can still listen on the port, because it uses SO_REUSEADDR. Return
- * -1 and set errno on failure. */
+/* Bind a socket to *port on every address without listening, and return it. The caller owns the socket. If *port is 0,
+ * the kernel chooses a port. PyTorch's store can still listen on the port, because it uses SO_REUSEADDR. Return -1 and
+ * set errno on failure. */
 int port_hold(int *port);
 
 enum { NOTE_MAX = HOSTING_WORDS_MAX };

@@ -73,9 +73,11 @@ static bool link_queue_add(struct link_queue *q, enum op_id op, cJSON *json, str
     return fits;
 }
 
-/* Parse the first answer in `in`. If `status` is not NULL, a status byte precedes it. Return 1 for a complete answer:
- * *text is its JSON (borrowed from `in`), and *used its whole length. Return 0 if it is incomplete, -1 for an invalid
- * length. */
+/* Parse the first answer in `in`. If `status` is not NULL, a status byte precedes the answer. Return:
+ *
+ *   - 1 for a complete answer: *text is its JSON (borrowed from `in`), and *used is its whole length
+ *   - 0 for an incomplete answer
+ *   - -1 for an invalid length */
 static int link_answer(const struct buf *in, uint8_t *status, struct slice *text, size_t *used)
 {
     const size_t at = status != NULL ? 1 : 0;
@@ -353,8 +355,8 @@ static void on_unsealing(uv_timer_t *timer)
         link_lose(link, "the system provides no random numbers for the authentication");
 }
 
-/* Handle the answer to the request for the credential. If the store has no secret, only the answer to `join` contains
- * the reason of a rejection (store_host.h), so handle_join() may end the link later. */
+/* Handle the answer to the request for the credential. If the store has no secret, do not end the link yet, because
+ * only the answer to `join` has the reason (store_host.h). */
 static void handle_credential(struct store_link *link, struct slice answer)
 {
     struct slice credential;
@@ -424,8 +426,8 @@ static bool is_silent(struct store_link *link, uint64_t now_ms)
     return link->options.silent_ms > 0 && now_ms - link->last_received_ms > link->options.silent_ms;
 }
 
-/* Record whether the kernel has sent segments several times without an acknowledgement: the network or the store's host
- * has failed, because the host of a store that hangs still acknowledges. Keep the record during a dial (`suspect`). */
+/* Record whether the kernel has sent segments several times without an acknowledgement. Then the network or the store's
+ * host has failed. Keep the record during a dial (`suspect`). */
 static void note_stuck(struct store_link *link)
 {
     enum { STUCK_TIMES = 2 };
@@ -939,7 +941,7 @@ static void handle_reply(struct store_link *link, const cJSON *json)
 /* --- pushes --------------------------------------------------------------------------------------------- */
 
 /* Decode a pushed round. Return true if it is valid: this node has joined for it, its number is higher, and its node
- * rank is that of the plan, if any. */
+ * rank is the one in the plan. */
 static bool is_sane_round(const struct store_link *link, const cJSON *push, struct heard_round *round)
 {
     const struct plan *plan = link->options.plan;

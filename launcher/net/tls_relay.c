@@ -479,9 +479,8 @@ static int parse_address(const char *address, int port, struct sockaddr_storage 
     return rc == 0 ? 0 : uv_ip6_addr(address, port, (struct sockaddr_in6 *)out);
 }
 
-/* Drop all packets that do not arrive through the loopback interface, as those from this host do. Accepted sockets
- * inherit the filter. Set no filter on a socket that is bound to another interface, such as a VRF. is_admitted()
- * rejects other hosts anyway. */
+/* Drop all packets that do not arrive through the loopback interface. Accepted sockets inherit the filter. Set no
+ * filter on a socket that is bound to another interface, such as a VRF. is_admitted() rejects other hosts anyway. */
 static void drop_foreign_packets(int fd)
 {
     char device[IFNAMSIZ] = "";

@@ -601,7 +601,7 @@ static void send_stopped(struct node *n)
                                       .round = MESSAGE_NONE }));
 }
 
-/* Report to the store that this node leaves the job, and the reason: a signal with its sender, or the finding about a
+/* Report to the store that this node leaves the job. The reason is a signal with its sender, or the finding about a
  * lost host. */
 static void send_leave(struct node *n)
 {

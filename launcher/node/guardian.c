@@ -165,8 +165,8 @@ static int wait_for_signal(const struct guardian *g, siginfo_t *info)
     return sig;
 }
 
-/* Return true if SIGKILL cannot end the agent, because a file system, a driver or a process of its PID namespace hangs.
- * Check this only after the second request to stop, or if the agent has left (disk_watch_leave). */
+/* Return true if SIGKILL cannot end the agent, for example because a file system hangs. Check this only after the
+ * second request to stop, or if the agent has left (disk_watch_leave). */
 static bool has_hung(struct guardian *g)
 {
     char path[DISK_PATH_MAX];
@@ -245,8 +245,8 @@ static void sweep(struct contain *contain, bool named)
 /* Run the agent in the child. In its own session, it gets a Ctrl-C only once, from the guardian.
  *
  * When the guardian dies, a SIGCONT wakes a stopped agent. The agent reads the end of the lifeline and kills all
- * processes. SIGKILL would let the workers' children survive. Without the SIGCONT, if the guardian dies before prctl(),
- * the lifeline still ends. */
+ * processes. SIGKILL would let the workers' children survive. If the guardian dies before prctl(), no SIGCONT arrives,
+ * but the lifeline ends. */
 static int become_agent(struct guardian *g, guardian_body body, void *arg, struct contain *contain)
 {
     struct ddp_err err;

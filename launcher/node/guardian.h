@@ -11,7 +11,7 @@
 #include <signal.h>
 
 /* Run the agent and return its exit code. `lifeline` is the non-blocking reading end of a pipe. The guardian writes a
- * struct received_signal for each signal, except SIGCHLD; the pipe ends when the guardian dies. All signals of
+ * struct received_signal for each signal, except SIGCHLD. The pipe ends when the guardian dies. All signals of
  * signal_watch_block() are blocked on entry. */
 typedef int (*guardian_body)(void *arg, int lifeline);
 
@@ -52,7 +52,7 @@ int node_run(void *job, int lifeline);
  *
  *   1. Print each connection of the processes PIDS on which the peer does not acknowledge data.
  *   2. Print the open calls of ranks FIRST to FIRST + N - 1 (flight_call of hub/messages.h), if their records are at
- *   most AGE_MS ms old.
+ *      most AGE_MS ms old.
  *   3. Ask these ranks for new records through their FIFOs. A record that is being written cannot be read.
  *   4. Probe the paths to the peers of step 1. Print each connection whose path loses large packets. */
 #define FLIGHT_HELPER_OPTION "--flight_calls"
@@ -63,10 +63,13 @@ int flight_helper_run(int argc, char **argv);
 
 /* --- stack_dump.c: py-spy ------------------------------------------------------------------------------------ */
 
-/* To get the stacks of process PID, the agent starts a helper: `ddprun --py_spy PID WAY PLACE...`. Each of the four
- * PLACEs is "" or a path where py-spy may be; its file system may hang. The helper searches three PLACEs, then PATH,
- * then the last PLACE, and becomes `py-spy dump --json --pid PID WAY`. WAY is --native or --nonblocking. A py-spy
- * beside a program of the job must be safe (safe_program), because another user may own its directory. */
+/* To get the stacks of process PID, the agent starts a helper: `ddprun --py_spy PID WAY PLACE...`. The helper becomes
+ * `py-spy dump --json --pid PID WAY`, where WAY is --native or --nonblocking. It is a separate process, because the
+ * file system of a PLACE may hang.
+ *
+ * Each of the four PLACEs is "" or a path where py-spy may be. The helper searches three PLACEs, then PATH, then the
+ * last PLACE. A py-spy beside a program of the job must be safe (safe_program), because another user may own its
+ * directory. */
 #define PY_SPY_HELPER_OPTION "--py_spy"
 enum { PY_SPY_HELPER_WORDS = 8 };
 

@@ -34,9 +34,10 @@ struct heartbeat_known {
 };
 
 /* Compare a sample of process `pid` with `known`, the last reported state of worker `local_rank`. After a change,
- * append [local_rank, "S", CPU share in percent, "futex_wait_queue"] to `workers`. `program` is 0 if `pid` is the
- * worker itself. Otherwise it is the pid, outside the PID namespace, of the program that the worker started, and ends
- * the row. */
+ * append [local_rank, "S", CPU share in percent, "futex_wait_queue"] to `workers`.
+ *
+ * `program` is 0 if `pid` is the worker itself. If `pid` is a program that the worker started, `program` is its pid
+ * outside the PID namespace, and ends the row. */
 void heartbeat_compare(struct heartbeat_known *known, int local_rank, int pid, int program,
                        const struct heartbeat_sample *sample, uint64_t ticks_per_s, struct cJSON *workers);
 

@@ -1,5 +1,5 @@
 /* host_news.c -- findings that travel between the hosts of `ddprun --hosts` through the relays, because a node may be
- * unable to reach the store. Only node 0 runs without --quiet, so only it can show a finding to the user. */
+ * unable to reach the store. All nodes except node 0 run with --quiet, so node 0 prints the findings. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/exit_codes.h"
@@ -59,8 +59,8 @@ static void end_by_news(struct node *n, const struct news *news)
     node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* Return true if the cause of the job's end is known: a stop by the user, a lost host, or a failed worker of this
- * attempt that is not only a victim. */
+/* Return true if the cause of the job's end is known: a stop by the user, a lost host, or a worker that failed by
+ * itself in this attempt. */
 static bool has_reason(const struct node *n)
 {
     const enum agent_state state = agent_state(n->agent);

@@ -91,8 +91,8 @@ enum {
     REFUSE_CHECK_MS = 50 /* time between checks whether the other nodes have received the failure */
 };
 
-/* Return the identity of this process, for the join message. The boot id identifies the machine; it is empty without
- * /proc. Leave out an address with a scope ("fe80::1%eth0"), which has no meaning on other hosts. */
+/* Return the identity of this process, for the join message. The boot id identifies the machine. Leave out an address
+ * with a scope ("fe80::1%eth0"), which has no meaning on other hosts. */
 static struct link_who who_am_i(const char *own)
 {
     struct link_who who = { .pid = getpid(), .pid_start = procfs_own_start(), .boot_id = procfs_boot_id() };
@@ -476,8 +476,8 @@ static void on_dial_failed(void *user, const char *code, const char *words)
         give_up_joining(n, code, words);
 }
 
-/* Connect to the store. If place->code is not NULL, this node should host the store but cannot: it waits ASK_MS for
- * another store, then fails with place->note. */
+/* Connect to the store. If place->code is not NULL, this node should host the store but cannot. It then waits ASK_MS
+ * for another store, and fails with place->note. */
 static ddp_status dial(struct node *n, const struct store_place *place, struct ddp_err *err)
 {
     const struct plan_meeting *m = &n->plan->meeting;
@@ -581,9 +581,11 @@ static ddp_status join_job(struct node *n, struct ddp_err *err)
 
 enum {
     LOG_DIR_MS = 8000, /* time limit for creating the log directory, because its file server may hang */
-    /* How long the store serves the other nodes after the end of the job, because they may still need the verdict.
-     * LINGER_STOPPED_MS: the user has stopped the job. LINGER_REFUSED_MS: this node was rejected, and the store may
-     * have to reject others. */
+    /* How long the store serves the other nodes after the end of the job, because they may still need the verdict:
+     *
+     *   - LINGER_STOPPED_MS: the user has stopped the job
+     *   - LINGER_REFUSED_MS: this node was rejected, and the store may have to reject other nodes
+     *   - LINGER_MS: in all other cases */
     LINGER_MS = 5000,
     LINGER_STOPPED_MS = 2000,
     LINGER_REFUSED_MS = 3000

@@ -93,8 +93,7 @@ struct node_meeting {
     char store_node[HEARD_NAME_MAX + 32]; /* host of the lost store, as " on node 0 (n0)"; "" if unknown */
 };
 
-/* The order in which workers ended, which waitpid does not report. Of several failures, the earliest is the first
- * failure. */
+/* The order in which workers ended, because waitpid does not report it. The earliest failure is the first failure. */
 struct exits {
     /* epoll set with one pidfd for each living worker; -1 if not available */
     int epoll;

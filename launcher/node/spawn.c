@@ -30,7 +30,7 @@ enum { FLAGS = CLONE_VM | CLONE_VFORK | CLONE_FILES };
 #if defined(__x86_64__)
 
 /* Call clone3. In the child, call `child`, which never returns, on a new stack. The kernel preserves r12 (`arg`) and
- * r13 (`child`). A zero frame pointer ends the backtraces of debuggers. */
+ * r13 (`child`). */
 static long call_on_new_stack(struct clone_args *args, size_t size, int (*child)(void *), void *arg)
 {
     long result;
@@ -96,8 +96,8 @@ static bool is_missing(long error)
 
 /* Run `child(arg)` in a new process on `stack` (16-aligned), with this process's memory and descriptors. This thread
  * waits until the child executes a program or ends. `cgroup_fd` is the directory of the child's control group, or -1
- * for this process's group. Return the pid, or -1 with errno set. ENOSYS: a control group was requested, but clone3 is
- * not available. */
+ * for this process's group. Return the pid, or -1 with errno set. ENOSYS: clone3 is missing, so the child cannot be
+ * created in a control group. */
 static pid_t clone_on_stack(int (*child)(void *), void *arg, void *stack, size_t size, int cgroup_fd)
 {
     const bool grouped = cgroup_fd >= 0;
@@ -300,8 +300,9 @@ static pid_t clone_child(struct child *c)
     return pid;
 }
 
-/* Create the child in its control group by clone3. After one failure, let all children join their groups themselves:
- * clone3 is missing, or the kernel kills each such child (some kernels do so after a kill of the parent's group). */
+/* Create the child in its control group by clone3. After one failure, let this and all later children join their groups
+ * themselves. A failure is a missing clone3, or a child that the kernel kills, as some kernels do after a kill of the
+ * parent's group. */
 static pid_t clone_into_group(struct child *c)
 {
     static bool by_joining; /* true after clone3 has failed once */

@@ -32,8 +32,8 @@ struct proc_spec {
     bool keeps_library;          /* keep SHIPPED_LIBRARY_FD open for a new ddprun process */
 };
 
-/* Start a process in its own process group, with descriptors 0, 1 and 2 only (`keeps_library`: and SHIPPED_LIBRARY_FD).
- * Its signals are unblocked; those that the user ignores stay ignored.
+/* Start a process in its own process group. Only descriptors 0, 1 and 2 are open, and SHIPPED_LIBRARY_FD if
+ * `keeps_library` is true. All signals are unblocked. Signals that the user ignores stay ignored.
  *
  * The process gets SIGKILL when the calling thread ends, so this thread must outlive the workers.
  *

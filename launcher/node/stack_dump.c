@@ -718,8 +718,8 @@ static void helper_kill(struct stack_dump *d, struct helper *h)
         add_by_proc(d, &h->about, note);
 }
 
-/* Continue the target of a killed py-spy, which --native had stopped, unless it was stopped before or the pid belongs
- * to another process. */
+/* Continue the target of a killed py-spy, which --native has stopped. Do nothing if the target was stopped before, or
+ * if the pid belongs to another process. */
 static void wake_target(const struct helper *h)
 {
     struct proc_stat now;

@@ -13,9 +13,8 @@
  * the input. */
 struct input;
 
-/* Create the input. The loop and the plan are borrowed. `guardian` is the pid of the guardian, which is in the
- * terminal's session. The caller owns *out even after an error: input_close ends it, and input_free frees it after the
- * loop. */
+/* Create the input. The loop and the plan are borrowed. `guardian` is the pid of the guardian. The caller owns *out
+ * even after an error. Call input_close to end the input, and input_free after the loop has ended. */
 ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, struct input **out,
                      struct ddp_err *err);
 

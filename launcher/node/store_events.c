@@ -202,8 +202,8 @@ static void put_off(struct node *n, const struct peer_question *question)
         uv_timer_start(&n->meet.lookup_timer, on_walk, walk_ms - now_ms, 0);
 }
 
-/* Handle the store's request for the owner of a connection. `peer` is the client's address as the store sees it. `any`:
- * the owner need not be a worker. Behind the TLS relay, the owner is the worker that uses the relay. */
+/* Handle the store's request for the owner of a connection. `peer` is the client's address as the store sees it. If
+ * `any` is true, the owner need not be a worker. Behind the TLS relay, the owner is the worker that uses the relay. */
 static void on_who(void *user, int64_t conn, const char *peer, const char *store, bool any)
 {
     struct node *n = user;
@@ -250,8 +250,8 @@ static bool has_busy_gpu(const struct node *n, const struct finding *f)
     return false;
 }
 
-/* Send the new findings, and withdraw old ones. Keep old findings if the answer is incomplete: a GPU was not readable,
- * or a pid does not exist here, as in a container. */
+/* Send the new findings, and withdraw old ones. Keep old findings if the driver's answer is incomplete, for example
+ * because a GPU has failed. */
 static void renew_busy_gpus(struct node *n)
 {
     struct finding before[GPU_FINDINGS_MAX];
@@ -422,8 +422,8 @@ enum { WAITING_PRINT_MS = 2000, STILL_WAITING_MS = 60000 };
 
 /* --- a round -------------------------------------------------------------------------------------------- */
 
-/* Prepare an attempt. Containment goes before output, so that no files exist after its failure. The old log files are
- * closed before plan_round() replaces their paths. Input needs the ranks of plan_round(). */
+/* Prepare an attempt. Containment goes first, because its failure must leave no files. The old log files are closed
+ * before plan_round() replaces their paths. Input needs the ranks of plan_round(). */
 ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err)
 {
     n->run.left_waiting[0] = '\0';

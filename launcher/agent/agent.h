@@ -223,10 +223,10 @@ enum no_restart agent_no_restart(const struct agent *agent);
  * workers have ended) or _NONE. */
 enum no_restart agent_never_again(const struct agent *agent);
 
-/* Return the highest exit code of this node's workers that ddprun did not stop; 0: it stopped all. */
+/* Return the highest exit code of the workers that ddprun did not stop, or 0 if it stopped all. */
 int agent_max_code(const struct agent *agent);
 
-/* Return the exit code of local rank 0; -1: ddprun stopped or never started this worker. */
+/* Return the exit code of local rank 0, or -1 if ddprun stopped or never started this worker. */
 int agent_rank0_code(const struct agent *agent);
 
 /* Return true if the store was lost before it reported the end of the job. */

@@ -49,7 +49,7 @@ static pid_t parent_of(pid_t pid)
     return procfs_stat(pid, &stat) ? stat.parent : 0;
 }
 
-/* The children that this process had before the job began: an array of pid_t, without reaped ones. */
+/* The children that this process had before the job began and has not reaped: an array of pid_t. */
 static struct buf spared;
 
 static bool is_spared(pid_t pid)

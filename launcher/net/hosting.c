@@ -11,9 +11,7 @@
  * Two mistakes are reported before the first connect, because later they look like the effect of a firewall:
  * - A name resolves to 127.0.1.1 on its own machine, because Debian's installer writes such a line to /etc/hosts. Other
  *   nodes cannot reach a store at this address.
- * - The endpoint is the address of a container bridge, which exists on many machines.
- *
- * The addresses of this machine and of the name are arguments, so that a test can check every row of the table. */
+ * - The endpoint is the address of a container bridge, which exists on many machines. */
 #include "net/hosting.h"
 
 #include <stdio.h>

@@ -1129,7 +1129,8 @@ const struct link_fate *store_link_fate(const struct store_link *link)
 /* Give up the link after a failure that no new connection can repair: stop the heartbeats and call `lost`, the last
  * callback. calls.lost is then NULL (link_is_over). The owner still closes the link.
  *
- * `lost` is called from the loop or inside store_link_resume, but never inside another function of the owner. */
+ * `lost` is called from the loop or inside store_link_resume, but never inside another function that the owner calls.
+ */
 static void link_lose(struct store_link *link, const char *why)
 {
     if (link_is_over(link))

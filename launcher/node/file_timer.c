@@ -157,7 +157,7 @@ static bool is_better(const struct timer_row *a, const struct timer_row *b)
 }
 
 /* Remove all timers of one process with an expired timer, as torchrun does. Set *row to the timer that precedes the
- * others (is_better). Return false if no timer has expired. */
+ * others (is_better). Return false if no timer has expired. The caller repeats the call for the other processes. */
 static bool timer_table_remove(struct timer_table *t, double now, struct timer_row *row)
 {
     bool found = false;

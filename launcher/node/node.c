@@ -449,7 +449,7 @@ static ddp_status open_relay(struct node *n, const struct join_dial_found *found
 }
 
 /* Open the link to the store that was found. Workers get its numeric address, so that a thousand workers do not query
- * the name server. */
+ * the name server. The node now owns a secret and a TLS context that MUNGE has delivered. */
 static void on_found(void *user, const struct join_dial_found *found)
 {
     struct node *n = user;

@@ -1,5 +1,5 @@
-/* collect.c -- see remote.h. Sends and receives the log files of all hosts, for --collect_logs. The starter checks each
- * name and size, because the starter does not trust a host. */
+/* collect.c -- see remote.h. Sends and receives the log files of all hosts. The starter checks each name and size,
+ * because it does not trust a host. */
 #include "remote/remote.h"
 
 #include "base/limits.h"
@@ -19,13 +19,12 @@
 
 /* --- the sender -------------------------------------------------------------------------------------------- */
 
-/* When the job has ended, the relay forks a sender. The sender sends the files of the host's log directory, and never
- * follows a link. */
+/* State of the process that the relay forks to send the log files. It never follows a link. */
 
 struct sender {
     int out;
-    bool counts;                     /* true in the first walk, which only counts; the second walk sends */
-    uint64_t files, bytes, left_out; /* numbers of files, bytes and left-out entries in this walk */
+    bool counts;                     /* the first walk only counts; the second sends */
+    uint64_t files, bytes, left_out; /* of this walk */
 };
 
 /* Write all bytes. Wait if a non-blocking descriptor accepts no bytes now. */
@@ -51,8 +50,7 @@ static bool send_words(const struct sender *s, enum remote_message kind, const c
     return send_bytes(s, kind, slice_str(text));
 }
 
-/* Send the first `size` bytes of a file, or fewer if the file has become shorter. Return false if the starter is
- * gone. */
+/* Send at most `size` bytes of a file. Return false if the starter is gone. */
 static bool send_file(const struct sender *s, int fd, const char *name, uint64_t size)
 {
     char head[COLLECT_NAME_MAX + 32], bytes[COLLECT_PIECE_MAX];
@@ -67,8 +65,7 @@ static bool send_file(const struct sender *s, int fd, const char *name, uint64_t
 
 static bool walk(struct sender *s, int dir, const char *above, int depth);
 
-/* Count or send an entry of a directory. An entry that is neither a file nor a directory, such as a link, is left
- * out. */
+/* Count or send an entry. Leave out an entry that is neither a file nor a directory. */
 static bool walk_entry(struct sender *s, int dir, const char *above, const char *entry, int depth)
 {
     char name[COLLECT_NAME_MAX + 1];
@@ -92,8 +89,7 @@ static bool walk_entry(struct sender *s, int dir, const char *above, const char 
     return ok;
 }
 
-/* Call walk_entry for each entry of a directory, and close the directory. A directory that cannot be read is left
- * out. */
+/* Call walk_entry for each entry of a directory, and close the directory. */
 static bool walk(struct sender *s, int dir, const char *above, int depth)
 {
     DIR *d = fdopendir(dir);
@@ -119,7 +115,7 @@ bool collect_send(const char *root, int out)
         const int dir = open(root, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         s.counts = pass == 0;
         s.files = s.bytes = 0;
-        s.left_out = dir < 0 && errno != ENOENT; /* a job that has not started has no log directory */
+        s.left_out = dir < 0 && errno != ENOENT; /* a job that did not start has no log directory */
         if (dir >= 0 && !walk(&s, dir, "", 0))
             return false;
         snprintf(text, sizeof(text), "%" PRIu64 " %" PRIu64, s.files, s.bytes);
@@ -133,8 +129,6 @@ bool collect_send(const char *root, int out)
 }
 
 /* --- the starter -------------------------------------------------------------------------------------------- */
-
-/* The starter stores the files in a folder for each host. */
 
 /* Record why a file is missing or incomplete. */
 static void note_fault(struct collected *c, const char *what, const char *why)
@@ -151,8 +145,7 @@ static bool stop_at(struct collected *c, const char *what, const char *why)
     return false;
 }
 
-/* Close the open file. Record a fault if the file became shorter during the transfer. The next files are still
- * received. */
+/* Close the open file. Record a fault if it became shorter during the transfer. */
 static bool close_file(struct collected *c)
 {
     char why[WRITE_ERROR_MAX];
@@ -166,7 +159,7 @@ static bool close_file(struct collected *c)
     return true;
 }
 
-/* Handle the message FILE, which begins a file. The body of the message is "SIZE NAME". */
+/* Handle the message FILE, which begins a file. Its body is "SIZE NAME". */
 static bool receive_FILE(struct collected *c, struct slice body)
 {
     char text[COLLECT_NAME_MAX + 32], path[PATH_MAX], *end;
@@ -263,7 +256,7 @@ static void collect_close(struct collected *c)
 
 /* --- all hosts ------------------------------------------------------------------------------------------------- */
 
-/* Return "dir/name" in a block that the caller frees, or NULL if memory is short. */
+/* Return "dir/name", which the caller frees, or NULL. */
 static char *join_path(const char *dir, const char *name)
 {
     struct buf path = { 0 };

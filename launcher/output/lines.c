@@ -1,6 +1,5 @@
-/* lines.c -- see lines.h. A stream consists of segments, each ended by \n or \r. `text` contains the unfinished
- * segment, and `update` contains the last segment that ended with \r. A carriage return only moves the cursor, so the
- * update stays visible until other text overwrites the update. */
+/* lines.c -- see lines.h. A stream consists of segments, each ended by \n or \r. A \r only moves the cursor, so the
+ * `update` before it stays visible until other text overwrites it. */
 #include "output/lines.h"
 
 #include "tables/text.h"
@@ -8,16 +7,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum {
-    KEEP_CAPACITY = 64 * 1024
-}; /* a larger buffer is freed after use, because only a huge line needs so much memory */
+enum { KEEP_CAPACITY = 64 * 1024 }; /* a larger buffer, for a huge line, is freed after use */
 
 void lines_init(struct lines *l, line_fn line, void *user, size_t limit)
 {
     *l = (struct lines){ .line = line, .user = user, .limit = limit };
 }
 
-/* Clear the buffer. If its memory is larger than KEEP_CAPACITY, free the memory. */
+/* Clear the buffer, and free more memory than KEEP_CAPACITY. */
 static void empty(struct buf *b)
 {
     b->len = 0;
@@ -36,7 +33,7 @@ static void deliver(struct lines *l, struct slice text, enum line_kind kind)
     l->line(l->user, text, kind);
 }
 
-/* Deliver the unfinished text with the kind LINE_CUT. The rest of the line follows later. */
+/* Deliver the unfinished text with the kind LINE_CUT. */
 void lines_cut(struct lines *l)
 {
     if (l->text.len > 0)
@@ -44,7 +41,7 @@ void lines_cut(struct lines *l)
     empty(&l->text);
 }
 
-/* Append to the unfinished segment. When memory is short, deliver the bytes as LINE_CUT, so that no byte is lost. */
+/* Append to the unfinished segment. When memory is short, deliver the bytes as LINE_CUT. */
 static void lines_add(struct lines *l, const char *p, size_t len)
 {
     while (len > 0) {
@@ -61,15 +58,15 @@ static void lines_add(struct lines *l, const char *p, size_t len)
     }
 }
 
-/* Clear `update`, because the line has ended or the terminal row was erased. */
+/* Clear `update`: the line has ended or the row was erased. */
 static void forget_update(struct lines *l)
 {
     empty(&l->update);
     l->update_shown = false;
 }
 
-/* End the unfinished segment at a \r. The segment becomes the new `update`. An empty segment changes nothing. A segment
- * that only erases the terminal row clears `update`. */
+/* End the unfinished segment at a \r. Unless it is empty, it becomes the new `update`, or clears `update` by erasing
+ * the row. */
 static void end_update(struct lines *l)
 {
     if (slice_equal(buf_slice(&l->text), slice_str(ERASE_ROW))) {
@@ -85,8 +82,7 @@ static void end_update(struct lines *l)
     empty(&l->text);
 }
 
-/* Deliver the line that ends here: the text after its last \r. If that text is empty, deliver the latest update of the
- * progress bar, if this update was not delivered before. Examples:
+/* Deliver the line that ends here: the text after its last \r, or else an update that was not delivered before.
  *
  *     bytes                    line
  *     "a\r\n"                  "a"      a text file from Windows
@@ -103,7 +99,7 @@ static void end_line(struct lines *l, enum line_kind kind)
     forget_update(l);
 }
 
-/* Add bytes of a line without its \n. The bytes may contain \r. */
+/* Add bytes of a line without its \n. */
 static void add_segments(struct lines *l, const char *p, size_t len)
 {
     const char *cr;
@@ -117,8 +113,7 @@ static void add_segments(struct lines *l, const char *p, size_t len)
     lines_add(l, p, len);
 }
 
-/* Return true for the usual case: the bytes are a complete line without \r. Such a line is delivered without a
- * copy. */
+/* Return true if the bytes are a complete line without \r, which needs no copy. */
 static bool is_plain(const struct lines *l, const char *p, size_t len)
 {
     return l->text.len == 0 && l->update.len == 0 && len <= l->limit && memchr(p, '\r', len) == NULL;
@@ -158,13 +153,10 @@ void lines_finish(struct lines *l)
 
 /* --- tail ------------------------------------------------------------------------------------------------- */
 
-/* The ring grows until it has TAIL_BYTES, and only a full ring wraps around. So a worker that writes three lines needs
- * memory for three lines, and 512 silent streams need no memory.
+/* The ring grows up to TAIL_BYTES, so that silent streams need no memory. Only a full ring wraps around.
  *
  *     growing:   ring [abcd....]  start 0, len 4         free space at the end, no byte is moved
- *     full:      ring [ijkdefgh]  start 3, len 8         new bytes overwrite the oldest
- *
- * The ring contains bytes, not lines. Only the bytes of a failed worker are cut into lines, for the report. */
+ *     full:      ring [ijkdefgh]  start 3, len 8         new bytes overwrite the oldest */
 
 enum { TAIL_MIN = 1024 };
 
@@ -182,8 +174,7 @@ static bool tail_grow(struct tail *t, size_t need)
     return true;
 }
 
-/* Append bytes. When the ring is full, overwrite the oldest bytes. If `bytes` is longer than the ring, copy only the
- * last bytes. */
+/* Append bytes. A full ring overwrites the oldest bytes. */
 void tail_add(struct tail *t, struct slice bytes)
 {
     const uint8_t *p = bytes.data;
@@ -212,7 +203,7 @@ static uint8_t byte_at(const struct tail *t, size_t i)
     return t->ring[(t->start + i) % t->cap];
 }
 
-/* Return the length of the tail without blank lines at its end. */
+/* Return the length without blank lines at the end. */
 static size_t text_end(const struct tail *t)
 {
     size_t end = t->len;
@@ -221,8 +212,7 @@ static size_t text_end(const struct tail *t)
     return end;
 }
 
-/* Count the lines backwards from the end, because only the last `max` lines are copied. A full ring may begin in the
- * middle of a line; the rest of this line counts as a line. */
+/* Count the lines from the end. A line whose beginning a full ring has lost counts, too. */
 size_t tail_lines(const struct tail *t, size_t max, struct buf *out)
 {
     size_t end = text_end(t);
@@ -232,7 +222,7 @@ size_t tail_lines(const struct tail *t, size_t max, struct buf *out)
     while (begin > 0 && lines < max)
         lines += byte_at(t, --begin) == '\n';
     if (lines == max)
-        begin++; /* skip the newline that ends the previous line */
+        begin++; /* skip the previous line's newline */
     else
         lines++;
     uint8_t *to = buf_reserve(out, end - begin + 1);
@@ -253,14 +243,14 @@ void tail_free(struct tail *t)
 
 /* --- merge ------------------------------------------------------------------------------------------------ */
 
-/* Append a line or a piece of a line. At the start of a line, first append the prefix. */
+/* Append a piece of a line, and the prefix at the start of a line. */
 static bool merge_append(struct merge *m, const void *data, size_t len, struct buf *out)
 {
     const bool begins = !m->midline && m->rest.len == 0;
     return (!begins || buf_append(out, m->prefix, strlen(m->prefix))) && buf_append(out, data, len);
 }
 
-/* Append the stored beginning of the unfinished line. */
+/* Append the beginning of the unfinished line. */
 static bool merge_append_rest(struct merge *m, struct buf *out)
 {
     struct buf rest = m->rest;
@@ -303,11 +293,9 @@ void merge_free(struct merge *m)
 
 /* --- the prefix of a line ---------------------------------------------------------------------------------- */
 
-/* append_ranks formats one rank or several ranks as a text. prefix.c only inserts this text. */
-
 enum { RANKS_MAX = 200, NUMBER_MAX = 12, SEVERAL_COLOUR = 1 /* bold */ };
 
-/* The workers that printed a line. `base` is the rank or local rank of the node's first worker. */
+/* The workers that printed a line. `base` is the (local) rank of the node's first worker. */
 struct numbered {
     const struct rank_set *workers;
     int base;
@@ -328,7 +316,7 @@ static bool append_ranks(const struct line_origin *from, int base, struct buf *o
     return ok && buf_append(out, "", 1);
 }
 
-/* Append the prefix. The caller has set the ranks in `values`; this function sets the other values. */
+/* Append the prefix. `values` contains the ranks; this function sets the rest. */
 static bool append_prefix(const struct plan *plan, const struct line_origin *from,
                           struct prefix_values *values, int colour, struct buf *out)
 {
@@ -377,24 +365,20 @@ bool line_prefix(const struct plan *plan, const struct line_origin *from, bool c
 
 /* --- equal lines of several ranks ------------------------------------------------------------------------ */
 
-/* Two ranks print the lines A and B, but in a different order. Braces show which ranks have printed a waiting line:
+/* Two ranks print the lines A and B in different orders. Braces show which ranks have printed a waiting line:
  *
  *     rank 0 prints A, B        waiting lines: A{0} B{0}
  *     rank 1 prints B, A        waiting lines: A{0} B{0,1} A{1}
  *
- * Rank 1 joins the waiting B. Rank 1 must not join the waiting A, because this A is printed before B, but rank 1
- * printed A after B. So rank 1 adds a new A.
+ * Rank 1 must not join the waiting A, because this A is printed before B.
  *
- * Waiting lines are numbered and are written in the order of their numbers. The fold records the number of each rank's
- * last line. A rank joins only lines with a higher number. When a line is due, all earlier lines are written first,
- * even if ranks could still join these lines.
+ * Waiting lines are numbered and written in this order. A rank joins only lines after its own last line. When a
+ * line is due, all earlier lines are written first.
  *
- * Equal lines are found by their hash. The search goes from the newest line back to the rank's last line. So the
- * search is short if a rank repeats its lines. No rank joins an update of a progress bar or a piece of a longer line.
- * Such updates and pieces keep their place in the order. */
+ * Equal lines are found by their hash, from the newest line back to the rank's last line. No rank joins an update
+ * of a progress bar or a piece of a longer line. */
 
-/* Every line gets the prefix, even an empty line. So a worker cannot print a line that looks like a line of ddprun or
- * of another worker. */
+/* Append a line. Even an empty line gets the prefix, so that no worker can imitate a line of ddprun. */
 
 static bool fold_append_line(struct buf *out, const struct line_row *row, struct slice prefix,
                              struct slice text, enum line_kind kind)
@@ -425,7 +409,7 @@ bool line_show(struct buf *out, struct line_row *row, struct slice prefix, struc
         return false;
     }
     if (row->terminal && kind == LINE_UPDATE) {
-        out->len--; /* no newline, so that the next line can overwrite this line */
+        out->len--; /* the next line can overwrite this one */
         row->drawn = true;
     }
     return true;
@@ -434,13 +418,13 @@ bool line_show(struct buf *out, struct line_row *row, struct slice prefix, struc
 enum { BUCKETS = 4096 };
 
 struct waiting {
-    struct fold_line line;         /* `line.text` and `line.prefix` point into `text` below */
+    struct fold_line line;         /* its text and prefix point into `text` below */
     struct waiting *next;          /* next waiting line, in the order of `number` */
     struct waiting *older, *newer; /* neighbours in the same hash bucket */
-    uint64_t number;               /* number of this line in the order of output: 1, 2, 3, ... */
+    uint64_t number;               /* place in the order of output: 1, 2, 3, ... */
     uint64_t hash;                 /* hash of the text */
-    uint64_t joined_us;            /* when a rank last printed the line: us since the start of ddprun */
-    struct rank_set ranks;         /* ranks that have printed the line; empty as long as `count` is 1 */
+    uint64_t joined_us;            /* time of the latest join, in us since the start of ddprun */
+    struct rank_set ranks;         /* ranks that have printed the line; empty while `count` is 1 */
     int count;                     /* number of ranks that have printed the line */
     char text[];                   /* the text, then the prefix */
 };
@@ -449,7 +433,7 @@ struct fold {
     fold_fn line;
     void *user;
     int ranks;
-    uint64_t *last; /* `number` of each rank's last line; 0 before the rank's first line */
+    uint64_t *last; /* `number` of each rank's last line; 0: none */
     uint64_t number;
     struct waiting *first, **end;
     struct waiting *newest[BUCKETS];
@@ -512,7 +496,7 @@ static bool append(struct fold *f, const struct fold_line *line, uint64_t hash)
     return true;
 }
 
-/* Remove and return the first waiting line, which is also the oldest of its bucket. */
+/* Remove and return the first waiting line, the oldest of its bucket. */
 static struct waiting *remove_first(struct fold *f)
 {
     struct waiting *w = f->first;
@@ -560,8 +544,7 @@ static bool may_fold(enum line_kind kind)
     return kind == LINE_WHOLE || kind == LINE_LAST;
 }
 
-/* Return the oldest waiting line that has this text and is newer than the rank's previous line. Return NULL if there is
- * no such line. */
+/* Return the oldest waiting line with this text after the rank's last line, or NULL. */
 static struct waiting *fold_find(const struct fold *f, const struct fold_line *line, uint64_t hash)
 {
     struct waiting *found = NULL, *w = f->newest[hash % BUCKETS];
@@ -571,8 +554,7 @@ static struct waiting *fold_find(const struct fold *f, const struct fold_line *l
     return found;
 }
 
-/* Record that another rank has printed the waiting line `w`. If all ranks have now printed `w`, deliver `w` at once.
- * Return false when memory is short. */
+/* Record that another rank has printed `w`. Deliver `w` if all ranks have. Return false when memory is short. */
 static bool fold_join(struct fold *f, struct waiting *w, const struct fold_line *line)
 {
     if (w->count == 1) {
@@ -593,7 +575,7 @@ bool fold_add(struct fold *f, const struct fold_line *line)
 {
     const bool was_empty = f->first == NULL;
     const size_t len = line->text.len;
-    /* The hash needs no secret, because a worker that causes collisions slows down only the console of its job. */
+    /* no secret: a worker's collisions slow down only its own job */
     uint64_t hash = hash_bytes(HASH_START, line->text.data, line->text.len);
     struct waiting *same = may_fold(line->kind) ? fold_find(f, line, hash) : NULL;
     if (same != NULL && fold_join(f, same, line))
@@ -642,8 +624,7 @@ bool fold_print_ranks(const struct rank_set *ranks, struct buf *out)
 
 /* --- lines of several nodes -------------------------------------------------------------------------------- */
 
-/* A marked line consists of "\035RANK WORLD LENGTH\035", then the prefix, then the text. LENGTH is the length of the
- * prefix in bytes. */
+/* A marked line is "\035RANK WORLD LENGTH\035", the prefix of LENGTH bytes, and the text. */
 enum { MARK = '\035', LINE_MARK_MAX = 48 };
 
 bool line_mark(struct buf *out, int rank, int world_size, struct slice prefix)

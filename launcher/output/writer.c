@@ -1,6 +1,5 @@
-/* writer.c -- see writer.h. Each slot has two buffers: `waiting` grows under the lock, and `going` belongs to the
- * thread while it writes. Before each write, the thread swaps the buffers. So no write holds the lock, and one system
- * call writes many lines. */
+/* writer.c -- see writer.h. Each slot has two buffers: `waiting` grows under the lock, and the thread writes `going`.
+ * Swapping them lets one system call write many lines without the lock. */
 #include "output/writer.h"
 
 #include "base/buf.h"
@@ -16,11 +15,10 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Each write has at most PIPE_BUF bytes. If poll(2) reports a pipe as writable, PIPE_BUF bytes fit. A larger write
- * could block. */
+/* Each write has at most PIPE_BUF bytes, because a larger write to a writable pipe could block. */
 
-/* Write some bytes and return their number, or 0 if the caller must try again. If the descriptor accepts no bytes until
- * `end_ms`, return -1 with the errno ETIMEDOUT. Return -1 after any other error, too. */
+/* Write some bytes and return their number, or 0 to try again. Return -1 after an error; errno is ETIMEDOUT after
+ * `end_ms`. */
 static ssize_t write_some(int fd, const char *at, size_t len, uint64_t end_ms)
 {
     struct pollfd ready = { .fd = fd, .events = POLLOUT };
@@ -31,7 +29,7 @@ static ssize_t write_some(int fd, const char *at, size_t len, uint64_t end_ms)
     const ssize_t n = n_ready > 0 ? write(fd, at, len < PIPE_BUF ? len : PIPE_BUF) : -1;
     if (n >= 0 || (errno != EINTR && errno != EAGAIN))
         return n;
-    poll(NULL, 0, 1); /* poll can report a terminal as writable although write returns EAGAIN */
+    poll(NULL, 0, 1); /* a terminal may be writable for poll, but not for write */
     return 0;
 }
 
@@ -53,48 +51,47 @@ int write_timeout(int fd, struct slice bytes, int unread_ms)
 }
 
 enum {
-    KEEP_BYTES = 64 * 1024,   /* an empty buffer that has more memory than this is freed */
-    PIECE_BYTES = 128 * 1024, /* maximum size of one write */
+    KEEP_BYTES = 64 * 1024,   /* an empty buffer with more memory is freed */
+    PIECE_BYTES = 128 * 1024, /* largest write */
     RETRY_MS = 250,           /* delay before the next write to a full disk */
-    JOIN_MS = 300             /* writer_free waits at most this time for the thread */
+    JOIN_MS = 300             /* longest wait of writer_free for the thread */
 };
 
-/* A target and its bytes. The lock protects every member except `going`, which the thread owns. */
+/* A target and its bytes. The thread owns `going`; the lock protects all other members. */
 struct slot {
     struct writer_target target;
-    int fd;       /* the descriptor, if writer_add added the slot; target.user then points to this member */
-    bool ended;   /* the target must be closed after the last byte */
-    bool closed;  /* the target is closed */
-    bool free;    /* the owner has released the slot for another target */
-    bool dead;    /* the reader of the target is gone, so bytes are dropped */
-    bool midline; /* the last written byte was not a newline */
-    int error;    /* errno of the latest write */
-    uint64_t retry_ms;  /* when the write to a full disk is retried */
-    uint64_t dropped;   /* bytes lost since the start */
-    int why;            /* errno of the latest loss; 0 if the target was too slow */
-    uint64_t hole[3];   /* bytes lost before `going`, between `going` and `waiting`, after `waiting` */
-    struct buf waiting; /* bytes that are not in `going` yet */
-    struct buf going;   /* bytes that the thread writes; the first `at` bytes are already written */
+    int fd;            /* of writer_add; target.user points to it */
+    bool ended;        /* close the target after the last byte */
+    bool closed;       /* the target is closed */
+    bool free;         /* released for another target */
+    bool dead;         /* the reader is gone, so bytes are dropped */
+    bool midline;      /* the last written byte was not a newline */
+    int error;         /* of the latest write */
+    uint64_t retry_ms; /* time of the next write to a full disk */
+    uint64_t dropped;
+    int why;          /* errno of the latest loss; 0: too slow */
+    uint64_t hole[3]; /* lost bytes before `going`, before `waiting` and after it */
+    struct buf waiting;
+    struct buf going; /* the first `at` bytes are written */
     size_t at;
 };
 
-/* Indices of slot.hole. A hole is a place in the stream where bytes were lost. There are at most three holes, because
- * all new bytes are dropped while a hole is after `waiting`. When the target accepts bytes again, a line that reports
- * the hole (a mark) is written. Marks are not counted. So the numbers of written, queued and dropped bytes add up to
- * the number of bytes that writer_append has received. */
+/* Indices of slot.hole: places in the stream where bytes were lost. While BEHIND has lost bytes, all new bytes are
+ * dropped. A line that reports a hole is not counted, so written, queued and dropped bytes add up to the received
+ * bytes. */
 enum { BEFORE_GOING, BEFORE_WAITING, BEHIND };
 
 struct writer {
     pthread_mutex_t lock;
-    pthread_cond_t work; /* signalled for new work, when `stopping` is set, and when the thread ends */
+    pthread_cond_t work; /* new work, `stopping`, or the thread's end */
     pthread_t thread;
     bool started, stopping, ended;
     enum writer_policy policy;
-    uint64_t limit; /* limit of queued bytes per slot, for WRITER_DROP */
+    uint64_t limit; /* of WRITER_DROP: queued bytes per slot */
     writer_progress progress;
     void *user;
     uint64_t queued, written;
-    struct slot **slots; /* pointers, because a slot must not move when the table grows */
+    struct slot **slots; /* a slot must not move when the table grows */
     int n_slots;
 };
 
@@ -128,7 +125,7 @@ static void fd_close(void *user)
 
 /* --- the thread ----------------------------------------------------------------------------------------- */
 
-/* Write to the target. The thread can be cancelled only here, where it holds no lock and no memory. */
+/* Write to the target. Only here, without lock and memory, the thread can be cancelled. */
 static size_t write_all(struct slot *s, struct slice bytes, int *error)
 {
     int old;
@@ -156,9 +153,8 @@ static bool has_work(const struct slot *s)
     return s->going.len > 0 || s->waiting.len > 0 || (s->ended && !s->closed);
 }
 
-/* Return the next slot that has work now, or NULL. If the result is NULL, *wake_ms is the time of the next retry, or
- * UINT64_MAX if no retry is due. The search begins at slot `from`. The caller increases `from` each time, so that no
- * slot waits forever. `from` is unsigned, because its value wraps around in long jobs. */
+/* Return the next slot with work now, or NULL with the time of the next retry in *wake_ms (UINT64_MAX: none). The
+ * caller increases `from` each time for fairness. It is unsigned, because it wraps around. */
 static struct slot *next_slot(const struct writer *w, unsigned from, uint64_t *wake_ms)
 {
     const uint64_t now = clock_ms();
@@ -173,7 +169,7 @@ static struct slot *next_slot(const struct writer *w, unsigned from, uint64_t *w
     return NULL;
 }
 
-/* Clear `going`, and free its memory if this memory is large, because 512 files could each keep a large buffer. */
+/* Clear `going`, and free large memory, which 512 files could hold. */
 static void empty(struct slot *s)
 {
     s->at = s->going.len = 0;
@@ -181,8 +177,7 @@ static void empty(struct slot *s)
         buf_free(&s->going);
 }
 
-/* Close the target of a slot that has no queued bytes. The caller holds the lock. This function releases the lock
- * during the close, because close(2) may wait for a file server. */
+/* Close the target of an empty slot. The caller holds the lock, which is released during the close. */
 static void close_slot(struct writer *w, struct slot *s)
 {
     pthread_mutex_unlock(&w->lock);
@@ -198,7 +193,7 @@ static void close_slot(struct writer *w, struct slot *s)
     s->closed = true;
 }
 
-/* Swap the buffers and move the counters of lost bytes. The swap neither copies nor allocates memory. */
+/* Swap the buffers and move the counters of lost bytes. */
 static void swap_waiting(struct slot *s)
 {
     struct buf empty_one = s->going;
@@ -209,15 +204,14 @@ static void swap_waiting(struct slot *s)
     s->hole[BEHIND] = 0;
 }
 
-/* Return true if the disk or the quota is full, because space may become free later. All other errors are
- * permanent. */
+/* Return true if the error is a full disk or quota, which may pass. */
 static bool may_pass(int error)
 {
     return error == ENOSPC || error == EDQUOT;
 }
 
-/* Handle a write error. With WRITER_BLOCK, if the disk or the quota is full, keep the unwritten bytes and try again
- * later. In all other cases, count these bytes as lost. The caller holds the lock. */
+/* Handle a write error: with WRITER_BLOCK and a full disk, keep the bytes for a retry; otherwise count them as lost.
+ * The caller holds the lock. */
 static void write_failed(struct writer *w, struct slot *s, int error)
 {
     const uint64_t rest = s->going.len - s->at;
@@ -233,7 +227,7 @@ static void write_failed(struct writer *w, struct slot *s, int error)
     empty(s);
 }
 
-/* Write one piece and return 0 or an errno. The caller holds the lock. The lock is released during the write. */
+/* Write one piece and return 0 or an errno. The caller holds the lock, which is released during the write. */
 static int write_piece(struct writer *w, struct slot *s)
 {
     int error = 0;
@@ -250,7 +244,7 @@ static int write_piece(struct writer *w, struct slot *s)
     return error;
 }
 
-/* Write all bytes of the slot, before any other slot is served. The caller holds the lock. */
+/* Write all bytes of the slot. The caller holds the lock. */
 static void write_slot(struct writer *w, struct slot *s)
 {
     int error = s->dead ? s->error : 0;
@@ -267,7 +261,7 @@ static void write_slot(struct writer *w, struct slot *s)
         empty(s);
 }
 
-/* Wait for a signal of `work`, or until `wake_ms`. The caller holds the lock. */
+/* Wait for `work` or until `wake_ms`. The caller holds the lock. */
 static void wait_for_work(struct writer *w, uint64_t wake_ms)
 {
     const struct timespec at = { .tv_sec = (time_t)(wake_ms / 1000),
@@ -278,7 +272,7 @@ static void wait_for_work(struct writer *w, uint64_t wake_ms)
         pthread_cond_timedwait(&w->work, &w->lock, &at);
 }
 
-/* Record that the thread has ended or was cancelled. The caller does not hold the lock. */
+/* Record the thread's end. The caller does not hold the lock. */
 static void record_end(void *arg)
 {
     struct writer *w = arg;
@@ -288,8 +282,7 @@ static void record_end(void *arg)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Write until the writer stops. `progress` may be called with the lock held, because this callback only wakes the
- * loop. */
+/* Write until the writer stops. `progress` may be called with the lock held, because it only wakes the loop. */
 static void *writer_main(void *arg)
 {
     struct writer *w = arg;
@@ -317,7 +310,7 @@ static void *writer_main(void *arg)
 
 /* --- the caller's side ---------------------------------------------------------------------------------- */
 
-/* Create a writer. Its thread starts with the first bytes, because many jobs write no output. */
+/* Create a writer. The first bytes start its thread, because many jobs write no output. */
 struct writer *writer_new(writer_progress progress, void *user)
 {
     pthread_condattr_t monotonic;
@@ -343,8 +336,7 @@ void writer_set_policy(struct writer *w, enum writer_policy policy, uint64_t lim
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Return the number of an unused slot, or -1 when memory is short. Slots never move; only the table of pointers
- * moves. The caller holds the lock. */
+/* Return an unused slot, or -1 when memory is short. The caller holds the lock. */
 static int free_slot(struct writer *w)
 {
     for (int i = 0; i < w->n_slots; i++)
@@ -358,7 +350,6 @@ static int free_slot(struct writer *w)
     return slots[w->n_slots] != NULL ? w->n_slots++ : -1;
 }
 
-/* Add a slot. Take the lock, because the writer's thread may already run. */
 int writer_add_target(struct writer *w, struct writer_target target)
 {
     pthread_mutex_lock(&w->lock);
@@ -369,7 +360,7 @@ int writer_add_target(struct writer *w, struct writer_target target)
     return n;
 }
 
-/* Add a slot for a descriptor. A slot never moves in memory, so target.user can point into the slot. */
+/* Add a slot for a descriptor. target.user can point into the slot, because slots never move. */
 int writer_add(struct writer *w, int fd, bool owned)
 {
     int n = writer_add_target(w, (struct writer_target){ fd_write, owned ? fd_close : NULL, NULL });
@@ -391,7 +382,7 @@ void writer_end(struct writer *w, int slot)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Release a closed slot. The owner has already read the final state of the slot. */
+/* Release a closed slot, whose final state the owner has read. */
 void writer_release(struct writer *w, int slot)
 {
     pthread_mutex_lock(&w->lock);
@@ -399,14 +390,13 @@ void writer_release(struct writer *w, int slot)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Return how many bytes are not written yet. The caller holds the lock, which protects `at` and the lengths. */
+/* Return the number of unwritten bytes. The caller holds the lock. */
 static uint64_t slot_queued(const struct slot *s)
 {
     return s->waiting.len + s->going.len - s->at;
 }
 
-/* Count `len` new bytes as lost. If these bytes begin a new hole, wake the loop, which warns the user. The caller
- * holds the lock. */
+/* Count `len` new bytes as lost. A new hole wakes the loop for a warning. The caller holds the lock. */
 static void writer_drop(struct writer *w, struct slot *s, size_t len)
 {
     uint64_t *hole = &s->hole[s->waiting.len > 0 ? BEHIND : BEFORE_WAITING];
@@ -417,8 +407,7 @@ static void writer_drop(struct writer *w, struct slot *s, size_t len)
     s->why = s->error;
 }
 
-/* Write in the caller's thread. Keep the lock during the write, because without a writer's thread, no other thread
- * needs the lock. */
+/* Write in the caller's thread, with the lock held, because there is no other thread. */
 static void write_here(struct writer *w, struct slot *s, struct slice bytes)
 {
     int error = s->error;
@@ -430,8 +419,7 @@ static void write_here(struct writer *w, struct slot *s, struct slice bytes)
         writer_drop(w, s, bytes.len - n);
 }
 
-/* Queue bytes without waiting for the target, because the caller is the event loop. If no thread can be created
- * (ulimit -u), write the bytes here, because slow output is better than lost output. */
+/* Queue bytes without waiting for the target. If no thread can be created (ulimit -u), write here. */
 void writer_append(struct writer *w, int slot, struct slice bytes)
 {
     pthread_mutex_lock(&w->lock);
@@ -465,8 +453,8 @@ uint64_t writer_written(struct writer *w)
     return written;
 }
 
-/* Return true if the latest write failed, or if the stream has a hole after bytes that are still queued. A hole between
- * `going` and `waiting` counts only until `going` is written, because the target then accepts bytes again. */
+/* Return true if the latest write failed, or the stream has a hole after queued bytes. After `going`, the target
+ * accepts bytes again. */
 static bool is_dropping(const struct slot *s)
 {
     return s->error != 0 || s->hole[BEHIND] > 0 || (s->hole[BEFORE_WAITING] > 0 && s->going.len > 0);
@@ -486,8 +474,7 @@ struct writer_state writer_state(struct writer *w, int slot)
     return state;
 }
 
-/* End the thread. If bytes are queued, cancel the thread, because the thread may block in write(2). Return false if the
- * thread does not end within JOIN_MS, because a file system does not answer. */
+/* End the thread; cancel it if bytes are queued. Return false if it hangs in a file system for JOIN_MS. */
 static bool stop_thread(struct writer *w)
 {
     const struct timespec limit = clock_after_us(JOIN_MS * 1000);
@@ -517,7 +504,7 @@ void writer_free(struct writer *w)
         return;
     if (w->started && !stop_thread(w)) {
         pthread_mutex_lock(&w->lock);
-        w->progress = no_progress; /* the caller may free `user` now */
+        w->progress = no_progress; /* the caller may free `user` */
         pthread_mutex_unlock(&w->lock);
         pthread_detach(w->thread); /* the thread uses this memory until the process ends */
         return;

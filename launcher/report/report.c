@@ -1,5 +1,5 @@
-/* report.c -- see report.h. A report consists of many small appends. At the end, report_text checks whether an append
- * has failed, and then discards the whole report, because half a report is useless. */
+/* report.c -- see report.h. A report consists of many small appends. If one has failed, report_text discards the
+ * whole report. */
 #include "report/report.h"
 
 #include "agent/agent.h"
@@ -18,12 +18,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A row consists of two blanks, the label, a blank and the text, which begins in column TEXT_AT. A row has at most
- * ROW_WIDTH columns. */
+/* A row is two blanks, the label, a blank and the text, which begins in column TEXT_AT. */
 
 enum {
     ROW_WIDTH = 100,
-    ROW_QUOTE_MAX = 300, /* maximum number of bytes of a worker's line */
+    ROW_QUOTE_MAX = 300, /* bytes of a worker's line */
     LABEL_WIDTH = 8,
     TEXT_AT = 11,
     TEXT_WIDTH = ROW_WIDTH - TEXT_AT
@@ -31,13 +30,13 @@ enum {
 
 static const char BOLD_RED[] = "\033[1;31m", DIM[] = "\033[2m", PLAIN[] = COLOUR_OFF;
 
-/* The rows of the report, each with a label and a text. A row may have several lines. After `limit` lines, further
- * lines are dropped. All text passes through functions of text.h, because workers may print any bytes. */
+/* The rows of the report. Lines after `limit` are dropped. All text passes through text.h, because workers may print
+ * any bytes. */
 struct rows {
     struct buf *out;
     bool colour;
     int lines, limit;
-    bool ok; /* false after a failed append; later appends then do nothing */
+    bool ok; /* false after a failed append, which stops all later ones */
 };
 
 static void append_row(struct rows *r, const void *bytes, size_t len)
@@ -51,7 +50,7 @@ static void append_colour(struct rows *r, const char *code)
         append_row(r, code, strlen(code));
 }
 
-/* Append text. Escape control characters and colours, because the text may contain names from other programs. */
+/* Append text. Escape control characters and colours, because it may contain other programs' names. */
 static void rows_append(struct rows *r, struct slice text)
 {
     r->ok = r->ok && escape_append_plain(r->out, text);
@@ -71,8 +70,7 @@ static bool begin_line(struct rows *r, const char *label)
     return true;
 }
 
-/* Append the headline. Never wrap this line, so that a search through many logs finds rank, host and cause in one
- * line. */
+/* Append the headline. It is never wrapped, so that a search through logs finds rank, host and cause in one line. */
 static void rows_headline(struct rows *r, struct slice text)
 {
     r->lines++;
@@ -83,8 +81,8 @@ static void rows_headline(struct rows *r, struct slice text)
     append_row(r, "\n", 1);
 }
 
-/* Return how many bytes fit on this line, up to the last blank before the right edge. A word that is too long, such as
- * a path, is not split. A newline always ends the line. */
+/* Return how many bytes fit on this line, up to the last blank or a newline. A long word, such as a path, is not
+ * split. */
 static size_t line_length(const char *text, size_t len)
 {
     size_t end = 0, last_blank = 0;
@@ -98,15 +96,15 @@ static size_t line_length(const char *text, size_t len)
     return last_blank > 0 ? last_blank : end;
 }
 
-/* Append `text` as a row of at most `max` lines. If the text is longer, the last line ends with " ...". If `label` is
- * "", the row continues the row above. Append no row for an empty text. */
+/* Append `text` as a row of at most `max` lines; " ..." ends a cut text. Without a label, the row continues the row
+ * above. An empty text adds no row. */
 static void rows_text(struct rows *r, const char *label, struct slice text, int max)
 {
     const char *p = text.data;
     size_t left = text.len;
     for (int i = 0; i < max && left > 0 && begin_line(r, i == 0 ? label : ""); i++) {
         size_t n = line_length(p, left), shown = n;
-        while (shown > 0 && p[shown - 1] == ' ') /* print no blanks at the end of the line */
+        while (shown > 0 && p[shown - 1] == ' ') /* no blanks at the end of the line */
             shown--;
         rows_append(r, slice_of(p, shown));
         n += n < left; /* skip the blank or newline */
@@ -137,26 +135,24 @@ static void rows_quote(struct rows *r, const char *label, struct slice line)
     const uint8_t *p = line.data;
     bool cut = line.len > ROW_QUOTE_MAX;
     size_t len = cut ? ROW_QUOTE_MAX : line.len;
-    while (cut && len > 0 && (p[len] & 0xc0) == 0x80) /* do not cut inside a UTF-8 character */
+    while (cut && len > 0 && (p[len] & 0xc0) == 0x80) /* keep UTF-8 characters whole */
         len--;
     if (!begin_line(r, label))
         return;
     append_row(r, "| ", 2);
-    r->ok = r->ok && escape_append(r->out, slice_of(p, len)); /* escape_append keeps the colours */
+    r->ok = r->ok && escape_append(r->out, slice_of(p, len)); /* keeps the colours */
     append_row(r, cut ? " ...\n" : "\n", cut ? 5 : 1);
 }
 
 /* --- the other workers ---------------------------------------------------------------------------------- */
 
-/* Only the first failure is called a failure. Other workers usually end within milliseconds, because of a broken
- * connection or a signal of ddprun. Workers that ended in the same way share a sentence, with the earliest and the
- * latest time. */
+/* Only the first failure is called a failure. Workers that ended in the same way share a sentence, with the earliest
+ * and the latest time. */
 
-/* Limits of the sentences about the other workers. The limits are low, because a terminal shows about 24 lines, and
- * the first failure needs most of these lines. */
+/* Limits of these sentences. They are low, because a terminal shows about 24 lines. */
 enum { GROUPS_MAX = 6, RANKS_MAX = 60, SENTENCE_LINES = 3, AFTER_MAX = 2 * TIME_TEXT_MAX + 32 };
 
-/* How a worker ended. `sentences` has a sentence for each value. */
+/* How a worker ended, with a row in `sentences`. */
 enum way { NEVER_STARTED, NOT_EXECUTED, RUNS_ON, FINE, STOPPED, KILLED, BY_ITSELF };
 
 struct group {
@@ -170,8 +166,8 @@ static bool is_signal_of_ddprun(const struct report *r, int sig)
     return sig == SIGTERM || sig == agent_stop_signal(r->agent);
 }
 
-/* Return how a worker ended. A worker that lost a peer counts as BY_ITSELF, because the report's sentence for BY_ITSELF
- * contains the exit code and the time. KILLED means that the worker did not exit in time after SIGTERM. */
+/* Return how a worker ended. A worker that lost a peer is BY_ITSELF, to report code and time. KILLED: SIGTERM was not
+ * enough. */
 static enum way way_of(const struct report *r, const struct agent_worker *w)
 {
     switch (w->verdict) {
@@ -194,8 +190,7 @@ static enum way way_of(const struct report *r, const struct agent_worker *w)
     return w->signal != 0 && is_signal_of_ddprun(r, w->signal) ? STOPPED : BY_ITSELF;
 }
 
-/* Return true if `w` ended in the same way as the workers of `g`. Return false for the worker in the headline, because
- * this worker belongs to no group. */
+/* Return true if `w` ended in the same way as the workers of `g`. The worker in the headline belongs to no group. */
 static bool same_end(const struct group *g, const struct agent_worker *w)
 {
     return w != cause_worker(g->r) && way_of(g->r, w) == way_of(g->r, g->like) &&
@@ -208,8 +203,8 @@ static int rank_in_group(const void *user, int local_rank)
     return same_end(g, agent_worker(g->r->agent, local_rank)) ? g->r->plan->workers[local_rank].rank : -1;
 }
 
-/* Format the time between the first failure and the end of the group: " 3 ms later", " 3 ms to 1.2 s later", " at the
- * same moment", or " 0.4 s earlier". Write "" if no worker of this node failed first. */
+/* Format the time from the first failure to the group's end: " 3 ms later", " 3 ms to 1.2 s later", " at the same
+ * moment", or " 0.4 s earlier"; "" if no worker of this node failed first. */
 static void after_text(const struct group *g, char out[AFTER_MAX])
 {
     const struct agent_worker *first = cause_worker(g->r);
@@ -235,8 +230,8 @@ static void after_text(const struct group *g, char out[AFTER_MAX])
         snprintf(out, AFTER_MAX, " %s to %s later", words_time(a, from), words_time(b, to));
 }
 
-/* append_group_sentence() fills the placeholders. {s} and {was} are singular for one rank and plural for several.
- * {where} names this node in a job of several nodes, because the sentences are about the ranks of this node only. */
+/* append_group_sentence() fills the placeholders. {s} and {was} depend on the number of ranks. {where} names this
+ * node in a job of several nodes. */
 static const char *const sentences[] = {
     [NEVER_STARTED] = "rank{s} {ranks}{where} {was} never started",
     [NOT_EXECUTED] = "rank{s} {ranks}{where} could not be started either",
@@ -290,8 +285,8 @@ static void append_ranks_of_end(const struct group *g, struct rows *rows, const 
     buf_free(&ranks);
 }
 
-/* Append one sentence for each way in which other workers ended. The sentences are ordered by their lowest rank. If
- * there are more than GROUPS_MAX ways, the last sentence refers to the log files. */
+/* Append a sentence for each way in which other workers ended, by lowest rank. After GROUPS_MAX ways, the last
+ * sentence refers to the log files. */
 static void report_others(const struct report *r, struct rows *rows)
 {
     struct group groups[GROUPS_MAX];
@@ -314,15 +309,14 @@ static void report_others(const struct report *r, struct rows *rows)
 
 /* --- attempts ------------------------------------------------------------------------------------------- */
 
-/* Rows of the report, for example about an earlier attempt, a missing restart, a rank that exited while another rank
- * waited for it, and a process that cannot be killed:
+/* Rows of the report, for example:
  *
  *     before   attempt 0: rank 1: exit 7, 2.5 s after its start, at step 100
  *     restart  none: no later attempt got beyond step 100 (--max_no_progress)
  *     left     rank 0 (n1, pid 4002) exited with code 0, 1.8 s ago, while rank 1 waited for it at barrier 'epoch-3'
  *     alive    pid 4711 (rank 1, python3) cannot be killed: state D in nfs_wait
  *
- * The headline describes the latest failed attempt. Older attempts beyond ATTEMPTS_SHOWN are only in the JSON. */
+ * Only the JSON has more than ATTEMPTS_SHOWN older attempts. */
 
 enum { ATTEMPTS_SHOWN = 4, STUCK_SHOWN = 4, GPUS_SHOWN = 4 };
 
@@ -375,8 +369,7 @@ bool report_no_restart(const struct report *r, struct buf *out)
 
 /* --- lines ---------------------------------------------------------------------------------------------- */
 
-/* Format "rank 1: ", with the host if the job has several nodes. Write "" if a node was lost, because such a failure
- * has no rank. */
+/* Format "rank 1: ", with the host in a job of several nodes; "" for a lost node. */
 static void format_who(const struct report *r, const struct failure *f, char *out, size_t size)
 {
     out[0] = '\0';
@@ -386,8 +379,7 @@ static void format_who(const struct report *r, const struct failure *f, char *ou
         snprintf(out, size, "rank %d: ", f->rank);
 }
 
-/* Append a row about a failed attempt. The time counts from the worker's own start, so that the user can
- * distinguish a crash at the start from a crash during training. */
+/* Append a row about a failed attempt. The time counts from the worker's start, to distinguish a crash at the start. */
 static void append_attempt(const struct report *r, struct rows *rows, const char *label,
                            const struct failed_attempt *a)
 {
@@ -406,7 +398,7 @@ static bool has_failure(const struct report *r)
     return r->elsewhere != NULL || cause_first(r) >= 0;
 }
 
-/* Append the failed attempts, without the attempt that the headline describes. */
+/* Append the failed attempts, except the one in the headline. */
 static void append_attempts(const struct report *r, struct rows *rows)
 {
     size_t n = r->n_failed, first = 0;
@@ -420,7 +412,7 @@ static void append_attempts(const struct report *r, struct rows *rows)
         append_attempt(r, rows, i == 0 ? "before" : "", &r->failed[i]);
 }
 
-/* Append the reason for the missing restart. A user who has set --max_restarts expects a restart. */
+/* Append the reason for the missing restart. */
 static void append_no_restart(const struct report *r, struct rows *rows)
 {
     struct buf words = { 0 };
@@ -430,8 +422,8 @@ static void append_no_restart(const struct report *r, struct rows *rows)
     buf_free(&words);
 }
 
-/* Append a row about a process that cannot be killed. The kernel function in which the process hangs shows the cause:
- * nfs_... is a network file system, and nvidia_... is the GPU driver. */
+/* Append a row about a process that cannot be killed. The kernel function where it hangs shows the cause: nfs_... is
+ * a network file system, nvidia_... the GPU driver. */
 static void append_stuck(struct rows *rows, const char *label, const struct stuck *s)
 {
     char rank[32] = "";
@@ -441,8 +433,8 @@ static void append_stuck(struct rows *rows, const char *label, const struct stuc
                 s->where[0] != '\0' ? " in " : "", s->where);
 }
 
-/* Append the remedy for processes that SIGKILL has not ended. A runnable process ends as soon as it gets CPU time. Any
- * other process is in a system call. */
+/* Append the remedy for processes that SIGKILL has not ended. A runnable process only needs CPU time; any other is in
+ * a system call. */
 static void append_stuck_remedy(const struct report *r, struct rows *rows)
 {
     bool all_run = true;
@@ -479,7 +471,7 @@ static void report_attempts(const struct report *r, struct rows *rows)
     append_no_restart(r, rows);
     if (r->hang != NULL && !cause_is_hang(r))
         rows_printf(rows, "hang", "%s  [%s]", r->hang->sentence, finding_code_name(r->hang->code));
-    if (!has_failure(r)) /* after a failure, first_cause() has appended these rows */
+    if (!has_failure(r)) /* after a failure, first_cause() has done this */
         append_gpus(r, rows);
     if (cause_has_left(r, FINDING_RANK_EXITED_EARLY) && !cause_is_left_waiting(r, cause_failure(r, &room)))
         append_left(r, rows);
@@ -489,8 +481,7 @@ static void report_attempts(const struct report *r, struct rows *rows)
         append_stuck_remedy(r, rows);
 }
 
-/* The report first describes the first failure: its cause and remedy, the rank, its times and its last lines. Then the
- * report shows how the other workers ended, where the logs are, and the exit code:
+/* The report describes the first failure, then the other workers, the logs and the exit code:
  *
  *     ddprun: rank 2 on n1 failed first: exit 7, 2.5 s after its start
  *       worker   rank 2 (local rank 2), pid 4002, host n1
@@ -504,21 +495,21 @@ static void report_attempts(const struct report *r, struct rows *rows)
  *       logs     logs/k3x9; logs of the first failed worker: logs/k3x9/attempt_0/2
  *       exit     7, because of rank 2 on n1
  *
- * Each part has a limit, so the report has at most REPORT_LINES_MAX lines for any number of workers. The JSON and
- * the log files contain the rest. */
+ * Each part has a limit, so the report has at most REPORT_LINES_MAX lines. The JSON and the log files contain the
+ * rest. */
 
 enum {
     WHY_LINES = 3,
     ERROR_LINES = 6,
     OTHERS_LINES = 8,
     STACK_LINES = 16,
-    STACK_LINES_KEPT = 6, /* lines that are reserved for stacks, not for the worker's last lines */
+    STACK_LINES_KEPT = 6, /* reserved for stacks, not for the worker's last lines */
     END_LINES = 8,
     DAY_S = 24 * 3600
 };
 
-/* Return true if a report is needed: after a failure, a stop or the loss of the store. A report is also needed if a
- * worker has not exited with code 0, for example because it cannot be killed. */
+/* Return true after a failure, a stop, the loss of the store, or an end of a worker without code 0, such as an
+ * unkillable worker. */
 bool report_needed(const struct report *r)
 {
     if (has_failure(r) || agent_stop_signal(r->agent) != 0 || r->store.how != NULL)
@@ -531,7 +522,7 @@ bool report_needed(const struct report *r)
 
 /* --- the first cause ------------------------------------------------------------------------------------ */
 
-/* Append a row with the text of `make`, a function of cause.h. An empty text adds no row. */
+/* Append a row with the text of `make`, a function of cause.h, if any. */
 static void made_row(const struct report *r, struct rows *rows, const char *label,
                      bool (*make)(const struct report *r, struct buf *out))
 {
@@ -557,7 +548,7 @@ static bool append_bytes(struct buf *out, const char *label, int64_t value)
     return value == 0 || buf_printf(out, ", %s %s", label, words_size(size, (uint64_t)value));
 }
 
-/* Append the facts of the failure, for example ", peak memory 1.2 GiB". Leave out facts that FAILURE_ROWS hides. */
+/* Append the facts of the failure, such as ", peak memory 1.2 GiB", except those that FAILURE_ROWS hides. */
 static bool append_facts(const struct failure *f, struct buf *out)
 {
     bool ok = true;
@@ -571,8 +562,7 @@ static bool append_facts(const struct failure *f, struct buf *out)
     return ok;
 }
 
-/* Append the row that names the failed worker or node. For a worker of another node, the row refers to that node's
- * report. */
+/* Append the row about the failed worker or node. For another node's worker, it refers to that node's report. */
 static void who(const struct report *r, const struct failure *f, struct rows *rows)
 {
     const bool elsewhere = r->elsewhere != NULL;
@@ -607,8 +597,7 @@ static void times(const struct report *r, struct rows *rows, const struct agent_
         rows_printf(rows, "times", "started %s, ended %s", from, to);
 }
 
-/* Return true if the last lines of the worker's output already contain the first line of `message`. This is usual after
- * a Python exception. */
+/* Return true if the worker's last lines contain the first line of `message`, as after a Python exception. */
 static bool is_in_last_lines(const struct report *r, const char *message)
 {
     struct buf lines = { 0 };
@@ -619,7 +608,7 @@ static bool is_in_last_lines(const struct report *r, const char *message)
     return found;
 }
 
-/* Append the error from the worker's error file, or why that file cannot be used. */
+/* Append the error of the worker's error file, or why it cannot be used. */
 static void recorded(const struct report *r, struct rows *rows)
 {
     if (r->error_trouble != NULL)
@@ -628,7 +617,7 @@ static void recorded(const struct report *r, struct rows *rows)
         rows_text(rows, "error", slice_str(r->error->message), ERROR_LINES);
 }
 
-/* Append the last lines of the failed worker, but leave room for the rows that follow. */
+/* Append the last lines of the failed worker, with room for the rows that follow. */
 static void append_last_lines(const struct report *r, struct rows *rows)
 {
     struct buf lines = { 0 };
@@ -673,8 +662,8 @@ static void first_cause(const struct report *r, struct rows *rows)
     append_last_lines(r, rows);
 }
 
-/* Append why the store was lost, and the remedy. The process that hosts the store is a ddprun or the daemon
- * ddp-rendezvous. This node loses the store if this process ends, or if the network to this process fails. */
+/* Append why the store was lost, and the remedy. Its host, a ddprun or ddp-rendezvous, has ended, or the network has
+ * failed. */
 static void store_gone(const struct report *r, struct rows *rows)
 {
     if (r->store.how == NULL || has_failure(r))
@@ -705,7 +694,7 @@ bool report_local_only(const struct report *r, struct buf *out)
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* Append the paths of the log files that --log_file sets for a worker. stdout and stderr may share a file. */
+/* Append the log files of --log_file for a worker. stdout and stderr may share a file. */
 static void named_files(const struct report *r, const struct plan_worker *w, struct rows *rows)
 {
     const char *root = r->plan->log_root, *out = w->out.file, *err = w->err.file;
@@ -731,8 +720,7 @@ static void where(const struct report *r, struct rows *rows)
         rows_printf(rows, "logs", "%s", r->plan->log_root);
 }
 
-/* Make a shell pattern for the files of all ranks: a star replaces each %r. A path longer than PATH_MAX is cut,
- * because no file can have such a path. */
+/* Make a shell pattern for the files of all ranks: %r becomes a star. */
 static void pattern_of_all(char out[PATH_MAX], const char *pattern)
 {
     size_t n = 0;
@@ -741,11 +729,11 @@ static void pattern_of_all(char out[PATH_MAX], const char *pattern)
     out[n] = '\0';
 }
 
-/* Append where the other ranks were at the first failure, with at most STACK_LINES lines. report.json has all stacks. */
+/* Append where the other ranks were at the first failure, at most STACK_LINES lines. */
 static void stacks(const struct report *r, struct rows *rows)
 {
     struct buf text = { 0 };
-    const int room = rows->limit - rows->lines - 1; /* one line is kept for the number of further stacks */
+    const int room = rows->limit - rows->lines - 1; /* a line for the number of further stacks */
     const int most = room < 0 ? 0 : room < STACK_LINES ? room : STACK_LINES;
     const int left = stacks_brief(r->stacks, most, &text);
     const char *label = "stacks";
@@ -763,7 +751,7 @@ static void stacks(const struct report *r, struct rows *rows)
     buf_free(&text);
 }
 
-/* Append the command that compares the flight records of all ranks and finds the rank that was behind. */
+/* Append the command that finds, in the flight records, the rank that was behind. */
 static void flights(const struct report *r, struct rows *rows)
 {
     char all[PATH_MAX];
@@ -774,7 +762,7 @@ static void flights(const struct report *r, struct rows *rows)
                 strstr(r->flights, "%r") == NULL ? "/flight_*.json" : "");
 }
 
-/* Format which worker or node determined the exit code. Write "" after a stop by the user and for exit code 124. */
+/* Format which worker or node determined the exit code; "" after a user's stop and for code 124. */
 static void whose_code(const struct report *r, const struct failure *f, char *out, size_t size)
 {
     static const char *const policies[] = { "first", "max", "rank0", "workers" };
@@ -791,8 +779,8 @@ static void whose_code(const struct report *r, const struct failure *f, char *ou
         snprintf(out, size, ", because of node %d on %.200s", f->node_rank, f->host);
 }
 
-/* Append the exit code. Many users read only this last line. So name the culprit again, and explain a code such as 137
- * (128 + SIGKILL). */
+/* Append the exit code, in the last line, which many users read alone. Name the culprit again, and explain codes such
+ * as 137 (128 + SIGKILL). */
 static void exit_code(const struct report *r, struct rows *rows)
 {
     struct failure room;

@@ -1,6 +1,5 @@
-/* report.h -- the report at the end of a job: at most 40 lines, with the first failure at the top. report.c is pure:
- * effects.c and final_report.c collect the facts, the files and the workers' last output lines. So a test can check a
- * report without a job. */
+/* report.h -- the report at the end of a job: at most 40 lines, with the first failure at the top. report.c is pure;
+ * final_report.c and effects.c collect the facts. */
 #ifndef LAUNCHER_REPORT_REPORT_H
 #define LAUNCHER_REPORT_REPORT_H
 
@@ -10,25 +9,23 @@
 
 enum { REPORT_LINES_MAX = 40, REPORT_STDERR_LINES = LIMIT_LAST_LINES };
 
-/* Return true if the job needs a report. A report is needed after a failure, after a stop by a signal, and after the
- * loss of the store. A report is also needed if a worker of this node has not exited with code 0. */
+/* Return true if the job needs a report: after a failure, a stop by a signal, the loss of the store, or an end of a
+ * worker without code 0. */
 bool report_needed(const struct report *r);
 
-/* Append the warning that other hosts could not join. Append nothing if all nodes joined, or if other hosts can
- * reach the store's address. Return false when memory is short. */
+/* Append the warning that other hosts could not join, if so. Return false when memory is short. */
 bool report_local_only(const struct report *r, struct buf *out);
 
 /* Append the report to `out`. Return false when memory is short. */
 bool report_text(const struct report *r, struct buf *out);
 
-/* Append why no restart followed. Append nothing if no explanation is needed. */
+/* Append why no restart followed, if that needs an explanation. */
 bool report_no_restart(const struct report *r, struct buf *out);
 
 /* --- final_report.c --------------------------------------------------------------------------------------- */
 
-/* Collect the remaining facts for `r` after all output is written. Then print the report on stderr after a failure, and
- * with --verbose also after a success. With --json, print the last event on stdout instead. Finally write report.json
- * into the log directory. `program` is the program that could not be started; NULL if all workers were started. */
+/* Collect the remaining facts for `r`, and print the report on stderr after a failure, or with --verbose. With
+ * --json, print the last event instead. Write report.json. `program` could not be started; NULL if all workers were. */
 void final_report(struct report *r, struct output *output, const struct evidence *evidence,
                   const char *program);
 

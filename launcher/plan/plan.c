@@ -1,5 +1,5 @@
 /* plan.c -- see plan.h. This module resolves no host names and opens no files, so --dry_run and tests get the same
- * plan as a real start. The address and the timeouts of the rendezvous depend only on the options. */
+ * plan as a real start. */
 #include "plan/plan.h"
 
 #include "base/text.h"
@@ -35,10 +35,11 @@ void plan_choose_place(struct plan_meeting *m, const struct cli *cli)
     m->port_may_change = !port_given && !m->elsewhere;
 }
 
-/* Choose the timeouts. The time to join comes from --timeout, from --rdzv_conf, or from torchrun's default. `join_knob`
- * names the option that sets this time. Without --node_timeout, --rdzv_conf can set the node timeout: the interval of
- * heartbeats, multiplied by the number of heartbeats that may fail. With port 0 no other node can find the store, so
- * the job does not wait for more nodes. */
+/* Choose the timeouts:
+ *
+ *   - port 0: no other node can find the store, so do not wait for more nodes
+ *   - time to join: --timeout, --rdzv_conf, or torchrun's default
+ *   - node timeout: --node_timeout, or --rdzv_conf: interval of heartbeats * allowed failures */
 static void choose_times(struct plan_meeting *m, const struct cli *cli)
 {
     const struct cli_rdzv_conf *conf = &cli->rdzv_conf;
@@ -57,8 +58,8 @@ static void choose_times(struct plan_meeting *m, const struct cli *cli)
         m->node_timeout_ms = conf->keep_alive_ms * (uint64_t)attempts;
 }
 
-/* Copy the program's name without its directory, because the directory may differ between the nodes of a job. A
- * long name is cut in the same way on every node. */
+/* Copy the program's name without its directory, which may differ between nodes. All nodes cut a long name in the
+ * same way. */
 static void name_program(const struct cli *cli, char text[PLAN_PROGRAM_SIZE])
 {
     const char *slash = cli->program != NULL ? strrchr(cli->program, '/') : NULL;
@@ -66,8 +67,8 @@ static void name_program(const struct cli *cli, char text[PLAN_PROGRAM_SIZE])
     text_copy(text, PLAN_PROGRAM_SIZE, name != NULL ? name : "");
 }
 
-/* Guess the ranks before the first round. The ranks of a single node are certain. In a static job, assume that every
- * node has the same number of workers. In an elastic job, assume that this node is the first node. */
+/* Guess the ranks before the first round. Static jobs: every node has as many workers. Elastic jobs: this is the
+ * first node. */
 static void guess(struct plan *plan)
 {
     const struct plan_meeting *m = &plan->meeting;
@@ -79,9 +80,8 @@ static void guess(struct plan *plan)
     snprintf(plan->master_addr, sizeof(plan->master_addr), "%s", m->host);
 }
 
-/* Return the default job id. A job of several nodes gets "none", as in torchrun, because all nodes need the same id.
- * A job of one node gets a random id. If ddprun was started as torchrun with a port, an endpoint or the backend c10d,
- * the id is "none" as well. */
+/* Return the default job id: random for one node, else "none" as in torchrun. If ddprun was started as torchrun, a
+ * port, an endpoint or c10d also means "none". */
 static const char *default_job_id(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -92,8 +92,8 @@ static const char *default_job_id(const struct plan *plan)
     return plan->facts->nonce;
 }
 
-/* Return true if the variable RANK0_SWITCH requires that rank 0 hosts the workers' store. This variable of torchrun is
- * often set for a whole cluster. So ignore the variable for programs that cannot use PyTorch. */
+/* Return true if RANK0_SWITCH requires that rank 0 hosts the workers' store. Ignore it for programs without PyTorch,
+ * because it is often set for a whole cluster. */
 static bool asks_for_rank0(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -102,8 +102,8 @@ static bool asks_for_rank0(const struct plan *plan)
            program_python(cli, plan->facts->python) != NULL;
 }
 
-/* Choose the store of the workers before the start. Some PyTorch versions reject the launcher's store without sending a
- * byte, and the launcher could not detect this later. */
+/* Choose the store of the workers. Some PyTorch versions reject the launcher's store without sending a byte, which
+ * could not be detected later. */
 static void choose_worker_store(struct plan *plan)
 {
     const struct torch_version *torch = plan->facts->torch;
@@ -124,16 +124,14 @@ static void choose_worker_store(struct plan *plan)
         torch->version, torch->dir);
 }
 
-/* Decide everything about the rendezvous: address, port, timeouts, store and the job's name. The defaults are
- * torchrun's:
+/* Decide everything about the rendezvous. The defaults are torchrun's:
  *
  *     nodes       backend   port    time to join                        ranks
  *     1           -         29500   -                                   known
  *     N           static    29500   --timeout, --rdzv_conf or 900 s     follow from --node_rank
  *     MIN:MAX     c10d      29400   --timeout, --rdzv_conf or 600 s     assigned by the rendezvous
  *
- * --rdzv_endpoint replaces the address and the port. An elastic job uses port 29400 if --rdzv_endpoint has no port,
- * but port 29500 without --rdzv_endpoint. */
+ * --rdzv_endpoint replaces address and port. An elastic job without it uses port 29500. */
 static bool plan_meet(struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -156,8 +154,8 @@ static bool plan_meet(struct plan *plan)
 
 /* --- the GPU of a worker -------------------------------------------------------------------------------- */
 
-/* Return the name of the variable that lists the GPUs for --virtual_local_rank. As in torchrun, the name is
- * HIP_VISIBLE_DEVICES if this variable is set and not empty, else CUDA_VISIBLE_DEVICES. */
+/* Return the variable that lists the GPUs for --virtual_local_rank. As in torchrun, a non-empty HIP_VISIBLE_DEVICES
+ * comes first. */
 static const char *parent_variable(const struct plan *plan)
 {
     static const char name[] = "HIP_VISIBLE_DEVICES";
@@ -165,14 +163,13 @@ static const char *parent_variable(const struct plan *plan)
     return hip != NULL && *hip != '\0' ? name : "CUDA_VISIBLE_DEVICES";
 }
 
-/* Return the list of GPUs in ddprun's environment, for --virtual_local_rank. Return NULL if the variable of
- * parent_variable() is not set. */
+/* Return ddprun's list of GPUs for --virtual_local_rank, or NULL. */
 static const char *parent_gpus(const struct plan *plan)
 {
     return env_find(plan->facts->environ_block, parent_variable(plan));
 }
 
-/* Return how many entries parent_gpus() has. */
+/* Return the number of entries of parent_gpus(). */
 static int parent_entries(const struct plan *plan)
 {
     const char *list = parent_gpus(plan);
@@ -182,8 +179,8 @@ static int parent_entries(const struct plan *plan)
     return entries;
 }
 
-/* Return the index of a worker's GPU among the visible GPUs. A task uses the GPU of its local rank, because all tasks
- * of a node usually see the same GPUs. With --virtual_local_rank, a task that sees only one GPU uses this GPU. */
+/* Return the index of a worker's GPU among the visible GPUs. A task uses the GPU of its local rank, unless
+ * --virtual_local_rank is set and only one GPU is visible. */
 static int gpu_index(const struct plan *plan, int local_rank)
 {
     const struct cli *cli = plan->cli;
@@ -198,8 +195,8 @@ static int gpu_index(const struct plan *plan, int local_rank)
 
 #define FILTERS_NEED "only lines that --tee writes to log files can be filtered; add --log_dir and --tee"
 
-/* Add a note that an option on the command line has no effect, for the reason `why`. Options from PET_ variables
- * get no note, because a site may set a default such as PET_LOG_ROTATE for all jobs. */
+/* Add a note that an option on the command line has no effect. PET_ variables may be a site's defaults and get no
+ * note. */
 static void note_idle(struct plan *plan, enum cli_option option, const char *name, const char *why)
 {
     if (plan->cli->origin[option] == FROM_COMMAND_LINE)
@@ -228,8 +225,7 @@ static void note_files(struct plan *plan)
         note_idle(plan, OPT_LOG_MERGE, "log_merge", "--log_file is not set");
 }
 
-/* Return true if this node has no local rank `highest`, which is the highest rank that --OPTION names. In this case,
- * write a sentence about this rank to `words`. */
+/* Return true if this node has no local rank `highest`, which --OPTION names. Then write a sentence to `words`. */
 static bool plan_lacks_rank(const struct plan *plan, const char *option, int highest,
                             char words[PLAN_RANKS_WORDS])
 {
@@ -242,8 +238,8 @@ static bool plan_lacks_rank(const struct plan *plan, const char *option, int hig
     return true;
 }
 
-/* Add a note for each option with a local rank that does not exist on this node. As in torchrun, do not reject such an
- * option, because nodes with different numbers of workers may have the same command line. */
+/* Add a note for each option with a local rank that this node does not have. As in torchrun, nodes may differ, so it
+ * is no error. */
 static void note_ranks(struct plan *plan)
 {
     const struct {
@@ -258,7 +254,7 @@ static void note_ranks(struct plan *plan)
             plan_note(plan, "%s", words);
 }
 
-/* Add one note that lists the options of torchrun that ddprun accepts but does not use. */
+/* Add one note that lists torchrun's options without a use in ddprun. */
 static void note_ignored(struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -299,8 +295,7 @@ static void note_nodes(struct plan *plan)
         plan_note(plan, "'%s' in --rdzv_conf has no effect: unknown key; check its spelling", conf->unknown);
 }
 
-/* Add a note about a PET_ variable that has no effect here. For example, another version of torchrun reads
- * PET_STRATEGY. */
+/* Add a note about a PET_ variable without effect, such as another version's PET_STRATEGY. */
 static void note_idle_default(struct plan *plan)
 {
     const char *option;
@@ -326,7 +321,7 @@ static void note_guess(struct plan *plan)
                   plan->meeting.nnodes_max, plan->nproc, plan->nproc == 1 ? "" : "s");
 }
 
-/* Add the scheduler's notes, and the scheduler's finding about a wrong start of ddprun. */
+/* Add the scheduler's notes, and its finding about a wrong start. */
 static void note_scheduler(struct plan *plan)
 {
     const struct scheduler *s = plan->facts->scheduler;
@@ -337,8 +332,7 @@ static void note_scheduler(struct plan *plan)
                   finding_code_name(s->finding.found.code));
 }
 
-/* Add a note if a task sees too few GPUs for its LOCAL_RANK. A common mistake is that each task sees only its own GPU.
- * Inside the task this GPU has the number 0, but LOCAL_RANK may be 3. */
+/* Add a note if a task sees too few GPUs for its LOCAL_RANK. Often, each task sees only its own GPU, as number 0. */
 static void note_task_gpu(struct plan *plan)
 {
     const int local = plan->cli->task.local_rank;
@@ -350,8 +344,7 @@ static void note_task_gpu(struct plan *plan)
                   plan->gpus->n, plan->gpus->n == 1 ? "" : "s", local);
 }
 
-/* Add a note for each option without effect. Do not reject such an option, because a script may always pass the same
- * options. */
+/* Add a note for each option without effect, which a script may always pass. */
 static void plan_note_idle(struct plan *plan)
 {
     note_encrypt(plan);
@@ -377,7 +370,7 @@ bool plan_asks_for_key(const struct plan *plan)
     return plan->encrypt && plan_uses_munge(plan, "");
 }
 
-/* Return DDP_ERR_ARG if --encrypt has no secret, because the key is derived from the secret. */
+/* Return DDP_ERR_ARG if --encrypt has no secret, from which the key is derived. */
 static ddp_status check_key(const struct plan *plan, struct ddp_err *err)
 {
     if (!plan->encrypt || plan->cli->secret_file != NULL || plan_asks_for_key(plan))
@@ -413,15 +406,14 @@ void plan_free(struct plan *plan)
 
 /* --- questions about a plan -------------------------------------------------------------------------------- */
 
-/* Return true if a worker reads ddprun's stdin. --stdin names global ranks, but the options about output name local
- * ranks, as in torchrun. */
+/* Return true if a worker reads ddprun's stdin. --stdin names global ranks. */
 bool plan_gets_input(const struct plan *plan, int local_rank)
 {
     const struct cli_input *input = &plan->cli->input;
     return input->all || rank_set_has(&input->ranks, plan->workers[local_rank].rank);
 }
 
-/* Return true if colours are allowed. By the rule of no-color.org, any NO_COLOR except "" forbids colours. */
+/* Return true if colours are allowed. By the rule of no-color.org, NO_COLOR="" does not forbid them. */
 bool plan_wants_colour(const struct plan *plan)
 {
     const char *term = env_find(plan->facts->environ_block, "TERM");
@@ -451,8 +443,8 @@ struct plan_round plan_same_round(const struct plan *plan, int attempt)
 
 /* --- GPUs ------------------------------------------------------------------------------------------------- */
 
-/* LOCAL_RANK is an index into the GPUs that CUDA shows. ddprun parses CUDA_VISIBLE_DEVICES exactly as CUDA does, so the
- * plan shows the GPU of each worker. On a machine with 4 GPUs:
+/* ddprun parses CUDA_VISIBLE_DEVICES exactly as CUDA does, to plan the GPU of each worker. On a machine with 4
+ * GPUs:
  *
  *     value         visible
  *     not set       0 1 2 3
@@ -461,17 +453,15 @@ struct plan_round plan_same_round(const struct plan *plan, int attempt)
  *     0,-1,2        0          -1 names no GPU
  *     1,1           none       a repeated entry makes the whole list empty
  *     1gpu,2        1 2        only the number at the start of an entry counts
- *     GPU-8f,1      GPU-8f     the first entry of another kind (number, GPU-<uuid>, MIG-<uuid>) ends the list
- *
- * With other rules, ddprun could start a worker that finds no GPU, and this worker would fail only minutes later. */
+ *     GPU-8f,1      GPU-8f     the first entry of another kind (number, GPU-<uuid>, MIG-<uuid>) ends the list */
 
-/* A value of CUDA_VISIBLE_DEVICES that is being parsed. */
+/* A value of CUDA_VISIBLE_DEVICES during parsing. */
 struct entries {
     const char *at;
-    const char *kind; /* beginning of the names: "GPU-", "MIG-", or "" for numbers */
+    const char *kind; /* "GPU-", "MIG-", or "" for numbers */
 };
 
-/* List all GPUs as "0", "1" ..., which is CUDA's default. */
+/* List all GPUs as "0", "1" ..., CUDA's default. */
 static void all_gpus(struct gpu_list *list)
 {
     list->n = list->physical < GPUS_MAX ? list->physical : GPUS_MAX;
@@ -479,7 +469,7 @@ static void all_gpus(struct gpu_list *list)
         snprintf(list->names[i], GPU_NAME_MAX, "%d", i);
 }
 
-/* Copy the next entry, without the blanks around it. Return false at the end of the list. */
+/* Copy the next entry without blanks around it. Return false at the end. */
 static bool next_entry(struct entries *e, char out[GPU_NAME_MAX])
 {
     if (e->at == NULL)
@@ -495,8 +485,7 @@ static bool next_entry(struct entries *e, char out[GPU_NAME_MAX])
     return true;
 }
 
-/* Replace an entry by the number at its beginning: "01gpu" -> "1". Return false if the entry has no number or no
- * GPU has this number. */
+/* Replace an entry by the number at its beginning: "01gpu" -> "1". Return false if no GPU has this number. */
 static bool number_entry(struct gpu_list *list, char entry[GPU_NAME_MAX])
 {
     char *end;
@@ -523,7 +512,7 @@ static bool is_listed(const struct gpu_list *list, const char *entry)
     return false;
 }
 
-/* List the GPUs of CUDA_VISIBLE_DEVICES. UUIDs are not checked, because only the driver knows them. */
+/* List the GPUs of CUDA_VISIBLE_DEVICES. Only the driver could check UUIDs. */
 static void named_gpus(struct gpu_list *list, const char *visible)
 {
     struct entries e = { .at = visible, .kind = "" };
@@ -546,14 +535,13 @@ static void named_gpus(struct gpu_list *list, const char *visible)
     }
 }
 
-/* List the visible GPUs. `visible` is CUDA_VISIBLE_DEVICES, or NULL if the variable is not set. The variable may name
- * GPUs in any order, by number, UUID or MIG id. `physical` is the number of GPUs in the machine. */
+/* List the visible GPUs. `visible` is CUDA_VISIBLE_DEVICES, or NULL, and `physical` the machine's number of GPUs. */
 static void gpus_list(struct gpu_list *list, const char *visible, int physical)
 {
     list->physical = physical;
     list->hidden = false;
     list->n = 0;
-    list->note[0] = '\0'; /* `names` stays uninitialized (24 KB), because only n entries are read */
+    list->note[0] = '\0'; /* `names` (24 KB) stays uninitialized */
     if (visible == NULL) {
         all_gpus(list);
         return;
@@ -564,7 +552,7 @@ static void gpus_list(struct gpu_list *list, const char *visible, int physical)
         named_gpus(list, visible);
 }
 
-/* Return DDP_ERR_ARG if the number of workers exceeds the number of visible GPUs. */
+/* Return DDP_ERR_ARG if there are more workers than visible GPUs. */
 static ddp_status check_number(const struct gpu_list *list, int count, struct ddp_err *err)
 {
     if (list->physical == 0 || list->hidden || count <= list->n)
@@ -596,9 +584,8 @@ static ddp_status no_gpu(const struct gpu_list *list, struct ddp_err *err)
         list->physical);
 }
 
-/* Compute the number of workers from --nproc_per_node (`want`) and the number of usable CPUs. Return DDP_ERR_ARG if
- * `want` exceeds the number of visible GPUs. Any number is allowed if there are no GPUs, if the GPUs are hidden (a job
- * on CPUs), or if `share` is true. */
+/* Compute the number of workers from --nproc_per_node (`want`). Return DDP_ERR_ARG for more than the visible GPUs,
+ * unless there are no GPUs, they are hidden (a job on CPUs), or `share` is true. */
 static ddp_status gpus_workers(const struct gpu_list *list, struct cli_nproc want, bool share, int cpus,
                                int *nproc, struct ddp_err *err)
 {
@@ -623,8 +610,7 @@ static ddp_status gpus_workers(const struct gpu_list *list, struct cli_nproc wan
     return share ? DDP_OK : check_number(list, want.count, err);
 }
 
-/* Return the name of the GPU of worker `local_rank` of `nproc` workers, or NULL if the worker has no GPU. If `share` is
- * true, several workers get the same GPU. */
+/* Return the GPU of worker `local_rank` of `nproc`, or NULL. With `share`, workers may get the same GPU. */
 static const char *gpus_of_worker(const struct gpu_list *list, int local_rank, int nproc, bool share)
 {
     if (share && list->n > 0)
@@ -632,7 +618,7 @@ static const char *gpus_of_worker(const struct gpu_list *list, int local_rank, i
     return nproc <= list->n ? list->names[local_rank] : NULL;
 }
 
-/* Return the name of the GPU for the scheduler's task `local_rank`, or NULL if the list has too few GPUs. */
+/* Return the GPU of the scheduler's task `local_rank`, or NULL. */
 static const char *gpus_of_task(const struct gpu_list *list, int local_rank)
 {
     return local_rank < list->n ? list->names[local_rank] : NULL;
@@ -640,7 +626,7 @@ static const char *gpus_of_task(const struct gpu_list *list, int local_rank)
 
 /* --- workers and the rendezvous ------------------------------------------------------------------------- */
 
-/* Decide the number of workers, on which every other decision depends. */
+/* Decide the number of workers. */
 static ddp_status plan_workers(struct plan *plan, struct ddp_err *err)
 {
     const struct plan_facts *facts = plan->facts;
@@ -660,7 +646,7 @@ static ddp_status plan_workers(struct plan *plan, struct ddp_err *err)
 
 /* --- output --------------------------------------------------------------------------------------------- */
 
-/* Reject a rank in --stdin that does not exist, because the input for this rank would be lost. */
+/* Reject a rank in --stdin that does not exist, because its input would be lost. */
 static ddp_status check_input(const struct plan *plan, struct ddp_err *err)
 {
     char why[PLAN_RANKS_WORDS];
@@ -669,7 +655,7 @@ static ddp_status check_input(const struct plan *plan, struct ddp_err *err)
                : DDP_OK;
 }
 
-/* Return true if other tasks of the scheduler may write to the same console. */
+/* Return true if other tasks may write to the same console. */
 static bool shares_console(const struct plan *plan)
 {
     const struct scheduler *s = plan->facts->scheduler;
@@ -684,7 +670,7 @@ static bool tees(const struct plan *plan)
     return false;
 }
 
-/* Return true if lines on the console need a prefix, usually because several workers write to the console. */
+/* Return true if lines on the console need a prefix, usually because of several workers. */
 static bool needs_prefix(const struct plan *plan)
 {
     int writers = 0;
@@ -692,7 +678,7 @@ static bool needs_prefix(const struct plan *plan)
         writers += plan->workers[r].out.console || plan->workers[r].err.console;
     if (plan->cli->prefix != PREFIX_AUTO)
         return plan->cli->prefix == PREFIX_ON;
-    if (plan->cli->torchrun) /* torchrun adds a prefix only to the streams that --tee names */
+    if (plan->cli->torchrun) /* only --tee's streams have a prefix */
         return tees(plan);
     return writers > 1 || (writers == 1 && shares_console(plan)) ||
            plan->cli->origin[OPT_PREFIX_TEMPLATE] == FROM_COMMAND_LINE ||
@@ -706,8 +692,8 @@ bool plan_stream_has_prefix(const struct plan *plan, int local_rank, int which)
     return plan->prefix && (!tees_only || (tee & which) != 0);
 }
 
-/* Choose the prefix of lines: from the option, from torchrun's variable, or the default. Reject an invalid prefix
- * before the start. Otherwise only the logs would show the mistake. */
+/* Choose the prefix of lines: the option, torchrun's variable, or the default. An invalid prefix is rejected before
+ * the start. */
 static ddp_status plan_prefix(struct plan *plan, struct ddp_err *err)
 {
     const struct cli *cli = plan->cli;
@@ -727,8 +713,7 @@ static ddp_status plan_prefix(struct plan *plan, struct ddp_err *err)
 
 /* --- all workers ---------------------------------------------------------------------------------------- */
 
-/* Return DDP_ERR_ARG if --env sets a variable of --virtual_local_rank, because --env would replace the GPU of each
- * worker. */
+/* Return DDP_ERR_ARG if --env sets a GPU variable, which --virtual_local_rank must set. */
 static ddp_status check_visible_env(const struct plan *plan, struct ddp_err *err)
 {
     static const char *const names[] = { "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES" };
@@ -742,9 +727,10 @@ static ddp_status check_visible_env(const struct plan *plan, struct ddp_err *err
     return DDP_OK;
 }
 
-/* Return DDP_ERR_ARG if the GPU list for --virtual_local_rank has fewer entries than this node has workers. With
- * --share_gpu, one entry for each visible GPU is enough. With --per_task, a list of one entry is also valid, because
- * the scheduler may show each task only its own GPU. */
+/* Return DDP_ERR_ARG if the list for --virtual_local_rank is too short for the workers:
+ *
+ *   - --share_gpu needs one entry for each visible GPU
+ *   - --per_task may also have a list of one entry, because a scheduler may show a task only its own GPU */
 static ddp_status check_visible(const struct plan *plan, struct ddp_err *err)
 {
     const struct cli *cli = plan->cli;
@@ -767,8 +753,7 @@ static ddp_status check_visible(const struct plan *plan, struct ddp_err *err)
         list, entries, entries == 1 ? "y" : "ies", workers, parent_variable(plan));
 }
 
-/* Set the worker's CUDA_VISIBLE_DEVICES to the entry of parent_gpus() at gpu_index(). check_visible() has already
- * checked the length of this list. Without a list, the value is the index itself. */
+/* Set the worker's CUDA_VISIBLE_DEVICES to its entry of parent_gpus(), or without a list to its index. */
 static bool plan_visible_gpu(const struct plan *plan, struct plan_worker *w)
 {
     const char *at = parent_gpus(plan);
@@ -797,8 +782,7 @@ static ddp_status plan_cpus(struct plan *plan, struct ddp_err *err)
     return status;
 }
 
-/* Plan each worker with the guessed ranks of a first round. So a wrong --log_file pattern is found before the nodes
- * join. */
+/* Plan each worker with guessed ranks, to find a wrong --log_file pattern before the nodes join. */
 static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
 {
     const struct python_choice *python = plan->facts->python;
@@ -824,8 +808,7 @@ static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
     return status;
 }
 
-/* Make all decisions. The number of workers comes first, because the later decisions need it. Impossible requests are
- * rejected here, before any process starts. */
+/* Make all decisions, first the number of workers. Impossible requests are rejected here. */
 static ddp_status decide(struct plan *plan, struct ddp_err *err)
 {
     ddp_status status = plan_workers(plan, err);

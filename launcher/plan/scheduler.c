@@ -1,7 +1,5 @@
-/* scheduler.c -- see scheduler.h.
- *
- * Each scheduler is a row of `rows`. The caller passes variables and files as text, so a test needs no scheduler.
- * Implausible numbers are ignored, because a wrong number would start a job of the wrong size. */
+/* scheduler.c -- see scheduler.h. Each scheduler is a row of `rows`. Implausible numbers are ignored, because they
+ * would start a job of the wrong size. */
 #include "plan/scheduler.h"
 
 #include "tables/worker_env.h"
@@ -25,21 +23,20 @@ enum list_format { LIST_SLURM, LIST_WORDS, LIST_COUNTED, LIST_FILE };
 typedef void read_scheduler(struct scheduler *s, const struct scheduler_facts *f);
 static read_scheduler read_slurm, read_kubernetes, read_pytorchjob;
 
-/* The schedulers. A row names the variables that identify the scheduler, and the variables of its tasks, its job and
- * its lists of hosts. read_tasks and read_hosts read these variables. Slurm and Kubernetes need their own functions.
+/* The schedulers. A row names the variables that identify the scheduler, and those of its tasks, job and lists of
+ * hosts, which read_tasks and read_hosts read. Slurm and Kubernetes need their own functions.
  *
- * A scheduler is recognized if all variables of `all` are set, and if one variable of `one_of` is set. An empty
- * `one_of` needs no variable. */
+ * A scheduler is recognized if all variables of `all`, and one of `one_of` if any, are set. */
 static const struct row {
-    const char *all[4], *one_of[2];                    /* variables that identify the scheduler */
-    const char *launch;                                /* command that starts one ddprun on each node */
-    const char *size, *rank, *local_size, *local_rank; /* variables with the task numbers; may be NULL */
-    const char *job, *job_index;                       /* variables with the job id and the job-array index */
+    const char *all[4], *one_of[2];                    /* identify the scheduler */
+    const char *launch;                                /* starts one ddprun on each node */
+    const char *size, *rank, *local_size, *local_rank; /* variables of the tasks; may be NULL */
+    const char *job, *job_index;                       /* variables of the job and its index in a job array */
     struct list {
         const char *variable;
         enum list_format format;
-    } lists[2];           /* only the first list whose variable is set is used */
-    read_scheduler *code; /* reads the variables; NULL means read_tasks, or read_hosts if `size` is NULL */
+    } lists[2];           /* only the first list that is set is used */
+    read_scheduler *code; /* NULL: read_tasks, or read_hosts without `size` */
 } rows[IDS] = {
     [ID_OPEN_MPI] = { .all = { "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE" },
                       .launch = "mpirun --map-by ppr:1:node ddprun",
@@ -88,8 +85,8 @@ static const struct {
 
 /* --- variables and values ------------------------------------------------------------------------------------ */
 
-/* PORT_BASE and PORT_SPAN: see scheduler_set_job. scheduler_number accepts numbers below NUMBER_MAX, which is larger
- * than the number of workers of any job. */
+/* PORT_BASE and PORT_SPAN: see scheduler_set_job
+ * NUMBER_MAX: above any number of workers */
 enum { PORT_BASE = 12000, PORT_SPAN = 16000, NUMBER_MAX = 100000000 };
 
 const enum cli_option scheduler_options[SCHEDULER_VALUE_COUNT] = {
@@ -98,16 +95,15 @@ const enum cli_option scheduler_options[SCHEDULER_VALUE_COUNT] = {
 #undef X
 };
 
-/* Return the value of a variable, or NULL if the variable is unset. An empty variable counts as unset, because a
- * script may hide a variable by an empty value. The value is borrowed. */
+/* Return the borrowed value of a variable, or NULL. An empty value counts as unset, because a script may hide a
+ * variable this way. */
 static const char *scheduler_env(const struct scheduler_facts *f, const char *name)
 {
     const char *text = env_find(f->environ_block, name);
     return text != NULL && *text != '\0' ? text : NULL;
 }
 
-/* Return a variable as a number of at least 0. Return -1 if the variable is unset or has any other text, such as
- * "4(x2)". */
+/* Return a variable as a number of at least 0, or -1 for other text, such as "4(x2)". */
 static int scheduler_number(const struct scheduler_facts *f, const char *name)
 {
     const char *text = scheduler_env(f, name);
@@ -127,7 +123,7 @@ __attribute__((format(printf, 4, 0))) static void scheduler_vset(struct schedule
     vsnprintf(v->from, sizeof(v->from), from, ap);
 }
 
-/* Set a value and its origin, which is usually the name of a variable. */
+/* Set a value and its origin, usually a variable. */
 __attribute__((format(printf, 4, 5))) static void
 scheduler_set(struct scheduler *s, enum scheduler_value_id id, const char *text, const char *from, ...)
 {
@@ -148,7 +144,7 @@ scheduler_set_number(struct scheduler *s, enum scheduler_value_id id, int number
     va_end(ap);
 }
 
-/* Add a note for the user. Drop the note if the array is full. */
+/* Add a note for the user, if there is room. */
 __attribute__((format(printf, 2, 3))) static void scheduler_note(struct scheduler *s, const char *fmt, ...)
 {
     va_list ap;
@@ -162,8 +158,7 @@ __attribute__((format(printf, 2, 3))) static void scheduler_note(struct schedule
     va_end(ap);
 }
 
-/* Return the next number in `text`, or 0 if no number follows. A number that is too large wraps around. All nodes get
- * the same result. */
+/* Return the next number in `text`, or 0. A large number wraps around, on all nodes alike. */
 static unsigned long long next_number(const char **text)
 {
     unsigned long long value = 0;
@@ -174,10 +169,9 @@ static unsigned long long next_number(const char **text)
     return value;
 }
 
-/* Set the job id, and compute a port from the first two numbers a and b in the id: 12000 + (a * 31 + b) % 16000.
- * So all nodes compute the same port, and two jobs on one node usually have different ports. The factor 31 gives
- * neighbouring jobs of an array different ports. All ports are below 28000, because the kernel's ephemeral ports
- * begin at 32768 and torchrun's defaults are 29400 and 29500. */
+/* Set the job id, and compute a port from its first two numbers: 12000 + (a * 31 + b) % 16000. All nodes compute the
+ * same port, and jobs on one node usually differ. The ports are below the kernel's ephemeral ports (from 32768) and
+ * torchrun's defaults. */
 static void scheduler_set_job(struct scheduler *s, const char *job, const char *from)
 {
     const char *at = job;
@@ -188,7 +182,7 @@ static void scheduler_set_job(struct scheduler *s, const char *job, const char *
                          PORT_SPAN);
 }
 
-/* Return how many entries a list such as "0,1,3" has. */
+/* Return the number of entries of a list such as "0,1,3". */
 static int scheduler_entries(const char *text)
 {
     int n = 1;
@@ -197,8 +191,8 @@ static int scheduler_entries(const char *text)
     return n;
 }
 
-/* Set the number of workers to the smaller of two numbers: the number of GPUs in the variable `name`, and the
- * number of visible GPUs. Set nothing if the variable is not set, or if CUDA_VISIBLE_DEVICES hides all GPUs. */
+/* Set the number of workers to the GPUs of the variable `name`, at most the visible GPUs. Set nothing if the variable
+ * is unset or CUDA_VISIBLE_DEVICES hides all GPUs. */
 static void scheduler_set_gpus(struct scheduler *s, const struct scheduler_facts *f, const char *name)
 {
     const char *visible = f->visible;
@@ -212,8 +206,7 @@ static void scheduler_set_gpus(struct scheduler *s, const struct scheduler_facts
         scheduler_set_number(s, SCHEDULER_WORKERS, given, "%s", name);
 }
 
-/* Make each task a node with one worker in the rendezvous. If all tasks run on one machine, set the loopback
- * address. */
+/* Make each task a node with one worker. On one machine, set the loopback address. */
 static void scheduler_per_task(struct scheduler *s)
 {
     const struct scheduler_tasks *t = &s->tasks;
@@ -225,7 +218,7 @@ static void scheduler_per_task(struct scheduler *s)
         scheduler_set(s, SCHEDULER_ADDRESS, "127.0.0.1", "all tasks are on this host");
 }
 
-/* Parse a list of hosts. Return false if the list is missing or invalid. */
+/* Parse a list of hosts. Return false on failure. */
 static bool list_read(const struct list *l, const struct scheduler_facts *f, struct host_list *out)
 {
     const char *text = scheduler_env(f, l->variable);
@@ -237,7 +230,7 @@ static bool list_read(const struct list *l, const struct scheduler_facts *f, str
                                    : host_list_words(text, l->format == LIST_COUNTED, f->host, out);
 }
 
-/* Set the address to the first host of a list. Return false if the list is missing or invalid. */
+/* Set the address to the first host of a list. Return false on failure. */
 static bool set_first_host(struct scheduler *s, const struct scheduler_facts *f, const struct list *l)
 {
     struct host_list hosts;
@@ -269,20 +262,18 @@ static const struct list *row_list(const struct row *r, const struct scheduler_f
  *     the batch script        not set                the job: SLURM_JOB_*; ddprun runs only on the job's first node
  *     a shell of salloc       not set, or near 2^32  the job; ddprun may even run on a login node
  *
- * SLURM_NNODES is used only if the other variables are missing, because a step may inherit SLURM_NNODES from an outer
- * shell. */
+ * SLURM_NNODES comes last, because a step may inherit it from an outer shell. */
 
-/* Return true if srun started this process as a step. In an interactive shell, SLURM_STEP_ID is near 2^32.
- * scheduler_number rejects this value, so the shell does not count as a step. */
+/* Return true if srun started this process as a step. scheduler_number rejects an interactive shell's SLURM_STEP_ID,
+ * which is near 2^32. */
 static bool is_step(const struct scheduler_facts *f)
 {
     return scheduler_number(f, "SLURM_STEP_ID") >= 0 && scheduler_number(f, "SLURM_STEP_NUM_TASKS") > 0 &&
            scheduler_number(f, "SLURM_PROCID") >= 0;
 }
 
-/* Set the job id of the rendezvous. If `step` is true, srun started this process, and the id contains the number of the
- * step. A requeued job keeps Slurm's job id. Therefore the id also contains Slurm's restart count. Without this count,
- * nodes of an earlier run could join. */
+/* Set the job id of the rendezvous, with the number of the step if `step`. It contains Slurm's restart count, so that
+ * nodes of an earlier run of a requeued job cannot join. */
 static void slurm_job(struct scheduler *s, const struct scheduler_facts *f, bool step)
 {
     char job[SCHEDULER_TEXT_MAX], again[32] = "";
@@ -305,8 +296,7 @@ static void slurm_address(struct scheduler *s, const struct scheduler_facts *f, 
         scheduler_note(s, "%s=%.120s is not a list of hosts; set --master_addr", list.variable, text);
 }
 
-/* Add a note if this process belongs to a heterogeneous job. Each component has a different SLURM_JOB_ID, and
- * therefore a different rendezvous. */
+/* Add a note for a heterogeneous job, whose components each have a SLURM_JOB_ID and so a rendezvous. */
 static void note_components(struct scheduler *s, const struct scheduler_facts *f)
 {
     const int components = scheduler_number(f, "SLURM_HET_SIZE");
@@ -358,20 +348,18 @@ static void read_slurm(struct scheduler *s, const struct scheduler_facts *f)
 
 /* --- tasks of mpirun ---------------------------------------------------------------------------------------- */
 
-/* Processes that mpirun or mpiexec started (Open MPI, MPICH's Hydra).
- *
- * The variables of a process contain its number and the number of processes on its node. No variable contains the host
- * of process 0. So the host comes from the batch job in which mpirun runs, or from the user. */
+/* Processes that mpirun or mpiexec started (Open MPI, MPICH's Hydra). No variable contains the host of process 0, so
+ * it comes from the batch job or from the user. */
 
-/* Return the node number of a task. No variable contains this number. mpirun fills one node after another (the
- * default), or places processes round robin. The task's number within its node shows which order mpirun used. */
+/* Return the node number of a task. mpirun fills one node after another, or places tasks round robin; the number
+ * within the node shows which. */
 static int node_of(const struct scheduler_tasks *t)
 {
     const bool in_turn = t->local != t->task % t->here && t->local == t->task / t->nodes;
     return in_turn ? t->task % t->nodes : t->task / t->here;
 }
 
-/* Set the address to the first host of the batch job, because mpirun starts process 0 there. */
+/* Set the address to the batch job's first host, where mpirun starts process 0. */
 static void tasks_address(struct scheduler *s, const struct scheduler_facts *f)
 {
     for (int id = 0; id < IDS; id++) {
@@ -391,9 +379,8 @@ static void array_index(const struct scheduler_facts *f, const struct row *r, ch
         snprintf(out, 16, ".%d", index);
 }
 
-/* Set the job id from mpirun's id, or from the batch job's id if mpirun provides no id. All nodes of a run need the
- * same id, but concurrent runs need different ids. Hydra's mpirun provides no id, so all runs in one batch job get the
- * same id. For concurrent runs, the user must then set different values of --rdzv_id. */
+/* Set the job id from mpirun's id, else from the batch job's id. Hydra's mpirun provides no id, so concurrent runs in
+ * one batch job need --rdzv_id. */
 static void tasks_job(struct scheduler *s, const struct scheduler_facts *f, const struct row *r)
 {
     char job[SCHEDULER_TEXT_MAX], index[16], from[64];
@@ -407,7 +394,7 @@ static void tasks_job(struct scheduler *s, const struct scheduler_facts *f, cons
     snprintf(job, sizeof(job), "mpi-%.100s%s", id, index);
     for (char *p = job; *p != '\0'; p++)
         if (*p == '/')
-            *p = '-'; /* the job id is a part of the log directory's name, so it must not contain '/' */
+            *p = '-'; /* the log directory's name contains the job id */
     snprintf(from, sizeof(from), index[0] != '\0' ? "%s, %s" : "%s", r->job, r->job_index);
     scheduler_set_job(s, job, from);
 }
@@ -425,7 +412,7 @@ static void read_tasks(struct scheduler *s, const struct scheduler_facts *f, con
         return;
     t->nodes = (t->tasks + t->here - 1) / t->here;
     t->node = node_of(t);
-    /* Some uneven layouts, such as 2+1+1 tasks, cannot be detected, because 4 is a multiple of 2 and of 1. */
+    /* an uneven layout such as 2+1+1 tasks is not detected, because 4 is a multiple of 2 and of 1 */
     if (f->per_task && t->local == 0 && t->tasks % t->here != 0)
         scheduler_note(s,
                        "%s started different numbers of tasks on the nodes (%s=%d, %s=%d), so GROUP_RANK and "
@@ -440,16 +427,14 @@ static void read_tasks(struct scheduler *s, const struct scheduler_facts *f, con
 
 /* --- lists of hosts ------------------------------------------------------------------------------------------ */
 
-/* PBS (OpenPBS, PBS Pro, Torque) and LSF provide a list of hosts. The node rank is the index of this host in the
- * list.
+/* PBS (OpenPBS, PBS Pro, Torque) and LSF provide a list of hosts, in which the index of this host is the node
+ * rank.
  *
- * PBS and LSF run the job's script only on the first host. The commands pbsdsh (PBS), blaunch (LSF) and mpirun start
- * processes on the other hosts. read_tasks handles the processes of mpirun. On the first host, ddprun is started by
- * the script or by one of these commands. In PBS, the script has the task number 1. In LSF, no variable shows whether
- * the script or a command started ddprun. */
+ * The script runs only on the first host; pbsdsh (PBS), blaunch (LSF) and mpirun (see read_tasks) start processes
+ * on the others. In PBS, the script has task number 1. In LSF, no variable tells the script from a command. */
 
-/* Set the job id to "pbs-1234" or "lsf-1234.7". Leave out the text after the first dot of PBS_JOBID, because this text
- * is the name of the server and may differ between nodes. */
+/* Set the job id to "pbs-1234" or "lsf-1234.7". The server's name after the first dot of PBS_JOBID may differ between
+ * nodes. */
 static void batch_job(struct scheduler *s, const struct scheduler_facts *f, const struct row *r)
 {
     const char *id = scheduler_env(f, r->job);
@@ -461,10 +446,12 @@ static void batch_job(struct scheduler *s, const struct scheduler_facts *f, cons
     scheduler_set_job(s, job, from);
 }
 
-/* Return whether ddprun was started on all hosts or only on the first host. `place` is the index of this host in the
- * list, or -1. If this host is not the first host, pbsdsh or blaunch has started ddprun on all hosts. On the first
- * host, PBS_TASKNUM decides: 1 means the batch script, and any other number means a task of pbsdsh. Without this
- * number, for example with LSF, return REACH_PERHAPS_ONE. */
+/* Return where ddprun was started. `place` is the index of this host in the list, or -1.
+ *
+ *   - not on the first host: on all hosts, by pbsdsh or blaunch
+ *   - PBS_TASKNUM 1: by the batch script, on the first host
+ *   - another PBS_TASKNUM: on all hosts
+ *   - no number, as with LSF: REACH_PERHAPS_ONE */
 static enum scheduler_reach batch_reach(const struct scheduler_facts *f, const struct row *r, int place)
 {
     const int task = r->rank != NULL ? scheduler_number(f, r->rank) : -1;
@@ -500,19 +487,16 @@ static void read_hosts(struct scheduler *s, const struct scheduler_facts *f, con
 /* --- Kubernetes ------------------------------------------------------------------------------------------- */
 
 /* Pods of indexed Jobs, and of PyTorchJobs (Kubeflow's training operator). Each pod has a separate address, so the
- * default port is free in each pod.
+ * default port is free.
  *
- * An indexed Job gives each pod a number and the host name JOB-NUMBER. With a headless service (subdomain: in the
- * pod's template), the full name of pod 0 begins with JOB-0.SERVICE.NAMESPACE.svc. After the first dot, the full names
- * of all pods of the job are equal. /etc/hosts has the full name of this pod, so each pod can compute the name of pod
- * 0. No variable contains the number of pods, so the user sets --nnodes.
+ * Indexed Job: the host name is JOB-NUMBER. With a headless service (subdomain: in the pod's template), the full
+ * name of pod 0 is JOB-0 with the domain of this pod, from /etc/hosts. The user sets --nnodes, because no variable
+ * contains it.
  *
- * The operator sets WORLD_SIZE to the number of pods and RANK to the number of this pod. Newer operators also set
- * torchrun's PET_* variables, which ddprun reads as options. In this case WORLD_SIZE is the number of workers, so
- * WORLD_SIZE and RANK are ignored. */
+ * PyTorchJob: WORLD_SIZE is the number of pods, and RANK this pod's. With torchrun's PET_* variables, of newer
+ * operators, both are ignored, because WORLD_SIZE is then the number of workers. */
 
-/* Return the length of "job" in "job-3.domain". If the name before the dot does not end in a dash and digits,
- * return the length of this name. */
+/* Return the length of "job" in "job-3.domain", or of the name before the dot if it ends otherwise. */
 static int stem_of(const char *host)
 {
     const size_t len = strcspn(host, ".");
@@ -522,8 +506,8 @@ static int stem_of(const char *host)
     return (int)(at < len && at > 1 && host[at - 1] == '-' ? at - 1 : len);
 }
 
-/* Return the domain of `host`: the text after the first dot of the first long name of this host in /etc/hosts. `hosts`
- * is the text of this file. Return NULL if `host` is empty, or has no long name in the file. */
+/* Return the domain of `host`: the text after the first dot of its first long name in `hosts`, the text of
+ * /etc/hosts. Return NULL if there is no such name. */
 static const char *domain_in(const char *hosts, const char *host, size_t *len)
 {
     const size_t short_len = strcspn(host, ".");
@@ -544,8 +528,7 @@ static const char *host_of(const struct scheduler_facts *f)
     return name != NULL ? name : f->host;
 }
 
-/* Set the address to the name of pod 0, with the domain of this pod. If the host name of this pod contains no domain,
- * read the domain from /etc/hosts. With setHostnameAsFQDN the host name contains the domain. */
+/* Set the address to pod 0 with this pod's domain: from the host name (setHostnameAsFQDN), or from /etc/hosts. */
 static void set_pod_0(struct scheduler *s, const struct scheduler_facts *f)
 {
     const char *host = host_of(f), *dot = strchr(host, '.'), *domain = dot != NULL ? dot + 1 : NULL;
@@ -599,9 +582,8 @@ static void set_job_name(struct scheduler *s, const char *host)
     }
 }
 
-/* Set the address to MASTER_ADDR. Older PyTorchJob operators set MASTER_ADDR to localhost in the pod of rank 0. In a
- * job of several pods, use this pod's host name instead, because other pods cannot reach localhost. `pods` is below 1
- * if the number of pods is unknown. */
+/* Set the address to MASTER_ADDR. Older PyTorchJob operators set localhost in rank 0's pod, which other pods cannot
+ * reach: use the pod's host name. `pods` is below 1 if unknown. */
 static void set_master(struct scheduler *s, const struct scheduler_facts *f, int pods, int pod)
 {
     const char *master = scheduler_env(f, "MASTER_ADDR");
@@ -630,7 +612,7 @@ static void read_pytorchjob(struct scheduler *s, const struct scheduler_facts *f
 
 /* --- the scheduler ------------------------------------------------------------------------------------------ */
 
-/* Return true if the variables by which the scheduler is recognized are set. */
+/* Return true if the scheduler's variables are set. */
 static bool is_here(int id, const struct scheduler_facts *f)
 {
     const struct row *r = &rows[id];
@@ -643,7 +625,7 @@ static bool is_here(int id, const struct scheduler_facts *f)
     return one;
 }
 
-/* Return the row of the scheduler called `name`, or IDS if no row has this name. */
+/* Return the row of the scheduler `name`, or IDS. */
 static int row_by_name(const char *name)
 {
     int id = 0;
@@ -652,7 +634,7 @@ static int row_by_name(const char *name)
     return id;
 }
 
-/* Report that --scheduler names a scheduler that did not start this process, or an unknown scheduler. */
+/* Report that --scheduler names another or an unknown scheduler. */
 static ddp_status not_here(const char *wanted, struct ddp_err *err)
 {
     char list[200] = "";
@@ -669,9 +651,8 @@ static ddp_status not_here(const char *wanted, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_ARG, "--scheduler=%.60s: expected 'auto', 'none'%s", wanted, list);
 }
 
-/* Return the row of the scheduler that started this process, or -1 with the reason in s->rule. With --scheduler=auto,
- * a ddprun that a worker has started (DDPRUN_JOB is set) belongs to no scheduler, although ddprun then inherits a
- * scheduler's variables. */
+/* Return the row of the scheduler that started this process, or -1 with the reason in s->rule. With "auto", a ddprun
+ * that a worker has started (DDPRUN_JOB is set) only inherits the variables. */
 static int scheduler_choose(struct scheduler *s, const char *wanted, const struct scheduler_facts *f)
 {
     const bool any = strcmp(wanted, "auto") == 0;
@@ -690,8 +671,7 @@ static int scheduler_choose(struct scheduler *s, const char *wanted, const struc
     return -1;
 }
 
-/* Return the path of the file that scheduler_read needs. The caller reads this file, so that this module stays
- * pure. */
+/* Return the path of the file for scheduler_read, which the caller reads. */
 const char *scheduler_file(char *const *environ_block)
 {
     const struct scheduler_facts f = { .environ_block = environ_block };
@@ -699,8 +679,7 @@ const char *scheduler_file(char *const *environ_block)
     return nodes == NULL && is_here(ID_KUBERNETES, &f) ? "/etc/hosts" : nodes;
 }
 
-/* Read the scheduler's values. Fail if --scheduler names a scheduler that did not start this process. Apply --per_task
- * last, because this option replaces values of the scheduler. */
+/* Read the scheduler's values. --per_task is last, because it replaces some. */
 ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct scheduler_facts *f,
                           struct ddp_err *err)
 {
@@ -732,9 +711,8 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
 
 /* --- into the command line --------------------------------------------------------------------------------- */
 
-/* These functions set options from the scheduler's values, and check how the job was started.
- *
- * The number of nodes is set first, because a job of one node does not need the scheduler's rank, address and port.
+/* These functions set options from the scheduler's values, and check how the job was started. The number of nodes
+ * comes first, because one node needs no rank, address and port.
  *
  *     finding               when                                                      exit code
  *     WRONG_TASK_LAYOUT     more tasks than nodes, without --per_task                 2
@@ -742,8 +720,7 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
  *     STEP_TOO_SMALL        ddprun was not started on all nodes of the job            a warning
  *     NNODES_NOT_LAUNCHED   ddprun was started on fewer nodes than --nnodes           a warning
  *
- * The first three findings are not reported if --standalone, --nnodes or --node_rank shows that the layout is
- * intended. */
+ * --standalone, --nnodes or --node_rank suppresses the first three findings. */
 
 static bool is_set_by_user(const struct cli *cli, enum cli_option option)
 {
@@ -755,8 +732,7 @@ static int number_of(const struct scheduler *s, enum scheduler_value_id id)
     return atoi(s->values[id].text);
 }
 
-/* Add a note for each option that differs from the scheduler's number, because a different number may be a mistake.
- * Addresses and job ids are not compared. */
+/* Add a note for each option that differs from the scheduler's number. Addresses and job ids may differ. */
 static void note_conflicts(struct scheduler *s, const struct cli *cli)
 {
     const bool known_nodes = s->values[SCHEDULER_NODES].text[0] != '\0' && !cli->standalone;
@@ -776,8 +752,7 @@ static void note_conflicts(struct scheduler *s, const struct cli *cli)
                        s->title, s->values[SCHEDULER_WORKERS].text, s->values[SCHEDULER_WORKERS].from);
 }
 
-/* Return true if a job with these options needs this value of the scheduler. The caller checks whether the user has set
- * the option of this value. */
+/* Return true if a job with these options needs this value. The caller checks whether the user has set its option. */
 static bool scheduler_value_counts(const struct cli *cli, enum scheduler_value_id id)
 {
     const bool endpoint = is_set_by_user(cli, OPT_RDZV_ENDPOINT),
@@ -798,8 +773,8 @@ static bool scheduler_value_counts(const struct cli *cli, enum scheduler_value_i
     return id != SCHEDULER_JOB || !cli->standalone;
 }
 
-/* Store the values of LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK and GROUP_WORLD_SIZE for the worker of --per_task. The
- * rendezvous cannot provide these values, because the rendezvous counts each task as a node. */
+/* Store LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK and GROUP_WORLD_SIZE for --per_task, because the rendezvous counts
+ * each task as a node. */
 static void give_task(const struct scheduler *s, struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;
@@ -809,7 +784,7 @@ static void give_task(const struct scheduler *s, struct cli *cli)
         };
 }
 
-/* Store the finding WRONG_TASK_LAYOUT. Format its sentence here, because the sentence needs plural forms. */
+/* Store the finding WRONG_TASK_LAYOUT, whose sentence needs plural forms. */
 static void find_tasks(struct scheduler *s)
 {
     const struct scheduler_tasks *t = &s->tasks;
@@ -825,7 +800,7 @@ static void find_tasks(struct scheduler *s)
     s->finding.fatal = true;
 }
 
-/* Store a finding about the number of nodes on which ddprun was started. */
+/* Store a finding about the number of nodes with ddprun. */
 static void find_nodes(struct scheduler *s, enum finding_code code, int nodes)
 {
     const char *const who = s->reach == REACH_ONE ? "ddprun runs" : "ddprun probably runs";
@@ -839,8 +814,8 @@ static void find_nodes(struct scheduler *s, enum finding_code code, int nodes)
     s->finding.fatal = code == FINDING_LAUNCHED_ON_ONE_NODE && s->reach == REACH_ONE;
 }
 
-/* Return true if the job has more tasks than nodes. In this case each task of a node would start all workers of the
- * node. Return false if options of the user show that the layout is intended. */
+/* Return true if the job has more tasks than nodes, so that each would start all workers. Options of the user may
+ * show that this is intended. */
 static bool is_wrong_layout(const struct scheduler *s, const struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;
@@ -849,7 +824,7 @@ static bool is_wrong_layout(const struct scheduler *s, const struct cli *cli)
     return t->known && t->tasks > t->nodes && !cli->per_task && !by_hand;
 }
 
-/* Check how the job was started, and store at most one finding about the start. */
+/* Check how the job was started. Store at most one finding. */
 static void scheduler_find(struct scheduler *s, const struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;

@@ -1,8 +1,5 @@
-/* signals.c -- see signals.h.
- *
- * A second request to stop kills the workers, so a copy of the first request must not count as the second. A copy
- * reaches the agent by another route than the first signal. A second request reaches the agent by the same route as
- * the first. */
+/* signals.c -- see signals.h. A second request to stop kills the workers, so a copy of the first must not count. Only
+ * a copy reaches the agent by another route than the first signal. */
 #include "tables/signals.h"
 
 #include "base/text.h"
@@ -29,14 +26,13 @@ static const struct signal_row *signal_row_of(int signal)
 
 /* --- effects of signals ------------------------------------------------------------------------------------- */
 
-/* Return the bit of a signal: its number modulo 64. Signals have the numbers 1 to 64, so each signal has a separate
- * bit. */
+/* Return the bit of a signal, which is unique for the numbers 1 to 64. */
 static signal_set bit(int signal)
 {
     return UINT64_C(1) << (signal & 63);
 }
 
-/* Return the row of the signal called `name` (`len` characters), or NULL if this signal cannot stop a job. */
+/* Return the row of the signal `name` (`len` characters), or NULL if it cannot stop a job. */
 static const struct signal_row *stopper(const char *name, size_t len)
 {
     if (len > 3 && strncasecmp(name, "SIG", 3) == 0) {
@@ -100,8 +96,7 @@ bool signals_print(signal_set stop, struct buf *out)
 
 /* --- sender ------------------------------------------------------------------------------------------------- */
 
-/* Return the cause of a signal that the kernel has sent: the terminal if a terminal usually causes this signal, else
- * the kernel. */
+/* Return the cause of a signal of the kernel: the terminal, if it usually causes this signal. */
 static const char *kernel_words(int signal)
 {
     if (signal == SIGHUP)
@@ -133,25 +128,23 @@ bool signal_sender_text(const struct received_signal *received, struct buf *out)
 
 /* --- repeated signals --------------------------------------------------------------------------------------- */
 
-/* `scancel`, `systemctl stop` and `pkill ddprun` send SIGTERM to every process of ddprun. The agent then receives
- * SIGTERM twice: directly, and through the guardian. Both signals have the same sender and arrive within COPY_MS, so
- * the second is a copy. If a user repeats `kill PID`, both signals reach the agent by the same route, so the second is
- * not a copy.
+/* `scancel`, `systemctl stop` and `pkill ddprun` send SIGTERM to every process of ddprun. The agent then gets it
+ * twice from the same sender: directly, and through the guardian. A user's repeated `kill PID` takes the same
+ * route, so it is no copy.
  *
- * With --hosts, the relay also gets SIGTERM, and then sends another SIGTERM to the guardian. This SIGTERM is also a
- * copy, although its sender is the relay. */
+ * With --hosts, the relay sends another copy to the guardian. */
 
-/* Return the bit of a signal's route to this process: from the guardian's parent through the guardian, from another
- * sender through the guardian, or directly. */
+/* Return the bit of a signal's route: from the guardian's parent, from another sender through the guardian, or
+ * directly. */
 static unsigned way_of(const struct received_signal *received)
 {
     return received->by_parent ? 4 : received->by_guardian ? 2 : 1;
 }
 
-/* Return true if the signal is a copy of the previous signal. Every repeated SIGHUP is a copy, because a terminal that
- * closes may send several SIGHUPs. Any other copy arrives within COPY_MS, by another route (way_of) than the previous
- * signal and its earlier copies. Also, both signals have the same sender, or exactly one of them comes from the
- * guardian's parent. */
+/* Return true if the signal is a copy of the previous signal:
+ *
+ *   - SIGHUP: always, because a terminal that closes may send several
+ *   - other signals: within COPY_MS, by a new route (way_of), if the sender is the same, or if exactly one of them is from the guardian's parent */
 static bool is_copy(const struct stop_memory *memory, const struct received_signal *received, uint64_t now_ms)
 {
     const struct received_signal *last = &memory->last;
@@ -175,7 +168,7 @@ bool signals_is_new_stop(struct stop_memory *memory, const struct received_signa
     return true;
 }
 
-/* Format a name such as "SIGSEGV". Real-time signals are numbered from SIGRTMIN, as in kill -l. */
+/* Format a name such as "SIGSEGV". Real-time signals count from SIGRTMIN, as in kill -l. */
 void signal_name(char out[SIGNAL_NAME_MAX], int sig)
 {
     const char *abbrev = signal_abbrev(sig);

@@ -1,6 +1,5 @@
-/* signals.h -- the effect of each signal on the guardian (ddprun), the agent and a worker. Each signal has a row, whose
- * texts are also in the manual page and in docs/signals.md. All functions are pure: the caller passes each received
- * signal as a struct. */
+/* signals.h -- the effect of each signal on the guardian (ddprun), the agent and a worker. The rows are also in the
+ * manual page and in docs/signals.md. All functions are pure. */
 #ifndef LAUNCHER_SIGNALS_H
 #define LAUNCHER_SIGNALS_H
 
@@ -10,8 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The rows determine which signals guardian and agent handle, and which names --signals_to_handle accepts. The rows
- * also determine for which signals spawn.c sets the default action in a worker.
+/* The rows determine which signals are handled, allowed in --signals_to_handle, and reset in a worker (spawn.c).
  *
  * Columns: name; action; whether --signals_to_handle may contain the signal (only if its default action ends a
  * process); then the effect on guardian, agent and worker. */
@@ -52,7 +50,7 @@
 
 enum signal_act {
     SIGNAL_NONE,   /* ignored */
-    SIGNAL_STOP,   /* stop the job; the second signal kills the job */
+    SIGNAL_STOP,   /* stop the job; the second kills it */
     SIGNAL_STATUS, /* print what each worker does */
     SIGNAL_PASS,   /* pass the signal on to each worker */
     SIGNAL_REST,   /* suspend all processes of the job (Ctrl-Z) */
@@ -79,23 +77,22 @@ extern const struct signal_row signal_rows[SIGNAL_ROWS];
 
 /* --- effects of signals ------------------------------------------------------------------------------------- */
 
-/* A set of signals. Bit N modulo 64 represents signal N. */
+/* A set of signals: bit N modulo 64 for signal N. */
 typedef uint64_t signal_set;
 
-/* Parse a list such as "SIGTERM,INT", in which "SIG" is optional. Return DDP_ERR_ARG if a name is invalid; `err`
- * then lists the valid names. */
+/* Parse a list such as "SIGTERM,INT". Return DDP_ERR_ARG for an invalid name, with the valid names in `err`. */
 ddp_status signals_parse(const char *text, signal_set *set, struct ddp_err *err);
 
-/* Append a list of all signals that stop the job: "SIGTERM,SIGINT,SIGHUP" and the names in `stop`. A NUL ends the list.
- * Return false when memory is short. */
+/* Append a NUL-terminated list of the signals that stop the job: "SIGTERM,SIGINT,SIGHUP" and those in `stop`. Return
+ * false when memory is short. */
 bool signals_print(signal_set stop, struct buf *out);
 
-/* Return the effect of a signal. `stop` is the set of additional signals that stop the job. */
+/* Return the effect of a signal. `stop` is the set of additional stop signals. */
 enum signal_act signals_act(signal_set stop, int signal);
 
 enum { SIGNAL_NAME_MAX = 32 };
 
-/* Format the name of a signal: "SIGSEGV", "SIGRTMIN+3", or "signal 77" if the signal has no name. */
+/* Format the name of a signal: "SIGSEGV", "SIGRTMIN+3", or "signal 77". */
 void signal_name(char out[SIGNAL_NAME_MAX], int sig);
 
 /* --- sender ------------------------------------------------------------------------------------------------- */
@@ -103,44 +100,41 @@ void signal_name(char out[SIGNAL_NAME_MAX], int sig);
 enum { SENDER_NAME_MAX = 16 };
 
 struct signal_sender {
-    bool kernel; /* the kernel sent the signal (a key, a closed terminal); the other members are unset */
-    int pid;     /* 0 if the process is in another PID namespace or on another node */
+    bool kernel; /* sent by the kernel (a key, a closed terminal); the other members are unset */
+    int pid;     /* 0: in another PID namespace or on another node */
     unsigned uid;
-    /* Printable name of the program; "" if the process has already ended. If `pid` is 0: name of the node that
-     * received the signal ("node 3"), or "" for this node. */
+    /* Printable name of the program; "" if it has ended. If `pid` is 0: the receiving node ("node 3"), or
+     * "". */
     char name[SENDER_NAME_MAX];
 };
 
 /* A received signal, as the guardian passes it to the agent. */
 struct received_signal {
     int signal;
-    bool by_guardian; /* the guardian has received the signal and passed it on */
-    bool by_parent;   /* the guardian's parent (with --hosts the relay) has sent the signal to the guardian */
+    bool by_guardian; /* passed on by the guardian */
+    bool by_parent;   /* sent to the guardian by its parent (with --hosts the relay) */
     struct signal_sender sender;
 };
 
-/* Append the signal and its sender, for example "SIGTERM from bash (pid 12, uid 0)". Return false when memory is
- * short. */
+/* Append the signal and its sender: "SIGTERM from bash (pid 12, uid 0)". Return false when memory is short. */
 bool received_signal_text(const struct received_signal *received, struct buf *out);
 
-/* Append only the sender, for example "slurmstepd (pid 812, uid 0)". */
+/* Append only the sender: "slurmstepd (pid 812, uid 0)". */
 bool signal_sender_text(const struct received_signal *received, struct buf *out);
 
 /* --- repeated signals --------------------------------------------------------------------------------------- */
 
-/* The last signal that requested a stop, and its time. A zeroed struct means that no signal has arrived. */
+/* The last stop signal, and its time. A zeroed struct means that no signal has arrived. */
 struct stop_memory {
     struct received_signal last;
-    uint64_t at_ms; /* when `last` arrived; the same clock as `now_ms` of signals_is_new_stop */
-    /* Bits of the routes by which `last` and its copies arrived. If another signal arrives by one of these routes, this
-     * signal is a new request. SIGHUP is an exception. */
+    uint64_t at_ms; /* by the clock of `now_ms` */
+    /* Bits of the routes of `last` and its copies. Another signal by one of these is a new request, except
+     * SIGHUP. */
     unsigned ways;
 };
 
-/* Return true if `received` is a new request to stop. Return false if `received` is a copy of the previous signal. A
- * batch system, systemd or pkill may signal both the guardian and the agent. The agent then gets a copy, because the
- * guardian passes each signal on to the agent. With --hosts, the relay may send another copy to the guardian. A second
- * SIGHUP is never a new request. */
+/* Return true if `received` is a new request to stop, not a copy of the previous signal. Batch systems, systemd and
+ * pkill may signal both guardian and agent. A second SIGHUP is never new. */
 bool signals_is_new_stop(struct stop_memory *memory, const struct received_signal *received, uint64_t now_ms);
 
 #endif

@@ -1,6 +1,5 @@
-/* text.h -- texts for users: sentences with placeholders, shell words, times, JSON, names of log files. Such texts may
- * contain names and lines of other programs. So this file also has functions that make a text safe for a shell, a
- * terminal or JSON. */
+/* text.h -- texts for users: sentences with placeholders, shell words, times, JSON, names of log files. Names and
+ * lines of other programs are made safe for a shell, a terminal or JSON. */
 #ifndef LAUNCHER_TABLES_TEXT_H
 #define LAUNCHER_TABLES_TEXT_H
 
@@ -12,18 +11,16 @@
 
 /* --- texts ------------------------------------------------------------------------------------------------ */
 
-/* If a function of this file fails, `out` may contain a part of the text. Only json_print leaves `out` unchanged. */
+/* A function that fails may leave a part of the text in `out`, except json_print. */
 
-/* A placeholder of a sentence such as "{program} is a directory", and its value. Because of placeholders, a table can
- * contain whole sentences. */
+/* A placeholder of a sentence such as "{program} is a directory", and its value. */
 
 struct word {
-    const char *name; /* name of the placeholder, without braces */
-    const char *text; /* value; NULL counts as "" */
+    const char *name; /* without braces */
+    const char *text; /* NULL counts as "" */
 };
 
-/* Append `sentence`, and replace each {name} by the value of this placeholder. A placeholder without a value stays
- * unchanged. Return false when memory is short. */
+/* Append `sentence`, with each {name} replaced by its value, if there is one. Return false when memory is short. */
 bool words_fill(struct buf *out, const char *sentence, const struct word *words, size_t n);
 
 /* Append a word, quoted for a POSIX shell if necessary. Return false when memory is short. */
@@ -34,64 +31,57 @@ enum { TIME_TEXT_MAX = 32 };
 /* Format a duration as "3 ms", "2.5 s", "12 min" or "3.4 h". Return `out`. */
 const char *words_time(char out[TIME_TEXT_MAX], uint64_t ms);
 
-/* Format a time (ms since 1970) in the zone `offset_s` seconds east of UTC: "2026-11-21 12:04:09.613". If `day` is
- * false, omit the date. Return `out`. */
+/* Format a time (ms since 1970) in the zone `offset_s` seconds east of UTC: "2026-11-21 12:04:09.613". Unless `day`,
+ * omit the date. Return `out`. */
 const char *words_clock(char out[TIME_TEXT_MAX], uint64_t unix_ms, int offset_s, bool day);
 
-/* Return how many letters must be inserted, removed or replaced to change `a` into `b` (Levenshtein distance).
- * Return SIZE_MAX if `b` is longer than WORDS_DISTANCE_MAX. */
+/* Return the edit distance of `a` and `b` (Levenshtein). Return SIZE_MAX if `b` is longer than WORDS_DISTANCE_MAX. */
 enum { WORDS_DISTANCE_MAX = 255 };
 size_t words_distance(const char *a, const char *b);
 
 /* --- escape ----------------------------------------------------------------------------------------------- */
 
-/* Functions that make a worker's line safe for a terminal.
- *
- * Text, tabs and colours stay unchanged. Other bytes that a terminal would interpret (cursor movements, title,
- * clipboard, 8-bit controls, right-to-left overrides), and bytes that are not UTF-8, are printed as \xNN. So a
- * worker cannot damage the terminal or the output of other workers. */
+/* Functions that make a worker's line safe for a terminal. Text, tabs and colours stay unchanged. Other bytes that a
+ * terminal would interpret, and bytes that are not UTF-8, are printed as \xNN. */
 
 #define COLOUR_OFF "\033[0m"
 #define ERASE_ROW  "\033[K" /* erases from the cursor to the end of the row */
 
-/* Append a line without its newline. If a colour is on at the end of the line, switch the colour off. Return false
- * when memory is short; in that case `out` may contain a part of the line. */
+/* Append a line without its newline, and switch off a colour that is still on. Return false when memory is short. */
 bool escape_append(struct buf *out, struct slice line);
 
-/* Append a line, and print the colours in this line as text: "\x1b[...". ddprun's messages use this function, because
- * a message may contain names from other programs. */
+/* Append a line with colours as text: "\x1b[...". ddprun's messages use this, because they may contain other
+ * programs' names. */
 bool escape_append_plain(struct buf *out, struct slice line);
 
 /* --- json text -------------------------------------------------------------------------------------------- */
 
-/* Functions that add bytes to JSON objects and print objects as lines. cJSON does not check whether strings are
- * UTF-8, so these functions replace invalid bytes. */
+/* cJSON does not check for UTF-8, so these functions replace invalid bytes. */
 
 struct cJSON;
 
-/* Add a member called `name` to `object`. json_add_text adds the JSON value null if `text` is NULL. Return false when
- * memory is short. */
+/* Add a member to `object`; json_add_text adds null for a NULL `text`. Return false when memory is short. */
 bool json_add_bytes(struct cJSON *object, const char *name, struct slice bytes);
 bool json_add_text(struct cJSON *object, const char *name, const char *text);
 bool json_add_number(struct cJSON *object, const char *name, double value);
 bool json_add_bool(struct cJSON *object, const char *name, bool value);
 bool json_add_null(struct cJSON *object, const char *name);
 
-/* Add `item` to `object`, which then owns `item`. On failure free `item` and return false. A NULL `item` also counts
- * as a failure, because the cJSON_Create functions return NULL if memory is short. */
+/* Add `item` to `object`, which then owns it. On failure free `item` and return false. NULL counts as a failure, as
+ * from cJSON_Create functions. */
 bool json_add(struct cJSON *object, const char *name, struct cJSON *item);
 
-/* Append a new object to `array`. The array owns the object. Return NULL when memory is short. */
+/* Append a new object, which `array` owns. Return NULL when memory is short. */
 struct cJSON *json_add_object(struct cJSON *array);
 
-/* Append the text of `object` and a newline. If `indented` is true, the text has several indented lines. Free `object`
- * in any case. If `object` is NULL, return false. */
+/* Append the text of `object` and a newline, in several lines if `indented`. Free `object` in any case. Return false
+ * for NULL. */
 bool json_print(struct buf *out, struct cJSON *object, bool indented);
 
 /* --- names of log files ----------------------------------------------------------------------------------- */
 
-/* A pattern such as "logs/%j/%h-%r.%s" contains tokens such as %j. The pattern is checked once, when the command line
- * is parsed. Later the pattern determines the name of each stream's file. */
+/* A pattern such as "logs/%j/%h-%r.%s" contains tokens such as %j. It is checked once, and determines the name of
+ * each stream's file. */
 
 /* Columns: letter after %, value, description. */
 #define LOG_PATTERN_TOKENS(X)                       \
@@ -112,11 +102,11 @@ struct log_names {
 
 enum { LOG_PATTERN_MAX = 1024 };
 
-/* Check a pattern. Return DDP_ERR_ARG for an invalid pattern. `err` then describes a valid pattern. */
+/* Check a pattern. Return DDP_ERR_ARG for an invalid pattern, with a description in `err`. */
 ddp_status log_pattern_check(const char *pattern, struct ddp_err *err);
 
-/* Append the name of a stream's file. If the pattern has no %a, append ".attempt_N" from the second attempt on, so
- * that each attempt has its own file. Return false when memory is short. */
+/* Append the name of a stream's file. Without %a, later attempts append ".attempt_N", so that each has its own file.
+ * Return false when memory is short. */
 bool log_pattern_name(const char *pattern, const struct log_names *names, struct buf *out);
 
 #endif

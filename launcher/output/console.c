@@ -326,7 +326,7 @@ void console_stream_finish(struct console_stream *s)
 
 enum { FOLDED_RANKS_MAX = 1 << 20 };
 
-/* Append the prefix of a line: from the rank's node for one rank, or with all ranks. */
+/* Append the prefix of a line: the prefix of the rank's node, or for several ranks a new prefix with all ranks. */
 static void append_ranks_prefix(void *user, const struct fold_line *line, struct buf *out)
 {
     const struct hosts_console *c = user;
@@ -392,8 +392,8 @@ void hosts_console_finish(struct hosts_console *c)
     folds_finish(&c->folds);
 }
 
-/* Append a line, or a piece of a line, that is not folded, without its mark. The host escapes no control characters,
- * because it prints to a pipe. */
+/* Append a line, or a piece of a line, without folding and without its mark. Escape it here for a terminal, because
+ * the host prints to a pipe. */
 static void print_unfolded(struct hosts_console *c, int which, struct slice line)
 {
     struct marked_line m;
@@ -425,7 +425,7 @@ static void print_host_line(struct hosts_console *c, int which, struct slice lin
             return;
         }
     }
-    print_unfolded(c, which, line); /* of ddprun itself, or not foldable */
+    print_unfolded(c, which, line); /* a line of ddprun itself, or a line that cannot be folded */
     buf_append(&c->folds.batch, "\n", 1);
 }
 

@@ -32,8 +32,8 @@ bool json_add_number_or_null(cJSON *o, const char *name, bool known, double valu
 /* Add the members "signal" (the number of the signal) and "signal_name". */
 bool json_add_signal(cJSON *object, int signal);
 
-/* Add PREFIX_pid, PREFIX_name and PREFIX_uid of a signal's sender. Unknown values are null; so are all if `sender` is
- * NULL or the kernel. */
+/* Add PREFIX_pid, PREFIX_name and PREFIX_uid of a signal's sender. Unknown values are null. All are null if `sender`
+ * is NULL or the kernel. */
 bool json_add_sender(cJSON *object, const char *prefix, const struct signal_sender *sender);
 
 /* --- the log of --events ----------------------------------------------------------------------------------- */

@@ -65,8 +65,8 @@ static void forget_update(struct lines *l)
     l->update_shown = false;
 }
 
-/* End the unfinished segment at a \r. Unless it is empty, it becomes the new `update`, or clears `update` by erasing
- * the row. */
+/* End the unfinished segment at a \r: it becomes the new `update`. An empty segment changes nothing, and an erase
+ * sequence clears `update`. */
 static void end_update(struct lines *l)
 {
     if (slice_equal(buf_slice(&l->text), slice_str(ERASE_ROW))) {
@@ -575,7 +575,7 @@ bool fold_add(struct fold *f, const struct fold_line *line)
 {
     const bool was_empty = f->first == NULL;
     const size_t len = line->text.len;
-    /* no secret: a worker's collisions slow down only its own job */
+    /* the hash needs no secret: collisions slow down only the worker's own job */
     uint64_t hash = hash_bytes(HASH_START, line->text.data, line->text.len);
     struct waiting *same = may_fold(line->kind) ? fold_find(f, line, hash) : NULL;
     if (same != NULL && fold_join(f, same, line))

@@ -37,9 +37,10 @@ typedef void (*line_fn)(void *user, struct slice text, enum line_kind kind);
 
 /* Cuts one stream into lines.
  *
- * - A lone \r ends an update of a progress bar. Only the latest update is kept. - lines_show_update, a \n without
- * other text, or the end of the stream delivers this update. - An update that is only ESC [ K (erase the row)
- * removes the previous update. - A line that is longer than `limit` is delivered in pieces (LINE_CUT). */
+ *   - A lone \r ends an update of a progress bar. Only the latest update is kept.
+ *   - lines_show_update, a \n without other text, or the end of the stream delivers this update.
+ *   - An update that is only ESC [ K (erase the row) removes the previous update.
+ *   - A line that is longer than `limit` is delivered in pieces (LINE_CUT). */
 struct lines {
     line_fn line;
     void *user;

@@ -437,10 +437,10 @@ bool filtered_is_behind(const struct filtered *f, bool resume)
  * the log files. Each sink has a share of QUEUED_BYTES, so a blocked sink blocks only its own streams. */
 
 enum {
-    QUEUED_BYTES = 16 << 20, /* of all sinks together */
+    QUEUED_BYTES = 16 << 20, /* limit for all sinks together */
     SHARE_MAX = 1 << 20,     /* a longer queue would only delay output */
     SHARE_MIN = 64 * 1024,   /* room for one read */
-    LOW_PART = 4             /* below share / LOW_PART, a stream is read again */
+    LOW_PART = 4             /* a stream is read again if the queue is below share / LOW_PART */
 };
 
 struct sink {

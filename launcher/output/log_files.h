@@ -103,8 +103,8 @@ void sinks_end_files(struct sinks *s);
 /* Queue bytes for a sink. The bytes are written in one piece. */
 void sinks_write(struct sinks *s, int sink, struct slice bytes);
 
-/* Return true if the queue of `sink` is too long to read more. `resume` is true if the caller has stopped reading:
- * the queue must then become short. With WRITER_DROP, return false. */
+/* Return true if the queue of `sink` is too long to read more. If the caller has stopped reading (`resume`), return
+ * true until the queue is short again. With WRITER_DROP, return false. */
 bool sinks_is_behind(struct sinks *s, int sink, bool resume);
 
 /* Return true if no queued bytes are left. */

@@ -60,7 +60,7 @@ enum {
 /* A target and its bytes. The thread owns `going`; the lock protects all other members. */
 struct slot {
     struct writer_target target;
-    int fd;            /* of writer_add; target.user points to it */
+    int fd;            /* descriptor of writer_add; target.user points to it */
     bool ended;        /* close the target after the last byte */
     bool closed;       /* the target is closed */
     bool free;         /* released for another target */
@@ -70,7 +70,7 @@ struct slot {
     uint64_t retry_ms; /* time of the next write to a full disk */
     uint64_t dropped;
     int why;          /* errno of the latest loss; 0: too slow */
-    uint64_t hole[3]; /* lost bytes before `going`, before `waiting` and after it */
+    uint64_t hole[3]; /* lost bytes before `going`, before `waiting` and after `waiting` */
     struct buf waiting;
     struct buf going; /* the first `at` bytes are written */
     size_t at;

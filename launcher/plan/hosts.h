@@ -41,7 +41,7 @@ struct host_spec {
     char name[HOST_NAME_SIZE];
     char count[HOST_COUNT_SIZE]; /* number of workers, "gpu", "cpu" or "auto"; "" if not given */
     int slots;                   /* sum of the counts of this host; 0 for words */
-    int port;                    /* of the ssh server; 0 if not given */
+    int port;                    /* port of the ssh server; 0 if not given */
 };
 
 /* A single number of an item ("a:8", "a:2222") is a port from HOST_PORT_MIN on, else the count. */

@@ -24,8 +24,8 @@
 
 enum { CPUS_MAX = 16384 };
 
-/* Return true if the machine may have a driver, to avoid the search for NVML. Other signs are nvidia-modprobe, which
- * loads a driver, /dev/dxg of WSL, and LD_LIBRARY_PATH with a private NVML. */
+/* Return true if the machine may have a driver, to avoid the search for NVML. Signs without a loaded driver are
+ * nvidia-modprobe, which loads it, /dev/dxg of WSL, and LD_LIBRARY_PATH with a private NVML. */
 static bool may_have_driver(void)
 {
     static const char *const traces[] = { "/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg",
@@ -456,8 +456,8 @@ char *scheduler_read_file(const char *path, size_t *len)
 enum { TEXT_SIZE = 1024, SEGMENTS_MAX = 64, ENTRIES_MAX = 1024, CHAIN_MAX = 4096 };
 
 struct interpreter {
-    char own[PATH_MAX];    /* of the virtual environment; "" without one */
-    char prefix[PATH_MAX]; /* of the system packages; "" if they are excluded */
+    char own[PATH_MAX];    /* prefix of the virtual environment; "" without one */
+    char prefix[PATH_MAX]; /* prefix of the system packages; "" if Python excludes them */
     char version[16];      /* "3.13" */
 };
 

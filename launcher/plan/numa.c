@@ -269,7 +269,7 @@ static void keep_places(const struct groups *g, int (*place)(const struct groups
 
 /* --- shares ------------------------------------------------------------------------------------------------- */
 
-/* Count the GPUs of NUMA node `node`: *all, and those before `device` in *before. */
+/* Count the GPUs of NUMA node `node` in *all, and those with a lower index than `device` in *before. */
 static ddp_status neighbours(const struct question *q, int node, int device, int *all, int *before)
 {
     ddp_status status = DDP_OK;
@@ -283,7 +283,7 @@ static ddp_status neighbours(const struct question *q, int node, int device, int
     return status;
 }
 
-/* Keep in `cpus` one GPU's share of the cores. `all` GPUs share them, and `before` of these come first. */
+/* Keep in `cpus` one GPU's share of the cores. `all` GPUs share them, of which `before` have a lower index. */
 static ddp_status keep_share(const struct question *q, int all, int before, struct rank_set *cpus)
 {
     struct groups g = { 0 };
@@ -304,7 +304,7 @@ static ddp_status keep_share(const struct question *q, int all, int before, stru
     return status;
 }
 
-/* Keep in `cpus` one GPU's core complex. `before` GPUs of the same node come first. */
+/* Keep in `cpus` one GPU's core complex. `before` is the number of GPUs of the same node with a lower index. */
 static ddp_status keep_complex(const struct question *q, int before, struct rank_set *cpus)
 {
     struct groups g = { 0 };

@@ -37,9 +37,9 @@ void plan_choose_place(struct plan_meeting *m, const struct cli *cli)
 
 /* Choose the timeouts:
  *
- *   - port 0: no other node can find the store, so do not wait for more nodes
  *   - time to join: --timeout, --rdzv_conf, or torchrun's default
- *   - node timeout: --node_timeout, or --rdzv_conf: interval of heartbeats * allowed failures */
+ *   - wait for more nodes: --rdzv_conf, or a default; none with port 0, because no other node can find the store
+ *   - node timeout: --node_timeout, or from --rdzv_conf the interval of heartbeats * allowed failures */
 static void choose_times(struct plan_meeting *m, const struct cli *cli)
 {
     const struct cli_rdzv_conf *conf = &cli->rdzv_conf;

@@ -15,7 +15,7 @@
 enum { GPUS_MAX = 256, GPU_NAME_MAX = 96 };
 
 struct gpu_list {
-    int physical;                       /* in the machine */
+    int physical;                       /* GPUs in the machine */
     bool hidden;                        /* CUDA_VISIBLE_DEVICES is "" or negative */
     int n;                              /* visible GPUs */
     char names[GPUS_MAX][GPU_NAME_MAX]; /* as in CUDA_VISIBLE_DEVICES: "3", "GPU-8932f937...", "MIG-..." */
@@ -37,22 +37,22 @@ struct torch_version {
  * the plan. */
 struct plan_facts {
     char *const *environ_block; /* ddprun's environment, NULL-terminated */
-    int physical_gpus;          /* from gpu_count() */
-    int cpus;                   /* that this process may use */
+    int physical_gpus;          /* result of gpu_count() */
+    int cpus;                   /* CPUs that this process may use */
     const char *host;           /* name of this machine */
     bool terminal;              /* stderr is a terminal with a movable cursor */
     /* DDPRUN_COOKIE of the workers: random text that marks the processes of this start; NULL without random
      * numbers */
     const char *cookie;
-    const char *directory;              /* with a slash at the end; NULL if unknown */
-    const char *nonce;                  /* random text for job ids and file names */
-    const char *start_time;             /* valid in a file name */
-    const char *tmp_dir;                /* log files without --log_dir; NULL if no directory is safe */
-    const char *tmp_note;               /* why TMPDIR is not used; NULL if it is */
-    const struct scheduler *scheduler;  /* that started ddprun; NULL if not read */
-    const struct numa_source *numa;     /* for --numa_binding; NULL without it */
-    const struct python_choice *python; /* for scripts and modules; NULL: python3 in PATH */
-    const struct torch_version *torch;  /* that the program will import; NULL if not found */
+    const char *directory;  /* working directory with a slash at the end; NULL if unknown */
+    const char *nonce;      /* random text for job ids and file names */
+    const char *start_time; /* start time of ddprun, valid in a file name */
+    const char *tmp_dir;    /* directory for log files without --log_dir; NULL if no directory is safe */
+    const char *tmp_note;   /* why TMPDIR is not used; NULL if it is */
+    const struct scheduler *scheduler;  /* the scheduler that started ddprun; NULL if not read */
+    const struct numa_source *numa;     /* reads /sys for --numa_binding; NULL without it */
+    const struct python_choice *python; /* Python for scripts and modules; NULL: python3 in PATH */
+    const struct torch_version *torch;  /* PyTorch that the program will import; NULL if not found */
     /* beginning of the paths of error files without a log directory; NULL: no error files */
     const char *error_stem;
 };
@@ -66,14 +66,14 @@ struct plan_stream {
 
 struct plan_worker {
     int rank;
-    int local_rank;       /* index in plan->workers; with --per_task, of the task */
-    const char *gpu;      /* name in CUDA_VISIBLE_DEVICES, owned by the plan; NULL without a GPU */
+    int local_rank;       /* index in plan->workers; with --per_task the local rank of the task */
+    const char *gpu;      /* the GPU's name in CUDA_VISIBLE_DEVICES, owned by the plan; NULL without a GPU */
     struct rank_set cpus; /* usable CPUs; empty: all of ddprun's */
     char *visible;        /* owned; the worker's CUDA_VISIBLE_DEVICES; NULL: ddprun's */
     char **argv;          /* owned, NULL-terminated */
-    char *log_dir;        /* owned; for the worker's files, created by the agent; may be NULL */
+    char *log_dir;        /* owned; directory of the worker's files, created by the agent; may be NULL */
     struct plan_stream out, err;
-    char *error_file; /* owned; for the worker's failure; may be "" */
+    char *error_file; /* owned; file that describes the worker's failure; may be "" */
 };
 
 /* Address and timeouts of the rendezvous. */
@@ -88,7 +88,7 @@ struct plan_meeting {
     enum host_store host_store;
     uint64_t join_ms;      /* longest wait for all nodes */
     const char *join_knob; /* option that sets join_ms; a string literal */
-    /* Elastic jobs: wait for more nodes than `nnodes_min`. */
+    /* Elastic jobs: how long to wait for more nodes after `nnodes_min` nodes have joined. */
     uint64_t last_call_ms;
     uint64_t node_timeout_ms; /* silence after which a node is lost */
     /* The warning LOOPBACK_ADDRESS if other hosts cannot join, else ""; set by the agent. */
@@ -118,11 +118,11 @@ struct secret;
 struct plan {
     const struct cli *cli;          /* borrowed */
     const struct plan_facts *facts; /* borrowed */
-    struct secret *secret;          /* of the job, set and freed by the agent; may be NULL */
+    struct secret *secret;          /* secret of the job, set and freed by the agent; may be NULL */
     char *credential; /* owned; the secret sealed by MUNGE, for a store on this node; may be NULL */
     char *job;        /* owned */
     struct plan_meeting meeting;
-    /* --encrypt, and the store may be on another host. */
+    /* True with --encrypt if the store may be on another host. */
     bool encrypt;
     const char *relay_addr; /* borrowed; the relay to the store (net/tls_relay.h) */
     int relay_port;         /* 0: the workers connect directly */
@@ -141,9 +141,9 @@ struct plan {
     int attempt, restarts;       /* see struct plan_round */
     int first_nnodes;            /* nodes in the first round; 0 before it */
     struct gpu_list *gpus;       /* owned */
-    char *log_root;              /* owned; directory below --log_dir; may be NULL */
+    char *log_root;              /* owned; the job's directory below --log_dir; may be NULL */
     bool prefix;                 /* lines on the console have a prefix */
-    struct prefix line_prefix;   /* borrows text of cli or the environment */
+    struct prefix line_prefix;   /* the prefix; borrows text of cli or the environment */
     char *filtered[2];           /* owned; filtered stdout and stderr logs; may be NULL */
     struct plan_worker *workers; /* owned; `nproc` workers */
     /* Shared memory of the workers' flight records; page.pid is 0 without it. */
@@ -153,7 +153,7 @@ struct plan {
     char *flight;
     const char *script;  /* borrowed from cli; see program_script() */
     char *timer_file;    /* owned; FIFO of torchrun's file timer, created by the agent; may be NULL */
-    char *stop_signals;  /* owned; names of the signals */
+    char *stop_signals;  /* owned; names of the signals that stop the job */
     struct env_base env; /* common part of the workers' environments */
     /* How the workers' processes are kept together; borrowed, set by the agent. */
     const char *contained_by;
@@ -219,11 +219,12 @@ int gpu_count(void);
 /* The processes that compute on a GPU. */
 struct gpu_users {
     int count;
-    /* Further processes whose owner is unknown; 1 if the GPU cannot be read. Then `mode` may be unknown. */
+    /* Number of processes, not in `count`, whose owner is unknown; 1 if the GPU cannot be read. `mode` may
+     * then be unknown. */
     int unknown;
     int pid;        /* the process with the most memory on this GPU */
-    uint64_t bytes; /* its memory on this GPU; 0 if unknown */
-    char user[32];  /* its owner; "" if /proc hides it */
+    uint64_t bytes; /* memory of process `pid` on this GPU; 0 if unknown */
+    char user[32];  /* owner of process `pid`; "" if /proc hides it */
     /* Compute mode of nvml.h: 0 allows any number of processes (or is unknown), 2 none, 3 one. */
     int mode;
 };

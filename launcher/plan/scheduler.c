@@ -431,7 +431,8 @@ static void read_tasks(struct scheduler *s, const struct scheduler_facts *f, con
  * rank.
  *
  * The script runs only on the first host; pbsdsh (PBS), blaunch (LSF) and mpirun (see read_tasks) start processes
- * on the others. In PBS, the script has task number 1. In LSF, no variable tells the script from a command. */
+ * on the others. In PBS, the script has task number 1. In LSF, no variable distinguishes the script from a
+ * command. */
 
 /* Set the job id to "pbs-1234" or "lsf-1234.7". The server's name after the first dot of PBS_JOBID may differ between
  * nodes. */

@@ -66,7 +66,7 @@ enum scheduler_reach {
 /* A mistake in how the job was started. */
 struct scheduler_finding {
     struct finding found; /* found.code is FINDING_NONE without a mistake */
-    bool fatal;           /* ddprun exits, instead of a warning */
+    bool fatal;           /* ddprun exits; otherwise it only prints a warning */
     bool mine;            /* this task prints the finding */
 };
 

@@ -16,7 +16,7 @@ struct python_facts {
 
 struct python_choice {
     const char *program; /* path, or name in PATH; borrowed */
-    char why[600];       /* why this Python was chosen, or ignored */
+    char why[600];       /* why this Python was chosen, and which variables were ignored */
 };
 
 /* Choose the first Python that exists: of VIRTUAL_ENV, of ddprun's environment, $PYTHON_EXEC, python3 in PATH. */

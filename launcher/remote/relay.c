@@ -79,9 +79,9 @@ struct relay {
     uint64_t end_ms;                  /* when the relay first requested the child's end; 0 before that */
     uint64_t grace_ms;                /* --grace of the job */
     int terms;                        /* number of requests to end the child */
-    int passed;                       /* last signal that asked the child to stop the job; 0: none */
-    int first_passed;                 /* first such signal; 0: none */
-    bool has_request;                 /* the starter has sent such a signal */
+    int passed;                       /* last stop signal that was passed to the child; 0: none */
+    int first_passed;                 /* first stop signal that was passed to the child; 0: none */
+    bool has_request;                 /* the starter has sent a stop signal */
     bool knows_reason;                /* the starter has sent the finding that ends the job */
     bool has_signal;                  /* a signal has requested the end of the relay */
     const char *failed; /* why messages are no longer read from stdin; NULL while messages are read */

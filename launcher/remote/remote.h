@@ -103,8 +103,8 @@ void links_free(struct links *all);
 struct link *link_start(struct links *all, int slot, void *peer, char **argv, struct slice program,
                         int *error);
 
-/* Start a process on the host of a branch, which sends `ship` bytes of the program to the process. If `argv` is
- * NULL, the process is a relay. Return NULL if memory is short or the branch has ended. */
+/* Start a process on the host of a branch. If `ship` is not 0, the branch writes its program of `ship` bytes to the
+ * process. If `argv` is NULL, the process is a relay. Return NULL if memory is short or the branch has ended. */
 struct link *link_start_on(struct link *branch, int slot, void *peer, char *const *argv, size_t ship);
 
 /* Turn the relay of `link` into a branch, which ends if the starter is silent for `silent_ms`. */

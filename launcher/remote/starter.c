@@ -1,5 +1,5 @@
-/* starter.c -- see remote.h. Runs a remote shell for each host, and prints the output of the relays. It ends the job
- * only before all hosts run; later the nodes stop each other through the store. */
+/* starter.c -- see remote.h. Runs a remote shell for each host, and prints the output of the relays. Before the job
+ * runs, a failed host ends the start. Later the nodes stop each other through the store. */
 #include "remote/remote.h"
 
 #include "auth/secret.h"
@@ -45,7 +45,7 @@ enum {
     BRANCH_SILENT_MS = 60000,
     STDERR_KEPT = 8192,
     NAMES_MAX = 8,
-    FDS_OF_OURS = 64, /* descriptors of no host */
+    FDS_OF_OURS = 64, /* descriptors that belong to no host */
     FDS_PER_HOST = 3
 };
 
@@ -79,10 +79,10 @@ struct peer {
     struct link *link;     /* to the relay; NULL before its start */
     struct link *trunk;    /* to the branch; NULL without a branch */
     struct merge out, err; /* join the pieces of the job's output into whole lines */
-    /* stdout that may belong to an answer; not printed yet */
+    /* the shell's stdout that may belong to an answer; not printed yet */
     struct buf held;
     struct buf head;             /* the remote shell's stderr before the job runs */
-    struct buf greeting;         /* stdout before the job runs, without the answers */
+    struct buf greeting;         /* the shell's stdout before the job runs, without the answers */
     struct remote_answer answer; /* the relay's last answer of the kind HERE */
     bool is_shipping;            /* the shell still reads the program of --ship: send no messages */
     char *reached;               /* addresses of the first host that this host reached; NULL: unknown */
@@ -96,7 +96,7 @@ struct peer {
     bool reads_input;            /* the user's stdin is sent to this host */
     uint64_t input_taken;        /* bytes of the user's stdin that the job's pipe has accepted */
     bool killed_late;            /* the remote shell outlived the job and was killed */
-    /* in the relay's last answer; -1 until it arrives; may differ from the shell's */
+    /* exit code in the relay's last answer, not of the remote shell; -1 until it arrives */
     int reported_code;
 };
 
@@ -115,8 +115,8 @@ struct starter {
     uv_poll_t signals;
     uv_poll_t input;                /* the user's stdin */
     struct buf finished;            /* the event `finished` to print at the end */
-    const struct peer *finished_of; /* its node; NULL: no event yet */
-    bool is_finished_own;           /* "ended_by" in it is null: no other node has ended the job */
+    const struct peer *finished_of; /* node of `finished`; NULL: no event yet */
+    bool is_finished_own;           /* "ended_by" in `finished` is null: no other node has ended the job */
     uv_timer_t fold_timer;          /* expires when the console must print a waiting line */
     struct hosts_console console;
     struct wakeup written; /* the sinks have written output */
@@ -139,7 +139,7 @@ struct starter {
     uint64_t kill_ms; /* when to kill the remaining remote shells; 0: not set */
     uint64_t end_ms;  /* when the last host ended; 0 until then */
     int stops;        /* number of the user's stop signals */
-    int first_stop;   /* 0: none */
+    int first_stop;   /* first stop signal of the user; 0: none */
     struct stop_memory stop_memory;
     bool closing;
     bool collects;  /* --collect_logs */
@@ -229,7 +229,7 @@ static void print_host_lines(struct peer *p, int sink, const struct buf *lines)
     print_plain_lines(s, sink, from, end);
 }
 
-/* Print a finding like a node. Replace control characters, because its host is not trusted. */
+/* Print a finding as a node prints it. Replace control characters, because the host is not trusted. */
 static void print_finding(struct starter *s, const struct finding *f)
 {
     struct buf out = { 0 };
@@ -292,8 +292,8 @@ static void send_to_all(struct starter *s, enum remote_message kind, const char 
 
 /* --- the end -------------------------------------------------------------------------------------------------- */
 
-/* Return the time in ms from end_all() until the remaining remote shells are killed. A short --grace counts while no
- * worker runs. */
+/* Return the time in ms from end_all() until the remaining remote shells are killed. Before the job runs, a short
+ * --grace shortens this time. */
 static uint64_t last_ms(const struct starter *s)
 {
     const uint64_t grace_ms = s->facts->cli->grace_ms;
@@ -886,8 +886,8 @@ static void explain_start(struct peer *p, int exit_code, const char *error, stru
     start_explain(p->starter->facts, p->host, name_above(p), exit_code, error != NULL ? error : "", f);
 }
 
-/* Let the starter start a host that another host could not start, and all WAITING hosts. Return false if --ssh_fanout
- * is given, or the host cannot start this way. */
+/* Let the starter start a host that another host could not start, and all WAITING hosts. Return true if the host
+ * starts again. */
 static bool start_flat(struct peer *p)
 {
     struct starter *s = p->starter;
@@ -1126,8 +1126,8 @@ static void start_more(struct starter *s)
 
 /* --- signals and time ----------------------------------------------------------------------------------------- */
 
-/* Send a signal to the relays. While the job runs on any host, skip relays that send log files, because it would end
- * the transfer. */
+/* Send a signal to the relays. While the job runs on any host, skip relays that send log files, because the signal
+ * would end the transfer. */
 static void send_signal(struct starter *s, const char *number)
 {
     bool runs = false;
@@ -1333,7 +1333,7 @@ static bool open_starter(struct starter *s, int lifeline)
     for (int i = 0; i < SIGNAL_ROWS; i++)
         if (signal_rows[i].act != SIGNAL_NONE && signal_rows[i].act != SIGNAL_CHILD)
             sigaddset(&watched, signal_rows[i].number);
-    sigset_t child; /* unblocked for libuv's handler */
+    sigset_t child; /* SIGCHLD, unblocked for libuv's handler */
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_UNBLOCK, &child, NULL);

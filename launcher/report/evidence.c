@@ -188,7 +188,7 @@ struct evidence {
         struct worker_evidence facts;
     } examined[EXAMINED_MAX];
     size_t n_examined;
-    /* port that another user has taken, or 0; local rank of its worker */
+    /* `port`: taken by another user, or 0; `port_rank`: local rank of the port's worker */
     int port_rank, port;
     unsigned port_uid;
     int timer_rank;                /* local rank of the expired timer's worker */

@@ -344,9 +344,9 @@ static unsigned long long kills_in(const struct oom_watch *watches, size_t n)
 
 /* Decide where memory ran out:
  *
- *   - no group can be read: the machine, likely, because its counter includes other jobs
- *   - groups have reached their limits: the innermost, whose memory also counts in the others
- *   - no group has reached its limit: the machine, or a group outside ddprun's container */
+ *   - no group can be read, but the machine's counter has risen: likely on the machine
+ *   - some groups have reached their limits: in the innermost of them
+ *   - no group has reached its limit: on the machine, or in a group outside ddprun's container */
 void oom_find_cause(const struct oom_watch *watches, size_t n, unsigned long long system_kills,
                     struct worker_evidence *e)
 {

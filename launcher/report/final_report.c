@@ -404,7 +404,7 @@ static bool event_finished(struct buf *out, const struct report *report)
 /* --- printed and left in files -------------------------------------------------------------------------- */
 
 enum {
-    UNREAD_MS = 2000,    /* longest time in which a descriptor accepts no byte */
+    UNREAD_MS = 2000,    /* longest wait for a descriptor that accepts no byte */
     LOSSES_MAX = 64,     /* limit of targets in lost_output of report.json */
     LOSSES_PRINTED = 4,  /* limit of targets that warnings name */
     FULL_BYTES = 1 << 20 /* with less free space, a file system is full */

@@ -21,8 +21,8 @@
 #include <unistd.h>
 
 enum {
-    FDS = 28,                  /* of guardian and agent, with the store */
-    FDS_PER_WORKER = 4,        /* two pipes, a pidfd, a connection to the store */
+    FDS = 28,                  /* descriptors of guardian and agent, with the store */
+    FDS_PER_WORKER = 4,        /* descriptors: two pipes, a pidfd, a connection to the store */
     PROCESSES = 3,             /* guardian, agent and the store's thread */
     SHM_PER_WORKER = 16 << 20, /* bytes for buckets, NCCL and data loaders */
 };
@@ -44,7 +44,7 @@ struct host_facts {
     uint64_t shm_size, shm_free; /* bytes */
 };
 
-/* Check open files, processes and locked memory, which only the buffers of an InfiniBand card need. */
+/* Check open files, processes and locked memory. Only the buffers of an InfiniBand card need locked memory. */
 static void check_limits(const struct host_facts *f, uint64_t workers, const char *host, struct finding *out,
                          int *n)
 {

@@ -166,8 +166,8 @@ static bool is_signal_of_ddprun(const struct report *r, int sig)
     return sig == SIGTERM || sig == agent_stop_signal(r->agent);
 }
 
-/* Return how a worker ended. A worker that lost a peer is BY_ITSELF, to report code and time. KILLED: SIGTERM was not
- * enough. */
+/* Return how a worker ended. A worker that lost a peer is BY_ITSELF, because this sentence has code and time. KILLED
+ * means that SIGTERM was not enough. */
 static enum way way_of(const struct report *r, const struct agent_worker *w)
 {
     switch (w->verdict) {

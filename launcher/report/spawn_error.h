@@ -46,7 +46,7 @@ struct program_file {
     bool is_python_file; /* `path` is the script for Python, not the program */
     char near[PATH_MAX]; /* similar path, if `path` does not exist; may be "" */
     bool empty;
-    bool noexec; /* on a file system that is mounted noexec */
+    bool noexec; /* the file system is mounted noexec */
     /* first directory that this user may not enter; may be "" */
     char locked[PATH_MAX];
     char interpreter[INTERPRETER_MAX]; /* the name after "#!" without arguments; "" if not a script */
@@ -60,7 +60,7 @@ struct program_file {
 void program_check_bytes(struct program_file *file, struct slice head, struct slice own);
 
 struct start_failure {
-    int error;           /* of execve, of the search in PATH, or of fork */
+    int error;           /* errno of execve, of the search in PATH, or of fork */
     const char *program; /* as the user wrote it */
     const char *path;    /* of the worker; NULL if not set */
     const struct program_file *file;

@@ -144,7 +144,8 @@ static unsigned way_of(const struct received_signal *received)
 /* Return true if the signal is a copy of the previous signal:
  *
  *   - SIGHUP: always, because a terminal that closes may send several
- *   - other signals: within COPY_MS, by a new route (way_of), if the sender is the same, or if exactly one of them is from the guardian's parent */
+ *   - other signals: within COPY_MS and by a new route (way_of), if both have the same sender or exactly one of them
+ *     comes from the guardian's parent */
 static bool is_copy(const struct stop_memory *memory, const struct received_signal *received, uint64_t now_ms)
 {
     const struct received_signal *last = &memory->last;

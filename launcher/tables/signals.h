@@ -111,8 +111,8 @@ struct signal_sender {
 /* A received signal, as the guardian passes it to the agent. */
 struct received_signal {
     int signal;
-    bool by_guardian; /* passed on by the guardian */
-    bool by_parent;   /* sent to the guardian by its parent (with --hosts the relay) */
+    bool by_guardian; /* the guardian has received the signal and passed it on */
+    bool by_parent;   /* the guardian's parent (with --hosts the relay) has sent the signal to the guardian */
     struct signal_sender sender;
 };
 

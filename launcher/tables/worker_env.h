@@ -96,14 +96,14 @@ enum { COOKIE_CHARS = 32 };
 struct env_facts {
     int rank, local_rank, world_size, local_world_size, node_rank, nnodes;
     int role_rank, role_size;
-    int restart_count, max_restarts; /* restarts that count, and --max_restarts */
-    int attempt;                     /* earlier starts of the workers, for any reason */
+    int restart_count, max_restarts; /* number of restarts that count, and --max_restarts */
+    int attempt;                     /* number of earlier starts of the workers, for any reason */
     const char *master_addr;
     int master_port;
     bool rank0_store; /* rank 0, not the launcher, hosts the workers' store */
     const char *job, *role;
     const char *timer_file;     /* TORCHELASTIC_TIMER_FILE; NULL: unset */
-    const char *signals;        /* signals that stop the job, with commas */
+    const char *signals;        /* signals that stop the job, separated by commas */
     const char *visible;        /* CUDA_VISIBLE_DEVICES; NULL: unset */
     bool hip;                   /* set HIP_VISIBLE_DEVICES to `visible` too */
     const char *cookie;         /* DDPRUN_COOKIE; NULL: unset */
@@ -122,14 +122,14 @@ struct env_facts {
     unsigned long long timeout_ms; /* DDPRUN_INIT_TIMEOUT_MS; 0: unset */
 };
 
-/* The shared part of a node's environments: the variables of --env, and the inherited ones. An inherited variable
- * that --env or an applicable row of WORKER_ENV_LIST replaces is left out. Rows such as USE_LIBUV are decided for
- * each worker. The texts are borrowed. */
+/* The part of the environment that all workers of a node share: the variables of --env, and the inherited variables.
+ * An inherited variable is left out if --env or an applicable row of WORKER_ENV_LIST replaces it. Rows such as
+ * USE_LIBUV are decided for each worker. The texts are borrowed. */
 struct env_base {
-    const char **entries; /* owned array; first n_overrides entries of --env */
+    const char **entries; /* owned array; the first n_overrides entries are from --env */
     size_t n, n_overrides;
     bool replaced[WORKER_ENV_VARS]; /* rows that --env overrides */
-    bool dropped[WORKER_ENV_VARS];  /* rows without an inherited variable in `entries` */
+    bool dropped[WORKER_ENV_VARS];  /* rows whose inherited variable is not in `entries` */
 };
 
 /* The environment of a worker for execve(2), without repeated names. The first source of a variable counts:
@@ -160,7 +160,7 @@ void worker_env_free(struct worker_env *env);
 
 /* The sources of variables outside the table: --env, then ddprun's own environment. All texts are borrowed. */
 struct env_sources {
-    const char *const *overrides; /* of --env; the last of equal names counts */
+    const char *const *overrides; /* "KEY=VALUE" texts of --env; the last of equal names counts */
     size_t n;
     char *const *inherited;
 };

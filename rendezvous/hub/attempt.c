@@ -1,6 +1,5 @@
-/* attempt.c -- moves sessions into and out of jobs, frees sessions, and begins and ends attempts. Each attempt after
- * the first starts with an empty set of keys. Workers of the old attempt must not use the new keys. So the hub closes
- * their connections, some only at the next request. */
+/* attempt.c -- moves sessions into and out of jobs, frees sessions, and begins and ends attempts. Workers of an old
+ * attempt must not use the new keys, so the hub closes their connections, some only at the next request. */
 #include "hub/job.h"
 #include "hub/schedule.h"
 #include "hub/session.h"
@@ -14,8 +13,7 @@
 
 /* --- the job of a session ------------------------------------------------------------------------------- */
 
-/* Every session is in hub->sessions. A session may also be in the following lists. session_free() removes it from all
- * of them.
+/* Every session is in hub->sessions. A session may also be in these lists:
  *
  *     job.sessions        while it belongs to a job
  *     member.sessions     while it belongs to a rank of the job
@@ -26,7 +24,7 @@
  *     hub->agents         while it is a node
  *     hub->cut            while it is a node with a broken connection */
 
-/* Change the job of the session. The unfinished request is then charged to the quota of the new job. */
+/* Change the job of the session, and charge its unfinished request to the new job's quota. */
 static void set_job(struct hub *hub, struct session *s, struct job *job)
 {
     quota_release(session_quota(hub, s), s->in.cap);
@@ -34,14 +32,14 @@ static void set_job(struct hub *hub, struct session *s, struct job *job)
     quota_charge(session_quota(hub, s), s->in.cap);
 }
 
-/* Remove a session from its job. Call lost_peer_leaves() first, because it reads the session's wait and the session's
- * rank. */
+/* Remove a session from its job. */
 static void leave_job(struct session *s, const char *how)
 {
     struct job *job = s->job;
     if (job == NULL)
         return;
     job_node_gone(s, how);
+    /* Call this first, because it reads the session's wait and rank. */
     lost_peer_leaves(s);
     session_leave_wait(s);
     store_acted(job->store, &s->waiter);
@@ -52,8 +50,7 @@ static void leave_job(struct session *s, const char *how)
     job_touch(job);
 }
 
-/* Move the session to `job`. If the job waits for nodes, schedule a report about a new plain client. This client may
- * be a torchrun that a user has started on another node instead of ddprun. */
+/* Move the session to `job`. */
 void session_enter(struct session *s, struct job *job)
 {
     if (s->job == job)
@@ -61,20 +58,20 @@ void session_enter(struct session *s, struct job *job)
     leave_job(s, "the node joined another job");
     set_job(job->hub, s, job);
     list_insert(&job->sessions, &s->in_job);
+    /* A new plain client may be a torchrun that the user started instead of ddprun. */
     if (s->role == ROLE_PLAIN && job->watch.waits)
         schedule_hurry(job);
 }
 
 /* --- the end -------------------------------------------------------------------------------------------- */
 
-/* Free a session and remove it from all structures. Only this function frees sessions. leave_job() moves the charge of
- * the unfinished request from the job's quota to the common quota. Release this charge after leave_job(). If the charge
- * were released earlier, leave_job() would move a charge that does not exist any more. */
+/* Free a session and remove it from all structures. Only this function frees sessions. */
 void session_free(struct hub *hub, struct session *s, const char *how)
 {
     leave_job(s, how);
     list_remove(&s->midway);
     session_end_auth(hub, s);
+    /* Call this after leave_job(), which moves the charge from the job's quota to the common quota. */
     quota_release(session_quota(hub, s), s->in.cap);
     buf_free(&s->in);
     table_remove(&hub->sessions, &s->node);
@@ -84,14 +81,14 @@ void session_free(struct hub *hub, struct session *s, const char *how)
     free(s);
 }
 
-/* Free the session, and then close its connection (sink.close). The server may free the connection during sink.close,
- * so the session must not exist any more. Do not close a broken connection (session_is_cut), because the server has
- * already closed it. */
+/* Free the session, and close its connection. */
 static void drop(struct hub *hub, struct session *s, const char *why, bool is_news)
 {
     const conn_id conn = s->id;
+    /* The server has already closed a broken connection. */
     const bool is_open = !session_is_cut(s);
     hub->closed_by_us += is_open;
+    /* Free the session before sink.close, which may free the connection. */
     session_free(hub, s, why);
     if (is_open)
         hub->sink.close(hub->sink.user, conn, why, is_news);
@@ -109,8 +106,7 @@ void session_replace(struct hub *hub, struct session *s, const char *why)
 
 /* --- broken connections of nodes -------------------------------------------------------------------------- */
 
-/* Drop the bytes of an unfinished request. session_node.received does not count this request, so the node sends it
- * again. */
+/* Drop the bytes of an unfinished request. The node sends this request again. */
 static void drop_unfinished(struct session *s)
 {
     list_remove(&s->midway);
@@ -118,9 +114,7 @@ static void drop_unfinished(struct session *s)
     buf_free(&s->in);
 }
 
-/* Keep a node in its job if it has a token and its timeout has not passed. Do not keep a node that is FINISHED, because
- * its process has ended. The kernel resets the connection of a process that ends before it has read all pushes. This
- * end looks like a broken connection. */
+/* Keep a node in its job if it has a token and its timeout has not passed. */
 bool session_cut(struct session *s, const char *why)
 {
     struct rdzv_facts facts;
@@ -129,12 +123,12 @@ bool session_cut(struct session *s, const char *why)
     struct session_node *node = s->as_node;
     if (!s->is_node || node->token[0] == '\0')
         return false;
+    /* The process of a FINISHED node has ended, so do not keep the node. */
     if (!rdzv_node_facts(s->job->rdzv, s->id, &of) || of.state == RDZV_NODE_FINISHED)
         return false;
     struct hub *hub = s->job->hub;
     rdzv_facts(s->job->rdzv, &facts);
-    /* Free the node 1 ms before the rendezvous would report it as silent. The report then names the broken
-     * connection. */
+    /* Subtract 1 ms, so that the report names the broken connection, and not a silent node. */
     node->cut_until_ms = s->last_received_ms + facts.node_timeout_ms - 1;
     if (facts.node_timeout_ms == 0 || node->cut_until_ms <= hub->now_ms)
         return false;
@@ -179,7 +173,7 @@ void session_cut_tick(struct hub *hub)
     }
 }
 
-/* Replace the connection id `from` of a node by its new id `to` in each session.voucher. */
+/* Replace the id `from` by `to` in each session.voucher. */
 static void move_vouches(struct hub *hub, conn_id from, conn_id to)
 {
     EACH_NODE(at, &hub->sessions)
@@ -190,9 +184,8 @@ static void move_vouches(struct hub *hub, conn_id from, conn_id to)
     }
 }
 
-/* Move the node of `old` to `s`, with the session_node and the unconfirmed frames. After the call, `old` is not a node
- * any more, so the caller can free `old` without reporting a lost node. If `old` receives the events of the job, `s`
- * receives them from now on. So each event is sent exactly once. */
+/* Move the node of `old` to `s`, with its session_node and unconfirmed frames. The caller can then free `old`
+ * without a report of a lost node. */
 void session_moves_node(struct hub *hub, struct session *old, struct session *s)
 {
     struct job *job = old->job;
@@ -226,9 +219,8 @@ static void hurry_all_jobs(struct hub *hub)
     }
 }
 
-/* Record a rejection, and return true if it should be logged. A rejected client may be a node that the user started
- * wrongly, for example with torchrun. The rejection then explains why a job does not start, so schedule a report. Each
- * source address causes at most one report and one log line a minute. */
+/* Record a rejection, and return true if it should be logged. Each source address causes at most one report and one
+ * log line a minute. */
 bool session_note_reject(struct hub *hub, const struct session *s, const char *why)
 {
     struct reject_facts facts = { .peer = s->peer,
@@ -237,14 +229,14 @@ bool session_note_reject(struct hub *hub, const struct session *s, const char *w
                                   .first = slice_of(s->first, s->n_first),
                                   .is_ddprun = s->role != ROLE_PLAIN || hub->asked_job[0] || s->is_ddprun };
     bool is_news = rejects_note(&hub->rejects, &facts, hub->now_ms);
+    /* The client may be a node that the user started wrongly, so report it to the waiting nodes. */
     if (is_news && (facts.is_ddprun || reject_may_be_a_node(reject_kind_of(facts.first))))
         hurry_all_jobs(hub);
     hub->asked_job[0] = '\0';
     return is_news;
 }
 
-/* Reject a session. For a foreign client, add its protocol to the reason ("HTTP", for example). The protocol helps the
- * user to find the client. */
+/* Reject a session. For a foreign client, add its protocol to the reason ("HTTP", for example). */
 void session_reject(struct hub *hub, struct session *s, const char *why)
 {
     char longer[512];
@@ -255,18 +247,14 @@ void session_reject(struct hub *hub, struct session *s, const char *why)
     drop(hub, s, is_stranger ? longer : why, is_news);
 }
 
-/* Return true for a worker whose connection can be closed now. Return false for nodes, because the rendezvous decides
- * when to drop a node. Also return false for the session whose bytes are being processed, because requests.c still uses
- * this session. The next request of this session is rejected (session.era). */
+/* Return true for a worker whose connection can be closed now. requests.c still uses the session in `processing`. */
 static bool may_be_dropped(const struct session *s)
 {
     return s->role == ROLE_WORKER && !s->is_node && s != s->job->hub->processing;
 }
 
-/* Detach all sessions from their ranks and drop the workers. attempt_end() has already ended all waits. Plain c10d
- * connections stay open, because a live process of torch 1.13 aborts when its connection closes. But a plain client
- * must not use the keys of the new attempt. So the store closes the connection at the client's next request.
- * Connections of agents and operators stay open. */
+/* Detach all sessions from their ranks and drop the workers. Plain c10d connections stay open, because a live
+ * process of torch 1.13 aborts when its connection closes. */
 static void detach_sessions(struct job *job)
 {
     for (struct list *node = job->sessions.next, *next; node != &job->sessions; node = next) {
@@ -280,11 +268,10 @@ static void detach_sessions(struct job *job)
     }
 }
 
-/* End all waits for keys and barriers; the waiting clients get no answer. Then detach the sessions from their ranks,
- * and free the members. The job gets a new era. Older connections have a lower session.era, so the store rejects their
- * requests for keys. */
+/* End the attempt. The waiting clients get no answer. */
 void attempt_end(struct job *job)
 {
+    /* The store rejects requests for keys on connections with a lower session.era. */
     job->era = ++job->hub->era;
     store_clear(job->store);
     barriers_clear(&job->barriers);
@@ -298,12 +285,12 @@ void attempt_end(struct job *job)
     schedule_attempt(job, false);
 }
 
-/* Begin an attempt with an empty set of keys. Only the first attempt keeps all connections and keys, because clients
- * may have used the job before its declaration. The launcher has already killed the workers of the previous attempt.
- * Allocate the new members before anything changes, so that the previous attempt stays intact if memory is short. */
+/* Begin an attempt with an empty set of keys. Only the first attempt keeps connections and keys, because clients may
+ * have used the job before its declaration. */
 bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent)
 {
     struct members next = { .quota = job->quota };
+    /* Allocate first, so that the previous attempt stays intact if memory is short. */
     if (!members_begin(&next, name, by_agent))
         return false;
     if (job->members.known)

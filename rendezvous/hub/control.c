@@ -1,6 +1,5 @@
-/* control.c -- handles the JSON calls of agents, ranks and ddpctl, and checks which role may make each call. See
- * session.h. The connection stays open after a rejected call, because an agent would mistake a closed connection for a
- * lost store. */
+/* control.c -- handles the JSON calls of agents, ranks and ddpctl, and checks which role may make each call. The
+ * connection stays open after a rejected call, because an agent would mistake a closed connection for a lost store. */
 #include "hub/messages.h"
 
 #include "base/endpoint.h"
@@ -12,8 +11,7 @@
 
 /* --- about the caller ----------------------------------------------------------------------------------- */
 
-/* Add the code and the advice to the answer of a rejected call, in which "ok" is false. `advice` may be NULL. Return
- * false, the result of a handler whose call is rejected. */
+/* Add the code and the advice to the answer of a rejected call. `advice` may be NULL. Return false. */
 static bool refuse_call(struct hub *hub, cJSON *answer, const char *code, const char *advice)
 {
     message_add_refusal(&(struct message_refusal){ .code = code, .advice = advice }, answer);
@@ -29,8 +27,7 @@ static bool is_node(struct hub *hub, const struct session *s)
     return s->is_node;
 }
 
-/* Return true if `how`, the answer of the rendezvous to a call, is RDZV_OK. Otherwise fill `answer` with the rejection.
- * The agent ignores the codes STALE_ROUND and NO_MEMBER, because it soon receives the verdict on its own round. */
+/* Return true if `how` is RDZV_OK. Otherwise fill `answer` with the rejection. */
 static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_answer how, cJSON *answer)
 {
     struct rdzv_facts facts;
@@ -45,9 +42,8 @@ static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_
     return refuse_call(hub, answer, how == RDZV_STALE_ROUND ? "STALE_ROUND" : "NO_MEMBER", NULL);
 }
 
-/* Return true if this node runs `rank` in the current round. Otherwise write the reason to hub->err and reject the
- * call. The store trusts an agent's report about its own workers, because the agent is the parent of these processes.
- * An agent must not report about the ranks of other nodes, because it cannot see their processes. */
+/* Return true if this node runs `rank` in the current round. Otherwise reject the call, because an agent cannot see
+ * the processes of other nodes. */
 static bool owns_rank(struct hub *hub, const struct session *s, int64_t rank, cJSON *answer)
 {
     struct rdzv_node_facts node;
@@ -60,8 +56,8 @@ static bool owns_rank(struct hub *hub, const struct session *s, int64_t rank, cJ
     return false;
 }
 
-/* Return true if a report about a worker is from an earlier round. Then also put a rejection in `answer`. Such a report
- * must not change the worker that now has the same rank. Older agents send no round, and their reports are accepted. */
+/* Return true, and fill `answer` with a rejection, if a report about a worker is from an earlier round. Older agents
+ * send no round, and their reports are accepted. */
 static bool is_stale(struct hub *hub, const struct session *s, int64_t round, cJSON *answer)
 {
     struct rdzv_facts facts;
@@ -76,7 +72,7 @@ static bool is_stale(struct hub *hub, const struct session *s, int64_t round, cJ
 
 /* --- a job without a rendezvous, and its workers -------------------------------------------------------- */
 
-/* Return true if an agent with another session than `but` is connected to the job. */
+/* Return true if an agent other than `but` is connected to the job. */
 static bool other_agents(const struct job *job, const struct session *but)
 {
     LIST_EACH(node, &job->sessions)
@@ -88,9 +84,8 @@ static bool other_agents(const struct job *job, const struct session *but)
     return false;
 }
 
-/* Return true if an agent may declare `name`. A declaration begins a new attempt, which removes the keys of the running
- * workers. So reject a second job in a store that serves only one job. Also reject an attempt that is older than the
- * current attempt. */
+/* Return true if an agent may declare `name`. A declaration begins a new attempt, which removes the keys of the
+ * running workers. */
 static bool may_begin(const struct job *job, const struct session *s, const struct job_name *name)
 {
     struct hub *hub = job->hub;
@@ -116,8 +111,7 @@ static bool may_begin(const struct job *job, const struct session *s, const stru
     return false;
 }
 
-/* Declare a job. A repeated declaration is accepted, because every agent declares the job, and declares it again on a
- * new connection. */
+/* Declare a job. Accept a repeated declaration, because every agent declares the job. */
 static bool call_declare(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -140,8 +134,7 @@ static bool call_declare(struct hub *hub, struct session *s, const union message
     return true;
 }
 
-/* Return the worker that a report is about. Reject the call and return NULL if another node runs the rank, or if the
- * report is from an earlier round. */
+/* Return the worker that a report is about. If the report is rejected, return NULL. */
 static struct member *reported_worker(struct hub *hub, struct session *s, int64_t rank, int64_t round,
                                       cJSON *answer)
 {
@@ -150,8 +143,7 @@ static struct member *reported_worker(struct hub *hub, struct session *s, int64_
     return members_at(&s->job->members, (uint32_t)rank);
 }
 
-/* Record the start of a worker. An earlier exit of the rank is forgotten, because a user may start the rank again
- * within an attempt. */
+/* Record the start of a worker. A user may start a rank again within an attempt. */
 static bool call_worker_started(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     const struct message_worker_started *started = &m->worker_started;
@@ -163,8 +155,7 @@ static bool call_worker_started(struct hub *hub, struct session *s, const union 
     return member_place(member, started->host, (int)started->pid);
 }
 
-/* Record the end of a worker. If the pid differs from the pid of the last start, reject the report, because it is about
- * an earlier process of the rank. */
+/* Record the end of a worker. A report with another pid is about an earlier process of the rank. */
 static bool call_worker_exited(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     const struct message_worker_exited *exited = &m->worker_exited;
@@ -186,8 +177,7 @@ static bool call_worker_exited(struct hub *hub, struct session *s, const union m
     return true;
 }
 
-/* Cancel a barrier. An operator may also make this call, to release ranks that hang in a barrier. The ranks get an
- * error that names the operator. */
+/* Cancel a barrier. The ranks in it get an error that names the caller. */
 static bool call_barrier_cancel(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -204,8 +194,7 @@ static bool call_barrier_cancel(struct hub *hub, struct session *s, const union 
 
 /* --- join ----------------------------------------------------------------------------------------------- */
 
-/* Set *which to the index of `word` in `words`, or to 0 if `word` is empty. Reject an unknown word, for example from a
- * newer agent. */
+/* Set *which to the index of `word` in `words`, or to 0 if `word` is empty. Reject an unknown word. */
 static bool find_word(const char *name, const char *word, const char *const words[], int n, int *which,
                       struct ddp_err *err)
 {
@@ -219,8 +208,8 @@ static bool find_word(const char *name, const char *word, const char *const word
     return false;
 }
 
-/* Convert the message of a joining node. Texts are borrowed from the message. message_decode has checked the range
- * of each number, so the casts lose nothing. */
+/* Convert the message of a joining node. Texts are borrowed from the message. message_decode has checked the ranges
+ * for the casts. */
 static bool read_join(const struct message_join *m, struct rdzv_join *join, struct ddp_err *err)
 {
     static const char *const modes[] = { "static", "elastic" };
@@ -265,9 +254,8 @@ static bool read_join(const struct message_join *m, struct rdzv_join *join, stru
     return true;
 }
 
-/* Return the job of a `join`, or NULL if the join is rejected. For a node that joins again, return its present job. If
- * this join names another job, the rendezvous rejects the join later. A job without a name gets the name from its
- * first node. */
+/* Return the job of a `join`, or NULL if the join is rejected. A job without a name gets the name from its first
+ * node. */
 static struct job *joined_job(struct hub *hub, struct session *s, const struct rdzv_join *join, cJSON *answer)
 {
     if (!gate_check_job(hub, s, join->job))
@@ -284,16 +272,15 @@ static struct job *joined_job(struct hub *hub, struct session *s, const struct r
     return job;
 }
 
-/* Fill in a missing address of the node from its connection, such as "10.0.0.2" from "10.0.0.2:41234". The join borrows
- * the text from `peer`, which the caller owns. */
+/* Fill in a missing address of the node from its connection. The join borrows the text from `peer`, which the caller
+ * owns. */
 static void fill_address(struct rdzv_join *join, const struct session *s, struct endpoint *peer)
 {
     if (join->addr[0] == '\0' && endpoint_parse(s->peer, 0, peer, NULL) == DDP_OK)
         join->addr = peer->host;
 }
 
-/* Use --hang_timeout, --on_hang and --profile_ranks of the first node for the whole job. The sender of `m` is the first
- * node if it is the job's only node and no round has begun yet. */
+/* Use --hang_timeout, --on_hang and --profile_ranks of the job's first node for the whole job. */
 static void apply_hang_rules(struct job *job, const struct message_join *m)
 {
     struct rdzv_facts facts;
@@ -308,10 +295,7 @@ static void apply_hang_rules(struct job *job, const struct message_join *m)
                         m->on_hang);
 }
 
-/* Make the session a node and answer its join. A node that writes the event log also gets the time of the store's
- * clock, because the log contains times of this clock and of the node's clock. Only the answer to the first join
- * contains the token. If the node has a token, the store keeps this answer and each later frame until the node confirms
- * the frame. */
+/* Make the session a node and answer its join. Only the answer to the first join contains the token. */
 static bool welcome(struct session *s, struct job *job, bool resumes, cJSON *answer)
 {
     const bool is_first = !s->is_node;
@@ -334,8 +318,7 @@ static bool welcome(struct session *s, struct job *job, bool resumes, cJSON *ans
     return true;
 }
 
-/* Reject a node, because the host of this store cannot serve the job. The answer contains the host's reason
- * (hub_limits.refusal). */
+/* Reject a node with the reason why this store's host cannot serve the job. */
 static bool refuse_by_host(struct hub *hub, cJSON *answer)
 {
     const struct hub_refusal *refusal = hub->limits.refusal;
@@ -344,10 +327,8 @@ static bool refuse_by_host(struct hub *hub, cJSON *answer)
     return refuse_call(hub, answer, refusal->code, refusal->advice);
 }
 
-/* Handle `join`, which chooses the job of the connection. Allocate session_node first, so that an accepted node cannot
- * fail for lack of memory. Call events_ask() before the join, because the join itself is an event. This event would be
- * lost if no node had requested events yet. After a rejection, schedule a check, because a rejected node can explain
- * why the job does not start. */
+/* Handle `join`, which chooses the job of the connection. Allocate session_node first, so that an accepted node
+ * cannot fail for lack of memory. Call events_ask() before the join, because the join itself is an event. */
 static bool call_join(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv_join join;
@@ -380,8 +361,7 @@ static bool call_join(struct hub *hub, struct session *s, const union message *m
 
 static bool send_answer(struct hub *hub, struct session *s, cJSON *answer, bool ok);
 
-/* Return true if two tokens are equal. Compare all bytes, so that an attacker cannot measure how many bytes of a
- * guessed token are right. */
+/* Return true if two tokens are equal. Compare all bytes, so that the time does not reveal how many are right. */
 static bool is_token(const char *a, const char *b)
 {
     unsigned char differs = 0;
@@ -392,9 +372,8 @@ static bool is_token(const char *a, const char *b)
     return differs == 0;
 }
 
-/* Return the node with this token, or NULL. `m->heard` is the number of frames that the node has received. This number
- * must not exceed the number of sent frames. It must not be lower than the number of confirmed frames, because
- * confirmed frames are deleted. */
+/* Return the node with this token, or NULL. `m->heard` is the number of frames that the node has received. Confirmed
+ * frames are deleted. */
 static struct session *find_old(struct hub *hub, const struct session *s, const struct message_resume *m)
 {
     struct job *job = job_find(hub, m->job);
@@ -420,8 +399,8 @@ static bool send_again(struct hub *hub, struct session *s)
     return true;
 }
 
-/* Move a node to its new connection. Frames to a node are numbered and kept. The answer to `resume` must not be kept,
- * so send the answer before the move. After the move, send the kept frames before any new push. */
+/* Move a node to its new connection. Send the answer before the move, because frames to a node are kept. After the
+ * move, send the kept frames before any new push. */
 static bool call_resume(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct session *old = find_old(hub, s, &m->resume);
@@ -453,16 +432,14 @@ static bool call_resume(struct hub *hub, struct session *s, const union message 
 
 /* --- about a round -------------------------------------------------------------------------------------- */
 
-/* Each of these calls except `leave` contains the number of its round. The rendezvous rejects a report about an earlier
- * round, so that a late report cannot change the current round. */
+/* The rendezvous rejects a report about an earlier round. Only `leave` has no round. */
 
-/* The type of rdzv_failed() and rdzv_explain(), which handle the calls `failed` and `cause`. An agent sends `failed` at
- * once, so that the other nodes stop. Then the agent reads the last lines of the worker's log, and sends `cause`. Both
- * calls have the same JSON members. */
+/* The type of rdzv_failed() and rdzv_explain(). An agent sends `failed` at once, and `cause` after it has read the
+ * end of the worker's log. */
 typedef enum rdzv_answer (*report_failure)(struct rdzv *r, uint64_t node, uint32_t round,
                                            const struct failure *failure, uint64_t now_ms);
 
-/* Handle `failed` or `cause`. Copy the failure and cut its texts, because a peer may send texts of any length. */
+/* Handle `failed` or `cause`. Cut the texts of the failure, because a peer may send texts of any length. */
 static bool about_failure(struct hub *hub, struct session *s, const struct message_failed *m, cJSON *answer,
                           report_failure report)
 {
@@ -474,8 +451,7 @@ static bool about_failure(struct hub *hub, struct session *s, const struct messa
                                   : answered(hub, r, (uint32_t)m->round, how, answer);
 }
 
-/* Handle `failed`. Report duplicate ranks first, because they may have caused the failure. The end of the round deletes
- * the data about these ranks. */
+/* Handle `failed`. Report duplicate ranks first, because the end of the round deletes the data about them. */
 static bool call_failed(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     monitor_report_repeated(s->job);
@@ -494,9 +470,8 @@ static bool call_done(struct hub *hub, struct session *s, const union message *m
     return answered(hub, r, round, rdzv_done(r, s->id, round, hub->now_ms), answer);
 }
 
-/* Handle `stopped`. The message contains the exit code of rank 0 if the node runs rank 0 and this rank has ended by
- * itself. First merge the stacks of the message, because the last `stopped` of a round leads to the verdict. The
- * verdict contains the stacks. */
+/* Handle `stopped`. Merge the stacks first, because the last `stopped` of a round leads to the verdict, which
+ * contains them. */
 static bool call_stopped(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv *r = s->job->rdzv;
@@ -510,7 +485,7 @@ static bool call_stopped(struct hub *hub, struct session *s, const union message
     return answered(hub, r, round, rdzv_stopped(r, s->id, round, &how, hub->now_ms), answer);
 }
 
-/* Remove a node from the rendezvous. A node may leave at any time, even while no round runs. */
+/* Remove a node from the rendezvous, even while no round runs. */
 static bool call_leave(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -527,9 +502,8 @@ static bool is_count(const cJSON *item, double least)
     return cJSON_IsNumber(item) && item->valuedouble >= least && item->valuedouble < 9e15;
 }
 
-/* Record the process state of a worker: [local_rank, "D", percent, "wchan"]. If the worker is a script that waits for a
- * program, the row contains the state of this program. The fifth element is then the program's pid. Malformed rows are
- * skipped. */
+/* Record the process state of a worker: [local_rank, "D", percent, "wchan"], or of the program that the worker waits
+ * for. The fifth element is then the program's pid. Malformed rows are skipped. */
 static void note_worker(struct job *job, const struct rdzv_node_facts *node, const cJSON *row)
 {
     const cJSON *local = cJSON_GetArrayItem(row, 0), *percent = cJSON_GetArrayItem(row, 2);
@@ -563,8 +537,7 @@ static void note_error(struct job *job, const struct rdzv_node_facts *node, cons
         member_error(member, cJSON_GetStringValue(cJSON_GetArrayItem(row, 1)));
 }
 
-/* Record the progress of a rank: [local_rank, step, number, "all_reduce"]. If the rank is in a collective, schedule
- * a check. */
+/* Record the progress of a rank: [local_rank, step, number, "all_reduce"]. */
 static void note_step(struct job *job, const struct rdzv_node_facts *node, const cJSON *row)
 {
     const cJSON *local = cJSON_GetArrayItem(row, 0), *step = cJSON_GetArrayItem(row, 1);
@@ -582,8 +555,7 @@ static void note_step(struct job *job, const struct rdzv_node_facts *node, const
         schedule_call(job);
 }
 
-/* Handle a heartbeat. hub_receive() has already recorded that the node lives. Also check whether all ranks have agreed
- * to a restart with more nodes. Each rank agrees by a SET, but a check at every SET would cost too much. */
+/* Handle a heartbeat. hub_receive() has already recorded that the node lives. */
 static bool call_heartbeat(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv_node_facts node;
@@ -610,13 +582,14 @@ static bool call_heartbeat(struct hub *hub, struct session *s, const union messa
     if (m->heartbeat.moved_ms != MESSAGE_NONE)
         schedule_moved(s->job, (uint64_t)m->heartbeat.moved_ms);
     job_touch(s->job);
+    /* Ranks agree to a restart by a SET, but a check at every SET would cost too much. */
     rounds_check_grow_keys(s->job);
     return true;
 }
 
 /* --- findings of nodes and ranks ------------------------------------------------------------------------ */
 
-/* Return true if the subject contains the host as a word, as in "GPU 0 of n1". A subject may contain only the first
+/* Return true if the subject contains the host as a word, as in "GPU 0 of n1". A subject contains at most the first
  * HOST_LEAST bytes of a long name. */
 static bool subject_names_host(const char *subject, const char *host)
 {
@@ -630,10 +603,7 @@ static bool subject_names_host(const char *subject, const char *host)
     return false;
 }
 
-/* Keep a finding that a node has reported about itself, such as a full /dev/shm. Reports to all nodes then contain the
- * finding. Long texts are cut. Nodes wait for a report only while no round runs, so schedule a report only then. Reject
- * a finding about another node, and a finding that another node has already sent. After a rejection (NOTICE_REFUSED),
- * the agent's connection stays open. */
+/* Keep a finding that a node has reported about itself, such as a full /dev/shm. Long texts are cut. */
 static bool call_notice(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct job *job = s->job;
@@ -654,6 +624,7 @@ static bool call_notice(struct hub *hub, struct session *s, const union message 
     }
     if (job->rdzv != NULL)
         rdzv_facts(job->rdzv, &facts);
+    /* Nodes wait for a report only while no round runs. */
     if (facts.state != RDZV_RUNNING)
         schedule_hurry(job);
     job_touch(job);
@@ -666,7 +637,7 @@ static bool is_of_ranks(enum finding_code code)
     return code == FINDING_PORTS_CLOSED;
 }
 
-/* Format the culprit of a finding: the rank, and its host and pid if these are known. */
+/* Format the culprit of a finding: the rank, and its host and pid if known. */
 static void subject_of(const struct session *s, char subject[FINDING_SUBJECT_MAX])
 {
     struct snapshot_rank facts;
@@ -677,9 +648,8 @@ static void subject_of(const struct session *s, char subject[FINDING_SUBJECT_MAX
         snprintf(subject, FINDING_SUBJECT_MAX, "rank %u", s->rank);
 }
 
-/* Keep a finding of a rank until the attempt ends. The rank sends only a code and the variable part of the text; the
- * rest of the text is in findings.h. Only the first finding is pushed to all nodes. The call `why` shows all
- * findings. */
+/* Keep a finding of a rank until the attempt ends. The rank sends only a code and the variable part of the text.
+ * Only the first finding is pushed to all nodes. */
 static bool call_trouble(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -711,8 +681,8 @@ static bool call_hello(struct hub *hub, struct session *s, const union message *
     return true;
 }
 
-/* The handlers. The class of a call (messages.h) decides which clients may make it. If `nodes_only` is true, only
- * agents that have joined may make the call. */
+/* The handlers. messages.h decides which clients may make a call. `nodes_only`: only agents that have joined may
+ * make it. */
 static const struct {
     control_call handle;
     bool nodes_only;
@@ -745,9 +715,7 @@ static const struct {
     [MESSAGE_BARRIERS] = { inspect_barriers, false },
 };
 
-/* Return true if the session may make calls of this class. Agents' calls are only for a client that has identified
- * itself as an agent. If the store has a secret, the agent must also have proved in AUTH that it has this secret. Calls
- * that change the job need the same proof if the client is on another host. */
+/* Return true if the session may make calls of this class. Otherwise write the error to hub->err. */
 static bool may_call(struct hub *hub, const struct session *s, enum message_class class, const char *op)
 {
     if (class == MESSAGE_IS_AGENT_CALL && (s->role != ROLE_AGENT || !gate_is_agent(hub, s))) {
@@ -776,9 +744,8 @@ static enum message_id find_call(struct hub *hub, const struct session *s, const
     return id != MESSAGE_COUNT && may_call(hub, s, message_class(id), op.op) ? id : MESSAGE_COUNT;
 }
 
-/* Check a request against the rows of messages.h, and pass the decoded struct to the handler of the call. The
- * rendezvous checks whether the values fit together. A malformed `join` gets a code, because the reports to the waiting
- * nodes show each rejected node with its code. */
+/* Decode a request and pass it to the handler of its call. A malformed `join` gets a code, which the reports to the
+ * waiting nodes show. */
 static bool dispatch_call(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
     union message message;
@@ -800,13 +767,13 @@ static bool send_answer(struct hub *hub, struct session *s, cJSON *answer, bool 
     return put;
 }
 
-/* Answer a call with exactly one object. Two calls are exceptions: `stacks` is answered later, and `resume` sends its
- * own answer. Count rejected calls in session_node.received, too, because the node counts them as sent. */
+/* Answer a call with one object. `stacks` is answered later, and `resume` sends its own answer. */
 bool control_answer(struct hub *hub, struct session *s, struct slice text)
 {
     cJSON *request = message_parse(text, &hub->err);
     cJSON *answer = cJSON_CreateObject();
     hub->answers_later = false;
+    /* Count rejected calls, too, because the node counts them as sent. */
     if (s->is_node)
         s->as_node->received += s->as_node->token[0] != '\0';
     const bool ok = request != NULL && dispatch_call(hub, s, request, answer);

@@ -1,7 +1,6 @@
-/* gate.c -- decides which connections from other hosts (strangers) are served, and authenticates clients that have the
- * secret. The hub holds a stranger's requests. It releases them when the stranger proves that it has the secret, or
- * when an agent confirms the stranger's user. Agents must confirm users, because the clients of PyTorch and libddp have
- * no secret. */
+/* gate.c -- decides which connections from other hosts (strangers) are served, and authenticates clients that have
+ * the secret. Agents must confirm the user of a stranger without the secret, because the clients of PyTorch and
+ * libddp have none. */
 #include "hub/session.h"
 
 #include "auth/auth.h"
@@ -10,22 +9,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Limits on what the strangers can use before an agent confirms them, because a stranger may be an attacker. The bytes
- * of held requests also count against the store's memory limit. */
+/* Limits of the strangers, because a stranger may be an attacker. */
 enum {
     FIRST_BYTES = 128,        /* limit of bytes that the hub decodes for a stranger until its AUTH ends */
     PENDING_MAX = 128,        /* maximum number of strangers in GREETING and HELD together */
     PENDING_PER_ADDRESS = 16, /* limit for one address, so that other hosts keep a part of PENDING_MAX */
     PER_RANK = 4,             /* each rank of a job raises the limits of ASKED and HANDSHAKE by this number */
-    /* Limit of the held bytes of one stranger. Above this limit, stop reading from a stranger in ASKED, and reject any
-     * other stranger. */
+    /* Limit of the held bytes of one stranger. In ASKED, stop reading above it; in other states, reject
+     * the stranger. */
     HELD_BYTES = 64 << 10,
     HELD_SHARE = 16,       /* held bytes of all strangers: at most hub_limits.max_bytes / HELD_SHARE */
     ASKED_BYTES = 10 << 20 /* limit of held bytes in ASKED: more than the longest value, 8 MiB */
 };
 
-/* Longest time in each state, in ms. The limit of STRANGER_ASKED can be short, because an agent on the stranger's host
- * answers within milliseconds. */
+/* Longest time in each state, in ms. An agent on the stranger's host answers within milliseconds. */
 static const uint32_t limit_ms[STRANGER_STATES] = {
     [STRANGER_GREETING] = 5000, [STRANGER_HELD] = 3000, [STRANGER_ASKED] = 3000, [STRANGER_HANDSHAKE] = 3000
 };
@@ -37,20 +34,18 @@ static const uint32_t limit_ms[STRANGER_STATES] = {
  *     - the stranger is an agent and proves that it has the secret, or
  *     - an agent that has the secret answers `vouch`: a process of the agent's user owns the connection.
  *
- * If the store encrypts, a stranger must first complete a TLS handshake, which proves tenant and job. Before that, the
- * hub asks no agent about the stranger. The stranger waits in HANDSHAKE (not in the diagram) if an agent has the same
- * address, otherwise in GREETING.
+ * If the store encrypts, a stranger must first complete a TLS handshake, which proves tenant and job. It waits in
+ * HANDSHAKE (not in the diagram) if an agent has the same address, otherwise in GREETING.
  *
  *     accepted --agent at the same address--> ASKED -----vouch------> admitted
  *        |                                      ^
  *        |-> GREETING --other request--> HELD --'  (an agent at the same address joins)
  *        |       '--AUTH--> admitted
  *
- * Each state has a list of its strangers, the oldest first (hub->gate[state].line). The number of strangers has three
- * limits: for ASKED, for HANDSHAKE, and for GREETING and HELD together. Beyond a limit the hub rejects the oldest
- * stranger, because an honest client needs only milliseconds. */
+ * Each state has a list of its strangers, the oldest first (hub->gate[state].line). Beyond a limit the hub rejects
+ * the oldest stranger, because an honest client needs only milliseconds. */
 
-/* Return the stranger that has been in this state for the longest time, or NULL. */
+/* Return the stranger that has been longest in this state, or NULL. */
 static struct session *oldest(const struct hub *hub, enum stranger_state state)
 {
     const struct list *line = &hub->gate[state].line;
@@ -63,7 +58,7 @@ static bool is_full(const struct hub *hub)
     return hub->held_kib > hub->limits.max_bytes / HELD_SHARE / 1024;
 }
 
-/* Stop reading from a stranger in state ASKED until an agent confirms this stranger. */
+/* Stop reading from a stranger in ASKED until an agent confirms it. */
 static void stop(struct hub *hub, struct session *s)
 {
     if (hub->sink.read == NULL)
@@ -72,10 +67,8 @@ static void stop(struct hub *hub, struct session *s)
     s->is_stopped = true;
 }
 
-/* Count the held bytes of a stranger. When the held bytes of all strangers rise above their limit, stop reading from
- * the strangers in ASKED. Do not reject these strangers, because an honest client can wait for the agent's answer
- * without a loss. enter_asked() explains which strangers are exempt. The loop runs only when the limit is crossed,
- * which is rare, because a stopped stranger adds no held bytes. */
+/* Count the held bytes of a stranger. Above the limit of all strangers, stop reading from those in ASKED. Do not
+ * reject them, because an honest client loses nothing by waiting. */
 static void count_held(struct hub *hub, struct session *s)
 {
     const bool was_full = is_full(hub);
@@ -92,8 +85,7 @@ static void count_held(struct hub *hub, struct session *s)
     }
 }
 
-/* Change the state of a stranger, and move the stranger to the list of this state. The time limit of the new state
- * starts now. */
+/* Move a stranger to another state. The time limit of the new state starts now. */
 static void enter_line(struct hub *hub, struct session *s, enum stranger_state state)
 {
     session_leave_line(hub, s);
@@ -105,9 +97,8 @@ static void enter_line(struct hub *hub, struct session *s, enum stranger_state s
         count_held(hub, s);
 }
 
-/* Reject a stranger that no agent has confirmed in time. If its held request is IDENTIFY, first answer with an error
- * text that names a remedy. For other requests this is impossible, because no answer of PyTorch's protocol contains an
- * error text. */
+/* Reject a stranger that no agent has confirmed in time. Only IDENTIFY gets an error text, because no answer of
+ * PyTorch's protocol contains one. */
 static void give_up(struct hub *hub, struct session *s)
 {
     static const char needs[] =
@@ -133,9 +124,8 @@ static void give_up(struct hub *hub, struct session *s)
     session_reject(hub, s, why);
 }
 
-/* Reject one stranger if too many strangers from the address of `newest` wait, or too many in total. Reject the oldest
- * stranger in GREETING, because a stranger in HELD is more likely a worker. If only `newest` is in GREETING, reject the
- * oldest stranger in HELD. */
+/* Reject the oldest stranger if too many wait, in total or from the address of `newest`. Prefer GREETING to HELD,
+ * because a stranger in HELD is more likely a worker. */
 static void drop_oldest_stranger(struct hub *hub, const struct session *newest)
 {
     struct session *same = NULL;
@@ -158,8 +148,8 @@ static void drop_oldest_stranger(struct hub *hub, const struct session *newest)
     }
 }
 
-/* Return the limit for the number of strangers in ASKED. HANDSHAKE has the same limit. The limit grows with the ranks,
- * because all ranks may connect at once. */
+/* Return the limit for the number of strangers in ASKED or in HANDSHAKE. The limit grows with the ranks, because all
+ * ranks may connect at once. */
 static uint64_t max_unconfirmed(const struct hub *hub)
 {
     uint64_t ranks = 0;
@@ -168,15 +158,14 @@ static uint64_t max_unconfirmed(const struct hub *hub)
     return hub->limits.max_unconfirmed + PER_RANK * ranks;
 }
 
-/* Change the state of a stranger at the address of an agent. A stranger that must use TLS gets the state HANDSHAKE, and
- * any other stranger gets ASKED. If this state then has too many strangers, reject its oldest stranger. */
+/* Change the state of a stranger at the address of an agent. If the new state has too many strangers, reject its
+ * oldest. */
 static void enter_asked(struct hub *hub, struct session *s)
 {
     const enum stranger_state state = s->awaits_tls ? STRANGER_HANDSHAKE : STRANGER_ASKED;
     enter_line(hub, s, state);
-    /* If the strangers hold too many bytes, stop reading from this stranger. There is one exception: a stranger without
-     * a held request (`is_held`) that no agent with a working connection can confirm. Such a stranger may itself be an
-     * agent whose old connection is broken. The hub must then receive the AUTH of this agent. */
+    /* Do not stop a stranger without a held request that no connected agent can confirm. It may be an
+     * agent whose old connection is broken, so the hub must receive its AUTH. */
     if (state == STRANGER_ASKED && is_full(hub) && (s->is_held || peer_is_answerable(hub, s)))
         stop(hub, s);
     if (hub->gate[state].count > hub->limits.max_unconfirmed && hub->gate[state].count > max_unconfirmed(hub))
@@ -218,8 +207,7 @@ void gate_meet(struct hub *hub, struct session *s)
     drop_oldest_stranger(hub, s);
 }
 
-/* Ask the new agent about all strangers at its address. Read `next` first, because a stranger leaves the list when its
- * state changes. */
+/* Ask the new agent about all strangers at its address. */
 void gate_agent_joined(struct hub *hub, const struct session *agent)
 {
     for (int state = STRANGER_GREETING; state <= STRANGER_HELD; state++)
@@ -253,27 +241,30 @@ void gate_tick(struct hub *hub)
 
 /* --- the bytes of a stranger ------------------------------------------------------------------------------ */
 
-/* The hub decodes only VALIDATE, PING and AUTH of a stranger, and answers `hello`. All these requests together may have
- * at most FIRST_BYTES bytes. The hub holds all other requests of the stranger. */
+/* The hub decodes only VALIDATE, PING and AUTH of a stranger, and answers `hello`. It holds all other requests.
+ * FIRST_BYTES limits the decoded requests together. */
 
 /* The request CONTROL {"op":"hello"}, whose bytes are compared and not decoded. */
 static const uint8_t hello[] = { 0x82, 14,  0,   0,   0,   0,   0,   0,   0,   '{', '"', 'o',
                                  'p',  '"', ':', '"', 'h', 'e', 'l', 'l', 'o', '"', '}' };
-/* The request VALIDATE: opcode 0 and WIRE_MAGIC. The opcode alone is not enough, because opcode 0 means SET in
- * PyTorch's older protocols (dialects A and B). */
+/* The request VALIDATE: opcode 0 and WIRE_MAGIC. Opcode 0 alone means SET in PyTorch's older protocols (dialects A
+ * and B). */
 static const uint8_t validate[] = { 0, WIRE_MAGIC & 0xff, (WIRE_MAGIC >> 8) & 0xff, (WIRE_MAGIC >> 16) & 0xff,
                                     WIRE_MAGIC >> 24 };
 
 /* FIRST_BYTES must be enough for all bytes that an agent sends until the end of AUTH. An agent under MUNGE sends the
- * most: the search for a store, the request for the credential, and both messages of AUTH. */
+ * most. */
 enum { PING_BYTES = 1 + 4, AUTH_HEAD_BYTES = 1 + 8 };
 _Static_assert((int)sizeof(validate) + PING_BYTES + (int)sizeof(hello) + 3 * AUTH_HEAD_BYTES +
                        AUTH_ASK_BYTES + AUTH_HELLO_BYTES + AUTH_PROOF_BYTES <=
                    FIRST_BYTES,
                "FIRST_BYTES must have room for the first messages of an agent");
 
-/* Compare the bytes with a fixed request of `n` bytes. If the bytes differ, return GATE_HOLD. If they are equal so far
- * but incomplete, return GATE_MORE. Otherwise return `whole`. */
+/* Compare the bytes with a fixed request of `n` bytes. Return
+ *
+ *     GATE_HOLD if the bytes differ
+ *     GATE_MORE if they are equal so far, but incomplete
+ *     `whole` if they are equal */
 static enum gate_verdict compare_fixed(struct slice bytes, const uint8_t *fixed, size_t n,
                                        enum gate_verdict whole)
 {
@@ -282,8 +273,7 @@ static enum gate_verdict compare_fixed(struct slice bytes, const uint8_t *fixed,
     return bytes.len < n ? GATE_MORE : whole;
 }
 
-/* Return true if the bytes begin with the first AUTH of a session, and this AUTH has another version than the store's
- * AUTH. */
+/* Return true if the bytes begin with a session's first AUTH, in another version than the store's. */
 static bool is_other_version(const struct session *s, struct slice bytes)
 {
     const uint8_t *b = bytes.data;
@@ -291,8 +281,7 @@ static bool is_other_version(const struct session *s, struct slice bytes)
            auth_is_other_version(b[AUTH_HEAD_BYTES]);
 }
 
-/* Compare the bytes without decoding them, because the JSON parser and most decoders must not process the bytes of a
- * stranger. */
+/* Compare the bytes without decoding them, because a JSON parser must not process the bytes of a stranger. */
 enum gate_verdict gate_check(const struct session *s, struct slice bytes)
 {
     const uint8_t *b = bytes.data;
@@ -329,8 +318,7 @@ bool gate_hello(struct hub *hub, struct session *s, struct slice *bytes)
     return gate_count(hub, s, sizeof(hello)) && append_blob(&hub->out, slice_str("{\"ok\":true}"));
 }
 
-/* Hold the stranger. Also remove the stranger from the list of unfinished requests, because now only the time limit of
- * the stranger's state applies. */
+/* Hold the stranger. From now on only the time limit of its state applies. */
 bool gate_hold(struct hub *hub, struct session *s)
 {
     s->is_held = true;
@@ -356,8 +344,8 @@ bool gate_holds(struct hub *hub, struct session *s)
 
 /* --- AUTH ------------------------------------------------------------------------------------------------- */
 
-/* Set the reason of a refused AUTH. The text may contain fingerprints of both secrets, because a fingerprint does not
- * reveal a secret. Return false. */
+/* Set the reason of a refused AUTH and return false. The text may contain fingerprints of both secrets, which do not
+ * reveal a secret. */
 static bool refuse(struct hub *hub, enum auth_result result, struct slice message)
 {
     char ours[AUTH_PRINT_TEXT], theirs[AUTH_PRINT_TEXT];
@@ -387,7 +375,7 @@ static bool refuse(struct hub *hub, enum auth_result result, struct slice messag
     return false;
 }
 
-/* Answer the first message of AUTH. A refused message is also answered, so that the agent can print the reason. */
+/* Answer the first message of AUTH, also if it is refused, so that the agent can print the reason. */
 static bool greet(struct hub *hub, struct session *s, struct slice message)
 {
     uint8_t nonce[AUTH_NONCE_BYTES], answer[AUTH_ANSWER_BYTES];
@@ -409,9 +397,8 @@ static bool greet(struct hub *hub, struct session *s, struct slice message)
            (result == AUTH_OK || refuse(hub, result, message));
 }
 
-/* Send the secret, encrypted by MUNGE, to a client that has no secret. The answer reveals nothing to other clients.
- * Only the daemon `munged` on a node with the same MUNGE key decrypts the answer, and only for processes of the store's
- * user. */
+/* Send the secret, encrypted by MUNGE, to a client that has no secret. Only `munged` on a node with the same MUNGE
+ * key decrypts it, and only for processes of the store's user. */
 static bool give_credential(struct hub *hub, struct session *s, struct buf *out)
 {
     uint8_t answer[AUTH_GIFT_BYTES];
@@ -425,8 +412,8 @@ bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out)
     return s != NULL && give_credential(hub, s, out);
 }
 
-/* Append the reason why the host of this store cannot serve the job. The reply to `join` contains this reason, too. But
- * a node with --encrypt sends no `join` to a store without TLS. */
+/* Append the reason why this store's host cannot serve the job. A node with --encrypt sends no `join` to a store
+ * without TLS. */
 static bool append_refusal(const struct hub *hub, struct buf *answer)
 {
     const struct hub_refusal *refusal = hub->limits.refusal;
@@ -437,8 +424,7 @@ static bool append_refusal(const struct hub *hub, struct buf *answer)
     return ok;
 }
 
-/* Answer a client that expects a store with TLS, and end the connection. If the store has no secret and its host cannot
- * serve the job, the answer contains the reason. */
+/* Answer a client that expects a store with TLS, and end the connection. */
 static bool refuse_tls(struct hub *hub, struct session *s, struct slice message)
 {
     uint8_t result[AUTH_ASK_BYTES];
@@ -475,8 +461,7 @@ bool gate_refuse_version(struct hub *hub, struct session *s, struct slice bytes)
     return gate_auth(hub, s, slice_of((const uint8_t *)bytes.data + AUTH_HEAD_BYTES, 1));
 }
 
-/* Check the tag of a frame. A wrong tag ends the connection: the bytes of the frame have changed on the network, or are
- * from another client. */
+/* Check the tag of a frame. After a wrong tag, end the connection. */
 bool gate_check_tag(struct hub *hub, struct session *s, const struct op *op, struct slice *frame)
 {
     if (s->auth == NULL || auth_open(s->auth, (uint8_t)op->code[DIALECT_C], frame))
@@ -494,8 +479,7 @@ bool gate_is_agent(const struct hub *hub, const struct session *s)
            (s->auth != NULL && s->auth->state == AUTH_PROVEN && s->auth->role == AUTH_AGENT);
 }
 
-/* See session.h. A session whose user is known needs no proof of the secret. The kernel reports the user only for a
- * client on the store's host. */
+/* See session.h. The kernel reports the user only for a client on the store's host. */
 bool gate_may_change(const struct hub *hub, const struct session *s)
 {
     return hub->limits.secret == NULL || s->uid != SESSION_NO_UID ||
@@ -508,10 +492,8 @@ bool gate_is_job(const struct session *s, const char *job)
            (s->tls_job == NULL || s->tls_job[0] == '\0' || strcmp(s->tls_job, job) == 0);
 }
 
-/* Check that the connection may use the job. If the client has sent AUTH, two conditions must be true: AUTH contains
- * the hash of this job's name, and the client has the secret of the job's tenant. In TLS, the client must not have
- * named another job. A tenant has the jobs whose names begin with its prefix. A hash does not show the prefix, so the
- * tenant is checked only here, where the name is known. */
+/* Check that the connection may use the job, by the name in AUTH or TLS and by the secret of the job's tenant. The
+ * hash of a name does not show the tenant, so it is checked only here. */
 bool gate_check_job(struct hub *hub, const struct session *s, const char *job)
 {
     const struct secret *of = auth_secret_of(hub->limits.secret, job);

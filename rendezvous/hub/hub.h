@@ -1,6 +1,5 @@
-/* hub.h -- makes all decisions of the store server, without a socket, a clock or a thread. The server
- * (server/clients.c) passes received bytes and the current time to the hub, so a test can choose every time. The hub
- * calls the server to send bytes or to close a connection. */
+/* hub.h -- makes all decisions of the store server, without a socket, a clock or a thread. So a test can choose
+ * every time. */
 #ifndef RENDEZVOUS_HUB_HUB_H
 #define RENDEZVOUS_HUB_HUB_H
 
@@ -19,7 +18,7 @@ struct secret;
 
 typedef uint64_t conn_id; /* id of a connection, chosen by the server; never 0, and never reused */
 
-/* The reason why the host of this store cannot serve its job. Such a store serves no key, and rejects every node that
+/* The reason why this store's host cannot serve its job. Such a store serves no key, and rejects every node that
  * joins. All texts are borrowed. */
 struct hub_refusal {
     const char *code, *sentence, *advice; /* texts of a row in diagnosis/findings.h */
@@ -40,13 +39,12 @@ struct hub_limits {
     const struct secret *secret; /* borrowed: list of the tenants' secrets; NULL if agents need no secret */
     const char *credential;      /* borrowed: the secret, encrypted by MUNGE; NULL without MUNGE */
     bool guarded; /* hold requests from other hosts until an agent confirms the client (gate.c) */
-    /* Maximum number of unconfirmed connections from addresses of agents. Such connections that have not completed the
-     * TLS handshake have a separate limit of the same size. gate.c adds PER_RANK to both limits for each rank of a
-     * job. */
+    /* Maximum number of unconfirmed connections from addresses of agents, and of those in a TLS handshake.
+     * gate.c adds PER_RANK to both for each rank of a job. */
     uint32_t max_unconfirmed;
     const struct hub_refusal *refusal; /* borrowed; NULL if nodes may join */
-    /* The torch version of a client that does not begin with VALIDATE. true: torch 2.1, where opcode 8 is APPEND.
-     * false: an older version, until an opcode shows that the version is 2.1 (store/wire.c). */
+    /* The torch version of a client that does not begin with VALIDATE. true: torch 2.1, where opcode 8 is
+     * APPEND. false: older, until an opcode shows 2.1 (store/wire.c). */
     bool dialect_b;
 };
 
@@ -61,17 +59,16 @@ struct hub_limits {
 struct shared;
 
 /* The callbacks of the server. A callback must not call the hub. One call of the hub may send bytes to several
- * connections. For example, a SET also answers the clients that wait for the key. */
+ * connections. */
 struct hub_sink {
     void *user;
-    /* Sends `bytes` to `conn`. If `holder` is NULL, the bytes are valid only during the call. Otherwise the bytes are
-     * valid as long as the server has a reference to `holder` (base/buf.h). */
+    /* Sends `bytes` to `conn`. If `holder` is NULL, the bytes are valid only during the call; otherwise as
+     * long as the server has a reference to `holder`. */
     void (*send)(void *user, conn_id conn, struct slice bytes, struct shared *holder);
-    /* Closes `conn` after all its bytes are written. `why` is one sentence, valid during the call. The server logs
-     * `why` only if `is_news`; false means that a similar line was logged shortly before. The hub has already freed
-     * the session, so the server must not call hub_disconnect for this connection. */
+    /* Closes `conn` after all its bytes are written. The hub has already freed the session, so do not call
+     * hub_disconnect. `why` is one sentence, valid during the call; the server logs it only if `is_news`. */
     void (*close)(void *user, conn_id conn, const char *why, bool is_news);
-    /* Writes the local address of `conn`, "10.0.0.1:29500". If the callback is NULL, the address is unknown. */
+    /* Writes the local address of `conn`, "10.0.0.1:29500". NULL: the address is unknown. */
     void (*here)(void *user, conn_id conn, char text[static ENDPOINT_TEXT_MAX]);
     /* Logs a line for operators, such as "rank 3 (host, pid 12) connected". NULL if there is no log. */
     void (*log)(void *user, const char *line);
@@ -79,12 +76,10 @@ struct hub_sink {
      * log. */
     void (*event)(void *event_user, const char *json);
     void *event_user;
-    /* Returns true if a reply of `bytes` may be sent to `conn` now. If `bytes` is 0, the hub asks only whether the
-     * client reads its replies. If the result is false, the requests of `conn` wait until the server calls hub_resume.
-     * If the callback is NULL, the hub may always reply. */
+    /* Returns true if a reply of `bytes` may be sent to `conn` now. 0 bytes: whether the client reads its
+     * replies. After false, the requests of `conn` wait until hub_resume. NULL: always true. */
     bool (*may_reply)(void *user, conn_id conn, uint64_t bytes);
-    /* Stops or starts reading from `conn`. The hub stops reading from a stranger (gate.c) that has sent too much, until
-     * an agent confirms the stranger. If the callback is NULL, reading never stops. */
+    /* Stops or starts reading from `conn`. NULL: reading never stops. */
     void (*read)(void *user, conn_id conn, bool reads);
     /* Fills `bytes` with random bytes. The hub refuses AUTH if this function is NULL or returns false. */
     bool (*random)(void *user, void *bytes, size_t n);
@@ -101,33 +96,30 @@ bool hub_connect(struct hub *hub, conn_id conn, const char *peer, uint64_t now_m
 /* Set the user that owns the connection on this host. Without this call the user is unknown. */
 void hub_set_uid(struct hub *hub, conn_id conn, uint32_t uid);
 
-/* Mark the connection as a connection from another host. With hub_limits.guarded, the hub holds the client's requests
- * until gate.c admits the client. */
+/* Mark the connection as one from another host. With hub_limits.guarded, gate.c must admit the client. */
 void hub_set_foreign(struct hub *hub, conn_id conn);
 
-/* Announce that the connection must begin with TLS. Call this function before hub_set_foreign. Until hub_set_secret is
- * called, the connection is a stranger (gate.c) that no agent can confirm. */
+/* Announce that the connection must begin with TLS. Call this function before hub_set_foreign. No agent can confirm
+ * the client until hub_set_secret is called. */
 void hub_expect_tls(struct hub *hub, conn_id conn);
 
-/* Record that the client has named `job` in the TLS handshake, and has proved that it has `secret`. `job` is "" if the
- * client has named no job. After this call, the session may use only the jobs of the secret's tenant. Only an agent of
- * `job` may confirm the session. */
+/* Record that the client has named `job` in the TLS handshake ("": none), and has proved that it has `secret`. The
+ * session may then use only the jobs of the secret's tenant. */
 void hub_set_secret(struct hub *hub, conn_id conn, const struct secret *secret, const char *job,
                     uint64_t now_ms);
 
-/* Append to `out` the answer for a client that requests the credential before the TLS handshake (auth/auth.h). If there
- * is no credential, the answer contains the reason. Return false if the session does not exist or memory is short. */
+/* Append to `out` the answer for a client that requests the credential before the TLS handshake (auth/auth.h), or
+ * the reason why there is none. Return false if the session does not exist or memory is short. */
 bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out);
 
 /* Reject a connection whose bytes the server cannot pass to hub_receive. `bytes` are the last received bytes.
- * `is_ddprun` is true if the client is a ddprun. The waiting nodes get a report if `is_ddprun` is true, or if a node
- * may have sent `bytes`. */
+ * `is_ddprun` is true if the client is a ddprun. */
 void hub_reject(struct hub *hub, conn_id conn, struct slice bytes, bool is_ddprun, const char *why,
                 uint64_t now_ms);
 
-/* Free a file descriptor for a new client, by rejecting a connection that no agent has confirmed. Choose the connection
- * that has been in its present state (gate.c) for the longest time. Consider only connections from the host `address`,
- * such as "10.0.0.2", or from all hosts if `address` is NULL. Return false if no such connection exists. */
+/* Free a file descriptor for a new client, by rejecting the connection that has waited longest for an agent's
+ * confirmation. Consider only connections from the host `address`, or from all hosts if `address` is NULL. Return
+ * false if no such connection exists. */
 bool hub_drop_stranger(struct hub *hub, const char *address, uint64_t now_ms);
 
 /* Return true if the connection has sent at least one complete request. */
@@ -140,15 +132,14 @@ bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64
 /* Process received bytes, which are valid only during the call. The hub copies an incomplete request. */
 void hub_receive(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms);
 
-/* Process the waiting requests of a connection that the hub has paused because may_reply returned false. */
+/* Process the waiting requests of a connection after may_reply returned false. */
 void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms);
 
-/* Remove a closed connection; `why` is the reason ("closed by the peer", "connection reset"). End all waits of the
- * client, including waits in barriers. */
+/* Remove a closed connection, and end all waits of its client. `why` is the reason ("closed by the peer"). */
 void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms);
 
-/* Remove a connection that broke without a FIN, by a reset or a timeout. The network may be the cause, so a node stays
- * in its job until its timeout, and may connect again. */
+/* Remove a connection that broke without a FIN, by a reset or a timeout. A node stays in its job until its timeout,
+ * and may connect again. */
 void hub_cut(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms);
 
 /* Return the time at which hub_tick must be called next, on the clock of `now_ms`; UINT64_MAX means never. Every call

@@ -1,5 +1,5 @@
-/* inspect.c -- the calls that only read: jobs, status, keys, waiters, barriers, rejects, why. Any client may make these
- * calls. So they change nothing, and show no jobs of other tenants. */
+/* inspect.c -- the calls that only read: jobs, status, keys, waiters, barriers, rejects, why. Any client may make
+ * them, so they show no jobs of other tenants. */
 #include "hub/messages.h"
 #include "hub/session.h"
 
@@ -21,8 +21,7 @@ enum {
     RANKS_SHOWN = 1024,    /* maximum number of ranks that are shown for one barrier */
 };
 
-/* Set the error for a call that names no job. The store cannot choose a job, because this client may use several jobs
- * or none. */
+/* Set the error for a call that names no job, if the client may use several jobs or none. */
 static void fail_unnamed(struct hub *hub, const struct session *s)
 {
     const char *whose = s->tenant != NULL ? " with the secret of this connection" : "";
@@ -39,8 +38,7 @@ static void fail_unnamed(struct hub *hub, const struct session *s)
                  n, n == 1 ? "" : "s", whose);
 }
 
-/* Return the job `name`. Without a name, return the session's job. If the session has no job, return the only job that
- * the session may use. */
+/* Return the job `name`. Without a name, return the session's job, or the only job that it may use. */
 struct job *inspect_job(struct hub *hub, const struct session *s, const char *name)
 {
     struct job *job = name != NULL ? job_find(hub, name) : s->job != NULL ? s->job : job_only(hub, s);
@@ -53,9 +51,8 @@ struct job *inspect_job(struct hub *hub, const struct session *s, const char *na
     return job;
 }
 
-/* A JSON array in the answer of a call, such as the array "jobs". An answer is one JSON object of at most 1 MiB. If a
- * row does not fit, the list ends before this row, and the answer has "cut":true. `room` limits the printed size of the
- * rows. The rows of an earlier list in the same answer count, too. */
+/* A JSON array in the answer of a call. If a row does not fit into the answer, the list ends before this row, and
+ * the answer has "cut":true. */
 struct listing {
     cJSON *answer, *array; /* borrowed; control_answer() frees `answer` */
     size_t bytes;          /* upper bound for the printed size of the earlier list and of the rows so far */
@@ -92,8 +89,8 @@ static size_t printed_bytes(const cJSON *item)
     return bytes;
 }
 
-/* Append `row` to the list, which then owns the row. `row` is NULL if memory is short. Return false and mark the answer
- * as cut if the list is full. */
+/* Append `row`, which the list then owns; NULL if memory is short. Return false and mark the answer as cut if the
+ * list is full. */
 static bool add_row(struct listing *list, cJSON *row)
 {
     if (row == NULL)
@@ -109,8 +106,8 @@ static bool add_row(struct listing *list, cJSON *row)
     return false;
 }
 
-/* Add the member `name` with `bytes` as its text. A client has sent these bytes, for example as a key. The bytes may be
- * binary, so `put` makes them printable. `put` is text_append() or text_append_hex(). */
+/* Add the member `name` with `bytes` as its text. `put` makes binary bytes printable: text_append() or
+ * text_append_hex(). */
 static void add_shown_bytes(cJSON *o, const char *name, struct slice bytes, size_t max,
                             bool (*put)(struct buf *out, struct slice bytes, size_t max))
 {
@@ -132,7 +129,7 @@ static uint32_t count_sessions(const struct job *job)
     return n;
 }
 
-/* Return the row of a job. Leave out attempt and world size if they are not known yet. */
+/* Return the row of a job. */
 static cJSON *job_row(const struct job *job)
 {
     cJSON *row = cJSON_CreateObject();
@@ -146,7 +143,7 @@ static cJSON *job_row(const struct job *job)
     return row;
 }
 
-/* List the jobs. Skip an empty job without a name: it exists only because a hub always has at least one job. */
+/* List the jobs. */
 bool inspect_jobs(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)m;
@@ -154,6 +151,7 @@ bool inspect_jobs(struct hub *hub, struct session *s, const union message *m, cJ
     EACH_NODE(node, &hub->jobs)
     {
         const struct job *job = TABLE_ENTRY(node, struct job, node);
+        /* such a job exists only because a hub always has a job */
         bool unused = job->name[0] == '\0' && store_count(job->store) == 0 && list_is_empty(&job->sessions);
         if (!unused && session_may_use(hub, s, job->name) && !add_row(&list, job_row(job)))
             break;
@@ -178,9 +176,8 @@ static void add_counters(struct hub *hub, cJSON *answer)
         cJSON_AddNumberToObject(counters, names[i], (double)hub->counter[i]);
 }
 
-/* Add the profile of a rank if the current window (PROFILE_WINDOW) has a sample of the rank. "waits" is the percentage
- * of samples in which the rank waited in a collective. "place" is the most frequent place in the code in the other
- * samples. */
+/* Add the profile of a rank if the current window has a sample of it. "waits" is the percentage of samples in a
+ * collective. "place" is the most frequent place in the other samples. */
 static void add_profile(const struct profile *p, uint32_t rank, cJSON *row)
 {
     if (rank >= p->n || p->ranks[rank].seen == 0)
@@ -191,8 +188,7 @@ static void add_profile(const struct profile *p, uint32_t rank, cJSON *row)
         cJSON_AddStringToObject(row, "place", profile_place(r));
 }
 
-/* Add the ranks in order. If the list is cut, only the last ranks are missing. `node_bytes` is the printed size of the
- * nodes. */
+/* Add the ranks in order. `node_bytes` is the printed size of the nodes. */
 static void add_members(struct job *job, cJSON *answer, size_t node_bytes)
 {
     struct listing list = begin_list(answer, "members");
@@ -217,7 +213,7 @@ static uint32_t count_waiters(const struct job *job)
     return n;
 }
 
-/* Return the row of a node. Times are sent as durations, because the reader has another clock than the store. */
+/* Return the row of a node. Times are durations, because the reader has another clock. */
 static cJSON *node_row(const struct rdzv_node_facts *f, uint64_t now_ms)
 {
     return message_encode_node_status(
@@ -231,8 +227,7 @@ static cJSON *node_row(const struct rdzv_node_facts *f, uint64_t now_ms)
                                        .heard_ms = (int64_t)(now_ms - f->last_received_ms) });
 }
 
-/* Add the nodes in the order in which they joined, and return their printed size. The list of nodes gets half of
- * LIST_ROOM, because the list of ranks follows. */
+/* Add the nodes in the order in which they joined, and return their printed size. They get half of LIST_ROOM. */
 static size_t add_nodes(const struct job *job, cJSON *answer)
 {
     struct rdzv_facts facts;
@@ -249,7 +244,7 @@ static size_t add_nodes(const struct job *job, cJSON *answer)
     return list.bytes;
 }
 
-/* Answer `status`. The lists of nodes and ranks are last, because they may be cut (add_row). */
+/* Answer `status`. The lists are last, because they may be cut. */
 bool inspect_status(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct job *job = inspect_job(hub, s, m->status.job);
@@ -287,16 +282,14 @@ static bool add_key(struct listing *list, struct slice key, struct slice value)
     return add_row(list, row);
 }
 
-/* Return true if a key begins with `prefix`. String functions cannot do this, because a key may contain a zero
- * byte. */
+/* Return true if a key, which may contain a zero byte, begins with `prefix`. */
 static bool key_begins_with(struct slice key, const char *prefix)
 {
     size_t n = strlen(prefix);
     return key.len >= n && slice_equal(slice_of(key.data, n), slice_of(prefix, n));
 }
 
-/* List the keys that begin with a prefix, in the arbitrary order of the table. "cut" means that some of these keys are
- * left out. */
+/* List the keys that begin with a prefix, in the arbitrary order of the table. */
 bool inspect_keys(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     int64_t limit = m->keys.limit;
@@ -354,8 +347,7 @@ static void add_stranger(const struct session *s, cJSON *row)
         cJSON_AddStringToObject(row, "owner", s->torch->owner);
 }
 
-/* Return the row of a client that waits. A client with a rank is shown with the host and pid that were reported for
- * the rank. */
+/* Return the row of a client that waits. */
 static cJSON *waiter_row(struct hub *hub, const struct session *s)
 {
     cJSON *row = cJSON_CreateObject();
@@ -394,7 +386,7 @@ bool inspect_waiters(struct hub *hub, struct session *s, const union message *m,
 
 /* --- barriers ------------------------------------------------------------------------------------------- */
 
-/* Add the ranks that have arrived, or the missing ranks if `arrived` is false. Add at most RANKS_SHOWN ranks. */
+/* Add the ranks that have arrived, or the missing ranks if `arrived` is false; at most RANKS_SHOWN. */
 static void add_ranks(cJSON *row, const char *name, const struct barrier *barrier, bool arrived)
 {
     cJSON *array = cJSON_AddArrayToObject(row, name);
@@ -432,14 +424,13 @@ bool inspect_barriers(struct hub *hub, struct session *s, const union message *m
 
 /* --- rejects -------------------------------------------------------------------------------------------- */
 
-/* A rejected client can be any program, and its bytes may be printed on a terminal. So the rows contain the first bytes
- * of its connection as hex, and unprintable bytes of its texts as \xNN. Both lists have a fixed length, so they always
- * fit into an answer and need no struct listing. */
+/* A rejected client can be any program, and its bytes may be printed on a terminal. So the rows contain bytes as
+ * hex, and unprintable bytes of texts as \xNN. Both lists have a fixed length, so they always fit into an answer. */
 _Static_assert(CONTROL_BYTES * sizeof(struct rejects) + CONTROL_BYTES * sizeof(struct refusals) < LIST_ROOM,
                "an answer must have room for all rejected clients and nodes");
 
-/* Return the row of a rejected client. In the row, first_ms is the time since the first rejection, and last_ms is the
- * time since the last rejection. */
+/* Return the row of a rejected client. In the row, first_ms and last_ms are the times since the first and the last
+ * rejection. */
 static cJSON *reject_row(const struct reject *r, uint64_t now_ms)
 {
     cJSON *row = cJSON_CreateObject();
@@ -493,8 +484,7 @@ bool inspect_rejects(struct hub *hub, struct session *s, const union message *m,
 
 /* --- diagnosis of the error ----------------------------------------------------------------------------- */
 
-/* Answer `why`. Free the snapshot before returning, because its borrowed texts are valid only until the hub processes
- * the next message. */
+/* Answer `why`. The snapshot borrows texts that are valid only until the next message, so free it before returning. */
 bool inspect_why(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct job_snapshot taken;

@@ -1,6 +1,5 @@
-/* lost_rank.c -- detects a connection that broke, and a rank that ends or gives up a wait while other ranks need it.
- * The store itself reports an exit with 0, because the rank's agent counts this exit as a success. The store records a
- * missing rank early, because later all other ranks have timed out, too. */
+/* lost_rank.c -- detects a broken connection, and a rank that ends or gives up a wait while other ranks need it. The
+ * store reports an exit with 0 itself, because the rank's agent counts it as a success. */
 
 #include "base/limits.h"
 #include "base/text.h"
@@ -15,20 +14,18 @@
 
 enum {
     LEAST_MS = 1000, /* a shorter wait is not reported */
-    /* Longest time from the timeout of a wait until the client closes the connection. Python prints its error in this
-     * time. */
+    /* Longest time from the timeout of a wait until the client, whose Python prints its error first,
+     * closes the connection. */
     THEN_MS = 10000,
     TOGETHER_MS = 10000, /* one report covers all ranks that give up within this time after the first rank */
     FRESH_MS = 60000,    /* longest time from the end of an unsuccessful wait to its report */
 };
 
-/* A PyTorch process group does not form if a rank is missing. The first rank that times out looks like the cause. The
- * log of this rank names only a key ("wait timeout after 20000ms, keys: /default_pg/0//cpu//0/1") or nothing. The store
- * records the missing rank when the first rank has timed out and ends. Later, all ranks have timed out or were
- * stopped. */
+/* A PyTorch process group does not form if a rank is missing, and the first rank that times out looks like the
+ * cause. The store records the missing rank at that moment, because later all ranks have timed out. */
 
-/* Return how long the session has been waiting for a key of PyTorch, in ms. If the session gave up a wait less than
- * THEN_MS ago, return the length of that wait. In all other cases return 0. Set *key to the awaited key. */
+/* Return how long, in ms, the session has been waiting for a key of PyTorch, or waited if it gave up less than
+ * THEN_MS ago; otherwise 0. Set *key to the awaited key. */
 static uint64_t waited(const struct session *s, struct torch_key *key)
 {
     const struct torch_client *torch = s->torch;
@@ -42,8 +39,7 @@ static uint64_t waited(const struct session *s, struct torch_key *key)
     return now_ms - s->waits_since_ms;
 }
 
-/* Append how many ranks have arrived in PyTorch's barrier. This barrier only counts ranks, and does not record which
- * ranks have arrived. */
+/* Append how many ranks have arrived in PyTorch's barrier, which does not record which ranks these are. */
 static void append_count(const struct session *s, const struct torch_key *key, struct buf *out)
 {
     const bool is_barrier = key->kind == TORCH_KEY_BARRIER || key->kind == TORCH_KEY_BARRIER_LAST;
@@ -63,8 +59,8 @@ static void append_count(const struct session *s, const struct torch_key *key, s
             (long long)meet->count, ranks, plural);
 }
 
-/* Append why the wait could not end. For a key, append the state of the rank that must set the key. For a barrier,
- * append the number of ranks that have arrived. */
+/* Append why the wait could not end: the state of the rank that must set the key, or the number of ranks in the
+ * barrier. */
 static void append_why(const struct session *s, const struct torch_key *key, struct buf *out)
 {
     const uint32_t world_size = s->job->members.world_size;
@@ -87,9 +83,8 @@ static const char *end_text(struct buf *text)
     return buf_append(text, "", 1) ? (const char *)text->data : "";
 }
 
-/* Keep the finding that a rank gave up the setup of a group. At the end of the round, report_given_up() reports this
- * finding, but only if this rank failed first. The texts are built now, because the state of the other ranks changes
- * soon. */
+/* Keep the finding that a rank gave up the setup of a group, for report_given_up(). Build the texts now, because the
+ * state of the other ranks changes soon. */
 static void record_given_up(struct session *s, const struct torch_key *key, uint64_t waited_ms)
 {
     struct job *job = s->job;
@@ -110,8 +105,7 @@ static void record_given_up(struct session *s, const struct torch_key *key, uint
     buf_free(&why);
 }
 
-/* Return the time at which a rank last began or continued the setup of a PyTorch group. Consider all connections of the
- * rank. */
+/* Return the time at which a rank last began or continued the setup of a PyTorch group, on any connection. */
 static uint64_t last_try(const struct member *member)
 {
     uint64_t last_ms = member->tried_ms;
@@ -124,8 +118,8 @@ static uint64_t last_try(const struct member *member)
     return last_ms;
 }
 
-/* Record that the rank of `s` has given up a wait for the setup of a group, if the setup was not completed. But record
- * nothing if the rank has continued the setup since this wait, usually on another connection. */
+/* Record that the rank of `s` has given up the setup of a group, unless it has continued the setup, usually on
+ * another connection. */
 void lost_peer_leaves(struct session *s)
 {
     struct job *job = s->job;
@@ -146,8 +140,7 @@ void lost_peer_leaves(struct session *s)
     member->gave_up_ms = now_ms;
 }
 
-/* Check the open connections of an ended rank for a wait that the rank gave up. The rank's agent may report the end
- * before these connections close. */
+/* Check the open connections of an ended rank, because its agent may report the end before they close. */
 static void check_open_connections(struct member *member)
 {
     LIST_EACH(node, &member->sessions)
@@ -156,8 +149,7 @@ static void check_open_connections(struct member *member)
     }
 }
 
-/* Return job->given_up if the rank gave up the setup of a PyTorch group less than FRESH_MS ago, and has not tried
- * again. Otherwise return NULL. */
+/* Return job->given_up if the rank gave up less than FRESH_MS ago, and has not tried again. Otherwise return NULL. */
 static const struct finding *torch_given_up(struct job *job, uint32_t rank)
 {
     struct member *member = members_at(&job->members, rank);
@@ -172,11 +164,11 @@ static const struct finding *torch_given_up(struct job *job, uint32_t rank)
 
 /* --- a rank that has ended -------------------------------------------------------------------------------- */
 
-/* A rank may exit with 0 while other ranks wait for it. The store reports this exit to all agents. The store does not
- * see collectives. The store knows only which ranks gave up a wait in the store, and which ranks exited with 0. */
+/* A rank may exit with 0 while other ranks wait for it. The store knows only waits in the store, because it does not
+ * see collectives. */
 
-/* Push {"push":"left_waiting","text":"rank 0 ...","findings":[...]} before the failures of the waiting ranks arrive.
- * The agents then treat these failures as consequences. */
+/* Push {"push":"left_waiting","text":"rank 0 ...","findings":[...]} before the failures of the waiting ranks, which
+ * the agents then treat as consequences. */
 static void push_loss(struct job *job, const struct finding *f)
 {
     cJSON *o = cJSON_CreateObject();
@@ -195,8 +187,7 @@ static void push_loss(struct job *job, const struct finding *f)
                 f->advice);
 }
 
-/* Report that the rank has exited with 0 and is missing in the barrier. Report each rank only for the first barrier in
- * which it is missing. */
+/* Report that the rank has exited with 0 and is missing in the barrier, only for its first such barrier. */
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank)
 {
     struct snapshot_rank facts;
@@ -210,7 +201,7 @@ void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32
 }
 
 /* Return the lost rank that libddp names in the text of the failure: "rank 3 (pid 203 on n1) has ended while ...".
- * Return -1 if the text names no rank that has exited with 0. */
+ * Return -1 if it names no rank that has exited with 0. */
 static int64_t lost_in_words(const struct members *members, const struct failure *failure)
 {
     char name[64];
@@ -238,8 +229,7 @@ static void report_given_up(struct job *job, const struct failure *failure)
 
 /* If a rank reports a lost connection but no rank has ended, the network between two nodes is the likely cause. */
 
-/* Return the last output line in `failure` that contains the host name or an address of `node` as a peer. Return NULL
- * if there is no such line. */
+/* Return the last output line in `failure` that contains the host name or an address of `node` as a peer, or NULL. */
 static const char *line_of_peer(const struct failure *failure, const struct rdzv_node_facts *node)
 {
     for (int i = failure->n_lines - 1; i >= 0; i--)
@@ -255,8 +245,8 @@ struct broken {
     const char *line;
 };
 
-/* Find the connection that the log of the failed rank reports as lost. Return true if the log names exactly one node as
- * a peer, and this node is not the rank's own node. */
+/* Find the connection that the log of the failed rank reports as lost. Return true if the log names exactly one
+ * other node as a peer. */
 static bool find_broken(struct job *job, const struct failure *failure, struct broken *b)
 {
     struct rdzv_node_facts node;
@@ -278,8 +268,7 @@ static bool find_broken(struct job *job, const struct failure *failure, struct b
     return has_here && peers == 1;
 }
 
-/* Format both nodes in the order of their node ranks, so that reports from both ends of the connection have the same
- * text. */
+/* Format both nodes in the order of their node ranks, so that reports from both ends are equal. */
 static void format_ends(const struct broken *b, char *out, size_t size)
 {
     const bool in_order = b->here.node_rank < b->peer.node_rank;
@@ -288,9 +277,8 @@ static void format_ends(const struct broken *b, char *out, size_t size)
              one->host, two->node_rank, two->host);
 }
 
-/* Set `out` to a clause about lost large packets, or to "". failure->lost_bytes is the size of UDP packets that do not
- * reach the peer's host, as the failed worker's agent has found. If lost_bytes is 0, use the finding PATH_LOSES_LARGE,
- * which an agent reports about the path to the store. */
+/* Set `out` to a clause about lost large packets, or to "". failure->lost_bytes is the size of UDP packets that do
+ * not reach the peer's host. If it is 0, use the finding PATH_LOSES_LARGE. */
 static void format_path(const struct job *job, const struct failure *failure, const struct broken *b,
                         words out)
 {
@@ -313,9 +301,7 @@ static void append_last_message(const struct rdzv_node_facts *node, uint64_t now
              node->host, duration(ago, now_ms - node->last_received_ms));
 }
 
-/* Describe the agents of the two nodes. An agent is late if its last message is older than two heartbeat intervals. For
- * each late agent, write the age of its last message. If neither agent is late, write that both agents still reach the
- * store. */
+/* Describe the agents of the two nodes. An agent is late if its last message is older than two heartbeat intervals. */
 static void format_agents(const struct job *job, const struct broken *b, words out)
 {
     struct rdzv_facts facts;
@@ -356,9 +342,8 @@ static void report_broken(struct job *job, const struct failure *failure)
     push_loss(job, &f);
 }
 
-/* Report why the round failed. First report a wait that the failed rank has given up. If the failed rank is a victim
- * (rdzv_is_victim), it failed because it lost another rank. In this case, also report a lost rank that exited with code
- * 0. If there is no such rank, report a broken connection between two nodes. */
+/* Report why the round failed. A victim (rdzv_is_victim) failed because it lost another rank, or the connection to
+ * it. */
 void lost_peer_verdict(struct job *job)
 {
     struct rdzv_facts facts;

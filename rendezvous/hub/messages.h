@@ -1,5 +1,5 @@
-/* messages.h -- the control messages between agents, operators and the store: one table. The rows generate the structs
- * below, the encoder, the decoder, the tables in docs/protocol.md and the dictionary of the fuzzers. */
+/* messages.h -- the control messages between agents, operators and the store, as one table. Its rows generate the
+ * structs, the encoder, the decoder, the tables in docs/protocol.md and the dictionary of the fuzzers. */
 #ifndef RENDEZVOUS_MESSAGES_H
 #define RENDEZVOUS_MESSAGES_H
 
@@ -15,16 +15,15 @@
 
 /* --- rows ----------------------------------------------------------------------------------------------- */
 
-/* A message is a JSON object. Each member has a row: kind, name, limits, default, and meaning. Members are sent in the
- * order of the rows. A receiver ignores members with unknown names. */
+/* A message is a JSON object. Each member has a row: kind, name, limits, default, and meaning. A receiver ignores
+ * members with unknown names. */
 
-/* Default of a row whose member may be missing. For a missing member, the receiver stores MESSAGE_NONE, or NULL for a
- * text. The sender leaves out a member with the value MESSAGE_NONE, but sends a member of the kind LIMIT as null. */
+/* Default of a row whose member may be missing. The receiver stores MESSAGE_NONE for a missing number, and NULL for
+ * a missing text. */
 #define MESSAGE_NONE   INT64_MIN
 #define MESSAGE_NEEDED (INT64_MIN + 1) /* default of a row: a message without this member is rejected */
 
-/* A kind defines the type of a member in JSON and in the struct. The comment of each row says when the sender includes
- * a member of this kind. */
+/* A kind defines the type of a member in JSON and in the struct. Each comment says when the sender includes it. */
 #define MESSAGE_KINDS(X)                                                                 \
     X(WHOLE, "whole number")         /* left out if MESSAGE_NONE */                      \
     X(LIMIT, "whole number or null") /* always sent; MESSAGE_NONE is sent as null */     \
@@ -38,15 +37,15 @@
 
 #define MESSAGE_NUMBER_MAX 999999999999999ll /* a double, the type of JSON numbers, stores it exactly */
 
-/* The longest time in a request, in ms: a year. With this limit the sum of a few times cannot overflow. */
+/* The longest time in a request, in ms: a year, so that the sum of a few times cannot overflow. */
 #define MESSAGE_MS_MAX (366ll * 24 * 3600 * 1000)
 
-/* X(kind, name, least, most, default, description). For a text, `most` is the longest length in bytes, and `least` is
- * ignored. A description is empty if the name is clear enough. */
+/* X(kind, name, least, most, default, description). For a text, `most` is the longest length in bytes, and `least`
+ * is ignored. */
 #define ROUND_OF_SENDER(X) X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NONE, "sender's round; 0 before the first")
 #define JOB_OF_CALL(X)     X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NONE, "if there are several jobs")
 
-/* An exit code above 255 is invalid, because exit() keeps only the lowest byte: 256 would look like success. */
+/* exit() keeps only the lowest byte of a code: 256 would look like success. */
 enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 /* How a worker ended: by an error at its start, by a signal, or with an exit code. */
@@ -445,8 +444,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 enum message_id { MESSAGES(X) MESSAGE_COUNT };
 #undef X
 
-/* Each message has a struct, such as struct message_join. The first member of the struct, `object`, is borrowed: the
- * JSON object from which the message was decoded. */
+/* Each message has a struct, such as struct message_join. Its first member, `object`, is borrowed: the JSON object
+ * from which the message was decoded. */
 #define MESSAGE_TYPE_WHOLE      int64_t
 #define MESSAGE_TYPE_LIMIT      int64_t
 #define MESSAGE_TYPE_CODE       int64_t
@@ -473,8 +472,8 @@ union message {
 #undef X
 };
 
-/* The class of a call decides which clients may make the call (may_call in control.c). The classes of calls are the
- * first in this enum, because messages.c treats each class up to MESSAGE_IS_CALL as a call. */
+/* The class of a call decides which clients may make it (may_call in control.c). messages.c treats each class up to
+ * MESSAGE_IS_CALL as a call. */
 enum message_class {
     MESSAGE_IS_AGENT_CALL,
     MESSAGE_IS_CHANGE_CALL, /* an operator's call that changes the job */
@@ -485,7 +484,7 @@ enum message_class {
     MESSAGE_CLASSES
 };
 enum message_class message_class(enum message_id id);
-/* Return the call (message_find_call) or the push (message_find_push) with this name, or MESSAGE_COUNT. */
+/* Return the call or the push with this name, or MESSAGE_COUNT. */
 enum message_id message_find_call(const char *op);
 enum message_id message_find_push(const char *push);
 
@@ -495,13 +494,12 @@ enum message_id message_find_push(const char *push);
 void message_add(enum message_id id, const void *message, cJSON *o);
 /* Return a new object with the name and members of a message; the caller frees it (cJSON_Delete). */
 cJSON *message_encode(enum message_id id, const void *message);
-/* Decode a message. If `err` is not NULL, the function fails if a member is wrong, or if a needed member is missing.
- * For messages from the store, `err` is NULL. The function then never fails: it treats wrong members as missing, and
- * accepts texts of any length. Texts, lists and objects are borrowed from `o`. */
+/* Decode a message. Texts, lists and objects are borrowed from `o`. Return false if a member is wrong, or if a
+ * needed member is missing.
+ * Without `err`, for messages from the store, wrong members count as missing, and texts may have any length. */
 bool message_decode(enum message_id id, const cJSON *o, void *message, struct ddp_err *err);
 
-/* For each message, define functions for its struct, such as message_encode_join(&(struct message_join){ ... }). A
- * wrong struct is then a compile error. */
+/* For each message, define functions for its struct, so that a wrong struct is a compile error. */
 #define X(ID, name, ...)                                                             \
     static inline cJSON *message_encode_##name(const struct message_##name *m)       \
     {                                                                                \
@@ -520,10 +518,9 @@ MESSAGES(X)
 
 /* --- failures ------------------------------------------------------------------------------------------- */
 
-/* Encode an agent's report about a failed worker: MESSAGE_FAILED, or MESSAGE_EXPLAIN with more details. The caller owns
- * the result. */
+/* Encode an agent's report about a failed worker: MESSAGE_FAILED, or MESSAGE_EXPLAIN. The caller owns the result. */
 cJSON *message_encode_failure(enum message_id id, const struct failure *f);
-/* Encode the cause of a stop. The store sends this cause to all nodes. The caller owns the result. */
+/* Encode the cause of a stop. The caller owns the result. */
 cJSON *message_encode_failure_cause(const struct failure *f);
 /* Decode a message from message_encode_failure or message_encode_failure_cause. Long texts are cut, and lines beyond
  * LIMIT_LAST_LINES are left out. */

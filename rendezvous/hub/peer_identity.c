@@ -1,6 +1,5 @@
 /* peer_identity.c -- finds the process of a plain c10d connection. PyTorch's client cannot send IDENTIFY, so the hub
- * asks the agents at the client's address which process owns the connection. Every diagnosis then treats the session as
- * a connection of this process's rank, but the session gets no further rights. */
+ * asks the agents at the client's address which process owns the connection. The session gets no further rights. */
 #include "hub/messages.h"
 #include "hub/schedule.h"
 #include "hub/session.h"
@@ -16,25 +15,22 @@ enum {
 
 /* --- agents at an address ------------------------------------------------------------------------------- */
 
-/* Return true if the user ids of both clients are known. The kernel reports the user id of a client only if the client
- * runs on the store's host. */
+/* Return true if the kernel has reported the users of both clients, which then run on the store's host. */
 static bool users_are_known(const struct session *agent, const struct session *s)
 {
     return agent->uid != SESSION_NO_UID && s->uid != SESSION_NO_UID;
 }
 
-/* Return true if the agent and the client have the same address. If both users are known, they must be equal, too. The
- * address alone proves little, because hosts behind NAT may share it. An agent of root fits every user, because its
- * workers may have any user. */
+/* Return true if the agent and the client have the same address and, if known, the same user. Hosts behind NAT may
+ * share an address. The workers of root's agent may have any user. */
 static bool is_at_its_address(const struct session *agent, const struct session *s)
 {
     return (!users_are_known(agent, s) || agent->uid == s->uid || agent->uid == 0) &&
            slice_equal(session_address(agent), session_address(s));
 }
 
-/* Return true if the agent is able to find the process of the session. Both must have the same address. The job and the
- * tenant of the session must be unknown, or equal to the job and the tenant of the agent. Also return false while the
- * session's TLS handshake is not complete. */
+/* Return true if the agent can find the process of the session. The session must not belong to another job or
+ * tenant, nor be in a TLS handshake. */
 static bool may_identify(const struct session *agent, const struct session *s)
 {
     return (s->job == NULL || s->job == agent->job) && (s->tenant == NULL || s->tenant == agent->tenant) &&
@@ -58,14 +54,12 @@ static struct session *next_agent(const struct hub *hub, const struct session *s
 
 /* --- who ------------------------------------------------------------------------------------------------ */
 
-/* At the client's first request for a key, the hub asks the agents at the client's address once (`who`). The agent that
- * started the process answers `vouch`, which names the rank of the process.
+/* At the client's first request for a key, the hub asks the agents at the client's address once (`who`):
  *
  *     plain client --SET--> hub --who--> agent (sock_diag: whose socket is that?) --vouch rank, pid--> hub */
 
-/* Ask all agents at the session's address which process owns the session's connection. Several containers and jobs may
- * share the address. The question contains both addresses of the connection, because only both together identify a
- * socket. */
+/* Ask all agents at the session's address which process owns the connection. Only both addresses of a connection
+ * together identify a socket. */
 static void ask(struct hub *hub, struct session *s, bool for_owner)
 {
     char here[ADDRESS_MAX] = "";
@@ -85,11 +79,11 @@ void peer_ask(struct hub *hub, struct session *s)
         ask(hub, s, false);
 }
 
-/* Ask the agents about the session, and return true. Return false if no agent passes may_identify(). During the TLS
- * handshake the job is unknown. So ask no agent, and return true if any agent has the session's address. */
+/* Ask the agents about the session. Return false if there is no agent to ask. */
 bool peer_ask_user(struct hub *hub, struct session *s)
 {
     const struct slice address = session_address(s);
+    /* The job is unknown during the TLS handshake, so ask no agent. */
     if (s->awaits_tls)
         return table_find(&hub->agents, address, table_hash(address)) != NULL;
     if (next_agent(hub, s, NULL) == NULL)
@@ -106,8 +100,7 @@ bool peer_is_answerable(const struct hub *hub, const struct session *s)
     return false;
 }
 
-/* Ask which process owns the connection, but only once for each session, because the agent searches all processes of
- * its host. */
+/* Ask which process owns the connection, only once, because the agent searches all processes of its host. */
 bool peer_ask_owner(struct hub *hub, struct session *s)
 {
     if (s->role != ROLE_PLAIN || s->torch == NULL || s->torch->asked || hub->agents.count == 0)
@@ -119,15 +112,15 @@ bool peer_ask_owner(struct hub *hub, struct session *s)
 
 /* --- held sessions ---------------------------------------------------------------------------------------- */
 
-/* If the hub serves several jobs, it does not know the job of a plain client. So it holds the client's requests until
- * an agent vouches for the client. After HOLD_MS without a `vouch`, give_up_waiting() ends the hold. */
+/* If the hub serves several jobs, it does not know the job of a plain client. So it holds the client's requests for
+ * at most HOLD_MS, until an agent vouches for the client. */
 
-/* Hold the session's requests: move the session to the list of held sessions. If the session stayed in hub->midway, the
- * hub would drop it after the timeout of an unfinished request. */
+/* Hold the session's requests. */
 bool peer_hold(struct hub *hub, struct session *s)
 {
     s->is_held = true;
     s->midway_since_ms = hub->now_ms;
+    /* The time limit of an unfinished request does not apply. */
     list_remove(&s->midway);
     list_insert(&hub->peers.held, &s->midway);
     peer_ask(hub, s);
@@ -145,7 +138,7 @@ bool peer_holds(struct hub *hub, const struct session *s)
     return false;
 }
 
-/* Return the time at which the longest wait of a held session reaches HOLD_MS, or UINT64_MAX if no session is held. */
+/* Return when the longest wait of a held session reaches HOLD_MS, or UINT64_MAX. */
 static uint64_t held_deadline(const struct hub *hub)
 {
     if (list_is_empty(&hub->peers.held))
@@ -153,7 +146,7 @@ static uint64_t held_deadline(const struct hub *hub)
     return LIST_ENTRY(hub->peers.held.next, struct session, midway)->midway_since_ms + HOLD_MS;
 }
 
-/* Return the earliest time at which a claim becomes valid, or UINT64_MAX if the hub has no claims. */
+/* Return when the first claim becomes valid, or UINT64_MAX. */
 static uint64_t claimed_deadline(const struct hub *hub)
 {
     if (list_is_empty(&hub->peers.claimed))
@@ -161,8 +154,7 @@ static uint64_t claimed_deadline(const struct hub *hub)
     return LIST_ENTRY(hub->peers.claimed.next, struct session, midway)->midway_since_ms + CLAIM_MS;
 }
 
-/* Return the earlier of two times: when the next held session times out, and when the next claim becomes valid. Return
- * 0 (at once) if the held bytes of a released session are not processed yet. */
+/* Return when a session times out or a claim becomes valid. 0: a released session has unprocessed bytes. */
 uint64_t peer_deadline(const struct hub *hub)
 {
     const uint64_t held = held_deadline(hub), claimed = claimed_deadline(hub);
@@ -178,8 +170,7 @@ static void release(struct session *s, struct job *job)
     session_release(job->hub, s);
 }
 
-/* Move the session into the job, but hold its requests for CLAIM_MS, because another job may claim the session, too. A
- * second `vouch` from the same job does not prolong the hold. */
+/* Move the session into the job, but hold its requests for CLAIM_MS, because another job may claim it, too. */
 static void claim(struct session *s, struct job *job)
 {
     struct hub *hub = job->hub;
@@ -192,8 +183,7 @@ static void claim(struct session *s, struct job *job)
     list_insert(&hub->peers.claimed, &s->midway);
 }
 
-/* Return the job that has agents at the client's address. Return NULL if no job or more than one job has agents
- * there. */
+/* Return the only job that has agents at the client's address, or NULL. */
 static struct job *job_at_its_address(const struct hub *hub, const struct session *s)
 {
     struct job *job = NULL;
@@ -205,8 +195,8 @@ static struct job *job_at_its_address(const struct hub *hub, const struct sessio
     return job;
 }
 
-/* End the wait for `vouch`. If only one job has agents at the client's address, release the client into this job.
- * Otherwise reject the client, because its keys must not get into a wrong job. */
+/* End the wait for `vouch`. If the client's job is not certain, reject it, because its keys must not get into a
+ * wrong job. */
 static void give_up_waiting(struct hub *hub, struct session *s)
 {
     char why[128];
@@ -222,8 +212,7 @@ static void give_up_waiting(struct hub *hub, struct session *s)
     session_reject(hub, s, why);
 }
 
-/* End the waits that have timed out. All sessions of a list have the same timeout, so the first session times out
- * first. */
+/* End the waits that have timed out. The first session of a list times out first. */
 void peer_tick(struct hub *hub)
 {
     while (claimed_deadline(hub) <= hub->now_ms) {
@@ -236,34 +225,28 @@ void peer_tick(struct hub *hub)
 
 /* --- vouch ------------------------------------------------------------------------------------------------ */
 
-/* On the store's host, the kernel reports the users of agent and client. An agent may vouch only for connections of its
- * own user, and an agent of root for all connections.
+/* An agent may vouch only for connections of its own user, and an agent of root for all connections.
  *
- * For a client on another host, the store knows only the `vouch` of an agent. If agents of several jobs have the same
- * address, a `vouch` becomes valid after CLAIM_MS. If an agent of another job vouches for the same connection, the
- * connection is closed. */
+ * The store cannot verify the users of other hosts. If agents of several jobs have the same address, a `vouch`
+ * becomes valid after CLAIM_MS. If an agent of another job vouches for the same connection, the connection is
+ * closed. */
 
-/* Reject a `vouch`. A correct agent may get this answer, too, if the client has sent IDENTIFY meanwhile. The client
- * then needs no `vouch`. */
+/* Reject a `vouch`. The agent may still be correct, because the client may have sent IDENTIFY meanwhile. */
 static bool refuse_claim(cJSON *answer)
 {
     message_add_refusal(&(struct message_refusal){ .code = "VOUCH_REFUSED" }, answer);
     return false;
 }
 
-/* Return true if an agent of another job has claimed this session before, and the store cannot decide which agent is
- * right. The store can decide in two cases. If the client has named its job in TLS, may_identify() rejects agents of
- * other jobs. If the kernel has reported the users of the agent and the client, may_identify() rejects agents of other
- * users. Return false for a session without a claim. When such a session entered its job, no other job had an agent at
- * the client's address. The processes of later jobs are younger than the session. */
+/* Return true if an agent of another job has claimed this session, and neither a job named in TLS nor known users
+ * decide which agent is right. A session without a claim is older than the processes of later jobs. */
 static bool is_claimed_elsewhere(const struct session *agent, const struct session *s)
 {
     return s->role == ROLE_PLAIN && s->tls_job == NULL && s->is_claim && s->job != NULL &&
            s->job != agent->job && !users_are_known(agent, s) && is_at_its_address(agent, s);
 }
 
-/* Close a connection that agents of two jobs claim. Only one agent can be right, and the keys of the client must not
- * get into the wrong job. */
+/* Close a connection that agents of two jobs claim, because its keys must not get into the wrong job. */
 static void reject_claimed_twice(struct hub *hub, const struct session *agent, struct session *s)
 {
     char why[256];
@@ -274,10 +257,7 @@ static void reject_claimed_twice(struct hub *hub, const struct session *agent, s
     session_reject(hub, s, why);
 }
 
-/* Return true if a `vouch` of this agent is valid at once. Any other `vouch` is valid after CLAIM_MS if no other job
- * claims the session. The agent has passed may_identify(). If the session has a job, the `vouch` is valid at once if
- * the session is not held. Otherwise it is valid at once in two cases: only one job has agents at the client's address,
- * or the user ids of agent and client are known, so that may_identify() has compared them. */
+/* Return true if a `vouch` of this agent is valid at once, not after CLAIM_MS. The agent has passed may_identify(). */
 static bool is_certain(const struct hub *hub, const struct session *agent, const struct session *s)
 {
     if (s->job != NULL)
@@ -285,9 +265,7 @@ static bool is_certain(const struct hub *hub, const struct session *agent, const
     return users_are_known(agent, s) || job_at_its_address(hub, s) != NULL;
 }
 
-/* Return true if the store accepts this `vouch`. The session must be a plain client that the agent can identify
- * (may_identify). If the session is neither held nor a stranger, is_certain() must be true. If the `vouch` names a
- * rank, this rank must be on the agent's node. */
+/* Return true if the store accepts this `vouch`. If it names a rank, the rank must be on the agent's node. */
 static bool may_vouch(struct hub *hub, const struct session *agent, const struct session *s, int64_t rank)
 {
     const bool is_waiting = s->is_held || s->stranger_state != STRANGER_NONE;
@@ -310,8 +288,8 @@ static bool is_one_tenant(const struct hub *hub, const struct session *agent, co
     return true;
 }
 
-/* Admit a stranger after an agent has confirmed the stranger's user but named no process. If agents of several tenants
- * may identify the stranger, its tenant is unknown, so do nothing. */
+/* Admit a stranger whose user an agent has confirmed without naming a process. If several tenants' agents may
+ * identify the stranger, its tenant is unknown. */
 static void admit_user(struct hub *hub, const struct session *agent, struct session *s)
 {
     if (s->stranger_state == STRANGER_NONE || !may_identify(agent, s) || !is_one_tenant(hub, agent, s))
@@ -320,8 +298,7 @@ static void admit_user(struct hub *hub, const struct session *agent, struct sess
     session_admit(hub, s);
 }
 
-/* Record that an agent has named the process of the session `s`. If `s` is a stranger, also mark it as held (is_held),
- * because release() and claim() expect a held session. */
+/* Record that an agent has named the process of the session `s`. release() and claim() expect a held session. */
 static void name_process(struct hub *hub, const struct session *agent, struct session *s)
 {
     s->tenant = agent->tenant;
@@ -333,9 +310,11 @@ static void name_process(struct hub *hub, const struct session *agent, struct se
     s->is_held = true;
 }
 
-/* Return true if the client may be this rank. A client without a tenant and without a `vouch` may be any rank: the
- * client is on this host, or the store has no secret. For a client with a `vouch`, the agent that sent the `vouch` must
- * run the rank. For a client with only a tenant, at least one agent that can identify the client must run the rank. */
+/* Return true if the client may be this rank:
+ *
+ *     no tenant and no `vouch` (the client is on this host, or the store has no secret): any rank
+ *     `vouch`: a rank of the agent that sent it
+ *     only a tenant: a rank of any agent that can identify the client */
 bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char *job, int64_t rank)
 {
     if (s->tenant == NULL && s->voucher == 0)
@@ -347,8 +326,8 @@ bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char
     return false;
 }
 
-/* Handle `vouch`: an agent names the process of a connection. If `pid` is 0, the agent confirms only the user of the
- * connection. An unknown connection is no error, because it may have been closed meanwhile. */
+/* Handle `vouch`: an agent names the process of a connection. If `pid` is 0, it confirms only the user. The
+ * connection may have been closed meanwhile. */
 bool control_vouch(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {
     const int64_t conn = m->vouch.conn, rank = m->vouch.rank, pid = m->vouch.pid;
@@ -385,7 +364,7 @@ bool control_vouch(struct hub *hub, struct session *agent, const union message *
 
 /* --- owner ------------------------------------------------------------------------------------------------ */
 
-/* Keep the first description of a connection's process. Several agents of a host may send a description. */
+/* Keep the first description of a connection's process, because several agents may send one. */
 static void note_owner(const struct session *agent, struct session *s, int pid, const char *words)
 {
     struct rdzv_node_facts node;
@@ -402,8 +381,8 @@ static void note_owner(const struct session *agent, struct session *s, int pid, 
     job_touch(s->job);
 }
 
-/* Handle `owner`, whose text describes a process that is not a worker of the job. The text is from another host, so the
- * programs that print this text replace its control characters. */
+/* Handle `owner`, whose text describes a process that is not a worker of the job. Programs that print the text must
+ * replace its control characters. */
 bool control_owner(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {
     (void)answer;

@@ -1,6 +1,5 @@
-/* requests.c -- decodes received bytes into requests and calls the handler of each request. See session.h for the rules
- * of handlers. A failed request closes the connection, because PyTorch's protocol has no error answer. Complete
- * requests are decoded in the receive buffer, without a copy. */
+/* requests.c -- decodes received bytes into requests and calls the handler of each request. A failed request closes
+ * the connection, because PyTorch's protocol has no error answer. */
 #include "auth/auth.h"
 #include "diagnosis/diagnosis.h"
 #include "hub/messages.h"
@@ -9,7 +8,7 @@
 
 #include <stdio.h>
 
-/* The handlers of ddprun's own requests: IDENTIFY, BARRIER_NAMED, CONTROL. Their answer to an invalid request is an
+/* The handlers of ddprun's own requests: IDENTIFY, BARRIER_NAMED, CONTROL. They answer an invalid request with an
  * error text. */
 
 /* --- IDENTIFY ------------------------------------------------------------------------------------------- */
@@ -28,7 +27,7 @@ static const char *const role_names[ROLE_COUNT] = {
 #undef X
 };
 
-/* Find a role. A client must not send the role "plain", so the loop begins after this role. */
+/* Find a role. A client must not send the role "plain". */
 static bool find_role(const char *text, enum role *role, struct ddp_err *err)
 {
     for (*role = ROLE_WORKER; *role < ROLE_COUNT; (*role)++)
@@ -38,7 +37,7 @@ static bool find_role(const char *text, enum role *role, struct ddp_err *err)
     return false;
 }
 
-/* Read IDENTIFY. Only a worker sends its rank and world size; other clients send only their role. */
+/* Read IDENTIFY. Only a worker sends its rank and world size. */
 static bool read_introduction(const cJSON *o, struct introduction *who, struct ddp_err *err)
 {
     struct message_identify m;
@@ -80,10 +79,8 @@ static bool refuse_job(const struct job *job, const struct job_name *name)
     return false;
 }
 
-/* Find the job of a worker, and enter it. Without an agent, the first worker declares the job. When all workers of such
- * a job have left, the next worker may declare another job. The end of an attempt begins a new era, and the store
- * rejects sessions of an older era. The worker belongs to the present attempt, but an earlier attempt may have ended
- * after the session connected. So set s->era to the present era. */
+/* Find the job of a worker, and enter it. Without an agent, the first worker declares the job, and again after all
+ * workers have left. */
 static bool join_job(struct hub *hub, struct session *s, const struct job_name *name)
 {
     struct job *job = job_claim(hub, s, name->job);
@@ -107,6 +104,7 @@ static bool join_job(struct hub *hub, struct session *s, const struct job_name *
                  name->world_size, name->world_size == 1 ? "" : "s");
         return false;
     }
+    /* An earlier attempt may have ended after the session connected. */
     s->era = hub->era;
     session_enter(s, job);
     return true;
@@ -125,8 +123,7 @@ static bool welcome_worker(struct hub *hub, struct session *s, const struct intr
     return member_place(members_at(&s->job->members, s->rank), who->host, (int)who->pid);
 }
 
-/* Return false if a node requests another role. A node must stay an agent, because the store accepts an agent's calls
- * only from a client with this role. */
+/* Return false if a node requests another role, because agents' calls are only for that role. */
 static bool may_have_role(struct hub *hub, const struct session *s, enum role role)
 {
     if (!s->is_node || role == ROLE_AGENT)
@@ -137,7 +134,7 @@ static bool may_have_role(struct hub *hub, const struct session *s, enum role ro
     return false;
 }
 
-/* Give the session its role. An agent enters its job later, by `join` or `job`. An operator enters no job. */
+/* Give the session its role. An agent enters its job later, by `join` or `job`. */
 static bool welcome(struct hub *hub, struct session *s, const struct introduction *who)
 {
     if (!may_have_role(hub, s, who->role))
@@ -149,8 +146,7 @@ static bool welcome(struct hub *hub, struct session *s, const struct introductio
     return true;
 }
 
-/* Return true if role and job in IDENTIFY agree with AUTH. A worker's rank must also run on the node whose agent has
- * confirmed the connection. Otherwise a worker could act as a rank of another job or node. */
+/* Return true if role and job in IDENTIFY agree with AUTH, and the node that confirmed the connection runs the rank. */
 static bool is_allowed(struct hub *hub, const struct session *s, const struct introduction *who)
 {
     if (who->role == ROLE_AGENT && !gate_is_agent(hub, s))
@@ -172,8 +168,7 @@ static bool is_allowed(struct hub *hub, const struct session *s, const struct in
     return false;
 }
 
-/* Handle IDENTIFY. A rejected client gets the reason, and its connection is closed. The answer is a status byte and a
- * frame. The authentication tag of the frame also covers the status. */
+/* Handle IDENTIFY. The answer is a status byte and a frame, whose authentication tag also covers the status. */
 static bool on_identify(struct hub *hub, struct session *s, const struct request *req)
 {
     struct introduction who = { .job.job = "" };
@@ -202,7 +197,7 @@ static bool append_outcome(struct buf *out, enum barrier_outcome outcome, struct
     return append_u8(out, (uint8_t)outcome) && append_blob(out, json);
 }
 
-/* Answer a wrong BARRIER_NAMED with the outcome "misuse" and the reason. The connection stays open. */
+/* Answer a wrong BARRIER_NAMED with "misuse" and the reason. The connection stays open. */
 static bool refuse_barrier(struct hub *hub, struct slice name, const char *why)
 {
     struct buf report = { 0 };
@@ -212,8 +207,7 @@ static bool refuse_barrier(struct hub *hub, struct slice name, const char *why)
     return ok;
 }
 
-/* Handle BARRIER_NAMED. Begin the wait before the arrival, because the last arrival ends all waits, including the wait
- * of this session. */
+/* Handle BARRIER_NAMED. Begin the wait before the arrival, because the last arrival ends all waits. */
 static bool on_barrier_named(struct hub *hub, struct session *s, const struct request *req)
 {
     if (s->role != ROLE_WORKER)
@@ -240,8 +234,8 @@ static bool on_barrier_named(struct hub *hub, struct session *s, const struct re
 
 /* --- CONTROL -------------------------------------------------------------------------------------------- */
 
-/* Pass CONTROL to control.c, which answers it. Then call rdzv_recheck(), which may begin a round and send the message
- * `round` to the node. The node must get the answer to its `join` before this message. */
+/* Pass CONTROL to control.c, which answers it. Call rdzv_recheck() afterwards, because the node must get the answer
+ * to its `join` before the message `round`. */
 static bool on_control(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice frame = req->blob[0];
@@ -251,8 +245,7 @@ static bool on_control(struct hub *hub, struct session *s, const struct request 
     return ok;
 }
 
-/* Return true if the store has accepted a request. Otherwise set hub->err and return false, which closes the
- * connection. */
+/* Return true if the store has accepted a request. Otherwise set hub->err and return false. */
 static bool check_status(struct hub *hub, const struct session *s, const struct request *req,
                          enum store_status status)
 {
@@ -288,7 +281,7 @@ static bool on_validate(struct hub *hub, struct session *s, const struct request
     return true;
 }
 
-/* Handle PING. The reply repeats the number in the request. PyTorch sends its pid as this number. */
+/* Handle PING. PyTorch sends its pid as the number. */
 static bool on_ping(struct hub *hub, struct session *s, const struct request *req)
 {
     if (req->number > 0 && req->number <= INT32_MAX)
@@ -321,7 +314,7 @@ static bool reply_value(struct hub *hub, struct session *s, struct slice key, st
 static bool on_compare_set(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice current = store_get(s->job->store, req->blob[0]);
-    /* The reply is the stored, the expected or the new value. Check the room for the longest of these three values. */
+    /* Check the room for the longest possible reply: the stored, the expected or the new value. */
     uint64_t longest = current.len;
     for (int i = 1; i <= 2; i++)
         longest = req->blob[i].len > longest ? req->blob[i].len : longest;
@@ -332,15 +325,14 @@ static bool on_compare_set(struct hub *hub, struct session *s, const struct requ
     return check_status(hub, s, req, status) && reply_value(hub, s, req->blob[0], current);
 }
 
-/* Handle GET. Reply with an empty value for a missing key. PyTorch's clients send WAIT before GET, so the key is
- * missing only if another client has deleted it in between. */
+/* Handle GET. Reply with an empty value for a missing key, which another client has deleted since the WAIT. */
 static bool on_get(struct hub *hub, struct session *s, const struct request *req)
 {
     const struct slice value = store_get(s->job->store, req->blob[0]);
     return !hub_may_reply(hub, value.len) || reply_value(hub, s, req->blob[0], value);
 }
 
-/* Reject a reply that is longer than hub_limits.max_unread, because the reply could never be sent. */
+/* Reject a reply that is longer than hub_limits.max_unread. */
 static bool check_length(struct hub *hub, const struct request *req, uint64_t bytes)
 {
     if (bytes <= hub->limits.max_unread)
@@ -350,8 +342,7 @@ static bool check_length(struct hub *hub, const struct request *req, uint64_t by
     return false;
 }
 
-/* Handle MULTI_GET. Check the size of the reply first. One request may name a large value many times, and the reply
- * could then exceed the memory of the store. */
+/* Handle MULTI_GET. Check the size of the reply first, because one request may name a large value many times. */
 static bool on_multi_get(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice key, keys = req->blob[0];
@@ -378,8 +369,8 @@ static bool on_check(struct hub *hub, struct session *s, const struct request *r
     return append_u8(&hub->out, !store_check(s->job->store, req->blob[0]));
 }
 
-/* Handle WAIT and BARRIER. If a key is missing, session_woken() answers later, when all keys exist. Begin the wait
- * before calling the store: the store calls torch_observer.c, which reads and may change waits_since_ms. */
+/* Handle WAIT and BARRIER. If a key is missing, session_woken() answers later. Begin the wait before calling the
+ * store, because torch_observer.c reads and may change waits_since_ms. */
 static bool on_wait_or_barrier(struct hub *hub, struct session *s, const struct request *req)
 {
     const uint64_t since_ms = s->waits_since_ms;
@@ -407,8 +398,7 @@ static bool on_getnumkeys(struct hub *hub, struct session *s, const struct reque
     return append_u64(&hub->out, store_count(s->job->store));
 }
 
-/* Handle WATCH_KEY. The answer 3 means "registered". The store sends no notifications, because torch uses no
- * notifications. */
+/* Handle WATCH_KEY. The answer 3 means "registered". torch uses no notifications, so the store sends none. */
 static bool on_watch_key(struct hub *hub, struct session *s, const struct request *req)
 {
     (void)s, (void)req;
@@ -420,7 +410,7 @@ static bool on_delete_key(struct hub *hub, struct session *s, const struct reque
     return append_i64(&hub->out, store_delete(s->job->store, req->blob[0]));
 }
 
-/* Handle LIST_KEYS: reply with the number of keys, then the keys in the arbitrary order of the table. */
+/* Handle LIST_KEYS: reply with the number of keys, then the keys in arbitrary order. */
 static bool on_list_keys(struct hub *hub, struct session *s, const struct request *req)
 {
     const struct entry *at = NULL;
@@ -444,9 +434,8 @@ static bool on_queue_push(struct hub *hub, struct session *s, const struct reque
     return check_status(hub, s, req, store_push(s->job->store, req->blob[0], req->blob[1]));
 }
 
-/* Handle QUEUE_POP. The reply begins with the length of the queue before the pop. Otherwise the client could not
- * distinguish an empty value from an empty queue. Call hub_may_reply() before the pop, because a popped value cannot be
- * put back. */
+/* Handle QUEUE_POP. The reply begins with the length of the queue before the pop, which distinguishes an empty value
+ * from an empty queue. Call hub_may_reply() first, because a popped value cannot be put back. */
 static bool on_queue_pop(struct hub *hub, struct session *s, const struct request *req)
 {
     uint32_t before;
@@ -495,14 +484,13 @@ static const request_handler request_handlers[OPS] = {
  *     SET    on_read -> on_bytes (server/) -> hub_receive -> requests_process -> wire_decode -> on_set -> store_set
  *            -> another session waits for the key: session_woken -> reply -> conn_send (server/)
  *
- * Only an unfinished request is copied into session.in, to which later bytes are appended. A failed request closes the
- * connection after all earlier requests are answered, and the reason is logged. Invalid bytes, forbidden requests and a
- * lack of memory have the same effect as a failed request. */
+ * Only an unfinished request is copied into session.in. A failed, invalid or forbidden request closes the connection
+ * after all earlier requests are answered. */
 
 enum {
-    /* A request of at most this size is read even if the store is full, so that GET and DELETE work. */
+    /* A request of at most this size is read even if the store is full, so that DELETE works. */
     REQUEST_MIN = 64 << 10,
-    /* If hub->out has more bytes, they are sent before the next request is handled. The client may have to read them
+    /* Above this size, hub->out is sent before the next request, because the client may have to read it
      * first. */
     OUT_MAX = 64 << 10,
     AHEAD_MIN = 4,     /* if fewer requests are decoded, no key is prefetched */
@@ -511,8 +499,7 @@ enum {
     IN_KEPT = 256,     /* an empty session buffer is freed if its capacity exceeds this number of bytes */
 };
 
-/* Return true if has_job() would change nothing. This function is inline, because a busy store calls it for each
- * request. */
+/* Return true if has_job() would change nothing. Inline, because a busy store calls it for each request. */
 static inline bool is_settled(const struct hub *hub, const struct session *s)
 {
     return s->job != NULL &&
@@ -520,8 +507,7 @@ static inline bool is_settled(const struct hub *hub, const struct session *s)
 }
 
 /* Return true if the session has a job or the request needs none. A plain client cannot name its job, so it enters a
- * job only if it may use exactly one job (job_only). At the client's first request for a key, also ask the agents which
- * process owns the connection. Then begin to observe PyTorch's keys. */
+ * job only if it may use exactly one. */
 static bool has_job(struct hub *hub, struct session *s, const struct op *op)
 {
     if (op->id >= OP_IDENTIFY || op->id == OP_VALIDATE || op->id == OP_PING)
@@ -537,8 +523,7 @@ static bool has_job(struct hub *hub, struct session *s, const struct op *op)
     return true;
 }
 
-/* Set the reason why a request is refused, and return false. Possible reasons: the connection has sent AUTH, it
- * belongs to an earlier attempt, or the store serves no job. */
+/* Set the reason why a request is refused, and return false. */
 static bool refuse_request(struct hub *hub, const struct session *s, const struct op *op)
 {
     if (s->auth != NULL)
@@ -560,8 +545,8 @@ static bool is_of_agents(enum op_id id)
     return id == OP_IDENTIFY || id == OP_CONTROL || id == OP_AUTH || id == OP_PING || id == OP_VALIDATE;
 }
 
-/* Update the quota after the capacity of `in` has changed from `old_cap`. The quota may then exceed its limit, because
- * the bytes have already arrived. decode_ahead() then rejects a request that is too large. */
+/* Update the quota after the capacity of `in` has changed from `old_cap`. The quota may exceed its limit here,
+ * because the bytes have already arrived. */
 static void charge(struct hub *hub, const struct session *s, size_t old_cap)
 {
     struct quota *quota = session_quota(hub, s);
@@ -569,9 +554,8 @@ static void charge(struct hub *hub, const struct session *s, size_t old_cap)
     quota_charge(quota, s->in.cap);
 }
 
-/* Keep `rest`, the bytes of an unfinished request. If `in` is empty, copy the bytes, because the server
- * (server/clients.c) owns them. Otherwise `rest` is already the end of `in`. The time limit starts with the first byte
- * of the request, so a client cannot prolong the limit with single bytes. */
+/* Keep `rest`, the bytes of an unfinished request. If `in` is empty, copy them, because the server owns them;
+ * otherwise `rest` is the end of `in`. The time limit starts with the first byte of the request. */
 static bool keep_rest(struct hub *hub, struct session *s, struct slice rest)
 {
     size_t old_cap = s->in.cap;
@@ -600,9 +584,8 @@ static bool collect(struct hub *hub, struct session *s, struct slice *bytes)
     return ok;
 }
 
-/* Consecutive requests. All requests are decoded before the first request is handled, so that their keys can be
- * prefetched. While a connection has no job, decode only one request, because the next request may have to wait for the
- * job. All slices borrow from the received bytes or from session.in. */
+/* Consecutive requests, decoded before the first is handled, so that their keys can be prefetched. All slices borrow
+ * from the received bytes or from session.in. */
 struct ahead {
     struct request req[AHEAD_MAX];
     const void *start[AHEAD_MAX]; /* address of each request */
@@ -623,9 +606,8 @@ static void bring_near(const struct store *store, const struct ahead *ahead)
     store_expect(store, hashes, ahead->n);
 }
 
-/* Decode requests up to the first request that is incomplete or invalid. A request may be as large as the free part of
- * the quota plus the session's buffer `in`. This buffer holds the bytes of the request, and is already charged to the
- * quota. A request of REQUEST_MIN bytes is always permitted. */
+/* Decode requests up to the first that is incomplete or invalid. Without a job decode only one, because the next may
+ * have to wait for the job. */
 static void decode_ahead(struct hub *hub, struct session *s, struct slice bytes, struct ahead *out)
 {
     const uint32_t most = s->job != NULL ? AHEAD_MAX : 1;
@@ -653,27 +635,24 @@ static struct slice rest_after(const struct ahead *ahead, uint32_t done)
 }
 
 /* Pause a session until clients have read more of their replies. `rest` begins with the first request that is not
- * handled yet. This request is decoded again later, so rewind the parser. Remove the session from hub->midway, because
- * the time limit for unfinished requests does not apply. */
+ * handled yet. */
 static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
 {
+    /* This request is decoded again later. */
     wire_rewind(&s->wire);
     s->is_paused = true;
     const bool ok = keep_rest(hub, s, rest);
+    /* The time limit of an unfinished request does not apply. */
     list_remove(&s->midway);
     return ok;
 }
 
-/* Process received bytes. A paused or held session only collects them. While the client is a stranger, gate_check()
- * checks each request before it is decoded. Test before each request whether the client is still a stranger, because
- * the previous request may have admitted the client. Handle the requests in order, and stop at the first request that
- * must wait. This request waits until clients have read more of their replies (pause_session), the session has a job
- * (peer_hold), or the stranger is admitted (gate_hold).
+/* Process received bytes: handle the requests in order, and stop at the first that must wait. A paused or held
+ * session only collects bytes.
  *
  * Before a request is handled, end an open wait of the session: after a WAIT has timed out, a client of torch 1.13
- * simply sends the next request. The client would mistake a late answer to the WAIT for the answer to this request.
- * Refuse a request of a client from an earlier attempt. Refuse requests for keys or named barriers if the connection
- * has sent AUTH, or if the store serves no job. */
+ * simply sends the next request, and would mistake a late answer for its answer. Test before each request whether
+ * the client is still a stranger, because the previous request may have admitted it. */
 bool requests_process(struct hub *hub, struct session *s, struct slice bytes)
 {
     struct ahead ahead; /* not zeroed, because the struct has 5 KB */

@@ -1,6 +1,5 @@
-/* stacks.c -- collects the stacks of a job's ranks: an operator asks, the agents take samples, and the store merges the
- * samples. A job has at most one open request, and operators with the same request share the answer. After a failure
- * the agents record the stacks of the surviving workers without a request. */
+/* stacks.c -- collects the stacks of a job's ranks: an operator asks, the agents take samples, and the store merges
+ * them. A job has at most one open request. */
 #include "hub/messages.h"
 #include "hub/session.h"
 
@@ -52,8 +51,7 @@ static cJSON *encode_missing(const struct job_sample *sample)
     return missing;
 }
 
-/* Answer all operators that still wait. An operator no longer waits after it has disconnected or sent another
- * request. */
+/* Answer all operators that still wait for this request. */
 static void answer_all(struct job *job, const cJSON *answer)
 {
     struct job_sample *sample = &job->sample;
@@ -67,7 +65,7 @@ static void answer_all(struct job *job, const cJSON *answer)
     }
 }
 
-/* Add the sample to the profile (diagnosis/profile.h). Begin a new profile with the first sample of an attempt. */
+/* Add the sample to the profile. Begin a new profile with the first sample of an attempt. */
 static void count_profile(struct job *job)
 {
     struct job_profile *profile = &job->profile;
@@ -91,8 +89,7 @@ static void free_answers(struct job_sample *sample)
     buf_free(&sample->nodes);
 }
 
-/* End the request: pass the rows to the monitor and the profile, and answer the operators. Copy the rows for the
- * monitor, because message_add_stacks_lists() moves the original rows into the answer. */
+/* End the request: pass the rows to the monitor and the profile, and answer the operators. */
 static void sample_finish(struct job *job)
 {
     struct job_sample *sample = &job->sample;
@@ -102,6 +99,7 @@ static void sample_finish(struct job *job)
     cJSON *answer = cJSON_CreateObject();
     if (sample->for_hang) {
         cJSON_Delete(job->hang.fresh);
+        /* Copy the rows, because message_add_stacks_lists() moves them into the answer. */
         job->hang.fresh = cJSON_Duplicate(sample->stacks.rows, true);
         cJSON_Delete(job->hang.fresh_calls);
         job->hang.fresh_calls = sample->calls;
@@ -160,8 +158,7 @@ static bool find_nodes(struct job *job, const struct rank_set *ranks)
     return ok;
 }
 
-/* Ask all nodes of the sample for stacks. If the sample is for a hang, also ask for the flight records since the last
- * progress. */
+/* Ask all nodes of the sample for stacks, and in a sample for a hang also for flight records. */
 static void ask_nodes(struct job *job)
 {
     struct job_sample *sample = &job->sample;
@@ -181,9 +178,8 @@ static void ask_nodes(struct job *job)
     cJSON_Delete(question);
 }
 
-/* Begin a request. The request ends at sample->until_ms, even if some nodes have not answered. If the result is false,
- * the caller calls sample_refuse(). If the result is true, the caller registers the operator, if any, then calls
- * ask_nodes(). */
+/* Begin a request, which ends at sample->until_ms at the latest. If it fails, the caller calls sample_refuse().
+ * Otherwise the caller registers the operator, if any, and calls ask_nodes(). */
 static bool sample_begin(struct job *job, const struct message_stacks *m, const struct rank_set *ranks)
 {
     struct hub *hub = job->hub;
@@ -212,7 +208,7 @@ static bool sample_refuse(struct job_sample *sample)
     return false;
 }
 
-/* Parse the requested ranks. "" means all ranks and leaves `ranks` empty. The caller frees `ranks` in any case. */
+/* Parse the requested ranks. "" means all ranks. The caller frees `ranks` in any case. */
 static bool check_ranks(struct job *job, const char *text, struct rank_set *ranks)
 {
     struct hub *hub = job->hub;
@@ -224,16 +220,14 @@ static bool check_ranks(struct job *job, const char *text, struct rank_set *rank
     return false;
 }
 
-/* Return true if an operator cannot share the open request: the request is for other stacks, or too many operators wait
- * for it. */
+/* Return true if an operator cannot share the open request. */
 static bool is_other(const struct job_sample *sample, const struct message_stacks *m)
 {
     return strcmp(sample->ranks, m->ranks) != 0 || sample->native != m->native ||
            sample->askers.len >= ASKERS_MAX * sizeof(conn_id);
 }
 
-/* Request a sample for the monitor or the profile. While another request is open, the monitor waits, and the profile
- * skips its sample. The monitor and the profile never use an operator's sample. Such a sample may be older than the
+/* Request a sample for the monitor or the profile. They never use an operator's sample, which may be older than the
  * suspicion of a hang, and has no flight records. */
 void stacks_ask(struct job *job)
 {
@@ -283,8 +277,7 @@ void stacks_tick(struct job *job)
         stacks_free(&job->survivors.stacks);
 }
 
-/* Handle an operator's request `stacks`. Ask the nodes last: if the operator cannot be registered, no node takes a
- * sample. An operator that sends a new request gets no answer to its old request (answer_all). */
+/* Handle an operator's request `stacks`. Ask the nodes last, when the operator is registered. */
 bool control_stacks(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -312,8 +305,8 @@ bool control_stacks(struct hub *hub, struct session *s, const union message *m, 
     return true;
 }
 
-/* Convert a call to JSON. The encoder stores numbers as raw text, which the monitor could not read as numbers. So print
- * the encoded object and parse the printed text. */
+/* Convert a call to JSON. The encoder stores numbers as raw text, which the monitor could not read, so print and
+ * parse the object. */
 static cJSON *encode_call(const struct message_flight_call *m)
 {
     cJSON *row = message_encode_flight_call(m);
@@ -324,9 +317,8 @@ static cJSON *encode_call(const struct message_flight_call *m)
     return parsed;
 }
 
-/* Add to sample->calls the collective calls that a node has reported. Ignore calls of ranks that the node does not run.
- * Replace control characters in the texts. If not all calls fit, add none, because a rank with an incomplete record
- * would seem to be behind. */
+/* Add the collective calls that a node has reported for its ranks. If not all calls fit, add none, because a rank
+ * with an incomplete record would seem to be behind. */
 static void merge_calls(struct job_sample *sample, const cJSON *rows, uint32_t first, uint32_t n)
 {
     const cJSON *row;
@@ -351,8 +343,8 @@ static void merge_calls(struct job_sample *sample, const cJSON *rows, uint32_t f
     }
 }
 
-/* Handle a node's answer. Ignore an answer to an earlier request, and a second answer of the same node. The answer of
- * the last missing node ends the request. */
+/* Handle a node's answer. Ignore an answer to an earlier request, and a second answer. The last answer ends the
+ * request. */
 bool control_sampled(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)hub, (void)answer;
@@ -389,16 +381,15 @@ static bool is_first_stop(const struct rdzv_facts *facts, uint32_t round, const 
     return round == facts->round && (node->state == RDZV_NODE_RUNNING || node->state == RDZV_NODE_STOPPING);
 }
 
-/* Return how many of the remaining bytes or rows (`left`) a node may use: left / nodes, but at least `least`, and at
- * most `left`. `nodes` counts this node and the nodes whose rows have not arrived. The limit keeps space for those
- * later rows. */
+/* Return how many of the remaining bytes or rows (`left`) a node may use: left / nodes, but at least `least`.
+ * `nodes` counts this node and the nodes whose rows have not arrived. */
 static size_t share_of_node(size_t left, uint32_t nodes, size_t least)
 {
     const size_t share = left / nodes;
     return share > least ? share : left < least ? left : least;
 }
 
-/* Merge the rows of a node into the rows of all nodes, but at most as much as share_of_node() permits. */
+/* Merge the rows of a node into the rows of all nodes, at most its share. */
 static void merge_share(struct stacks *all, const cJSON *rows, const struct rdzv_node_facts *node,
                         uint32_t nodes)
 {
@@ -410,8 +401,8 @@ static void merge_share(struct stacks *all, const cJSON *rows, const struct rdzv
     all->room += rest;
 }
 
-/* Merge the rows of a node into the rows of all nodes. The store keeps a copy of all rows for each node until the node
- * confirms the copy. So if the round has many nodes, the limit for the size of all rows is lower. */
+/* Merge the rows of a node into the rows of all nodes. The limit is lower with many nodes, because the store keeps a
+ * copy of all rows for each node. */
 void stacks_add_survivors(struct session *s, uint32_t round, const cJSON *rows)
 {
     struct job_survivors *all = &s->job->survivors;

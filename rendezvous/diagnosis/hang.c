@@ -1,6 +1,5 @@
-/* hang.c -- finds the rank for which all others wait, from two samples of the stacks of all ranks. A rank in a
- * collective waits, and a rank that stays at any other place is the culprit. One sample is not enough, because a rank
- * that moves between two samples shows that the job is only slow. */
+/* hang.c -- finds the rank for which all others wait, from two samples of the stacks of all ranks. A rank that stays
+ * outside of a collective is the culprit. If any rank moves between the samples, the job is only slow. */
 #include "base/text.h"
 #include "diagnosis/spot.h"
 #include "diagnosis/text.h"
@@ -24,9 +23,8 @@ enum {
 
 #define TOO_MANY_PLACES "the ranks wait in more than 16 places" /* 16 is GROUPS_MAX */
 
-/* The findings for a culprit that sleeps in a system call. Use the first row with a text that is a part of the system
- * call's name: "nanosleep" also matches clock_nanosleep. Use rows other than RANK_IN_LOCK only if the object for which
- * the rank waits is unknown. If no row matches, the finding is RANK_BLOCKED. */
+/* The findings for a culprit that sleeps in a system call: the first row whose text is a part of the call's name,
+ * otherwise RANK_BLOCKED. Rows other than RANK_IN_LOCK count only if the awaited object is unknown. */
 #define SLEEPS(X)                                               \
     X("futex", RANK_IN_LOCK)                                    \
     X("nanosleep", RANK_SLEEPS)                                 \
@@ -71,7 +69,7 @@ struct group {
     uint32_t first, n;       /* first: the rank that was added first; n: number of ranks */
 };
 
-/* The state of one search. diagnose_hang creates it on its stack and frees it before it returns. */
+/* The state of one search. */
 struct hang {
     const struct snapshot *s;
     struct rank_analysis *ranks; /* owned: one element for each rank of the snapshot */
@@ -92,13 +90,11 @@ struct hang {
 
 /* --- comparing -------------------------------------------------------------------------------------------- */
 
-/* The place of a rank is the innermost frame of the user's program, and the collective that this frame has called, if
- * any. Two samples of a suspicion are 1 s to 21 s apart (hub/hang_watch.h). A rank with the same stack in both samples
- * is at rest. If a rank has moved between the samples, there is no result. */
+/* The place of a rank is the innermost frame of the user's program, and the collective that this frame has called,
+ * if any. Two samples of a suspicion are 1 s to 21 s apart (hub/hang_watch.h). */
 
 /* Return true if two stacks are equal, or if neither was read. Ignore the line numbers of the program's innermost
- * function, and of the library functions that it calls. An endless loop changes these lines, too. Compare the line
- * numbers of the innermost function's callers. Another line there means a new call, and so progress. */
+ * function and below, because an endless loop changes these lines. Another line of a caller means progress. */
 static bool is_same_stack(const struct spot *a, const struct spot *b)
 {
     if (a->frames == NULL || b->frames == NULL)
@@ -113,8 +109,8 @@ static bool is_same_stack(const struct spot *a, const struct spot *b)
     return x == NULL && y == NULL;
 }
 
-/* Return true if two ranks are at the same line of the program, and in the same collective or both outside of
- * collectives. If no stack has a frame of the program, return true only if both ranks are in the same collective. */
+/* Return true if two ranks are at the same line of the program, and in the same collective or both outside. Without
+ * a frame of the program, both must be in the same collective. */
 static bool is_same_wait(const struct spot *a, const struct spot *b)
 {
     const bool is_same_call =
@@ -123,8 +119,8 @@ static bool is_same_wait(const struct spot *a, const struct spot *b)
                                                                : spot_is_same_line(a->user, b->user));
 }
 
-/* Return true if a rank has moved between the samples. A rank has also moved if only one sample contains its frames, or
- * if the later sample shows another process. If neither sample has its frames, return false. */
+/* Return true if a rank has moved between the samples. Frames in only one sample, or another process, count as a
+ * move. */
 static bool has_moved(const struct rank_analysis *r)
 {
     const struct spot *a = r->spot[0], *b = r->spot[1];
@@ -136,12 +132,11 @@ static bool has_moved(const struct rank_analysis *r)
 
 /* --- all samples ------------------------------------------------------------------------------------------ */
 
-/* A rank in an endless loop that calls different functions also moves between the samples. So the store also keeps a
- * history of the samples since the last progress. After several suspicions (hub/hang_watch.h), the history shows such a
- * loop.
+/* A rank in an endless loop that calls different functions also moves between two samples. The history of the
+ * samples since the last progress shows such a loop.
  *
- * The history has the trails (spot.h) of up to HISTORY_RANKS ranks outside of collectives. A trail proves a loop only
- * while no other rank makes progress. So if any rank may have made progress, all trails begin again. */
+ * The history has the trails (spot.h) of up to HISTORY_RANKS ranks outside of collectives. A trail proves a loop
+ * only while no other rank makes progress, so all trails begin again after possible progress. */
 enum { HISTORY_RANKS = 8 };
 
 struct hang_history {
@@ -154,11 +149,11 @@ struct hang_history {
     } ranks[HISTORY_RANKS];
 };
 
-/* Return the frame with the loop of a rank, or NULL in any of these cases:
+/* Return the frame with the loop of a rank, or NULL if
  *
  *     the rank is in no known loop
- *     another rank outside of a collective may have made progress, so the job may only be slow
- *     most ranks repeat their calls: they may be working, and the waiting ranks may have finished their part early */
+ *     another rank outside of a collective may have made progress
+ *     most ranks repeat their calls: the waiting ranks may have finished their part early */
 static const cJSON *history_loop(const struct hang_history *history, uint32_t rank, uint32_t n_ranks)
 {
     const cJSON *found = NULL;
@@ -176,14 +171,14 @@ static const cJSON *history_loop(const struct hang_history *history, uint32_t ra
 
 /* --- one rank --------------------------------------------------------------------------------------------- */
 
-/* Return true if a signal or a debugger has stopped the process. The last heartbeat or the later sample shows this. */
+/* Return true if a signal or a debugger has stopped the process, as the last heartbeat or the later sample shows. */
 static bool is_stopped(const struct snapshot_rank *f, const struct spot *spot)
 {
     return f->proc_state == 'T' || f->proc_state == 't' || strstr(spot->does, "stopped") != NULL;
 }
 
-/* Return the system call in which the rank's main thread sleeps. If the sample does not show what the thread does,
- * return the kernel function from the last heartbeat. If both are unknown, return "". */
+/* Return the system call in which the rank's main thread sleeps, otherwise the kernel function from the last
+ * heartbeat, or "". */
 static const char *sleeps_in(const struct snapshot_rank *f, const struct spot *spot)
 {
     const char *in = strstr(spot->does, " in ");
@@ -192,9 +187,8 @@ static const char *sleeps_in(const struct snapshot_rank *f, const struct spot *s
     return spot->does[0] == '\0' && f->wchan != NULL ? f->wchan : "";
 }
 
-/* Return true if the rank computes: it uses much CPU time, or its state is "running" in both samples. The state alone
- * is sufficient, because on an overloaded machine even a loop gets little CPU time. `in` is the system call in which
- * the thread sleeps, or "". */
+/* Return true if the rank computes. The state "running" is sufficient, because on an overloaded machine even a loop
+ * gets little CPU time. `in` is the system call in which the thread sleeps, or "". */
 static bool computes(const struct rank_analysis *r, const char *in)
 {
     const bool runs =
@@ -202,8 +196,8 @@ static bool computes(const struct rank_analysis *r, const char *in)
     return runs || r->cpu_percent >= BUSY_PERCENT || (in[0] == '\0' && r->cpu_percent >= IDLE_PERCENT);
 }
 
-/* Return the finding about a rank that sleeps in the system call `in`. A wait for a lock is always RANK_IN_LOCK. Any
- * other wait for a known object (a file, a pipe or a peer) is RANK_BLOCKED. This finding names the object. */
+/* Return the finding about a rank that sleeps in the system call `in`. RANK_BLOCKED names a known object (a file, a
+ * pipe or a peer). */
 static enum finding_code sleep_code(const struct spot *spot, const char *in)
 {
     for (size_t i = 0; i < sizeof(sleeps) / sizeof(sleeps[0]); i++)
@@ -213,12 +207,13 @@ static enum finding_code sleep_code(const struct spot *spot, const char *in)
     return in[0] != '\0' ? FINDING_RANK_BLOCKED : FINDING_RANK_SLEEPS;
 }
 
-/* Return true if the main thread may wait for a child that has ended. A frame of a library that waits for children is
- * sufficient. Without such a frame, return false if the sample shows another wait. Examples are waits for a lock of the
- * program, for a known peer, for a file with a path, and for the reader of a pipe. A listening Unix socket does not
- * count as a file with a path, because its client may be a child. A blocked write shows that the reader of the pipe
- * still exists, so the reader is not the child that has ended. `in` is the system call in which the thread sleeps, or
- * "". */
+/* Return true if the main thread may wait for a child that has ended:
+ *
+ *     a frame of a library that waits for children: yes
+ *     a blocked write to a pipe: no, because its reader still exists
+ *     a known other object: no; but the client of a listening Unix socket may be a child
+ *
+ * `in` is the system call in which the thread sleeps, or "". */
 static bool may_be_of_child(const struct spot *spot, const char *in)
 {
     static const char *const unnamed[] = { "pipe:[", "socket:[", "anon_inode:", "the listening socket /",
@@ -231,8 +226,7 @@ static bool may_be_of_child(const struct spot *spot, const char *in)
     return !has_name && strstr(in, "futex") == NULL && strstr(in, "write") == NULL;
 }
 
-/* Return true if the rank may wait for a child process that has ended. There are two conditions: the child is a zombie
- * in both samples, and the wait may be for a child (may_be_of_child). Even then, return false in any of these cases:
+/* Return true if the rank may wait for a child process that is a zombie in both samples. Return false if
  *
  *     the rank computes, waits for a disk, or is in a timed sleep such as nanosleep
  *     the system call names another child
@@ -260,11 +254,11 @@ static bool has_same_frames(const struct spot_child *a, const struct spot_child 
     return a->frames != NULL && b->frames != NULL && cJSON_Compare(a->frames, b->frames, true);
 }
 
-/* Return true if the rank may wait for this child. Return false if neither a frame nor the system call of the rank
- * shows a wait for children. Also return false if the child is missing in the earlier sample. If the system call names
- * a child, return true only for that child. Otherwise the child must be of the kind for which the rank waits. Return
- * false for a child that itself waits for another process, as a shell does. The other process is also in the sample,
- * and is checked separately. */
+/* Return true if the rank may wait for this child:
+ *
+ *     the child is missing in the earlier sample: no
+ *     the system call names a child: only for that child
+ *     otherwise: for a child of the awaited kind that does not itself wait for a process, as a shell does */
 static bool may_wait_for(const struct rank_analysis *r, const struct spot_child *child)
 {
     const struct spot *spot = r->spot[1];
@@ -276,8 +270,8 @@ static bool may_wait_for(const struct rank_analysis *r, const struct spot_child 
     return child->kind >= spot->waits && strstr(child->does, " in wait") == NULL;
 }
 
-/* Return true if a child is in the same place in both samples and has used almost no CPU time between them. A child
- * that has moved or computed may only be slow. Return false if `earlier` is NULL. */
+/* Return true if a child is in the same place in both samples and has used almost no CPU time between them.
+ * `earlier` may be NULL. */
 static bool child_rests(const struct spot_child *child, const struct spot_child *earlier, int64_t apart_ms)
 {
     if (earlier == NULL)
@@ -288,10 +282,8 @@ static bool child_rests(const struct spot_child *child, const struct spot_child 
            cpu_ms * 100 <= apart_ms;
 }
 
-/* Return the living child for which the rank waits, or NULL. This child must be at rest (child_rests). If the rank
- * waits for the workers of a data loader, return the worker at rest with the lowest pid. Otherwise consider all
- * children for which the rank may wait (may_wait_for). If all of them are at rest in the same place, return the child
- * with the lowest pid. Otherwise return NULL. */
+/* Return the living child for which the rank waits, or NULL. It must be at rest (child_rests). Of the workers of a
+ * data loader, return the one with the lowest pid; other children must all rest in the same place. */
 static const struct spot_child *find_awaited_child(const struct rank_analysis *r, int64_t apart_ms)
 {
     const struct spot *spot = r->spot[1];
@@ -311,7 +303,7 @@ static const struct spot_child *find_awaited_child(const struct rank_analysis *r
     return found;
 }
 
-/* Return why a culprit does not continue. The checks begin with the most specific reason. */
+/* Return why a culprit does not continue, the most specific reason first. */
 static enum finding_code culprit_code(const struct snapshot_rank *f, const struct rank_analysis *r)
 {
     const struct spot *spot = r->spot[1];
@@ -329,8 +321,8 @@ static enum finding_code culprit_code(const struct snapshot_rank *f, const struc
     return sleep_code(spot, in);
 }
 
-/* Return true if the rank has exited with success. A failed rank has the activity WAY_UNKNOWN and gets no finding: its
- * agent reports the failure, and the round ends. */
+/* Return true if the rank has exited with success. The agent of a failed rank reports the failure, which ends the
+ * round. */
 static bool has_left(const struct snapshot_rank *f)
 {
     return f->exited && f->exit_code == 0 && f->signal == 0;
@@ -341,15 +333,14 @@ static bool sleeps_interruptibly(const struct spot *spot)
     return spot->does != NULL && strncmp(spot->does, "sleeping", 8) == 0;
 }
 
-/* Return true if a thread sleeps. The state "uninterruptible" is a sleep, too: for example, the thread waits for a file
- * system. */
+/* Return true if a thread sleeps. "uninterruptible" is a sleep, too, for example in a file system. */
 static bool is_asleep(const struct spot *spot)
 {
     return sleeps_interruptibly(spot) || strncmp(spot->does, "uninterruptible", 15) == 0;
 }
 
-/* Return true if the main thread sleeps in the same state in both samples. A thread in the state "running" does not
- * sleep. It may use no CPU time if the machine is overloaded. */
+/* Return true if the main thread sleeps in the same state in both samples. A running thread may use no CPU time on
+ * an overloaded machine. */
 static bool sleeps_still(const struct rank_analysis *r)
 {
     const struct spot *a = r->spot[0], *b = r->spot[1];
@@ -358,18 +349,15 @@ static bool sleeps_still(const struct rank_analysis *r)
            strcmp(a->object, b->object) == 0 && r->cpu_percent < IDLE_PERCENT;
 }
 
-/* Return true if the rank has printed a traceback and its main thread sleeps, but the frames of this thread are
- * unknown. */
+/* Return true if the rank has printed a traceback and its main thread sleeps with unknown frames. */
 static bool has_failed_unread(const struct snapshot_rank *f, const struct rank_analysis *r)
 {
     return !f->exited && !f->node_lost && f->traceback != NULL && r->spot[1]->frames == NULL &&
            sleeps_still(r);
 }
 
-/* Return the activity of a rank. The activity of a running rank without frames is unknown. A traceback does not change
- * this, because the program may have handled the error. An error of py-spy does not change this either, because py-spy
- * cannot read every interpreter. A stopped process is a culprit even in a collective, because it cannot continue the
- * collective. The setup of a collective may wait for keys, so check for a collective before a key. */
+/* Return the activity of a rank. Without frames it is unknown, even after a traceback, because the program may have
+ * handled the error. The setup of a collective may wait for keys, so check for a collective first. */
 static enum way way_of(const struct snapshot_rank *f, const struct rank_analysis *r)
 {
     const struct spot *spot = r->spot[1];
@@ -386,8 +374,8 @@ static enum way way_of(const struct snapshot_rank *f, const struct rank_analysis
     return f->waits.name.data != NULL && !f->waits.in_barrier ? WAY_NEEDS_KEY : WAY_CULPRIT;
 }
 
-/* Add a rank at `spot` to the group with the same spot, or to a new group. `is_same` compares spots. Return the index
- * of the group, or GROUPS_MAX if there is no room for another group. */
+/* Add a rank at `spot` to the group with the same spot, or to a new group. Return the index of the group, or
+ * GROUPS_MAX if there is no room. */
 static uint32_t join_group(struct group groups[GROUPS_MAX], uint32_t *n, const struct spot *spot,
                            uint32_t rank, bool (*is_same)(const struct spot *a, const struct spot *b))
 {
@@ -402,8 +390,7 @@ static uint32_t join_group(struct group groups[GROUPS_MAX], uint32_t *n, const s
     return i;
 }
 
-/* Add a waiting rank to the group of ranks that wait at the same place. Return false if the rank needs a new group, but
- * no more groups are possible (GROUPS_MAX). */
+/* Add a waiting rank to the group at the same place. Return false if there is no room for a new group. */
 static bool join_wait(struct hang *h, uint32_t rank)
 {
     struct rank_analysis *r = &h->ranks[rank];
@@ -413,17 +400,15 @@ static bool join_wait(struct hang *h, uint32_t rank)
     return group < GROUPS_MAX;
 }
 
-/* Return true if a thread has waited in the same call of a collective between the samples. Such a thread uses no CPU
- * time, or a whole CPU if the driver of a GPU spins. A thread that has used a little CPU time has probably entered
- * another call. */
+/* Return true if a thread has waited in the same call of a collective between the samples. It uses no CPU time, or a
+ * whole CPU if the driver of a GPU spins. */
 static bool waits_still(const struct hang *h, int64_t cpu_ms, int cpu_percent)
 {
     return cpu_ms <= 0 || (cpu_percent >= BUSY_PERCENT && h->s->hang.has_signals);
 }
 
-/* Examine one rank. Return false if the rank has made progress, because the job may then only be slow. Calls that the
- * rank repeats in a loop (history_loop) are not progress. Also return false if there is no room for another group. In
- * both cases, the caller stops the search. */
+/* Examine one rank. Return false, which stops the search, if the rank has made progress, or if there is no room for
+ * another group. Calls in a loop (history_loop) are no progress. */
 static bool examine_rank(struct hang *h, uint32_t rank)
 {
     struct rank_analysis *r = &h->ranks[rank];
@@ -441,8 +426,8 @@ static bool examine_rank(struct hang *h, uint32_t rank)
 
 /* --- failed ranks ----------------------------------------------------------------------------------------- */
 
-/* Error texts of Gloo, NCCL and PyTorch's store after the loss of another rank. The program's own pipes and sockets
- * break with the same texts. So the error must also contain a name from `libraries`. */
+/* Error texts of Gloo, NCCL and PyTorch's store after the loss of another rank. The program's own sockets break with
+ * the same texts, so the error must also contain a name from `libraries`. */
 static const char *const lost_peer_texts[] = { "Connection closed by peer", "Connection reset by peer",
                                                "Broken pipe", "remote process exited", "ncclRemoteError" };
 static const char *const libraries[] = { "gloo", "nccl", "NCCL", "ProcessGroup", "TCPStore" };
@@ -464,14 +449,14 @@ static bool has_lost_peer(const struct snapshot_rank *f)
            contains_one_of(f->traceback, libraries, sizeof(libraries) / sizeof(libraries[0]));
 }
 
-/* Return true if the rank has failed only because it has lost a connection. The culprit may then be another rank. */
+/* Return true if the rank has failed only because it has lost a connection. */
 static bool is_victim(const struct hang *h, uint32_t rank)
 {
     return h->ranks[rank].code == FINDING_RANK_TRACEBACK && has_lost_peer(&h->s->ranks[rank]);
 }
 
-/* Return true if the main thread has ended the script: no frame is the top-level code of a module. Return false if the
- * outer frames are cut off, because they may contain such a frame. */
+/* Return true if the main thread has ended the script: no frame is the top-level code of a module. The outer frames
+ * must not be cut off. */
 static bool has_ended_script(const struct spot *spot)
 {
     bool ends = spot->frames != NULL && cJSON_GetArraySize(spot->frames) < STACKS_FRAMES_MAX;
@@ -480,9 +465,8 @@ static bool has_ended_script(const struct spot *spot)
     return ends;
 }
 
-/* Return true if every rank that still runs has failed and hangs while it exits. Then no rank can wait in a collective,
- * and only these failures can explain why the job makes no progress. Return false if a rank is still in its script: it
- * may have handled the error, or may be an idle server. */
+/* Return true if every rank that still runs has failed and hangs while it exits. Then no rank can wait in a
+ * collective. A rank that is still in its script may have handled the error. */
 static bool all_have_failed(const struct hang *h)
 {
     uint32_t n = 0;
@@ -500,11 +484,10 @@ static bool all_have_failed(const struct hang *h)
 
 /* --- words ------------------------------------------------------------------------------------------------ */
 
-/* All texts are cut to the size of their arrays. Names of hosts, files and functions come from other processes and may
- * be long. So each format limits them ("%.100s"), to leave room for the rest of the text. */
+/* Names of hosts, files and functions come from other processes and may be long, so each format limits them
+ * ("%.100s"). */
 
-/* Return "waits in" or "wait in" for ranks in a collective. Return "is in" or "are in" for ranks that wait for a GPU
- * outside of a collective. */
+/* Return "waits in" or "wait in" for ranks in a collective, and "is in" or "are in" for ranks that wait for a GPU. */
 static const char *group_verb(const struct group *group)
 {
     if (group->spot->call == NULL)
@@ -512,8 +495,7 @@ static const char *group_verb(const struct group *group)
     return group->n == 1 ? "waits in" : "wait in";
 }
 
-/* Append "rank 3 waits in all_reduce (train.py:88)". For several ranks, append only their number ("7 ranks wait in
- * ..."), because the user must examine the culprit and not these ranks. */
+/* Append "rank 3 waits in all_reduce (train.py:88)" or, for several ranks, "7 ranks wait in ...". */
 static void append_group(struct buf *out, const struct group *group)
 {
     char place[SPOT_PLACE_MAX];
@@ -524,8 +506,7 @@ static void append_group(struct buf *out, const struct group *group)
         buf_printf(out, "%u ranks %s %s", group->n, verb, spot_place(place, group->spot));
 }
 
-/* Compare two groups: the larger group precedes the smaller one. If both are equally large, the group with the lower
- * `first` precedes the other. So two samples of the same hang give the same sentence. */
+/* Compare two groups by size and by `first`, so that two samples of the same hang give the same sentence. */
 static int compare_groups(const void *a, const void *b)
 {
     const struct group *x = a, *y = b;
@@ -553,7 +534,7 @@ struct selected {
     uint32_t like; /* the rank to which is_like compares all ranks */
 };
 
-/* Return true if rank `i` is in the same situation as the rank selected->like, so that one finding can name both. */
+/* Return true if rank `i` is in the same situation as the rank selected->like. */
 static bool is_like(const void *of, uint32_t i)
 {
     const struct selected *selected = of;
@@ -597,12 +578,11 @@ static const char *who_words(words out, const struct hang *h, uint32_t rank)
 
 /* --- flight records --------------------------------------------------------------------------------------- */
 
-/* If all stacks are equal, or some stacks cannot be read, the ranks' flight records decide. A flight record lists the
+/* If all stacks are equal, or some cannot be read, the ranks' flight records decide. A flight record lists the
  * latest collectives of a rank. If the stacks name a culprit, the finding quotes the records as evidence.
  *
- * PyTorch writes a flight record on request, even if the main thread hangs, because a separate thread writes the
- * record. With each sample, the agents send the last calls of each rank (flight_open_calls). Each call has its group
- * and number, so the calls of two ranks can be compared without their earlier calls. */
+ * PyTorch writes a flight record even if the main thread hangs, because a separate thread writes it. Each call has
+ * its group and number, so the calls of two ranks can be compared. */
 
 /* Append a row to the calls of a rank. read_records has checked that there is room. */
 static void append_call(const struct message_flight_call *row, struct flight_dump *d)
@@ -621,9 +601,8 @@ static void append_call(const struct message_flight_call *row, struct flight_dum
     snprintf(e->place, sizeof(e->place), "%s", row->at);
 }
 
-/* Sort the rows of a sample into one record for each of `n` ranks, and return the records. Return NULL if memory is
- * short. Rows beyond the limit of a rank are left out. A rank without rows has no calls. The caller frees the records
- * with dumps_free. */
+/* Sort the rows of a sample into one record for each of `n` ranks. Rows beyond the limit of a rank are left out. The
+ * caller frees the records with dumps_free. Return NULL if memory is short. */
 static struct flight_dump *read_records(const cJSON *rows, uint32_t n)
 {
     const cJSON *row;
@@ -660,8 +639,8 @@ static void records_free(struct records *r)
     cJSON_Delete(r->compared);
 }
 
-/* Return true if both samples of a rank have the same calls in the same states. Only then can the rank be compared with
- * other ranks, because the records of the ranks are from different moments. */
+/* Return true if both samples of a rank have the same calls in the same states. Only such ranks can be compared,
+ * because the records are from different moments. */
 static bool stands_still(const struct flight_dump *a, const struct flight_dump *b)
 {
     bool is_same = a->n > 0 && a->n == b->n;
@@ -673,8 +652,7 @@ static bool stands_still(const struct flight_dump *a, const struct flight_dump *
     return is_same;
 }
 
-/* Keep the records of the later sample that have not changed since the earlier sample. Move them to the front
- * of the array, where flight_compare expects them. */
+/* Move the records that have not changed between the samples to the front, for flight_compare. */
 static void keep_records(const struct snapshot *s, struct records *r)
 {
     const uint32_t n = s->n_ranks;
@@ -751,8 +729,8 @@ static const cJSON *compared_rank(const struct hang *h, int64_t rank)
     return NULL;
 }
 
-/* Return the smallest or the largest of the groups of ranks that made different calls. Of several smallest groups,
- * return the last; of several largest groups, return the first. So the two results differ, even for two ranks. */
+/* Return the smallest or the largest of the groups of ranks that made different calls. Of equal groups, return the
+ * last smallest and the first largest, so that the two results differ. */
 static const cJSON *differ_group(const struct hang *h, bool largest)
 {
     const cJSON *group, *found = NULL;
@@ -768,8 +746,7 @@ static const cJSON *differ_group(const struct hang *h, bool largest)
     return found;
 }
 
-/* Compare the flight records, and write the difference to records.quote. Findings from the stacks end with this quote,
- * because the quote names the collective and its number. */
+/* Compare the flight records, and write the difference to records.quote, which names the collective and its number. */
 static void compare_records(struct hang *h)
 {
     struct records *r = &h->records;
@@ -791,8 +768,7 @@ static void compare_records(struct hang *h)
                  counted(who, r->n, "rank"), front);
 }
 
-/* Format " (train.py:88)" for the place "main (train.py:88)", or "" if the place has no line. Leave out the name of the
- * function, here `main`, because the sentence already names the collective. */
+/* Format " (train.py:88)" for the place "main (train.py:88)", or "" if the place has no line. */
 static const char *line_words(words out, const char *at)
 {
     const char *line = strchr(at, '(');
@@ -800,7 +776,7 @@ static const char *line_words(words out, const char *at)
     return out;
 }
 
-/* Report the smallest group of ranks that made a different call, as their flight records show. */
+/* Report the smallest group of ranks that made a different call by their flight records. */
 static int64_t add_records_differ(struct diagnosis *d, const struct hang *h)
 {
     const cJSON *few = differ_group(h, false), *many = differ_group(h, true);
@@ -828,8 +804,7 @@ struct behind {
     const char *call, *at;      /* call: name of the call; at: its place in the program, "" if unknown */
 };
 
-/* Add the finding about the ranks in b->ranks. Return the lowest of these ranks. Return -1 if b->ranks or b->there is
- * empty. */
+/* Add the finding about the ranks in b->ranks. Return the lowest of them, or -1 if b->ranks or b->there is empty. */
 static int64_t add_behind(struct diagnosis *d, const struct hang *h, const struct behind *b)
 {
     words who, there, waiters, last = "", time, number_, line, call;
@@ -876,9 +851,8 @@ static int64_t add_half_started(struct diagnosis *d, const struct hang *h)
     return rank;
 }
 
-/* Report the culprit that the records show, and return its rank, or -1 if the records show no culprit. Also return -1
- * if the record of a rank is missing, because this rank may be the culprit. Records may be late, for example on a slow
- * file server. */
+/* Report the culprit that the records show, and return its rank, or -1. A rank without a record may be the culprit,
+ * and records may be late, for example on a slow file server. */
 static int64_t report_records(struct diagnosis *d, const struct hang *h)
 {
     if (h->records.compared == NULL || h->records.n < h->s->n_ranks)
@@ -901,11 +875,11 @@ static int64_t report_records(struct diagnosis *d, const struct hang *h)
 
 /* --- the verdict ------------------------------------------------------------------------------------------ */
 
-/* The verdict is one finding about one rank or group of ranks. The store's monitor reports it only if the next pair of
- * samples gives the same code and subject. So the same hang must always give the same verdict. */
+/* The verdict is one finding about one rank or group of ranks. The same hang must always give the same verdict,
+ * because the monitor compares the verdicts of successive pairs of samples. */
 
-/* Return the culprit with the most certain finding. findings.h lists the most certain findings first. If two culprits
- * have equal findings, prefer a rank that is not a victim (is_victim). Return n_ranks if no rank is a culprit. */
+/* Return the culprit whose finding is first in findings.h, or n_ranks. Of equal findings, prefer a rank that is not
+ * a victim (is_victim). */
 static uint32_t find_culprit(const struct hang *h)
 {
     uint32_t best = h->s->n_ranks;
@@ -917,7 +891,7 @@ static uint32_t find_culprit(const struct hang *h)
     return best;
 }
 
-/* Return the first rank whose activity is `way`, or n_ranks if no rank has this activity. */
+/* Return the first rank whose activity is `way`, or n_ranks. */
 static uint32_t find_way(const struct hang *h, enum way way)
 {
     uint32_t i = 0;
@@ -935,8 +909,7 @@ static const char *loop_words(const struct rank_analysis *r, bool is_one)
 }
 
 /* Format "child process 81, which is in load (data.py:8), blocked in openat of /data/fifo", or "child process 81
- * (sleep), which is sleeping in clock_nanosleep". If the finding names several ranks, also name the rank that has
- * started the child. */
+ * (sleep), which is sleeping in clock_nanosleep". If the finding names several ranks, name the child's rank, too. */
 static const char *child_words(words out, const struct rank_analysis *r, uint32_t rank, bool is_one)
 {
     const struct spot_child *child = r->child;
@@ -958,8 +931,8 @@ static const char *child_words(words out, const struct rank_analysis *r, uint32_
     return out;
 }
 
-/* Return the reason why frames cannot be read, such as a missing program. Skip the prefix of the agents' notes,
- * because the sentences of the findings already contain it. */
+/* Return the reason why frames cannot be read. Skip the prefix of the agents' notes, which the findings already
+ * contain. */
 static const char *unreadable_why(const struct hang *h)
 {
     static const char prefix[] = "no Python stacks: ";
@@ -967,9 +940,8 @@ static const char *unreadable_why(const struct hang *h)
     return h->note + (has_prefix ? sizeof(prefix) - 1 : 0);
 }
 
-/* Add the finding about a culprit. The values are from the later sample. finding_make gets all values, and ignores
- * those that the finding's sentence does not contain. For a stopped rank, diagnose_rank makes the finding from the
- * state in the sample. The last heartbeat may be older than the stop. */
+/* Add the finding about a culprit. finding_make ignores values that the sentence does not contain. The last
+ * heartbeat may be older than a stop, so use the state in the sample. */
 static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank)
 {
     const struct rank_analysis *r = &h->ranks[rank];
@@ -1010,8 +982,8 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
                  is_one ? "is" : "are", "has", is_one ? "has" : "have", "s", is_one ? "s" : "", NULL);
 }
 
-/* Add the finding about a rank that has exited. Name the ranks that wait for this rank in a collective. If no rank
- * waits, name the ranks that have lost their connections to this rank; `victim` is one of these ranks. */
+/* Add the finding about a rank that has exited. Name the ranks that wait for it in a collective, otherwise those
+ * that have lost their connections to it, such as `victim`. */
 static void add_gone(struct diagnosis *d, const struct hang *h, uint32_t rank, uint32_t victim)
 {
     const bool has_waiters = h->n_groups > 0;
@@ -1039,8 +1011,8 @@ static void add_gone(struct diagnosis *d, const struct hang *h, uint32_t rank, u
                      "where", where, NULL);
 }
 
-/* Add the finding about a rank that waits for a key. Also name the ranks that wait in a collective. If no rank waits in
- * a collective, name a culprit instead. */
+/* Add the finding about a rank that waits for a key. Also name the ranks that wait in a collective, or else a
+ * culprit. */
 static void add_needs_key(struct diagnosis *d, const struct hang *h, uint32_t rank)
 {
     struct buf key = { 0 };
@@ -1088,12 +1060,10 @@ static void add_differ(struct diagnosis *d, const struct hang *h)
 
 /* --- connections ------------------------------------------------------------------------------------------ */
 
-/* If all ranks wait in one collective, a probable cause is a connection that loses packets. The kernel sends data again
- * until the peer acknowledges it. If the kernel has sent the same data of a worker several times, the agent adds a row
- * about the connection to the sample (STACKS_UNANSWERED). Below, such a connection is called a cut. */
+/* If all ranks wait in one collective, a connection may lose packets. A cut is a connection on which the kernel has
+ * sent the same data several times without an answer (STACKS_UNANSWERED). */
 
-/* The two ends of a connection on which data is not acknowledged. Pointers are borrowed from the snapshot and its
- * samples. */
+/* The two ends of a cut. Pointers are borrowed from the snapshot and its samples. */
 struct cut {
     const struct snapshot_node *from, *to; /* `to` is NULL if no other node has the address of `peer` */
     const char *peer;
@@ -1110,8 +1080,7 @@ static bool is_peer_at(const char *peer, const char *address)
            (has_bracket ? strncmp(peer + len, "]:", 2) == 0 : peer[len] == ':');
 }
 
-/* Return true if `peer` has an address of the node. A node has two addresses: the address that it sent, and the address
- * that the store sees. */
+/* Return true if `peer` has an address of the node: the address that it sent, or the one that the store sees. */
 static bool is_peer_on(const char *peer, const struct snapshot_node *node)
 {
     return is_peer_at(peer, node->addr) || is_peer_at(peer, node->own);
@@ -1126,9 +1095,8 @@ static bool holds_peer(const struct spot *spot, const char *peer)
     return false;
 }
 
-/* Find a connection on which the peer does not acknowledge the rank's data in both samples. Prefer a connection to
- * another node. Return false if no connection is found. One sample is not enough. After a single lost packet, data is
- * also unacknowledged until the kernel has sent the packet again. */
+/* Find a connection on which the peer does not acknowledge the rank's data in both samples, if possible to another
+ * node. One sample could show a single lost packet. Return false if there is none. */
 static bool find_cut(const struct hang *h, uint32_t rank, struct cut *cut)
 {
     const struct rank_analysis *r = &h->ranks[rank];
@@ -1152,15 +1120,13 @@ static bool find_cut(const struct hang *h, uint32_t rank, struct cut *cut)
     return cut->peer != NULL;
 }
 
-/* Return true if two cut connections are between the same two nodes, in either direction. Both ends may report one
- * connection. */
+/* Return true if two cuts are between the same two nodes, in either direction. */
 static bool is_same_pair(const struct cut *a, const struct cut *b)
 {
     return (a->from == b->from && a->to == b->to) || (a->from == b->to && a->to == b->from);
 }
 
-/* Return true if two peers have the same address. Ignore the ports, because Gloo opens several connections between two
- * ranks. */
+/* Return true if two peers have the same address. Gloo opens several connections, so ignore the ports. */
 static bool is_same_host(const char *a, const char *b)
 {
     const char *a_port = strrchr(a, ':'), *b_port = strrchr(b, ':');
@@ -1168,8 +1134,8 @@ static bool is_same_host(const char *a, const char *b)
            strncmp(a, b, (size_t)(a_port - a)) == 0;
 }
 
-/* Format the loss of packets that the agent's UDP probe has measured on the path of a cut connection. If both samples
- * have a result, use the later sample. If neither sample has a result, return "". */
+/* Format the loss of packets that the agent's UDP probe has measured on the path of a cut, or "". The later sample
+ * counts. */
 static const char *loss_words(words out, const struct hang *h, const struct cut *cut)
 {
     out[0] = '\0';
@@ -1183,9 +1149,9 @@ static const char *loss_words(words out, const struct hang *h, const struct cut 
     return out;
 }
 
-/* Return the number of pairs of nodes with a cut connection, and format the first: "the connection between n1 and n2
- * (rank 2 sends to 10.0.0.3:4711 without an answer)". If no pair has a cut connection, format a cut connection to any
- * other peer. Such a connection may be unrelated to the hang. */
+/* Return the number of pairs of nodes with a cut, and format the first: "the connection between n1 and n2 (rank 2
+ * sends to 10.0.0.3:4711 without an answer)". If there is none, format a cut to any other peer, which may be
+ * unrelated. */
 static uint32_t cut_words(words out, const struct hang *h)
 {
     enum { PAIRS_MAX = 16 };
@@ -1215,9 +1181,8 @@ static uint32_t cut_words(words out, const struct hang *h)
     return n;
 }
 
-/* Add the finding that all ranks wait in one collective. The strongest evidence of a cause is a cut connection between
- * two nodes. Without such a connection, name a GPU as a possible cause. If the job has several nodes, also name the
- * network. */
+/* Add the finding that all ranks wait in one collective. Name a cut as the cause; without one, a GPU or, between
+ * several nodes, the network. */
 static void add_all_wait(struct diagnosis *d, const struct hang *h)
 {
     const struct snapshot *s = h->s;
@@ -1243,17 +1208,15 @@ static void add_all_wait(struct diagnosis *d, const struct hang *h)
                      duration(time, s->hang.still_ms), "between", between, NULL);
 }
 
-/* Return true if `r` and `most` are culprits at the same place, and neither repeats its calls in a loop. adopt_majority
- * assumes that a majority of such culprits waits for a GPU. A rank in a loop does not wait for a GPU, because it
- * computes on the CPU. */
+/* Return true if `r` and `most` are culprits at the same place, and neither repeats its calls in a loop. A rank in a
+ * loop computes on the CPU, so it does not wait for a GPU. */
 static bool may_adopt(const struct rank_analysis *r, const struct rank_analysis *most)
 {
     return r->way == WAY_CULPRIT && most->way == WAY_CULPRIT && r->loop == NULL && most->loop == NULL &&
            is_same_wait(r->spot[1], most->spot[1]);
 }
 
-/* Count the culprits at the same line of the program as `rank`. If no line has a majority, adopt_majority calls this
- * function for half of the ranks. So the time is quadratic in the number of ranks. */
+/* Count the culprits at the same line of the program as `rank`. */
 static uint32_t count_there(const struct hang *h, uint32_t rank)
 {
     uint32_t n = 0;
@@ -1270,9 +1233,9 @@ static void set_waits(struct hang *h, uint32_t rank)
     h->n[WAY_WAITS]++;
 }
 
-/* Mark the culprits at one line as waiting ranks if they are more than half of all ranks. They probably wait for a GPU:
- * the line reads the result of a collective, and the GPU's driver spins until the result is ready. Such ranks have no
- * frame of the collective. Mark no rank in any of these cases:
+/* Mark the culprits at one line as waiting ranks if they are more than half of all ranks. They probably wait for a
+ * GPU: the driver spins until the result of a collective is ready, without a frame of the collective. Mark no rank
+ * if
  *
  *     the job has fewer than three ranks
  *     all ranks are at this line
@@ -1297,7 +1260,7 @@ static void adopt_majority(struct hang *h)
     }
 }
 
-/* Return true if the rank waits for other ranks, or for a lock of its program (struct spot). */
+/* Return true if the rank waits for other ranks, or for a lock of its program. */
 static bool may_wait(const struct hang *h, uint32_t rank)
 {
     const struct rank_analysis *r = &h->ranks[rank];
@@ -1305,8 +1268,7 @@ static bool may_wait(const struct hang *h, uint32_t rank)
            r->spot[1]->may_wait && r->cpu_ms <= 0 && h->s->ranks[rank].connected;
 }
 
-/* Return true if some rank waits in a known collective. Ignore the ranks that adopt_majority has marked, because they
- * have no frame of a collective. */
+/* Return true if a rank waits in a known collective. The ranks that adopt_majority has marked have no frame of one. */
 static bool waits_in_call(const struct hang *h)
 {
     uint32_t i = 0;
@@ -1315,7 +1277,7 @@ static bool waits_in_call(const struct hang *h)
     return i < h->n_groups;
 }
 
-/* Return true if some rank waits for other ranks and not for a lock. */
+/* Return true if a rank waits for other ranks and not for a lock. */
 static bool surely_waits(const struct hang *h)
 {
     uint32_t i = 0;
@@ -1324,10 +1286,11 @@ static bool surely_waits(const struct hang *h)
     return i < h->n_groups;
 }
 
-/* Return true if the rank is surely a culprit. `is_known` is the result of waits_in_call(). A rank that sleeps in futex
- * is no sure culprit: it may wait for a lock or for other ranks. A rank that computes may wait for its GPU, and so for
- * the other ranks. Such a rank is a sure culprit only if it is in a loop of calls, or if `is_known` is true. A rank
- * without a frame of the user's program is a sure culprit only if it is stopped, or if it has printed a traceback. */
+/* Return true if the rank is surely a culprit. `is_known` is the result of waits_in_call().
+ *
+ *     sleeps in futex: no, because it may wait for other ranks
+ *     computes: only in a loop of calls, or if `is_known`, because it may wait for its GPU
+ *     has no frame of the user's program: only if it is stopped, or has printed a traceback */
 static bool is_sure(const struct rank_analysis *r, bool is_known)
 {
     return r->way == WAY_CULPRIT && r->code != FINDING_RANK_IN_LOCK &&
@@ -1369,7 +1332,7 @@ static bool adopt_may_wait(struct hang *h)
     return true;
 }
 
-/* Return true if there is a culprit, and all culprits compute. Such a job may be slow without hanging. */
+/* Return true if there is a culprit, and all culprits compute, so that the job may only be slow. */
 static bool only_loops(const struct hang *h)
 {
     for (uint32_t i = 0; i < h->s->n_ranks; i++)
@@ -1378,9 +1341,8 @@ static bool only_loops(const struct hang *h)
     return h->n[WAY_CULPRIT] > 0;
 }
 
-/* Add the finding about a culprit, or about a rank that has exited, and return the rank of the finding. Prefer the
- * culprit. But if the culprit failed only because it lost a connection (is_victim), prefer the rank that has exited.
- * `culprit` or `gone` is n_ranks if there is no such rank. Return -1 if both are n_ranks. */
+/* Add the finding about a culprit, or about a rank that has exited, and return the rank of the finding, or -1.
+ * Prefer the culprit, unless it is a victim (is_victim). `culprit` or `gone` is n_ranks if there is no such rank. */
 static int64_t add_failed(struct diagnosis *d, const struct hang *h, uint32_t culprit, uint32_t gone)
 {
     const uint32_t n = h->s->n_ranks;
@@ -1403,12 +1365,8 @@ static int64_t add_failed(struct diagnosis *d, const struct hang *h, uint32_t cu
  *     5. all ranks in one collective: different calls in the flight records, otherwise the network or a GPU
  *     6. ranks in different collectives
  *
- * If no rank waits in a collective, the stacks give a result in two cases only. Either all ranks have failed and hang
- * while they exit, or a rank waits for a key of the store.
- *
- * If all waiting ranks may wait for a lock (surely_waits returns false), the flight records are checked before case 1.
- * If the activity of a rank is unknown, this rank may be the culprit. So after case 2 only the flight records are
- * checked. */
+ * If all waiting ranks may wait for a lock, the flight records are checked before case 1. A rank with unknown
+ * activity may be the culprit, so after case 2 only the flight records are checked. */
 static int64_t add_verdict(struct diagnosis *d, struct hang *h)
 {
     adopt_majority(h);
@@ -1450,9 +1408,8 @@ static int64_t add_verdict(struct diagnosis *d, struct hang *h)
 
 /* --- stacks that cannot be read ---------------------------------------------------------------------------- */
 
-/* Without py-spy or the permission to trace, only the system call of each main thread is known. A system call shows no
- * line of the program, so a finding from it is only a hint. --on_hang never stops or restarts the job because of a
- * hint. */
+/* Without py-spy or the permission to trace, only the system call of each main thread is known. A finding from it is
+ * only a hint, so --on_hang does not act on it. */
 
 /* Groups of live ranks without frames, by the state of their main thread in the kernel. */
 struct states {
@@ -1460,8 +1417,8 @@ struct states {
     uint32_t n;
 };
 
-/* Return true if the main thread of a rank without frames sleeps in the same state in both samples. Return false for a
- * rank without a connection to the store: it may be an independent program that no rank waits for. */
+/* Return true if the main thread of a rank without frames sleeps in the same state in both samples. No rank may wait
+ * for a rank without a connection to the store. */
 static bool is_idle_still(const struct hang *h, uint32_t rank)
 {
     const struct snapshot_rank *f = &h->s->ranks[rank];
@@ -1473,9 +1430,8 @@ static bool is_same_state(const struct spot *a, const struct spot *b)
     return strcmp(a->does, b->does) == 0;
 }
 
-/* Group the live ranks without frames by their state. Return false if one of the grouped ranks may still make progress,
- * or if there are too many groups. Leave out sleeping ranks that have printed a traceback. Such a rank makes no
- * progress, but is_idle_still returns false if the rank has closed its connection to the store. */
+/* Group the live ranks without frames by their state. Return false if one of them may still make progress, or if
+ * there are too many groups. Leave out sleeping ranks that have printed a traceback. */
 static bool group_states(const struct hang *h, struct states *states)
 {
     for (uint32_t i = 0; i < h->s->n_ranks; i++) {
@@ -1489,8 +1445,8 @@ static bool group_states(const struct hang *h, struct states *states)
     return true;
 }
 
-/* Return the smallest group of ranks that do not sleep in futex. If all groups sleep in futex (as ranks in a collective
- * of Gloo do), return the smallest of all groups. `states` must have a group. */
+/* Return the smallest group of ranks that do not sleep in futex, as ranks in a collective of Gloo do; otherwise the
+ * smallest of all. `states` must have a group. */
 static const struct group *odd_state(const struct states *states)
 {
     const struct group *odd = NULL;
@@ -1506,8 +1462,7 @@ static const struct group *odd_state(const struct states *states)
     return odd;
 }
 
-/* Return true if some ranks wait in collectives, and their process states differ from the state of `group`. The stacks
- * of the waiting ranks were read; the stacks of `group` were not. */
+/* Return true if some ranks wait in collectives, and their process states differ from the state of `group`. */
 static bool differs_from_waits(const struct hang *h, const struct group *group)
 {
     for (uint32_t i = 0; i < h->n_groups; i++)
@@ -1537,9 +1492,8 @@ static const char *other_states(words out, const struct hang *h, const struct st
     return out;
 }
 
-/* Report the ranks whose state in the kernel differs from the state of the other ranks. Such a rank may be the culprit,
- * but only its frames could prove it. Return false if the states do not differ, or if a rank may still make
- * progress. */
+/* Report the ranks whose state in the kernel differs from the state of the other ranks. Return false if there are
+ * none, or if a rank may still make progress. */
 static bool add_states_differ(struct diagnosis *d, const struct hang *h)
 {
     struct states states = { 0 };
@@ -1568,9 +1522,8 @@ static bool add_states_differ(struct diagnosis *d, const struct hang *h)
     return slot != NULL;
 }
 
-/* Report the ranks that have printed a traceback and have no frames. Report nothing if another rank may still make
- * progress. The report is only a hint, because the program may have handled the exception. If only some of these ranks
- * have lost a connection to another rank, report only the ranks that have not. Return false if no finding was added. */
+/* Report, as a hint, the ranks that have printed a traceback and have no frames, because the program may have
+ * handled the exception. Prefer ranks that have not lost a connection. Return false if no finding was added. */
 static bool add_failed_unread(struct diagnosis *d, const struct hang *h)
 {
     struct states states = { 0 };
@@ -1601,8 +1554,7 @@ static bool add_failed_unread(struct diagnosis *d, const struct hang *h)
     return true;
 }
 
-/* Report that the stacks of all ranks are unreadable, and report the reason. If the reason is a missing program, the
- * user can install the program before the next hang. */
+/* Report why the stacks of all ranks are unreadable, such as a program that the user can install. */
 static void add_unreadable(struct diagnosis *d, const struct hang *h)
 {
     words who, time;
@@ -1614,8 +1566,8 @@ static void add_unreadable(struct diagnosis *d, const struct hang *h)
 
 /* --- reading ---------------------------------------------------------------------------------------------- */
 
-/* Read both samples of `s`. The earlier sample may be missing. All texts and numbers in a sample are from other
- * processes and may have any value. Return false if memory is short. The caller calls hang_free in any case. */
+/* Read both samples of `s`; the earlier one may be missing. The samples are from other processes, so their values
+ * are unchecked. Return false if memory is short. The caller calls hang_free in any case. */
 static bool hang_read(struct hang *h, const struct snapshot *s)
 {
     const uint32_t n = s->n_ranks;
@@ -1661,9 +1613,8 @@ void hang_history_free(struct hang_history *history)
     free(history);
 }
 
-/* Return true if the rank has called no collective between the samples. This is proved if the main thread has used no
- * CPU time, or if the flight record is unchanged. A thread that waits for a GPU may use CPU time. For such a thread,
- * only the flight record can prove it. */
+/* Return true if the rank has called no collective between the samples: its main thread has used no CPU time, or its
+ * flight record is unchanged. A thread that waits for a GPU may use CPU time. */
 static bool is_at_rest(const struct hang *h, uint32_t rank)
 {
     bool is_known = h->ranks[rank].cpu_ms <= 0;
@@ -1672,11 +1623,14 @@ static bool is_at_rest(const struct hang *h, uint32_t rank)
     return is_known;
 }
 
-/* Return true if the rank may have completed a collective between the two samples. Return false if the rank has exited,
- * or if neither sample has its main thread. Return true if only one sample has this thread, or if the pid has changed.
- * Otherwise return false if neither sample shows the rank in a collective. A sample without frames never shows a
- * collective. A rank without frames may still have completed a collective. But then the ranks that waited for it have
- * completed the same collective. The function returns true for such a rank if it has frames. */
+/* Return true if the rank may have completed a collective between the two samples:
+ *
+ *     the rank has exited, or neither sample has its main thread: no
+ *     only one sample has this thread, or the pid has changed: yes
+ *     neither sample shows the rank in a collective: no
+ *     otherwise: if the rank has moved, or is not at rest
+ *
+ * A rank without frames never shows a collective, but the ranks that waited for it show the progress. */
 static bool may_have_progressed(const struct hang *h, uint32_t rank)
 {
     const struct rank_analysis *r = &h->ranks[rank];
@@ -1691,7 +1645,7 @@ static bool may_have_progressed(const struct hang *h, uint32_t rank)
     return (a->frames != NULL && b->frames != NULL && has_moved(r)) || !is_at_rest(h, rank);
 }
 
-/* Return the entry of a rank, or a new entry. Return NULL if there is no room for another rank. */
+/* Return the entry of a rank, or a new entry, or NULL if there is no room. */
 static struct past *find_past(struct hang_history *history, uint32_t rank)
 {
     uint32_t i = 0;
@@ -1740,7 +1694,7 @@ void hang_history_add(struct hang_history **history, const struct snapshot *s)
 
 /* --- the search ------------------------------------------------------------------------------------------- */
 
-/* Return why the activity of a rank is unknown. At least one rank must have WAY_UNKNOWN; the first such rank counts. */
+/* Return why the activity of the first rank with WAY_UNKNOWN is unknown. There must be one. */
 static const char *unknown_why(const struct hang *h)
 {
     const uint32_t rank = find_way(h, WAY_UNKNOWN);
@@ -1766,8 +1720,8 @@ static const char *rest_why(struct hang *h)
     return h->is_full ? TOO_MANY_PLACES : "a wait for other ranks and a wait for a lock look alike";
 }
 
-/* Return false for a thread in the state "uninterruptible". Such a thread may wait for one page of a file. The kernel
- * also wakes this thread when other pages were read. So its runs do not prove that it waits in a loop. */
+/* Return false for a thread in the state "uninterruptible", because the kernel wakes it for pages that it does not
+ * need. */
 bool hang_wakes(const struct snapshot *s, uint32_t rank)
 {
     struct hang h = { .s = s };
@@ -1801,10 +1755,8 @@ const char *hang_why_not(const struct snapshot *s)
     return why;
 }
 
-/* Compare the samples, and return the rank that the stacks or records name. If they name no rank, add a hint from a
- * traceback or from the states of the processes. Without a hint, report why the frames cannot be read. Return -1 after
- * a hint or such a report, because neither proves a culprit. The event loop of the store calls this function for each
- * pair of successive samples, and for reports such as 'ddpctl why'. */
+/* Compare the samples, and return the rank that the stacks or records name. Otherwise add a hint, or report why the
+ * frames cannot be read, and return -1. The event loop of the store calls this function. */
 int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s)
 {
     struct hang h;

@@ -1,8 +1,5 @@
-/* rejected.c -- see rejected.h.
- *
- * Every known protocol begins with constant bytes, so the first eight bytes of a connection show its protocol. Only
- * these bytes are kept. A wrong guess only leads to a wrong word in a diagnosis. The store closes the connection in any
- * case. */
+/* rejected.c -- see rejected.h. Every known protocol begins with constant bytes, so the first eight bytes of a
+ * connection show its protocol. A wrong guess only leads to a wrong word in a diagnosis. */
 #include "diagnosis/rejected.h"
 
 #include "base/text.h"
@@ -17,8 +14,7 @@ enum { LOG_EVERY_MS = 60000 }; /* minimum time between two log lines about one s
 
 /* --- protocol --------------------------------------------------------------------------------------------- */
 
-/* The first bytes that a client sends, and the client's protocol. Four bytes identify an HTTP method. "PRI " begins
- * HTTP/2. A TLS handshake of any version begins with 16 03. */
+/* The first bytes of each protocol. "PRI " begins HTTP/2. A TLS handshake of any version begins with 16 03. */
 static const struct {
     const char *bytes;
     enum reject_kind kind;
@@ -28,8 +24,8 @@ static const struct {
     { "\x16\x03", REJECT_TLS }, { "SSH-", REJECT_SSH },
 };
 
-/* Return the kind of a client that has sent the greeting: ddprun, or PyTorch from 2.2 on. Both send the same greeting.
- * The next byte is an opcode: 0x80 or above from ddprun, and below 0x80 from PyTorch. */
+/* Return the kind of a client that has sent the greeting of ddprun and of PyTorch from 2.2 on. The next byte is an
+ * opcode: 0x80 or above from ddprun. */
 static enum reject_kind greeted_kind(struct slice first)
 {
     enum { GREETING = 5, DDPRUN_FROM = 0x80 };
@@ -37,9 +33,8 @@ static enum reject_kind greeted_kind(struct slice first)
     return first.len > GREETING && bytes[GREETING] >= DDPRUN_FROM ? REJECT_DDPRUN : REJECT_C10D_2;
 }
 
-/* Return true for the store protocol of PyTorch before 2.2. The requests of this protocol begin with an opcode (below
- * 12) and the length of a key: 8 bytes, little-endian. Keys are shorter than 65,536 bytes, so the later bytes of the
- * length are 0. Text and TLS never have these zeros. */
+/* Return true for the store protocol of PyTorch before 2.2: an opcode (below 12) and the length of a key in 8 bytes,
+ * little-endian. Keys are shorter than 65,536 bytes, so its later bytes are 0, as never in text and TLS. */
 static bool is_old_request(struct slice first)
 {
     const uint8_t *bytes = first.data;
@@ -49,8 +44,7 @@ static bool is_old_request(struct slice first)
     return bytes[0] < 0x0c;
 }
 
-/* Find the protocol. Check for PyTorch's old protocol last, because a small number with zeros after it always matches
- * this protocol. */
+/* Find the protocol. Check for PyTorch's old protocol last, because a small number with zeros always matches it. */
 enum reject_kind reject_kind_of(struct slice first)
 {
     const uint8_t *bytes = first.data;
@@ -66,8 +60,7 @@ enum reject_kind reject_kind_of(struct slice first)
     return is_old_request(first) ? REJECT_C10D_1 : REJECT_OTHER;
 }
 
-/* Return true if the client may be a node. Return false for a SILENT client, because most silent clients are health
- * checks. But a firewall can also silence a node. */
+/* Return true if the client may be a node. Most SILENT clients are health checks. */
 bool reject_may_be_a_node(enum reject_kind kind)
 {
     return kind == REJECT_C10D_1 || kind == REJECT_C10D_2 || kind == REJECT_DDPRUN || kind == REJECT_TLS;
@@ -95,8 +88,8 @@ const char *reject_kind_words(enum reject_kind kind)
 
 /* --- the rows --------------------------------------------------------------------------------------------- */
 
-/* Format "10.0.0.2" from "10.0.0.2:41234", or "[fe80::1]" from "[fe80::1]:41234". The port is left out, because a
- * client that connects every second must have only one row. */
+/* Format "10.0.0.2" from "10.0.0.2:41234", or "[fe80::1]" from "[fe80::1]:41234". A client that connects every
+ * second must have only one row. */
 static void format_source(const char *peer, char source[static REJECT_SOURCE_MAX])
 {
     const char *colon = strrchr(peer, ':');
@@ -104,14 +97,13 @@ static void format_source(const char *peer, char source[static REJECT_SOURCE_MAX
              peer);
 }
 
-/* Return true if two rejections share a row. Their reasons may differ: the row shows the latest reason. */
+/* Return true if two rejections share a row, which shows the latest reason. */
 static bool is_same(const struct reject *a, const struct reject *b)
 {
     return a->kind == b->kind && strcmp(a->source, b->source) == 0 && strcmp(a->job, b->job) == 0;
 }
 
-/* Return the row of this client. If the client has no row, use a free row, or overwrite the row whose last rejection is
- * the oldest. */
+/* Return the row of this client, a free row, or the row whose last rejection is the oldest. */
 static struct reject *row_for(struct rejects *r, const struct reject *wanted)
 {
     struct reject *oldest = &r->row[0];
@@ -127,10 +119,8 @@ static struct reject *row_for(struct rejects *r, const struct reject *wanted)
     return oldest;
 }
 
-/* Return true if a log line is due for the source of `row`. All rows of a source share one line per minute, so that a
- * frequent health check does not fill the log. logged_ms is 1 + the time of the last line; 0 means "never". A client
- * with many addresses, such as a /64 network, overwrites rows and their logged_ms. So the lines of all sources together
- * have a limit, too. */
+/* Return true if a log line is due for the source of `row`. logged_ms is 1 + the time of the last line; 0 means
+ * "never". The lines of all sources have a limit, too, because a client with many addresses overwrites rows. */
 static bool is_worth_a_line(struct rejects *r, struct reject *row, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < r->count; i++)
@@ -148,8 +138,7 @@ static bool is_worth_a_line(struct rejects *r, struct reject *row, uint64_t now_
     return true;
 }
 
-/* Update the row of a client. The texts of the row describe the latest rejection. The count of the row includes all
- * rejections. */
+/* Update the row of a client. Its texts describe the latest rejection. */
 bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t now_ms)
 {
     struct reject wanted = { .kind = what->is_user     ? REJECT_USER
@@ -171,18 +160,17 @@ bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t n
 
 /* --- refusals --------------------------------------------------------------------------------------------- */
 
-/* The searches below are linear. They are fast enough, because REFUSALS_MAX is small and rejections are rare. */
+/* The searches below are linear, because REFUSALS_MAX is small and rejections are rare. */
 
-/* Return true if the row is about this node and this code. An agent that retries every second then has only one row. A
- * rejection of the same node with another code gets another row. */
+/* Return true if the row is about this node and this code, so that an agent that retries every second has only one
+ * row. */
 static bool is_same_node(const struct refusal *row, const struct rdzv_join *join, enum rdzv_refused code)
 {
     return row->code == code && row->node_rank == join->node_rank && row->pid == join->pid &&
            strcmp(row->host, join->host) == 0 && strcmp(row->job, join->job) == 0;
 }
 
-/* Return the row of this node and code. If no row matches, return a free row. If no row is free, reset the count of the
- * oldest row and return that row. */
+/* Return the row of this node and code, a free row, or the oldest row with its count reset. */
 static struct refusal *row_of_node(struct refusals *r, const struct rdzv_join *join, enum rdzv_refused code)
 {
     struct refusal *oldest = &r->row[0];
@@ -198,8 +186,7 @@ static struct refusal *row_of_node(struct refusals *r, const struct rdzv_join *j
     return oldest;
 }
 
-/* Record a rejection. If the node already has a row for this code, overwrite the sentence of the row. The new sentence
- * may name other nodes. */
+/* Record a rejection. The new sentence of a node with the same code may name other nodes, so overwrite the old one. */
 void refusals_note(struct refusals *r, const struct rdzv_join *join, const struct rdzv_refusal *why,
                    uint64_t now_ms)
 {
@@ -227,8 +214,7 @@ void refusals_forget(struct refusals *r, const char *job)
 
 /* --- notices ---------------------------------------------------------------------------------------------- */
 
-/* A finding that is sent again overwrites its earlier row. For example, a node that joins again sends its findings
- * again. */
+/* A finding that is sent again overwrites its earlier row. */
 
 /* Return the finding with this code and subject, or NULL. If `subject` is NULL, any subject matches. */
 static struct notice *find_notice(const struct notices *n, enum finding_code code, const char *subject)
@@ -245,7 +231,7 @@ bool notices_have(const struct notices *n, enum finding_code code, const char *s
     return find_notice(n, code, subject) != NULL;
 }
 
-/* Remove a row. The later rows move up, so that the list keeps its order. */
+/* Remove a row, and keep the order of the list. */
 static void remove_notice(struct notices *n, struct notice *row)
 {
     const size_t after = (size_t)(n->list + n->count - (row + 1));
@@ -253,8 +239,8 @@ static void remove_notice(struct notices *n, struct notice *row)
     n->count--;
 }
 
-/* Return the row that a new row of `sender` replaces in a full list. This is the sender's oldest row. If the sender has
- * no row, it is the oldest row of all. So one node cannot replace the findings of all other nodes. */
+/* Return the row to replace in a full list: the sender's oldest, so that one node cannot replace the findings of all
+ * others; otherwise the oldest of all. */
 static struct notice *oldest_notice(const struct notices *n, uint64_t sender)
 {
     for (uint32_t i = 0; i < n->count; i++)
@@ -263,7 +249,7 @@ static struct notice *oldest_notice(const struct notices *n, uint64_t sender)
     return n->list;
 }
 
-/* Return a new row, or NULL if memory is short. If the list is full, the new row replaces an old row. */
+/* Return a new row, or NULL if memory is short. */
 static struct notice *new_notice(struct notices *n, uint64_t sender)
 {
     if (n->list == NULL)
@@ -285,8 +271,7 @@ static void copy_plain(char *to, size_t size, const char *text)
     buf_free(&out);
 }
 
-/* Add a finding, or remove it if `sentence` is empty. Ignore an unknown code, because findings.h does not define its
- * place in the output. */
+/* Add a finding, or remove it if `sentence` is empty. Ignore an unknown code. */
 bool notices_add(struct notices *n, uint64_t sender, const char *code, const char *subject,
                  const char *sentence, const char *advice)
 {

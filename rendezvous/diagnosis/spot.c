@@ -1,7 +1,5 @@
-/* spot.c -- see spot.h. The JSON is from other processes, so the type of every member is checked.
- *
- * The program of a rank needs no change, because py-spy reads the frames of Python from outside. py-spy prints the
- * innermost frame first. */
+/* spot.c -- see spot.h. The JSON is from other processes, so the type of every member is checked. py-spy reads the
+ * frames of Python from outside, and prints the innermost frame first. */
 #include "diagnosis/spot.h"
 
 #include "record/stacks.h"
@@ -14,8 +12,8 @@
 /* Frames of libraries in which a rank waits for other ranks. Columns: end of the file's path, function ("" = any
  * function), and idle_only. Each file exists in at least one version of torch since 1.13.
  *
- * A thread in backward() may wait for DDP's all_reduce, and a thread in synchronize() may wait for NCCL's kernels. But
- * both functions may also compute. So in these functions only a sleeping thread counts as waiting (idle_only). */
+ * A thread in backward() or synchronize() may also compute, so there only a sleeping thread counts as waiting
+ * (idle_only). */
 #define WAITING_FRAMES(X)                                        \
     X("torch/distributed/distributed_c10d.py", "", false)        \
     X("torch/distributed/rendezvous.py", "", false)              \
@@ -36,15 +34,15 @@ static const struct {
 #undef X
 };
 
-/* Folders of torch with Python files that call C functions to wait for other ranks. Each row names a version of torch
- * and an example. A C function has no frame, so the innermost frame is its caller. A C function may also compute, so
- * the rank counts as waiting only if its thread sleeps in futex. */
+/* Folders of torch with Python files that call C functions to wait for other ranks, each with a version of torch and
+ * an example. A C function has no frame, so the innermost frame is its caller. The thread must sleep in futex,
+ * because the function may also compute. */
 #define WAITING_FOLDERS(X)                                                                                   \
     X("torch/distributed/") /* torch 1.13: ZeroRedundancyOptimizer._sync_params calls Work.wait */           \
     X("torch/nn/parallel/") /* torch 1.13: DistributedDataParallel._distributed_broadcast_coalesced waits */ \
     X("torch/futures/")     /* torch 1.13: Future.wait, for RPC and for Work.get_future */
 
-/* Parts of paths of libraries that wait only for threads and processes of the same rank, never for other ranks. */
+/* Parts of paths of libraries that wait only for threads and processes of the same rank. */
 #define LOCAL_FILES(X)                                              \
     X("threading.py")                                               \
     X("queue.py")                                                   \
@@ -73,8 +71,8 @@ const char *spot_text(const cJSON *o, const char *name)
     return text != NULL ? text : "";
 }
 
-/* Return a number, or 0 if it is not from 0 to INT_MAX. Check the double before the conversion, because converting a
- * double above INT_MAX to int is undefined in C. */
+/* Return a number, or 0 if it is not from 0 to INT_MAX. Check the double first, because converting one above INT_MAX
+ * is undefined in C. */
 int spot_number(const cJSON *o, const char *name)
 {
     const cJSON *item = member(o, name);
@@ -82,16 +80,15 @@ int spot_number(const cJSON *o, const char *name)
     return fits ? (int)item->valuedouble : 0;
 }
 
-/* Return true if a path ends with `end`. Agents send the path inside the library, or the whole path if the library is
- * unknown. */
+/* Return true if a path ends with `end`. Agents send the path inside the library, or the whole path. */
 static bool ends_with(const char *text, const char *end)
 {
     const size_t len = strlen(text), n = strlen(end);
     return len >= n && strcmp(text + len - n, end) == 0;
 }
 
-/* Return the row of waiting_frames for this frame, or -1. Also return -1 for a frame <module>, because the program is
- * then importing the library, and does not wait for other ranks. */
+/* Return the row of waiting_frames for this frame, or -1. In a frame <module> the program imports the library, and
+ * does not wait. */
 static int find_waiting(const cJSON *frame)
 {
     const char *file = spot_text(frame, "file"), *function = spot_text(frame, "function");
@@ -122,8 +119,8 @@ static bool has_part(const cJSON *frame, const char *const *parts, size_t n)
     return found;
 }
 
-/* Return true if the frame is in a folder of WAITING_FOLDERS. A relative path must begin with "torch/", because another
- * library may have the same folders: "oslo/torch/distributed/". An absolute path may have any folders before torch. */
+/* Return true if the frame is in a folder of WAITING_FOLDERS. A relative path must begin with "torch/", because
+ * another library may have the same folders: "oslo/torch/distributed/". */
 static bool is_in_waiting_folder(const cJSON *frame)
 {
     const char *path = spot_text(frame, "file");
@@ -131,16 +128,15 @@ static bool is_in_waiting_folder(const cJSON *frame)
            has_part(frame, waiting_folders, sizeof(waiting_folders) / sizeof(waiting_folders[0]));
 }
 
-/* Return true if this frame may have called a C function that waits for other ranks. Such a frame is of the program, or
- * of a library that is not in LOCAL_FILES. */
+/* Return true if this frame may have called a C function that waits for other ranks. */
 static bool may_call_wait(const cJSON *frame)
 {
     return cJSON_IsTrue(member(frame, "user")) ||
            (frame != NULL && !has_part(frame, local_files, sizeof(local_files) / sizeof(local_files[0])));
 }
 
-/* Return the number that `text` contains at the place of the only %d of `format`. Return 0 if the text does not match,
- * or if the number is not from 1 to `most`. Agents of other nodes send the text, so it is not trusted. */
+/* Return the number in `text` at the place of the only %d of `format`, or 0 if there is none from 1 to `most`. The
+ * text from other nodes is not trusted. */
 static int scan_number(const char *text, const char *format, long most)
 {
     const size_t before = strcspn(format, "%");
@@ -153,8 +149,8 @@ static int scan_number(const char *text, const char *format, long most)
 
 /* --- children --------------------------------------------------------------------------------------------- */
 
-/* Return the kind of process for which a thread in this frame waits. Return WAITS_LOADER also for a frame in a data
- * loader's worker, because add_child must detect such a worker. */
+/* Return the kind of process for which a thread in this frame waits. WAITS_LOADER is also a frame in a data loader's
+ * worker, for add_child. */
 static enum spot_waits frame_waits(const cJSON *frame)
 {
     const char *file = spot_text(frame, "file");
@@ -167,7 +163,7 @@ static enum spot_waits frame_waits(const cJSON *frame)
     return ends_with(file, "subprocess.py") ? WAITS_CHILD : WAITS_NONE;
 }
 
-/* Return true if a process that is in this frame waits for a message. The sender may be its parent process. */
+/* Return true if a process in this frame waits for a message, maybe from its parent. */
 static bool waits_for_message(const cJSON *frame)
 {
     static const char *const files[] = { "connection.py",       "queues.py",     "synchronize.py",
@@ -206,9 +202,8 @@ static void read_waits(struct spot *spot)
         spot->awaited_pid = scan_number(spot->object, STACKS_CHILD, INT_MAX);
 }
 
-/* Add a child process to spot->children. Leave out a child that waits for a message or in a collective. Also leave out
- * a child that may wait for other ranks in a C function. Ignore the callers of multiprocessing's function _bootstrap,
- * because a forked child has inherited these frames from its parent. */
+/* Add a child process to spot->children, unless it waits for a message or for other ranks. A forked child has
+ * inherited the callers of multiprocessing's _bootstrap from its parent. */
 static void add_child(struct spot *spot, const cJSON *row, const cJSON *thread, const char *does)
 {
     struct spot_child child = {
@@ -240,10 +235,9 @@ static void add_child(struct spot *spot, const cJSON *row, const cJSON *thread, 
 
 /* --- threads ---------------------------------------------------------------------------------------------- */
 
-/* Set spot->user to the innermost frame of the program. Set spot->imports if this frame is importing a library. Set
- * spot->call to the library function in which the thread waits. Of several such functions, use the outermost, because
- * this is the function that the program has called. A function whose name begins with '_' is internal to the library.
- * Use it only if no other function is found. */
+/* Set spot->user, spot->imports and spot->call from the frames. spot->call is the outermost library function in
+ * which the thread waits, because the program has called it. A name that begins with '_' is internal to the library,
+ * so it counts only without another. */
 static void read_frames(struct spot *spot)
 {
     const cJSON *frame, *innermost = spot->frames != NULL ? spot->frames->child : NULL;
@@ -267,7 +261,7 @@ static void read_frames(struct spot *spot)
 }
 
 /* Store the data of a thread in the spot of its rank. Return true for the main thread of a rank if its frames were
- * read. For other threads, store only child processes and connections with unacknowledged data. */
+ * read. */
 static bool read_thread(struct spot *spots, uint32_t n, const cJSON *row, const cJSON *thread)
 {
     const cJSON *item = member(thread, "rank");
@@ -302,7 +296,7 @@ static bool read_thread(struct spot *spots, uint32_t n, const cJSON *row, const 
     return spot->frames != NULL;
 }
 
-/* Fill the spots. Equal stacks share a row (record/stacks.h), so all threads of a row get the same frames. */
+/* Fill the spots. Equal stacks share a row, so all threads of a row get the same frames. */
 uint32_t spots_read(const cJSON *rows, struct spot *spots, uint32_t n, const char **note)
 {
     const cJSON *row, *thread;
@@ -319,9 +313,8 @@ uint32_t spots_read(const cJSON *rows, struct spot *spots, uint32_t n, const cha
     return read;
 }
 
-/* Format the place of a thread: its innermost frame in the user's program. If no frame is in the program, use the
- * innermost frame of all. An empty stack means that Python exits: the main thread has ended its script, and runs C
- * functions of exit handlers. */
+/* Format the place of a thread: its innermost frame in the user's program, otherwise the innermost of all. An empty
+ * stack means that Python runs C functions of exit handlers. */
 const char *spot_place(char out[SPOT_PLACE_MAX], const struct spot *spot)
 {
     if (spot->frames == NULL || spot->frames->child == NULL) {
@@ -340,7 +333,7 @@ const char *spot_place(char out[SPOT_PLACE_MAX], const struct spot *spot)
 
 /* --- loops ------------------------------------------------------------------------------------------------ */
 
-/* Compare two frames by their texts, because each sample has its own copies of the frames. */
+/* Compare two frames by their texts, because each sample has its own copies. */
 bool spot_is_same_function(const cJSON *a, const cJSON *b)
 {
     return strcmp(spot_text(a, "file"), spot_text(b, "file")) == 0 &&
@@ -352,7 +345,7 @@ bool spot_is_same_line(const cJSON *a, const cJSON *b)
     return spot_is_same_function(a, b) && spot_number(a, "line") == spot_number(b, "line");
 }
 
-/* Return frame `i`, counted from 0 for the outermost frame. Return NULL if the stack has fewer frames. */
+/* Return frame `i`, counted from 0 for the outermost frame, or NULL. */
 static const cJSON *frame_from_outside(const cJSON *frames, uint32_t i)
 {
     const int n = cJSON_GetArraySize(frames);
@@ -369,8 +362,7 @@ static uint32_t count_fixed(const cJSON *a, const cJSON *b, uint32_t most)
     return n;
 }
 
-/* Return the digest of a frame's file, function and line. If `frame` is NULL, the stack has no moving frame (struct
- * trail): return 0. */
+/* Return the digest of a frame's file, function and line, or 0 for NULL. */
 static uint64_t place_digest(const cJSON *frame)
 {
     const char *file = spot_text(frame, "file"), *function = spot_text(frame, "function");
@@ -403,8 +395,7 @@ static void trail_begin(struct trail *t, uint32_t fixed)
     (void)has_been_at(t, place_digest(frame_from_outside(t->frames, fixed)));
 }
 
-/* Count a step of the moving frame (struct trail): `from` is the frame in the previous sample, and `to` is the frame
- * now. */
+/* Count a step of the moving frame (struct trail) from `from` to `to`. */
 static void trail_step(struct trail *t, const cJSON *from, const cJSON *to)
 {
     const uint64_t place = place_digest(to);
@@ -419,8 +410,7 @@ static void trail_step(struct trail *t, const cJSON *from, const cJSON *to)
         t->returns = 0; /* a new place: the program may have left the loop */
 }
 
-/* Add a sample. Forget the trail if the outer frames are cut off (STACKS_FRAMES_MAX), because frames are counted from
- * the outermost frame. */
+/* Add a sample. Forget the trail if the outer frames are cut off, because frames are counted from outside. */
 void trail_add(struct trail *t, const cJSON *frames)
 {
     const uint32_t n = (uint32_t)cJSON_GetArraySize(frames);

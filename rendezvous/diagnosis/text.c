@@ -1,8 +1,6 @@
-/* text.c -- see text.h. Short texts are in buffers of fixed size on the caller's stack. So a diagnosis is possible even
- * if memory is short.
- *
- * Host names, key names and parts of sentences come from workers and other hosts. Terminals print the text, so control
- * characters are escaped before a text leaves this file (text_append, text_disarm). */
+/* text.c -- see text.h. Short texts are in buffers of fixed size, so that a diagnosis is possible even if memory is
+ * short. Control characters are escaped before a text leaves this file, because parts come from workers and other
+ * hosts. */
 #include "diagnosis/text.h"
 
 #include "base/text.h"
@@ -14,8 +12,7 @@
 
 /* --- the list of findings: the culprit first, and short enough for a screen ----------------------------- */
 
-/* Return the number of findings with this code, and set *last to the index of the last of them. If there is no such
- * finding, leave *last unchanged. */
+/* Return the number of findings with this code. If there are any, set *last to the index of the last. */
 static uint32_t count_code(const struct diagnosis *d, enum finding_code code, uint32_t *last)
 {
     uint32_t n = 0;
@@ -28,19 +25,15 @@ static uint32_t count_code(const struct diagnosis *d, enum finding_code code, ui
     return n;
 }
 
-/* Return true if a finding with `code` is printed after a finding with `other`. Findings are in the order of the table.
- * But notes are last, because no note names the culprit. */
+/* Return true if a finding with `code` is printed after one with `other`: in the order of the table, notes last. */
 static bool sorts_after(enum finding_code code, enum finding_code other)
 {
     const bool is_note = !finding_is_trouble(code), other_is_note = !finding_is_trouble(other);
     return is_note != other_is_note ? is_note : code > other;
 }
 
-/* Make room for a new finding, and return its slot. Return NULL if the list has no room for the finding. The list is
- * sorted by sorts_after, and then by time of insertion. A full list drops its last finding, which is the least
- * important. The list has at most DIAGNOSIS_SAME findings of each code, because otherwise hundreds of missing nodes
- * would hide other findings. Further findings of a code are only counted, in the member `more` of the last finding with
- * this code. */
+/* Return the slot of a new finding, or NULL if the list has no room for it. A full list drops its last finding,
+ * which is the least important. Beyond DIAGNOSIS_SAME findings of a code, the last one only counts them (`more`). */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
 {
     uint32_t last = 0, at = d->n;
@@ -62,8 +55,7 @@ struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
     return &d->list[at];
 }
 
-/* Keep only the findings with this code. Callers run the whole diagnosis even for one code, so that each finding has
- * only one function that makes it. */
+/* Keep only the findings with this code. */
 bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
 {
     uint32_t kept = 0;
@@ -85,7 +77,7 @@ enum {
 
 /* --- texts ---------------------------------------------------------------------------------------------- */
 
-/* Append the description of the key or barrier, then its name, because users search their programs for the name. */
+/* Append the description of the key or barrier, then its name. */
 bool diagnose_append_place(struct slice name, bool is_barrier, struct buf *out)
 {
     struct torch_key key;
@@ -95,8 +87,8 @@ bool diagnose_append_place(struct slice name, bool is_barrier, struct buf *out)
            text_append(out, name, DIAGNOSE_NAME_SHOWN) && buf_printf(out, is_torch ? "')" : "'");
 }
 
-/* Return true if two waits are at the same place. First compare the names. Then call torch_key_may_set_up before
- * torch_key_read, because torch_key_may_set_up is fast and rejects most keys that are not PyTorch's. */
+/* Return true if two waits are at the same place. torch_key_may_set_up is fast and rejects most keys that are not
+ * PyTorch's. */
 bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b_is_barrier)
 {
     struct torch_key x, y;
@@ -147,8 +139,7 @@ const char *process(words out, const char *host, int pid)
     return out;
 }
 
-/* Format the key or barrier for which ranks wait. Its name is from a worker and may contain any bytes, so
- * diagnose_append_place escapes the name. */
+/* Format the key or barrier for which ranks wait. */
 const char *place(words out, const struct snapshot_wait *wait)
 {
     struct buf text = { 0 };
@@ -156,8 +147,7 @@ const char *place(words out, const struct snapshot_wait *wait)
     return settle(out, &text);
 }
 
-/* Format "node 3 (n3, pid 77)". If the node rank is unknown, format "n3 (pid 77)". If the node was never seen, format
- * "node 3". */
+/* Format "node 3 (n3, pid 77)", or the known parts. */
 const char *node_named(words out, int32_t node_rank, const char *host, int pid)
 {
     struct buf text = { 0 };
@@ -176,7 +166,7 @@ const char *node_words(words out, const struct snapshot_node *node)
     return node_named(out, node->node_rank, node->host, node->pid);
 }
 
-/* Format the first HOSTS_SHOWN hosts, because a sentence has room for only a few hosts. */
+/* Format the first HOSTS_SHOWN hosts. */
 const char *all_hosts(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -189,8 +179,7 @@ const char *all_hosts(words out, const struct snapshot *s)
     return settle(out, &text);
 }
 
-/* Append ranges such as "64-127", because the nodes of a rack often fail together. Append at most RANGES_SHOWN ranges,
- * so that the text fits in one line. */
+/* Append at most RANGES_SHOWN ranges such as "64-127", because the nodes of a rack often fail together. */
 void append_ranges(struct buf *out, const void *of, uint32_t n, bool (*is)(const void *of, uint32_t i))
 {
     uint32_t shown = 0;
@@ -231,8 +220,7 @@ const char *missing_nodes(words out, const struct snapshot *s, uint32_t never)
     return settle(out, &text);
 }
 
-/* Format "; no node has node rank 3: was the same --node_rank used on every node?" for a report about two nodes with
- * the same rank. Write "" if every node rank has a node. */
+/* Format "; no node has node rank 3: was the same --node_rank used on every node?", or "". */
 const char *unclaimed_ranks(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -245,8 +233,7 @@ const char *unclaimed_ranks(words out, const struct snapshot *s)
     return out;
 }
 
-/* Format "rank 3 waits" for one waiter with a known rank, otherwise a number: "1 rank waits", "2 ranks wait". A rank is
- * unknown until its client sends IDENTIFY. */
+/* Format "rank 3 waits", "1 rank waits" or "2 ranks wait". A rank is unknown until its client sends IDENTIFY. */
 const char *waiters_of(words out, const struct snapshot_wait *wait)
 {
     if (wait->waiting == 1 && wait->rank != UINT32_MAX)
@@ -256,8 +243,7 @@ const char *waiters_of(words out, const struct snapshot_wait *wait)
     return out;
 }
 
-/* Return true if rank `i` waits at the place where most ranks wait. The result is computed for each report, because
- * reports are rare, and the snapshot contains only plain data. */
+/* Return true if rank `i` waits at the place where most ranks wait. */
 static bool is_at_main_wait(const void *snapshot, uint32_t i)
 {
     const struct snapshot *s = snapshot;
@@ -288,8 +274,7 @@ static void append_ranks(struct buf *out, const struct snapshot *s,
     append_ranges(out, s, s->n_ranks, is);
 }
 
-/* Format the needed ranks that do not wait at main_wait(). If the rank of a waiting client is unknown, format
- * "unknown", because a list could wrongly contain this rank. */
+/* Format the needed ranks that do not wait at main_wait(), or "unknown" if one of them might be an unknown client. */
 const char *absent_ranks(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -303,7 +288,7 @@ const char *absent_ranks(words out, const struct snapshot *s)
     return settle(out, &text);
 }
 
-/* Name the waiting ranks only if all of them are known. A reader assumes that a list such as "ranks 0-2" is
+/* Name the waiting ranks only if all are known, because a reader assumes that a list such as "ranks 0-2" is
  * complete. */
 const char *named_waiters(words out, const struct snapshot *s, const struct snapshot_wait *wait)
 {
@@ -321,8 +306,7 @@ const char *named_waiters(words out, const struct snapshot *s, const struct snap
 
 /* --- questions ------------------------------------------------------------------------------------------ */
 
-/* Find a node by binary search, because a job may have 16,384 nodes. hub/monitor.c has sorted the nodes by node rank,
- * and nodes without a rank (-1) are first. */
+/* Find a node by binary search. The nodes are sorted by node rank; nodes without a rank (-1) are first. */
 const struct snapshot_node *node_with_rank(const struct snapshot *s, int32_t node_rank)
 {
     uint32_t low = 0, high = s->n_nodes;
@@ -338,8 +322,7 @@ const struct snapshot_node *node_with_rank(const struct snapshot *s, int32_t nod
     return NULL;
 }
 
-/* Return the last departed node with this node rank, or NULL. A linear scan is fast enough, because `gone` has at most
- * 32 rows. */
+/* Return the last departed node with this node rank, or NULL. */
 static const struct snapshot_gone *gone_as(const struct snapshot *s, int32_t node_rank)
 {
     for (uint32_t i = 0; i < s->n_gone; i++)
@@ -348,8 +331,7 @@ static const struct snapshot_gone *gone_as(const struct snapshot *s, int32_t nod
     return NULL;
 }
 
-/* Return true if a rejected node has joined since the rejection. Host and pid identify the node, because a ddprun that
- * retries keeps its pid. */
+/* Return true if a rejected node has joined since. A ddprun that retries keeps its pid. */
 bool came_in_later(const struct snapshot *s, const struct snapshot_refused *r)
 {
     for (uint32_t i = 0; i < s->n_nodes; i++)
@@ -367,8 +349,8 @@ static bool was_here_since(const struct snapshot *s, int32_t node_rank, uint64_t
     return false;
 }
 
-/* Return the last rejection for this node rank, or NULL. Ignore the rejection if a node with this rank has joined and
- * left the job later. */
+/* Return the last rejection for this node rank, or NULL. Ignore it if a node with this rank has joined and left
+ * later. */
 const struct snapshot_refused *refused_as(const struct snapshot *s, int32_t node_rank)
 {
     const struct snapshot_refused *last = NULL;
@@ -378,8 +360,7 @@ const struct snapshot_refused *refused_as(const struct snapshot *s, int32_t node
     return last != NULL && !was_here_since(s, node_rank, last->ago_ms) ? last : NULL;
 }
 
-/* Return true if the node has never arrived. A node that has left or was rejected has another finding, with another
- * remedy. */
+/* Return true if the node has never arrived, left, or been rejected. */
 bool never_came(const struct snapshot *s, int32_t node_rank)
 {
     return node_with_rank(s, node_rank) == NULL && gone_as(s, node_rank) == NULL &&
@@ -394,8 +375,7 @@ uint32_t members_of(const struct snapshot *s)
     return n;
 }
 
-/* Return the place with the most waiting ranks, or the first of several such places. Skip waits below MOMENT_MS,
- * because they are normal. In the last check (is_final), include these waits, too. */
+/* Return the first of the places with the most waiting ranks. Waits below MOMENT_MS count only in the last check. */
 const struct snapshot_wait *main_wait(const struct snapshot *s)
 {
     const struct snapshot_wait *most = NULL;
@@ -445,8 +425,8 @@ static bool append_joined(const struct snapshot *s, struct buf *out)
                       (s->elastic ? s->min : s->max) == 1 ? "" : "s", s->n_nodes == 1 ? "has" : "have");
 }
 
-/* Append the time limit with the name of the option that sets it: "; giving up in 13 min (--timeout is 900 s)". If the
- * workers will start after a pause, append the time until their start instead. */
+/* Append the time limit and its option: "; giving up in 13 min (--timeout is 900 s)". In a pause, append the time
+ * until the workers start. */
 static bool append_limit(const struct snapshot *s, struct buf *out)
 {
     words left;
@@ -471,8 +451,8 @@ static bool append_gathering(const struct snapshot *s, struct buf *out)
     return buf_printf(out, " after %s", duration(waited, s->waited_ms)) && append_limit(s, out);
 }
 
-/* Append "attempt 0 runs with 2 nodes and 8 ranks; 7 ranks wait in barrier 'x', for 60.0 s now". Without agents there
- * is no rendezvous, so the text has neither attempt nor nodes. */
+/* Append "attempt 0 runs with 2 nodes and 8 ranks; 7 ranks wait in barrier 'x', for 60.0 s now". Without agents
+ * there are neither attempts nor nodes. */
 static bool append_running(const struct snapshot *s, struct buf *out)
 {
     const struct snapshot_wait *wait = main_wait(s);
@@ -508,14 +488,13 @@ static bool append_headline(const struct snapshot *s, struct buf *out)
 
 /* --- the nodes ------------------------------------------------------------------------------------------ */
 
-/* Return "-" for an empty text. A column is never empty, so that a script can split a line into words. */
+/* Return "-" for an empty text, so that a script can split a line into words. */
 static const char *or_dash(const char *text)
 {
     return text[0] != '\0' ? text : "-";
 }
 
-/* Append a row. The widths fit IPv4 addresses and host names of 16 letters; a longer value shifts only its own
- * row. */
+/* Append a row. A longer value than the column shifts only its own row. */
 static bool append_row(struct buf *out, const char *rank, const char *host, const char *addr, const char *pid,
                        const char *workers, const char *since, const char *state)
 {
@@ -523,7 +502,7 @@ static bool append_row(struct buf *out, const char *rank, const char *host, cons
                       since, state);
 }
 
-/* Append the row of a node that has joined. A node without a node rank yet has the rank "-". */
+/* Append the row of a node that has joined. */
 static bool append_node(struct buf *out, const struct snapshot_node *node)
 {
     words rank = "-", pid, workers, since;
@@ -548,8 +527,8 @@ static bool append_gone_state(const struct snapshot *s, uint32_t rank, struct bu
     return append_row(out, number(text, rank), "-", "-", "-", "-", "-", "missing");
 }
 
-/* Append a few rows about missing nodes, then the number of further missing nodes. An elastic job has no rows of
- * missing nodes, because it has no fixed node ranks. */
+/* Append a few rows about missing nodes, then their number. An elastic job has none, because it has no fixed node
+ * ranks. */
 static bool append_missing(const struct snapshot *s, struct buf *out)
 {
     uint32_t shown = 0, missing = 0;
@@ -568,8 +547,7 @@ static bool append_missing(const struct snapshot *s, struct buf *out)
                   buf_printf(out, "\n        and %s", counted(more, missing - shown, "more missing node")));
 }
 
-/* Append the table of nodes: the first SCREEN_NODES nodes, then the missing nodes. A job without a node has no
- * table. */
+/* Append the table of nodes: the first SCREEN_NODES nodes, then the missing nodes. */
 static bool append_nodes(const struct snapshot *s, struct buf *out)
 {
     const uint32_t shown = s->n_nodes < SCREEN_NODES ? s->n_nodes : SCREEN_NODES;
@@ -584,16 +562,14 @@ static bool append_nodes(const struct snapshot *s, struct buf *out)
 
 /* --- the findings --------------------------------------------------------------------------------------- */
 
-/* Return true if the advice is printed after this finding. If the next finding has the same code and advice, the advice
- * is printed only after the next finding. */
+/* Return true if the advice is printed after this finding: the next finding has another code or advice. */
 static bool advice_is_due(const struct diagnosis *d, uint32_t i)
 {
     return i + 1 == d->n || d->list[i + 1].code != d->list[i].code ||
            strcmp(d->list[i + 1].advice, d->list[i].advice) != 0;
 }
 
-/* Append a finding, the number of left-out findings with the same code, and the advice if it is due. The advice comes
- * last, because it applies to the left-out findings, too. */
+/* Append a finding, the number of left-out findings with the same code, and the advice for all of them. */
 static bool append_finding(const struct diagnosis *d, uint32_t i, struct buf *out)
 {
     const struct finding *f = &d->list[i];
@@ -604,8 +580,7 @@ static bool append_finding(const struct diagnosis *d, uint32_t i, struct buf *ou
     return ok && (!advice_is_due(d, i) || buf_printf(out, "    try    %s\n", f->advice));
 }
 
-/* Escape the control characters after position `from`, because other hosts have sent parts of the text. Newlines stay,
- * because they end the lines of the screen. */
+/* Escape the control characters after position `from`, except newlines. */
 static void disarm(struct buf *out, size_t from)
 {
     if (out->len > from)
@@ -620,9 +595,8 @@ static bool append_findings(const struct diagnosis *d, struct buf *out)
     return ok;
 }
 
-/* Format the nodes that the job waits for. For a static job, name the nodes that have never arrived ("node 1"). For an
- * elastic job, give a number ("at least 2 more nodes"). The text is "" if there are no such nodes, or if no node has
- * joined yet. */
+/* Format the nodes that the job waits for: "node 1" in a static job, "at least 2 more nodes" in an elastic job, or
+ * "". */
 static const char *awaited(words out, const struct snapshot *s)
 {
     words nodes;
@@ -639,9 +613,8 @@ static const char *awaited(words out, const struct snapshot *s)
     return out;
 }
 
-/* Append that the store has found no problem. After QUIET_MS without a sign of progress, also append when the store
- * compares the stacks next, and why earlier comparisons gave no verdict. Otherwise a user who asks after 20 s would
- * conclude that nothing is wrong. */
+/* Append that the store has found no problem. After QUIET_MS without progress, also append when the store compares
+ * the stacks next, so that the user does not conclude that nothing is wrong. */
 static bool append_no_findings(const struct snapshot *s, struct buf *out)
 {
     words who, still, due;
@@ -664,8 +637,8 @@ static bool append_no_findings(const struct snapshot *s, struct buf *out)
         duration(due, s->hang.due_ms), s->hang.in_vain > 0 ? " again" : "");
 }
 
-/* First append the findings with their advice, because the first line must name the culprit. Then append the headline
- * and the nodes. The last line ends without a newline. */
+/* Append the findings, because the first line must name the culprit, then the headline and the nodes. The last line
+ * ends without a newline. */
 static bool screen_append(const struct snapshot *s, const struct diagnosis *d, struct buf *out)
 {
     const size_t from = out->len;
@@ -678,8 +651,7 @@ static bool screen_append(const struct snapshot *s, const struct diagnosis *d, s
     return ok;
 }
 
-/* Append the new findings and the headline, for users who have seen an earlier report. `before` is the number of
- * findings that the earlier report contained and that still apply. The table of nodes is not repeated. */
+/* Append the new findings and the headline. `before` is the number of earlier findings that still apply. */
 static bool append_news(const struct snapshot *s, const struct diagnosis *news, uint32_t before,
                         struct buf *out)
 {
@@ -692,8 +664,7 @@ static bool append_news(const struct snapshot *s, const struct diagnosis *news, 
     return ok;
 }
 
-/* Return a finding as JSON, with its text and its code. Programs use the code, because the wording of a sentence may
- * change. */
+/* Return a finding as JSON. Programs use the code, because the wording may change. */
 static cJSON *finding_json(const struct finding *f)
 {
     cJSON *o = cJSON_CreateObject();
@@ -707,7 +678,7 @@ static cJSON *finding_json(const struct finding *f)
     return o;
 }
 
-/* Add the findings as an array. If cJSON cannot append a row, free the row here, because cJSON does not own it. */
+/* Add the findings as an array. */
 static bool add_findings(cJSON *o, const struct finding *list, uint32_t n)
 {
     cJSON *array = cJSON_AddArrayToObject(o, "findings");
@@ -734,8 +705,7 @@ static bool add_text(cJSON *o, struct buf *text)
     return ok;
 }
 
-/* Add the text for readers and the findings for programs. Both are from one snapshot, so they never contradict each
- * other. */
+/* Add the text for readers and the findings for programs, from one snapshot. */
 bool diagnosis_add_text(cJSON *o, const struct snapshot *s, const struct diagnosis *d)
 {
     struct buf text = { 0 };
@@ -743,7 +713,7 @@ bool diagnosis_add_text(cJSON *o, const struct snapshot *s, const struct diagnos
     return add_text(o, &text) && ok && diagnosis_add_findings(o, d);
 }
 
-/* Add a finding as text. Add its code and advice only if its grade is WARNING or ERROR, because a NOTE is harmless. */
+/* Add a finding as text. A NOTE, which is harmless, has no code and advice. */
 bool diagnosis_add_line(cJSON *o, const struct finding *f)
 {
     struct buf text = { 0 };

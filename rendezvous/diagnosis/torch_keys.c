@@ -1,6 +1,5 @@
-/* torch_keys.c -- see torch_keys.h. A key begins with a path that names the group. The rest of the key (the tail) is
- * compared with the rows of torch_keys.h. Keys are bytes from workers without a NUL at the end, so all texts are
- * slices, and no function reads beyond the end of a slice. */
+/* torch_keys.c -- see torch_keys.h. A key begins with a path that names the group; the rest (the tail) is compared
+ * with the rows of torch_keys.h. Keys have no NUL at the end, so all texts are slices. */
 #include "diagnosis/torch_keys.h"
 
 #include "base/text.h"
@@ -16,8 +15,8 @@ enum {
     DIGITS_MAX = 9,  /* maximum number of digits of a number; a longer number is not a rank */
 };
 
-/* The rows of torch_keys.h, with the kind as index. `where` is a set of the flags TORCH_IN_GROUP, TORCH_IN_RPC
- * and TORCH_ELSEWHERE. */
+/* The rows of torch_keys.h, with the kind as index. `where` is a set of TORCH_IN_GROUP, TORCH_IN_RPC and
+ * TORCH_ELSEWHERE. */
 static const struct row {
     const char *json, *tail, *words;
     uint8_t where;
@@ -37,7 +36,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Return the number of digits at the beginning of the text. Return 0 if a rank cannot have so many digits. */
+/* Return the number of digits at the beginning of the text, or 0 if they are too many for a rank. */
 static size_t digits(struct slice text)
 {
     const char *p = text.data;
@@ -47,7 +46,7 @@ static size_t digits(struct slice text)
     return n <= DIGITS_MAX ? n : 0;
 }
 
-/* Return the value of `n` digits. digits() has limited n to DIGITS_MAX. */
+/* Return the value of `n` digits, at most DIGITS_MAX. */
 static int64_t value_of(const char *digits, size_t n)
 {
     int64_t value = 0;
@@ -70,8 +69,8 @@ static bool text_begins_with(struct slice text, const char *with)
 
 static bool fits_tail(const char *tail, struct slice text, struct torch_key *out);
 
-/* Match '#' or '@' with a number. Match all digits at once, because the tail "@/#" must find rank 12 in "0/12", not
- * rank 1. Store the number after the rest of the tail has matched, because a failed match must not change `out`. */
+/* Match '#' or '@' with a number. Match all digits at once: "@/#" must find rank 12 in "0/12". A failed match must
+ * not change `out`, so store the number last. */
 static bool number_fits(const char *tail, struct slice text, struct torch_key *out)
 {
     const size_t n = digits(text);
@@ -86,7 +85,7 @@ static bool is_special(char c)
     return c == '#' || c == '@' || c == '*';
 }
 
-/* Return the next position in `text` where the first letter of `tail` matches, or a position after the end. */
+/* Return the next position in `text` of the first letter of `tail`, or a position after the end. */
 static size_t next_place(const char *tail, struct slice text, size_t from)
 {
     if (*tail == '\0')
@@ -97,9 +96,8 @@ static size_t next_place(const char *tail, struct slice text, size_t from)
     return at != NULL ? (size_t)(at - (const char *)text.data) : text.len + 1;
 }
 
-/* Match '*' with as few bytes as possible. In "*:last_worker" the name is then the part before ":". At the end of a
- * row, '*' matches the whole rest. A row with two '*' may need quadratic time, so torch_key_read limits the length of
- * a key. */
+/* Match '*' with as few bytes as possible; at the end of a row, with the whole rest. Two '*' may need quadratic
+ * time, so torch_key_read limits the length of a key. */
 static bool text_fits(const char *tail, struct slice text, struct torch_key *out)
 {
     for (size_t n = next_place(tail + 1, text, 0); n <= text.len; n = next_place(tail + 1, text, n + 1)) {
@@ -113,8 +111,8 @@ static bool text_fits(const char *tail, struct slice text, struct torch_key *out
     return false;
 }
 
-/* Return true if the pattern `tail` matches the whole text. Compare letters with memcmp, because this function must be
- * fast: every awaited key is compared with all rows. */
+/* Return true if the pattern `tail` matches the whole text. This must be fast, because every awaited key is compared
+ * with all rows. */
 static bool fits_tail(const char *tail, struct slice text, struct torch_key *out)
 {
     const size_t n = strcspn(tail, "#@*");
@@ -127,8 +125,7 @@ static bool fits_tail(const char *tail, struct slice text, struct torch_key *out
     return *tail == '*' ? text_fits(tail, text, out) : number_fits(tail, text, out);
 }
 
-/* Return false if the letters at the end of `tail` differ from the end of `text`. Most tails end with letters, so this
- * fast check makes most calls of fits_tail unnecessary. */
+/* Return false if the letters at the end of `tail` differ from the end of `text`: a fast check before fits_tail. */
 static bool ends_alike(const char *tail, struct slice text)
 {
     const size_t len = strlen(tail);
@@ -155,8 +152,7 @@ static bool find_row(struct slice tail, int where, struct torch_key *out)
 
 /* --- the path ------------------------------------------------------------------------------------------- */
 
-/* Each function below skips one part at the beginning of the path and returns the rest. If the path has no such part,
- * the function returns the whole path. */
+/* Each function below skips one part at the beginning of the path, if it is there, and returns the rest. */
 
 /* Store the name of the group, cut to TORCH_GROUP_MAX. */
 static void name_group(struct torch_key *out, struct slice name)
@@ -171,7 +167,7 @@ static struct slice step(struct slice path)
     return slice_of(path.data, slash != NULL ? (size_t)(slash - (const char *)path.data) : path.len);
 }
 
-/* Return true for the name of a device. Any other text between two double slashes is the name of a group. */
+/* Return true for the name of a device. Other texts between double slashes are names of groups. */
 static bool is_device(struct slice name)
 {
     static const char *const devices[] = { "cpu", "cuda", "xpu", "mps", "hpu", "npu", "mtia", "meta" };
@@ -193,8 +189,8 @@ static struct slice skip_steps(struct slice path, struct torch_key *out)
     return path;
 }
 
-/* Skip the group: "pg_wrapper:1/" in a job with TORCH_DISTRIBUTED_DEBUG=DETAIL, or "1/" of torch 1.13. "0" without a
- * slash is not a group: in torch 1.13 this is the key of an NCCL id. */
+/* Skip the group: "pg_wrapper:1/" with TORCH_DISTRIBUTED_DEBUG=DETAIL, or "1/" of torch 1.13. "0" without a slash is
+ * the key of an NCCL id in torch 1.13. */
 static struct slice skip_group(struct slice path, struct torch_key *out)
 {
     static const char wrapper[] = "pg_wrapper:";
@@ -207,8 +203,8 @@ static struct slice skip_group(struct slice path, struct torch_key *out)
     return behind(path, name.len + 1);
 }
 
-/* Find the group of a barrier from the text after the colon of its key. From torch 2.1 on, this text is the name of the
- * group. In torch 1.13, this text is the name plus 1: "1" means the default group, whose name is 0. */
+/* Find the group of a barrier from the text after the colon of its key: the name of the group from torch 2.1 on, the
+ * name plus 1 in torch 1.13. */
 static void name_barrier(struct torch_key *out)
 {
     const bool on_top = out->group[0] == '\0';
@@ -222,7 +218,7 @@ static void name_barrier(struct torch_key *out)
         name_group(out, name);
 }
 
-/* Skip "/worker/attempt_0/", the beginning of all keys of PyTorch up to 2.5. The number is the attempt. */
+/* Skip "/worker/attempt_0/", the beginning of all keys of PyTorch up to 2.5. */
 static struct slice skip_attempt(struct slice path)
 {
     static const char prefix[] = "/worker/attempt_";
@@ -243,7 +239,7 @@ static bool read_group(struct slice path, struct torch_key *out)
     return true;
 }
 
-/* Parse "rpc_prefix_0/". The number is 0 for the first call to init_rpc in a process, and 1 for the second. */
+/* Parse "rpc_prefix_0/". The number counts the calls to init_rpc in a process. */
 static bool read_rpc(struct slice path, struct torch_key *out)
 {
     const size_t n = digits(path);
@@ -251,11 +247,11 @@ static bool read_rpc(struct slice path, struct torch_key *out)
     return out->is_rpc && find_row(behind(path, n + 1), TORCH_IN_RPC, out);
 }
 
-/* Find the row of a key. TCPStore puts a slash in front of each key, but not in front of "init/". Do not parse a key
- * that is longer than any key of PyTorch, because a client may send many long keys. The key of a user's program may
- * match a row by chance. This only leads to a wrong word in a report or to a useless check. */
+/* Find the row of a key. TCPStore puts a slash in front of each key, but not in front of "init/". A user's key may
+ * match by chance, which is harmless. */
 bool torch_key_read(struct slice key, struct torch_key *out)
 {
+    /* No key of PyTorch is longer; a client may send many long keys. */
     enum { KEY_MAX = 512 };
     static const char group[] = "default_pg/", rpc[] = "rpc_prefix_";
     *out = (struct torch_key){ .rank = -1, .number = -1 };
@@ -275,14 +271,13 @@ bool torch_key_read(struct slice key, struct torch_key *out)
 
 /* --- texts ---------------------------------------------------------------------------------------------- */
 
-/* Return true for the default group, which has all ranks of the job. Texts leave out its name, because PyTorch,
- * not the user, has chosen the name. */
+/* Return true for the default group. Texts leave out its name, because the user has not chosen it. */
 static bool is_default_group(const struct torch_key *key)
 {
     return key->group[0] == '\0' || strcmp(key->group, "0") == 0;
 }
 
-/* Append the name of the PyTorch function that the user has called, because users do not know the key. */
+/* Append the name of the PyTorch function that the user has called. */
 bool torch_key_append_setup(const struct torch_key *key, struct buf *out)
 {
     if (key->is_rpc)
@@ -293,7 +288,7 @@ bool torch_key_append_setup(const struct torch_key *key, struct buf *out)
            buf_printf(out, ")");
 }
 
-/* Append the value of a placeholder in a text of torch_keys.h: ${rank}, ${number}, ${setup} or ${name}. */
+/* Append the value of a placeholder: ${rank}, ${number}, ${setup} or ${name}. */
 static bool append_word(void *user, struct slice word, struct buf *out)
 {
     const struct torch_key *key = user;
@@ -306,9 +301,8 @@ static bool append_word(void *user, struct slice word, struct buf *out)
     return text_append(out, key->name, NAME_SHOWN);
 }
 
-/* Append the text of the key. Then append the key's group, because each group numbers its ranks from 0. Leave out the
- * default group. For the key of a barrier, also leave out the group, because the text of a barrier already names the
- * group. */
+/* Append the text of the key and its group, because each group numbers its ranks from 0. The text of a barrier
+ * already names the group. */
 bool torch_key_append(const struct torch_key *key, struct buf *out)
 {
     struct torch_key copy = *key;
@@ -333,22 +327,20 @@ bool torch_key_is_for_all(const struct torch_key *key)
     return key->of_all || key->is_rpc || key->group[0] == '\0' || strcmp(key->group, "0") == 0;
 }
 
-/* Return true if two keys belong to the same setup. Compare the names of groups as text. All ranks of a job run the
- * same version of PyTorch, so a group has the same name on all ranks. */
+/* Return true if two keys belong to the same setup. A group has the same name on all ranks. */
 bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b)
 {
     return torch_key_when(a) == TORCH_SETUP && torch_key_when(b) == TORCH_SETUP && a->is_rpc == b->is_rpc &&
            (is_default_group(a) ? is_default_group(b) : strcmp(a->group, b->group) == 0);
 }
 
-/* The counter of a barrier begins with the first prefix. The keys for the setup of a group begin with the other
- * prefixes. The store calls hub/torch_observer.c only for keys with these prefixes, so other keys cost no parsing. */
+/* The counter of a barrier begins with the first prefix, and keys for the setup of a group with the others. Other
+ * keys cost no parsing. */
 const char *const torch_key_prefixes[] = {
     "store_based_barrier_key:", "/default_pg/", "//worker/attempt_", "/rpc_prefix_", "init/", NULL
 };
 
-/* Return true for the counter of a barrier: the last component of the key begins with torch_key_prefixes[0].
- * The comparison is fast, because this component of most other counters begins with another byte. */
+/* Return true for the counter of a barrier: the last component of the key begins with torch_key_prefixes[0]. */
 bool torch_key_counts(struct slice key)
 {
     const char *p = key.data;
@@ -368,7 +360,7 @@ bool torch_key_may_set_up(struct slice key)
 
 /* --- as JSON -------------------------------------------------------------------------------------------- */
 
-/* Return the object even if a member is missing because memory is short: a reader treats each member as optional. */
+/* Return the object even if a member is missing because memory is short: each member is optional. */
 cJSON *torch_key_json(const struct torch_key *key)
 {
     struct buf text = { 0 };
@@ -405,8 +397,8 @@ void torch_client_free(struct torch_client **at)
     *at = NULL;
 }
 
-/* In torch_meets, a barrier with id i is in row i modulo the number of rows. So a new barrier overwrites the oldest
- * barrier. Ids begin with 1, because 0 means "no barrier". */
+/* A barrier with id i is in row i modulo the number of rows, so a new barrier overwrites the oldest. Id 0 means "no
+ * barrier". */
 
 const struct torch_meet *torch_meets_of_id(const struct torch_meets *meets, uint32_t id)
 {
@@ -414,7 +406,7 @@ const struct torch_meet *torch_meets_of_id(const struct torch_meets *meets, uint
     return id != 0 && meet->id == id ? meet : NULL;
 }
 
-/* Search from the latest barrier, because most searches find the latest barrier. */
+/* Search from the latest barrier, which most searches find. */
 struct torch_meet *torch_meets_find(struct torch_meets *meets, struct slice key)
 {
     for (uint32_t i = 0; i < TORCH_MEETS_MAX && i < meets->last_id; i++) {
@@ -425,8 +417,7 @@ struct torch_meet *torch_meets_find(struct torch_meets *meets, struct slice key)
     return NULL;
 }
 
-/* Record a new barrier. The first barrier has the id 1, the second has the id 2. So ids show the order of the
- * barriers. */
+/* Record a new barrier. Ids are 1, 2, ... in the order of the barriers. */
 struct torch_meet *torch_meets_make(struct torch_meets *meets, struct slice key)
 {
     const uint32_t id = ++meets->last_id;

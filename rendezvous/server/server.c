@@ -1,6 +1,5 @@
 /* server.c -- see server.h. One thread runs one libuv loop with the acceptor, the clients and one timer.
- * store_server_start binds and listens on the caller's thread, because it must return errors. Then it starts the thread
- * that runs the loop. */
+ * store_server_start listens on the caller's thread, because it must return errors. */
 #include "server/server.h"
 
 #include "auth/tls.h"
@@ -62,8 +61,7 @@ struct store_server {
 
 static void on_time(uv_timer_t *timer);
 
-/* Return the time at which the timer must next call on_time(): the next deadline of the hub, the acceptor, the clients,
- * or the stop. */
+/* Return the time at which the timer must next call on_time(). */
 static uint64_t next_deadline(const struct store_server *s)
 {
     uint64_t clients_or_force = earlier_of(clients_deadline(&s->clients), s->force_at_ms);
@@ -74,7 +72,7 @@ static uint64_t next_deadline(const struct store_server *s)
 
 static void end_all(struct store_server *s);
 
-/* After a stop request, end all clients when all nodes have left, or when the wait has reached its limit. */
+/* After a stop request, end all clients when all nodes have left, or when the wait is over. */
 static void wait_for_nodes(struct store_server *s, uint64_t now_ms)
 {
     if (hub_nodes(s->hub) == 0 || now_ms >= s->wait_nodes_end_ms) {
@@ -86,8 +84,8 @@ static void wait_for_nodes(struct store_server *s, uint64_t now_ms)
     }
 }
 
-/* End a turn of the loop. Set the timer again only if it would fire after the next deadline. A timer that fires too
- * early only causes a useless call of on_time. Setting the timer in each turn would cost more. */
+/* End a turn of the loop. Setting the timer in each turn would cost more than a useless call of on_time, so set it
+ * again only if it would fire too late. */
 static void on_before_sleep(uv_prepare_t *prepare)
 {
     struct store_server *s = prepare->data;
@@ -102,9 +100,8 @@ static void on_before_sleep(uv_prepare_t *prepare)
     uv_timer_start(&s->timer, on_time, at_ms > now_ms ? at_ms - now_ms : 0, 0);
 }
 
-/* Return true if the timer is so late that the process must have been suspended (clock.h). Messages may have arrived in
- * time, but the loop has not read them yet. So set a short timer: the loop reads the messages before it checks the
- * deadlines. */
+/* Return true if the timer is so late that the process must have been suspended (clock.h). Set a short timer, so
+ * that the loop reads the waiting messages before it checks the deadlines. */
 static bool was_suspended(struct store_server *s)
 {
     s->caught_up = !s->caught_up && uv_now(&s->loop) > s->timer_at_ms + STOOD_STILL_MS;
@@ -113,7 +110,7 @@ static bool was_suspended(struct store_server *s)
     return s->caught_up;
 }
 
-/* Handle the deadlines that have passed. on_before_sleep() handles the deadlines of wait_for_nodes(). */
+/* Handle the deadlines that have passed, except those of wait_for_nodes(). */
 static void on_time(uv_timer_t *timer)
 {
     struct store_server *s = timer->data;
@@ -133,8 +130,8 @@ static void on_time(uv_timer_t *timer)
 
 /* --- events -------------------------------------------------------------------------------------------- */
 
-/* Report to the hub, at most once per QUEUE_CHECK_MS, how many connections the kernel has dropped. on_client() calls
- * this function for each new connection. A dropped client tries again, so the number is soon up to date. */
+/* Report to the hub, at most once per QUEUE_CHECK_MS, how many connections the kernel has dropped. A dropped client
+ * tries again, so a check at each new connection is enough. */
 static void check_queue(struct store_server *s)
 {
     const uint64_t now_ms = uv_now(&s->loop);
@@ -144,8 +141,8 @@ static void check_queue(struct store_server *s)
     hub_set_counter(s->hub, HUB_ACCEPT_OVERFLOWS, listen_queue_drops(s->listener.fd));
 }
 
-/* Close a connection that the uid gate rejects. The hub records the rejection for its findings. It also decides whether
- * to log the rejection, because a client may try again many times. */
+/* Close a connection that the uid gate rejects. The hub decides whether to log it, because a client may try again
+ * many times. */
 static void refuse_client(struct store_server *s, int fd, const struct sockaddr *peer, const char *why)
 {
     char text[ENDPOINT_TEXT_MAX];
@@ -154,7 +151,7 @@ static void refuse_client(struct store_server *s, int fd, const struct sockaddr 
         log_warn("store client %s: rejected: %s", text, why);
 }
 
-/* Handle a new connection. Check its user before reading any byte, because PyTorch's protocol has no password. */
+/* Handle a new connection. Check its user first, because PyTorch's protocol has no password. */
 static void on_client(struct acceptor *a, int fd, const struct sockaddr *peer)
 {
     struct store_server *s = a->user;
@@ -190,7 +187,7 @@ static void on_short(struct acceptor *a, unsigned waiting, const char *why)
             why, a->open, waiting, (unsigned long long)files.rlim_cur);
 }
 
-/* Close the last two handles after the last client was freed. The loop then ends. */
+/* Close the last two handles after the last client was freed, which ends the loop. */
 static void end_if_empty(struct store_server *s)
 {
     if (!s->stopping || s->clients.map.count > 0)
@@ -206,8 +203,7 @@ static void on_freed(void *user)
     end_if_empty(s);
 }
 
-/* Close the acceptor and the connections of all clients. Do not call hub_disconnect, which would report the clients as
- * lost. Clients that do not read their last replies are aborted after STOPPING_MS. */
+/* Close the acceptor and the connections of all clients. hub_disconnect would report the clients as lost. */
 static void end_all(struct store_server *s)
 {
     s->wait_nodes_end_ms = s->wait_nodes_log_ms = UINT64_MAX;
@@ -219,8 +215,7 @@ static void end_all(struct store_server *s)
     end_if_empty(s);
 }
 
-/* Begin to wait until all nodes have left. The server's thread runs this function. If the limit of the wait is 0,
- * on_before_sleep ends the wait at once. */
+/* Begin to wait, on the server's thread, until all nodes have left. */
 static void on_stop(uv_async_t *async)
 {
     struct store_server *s = async->data;
@@ -232,9 +227,8 @@ static void on_stop(uv_async_t *async)
 
 /* --- start and stop ------------------------------------------------------------------------------------ */
 
-/* Stop: store_server_begin_stop wakes the server's thread, which runs on_stop. The server waits until all nodes have
- * left, but at most wait_nodes_ms. Then on_before_sleep calls end_all, which closes the acceptor and all clients. After
- * the last client, end_if_empty closes the last two handles, so uv_run returns. store_server_stop joins the thread. */
+/* Stop: store_server_begin_stop wakes the server's thread -> on_stop -> wait for nodes, at most wait_nodes_ms ->
+ * end_all -> after the last client end_if_empty -> uv_run returns. store_server_stop joins the thread. */
 
 /* Run the loop until no handle is left. This is the main function of the server's thread. */
 static void *run_loop(void *user)
@@ -281,8 +275,7 @@ static int serve(struct store_server *s)
     return rc;
 }
 
-/* Free the server after its thread has ended. Free the hub before the map of clients, because the hub may use the
- * map. */
+/* Free the server after its thread has ended. Free the hub first, because it may use the map of clients. */
 static void server_free(struct store_server *s)
 {
     if (s == NULL)
@@ -296,8 +289,8 @@ static void server_free(struct store_server *s)
     free(s);
 }
 
-/* Make a random text that identifies this store. An agent that connects again compares this text, to detect that
- * another store now uses the port. If the kernel has no random bytes yet, use the clock and the pid. */
+/* Make a random text that identifies this store, so that an agent detects another store on the same port. If the
+ * kernel has no random bytes yet, use the clock and the pid. */
 static void make_nonce(char text[static 2 * NONCE_BYTES + 1])
 {
     uint64_t nonce;
@@ -306,8 +299,8 @@ static void make_nonce(char text[static 2 * NONCE_BYTES + 1])
     snprintf(text, 2 * NONCE_BYTES + 1, "%016" PRIx64, nonce);
 }
 
-/* Make the secret of all hash tables (store/table.h). uv_once calls this function only once in a process, because a
- * new secret would make existing tables useless. */
+/* Make the secret of all hash tables (store/table.h), only once in a process, because a new one would make existing
+ * tables useless. */
 static void make_hash_key(void)
 {
     uint64_t key[2];
@@ -355,8 +348,8 @@ static struct store_server *server_new(const struct store_server_options *o)
     return s;
 }
 
-/* Set the host name and the address that messages and answers show for the store. If the store listens on all
- * addresses, show the host name, because no single address is right for all hosts. */
+/* Set the host name and the address that messages show for the store. If it listens on all addresses, show the host
+ * name. */
 static void name_server(struct store_server *s)
 {
     const char *address = s->listener.address;
@@ -409,8 +402,7 @@ const char *store_server_address(const struct store_server *server)
     return server->listener.address;
 }
 
-/* Set wait_nodes_ms. This needs no lock: the caller sets the limit before the stop request, and the server's thread
- * reads it after this request. */
+/* Set wait_nodes_ms, without a lock, because the server's thread reads it only after the stop request. */
 void store_server_wait_nodes(struct store_server *server, uint64_t limit_ms)
 {
     server->wait_nodes_ms = limit_ms;

@@ -327,8 +327,7 @@ static bool refuse_by_host(struct hub *hub, cJSON *answer)
     return refuse_call(hub, answer, refusal->code, refusal->advice);
 }
 
-/* Handle `join`, which chooses the job of the connection. Allocate session_node first, so that an accepted node
- * cannot fail for lack of memory. Call events_ask() before the join, because the join itself is an event. */
+/* Handle `join`, which chooses the job of the connection. */
 static bool call_join(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv_join join;
@@ -338,10 +337,12 @@ static bool call_join(struct hub *hub, struct session *s, const union message *m
         return refuse_by_host(hub, answer);
     if (!read_join(&m->join, &join, &hub->err))
         return refuse_call(hub, answer, rdzv_refused_code(RDZV_REFUSED_BAD_JOIN), NULL);
+    /* Call job_node_room() first, so that an accepted node cannot fail for lack of memory. */
     struct job *job = job_node_room(s) ? joined_job(hub, s, &join, answer) : NULL;
     if (job == NULL)
         return false;
     fill_address(&join, s, &peer);
+    /* Ask for events before the join, because the join itself is an event. */
     if (m->join.events)
         events_ask(job, s);
     if (rdzv_join(job->rdzv, s->id, &join, hub->now_ms, &refusal) == RDZV_WELCOME) {
@@ -372,8 +373,7 @@ static bool is_token(const char *a, const char *b)
     return differs == 0;
 }
 
-/* Return the node with this token, or NULL. `m->heard` is the number of frames that the node has received. Confirmed
- * frames are deleted. */
+/* Return the node with this token, or NULL. `m->heard` is the number of frames that the node has received. */
 static struct session *find_old(struct hub *hub, const struct session *s, const struct message_resume *m)
 {
     struct job *job = job_find(hub, m->job);
@@ -382,6 +382,7 @@ static struct session *find_old(struct hub *hub, const struct session *s, const 
     LIST_EACH(at, &job->sessions)
     {
         struct session *old = LIST_ENTRY(at, struct session, in_job);
+        /* Confirmed frames are deleted. */
         if (old->is_node && is_token(old->as_node->token, m->token) &&
             (uint64_t)m->heard >= old->as_node->sent.done && (uint64_t)m->heard <= old->as_node->sent.last)
             return old;
@@ -399,8 +400,7 @@ static bool send_again(struct hub *hub, struct session *s)
     return true;
 }
 
-/* Move a node to its new connection. Send the answer before the move, because frames to a node are kept. After the
- * move, send the kept frames before any new push. */
+/* Move a node to its new connection. */
 static bool call_resume(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct session *old = find_old(hub, s, &m->resume);
@@ -415,11 +415,13 @@ static bool call_resume(struct hub *hub, struct session *s, const union message 
     session_confirms(old, (uint64_t)m->resume.heard);
     message_add_resumed(&(struct message_resumed){ .received = (int64_t)old->as_node->received }, answer);
     hub->answers_later = true;
+    /* Send the answer before the move, because frames to a node are numbered and kept. */
     if (!send_answer(hub, s, answer, true))
         return false;
     const conn_id from = old->id;
     session_moves_node(hub, old, s);
     stacks_moved(s->job, from, s->id);
+    /* Send the kept frames before any new push. */
     const bool ok = send_again(hub, s);
     rdzv_back(s->job->rdzv, from, s->id, hub->now_ms);
     if (is_cut)
@@ -648,8 +650,7 @@ static void subject_of(const struct session *s, char subject[FINDING_SUBJECT_MAX
         snprintf(subject, FINDING_SUBJECT_MAX, "rank %u", s->rank);
 }
 
-/* Keep a finding of a rank until the attempt ends. The rank sends only a code and the variable part of the text.
- * Only the first finding is pushed to all nodes. */
+/* Keep a finding of a rank until the attempt ends. The rank sends only a code and the variable part of the text. */
 static bool call_trouble(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;

@@ -15,8 +15,8 @@ enum {
     PENDING_MAX = 128,        /* maximum number of strangers in GREETING and HELD together */
     PENDING_PER_ADDRESS = 16, /* limit for one address, so that other hosts keep a part of PENDING_MAX */
     PER_RANK = 4,             /* each rank of a job raises the limits of ASKED and HANDSHAKE by this number */
-    /* Limit of the held bytes of one stranger. In ASKED, stop reading above it; in other states, reject
-     * the stranger. */
+    /* Limit of the held bytes of one stranger. Above it, the hub stops reading in ASKED, and rejects the
+     * stranger in other states. */
     HELD_BYTES = 64 << 10,
     HELD_SHARE = 16,       /* held bytes of all strangers: at most hub_limits.max_bytes / HELD_SHARE */
     ASKED_BYTES = 10 << 20 /* limit of held bytes in ASKED: more than the longest value, 8 MiB */
@@ -67,8 +67,7 @@ static void stop(struct hub *hub, struct session *s)
     s->is_stopped = true;
 }
 
-/* Count the held bytes of a stranger. Above the limit of all strangers, stop reading from those in ASKED. Do not
- * reject them, because an honest client loses nothing by waiting. */
+/* Count the held bytes of a stranger. Above the limit of all strangers, stop reading from those in ASKED. */
 static void count_held(struct hub *hub, struct session *s)
 {
     const bool was_full = is_full(hub);
@@ -80,6 +79,7 @@ static void count_held(struct hub *hub, struct session *s)
     LIST_EACH(node, &hub->gate[STRANGER_ASKED].line)
     {
         struct session *other = LIST_ENTRY(node, struct session, stranger);
+        /* An honest client loses nothing by waiting, so do not reject it. */
         if (!other->is_stopped && (other->is_held || peer_is_answerable(hub, other)))
             stop(hub, other);
     }
@@ -412,8 +412,8 @@ bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out)
     return s != NULL && give_credential(hub, s, out);
 }
 
-/* Append the reason why this store's host cannot serve the job. A node with --encrypt sends no `join` to a store
- * without TLS. */
+/* Append the reason why this store's host cannot serve the job, for nodes that send no `join` to a store without
+ * TLS. */
 static bool append_refusal(const struct hub *hub, struct buf *answer)
 {
     const struct hub_refusal *refusal = hub->limits.refusal;

@@ -80,8 +80,7 @@ struct hang_verdict {
 };
 
 /* Record a sample. Return true if the caller must report the verdict or the hint, because the previous sample gave
- * the same result. Until the next progress, only a verdict or another hint can follow a reported hint, and nothing a
- * reported verdict. */
+ * the same result. After a reported verdict, nothing is reported until the next progress. */
 bool hang_watch_sampled(struct hang_watch *w, struct hang_verdict verdict, uint64_t now_ms);
 
 #endif

@@ -76,8 +76,9 @@ struct hub_sink {
      * log. */
     void (*event)(void *event_user, const char *json);
     void *event_user;
-    /* Returns true if a reply of `bytes` may be sent to `conn` now. 0 bytes: whether the client reads its
-     * replies. After false, the requests of `conn` wait until hub_resume. NULL: always true. */
+    /* Returns true if a reply of `bytes` may be sent to `conn` now. With `bytes` = 0, returns true if the
+     * client reads its replies. After false, the requests of `conn` wait until hub_resume. NULL: always
+     * true. */
     bool (*may_reply)(void *user, conn_id conn, uint64_t bytes);
     /* Stops or starts reading from `conn`. NULL: reading never stops. */
     void (*read)(void *user, conn_id conn, bool reads);

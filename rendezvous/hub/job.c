@@ -157,7 +157,7 @@ static void barrier_lost(void *user, const struct barrier *barrier, uint32_t ran
     lost_peer_in_barrier(user, barrier, rank);
 }
 
-/* Record the first arrival in a barrier. It is a sign of progress, and the begin of a wait. */
+/* Record the first arrival in a barrier. It is a sign of progress, and the start of a wait. */
 static void barrier_opened(void *user, const struct barrier *barrier)
 {
     events_opened(user, barrier);

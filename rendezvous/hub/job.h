@@ -93,8 +93,8 @@ struct job_profile {
  *
  *     connection -> session -> job -> store | barriers | members
  *
- * A connection enters its job by IDENTIFY, by `join`, or by an agent's `vouch`. If the hub has only one job, its
- * first request for a key is enough. */
+ * A connection enters its job by IDENTIFY, by `join`, or by an agent's `vouch`. In a hub of one job, the first
+ * request for a key is enough. */
 struct job {
     struct table_node node;     /* entry in hub->jobs; the key is the name */
     struct hub *hub;            /* borrowed */

@@ -689,8 +689,8 @@ static void report_still(struct job *job, const struct snapshot *s, struct findi
             schedule_learn(&job->watch, digest_of(&now->all.list[i]));
 }
 
-/* Return the index of the first finding that note() prints: all about translated addresses, because each is about a
- * different node; otherwise only the last. */
+/* Return the index of the first finding that note() prints: all findings about translated addresses, but only the
+ * last finding of any other code. */
 static uint32_t first_line(const struct diagnosis *d, enum finding_code code)
 {
     return code == FINDING_ADDRESS_TRANSLATED ? 0 : d->n - 1;
@@ -851,8 +851,7 @@ static uint32_t expected_setter(const struct job *job, struct slice key)
     return found ? mine + 1 : 0;
 }
 
-/* Find the verdict. If its rank waits for a key, find the rank that should set this key, and search once more.
- * expected_setter() is slow: it looks up one key for each rank. */
+/* Find the verdict. If its rank waits for a key, search once more with the rank that should set this key. */
 static int64_t find_verdict_and_setter(const struct job *job, struct job_snapshot *l, struct diagnosis *d)
 {
     const int64_t rank = find_verdict(&l->snapshot, d);

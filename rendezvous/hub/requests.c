@@ -369,11 +369,11 @@ static bool on_check(struct hub *hub, struct session *s, const struct request *r
     return append_u8(&hub->out, !store_check(s->job->store, req->blob[0]));
 }
 
-/* Handle WAIT and BARRIER. If a key is missing, session_woken() answers later. Begin the wait before calling the
- * store, because torch_observer.c reads and may change waits_since_ms. */
+/* Handle WAIT and BARRIER. If a key is missing, session_woken() answers later. */
 static bool on_wait_or_barrier(struct hub *hub, struct session *s, const struct request *req)
 {
     const uint64_t since_ms = s->waits_since_ms;
+    /* Call this before the store, because torch_observer.c reads and may change waits_since_ms. */
     session_begin_wait(hub, s, req->op);
     const enum store_status status =
         req->op->id == OP_WAIT ? store_wait(s->job->store, &s->waiter, req->blob[0])
@@ -435,11 +435,12 @@ static bool on_queue_push(struct hub *hub, struct session *s, const struct reque
 }
 
 /* Handle QUEUE_POP. The reply begins with the length of the queue before the pop, which distinguishes an empty value
- * from an empty queue. Call hub_may_reply() first, because a popped value cannot be put back. */
+ * from an empty queue. */
 static bool on_queue_pop(struct hub *hub, struct session *s, const struct request *req)
 {
     uint32_t before;
     const struct queue_item *front = store_front(s->job->store, req->blob[0]);
+    /* A popped value cannot be put back. */
     if (front != NULL && !hub_may_reply(hub, store_item_value(front).len))
         return true;
     struct queue_item *item = store_pop(s->job->store, req->blob[0], &before);
@@ -554,12 +555,12 @@ static void charge(struct hub *hub, const struct session *s, size_t old_cap)
     quota_charge(quota, s->in.cap);
 }
 
-/* Keep `rest`, the bytes of an unfinished request. If `in` is empty, copy them, because the server owns them;
- * otherwise `rest` is the end of `in`. The time limit starts with the first byte of the request. */
+/* Keep `rest`, the bytes of an unfinished request. */
 static bool keep_rest(struct hub *hub, struct session *s, struct slice rest)
 {
     size_t old_cap = s->in.cap;
     bool ok = true;
+    /* If `in` has bytes, `rest` is the end of `in`. */
     if (s->in.len > 0)
         buf_consume(&s->in, s->in.len - rest.len);
     else
@@ -567,6 +568,7 @@ static bool keep_rest(struct hub *hub, struct session *s, struct slice rest)
     if (s->in.len == 0 && s->in.cap > IN_KEPT)
         buf_free(&s->in);
     charge(hub, s, old_cap);
+    /* The time limit starts with the first byte of the request. */
     if (s->in.len > 0 && list_is_empty(&s->midway)) {
         s->midway_since_ms = hub->now_ms;
         list_insert(&hub->midway[s->has_spoken], &s->midway);

@@ -187,12 +187,12 @@ static bool is_ordinary(const struct rdzv_round *world)
     return true;
 }
 
-/* Begin a round. If memory is short, change nothing and return false. Format the list of nodes before
- * attempt_begin(), which cannot be undone. */
+/* Begin a round. If memory is short, change nothing and return false. */
 static bool begin_round(void *user, const struct rdzv_round *world)
 {
     struct job *job = user;
     struct job_name name = { .job = job->name, .attempt = world->attempt, .world_size = world->world_size };
+    /* Format the list before attempt_begin(), which cannot be undone. */
     char *nodes = print_nodes(world);
     if (nodes == NULL || !attempt_begin(job, &name, true)) {
         free(nodes);

@@ -304,8 +304,7 @@ void schedule_learn(struct schedule_state *w, uint64_t digest)
         w->usual.known[w->usual.n_known++ % DIAGNOSIS_MAX] = digest;
 }
 
-/* Update the longest wait that ended by itself. usual->since_ms is the start of a long wait that an earlier check
- * has found. The time may be too long, because a check notices the end late. */
+/* Update the longest wait that ended by itself. The time may be too long, because a check notices the end late. */
 static void measure(struct schedule_usual *usual, uint64_t waited_ms, uint64_t now_ms)
 {
     const bool waits = waited_ms >= first_ms(SITUATION_STANDS_STILL);

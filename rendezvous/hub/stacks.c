@@ -178,8 +178,8 @@ static void ask_nodes(struct job *job)
     cJSON_Delete(question);
 }
 
-/* Begin a request, which ends at sample->until_ms at the latest. If it fails, the caller calls sample_refuse().
- * Otherwise the caller registers the operator, if any, and calls ask_nodes(). */
+/* Begin a request, which ends at sample->until_ms at the latest. If it fails, the caller calls sample_refuse();
+ * otherwise ask_nodes(). */
 static bool sample_begin(struct job *job, const struct message_stacks *m, const struct rank_set *ranks)
 {
     struct hub *hub = job->hub;

@@ -348,8 +348,7 @@ static uint32_t count_clients(const struct job *job)
     return n;
 }
 
-/* Find a barrier with too many members, or else two processes that act as one rank. are_double() needs the order of
- * by_claim; join_same() and the report need that of by_claimed_rank. */
+/* Find a barrier with too many members, or else two processes that act as one rank. */
 bool torch_surplus(const struct job *job, struct snapshot *s, struct snapshot_claim **claims)
 {
     const struct torch_meet *meet = find_surplus(job, &s->surplus.key);
@@ -360,11 +359,13 @@ bool torch_surplus(const struct job *job, struct snapshot *s, struct snapshot_cl
     s->surplus.claims = list;
     if (meet == NULL) {
         s->surplus.key = (struct torch_key){ 0 };
+        /* are_double() needs this order. */
         qsort(list, s->surplus.n, sizeof(*list), by_claim);
         if (!are_double(list, s->surplus.n))
             s->surplus.n = 0;
     }
     s->surplus.is_double = meet == NULL;
+    /* join_same() and the report need this order. */
     qsort(list, s->surplus.n, sizeof(*list), by_claimed_rank);
     s->surplus.n = join_same(list, s->surplus.n);
     s->surplus.count = meet != NULL ? (uint64_t)meet->count : s->surplus.n;

@@ -53,8 +53,7 @@ struct snapshot_rank {
 /* Return the facts about a rank, except `connected`, `silent_ms` and `waits`, which depend on its connections. */
 struct snapshot_rank member_snapshot(const struct members *m, uint32_t rank);
 
-/* Return the code of the finding that explains why the rank does not arrive (diagnose_rank_code), or make this
- * finding. */
+/* Return the code of the finding that explains why the rank does not arrive. diagnose_rank() makes this finding. */
 enum finding_code diagnose_rank_code(const struct snapshot_rank *facts);
 void diagnose_rank(const struct snapshot_rank *facts, struct finding *finding);
 
@@ -102,8 +101,8 @@ struct diagnosis {
 /* Keep only the findings with this code. Return false if no finding remains. */
 bool diagnosis_keep(struct diagnosis *d, enum finding_code code);
 
-/* Return true if the address `seen` by the store differs from the node's `own` address. Return false if one of them
- * is NULL or "". */
+/* Return true if `seen`, the address that the store sees, differs from `own`, the address that the node has sent.
+ * Return false if one of them is NULL or "". */
 bool diagnose_is_translated(const char *own, const char *seen);
 /* Return the longest wait, in ms, for a key that every rank needs when PyTorch starts, or 0. */
 uint64_t diagnose_torch_waits(const struct snapshot *snapshot);

@@ -161,13 +161,13 @@ static void fill_text(char text[FINDING_TEXT_MAX], const char *template, struct 
     buf_free(&out);
 }
 
-/* Fill in the sentence and the advice. Each argument follows the name of its placeholder. Copy the subject first,
- * because the texts must contain the copy that is cut. */
+/* Fill in the sentence and the advice. Each argument follows the name of its placeholder. */
 void finding_make(struct finding *f, enum finding_code code, const char *subject, ...)
 {
     struct words words = { .n = 1, .of = { { "subject", f->subject } } };
     f->code = code;
     f->more = 0;
+    /* Copy the subject first, because the texts must contain the copy that is cut. */
     snprintf(f->subject, sizeof(f->subject), "%s", subject);
     va_list args;
     va_start(args, subject);

@@ -445,8 +445,7 @@
       "The wait for the store ended before any lookup or connection attempt had a result. Typical cause: "  \
       "a short --timeout.")
 
-/* Rejected nodes (job/admission.c). If two nodes have different values, ${words} names both hosts and both values.
- * The rejected ddprun and the waiting nodes print the finding. */
+/* Rejected nodes (job/admission.c). If two nodes have different values, ${words} names both hosts and both values. */
 #define FINDING_WAS_REJECTED "a node was rejected ${time} ago: ${words}"
 #define FINDINGS_OF_REFUSALS(X)                                                                             \
     X(WRONG_TASK_LAYOUT, ERROR,                                                                             \
@@ -1240,8 +1239,7 @@
       "whose name depends on the rank.")
 
 /* PyTorch's ranks during the setup of a process group. ${who} lists processes; those that do not belong to the job
- * come first. PyTorch itself fails only after its timeout (30 min by default) and names no process. hub/lost_rank.c
- * makes INIT_ABANDONED. */
+ * come first. PyTorch itself names no process, and fails only after its timeout (30 min by default). */
 #define FINDINGS_OF_TORCH(X)                                                                                \
     X(STORE_SHARED, ERROR,                                                                                  \
       "${subject}: two launches share this store (${count} ${come}, ${belong}): ${who}",                    \

@@ -209,9 +209,11 @@ static enum finding_code sleep_code(const struct spot *spot, const char *in)
 
 /* Return true if the main thread may wait for a child that has ended:
  *
- *     a frame of a library that waits for children: yes
- *     a blocked write to a pipe: no, because its reader still exists
- *     a known other object: no; but the client of a listening Unix socket may be a child
+ *     a frame of a library waits for children: yes
+ *     the sample names the object of the wait: no, except a listening Unix socket, whose client may be a child
+ *     the thread sleeps in futex: no
+ *     the thread sleeps in write: no, because the reader of the pipe still exists
+ *     otherwise: yes
  *
  * `in` is the system call in which the thread sleeps, or "". */
 static bool may_be_of_child(const struct spot *spot, const char *in)
@@ -940,8 +942,7 @@ static const char *unreadable_why(const struct hang *h)
     return h->note + (has_prefix ? sizeof(prefix) - 1 : 0);
 }
 
-/* Add the finding about a culprit. finding_make ignores values that the sentence does not contain. The last
- * heartbeat may be older than a stop, so use the state in the sample. */
+/* Add the finding about a culprit. finding_make ignores values that the sentence does not contain. */
 static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank)
 {
     const struct rank_analysis *r = &h->ranks[rank];
@@ -956,6 +957,7 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
     struct finding *slot = diagnosis_slot(d, r->code);
     if (slot == NULL)
         return;
+    /* Use the state in the sample, because the last heartbeat may be older than the stop. */
     if (r->code == FINDING_RANK_STOPPED) {
         struct snapshot_rank stopped = *f;
         stopped.proc_state = f->proc_state == 't' || strstr(spot->does, "debugger") != NULL ? 't' : 'T';
@@ -1096,7 +1098,7 @@ static bool holds_peer(const struct spot *spot, const char *peer)
 }
 
 /* Find a connection on which the peer does not acknowledge the rank's data in both samples, if possible to another
- * node. One sample could show a single lost packet. Return false if there is none. */
+ * node. Return false if there is none. */
 static bool find_cut(const struct hang *h, uint32_t rank, struct cut *cut)
 {
     const struct rank_analysis *r = &h->ranks[rank];
@@ -1134,8 +1136,8 @@ static bool is_same_host(const char *a, const char *b)
            strncmp(a, b, (size_t)(a_port - a)) == 0;
 }
 
-/* Format the loss of packets that the agent's UDP probe has measured on the path of a cut, or "". The later sample
- * counts. */
+/* Format the loss of packets that the agent's UDP probe has measured on the path of a cut, or "". Prefer the later
+ * sample. */
 static const char *loss_words(words out, const struct hang *h, const struct cut *cut)
 {
     out[0] = '\0';
@@ -1289,7 +1291,7 @@ static bool surely_waits(const struct hang *h)
 /* Return true if the rank is surely a culprit. `is_known` is the result of waits_in_call().
  *
  *     sleeps in futex: no, because it may wait for other ranks
- *     computes: only in a loop of calls, or if `is_known`, because it may wait for its GPU
+ *     computes: only in a loop of calls, or if `is_known`; otherwise it may wait for its GPU
  *     has no frame of the user's program: only if it is stopped, or has printed a traceback */
 static bool is_sure(const struct rank_analysis *r, bool is_known)
 {
@@ -1554,7 +1556,7 @@ static bool add_failed_unread(struct diagnosis *d, const struct hang *h)
     return true;
 }
 
-/* Report why the stacks of all ranks are unreadable, such as a program that the user can install. */
+/* Report why the stacks of all ranks are unreadable, for example because of a missing program. */
 static void add_unreadable(struct diagnosis *d, const struct hang *h)
 {
     words who, time;

@@ -39,18 +39,19 @@ void profile_free(struct profile *p)
     *p = (struct profile){ 0 };
 }
 
-/* Return the activity of a rank, from its stack or from the steps of libddp. In backward(), the thread sleeps while
- * it waits for gradients. A rank that may wait for a lock counts as waiting, because Work.wait() is more likely. */
+/* Return the activity of a rank, from its stack or from the steps of libddp. */
 static enum stand stand_of(const struct spot *spot, const struct snapshot_rank *f)
 {
     if (f->exited)
         return STAND_UNKNOWN;
     if (spot->imports)
         return STAND_IMPORTS;
+    /* In backward(), the thread sleeps while it waits for gradients. */
     if (spot->frames != NULL && spot->call != NULL)
         return spot->idle_only && strncmp(spot->does, "running", 7) == 0 ? STAND_WORKS : STAND_WAITS;
     if (f->has_steps)
         return f->call[0] != '\0' ? STAND_WAITS : STAND_WORKS;
+    /* Work.wait() is more likely than a lock. */
     if (spot->may_wait)
         return STAND_WAITS;
     return spot->frames != NULL ? STAND_WORKS : STAND_UNKNOWN;

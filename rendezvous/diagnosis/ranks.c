@@ -66,14 +66,15 @@ bool diagnose_is_stopped(const struct snapshot_rank *f, uint64_t least_ms)
            f->state_ms >= least_ms;
 }
 
-/* Return the finding that explains why the rank does not arrive. The state of a lost node is outdated. A stopped
- * process cannot react to a reply of the store, so check `proc_state` before `waits`. */
+/* Return the finding that explains why the rank does not arrive. */
 enum finding_code diagnose_rank_code(const struct snapshot_rank *f)
 {
     if (f->exited)
         return f->signal ? FINDING_RANK_KILLED : FINDING_RANK_EXITED;
+    /* The process state of a lost node is outdated. */
     if (f->node_lost)
         return FINDING_RANK_NODE_LOST;
+    /* A stopped process cannot react to a reply of the store, so check this before `waits`. */
     if (f->proc_state == 'T' || f->proc_state == 't')
         return FINDING_RANK_STOPPED;
     if (hangs_in_kernel(f))
@@ -582,8 +583,7 @@ bool diagnose_early_exit(const struct members *members, uint32_t waiter, int64_t
 
 /* --- why a barrier did not open, as JSON and as text (its "message") -------------------------------------- */
 
-/* Maximum number of lines, and of listed ranks, in a report. The store sends it to every rank in the barrier, and
- * 100,000 missing ranks would have 20 MB. */
+/* Maximum number of lines, and of listed ranks, in a report, because every rank in the barrier gets the report. */
 
 enum { LINES_MAX = 16, RANKS_MAX = 256 };
 

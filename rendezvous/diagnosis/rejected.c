@@ -120,7 +120,7 @@ static struct reject *row_for(struct rejects *r, const struct reject *wanted)
 }
 
 /* Return true if a log line is due for the source of `row`. logged_ms is 1 + the time of the last line; 0 means
- * "never". The lines of all sources have a limit, too, because a client with many addresses overwrites rows. */
+ * "never". */
 static bool is_worth_a_line(struct rejects *r, struct reject *row, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < r->count; i++)
@@ -131,6 +131,7 @@ static bool is_worth_a_line(struct rejects *r, struct reject *row, uint64_t now_
         r->lines_since_ms = now_ms;
         r->lines = 0;
     }
+    /* A client with many addresses overwrites rows, so the lines of all sources have a limit, too. */
     if (r->lines == REJECTS_MAX)
         return false;
     r->lines++;

@@ -80,7 +80,7 @@ int spot_number(const cJSON *o, const char *name)
     return fits ? (int)item->valuedouble : 0;
 }
 
-/* Return true if a path ends with `end`. Agents send the path inside the library, or the whole path. */
+/* Return true if a path ends with `end`. */
 static bool ends_with(const char *text, const char *end)
 {
     const size_t len = strlen(text), n = strlen(end);
@@ -202,8 +202,7 @@ static void read_waits(struct spot *spot)
         spot->awaited_pid = scan_number(spot->object, STACKS_CHILD, INT_MAX);
 }
 
-/* Add a child process to spot->children, unless it waits for a message or for other ranks. A forked child has
- * inherited the callers of multiprocessing's _bootstrap from its parent. */
+/* Add a child process to spot->children, unless it waits for a message or for other ranks. */
 static void add_child(struct spot *spot, const cJSON *row, const cJSON *thread, const char *does)
 {
     struct spot_child child = {
@@ -223,6 +222,7 @@ static void add_child(struct spot *spot, const cJSON *row, const cJSON *thread, 
             child.user = frame;
         if (frame_waits(frame) == WAITS_LOADER)
             child.kind = WAITS_LOADER;
+        /* A forked child has inherited the callers of _bootstrap from its parent. */
         if (ends_with(spot_text(frame, "function"), "_bootstrap") &&
             ends_with(spot_text(frame, "file"), "multiprocessing/process.py")) {
             child.kind = child.kind == WAITS_LOADER ? WAITS_LOADER : WAITS_MULTIPROCESSING;
@@ -236,8 +236,7 @@ static void add_child(struct spot *spot, const cJSON *row, const cJSON *thread, 
 /* --- threads ---------------------------------------------------------------------------------------------- */
 
 /* Set spot->user, spot->imports and spot->call from the frames. spot->call is the outermost library function in
- * which the thread waits, because the program has called it. A name that begins with '_' is internal to the library,
- * so it counts only without another. */
+ * which the thread waits, because the program has called it. */
 static void read_frames(struct spot *spot)
 {
     const cJSON *frame, *innermost = spot->frames != NULL ? spot->frames->child : NULL;
@@ -253,6 +252,7 @@ static void read_frames(struct spot *spot)
         const int row = find_waiting(frame);
         if (row < 0 && !(in_folder && is_in_waiting_folder(frame)))
             continue;
+        /* A name that begins with '_' is internal to the library. */
         if (spot->call == NULL || spot_text(frame, "function")[0] != '_')
             spot->call = spot_text(frame, "function");
         spot->idle_only = row < 0 || waiting_frames[row].idle_only;

@@ -87,8 +87,8 @@ void trail_free(struct trail *t);
  * if the trail shows no loop. */
 const cJSON *trail_loop(const struct trail *t);
 
-/* Return the member `name` of a row, a frame or a thread. A member of a wrong type, or a number outside of 0 to
- * INT_MAX, becomes "" or 0. */
+/* Return the member `name` of a row, a frame or a thread. For a member of a wrong type, spot_text returns "" and
+ * spot_number returns 0. A number must be from 0 to INT_MAX. */
 const char *spot_text(const cJSON *o, const char *name);
 int spot_number(const cJSON *o, const char *name);
 

@@ -33,7 +33,7 @@ static bool sorts_after(enum finding_code code, enum finding_code other)
 }
 
 /* Return the slot of a new finding, or NULL if the list has no room for it. A full list drops its last finding,
- * which is the least important. Beyond DIAGNOSIS_SAME findings of a code, the last one only counts them (`more`). */
+ * which is the least important. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
 {
     uint32_t last = 0, at = d->n;

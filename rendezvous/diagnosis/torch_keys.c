@@ -69,13 +69,13 @@ static bool text_begins_with(struct slice text, const char *with)
 
 static bool fits_tail(const char *tail, struct slice text, struct torch_key *out);
 
-/* Match '#' or '@' with a number. Match all digits at once: "@/#" must find rank 12 in "0/12". A failed match must
- * not change `out`, so store the number last. */
+/* Match '#' or '@' with a number. Match all digits at once: "@/#" must find rank 12 in "0/12". */
 static bool number_fits(const char *tail, struct slice text, struct torch_key *out)
 {
     const size_t n = digits(text);
     if (n == 0 || !fits_tail(tail + 1, behind(text, n), out))
         return false;
+    /* Store the number last, because a failed match must not change `out`. */
     *(*tail == '#' ? &out->rank : &out->number) = value_of(text.data, n);
     return true;
 }

@@ -447,14 +447,14 @@ static void flush(struct clients *clients)
     replies_flush(&clients->replies, send_kept, clients);
 }
 
-/* Send a reply of the hub to a client (hub_sink.send). Send the first reply of a turn at once, and keep later
- * replies in `replies`. Before one that does not fit, write the kept replies, so that each client's replies stay in
- * order. */
+/* Send a reply of the hub to a client (hub_sink.send): the first reply of a turn at once, later replies through
+ * `replies`. */
 static void reply(void *user, conn_id id, struct slice bytes, struct shared *holder)
 {
     struct clients *clients = user;
     if (clients->has_replied && replies_store(&clients->replies, id, bytes))
         return;
+    /* Each client's replies must stay in order. */
     flush(clients);
     if (!clients->has_replied || !replies_store(&clients->replies, id, bytes))
         send_now(clients, id, bytes, holder);
@@ -600,10 +600,10 @@ static void on_conn_closed(struct conn *conn)
     clients->freed(clients->user);
 }
 
-/* Report to the hub that a connection has ended. After hub_cut a node may connect again. TLS without close_notify
- * counts as broken, because an attacker can forge a FIN. */
+/* Report to the hub that a connection has ended. After hub_cut a node may connect again. */
 static void leave_hub(struct client *c, const char *why)
 {
+    /* TLS without close_notify counts as broken, because an attacker can forge a FIN. */
     if (c->conn.is_cut || (c->tls != NULL && tls_state(c->tls) == TLS_OPEN))
         hub_cut(c->clients->hub, c->id, why, now_ms(c->clients));
     else
@@ -789,7 +789,7 @@ static void cut_by_tls(struct client *c)
 }
 
 /* Decrypt received bytes and pass them to the hub. Only the end of the handshake proves that the client has a
- * secret. Bytes that were decrypted before a failure still count. */
+ * secret. */
 static void pass_tls(struct client *c, struct slice bytes)
 {
     struct clients *clients = c->clients;
@@ -800,6 +800,7 @@ static void pass_tls(struct client *c, struct slice bytes)
     trim(cipher);
     if (!was_open && (state == TLS_OPEN || state == TLS_ENDED))
         hub_set_secret(clients->hub, c->id, tls_secret(c->tls), tls_job(c->tls), now_ms(clients));
+    /* Bytes that were decrypted before a failure still count. */
     if (plain->len > 0 && c->place == SERVED) {
         hub_receive(clients->hub, c->id, buf_slice(plain), now_ms(clients));
         check_silent(c);

@@ -98,10 +98,11 @@ static bool add_piece(struct outbox *box)
     return true;
 }
 
-/* Append bytes to the last piece, or add a new piece. libuv is writing the first piece. Return false if memory is
- * short; the connection must then be closed. */
+/* Append bytes to the last piece, or add a new piece. Return false if memory is short; the connection must then be
+ * closed. */
 static bool append_piece(struct outbox *box, struct slice bytes, struct shared *holder)
 {
+    /* libuv is writing the first piece, which must not grow. */
     const bool gathers = box->first != NULL && box->last != box->first && box->last->holder == NULL;
     if ((holder != NULL || !gathers) && !add_piece(box))
         return false;
@@ -133,13 +134,13 @@ static int conn_fd(const struct conn *c)
     return fd;
 }
 
-/* Discard unread input, so that the kernel sends no reset, which makes a torch 1.13 client abort its process. With
- * MSG_TRUNC, TCP discards the bytes without a copy (tcp(7)). Stop after 8 MiB, because a peer that keeps sending
- * must not block the loop. */
+/* Discard unread input, so that the kernel sends no reset, which makes a torch 1.13 client abort its process. */
 static void discard_input(const struct conn *c)
 {
+    /* A peer that keeps sending must not block the loop, so stop after 8 MiB. */
     enum { AT_ONCE = 1 << 20, ROUNDS = 8 };
     int fd = conn_fd(c);
+    /* With MSG_TRUNC, TCP discards the bytes without a copy (tcp(7)). */
     for (int i = 0; i < ROUNDS && fd >= 0; i++)
         if (recv(fd, NULL, AT_ONCE, MSG_TRUNC | MSG_DONTWAIT) <= 0)
             break;
@@ -339,10 +340,10 @@ static void on_need_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     *buf = uv_buf_init(host->read_buffer, CONN_READ_BYTES);
 }
 
-/* Set the socket options. Ignore failures, because the connection also works without them. The kernel closes a
- * connection after 120 s without an answer (60 s + 4 * 15 s). */
+/* Set the socket options. Ignore failures, because the connection also works without them. */
 static void tune(int fd)
 {
+    /* The kernel closes a connection after 120 s without an answer (60 s + 4 * 15 s). */
     static const struct {
         int level, name, value;
     } options[] = {

@@ -275,8 +275,7 @@ static void on_connectable(uv_poll_t *poll, int status, int events)
 }
 
 /* Raise the soft limit of descriptors to the hard limit, because torch 1.13 needs two sockets for each rank. Return
- * the number of descriptors for clients; ddprun keeps RESERVE, at most a quarter. 2^20 is the size of the map in
- * clients.c. */
+ * the number of descriptors for clients. */
 static unsigned raise_limit(void)
 {
     struct rlimit limit = { 1024, 1024 };
@@ -285,6 +284,7 @@ static unsigned raise_limit(void)
         setrlimit(RLIMIT_NOFILE, &limit);
         getrlimit(RLIMIT_NOFILE, &limit);
     }
+    /* 2^20 is the size of the map in clients.c. */
     unsigned fds = limit.rlim_cur < 1u << 20 ? (unsigned)limit.rlim_cur : 1u << 20;
     unsigned reserve = fds / 4 < RESERVE ? fds / 4 : RESERVE;
     return fds - reserve;

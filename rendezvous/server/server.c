@@ -203,7 +203,8 @@ static void on_freed(void *user)
     end_if_empty(s);
 }
 
-/* Close the acceptor and the connections of all clients. hub_disconnect would report the clients as lost. */
+/* Close the acceptor and the connections of all clients. Do not call hub_disconnect, which would report the clients
+ * as lost. */
 static void end_all(struct store_server *s)
 {
     s->wait_nodes_end_ms = s->wait_nodes_log_ms = UINT64_MAX;

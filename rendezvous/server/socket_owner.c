@@ -299,8 +299,8 @@ enum socket_state socket_owner_find(struct socket_owners *o, const struct sockad
     return state != SOCKET_UNKNOWN ? state : tables_find(&from, &to, owner);
 }
 
-/* Search one family for a listener on the port. `state` and `owner` hold the result so far. A listener of another
- * user than `uid` has priority. Return the new state, or SOCKET_UNKNOWN if the kernel does not answer. */
+/* Search one family for a listener on the port. `state` and `owner` hold the result so far. Return the new state, or
+ * SOCKET_UNKNOWN if the kernel does not answer. */
 static enum socket_state dump_listeners(struct socket_owners *o, int family, int port, uint32_t uid,
                                         enum socket_state state, struct socket_owner *owner)
 {
@@ -318,6 +318,7 @@ static enum socket_state dump_listeners(struct socket_owners *o, int family, int
                 return state;
             if (head->nlmsg_type == NLMSG_ERROR)
                 return SOCKET_UNKNOWN;
+            /* A listener of another user than `uid` has priority. */
             if (diag_owner(head, 1u << TCP_LISTEN, &found) && (state != SOCKET_OPEN || owner->uid == uid)) {
                 *owner = found;
                 state = SOCKET_OPEN;

@@ -1,7 +1,5 @@
-/* buf.c -- see buf.h.
- *
- * A buf is one block, so its contents can be parsed without copies. buf_consume moves the remaining bytes to the front.
- * This is cheap, because callers consume all bytes, or leave only an incomplete message. */
+/* buf.c -- see buf.h. A buf is one block, so its contents can be parsed without copies. buf_consume moves the remaining
+ * bytes, because callers leave few bytes or none. */
 #include "base/buf.h"
 
 #include <stdarg.h>
@@ -11,9 +9,10 @@
 
 enum { BUF_MIN = 256 }; /* bytes of the first allocation */
 
-/* Reserve room. Reject requests above half of SIZE_MAX, so that the doubling below cannot overflow. */
+/* Reserve room. */
 void *buf_reserve(struct buf *b, size_t more)
 {
+    /* above half of SIZE_MAX, the doubling below could overflow */
     if (more > SIZE_MAX / 2 - b->len)
         return NULL;
     size_t need = b->len + more;
@@ -42,8 +41,7 @@ bool buf_append(struct buf *b, const void *data, size_t len)
     return true;
 }
 
-/* Format into the free room. If the text does not fit, reserve room for the length that vsnprintf has returned,
- * and format again. The NUL is not counted in `len`, so the next append overwrites it. */
+/* Format into the free room. If the text does not fit, reserve room and format again. */
 bool buf_printf(struct buf *b, const char *fmt, ...)
 {
     const size_t room = b->cap - b->len;

@@ -1,7 +1,4 @@
-/* completion.c -- see options.h.
- *
- * A script consists of fixed texts and of lists that are made from the options. The scripts for bash, zsh and fish work
- * alike: the words before the cursor show what the user is typing. */
+/* completion.c -- see options.h. A script consists of fixed texts and of lists that are made from the options. */
 #include "base/options.h"
 
 #include <string.h>
@@ -13,8 +10,7 @@ static bool is_shown(const struct option_row *o)
 
 enum value_kind { VALUE_NONE, VALUE_WORDS, VALUE_FILE, VALUE_DIR };
 
-/* Return how the value of an option is completed. Return VALUE_NONE if the option has no value, or if any text is
- * valid. */
+/* Return how the value of an option is completed, or VALUE_NONE. */
 static enum value_kind kind_of(const struct option_row *o)
 {
     if (o->words != NULL && o->words->list != NULL)
@@ -35,8 +31,7 @@ static bool append_template(struct buf *out, const struct completion *c, const c
     return ok && buf_printf(out, "%s", text);
 }
 
-/* Append the names of all options that take a value, such as "--a --b". If `with_value` is false, append the names of
- * all switches instead. */
+/* Append the names of all options that take a value, or of all switches: "--a --b". */
 static bool append_names(struct buf *out, const struct completion *c, bool with_value)
 {
     const char *blank = "";
@@ -85,8 +80,8 @@ static bool append_key(struct buf *out, const char *name)
     return ok;
 }
 
-/* Append the line `KEY) BEFORE words AFTER ;;` for each option whose value can be completed. If the value is a file or
- * a directory, the line is `KEY) FILE ;;` or `KEY) DIR ;;`. */
+/* Append the line `KEY) BEFORE words AFTER ;;` for each option whose value can be completed. For files and directories,
+ * the line is `KEY) FILE ;;` or `KEY) DIR ;;`. */
 static bool append_cases(struct buf *out, const struct completion *c, const char *before, const char *after,
                          const char *file, const char *dir)
 {
@@ -109,10 +104,10 @@ static bool append_cases(struct buf *out, const struct completion *c, const char
     return ok;
 }
 
-/* Append a pattern that matches the commands whose arguments are files, such as "-|a|b". The pattern begins with "-",
- * because an empty pattern would be invalid. No command has the name "-". */
+/* Append a pattern that matches the commands whose arguments are files, such as "-|a|b". */
 static bool append_file_commands(struct buf *out, const struct completion *c)
 {
+    /* an empty pattern would be invalid, and no command has the name "-" */
     bool ok = buf_printf(out, "-");
     for (size_t i = 0; i < c->n_commands; i++)
         if (c->commands[i].files)
@@ -128,8 +123,7 @@ static bool append_commands(struct buf *out, const struct completion *c)
     return ok;
 }
 
-/* Append a help text up to its first `;`, `:`, `(` or newline, escaped for a text in single quotes of a shell. The
- * appended text has no colon, because zsh separates name and text by a colon. */
+/* Append a help text up to its first `;`, `:`, `(` or newline, escaped for a shell's single quotes. */
 static bool append_help(struct buf *out, const char *help, bool fish)
 {
     size_t len = strcspn(help, ";:(\n");
@@ -145,12 +139,10 @@ static bool append_help(struct buf *out, const char *help, bool fish)
 
 /* --- bash ----------------------------------------------------------------------------------------------- */
 
-/* The scripts for bash, zsh and fish walk over the words before the cursor, and skip options with their values. The
- * result shows what the user is typing: an option, its value, the command (the first other word), or an argument of the
- * command. */
+/* The scripts for bash, zsh and fish walk over the words before the cursor. The result shows what the user is typing:
+ * an option, its value, the command, or its argument. */
 
-/* The part of the bash script that walks over the words. bash splits --name=value into three words, unless the
- * user has changed COMP_WORDBREAKS. */
+/* The walk in bash. bash splits --name=value into three words, unless COMP_WORDBREAKS was changed. */
 static const char bash_walk[] =
     "' prefix= cur=${COMP_WORDS[COMP_CWORD]} i word name= first=0\n"
     "    COMPREPLY=()\n"
@@ -322,8 +314,7 @@ static bool print_zsh(const struct completion *c, struct buf *out)
 
 /* --- fish ----------------------------------------------------------------------------------------------- */
 
-/* The part of the fish script that walks over the words before the cursor. fish itself completes values of options. The
- * script offers names with dashes, such as --log-dir, only if the user has typed a dash inside the name. */
+/* The walk in fish. The script offers names with dashes, such as --log-dir, only after a typed dash. */
 static const char fish_walk[] =
     "function __`_words\n"
     "    set -l words (commandline -opc)\n"
@@ -347,8 +338,7 @@ static const char fish_dashes[] =
     "    string match -qr -- '^--[^=]*[^-=]-' (commandline -ct) (commandline -opc)[-1]\n"
     "end\n";
 
-/* Append the list of options that take a value: "__nproc_per_node -r". The function __PROGRAM_words of fish_walk
- * searches this list for each typed option, with underscores in place of dashes. */
+/* Append the list of options that take a value, with underscores: "__nproc_per_node -r". */
 static bool append_fish_valued(struct buf *out, const struct completion *c)
 {
     bool ok = append_template(out, c, "set -g __`_valued");

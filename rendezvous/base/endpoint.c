@@ -1,7 +1,5 @@
-/* endpoint.c -- see endpoint.h.
- *
- * The port follows the last colon. A text such as "::1:29400" is rejected, because it may be an IPv6 address with or
- * without a port. The error shows how to write both forms. */
+/* endpoint.c -- see endpoint.h. The port follows the last colon. A text such as "::1:29400" is rejected, because it may
+ * be an address with or without a port. */
 #include "endpoint.h"
 
 #include <arpa/inet.h>
@@ -16,7 +14,7 @@ static bool all_digits(const char *text)
     return *text != '\0' && text[strspn(text, "0123456789")] == '\0';
 }
 
-/* Parse a port without strtol, which would accept signs, blanks and hexadecimal. */
+/* Parse a port. strtol would accept signs, blanks and hexadecimal. */
 static ddp_status parse_port(const char *text, int *port, struct ddp_err *err)
 {
     long value = 0;
@@ -30,7 +28,7 @@ static ddp_status parse_port(const char *text, int *port, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Copy the host. Reject only blanks and unprintable bytes: other mistakes are found when the name is resolved. */
+/* Copy the host. Reject only blanks and unprintable bytes. */
 static ddp_status set_host(struct endpoint *out, const char *host, size_t len, const char *whole,
                            struct ddp_err *err)
 {
@@ -45,7 +43,7 @@ static ddp_status set_host(struct endpoint *out, const char *host, size_t len, c
     return DDP_OK;
 }
 
-/* Parse "[host]" or "[host]:port". Colons inside the brackets are part of the address. */
+/* Parse "[host]" or "[host]:port". */
 static ddp_status parse_bracketed(const char *text, struct endpoint *out, struct ddp_err *err)
 {
     const char *end = strchr(text, ']');
@@ -56,7 +54,7 @@ static ddp_status parse_bracketed(const char *text, struct endpoint *out, struct
     return end[1] == ':' ? parse_port(end + 2, &out->port, err) : DDP_OK;
 }
 
-/* Parse an address. A text that is only a number is a port, because a number is not a valid host name. */
+/* Parse an address. A number is a port, because it is not a valid host name. */
 ddp_status endpoint_parse(const char *text, int default_port, struct endpoint *out, struct ddp_err *err)
 {
     *out = (struct endpoint){ .port = default_port };
@@ -76,7 +74,7 @@ ddp_status endpoint_parse(const char *text, int default_port, struct endpoint *o
     return status != DDP_OK ? status : set_host(out, text, (size_t)(colon - text), text, err);
 }
 
-/* Format an address. Put brackets around an IPv6 address, so that the port is not read as a part of the address. */
+/* Format an address, with brackets around IPv6. */
 char *endpoint_print(const char *host, int port, char text[static ENDPOINT_TEXT_MAX])
 {
     const bool v6 = strchr(host, ':') != NULL;
@@ -85,8 +83,7 @@ char *endpoint_print(const char *host, int port, char text[static ENDPOINT_TEXT_
     return text;
 }
 
-/* Format an IPv4 peer as 10.0.0.2. A socket for both families shows the peer as ::ffff:10.0.0.2, which operators do not
- * expect. */
+/* Format an IPv4 peer as 10.0.0.2, although a socket for both families has ::ffff:10.0.0.2. */
 char *endpoint_of_sockaddr(const struct sockaddr *addr, char text[static ENDPOINT_TEXT_MAX])
 {
     char host[INET6_ADDRSTRLEN] = "?";

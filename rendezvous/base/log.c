@@ -1,7 +1,5 @@
-/* log.c -- see log.h.
- *
- * A line is built on the stack and written with one write(2), without stdio. So there is no lock, no buffer that a
- * fork would copy, and no allocation. A long line is cut, so that logging never fails. */
+/* log.c -- see log.h. A line is built on the stack and written with one write(2), without stdio. So there is no lock,
+ * no buffer that a fork would copy, and no allocation. */
 #include "base/log.h"
 
 #include "base/buf.h"
@@ -22,7 +20,7 @@
 
 enum { PATIENCE_MS = 1000 }; /* longest wait for the reader of a full pipe */
 
-/* main sets this struct once, before any thread starts. Later the struct is only read, so it needs no lock. */
+/* main sets this struct before any thread starts, so it needs no lock. */
 static struct {
     const char *program;
     enum log_level level;
@@ -50,7 +48,7 @@ void log_line(enum log_level level, const char *fmt, ...)
         len = sizeof(line) - 2;
     text_disarm(line, len, '\t'); /* names, keys and paths of other users may contain control bytes */
     line[len++] = '\n';
-    /* Check before the write, because a write to a full pipe would block this thread. */
+    /* A write to a full pipe would block this thread. */
     struct pollfd ready = { .fd = STDERR_FILENO, .events = POLLOUT };
     const uint64_t until_ms = clock_ms() + PATIENCE_MS;
     int n;
@@ -113,8 +111,8 @@ struct line_file {
 
 /* --- the thread ----------------------------------------------------------------------------------------- */
 
-/* Write the line in one write. Return 0 or an errno. If a full disk accepts only a part of a line, set *torn. The next
- * call then first writes a newline, so that the next line does not continue the partial line. */
+/* Write the line in one write. Return 0 or an errno. If only a part was written, set *torn, and begin the next call
+ * with a newline. */
 static int write_line(int fd, const char *line, size_t len, bool *torn)
 {
     while (*torn) {
@@ -133,8 +131,7 @@ static int write_line(int fd, const char *line, size_t len, bool *torn)
     return n < 0 ? errno : ENOSPC;
 }
 
-/* Count a lost line. Format the text of the first error here, in the thread that writes the file. Formatting reads the
- * free space of the disk, and other threads must not wait for the disk. */
+/* Count a lost line. Format the first error here, because only this thread may wait for the disk. */
 static void note_error(struct line_file *f, int error)
 {
     char path[32], why[WRITE_ERROR_MAX] = "";
@@ -152,8 +149,7 @@ static void note_error(struct line_file *f, int error)
     pthread_mutex_unlock(&f->mutex);
 }
 
-/* Write each line separately. With O_APPEND the kernel appends each write as a whole, so several processes may share
- * a file. */
+/* Write each line separately. With O_APPEND, several processes may share a file. */
 static void write_all(struct line_file *f, const struct buf *lines, bool *torn)
 {
     for (size_t at = 0; at < lines->len;) {
@@ -166,8 +162,7 @@ static void write_all(struct line_file *f, const struct buf *lines, bool *torn)
     }
 }
 
-/* Write queued lines until line_file_close. Under the lock, only exchange the queue for an empty buffer. Write without
- * the lock, so that callers never wait for the disk. Both buffers keep their memory. */
+/* Write queued lines until line_file_close. */
 static void *run_writer(void *user)
 {
     struct line_file *f = user;
@@ -196,8 +191,7 @@ static void *run_writer(void *user)
 
 /* --- the callers ---------------------------------------------------------------------------------------- */
 
-/* Open the file. With O_NONBLOCK, the open of a pipe without a reader fails instead of blocking. Clear the flag
- * afterwards, because only the writing thread writes, and this thread may block. */
+/* Open the file. O_NONBLOCK lets the open of a pipe without a reader fail. */
 static int open_file(const char *path, int *error)
 {
     const int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);
@@ -227,14 +221,13 @@ struct line_file *line_file_open(const char *path, int *error)
     return f;
 }
 
-/* Queue the line. If the queue is full, drop the line and count it, because an event log must never delay its job.
- * Start the writing thread only for the first line: a daemon forks after line_file_open, and its child would not have
- * the thread. */
+/* Queue the line. Drop and count it if the queue is full, because an event log must never delay its job. */
 void line_file_append(struct line_file *f, struct slice line)
 {
     pthread_mutex_lock(&f->mutex);
     if (!f->has_thread)
-        f->has_thread = thread_start(&f->thread, run_writer, f) == 0; /* the new thread blocks SIGPIPE */
+        f->has_thread =
+            thread_start(&f->thread, run_writer, f) == 0; /* not in line_file_open: a daemon forks later */
     const bool ok =
         f->has_thread && f->queue.len + line.len <= QUEUE_BYTES && buf_append(&f->queue, line.data, line.len);
     if (!ok) {
@@ -254,8 +247,8 @@ struct line_file_state line_file_state(struct line_file *f)
     return state;
 }
 
-/* Wait until the thread has written all lines. Return false if this takes longer than `limit_ms`. Without the limit,
- * the program could not exit if the file is a full pipe whose reader is stopped. */
+/* Wait until the thread has written all lines. Return false after `limit_ms`, because the reader of a full pipe may be
+ * stopped. */
 static bool end_thread(struct line_file *f, uint64_t limit_ms, struct line_file_state *state)
 {
     const struct timespec until = clock_after_us(limit_ms * 1000);

@@ -1,6 +1,5 @@
-/* race.h -- decides when to connect to which address of a host name. A connect to an address that does not answer, such
- * as an IPv6 address without a route, fails only after minutes. So each address is tried 250 ms after the previous
- * address, the earlier attempts continue, and the first connection wins ("happy eyeballs", RFC 8305). */
+/* race.h -- decides when to connect to which address of a host name. Each address is tried 250 ms after the previous
+ * one, and the first connection wins (RFC 8305), because a connect to a silent address takes minutes to fail. */
 #ifndef BASE_RACE_H
 #define BASE_RACE_H
 
@@ -10,8 +9,7 @@
 enum {
     RACE_ADDRESSES_MAX = 8,
     RACE_TEXT_MAX = 64, /* bytes of a numeric address with its scope and the NUL */
-    /* Limit for a connect. In this time the kernel repeats the first packet several times, and detects a host of the
-     * same network that does not answer (ARP). */
+    /* Limit for a connect, in which the kernel repeats the first packet several times. */
     RACE_CONNECT_MS = 5000,
     RACE_HELLO_MS = 3000, /* limit for the first answer on a connection; see race_connected */
 };
@@ -46,14 +44,13 @@ struct race_step {
 };
 
 /* Set the addresses of the race, the preferred address first (RFC 6724). The texts are copied. Only the first
- * RACE_ADDRESSES_MAX are used, because more addresses would only make a round longer. */
+ * RACE_ADDRESSES_MAX are used. */
 void race_line_up(struct race *r, const char *const *addresses, int n);
 
-/* Start a new round of attempts to all addresses: all runners wait again. */
+/* Start a new round of attempts to all addresses. */
 void race_begin(struct race *r, uint64_t now_ms);
 
-/* Return the next action of the caller. For RACE_START the runner is already in the state RUNNER_CONNECTS. Call this
- * function until it returns RACE_WAIT or RACE_LOST. */
+/* Return the next action of the caller. Call this function until it returns RACE_WAIT or RACE_LOST. */
 struct race_step race_next(struct race *r, uint64_t now_ms);
 
 /* Record that the runner is connected. Its peer must answer within RACE_HELLO_MS. */
@@ -61,10 +58,8 @@ void race_connected(struct race *r, int runner, uint64_t now_ms);
 /* Record that the runner has failed. The caller must close the runner's socket. */
 void race_failed(struct race *r, int runner);
 
-/* Return the pause in ms after round number `round` (from 0): 20, 30, 45, ... 2000. The first pauses are short, because
- * a store that has just started will listen soon. The last pauses are long, so that the tries cost little if the store
- * is missing for minutes. `random` scales the pause by 0.5 to 1.5, so that a thousand nodes do not connect at the same
- * time. */
+/* Return the pause in ms after round number `round` (from 0): 20, 30, 45, ... 2000. `random` scales the pause by 0.5 to
+ * 1.5, so that a thousand nodes do not connect at the same time. */
 uint32_t race_pause_ms(unsigned round, uint32_t random);
 
 #endif

@@ -1,7 +1,6 @@
 /* flight_dump.c -- see flight_dump.h. All ranks of a process group make the same calls in the same order, so the group
- * and the number identify a call. If the records of two ranks differ, the first call that differs causes all later
- * differences. If no calls differ, compare the numbers of the last calls in a group: the rank with the lowest number
- * is behind. The other ranks wait for this rank. */
+ * and the number identify a call. The first call that differs causes all later differences. If none differs, the rank
+ * with the lowest last number is behind. */
 #include "record/flight_dump.h"
 
 #include "base/text.h"
@@ -22,7 +21,7 @@ static double number_or(const cJSON *o, const char *name, double missing)
     return fits ? item->valuedouble : missing;
 }
 
-/* Return the number in `item`, or 0 if `item` is not a positive number. */
+/* Return the number in `item`, or 0. */
 static uint64_t count_of(const cJSON *item)
 {
     return cJSON_IsNumber(item) && item->valuedouble > 0 && item->valuedouble < 9e18
@@ -47,8 +46,7 @@ static const cJSON *item_of(const cJSON *o, const char *name)
     return cJSON_GetObjectItemCaseSensitive(o, name);
 }
 
-/* Read the name of a call without its backend: "cpu:all_reduce" -> "all_reduce". The backend is left out, because all
- * ranks of a job have the same backend. */
+/* Read the name of a call without its backend: "cpu:all_reduce" -> "all_reduce". */
 static void read_name(struct flight_entry *e, const cJSON *row)
 {
     copy_text(e->name, sizeof(e->name), item_of(row, "profiling_name"));
@@ -57,7 +55,7 @@ static void read_name(struct flight_entry *e, const cJSON *row)
         memmove(e->name, colon + 1, strlen(colon));
 }
 
-/* Return the number of elements of a tensor, or 0 without a tensor. The shape is a list of lengths. */
+/* Return the number of elements of a tensor, or 0 without a tensor. */
 static uint64_t read_elements(const cJSON *shape)
 {
     const cJSON *length;
@@ -70,16 +68,17 @@ static uint64_t read_elements(const cJSON *shape)
     return n;
 }
 
-/* Return true if a file belongs to Python or to a package. All other files are the user's code. */
+/* Return true if a file belongs to Python or to a package. */
 static bool is_library(const char *path)
 {
     return strstr(path, "/site-packages/") != NULL || strstr(path, "/dist-packages/") != NULL ||
            strstr(path, "/lib/python") != NULL || path[0] == '<';
 }
 
-/* Find the innermost frame of the user's code. PyTorch's records begin with the innermost frame. */
+/* Find the innermost frame of the user's code. */
 static void read_place(struct flight_entry *e, const cJSON *row)
 {
+    /* PyTorch's records begin with the innermost frame */
     const cJSON *frame;
     cJSON_ArrayForEach(frame, item_of(row, "frames"))
     {
@@ -123,8 +122,7 @@ static uint64_t hash_frames(const cJSON *frames)
     return n > 0 ? hash : 0;
 }
 
-/* Return the end of a path, short enough for STACK_FILE_MAX. The result does not begin in the middle of a UTF-8
- * character. */
+/* Return the end of a path, short enough for STACK_FILE_MAX, without splitting a UTF-8 character. */
 static const char *end_of_path(const char *path)
 {
     const size_t len = strlen(path);
@@ -134,8 +132,7 @@ static const char *end_of_path(const char *path)
     return path;
 }
 
-/* Copy the known members of each frame, cut long texts, and mark the frames of the user's code. The caller owns the
- * result. */
+/* Copy the known members of each frame. The caller owns the result. */
 static cJSON *read_frames(const cJSON *frames)
 {
     char function[STACK_NAME_MAX];
@@ -159,7 +156,7 @@ static cJSON *read_frames(const cJSON *frames)
     return rows;
 }
 
-/* Return the frames of a call, or NULL if flight_dump_read has kept no frames for it. */
+/* Return the frames of a call, or NULL. */
 static const cJSON *frames_of(const struct flight_dump *d, const struct flight_entry *e)
 {
     for (size_t i = 0; e->stack != 0 && i < d->n_stacks; i++)
@@ -179,7 +176,7 @@ static void keep_stack(struct flight_dump *d, struct flight_entry *e, const cJSO
         d->stacks[d->n_stacks++] = (struct flight_stack){ e->stack, read_frames(frames) };
 }
 
-/* Read the state. Gloo leaves the state at "scheduled" and sets "retired" for completed calls. */
+/* Read the state. Gloo sets "retired" for completed calls, and leaves the state at "scheduled". */
 static void read_state(struct flight_entry *e, const cJSON *row)
 {
     copy_text(e->state, sizeof(e->state), item_of(row, "state"));
@@ -187,8 +184,8 @@ static void read_state(struct flight_entry *e, const cJSON *row)
         snprintf(e->state, sizeof(e->state), "completed");
 }
 
-/* Read the group, which a record stores as [name, description]. Use the description, because the name differs between
- * versions of PyTorch. The group of all ranks has the description "world" in libddp and "default_pg" in PyTorch. */
+/* Read the group, stored as [name, description]. Use the description, because the name differs between versions of
+ * PyTorch. The group of all ranks is "world" in libddp and "default_pg" in PyTorch. */
 static void read_group(struct flight_entry *e, const cJSON *group)
 {
     const char *description = cJSON_GetStringValue(cJSON_GetArrayItem(group, 1));
@@ -196,9 +193,8 @@ static void read_group(struct flight_entry *e, const cJSON *group)
         copy_text(e->group, sizeof(e->group), cJSON_GetArrayItem(group, 0));
 }
 
-/* Read the total number of elements in the outputs of an all_gather. This number is equal on all ranks, even if their
- * inputs differ, because each rank gets all inputs. Skip other calls: their outputs may differ between ranks, or are as
- * large as their inputs, and the inputs are always compared. */
+/* Read the total number of elements in the outputs of an all_gather, which is equal on all ranks. Skip other calls,
+ * because their outputs may differ or are as large as the inputs. */
 static void read_outputs(struct flight_entry *e, const cJSON *sizes)
 {
     const cJSON *shape;
@@ -247,8 +243,7 @@ static bool is_completed(const struct flight_entry *e)
     return strcmp(e->state, "completed") == 0;
 }
 
-/* Return true for the entry that PyTorch appends to the parts of a coalesced call. Only this entry shows the progress
- * of the call. */
+/* Return true for the entry that PyTorch appends to the parts of a coalesced call. Only this entry has the progress. */
 static bool is_coalesced(const struct flight_entry *e)
 {
     return strcmp(e->name, "coalesced") == 0;
@@ -260,8 +255,7 @@ static void copy_progress(struct flight_entry *to, const struct flight_entry *fr
     to->completed_ns = from->completed_ns;
 }
 
-/* Sort the calls by group and number. Entries with equal groups and numbers are parts of one coalesced call: keep only
- * the first part. */
+/* Sort the calls by group and number. Keep only the first part of a coalesced call. */
 void flight_dump_sort(struct flight_dump *d)
 {
     size_t kept = 0;
@@ -277,16 +271,16 @@ void flight_dump_sort(struct flight_dump *d)
 
 /* --- sends and receives ----------------------------------------------------------------------------------- */
 
-/* Return true for a send, a receive, or the last entry of a coalesced call of sends and receives. Records before
- * version 2.2 lack the member "is_p2p", so check the name, too. */
+/* Return true for a send, a receive, or the end of a coalesced call of these. PyTorch before 2.2 does not write
+ * "is_p2p". */
 static bool is_p2p(const cJSON *row, const struct flight_entry *e)
 {
     return cJSON_IsTrue(item_of(row, "is_p2p")) || strncmp(e->name, "send ", 5) == 0 ||
            strncmp(e->name, "recv ", 5) == 0;
 }
 
-/* Convert `member`, a rank within a group, to the rank in the job. The record has the ranks of a group as text, such as
- * "[0, 2, 4]". Return -1 if the text is missing or too short. */
+/* Convert a rank within a group to the rank in the job, or to -1. The record has the group as text, such as "[0, 2,
+ * 4]". */
 static int rank_of_member(const cJSON *groups, const cJSON *row, long member)
 {
     const char *name = cJSON_GetStringValue(cJSON_GetArrayItem(item_of(row, "process_group"), 0));
@@ -300,8 +294,8 @@ static int rank_of_member(const cJSON *groups, const cJSON *row, long member)
     return -1;
 }
 
-/* Read the peer of "send 0->1" or "recv 0<-1". These numbers are ranks within the group. Rename the call, so that it
- * shows the rank in the job: "send to rank 5". "recv 0<-?" receives from any rank. */
+/* Read the peer of "send 0->1" or "recv 0<-1", whose numbers are ranks within the group. Rename the call: "send to rank
+ * 5". "recv 0<-?" receives from any rank. */
 static void read_peer(struct flight_entry *e, const cJSON *groups, const cJSON *row)
 {
     const bool is_send = strncmp(e->name, "send", 4) == 0;
@@ -314,8 +308,8 @@ static void read_peer(struct flight_entry *e, const cJSON *groups, const cJSON *
         snprintf(e->name, sizeof(e->name), is_send ? "send to rank %d" : "receive from rank %d", e->peer);
 }
 
-/* Add a send or a receive. A coalesced call has an entry for each part, and then the entry "coalesced". All these
- * entries have the same number. Only the entry "coalesced" has the progress, so copy the progress to the parts. */
+/* Add a send or a receive. The parts of a coalesced call precede its entry "coalesced", which has the same number and
+ * alone has the progress. */
 static void add_p2p(struct flight_dump *d, struct flight_entry *e, const cJSON *groups, const cJSON *row)
 {
     e->seq = count_of(item_of(row, "p2p_seq_id"));
@@ -328,7 +322,7 @@ static void add_p2p(struct flight_dump *d, struct flight_entry *e, const cJSON *
         copy_progress(&d->p2p[i], e);
 }
 
-/* Drop completed sends and receives, and shrink the array. No rank waits in a completed call. */
+/* Drop completed sends and receives. */
 static void drop_completed_p2p(struct flight_dump *d)
 {
     size_t kept = 0;
@@ -340,8 +334,8 @@ static void drop_completed_p2p(struct flight_dump *d)
     d->n_p2p = kept;
 }
 
-/* Read the stacks of all calls, the last call first. If there is not enough room, the stacks of the earliest calls are
- * missing. The latest calls matter more, because they show where a rank hangs. `rows` has a row for each entry. */
+/* Read the stacks of all calls, the last call first, because the latest calls show where a rank hangs. `rows` has a row
+ * for each entry. */
 static void read_stacks(struct flight_dump *d, const cJSON *const *rows)
 {
     for (size_t i = d->n, k = d->n_p2p; i > 0 || k > 0;) {
@@ -351,7 +345,7 @@ static void read_stacks(struct flight_dump *d, const cJSON *const *rows)
     }
 }
 
-/* Read the entries. `groups` contains the ranks of each process group; NULL if unknown. */
+/* Read the entries. `groups` has the ranks of each process group; NULL: unknown. */
 static ddp_status read_calls(struct flight_dump *d, const cJSON *entries, const cJSON *groups,
                              struct ddp_err *err)
 {
@@ -400,8 +394,8 @@ static ddp_status read_libddp(struct flight_dump *d, const cJSON *json, struct d
     return read_calls(d, item_of(json, "entries"), NULL, err);
 }
 
-/* Return the number at the end of a file's name or before one of its extensions: "logs/flight_torch_12.json.1" -> 12.
- * Return -1 if the name has no number there. A number that follows a dot is an extension. */
+/* Return the number at the end of a file's name, before its extensions: "logs/flight_torch_12.json.1" -> 12. Return -1
+ * if there is none. */
 static int rank_of_file(const char *file)
 {
     const char *slash = strrchr(file, '/'), *name = slash != NULL ? slash + 1 : file;
@@ -419,8 +413,7 @@ static int rank_of_file(const char *file)
     return -1;
 }
 
-/* Return the highest rank of a process group, whose ranks are text such as "[0, 1, 2]". Return -1 if the text names
- * no rank. */
+/* Return the highest rank of a process group with ranks such as "[0, 1, 2]", or -1. */
 static int highest_rank(const cJSON *group)
 {
     const char *ranks = cJSON_GetStringValue(item_of(group, "ranks"));
@@ -433,8 +426,8 @@ static int highest_rank(const cJSON *group)
     return highest;
 }
 
-/* Read PyTorch's record, which has no host, no process and no world size. Derive a lower limit of the world size: the
- * highest rank in the record or in the name of the file, plus 1. */
+/* Read PyTorch's record. It has no world size: use the highest rank in the record or in the name of the file, plus
+ * 1. */
 static ddp_status read_torch(struct flight_dump *d, const cJSON *json, const char *file, struct ddp_err *err)
 {
     const cJSON *group;
@@ -459,7 +452,7 @@ static ddp_status read_dump(struct flight_dump *d, const cJSON *json, const char
     const char *format = cJSON_GetStringValue(item_of(json, "format"));
     if (format != NULL && strcmp(format, "ddp-flight") == 0)
         return read_libddp(d, json, err);
-    /* PyTorch's JSON of a rank without calls does not have the member "entries" */
+    /* PyTorch's JSON of a rank without calls has no member "entries" */
     if (cJSON_IsString(item_of(json, "version")) &&
         (cJSON_IsArray(item_of(json, "entries")) || cJSON_IsObject(item_of(json, "pg_config"))))
         return read_torch(d, json, file, err);
@@ -506,8 +499,7 @@ void flight_dump_free(struct flight_dump *d)
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
-/* Return the call of `d` that has the same group and number as `call`, or NULL. d->calls is sorted by group and
- * number. */
+/* Return the call of `d` with the group and number of `call`, or NULL. */
 static const struct flight_entry *call_at(const struct flight_dump *d, const struct flight_entry *call)
 {
     return d->n > 0 ? bsearch(call, d->calls, d->n, sizeof(*d->calls), by_call) : NULL;
@@ -521,7 +513,7 @@ static bool ends_group(const struct flight_dump *d, size_t i)
 
 static const struct flight_entry no_call = { .name = "no call" };
 
-/* Return the last call of a rank in a group, or NULL if the rank made no call in this group. */
+/* Return the last call of a rank in a group, or NULL. */
 static const struct flight_entry *last_in_group(const struct flight_dump *d, const char *group)
 {
     size_t low = 0, high = d->n;
@@ -535,7 +527,7 @@ static const struct flight_entry *last_in_group(const struct flight_dump *d, con
     return low > 0 && strcmp(d->calls[low - 1].group, group) == 0 ? &d->calls[low - 1] : NULL;
 }
 
-/* Return the latest call of a rank: the last call in any group, or the last open send or receive. */
+/* Return the latest call of a rank in any group, or its last open send or receive. */
 static const struct flight_entry *last_call(const struct flight_dump *d)
 {
     const struct flight_entry *last = &no_call;
@@ -554,11 +546,10 @@ static bool has_equal_sizes(const struct flight_entry *e)
            strstr(e->name, "scatter") == NULL;
 }
 
-/* Return true if two calls are equal apart from their outputs. In PyTorch, some collectives allow inputs of different
- * sizes (has_equal_sizes). In libddp, all sizes must be equal. An entry without `place` counts as a call of libddp,
- * which records no `place`. */
+/* Return true if two calls are equal apart from their outputs. */
 static bool has_same_inputs(const struct flight_entry *a, const struct flight_entry *b)
 {
+    /* libddp records no `place`, and requires equal sizes for all calls */
     return strcmp(a->name, b->name) == 0 && strcmp(a->dtype, b->dtype) == 0 && strcmp(a->op, b->op) == 0 &&
            a->root == b->root && (a->n == b->n || (a->place[0] != '\0' && !has_equal_sizes(a)));
 }
@@ -568,15 +559,13 @@ static bool same_call(const struct flight_entry *a, const struct flight_entry *b
     return has_same_inputs(a, b) && a->n_out == b->n_out;
 }
 
-/* Return true if two calls differ in a fact that must be equal on all ranks. Ignore the outputs if they are unknown for
- * one of the calls. */
+/* Return true if two calls differ in a fact that must be equal on all ranks. 0 outputs means unknown. */
 static bool is_other_call(const struct flight_entry *a, const struct flight_entry *b)
 {
     return !has_same_inputs(a, b) || (a->n_out != b->n_out && a->n_out != 0 && b->n_out != 0);
 }
 
-/* Return true if call `a` is earlier than call `b`. Calls of one group are ordered by number. Calls of different
- * groups are ordered by time. */
+/* Return true if call `a` is earlier than call `b`: in one group by number, otherwise by time. */
 static bool is_earlier(const struct flight_entry *a, const struct flight_entry *b)
 {
     return strcmp(a->group, b->group) == 0 ? a->seq < b->seq : a->created_ns < b->created_ns;
@@ -610,7 +599,7 @@ static int by_age(const void *a, const void *b)
     return ((*x)->order < (*y)->order) - ((*x)->order > (*y)->order);
 }
 
-/* Return the first call of the group of `last` that is not completed, or `last` if all earlier calls are completed. */
+/* Return the first call of the group of `last` that is not completed, or `last`. */
 static const struct flight_entry *first_open(const struct flight_dump *d, const struct flight_entry *last)
 {
     const struct flight_entry *open = last;
@@ -620,9 +609,8 @@ static const struct flight_entry *first_open(const struct flight_dump *d, const 
     return open;
 }
 
-/* Choose the groups whose last calls are the latest. Choose at most FLIGHT_OPEN_MAX / 2 groups, because each group may
- * add two calls to `calls`. If the group of all ranks has calls, always choose this group, too. It may replace the
- * group whose last call is the oldest. */
+/* Choose the groups whose last calls are the latest, and always the group of all ranks. Each of the FLIGHT_OPEN_MAX / 2
+ * groups may add two calls. */
 size_t flight_open_calls(const struct flight_dump *d, const struct flight_entry *calls[FLIGHT_OPEN_MAX])
 {
     const struct flight_entry **lasts = calloc(d->n + 1, sizeof(*lasts));
@@ -657,8 +645,8 @@ bool flight_is_scheduled(const struct flight_dump *d, const struct flight_entry 
     return is_in_state(d, call, "scheduled");
 }
 
-/* Find a call that only some GPUs have started. For each rank, check only the first call that is not completed, because
- * a GPU executes the calls of a group in order. */
+/* Find a call that only some GPUs have started. Only the first open call of each rank counts, because a GPU executes
+ * the calls of a group in order. */
 const struct flight_entry *flight_half_started(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *found = NULL;
@@ -690,8 +678,8 @@ static const struct flight_entry *first_difference(const struct flight_dump *fir
     return earliest;
 }
 
-/* Return the earliest call in which two records differ. Compare each record with the first record and with the previous
- * record. The first record alone may lack the calls in which two other records differ. */
+/* Return the earliest call in which two records differ. Compare each record also with the previous one, because the
+ * first may lack the call. */
 static const struct flight_entry *parting(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *earliest = NULL;
@@ -705,7 +693,7 @@ static const struct flight_entry *parting(const struct flight_dump *dumps, size_
     return earliest;
 }
 
-/* Return true if a record with an index below `i` has the same call as `mine`. The call is then already listed. */
+/* Return true if a record with an index below `i` has the same call as `mine`. */
 static bool is_listed(const struct flight_dump *dumps, size_t i, const struct flight_entry *mine)
 {
     for (size_t k = 0; k < i; k++) {
@@ -729,8 +717,7 @@ static cJSON *add_group(cJSON *groups, const struct flight_entry *e)
     return ranks;
 }
 
-/* Find each rank's call that has the same group and number as `call`. If several ranks made equal calls, add the call
- * only once, with these ranks. */
+/* Add each rank's call with the group and number of `call`. List equal calls only once, with their ranks. */
 static void add_parting(cJSON *answer, const struct flight_dump *dumps, size_t n,
                         const struct flight_entry *call)
 {
@@ -762,15 +749,15 @@ static const struct flight_entry *front_of(const struct flight_dump *dumps, size
     return front;
 }
 
-/* Return true if a rank has calls in the group, but its last call there is earlier than `front`. A rank without calls
- * in the group does not count as behind: it is not a member, or its record has lost these calls. */
+/* Return true if a rank's last call in the group is earlier than `front`. A rank without calls in the group may not be
+ * a member. */
 static bool is_behind(const struct flight_dump *d, const struct flight_entry *front)
 {
     const struct flight_entry *last = last_in_group(d, front->group);
     return last != NULL && last->seq < front->seq;
 }
 
-/* Return true if some rank has not completed the call. If all ranks have completed a call, no rank waits in it. */
+/* Return true if a rank has not completed the call. */
 static bool waits_in(const struct flight_dump *dumps, size_t n, const struct flight_entry *call)
 {
     for (size_t i = 0; i < n; i++) {
@@ -789,9 +776,8 @@ static bool has_rank_behind(const struct flight_dump *dumps, size_t n, const str
     return false;
 }
 
-/* Return the call in which ranks most likely wait. This is the last call of a group, if some rank has not completed
- * this call and another rank has not reached this call. If several groups have such a call, return the oldest. If no
- * group has such a call, return the last call of the default group. */
+/* Return the call in which ranks most likely wait: the oldest last call of a group that a rank has not completed and
+ * another has not reached. If there is none, return the last call of the default group. */
 static const struct flight_entry *furthest(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *front = NULL;
@@ -824,8 +810,7 @@ static void add_behind(cJSON *answer, const struct flight_dump *dumps, size_t n)
 
 /* --- waits for a peer --------------------------------------------------------------------------------------- */
 
-/* A send and its receive have no common number. A rank in a send or a receive waits for its peer if the peer is not in
- * the matching receive or send. */
+/* A send and its receive have no common number, so they match by their peers. */
 
 static const struct flight_dump *record_of(const struct flight_dump *dumps, size_t n, int rank)
 {
@@ -835,8 +820,8 @@ static const struct flight_dump *record_of(const struct flight_dump *dumps, size
     return NULL;
 }
 
-/* Return true if `peer` has an open send or receive that matches the call `e`, which `rank` has made. A receive that
- * accepts a message of any rank matches every send. */
+/* Return true if `peer` has an open send or receive that matches the call `e` of `rank`. A receive from any rank
+ * matches every send. */
 static bool has_match(const struct flight_dump *peer, const struct flight_entry *e, int rank)
 {
     for (size_t i = 0; peer != NULL && i < peer->n_p2p; i++) {
@@ -848,8 +833,7 @@ static bool has_match(const struct flight_dump *peer, const struct flight_entry 
     return false;
 }
 
-/* Add one call of each rank: its first open send or receive without a matching open call of the peer. Also add the last
- * call of this peer. */
+/* Add each rank's first open send or receive without a match, and the last call of its peer. */
 static void add_peers(cJSON *answer, const struct flight_dump *dumps, size_t n)
 {
     char text[FLIGHT_CALL_WORDS];
@@ -871,7 +855,7 @@ static void add_peers(cJSON *answer, const struct flight_dump *dumps, size_t n)
 
 /* --- sides ------------------------------------------------------------------------------------------------ */
 
-/* Add a copy of the frames of a call, because the answer must stay valid after the caller has freed the records. */
+/* Add a copy of the frames of a call. The answer must outlive the records. */
 static void add_stack(cJSON *o, const struct flight_dump *d, const struct flight_entry *e)
 {
     const cJSON *frames = frames_of(d, e);
@@ -880,14 +864,14 @@ static void add_stack(cJSON *o, const struct flight_dump *d, const struct flight
         cJSON_Delete(copy);
 }
 
-/* Sides of a comparison. A side consists of the ranks that made the same call with the same stack. */
+/* Sides of a comparison: the ranks with the same call and the same stack. */
 struct sides {
     const struct flight_entry *calls[FLIGHT_SIDES_MAX];
     cJSON *ranks[FLIGHT_SIDES_MAX]; /* arrays in the JSON answer, which owns them */
     size_t n;
 };
 
-/* Add a rank to its side. Create the side if it is new. Skip a rank if its call has no frames. */
+/* Add a rank to its side, unless its call has no frames. */
 static void add_to_side(cJSON *rows, struct sides *sides, const struct flight_dump *d,
                         const struct flight_entry *e)
 {
@@ -907,9 +891,8 @@ static void add_to_side(cJSON *rows, struct sides *sides, const struct flight_du
     json_append(sides->ranks[i], cJSON_CreateNumber(d->rank));
 }
 
-/* Group the ranks into sides by call and stack, and add the sides. If `differ` is not NULL, use each rank's call with
- * the same group and number as `differ`. If `differ` is NULL, use each rank's last call, and begin the list with the
- * sides of the ranks that are behind. */
+/* Group the ranks into sides by call and stack. Use each rank's call that matches `differ`; if `differ` is NULL, use
+ * each rank's last call, and list the ranks that are behind first. */
 static void add_sides(cJSON *answer, const struct flight_dump *dumps, size_t n,
                       const struct flight_entry *differ)
 {
@@ -955,10 +938,10 @@ static void add_rank(cJSON *rows, const struct flight_dump *d)
         cJSON_Delete(row);
 }
 
-/* Add the ranks without a record, because a rank without a record often causes the hang. */
+/* Add the ranks without a record. */
 static void add_missing(cJSON *answer, const struct flight_dump *dumps, size_t n)
 {
-    enum { LISTED = 1 << 20 }; /* the limit of --rank; needed because a file may contain any world size */
+    enum { LISTED = 1 << 20 }; /* the limit of --rank; a file may contain any world size */
     cJSON *missing = cJSON_AddArrayToObject(answer, "missing");
     size_t at = 0;
     int listed = 0;

@@ -7,7 +7,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-/* Write all bytes to the descriptor at `user`. write() may be interrupted, or write only a part. */
+/* Write all bytes to the descriptor at `user`. */
 static bool write_whole(void *user, const char *text, size_t len)
 {
     const int *fd = user;
@@ -23,8 +23,7 @@ static bool write_whole(void *user, const char *text, size_t len)
     return true;
 }
 
-/* Write the record. Unlink the old file, and open the new file with O_EXCL, so that the open never follows another
- * user's link. */
+/* Write the record. With O_EXCL, the open never follows another user's link. */
 bool flight_file_write(const struct flight *flight, const char *path, const char *why)
 {
     unlink(path);

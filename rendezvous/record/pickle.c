@@ -1,5 +1,5 @@
-/* pickle.c -- see pickle.h. A pickle is a program for a stack machine, and this file executes the opcodes that build
- * plain data. In JSON a value cannot be in two places, so a container that the pickle uses again is copied. */
+/* pickle.c -- see pickle.h. A pickle is a program for a stack machine; this file executes the opcodes that build plain
+ * data. A container that the pickle uses again is copied, because in JSON a value has one place. */
 #include "record/pickle.h"
 
 #include <stdio.h>
@@ -7,11 +7,10 @@
 #include <string.h>
 
 /* Limits. A flight record of 64 MiB has about two million values. A repeated string takes only two bytes in the file,
- * so the total length of strings has a separate limit. */
+ * so TEXT_MAX limits the total length. */
 enum { VALUES_MAX = 4 << 20, TEXT_MAX = 256 << 20, DEPTH_MAX = 32 };
 
-/* The module `pickletools` of Python's library documents the opcodes. Most opcodes push a value. Some opcodes move the
- * values above the last mark into a container. */
+/* The module `pickletools` of Python's library documents the opcodes. */
 enum opcode {
     OP_MARK = '(',
     OP_STOP = '.',
@@ -51,7 +50,7 @@ struct value {
     int depth;   /* depth of containers inside this value: 0 for a string or a number */
 };
 
-/* A string or a container in the memo. For a value of another type, both members are empty. */
+/* A string or a container in the memo, or nothing. */
 struct memo {
     struct slice text;      /* borrowed from the file */
     const cJSON *container; /* borrowed; it is on the stack, or inside a container on the stack */
@@ -79,7 +78,7 @@ static bool fail_memory(struct machine *m)
     return false;
 }
 
-/* Make room for one more element by doubling the size of the array. */
+/* Make room for one more element. */
 static bool grow(void **array, size_t n, size_t *room, size_t size)
 {
     if (n < *room)
@@ -95,7 +94,7 @@ static bool grow(void **array, size_t n, size_t *room, size_t size)
 
 /* --- operands ------------------------------------------------------------------------------------------- */
 
-/* Return a pointer to the next `len` bytes and skip these bytes. Return NULL if the file has fewer bytes. */
+/* Return a pointer to the next `len` bytes and skip them, or return NULL. */
 static const unsigned char *next_bytes(struct machine *m, uint64_t len)
 {
     const unsigned char *from = m->at;
@@ -162,7 +161,7 @@ static bool push_text(struct machine *m, struct slice text)
     return ok;
 }
 
-/* Return the index of the first value above the last mark. If the stack has no mark, return 0 and set an error. */
+/* Return the index of the first value above the last mark. Without a mark, return 0 and set an error. */
 static size_t above_mark(struct machine *m)
 {
     size_t i = m->n;
@@ -190,8 +189,7 @@ static bool deepen(struct machine *m, struct value *container, int depth)
     return container->depth <= DEPTH_MAX || fail_at(m, "values are nested too deeply");
 }
 
-/* Move the stack's values with index `first` and above into the array with index `to`. If a mark lies between the array
- * and these values, remove the mark, too. */
+/* Move the stack's values from index `first` into the array at index `to`, and remove a mark between them. */
 static bool move_to_array(struct machine *m, size_t to, size_t first)
 {
     struct value *array = &m->stack[to];
@@ -284,8 +282,8 @@ static bool store_last(struct machine *m, size_t n, bool (*move)(struct machine 
 
 /* The memo stores strings and containers that the pickle uses again. */
 
-/* Store the value on top of the stack in the memo, as number `index`. A pickle numbers the values of the memo from 0
- * without gaps. Reject a gap, so that the memo cannot become larger than the file. */
+/* Store the value on top of the stack in the memo, as number `index`. Reject a gap in the numbers, so that the memo
+ * cannot become larger than the file. */
 static bool memo_store(struct machine *m, uint64_t index, struct slice text)
 {
     if (!has_values(m, 1))
@@ -301,8 +299,8 @@ static bool memo_store(struct machine *m, uint64_t index, struct slice text)
     return true;
 }
 
-/* Count the values and the text of `item`, because a copy of `item` counts for the limits, too. Set *depth to the depth
- * of `item`. */
+/* Count the values and the text of `item`, because a copy counts for the limits, too. Set *depth to the depth of
+ * `item`. */
 static bool count_copy(struct machine *m, const cJSON *item, int *depth)
 {
     const cJSON *child;
@@ -350,7 +348,7 @@ static bool push_string(struct machine *m, size_t len_bytes, struct slice *last)
     return push_text(m, *last);
 }
 
-/* Push a signed number of `len` bytes, at most 8. Its highest bit is the sign. */
+/* Push a signed number of `len` bytes, at most 8. */
 static bool push_signed(struct machine *m, size_t len)
 {
     uint64_t bits;
@@ -385,9 +383,8 @@ static bool skip_bytes(struct machine *m, size_t len)
     return next_bytes(m, len) != NULL;
 }
 
-/* Execute one opcode. *last is the string that the previous opcode has pushed, and this opcode may store it in the
- * memo. On return, *last is the string that this opcode has pushed. An empty string means that the opcode has pushed no
- * string. */
+/* Execute one opcode. *last is the string that the previous opcode has pushed, and then the string that this opcode has
+ * pushed; "": none. */
 static bool step(struct machine *m, unsigned char opcode, struct slice *last)
 {
     const struct slice before = *last;
@@ -452,7 +449,7 @@ static bool step(struct machine *m, unsigned char opcode, struct slice *last)
     return fail_at(m, "rejected an opcode that may run code: plain data needs no such opcode");
 }
 
-/* Return the only value that remains at the end. If there is no such value, set an error and return NULL. */
+/* Return the only value that remains at the end, or set an error and return NULL. */
 static cJSON *result(struct machine *m)
 {
     if (m->n != 1 || m->stack[0].item == NULL) {

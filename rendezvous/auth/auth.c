@@ -1,6 +1,5 @@
-/* auth.c -- see auth.h. libsodium computes HMAC-SHA256 and SHA-256; this file implements no cipher and no hash. Proofs
- * and tags are compared in constant time (sodium_memcmp), because an attacker could otherwise measure how many bytes
- * are right. */
+/* auth.c -- see auth.h. libsodium computes HMAC-SHA256 and SHA-256. Proofs and tags are compared in constant time
+ * (sodium_memcmp), because an attacker could measure how many bytes are right. */
 #include "auth/auth.h"
 
 #include "store/encode.h"
@@ -10,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Offsets of the fields. Both messages have AT_VERSION and AT_PRINT. The client's hello also has AT_ROLE, AT_JOB and
- * AT_NONCE, and the store's answer has AT_RESULT, AT_INSTANCE and AT_STORE_NONCE. */
+/* Offsets of the fields: AT_VERSION and AT_PRINT in both messages, AT_ROLE, AT_JOB and AT_NONCE in the hello, and the
+ * others in the answer. */
 enum {
     AT_VERSION = 0,
     AT_ROLE = 1,
@@ -118,8 +117,7 @@ const struct secret *auth_choose(const struct secret *first, struct slice hello)
 
 /* --- proofs and keys -------------------------------------------------------------------------------------- */
 
-/* Compute the proof of one side. The proof covers the name of the side, so that an attacker cannot send a proof back to
- * its sender. */
+/* Compute the proof of one side. It covers the name of the side, because an attacker could send it back. */
 static void make_proof(const struct auth *a, const struct secret *secret, const char *side,
                        uint8_t out[static AUTH_HASH_BYTES])
 {
@@ -128,9 +126,10 @@ static void make_proof(const struct auth *a, const struct secret *secret, const 
 }
 
 /* Derive the keys with HKDF (RFC 5869): extract with the hash of `talk` as salt, then expand to one block for each
- * direction. `talk` contains both nonces, so no two connections have the same keys. */
+ * direction. */
 static void make_keys(const struct auth *a, const struct secret *secret,
                       uint8_t client[static AUTH_HASH_BYTES], uint8_t store[static AUTH_HASH_BYTES])
+/* `talk` has both nonces, so no two connections have the same keys */
 {
     static const uint8_t block = 1;
     uint8_t salt[AUTH_HASH_BYTES], root[AUTH_HASH_BYTES];
@@ -155,13 +154,13 @@ void auth_hello(struct auth *a, const struct secret *secret, enum auth_role role
     memcpy(a->talk, out, AUTH_HELLO_BYTES);
 }
 
-/* Read the result in a message from the store. A value that this version does not define counts as malformed. */
+/* Read the result in a message from the store. */
 static enum auth_result read_result(const uint8_t *m)
 {
     return m[AT_RESULT] <= AUTH_NOT_ENCRYPTED ? (enum auth_result)m[AT_RESULT] : AUTH_MALFORMED;
 }
 
-/* Wipe all keys, and let all later calls fail. Return `result`. */
+/* Wipe all keys, and return `result`. All later calls then fail. */
 static enum auth_result reject_with(struct auth *a, enum auth_result result)
 {
     sodium_memzero(a, sizeof(*a));
@@ -220,11 +219,10 @@ bool auth_is_other_version(uint8_t version)
     return version != AUTH_VERSION;
 }
 
-/* Check the client's hello. Check the version before the size, because the hello of another version may have another
- * size. A different fingerprint lets the store report a wrong secret early. An equal fingerprint does not show that the
- * client has the secret: only the client's proof shows this. */
+/* Check the client's hello. The fingerprint only lets the store report a wrong secret early; it proves nothing. */
 static enum auth_result check_hello(const struct auth *a, const struct secret *secret, struct slice hello,
                                     const uint8_t print[static AUTH_PRINT_BYTES])
+/* the hello of another version may have another size, so check the version first */
 {
     const uint8_t *m = hello.data;
     if (a->state != AUTH_NEW)
@@ -290,8 +288,7 @@ void auth_wipe(struct auth *a)
 
 /* --- the credential --------------------------------------------------------------------------------------- */
 
-/* Values of the byte at AT_ROLE in a request for the credential. These values differ from all values of enum
- * auth_role. */
+/* Values of the byte at AT_ROLE in a request for the credential. They are not values of enum auth_role. */
 enum { ASKS_FOR_CREDENTIAL = 3, ASKS_BEFORE_TLS = 4 };
 
 void auth_ask(uint8_t out[static AUTH_ASK_BYTES])
@@ -400,8 +397,8 @@ static void auth_seal(struct auth *a, uint8_t kind, struct slice frame, uint8_t 
     make_tag(&a->out, kind, frame, tag);
 }
 
-/* Append a frame with its tag. Reserve the memory before make_tag counts the frame: if a frame is counted but not
- * sent, the receiver rejects all later frames. */
+/* Append a frame with its tag. Reserve the memory first, because the receiver rejects all frames after a counted frame
+ * that is missing. */
 bool auth_append_frame(struct auth *a, uint8_t kind, struct slice frame, struct buf *out)
 {
     uint8_t tag[AUTH_TAG_BYTES];

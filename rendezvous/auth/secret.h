@@ -1,6 +1,5 @@
-/* secret.h -- the secret of a job: 32 random bytes that agents and the store share. Workers never have the secret. A
- * pass phrase is rejected: an attacker who has recorded the proofs of a connection (auth.h) could try pass phrases
- * until one matches. */
+/* secret.h -- the secret of a job: 32 random bytes that agents and the store share, but not the workers. A pass phrase
+ * is rejected, because it could be found by trying. */
 #ifndef RENDEZVOUS_AUTH_SECRET_H
 #define RENDEZVOUS_AUTH_SECRET_H
 
@@ -17,22 +16,20 @@ enum {
     SECRET_CREDENTIAL_MAX = 480,        /* maximum size of a credential of MUNGE, in bytes with the NUL */
 };
 
-/* A secret in a separate memory page. The page is neither in core dumps nor in forked children, so each process must
- * read the secret itself. */
+/* A secret in a separate memory page, which is neither in core dumps nor in forked children. */
 struct secret {
     uint8_t key[SECRET_BYTES];
-    struct secret *next;   /* the secret of the next tenant, owned; NULL for the last tenant */
+    struct secret *next;   /* secret of the next tenant, owned; NULL: none */
     char jobs[LIMIT_TEXT]; /* prefix of the tenant's job names; "" for all jobs */
 };
 
-/* Read the secret, one line of 64 hexadecimal digits, from a file or from stdin ("-"). A file must have no other line.
- * No byte of stdin after this line is read. The file must belong to this user or to root, and no other user may read
- * it. After DDP_OK, free *out with secret_free. */
+/* Read the secret, one line of 64 hexadecimal digits, from a file or from stdin ("-"). The file must belong to this
+ * user or to root, and no other user may read it. No byte of stdin after the line is read. After DDP_OK, free *out with
+ * secret_free. */
 ddp_status secret_read(const char *path, struct secret **out, struct ddp_err *err);
 
-/* Read the secrets of all tenants from a file of ddp-rendezvous. Owner and mode must be as for secret_read. The file
- * has one line for each tenant: `JOB_PREFIX DIGITS`, or only the digits for all other jobs. JOB_PREFIX is a prefix of
- * the tenant's job names. Empty lines, and lines that begin with '#', are ignored. After DDP_OK, free the list *out
+/* Read the secrets of all tenants from a file of ddp-rendezvous. Owner and mode must be as for secret_read. A line is
+ * `JOB_PREFIX DIGITS`, only the digits for all other jobs, or a comment after '#'. After DDP_OK, free the list *out
  * with secret_free. */
 ddp_status secret_read_tenants(const char *path, struct secret **out, struct ddp_err *err);
 
@@ -50,13 +47,10 @@ void secret_wipe(char text[static SECRET_TEXT]);
 
 /* --- MUNGE ---------------------------------------------------------------------------------------------------
  *
- * MUNGE (https://github.com/dun/munge) is an authentication service for clusters. MUNGE proves to a process which user
- * has sent a message. The daemon munged runs on each node, with the same key. The store seals (encrypts) its secret in
- * a credential. munged unseals the credential only for processes of the store's user. A stolen credential is useless to
- * an attacker, because afterwards both sides must prove that they have the secret (auth.h).
+ * MUNGE (https://github.com/dun/munge) proves to a process which user has sent a message. The store seals (encrypts)
+ * its secret in a credential, which the daemon munged of a node unseals only for the same user.
  *
- * munged may hang, so a separate thread calls libmunge, and a call fails if munged does not answer within 3 s. libmunge
- * is loaded at the first call. */
+ * A separate thread loads and calls libmunge, because munged may hang. A call fails after 3 s. */
 
 /* Begin to seal (encrypt) the secret in a credential for this user. Return NULL if no memory or thread is available.
  * The caller owns the call until secret_seal_end. */
@@ -66,17 +60,15 @@ struct secret_call *secret_seal_begin(const struct secret *secret);
  * owns the call until secret_unseal_end. */
 struct secret_call *secret_unseal_begin(const char *credential, size_t n);
 
-/* Return true if secret_seal_end or secret_unseal_end would return at once: libmunge has returned, or 3 s have passed
- * since the call began. */
+/* Return true if secret_seal_end or secret_unseal_end would return at once. */
 bool secret_call_is_over(struct secret_call *call);
 
-/* End and free the call. Copy the result to `credential`, which has SECRET_CREDENTIAL_MAX bytes. If `credential` is
- * NULL, discard the result. Return DDP_ERR_TIMEOUT if libmunge has not returned yet, and DDP_ERR_NOMEM if `call` is
- * NULL. */
+/* End and free the call. Copy the result to `credential`, which has SECRET_CREDENTIAL_MAX bytes or is NULL. Return
+ * DDP_ERR_TIMEOUT if libmunge has not returned yet, and DDP_ERR_NOMEM if `call` is NULL. */
 ddp_status secret_seal_end(struct secret_call *call, char *credential, struct ddp_err *err);
 
-/* End and free the call, with the same errors as secret_seal_end. After DDP_OK, free *out with secret_free. If `out` is
- * NULL, discard the result. */
+/* End and free the call, with the errors of secret_seal_end. After DDP_OK, free *out with secret_free. `out` may be
+ * NULL. */
 ddp_status secret_unseal_end(struct secret_call *call, struct secret **out, struct ddp_err *err);
 
 /* Wipe and free `secret` and all secrets after it in the list. NULL is allowed. */

@@ -394,8 +394,8 @@ static ddp_status read_libddp(struct flight_dump *d, const cJSON *json, struct d
     return read_calls(d, item_of(json, "entries"), NULL, err);
 }
 
-/* Return the number at the end of a file's name, before its extensions: "logs/flight_torch_12.json.1" -> 12. Return -1
- * if there is none. */
+/* Return the number at the end of a file's name, before its extensions: "logs/flight_torch_12.json.1" -> 12, or
+ * -1. */
 static int rank_of_file(const char *file)
 {
     const char *slash = strrchr(file, '/'), *name = slash != NULL ? slash + 1 : file;
@@ -777,7 +777,7 @@ static bool has_rank_behind(const struct flight_dump *dumps, size_t n, const str
 }
 
 /* Return the call in which ranks most likely wait: the oldest last call of a group that a rank has not completed and
- * another has not reached. If there is none, return the last call of the default group. */
+ * another has not reached, or else the last call of the default group. */
 static const struct flight_entry *furthest(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *front = NULL;

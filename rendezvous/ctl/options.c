@@ -1,11 +1,8 @@
-/* options.c -- see options.h.
- *
- * The module is pure: it does not print or exit, and the caller passes the environment.
+/* options.c -- see options.h. The module is pure.
  *
  *     ddpctl keys --prefix /ckpt --limit 10   ->   {"op":"keys","prefix":"/ckpt","limit":10}
  *
- * Each command is a row: its name, the CONTROL op that it sends, and the function that prints the answer. A new
- * request needs a row here, a row in hub/control.c, and a table of columns in tables.c. */
+ * A new request needs a row here, a row in hub/control.c, and a table of columns in tables.c. */
 #include "ctl/options.h"
 
 #include "ctl/tables.h"
@@ -49,8 +46,8 @@ static const struct ctl_command commands[] = {
     { 0 },
 };
 
-/* Parse an address. A text that is only a port means a port of this host; the host of the address then stays empty.
- * There is no default port, because ddprun and ddp-rendezvous use different ports, and a job may use any port. */
+/* Parse an address. Only a port means this host, and leaves `host` empty. No port is the default, because a job may use
+ * any port. */
 static ddp_status parse_addr(const char *value, void *to, struct ddp_err *err)
 {
     struct endpoint *addr = to;
@@ -62,9 +59,10 @@ static ddp_status parse_addr(const char *value, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Parse seconds. Check for NaN separately, because each comparison with NaN is false. */
+/* Parse seconds. */
 static ddp_status parse_timeout(const char *value, void *to, struct ddp_err *err)
 {
+    /* NaN passes each comparison, so check for it */
     char *end;
     double seconds = strtod(value, &end);
     if (*value == '\0' || *end != '\0' || !(seconds >= 0.001 && seconds <= MAX_TIMEOUT_S))
@@ -173,7 +171,7 @@ static const struct option_table table = OPTION_TABLE(rows, OPTIONS_PLAIN);
 
 /* --- parsing -------------------------------------------------------------------------------------------- */
 
-/* Add a file name. A job has one file for each node or rank. */
+/* Add a file name. */
 static ddp_status add_file(struct ctl_options *o, const char *name, struct ddp_err *err)
 {
     if (o->n_files == CTL_FILES_MAX)
@@ -183,7 +181,7 @@ static ddp_status add_file(struct ctl_options *o, const char *name, struct ddp_e
     return DDP_OK;
 }
 
-/* Require --output, because the output is HTML or JSON, which a user cannot read on a terminal. */
+/* Require --output, because a user cannot read HTML or JSON on a terminal. */
 static ddp_status check_output(const struct ctl_options *o, struct ddp_err *err)
 {
     const size_t len = o->output != NULL ? strlen(o->output) : 0;
@@ -196,7 +194,7 @@ static ddp_status check_output(const struct ctl_options *o, struct ddp_err *err)
                     o->command->name);
 }
 
-/* Check the form of --rank before the store is asked. The store knows the world size and checks the ranks. */
+/* Check the form of --rank. The store checks the ranks. */
 static ddp_status ctl_check_ranks(const struct ctl_options *o, struct ddp_err *err)
 {
     enum { RANKS_MAX = 1 << 20 };
@@ -218,8 +216,7 @@ static ddp_status no_such_command(const char *word, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_ARG, "unknown command '%.60s'; expected: %s", word, names);
 }
 
-/* Add a word of the command line to `o`: the command, its argument, or the name of a file. File names are allowed only
- * after commands that send no request to the store. */
+/* Add a word of the command line to `o`: the command, its argument, or a file name. */
 static ddp_status store_word(struct ctl_options *o, const char *word, struct ddp_err *err)
 {
     if (o->command != NULL && o->command->op == NULL)
@@ -237,8 +234,7 @@ static ddp_status store_word(struct ctl_options *o, const char *word, struct ddp
     return o->command != NULL ? DDP_OK : no_such_command(word, err);
 }
 
-/* Read the address from the variables that ddprun sets for workers. So no option is needed in a shell that a worker has
- * started. Without these variables, the port remains 0. */
+/* Read the address from the variables that ddprun sets for workers, for a shell that a worker has started. */
 static ddp_status address_from_env(struct ctl_options *o, char *(*env)(const char *), struct ddp_err *err)
 {
     const char *addr = env("DDPRUN_STORE_ADDR"), *host = env("MASTER_ADDR"), *port = env("MASTER_PORT");
@@ -261,13 +257,13 @@ static ddp_status address_from_env(struct ctl_options *o, char *(*env)(const cha
                     port, why.msg);
 }
 
-/* Parse the command line. Options may also follow the command, as in `ddpctl status --json`. So call options_parse
- * again after each word, because options_parse stops at the first word that is not an option. */
+/* Parse the command line. options_parse stops at the first word that is not an option, so call it again after each
+ * word. */
 ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const char *name),
                              struct ctl_options *out, struct ddp_err *err)
 {
     *out = (struct ctl_options){ .timeout_ms = DEFAULT_TIMEOUT_MS };
-    for (int at = 0; at < argc;) { /* argv[at]: the program's name or the latest word; options follow it */
+    for (int at = 0; at < argc;) { /* argv[at]: the program's name or the latest word */
         int more;
         ddp_status status = options_parse(&table, argc - at, argv + at, out, &more, err);
         at += more;
@@ -289,7 +285,7 @@ ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const ch
     return out->addr.port != 0 ? DDP_OK : address_from_env(out, env, err);
 }
 
-/* Build the request. Also send options that the command does not use, because the store ignores unknown members. */
+/* Build the request. The store ignores options that the command does not use. */
 char *ctl_options_request(const struct ctl_options *options)
 {
     cJSON *request = cJSON_CreateObject();
@@ -343,8 +339,7 @@ static const char head[] =
     "\n"
     "commands:\n";
 
-/* The meanings of the exit codes, beginning with code 0. Scripts can distinguish a failed request from a request that
- * was not sent. */
+/* The meanings of the exit codes, beginning with code 0. */
 static const char *const exit_codes[] = {
     "success",
     "the store cannot be reached or rejects the request, or a file cannot be read or written",

@@ -94,7 +94,7 @@ struct rdzv_run {
     uint32_t room;
 };
 
-/* How the last round ended, or has to end. Reset when a round begins. */
+/* How the last round ended. Reset when a round begins. */
 struct rdzv_end {
     bool has_cause; /* `cause` is valid */
     struct rdzv_cause cause;

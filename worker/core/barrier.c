@@ -1,5 +1,5 @@
 /* barrier.c -- ddp_barrier_named of include/ddp/context.h, a barrier of all ranks through the store. ddprun's store has
- * named barriers, which report missing ranks. With PyTorch's TCPStore, the ranks count their arrivals in a key. */
+ * named barriers. With PyTorch's TCPStore, the ranks count their arrivals in a key. */
 #include "base/clock.h"
 #include "core/context.h"
 #include "core/error.h"
@@ -17,8 +17,7 @@ static void pause_ms(uint32_t ms)
     nanosleep(&time, NULL);
 }
 
-/* Report a timeout and the number of ranks that have arrived. Read the counter again, because ranks may have arrived
- * after this rank. */
+/* Report a timeout and the number of ranks that have arrived by now. */
 static ddp_status barrier_late(struct ddp_ctx *ctx, const char *key, const char *name, uint32_t timeout_ms,
                                struct ddp_err *err)
 {
@@ -32,8 +31,8 @@ static ddp_status barrier_late(struct ddp_ctx *ctx, const char *key, const char 
                     name, (long long)came, ctx->env.world_size, timeout_ms / 1000.0);
 }
 
-/* Poll until the last rank has set the key `go`. Check between two polls whether a rank has died, because TCPStore does
- * not report dead ranks. Pauses grow from 1 to 64 ms, so that a thousand waiting ranks do not overload the store. */
+/* Poll until the last rank has set the key `go`. Check whether a rank has died, because TCPStore does not report it.
+ * Pauses grow from 1 to 64 ms, to limit the load. */
 static ddp_status poll_until_open(struct ddp_ctx *ctx, const char *key, const char *go, const char *name,
                                   uint32_t timeout_ms, struct ddp_err *err)
 {
@@ -55,7 +54,7 @@ static ddp_status poll_until_open(struct ddp_ctx *ctx, const char *key, const ch
     }
 }
 
-/* Wait at a barrier of two keys. <prefix>/barrier/<name> is the counter, to which each rank adds 1. The last rank sets
+/* Wait at a barrier of two keys: each rank adds 1 to <prefix>/barrier/<name>, and the last sets
  * <prefix>/barrier/<name>/go. A counter above the world size means that the name was used before. */
 static ddp_status counted_barrier(struct ddp_ctx *ctx, const char *name, uint32_t timeout_ms,
                                   struct ddp_err *err)

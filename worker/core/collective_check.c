@@ -1,5 +1,5 @@
-/* collective_check.c -- see collective_check.h. The pure functions (encoding and comparing records) come first, then
- * the exchange through the store. */
+/* collective_check.c -- see collective_check.h. The pure functions (encoding and comparing records) are first, then the
+ * exchange through the store. */
 #include "core/collective_check.h"
 
 #include "base/clock.h"
@@ -17,7 +17,7 @@ enum { KEY = CTX_PREFIX + 64, SLICE_MS = 100 };
 
 /* --- the text of a record ------------------------------------------------------------------------------- */
 
-/* Append one line. Replace newlines by blanks, because names of parameters may contain newlines. */
+/* Append one line, with blanks for newlines, which names of parameters may contain. */
 static void format_line(char *to, size_t room, const char *line)
 {
     snprintf(to, room, "\n%s", line);
@@ -31,8 +31,7 @@ struct call_record {
     char call[CHECK_LINE], what[CHECK_LINE], before[CHECK_LINE];
 };
 
-/* Write a record as text: the rank, then one line for each of the other fields. Replace newlines within a field by
- * blanks. Return the length of the text. */
+/* Write a record as text: the rank, then one line for each of the other fields. Return its length. */
 static size_t collective_check_encode(char text[CHECK_TEXT], const struct call_record *own)
 {
     const char *const lines[] = { own->call, own->what, own->before };
@@ -76,8 +75,8 @@ static const char *or_else(const char *line, const char *fallback)
     return line[0] != '\0' ? line : fallback;
 }
 
-/* Compare two records. DDP_ERR_MISMATCH names both ranks, the lower one first, and the first difference: the call,
- * its purpose, or the result of the previous call. */
+/* Compare two records. DDP_ERR_MISMATCH names both ranks and the first difference: the call, its purpose, or the
+ * previous result. */
 static ddp_status collective_check_compare(const struct call_record *a, const struct call_record *b,
                                            struct ddp_err *err)
 {
@@ -131,7 +130,7 @@ static void key_of(char key[KEY], const struct ddp_ctx *ctx, uint64_t seq, const
 
 /* --- the verdict on a call ------------------------------------------------------------------------------ */
 
-/* Delete the keys of the previous call. No rank reads these keys any more, because all ranks have begun this call. */
+/* Delete the keys of the previous call. All ranks have begun this call, so no rank reads them any more. */
 static void clear_keys(struct ddp_ctx *ctx, uint64_t seq)
 {
     static const char *const whats[] = { "first", "count", "go" };
@@ -142,7 +141,7 @@ static void clear_keys(struct ddp_ctx *ctx, uint64_t seq)
     }
 }
 
-/* Decode the verdict. Return DDP_OK for "+", which allows the call. Otherwise fail with the published reason. */
+/* Decode the verdict: DDP_OK for "+", otherwise the published reason. */
 static ddp_status read_verdict(const char *go, struct ddp_err *err)
 {
     if (go[0] != '-')
@@ -151,9 +150,8 @@ static ddp_status read_verdict(const char *go, struct ddp_err *err)
     return err->code;
 }
 
-/* Publish `err` as the verdict if no rank has published a verdict yet. All ranks must follow the first verdict. Return
- * DDP_OK if the first verdict is "+" (allowed). Otherwise set *err to the first verdict, and return its code. If the
- * store does not answer, return this rank's error. */
+/* Publish `err` as the verdict. If there is one already, return that instead, because all ranks must follow the first
+ * verdict. */
 static ddp_status refuse_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY], reason[CALL_REASON];
@@ -168,8 +166,7 @@ static ddp_status refuse_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err 
     return status;
 }
 
-/* Publish "+", which allows all ranks to make the call. This rank has arrived last. If another rank has published a
- * failure before, return that failure. */
+/* Publish "+", which allows all ranks to make the call. Return a failure that another rank has published before. */
 static ddp_status allow_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY];
@@ -200,7 +197,7 @@ static ddp_status ranks_missing(struct ddp_ctx *ctx, const struct call *call, ui
 }
 
 /* Wait for the verdict. Ask the backend every SLICE_MS whether a rank has died, because PyTorch's TCPStore does not
- * report dead ranks. */
+ * report it. */
 static ddp_status wait_for_go(struct ddp_ctx *ctx, const struct call *call, uint64_t seq, struct ddp_err *err)
 {
     struct comm *comm = ctx->world.comm;
@@ -236,8 +233,8 @@ static void record_call(const struct ddp_ctx *ctx, const struct call *call, uint
     snprintf(own->before, sizeof(own->before), "%s", ctx->check.before);
 }
 
-/* Compare this rank's record with the record of the first rank that arrived, which may be this rank. If the records
- * differ, fail with this difference, even if another rank has already published another failure. */
+/* Compare this rank's record with the record of the first rank that arrived, which may be this rank. Their difference
+ * precedes a published failure. */
 static ddp_status compare_with_first(struct ddp_ctx *ctx, const struct call *call, uint64_t seq,
                                      struct ddp_err *err)
 {
@@ -264,8 +261,8 @@ static ddp_status compare_with_first(struct ddp_ctx *ctx, const struct call *cal
     return status;
 }
 
-/* Compare this rank's call with the call of the rank that arrived first, and wait for the verdict. The last rank that
- * arrives publishes the verdict. So either all ranks enter the collective, or no rank does. */
+/* Compare this rank's call with that of the first rank, and wait for the verdict, which the last rank publishes. So
+ * either all ranks enter the collective, or no rank does. */
 static ddp_status meet_ranks(struct ddp_ctx *ctx, const struct call *call, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY];
@@ -289,9 +286,8 @@ ddp_status collective_check_enter(struct ddp_ctx *ctx, const struct call *call, 
     return status == DDP_OK ? DDP_OK : ddp_wrap(err, "DDPRUN_DEBUG=detail");
 }
 
-/* Store a checksum of the call's result, if the call gives all ranks the same result. The next call compares the
- * checksums of the ranks. Store a checksum only with the cpu backend, because the result of another backend may be in
- * device memory. If this is the last call of the program (CALL_FINALIZE), rank 0 deletes the keys of this call. */
+/* Store a checksum of a result that is equal on all ranks, for the next call. Only the cpu backend has its result in
+ * host memory. After CALL_FINALIZE, rank 0 deletes the keys. */
 void collective_check_leave(struct ddp_ctx *ctx, const struct call *call, uint64_t seq)
 {
     if (ctx->check.store != NULL && call->kind == CALL_FINALIZE && ctx->env.rank == 0)

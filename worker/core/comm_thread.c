@@ -1,5 +1,4 @@
-/* comm_thread.c -- see comm_thread.h. Two condition variables, for "there is a job" and "all jobs are done", share one
- * mutex. The thread unlocks the mutex while it runs a job. */
+/* comm_thread.c -- see comm_thread.h. Two condition variables share one mutex, which is unlocked while a job runs. */
 #include "core/comm_thread.h"
 
 #include "base/limits.h"
@@ -13,16 +12,15 @@
 struct comm_thread {
     pthread_t id;
     pthread_mutex_t mutex;
-    pthread_cond_t posted,
-        idle;               /* `posted`: there is a job, or `closing` is true; `idle`: all jobs are done */
-    struct comm_job *first; /* the list of jobs that have not begun */
-    struct comm_job **last; /* address of the NULL pointer at the end of the list */
-    bool running, closing;  /* `running`: a job is running; `closing`: the thread must end */
+    pthread_cond_t posted, idle; /* `posted`: a job or `closing`; `idle`: all jobs are done */
+    struct comm_job *first;      /* the list of jobs that have not begun */
+    struct comm_job **last;      /* address of the NULL at the end of the list */
+    bool running, closing;       /* a job is running; the thread must end */
 };
 
 /* --- the thread ------------------------------------------------------------------------------------------ */
 
-/* Remove and return the first job of the list, which must not be empty. The caller has locked the mutex. */
+/* Remove and return the first job of the list. The caller has locked the mutex. */
 static struct comm_job *next_job(struct comm_thread *thread)
 {
     struct comm_job *job = thread->first;
@@ -32,8 +30,7 @@ static struct comm_job *next_job(struct comm_thread *thread)
     return job;
 }
 
-/* Run the next job. The caller has locked the mutex. The mutex is unlocked only while the job runs, so that the program
- * can post more jobs. */
+/* Run the next job. The caller has locked the mutex, which is unlocked only while the job runs. */
 static void run_job(struct comm_thread *thread)
 {
     struct comm_job *job = next_job(thread);
@@ -46,7 +43,7 @@ static void run_job(struct comm_thread *thread)
         pthread_cond_broadcast(&thread->idle);
 }
 
-/* Run jobs until comm_thread_close, which wakes the thread. */
+/* Run jobs until comm_thread_close. */
 static void *run_jobs(void *user)
 {
     struct comm_thread *thread = user;
@@ -63,7 +60,7 @@ static void *run_jobs(void *user)
 
 /* --- owner ----------------------------------------------------------------------------------------------- */
 
-/* Free the struct of a thread that has ended or never started. No other function frees the struct. */
+/* Free the struct of a thread that has ended or never started. */
 static void comm_thread_free(struct comm_thread *thread)
 {
     pthread_cond_destroy(&thread->posted);
@@ -102,8 +99,7 @@ void comm_thread_post(struct comm_thread *thread, struct comm_job *job)
     pthread_mutex_unlock(&thread->mutex);
 }
 
-/* Wait until all jobs are done. If a job calls this function, return at once, because the job would wait for
- * itself. */
+/* Wait until all jobs are done. In a job, return at once, because it would wait for itself. */
 void comm_thread_drain(struct comm_thread *thread)
 {
     if (thread == NULL || pthread_equal(thread->id, pthread_self()))

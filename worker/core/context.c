@@ -1,6 +1,5 @@
 /* context.c -- see ddp/context.h: the start, the calls and the end of a worker. After an error that leaves the ranks at
- * different calls, the context is broken: every further collective returns the same error without waiting. Otherwise a
- * program that ignores one error would hang in the next call. */
+ * different calls, the context is broken: every further collective returns this error, because it would hang. */
 #include "ddp/context.h"
 
 #include "base/clock.h"
@@ -29,8 +28,7 @@ ddp_status ctx_fail(const struct ddp_ctx *ctx, struct ddp_err *err)
 
 /* --- connections to the store ----------------------------------------------------------------------------- */
 
-/* Connect to the store. Send the role "worker" only to a ddprun store, because TCPStore closes the connection at an
- * unknown request. */
+/* Connect to the store. Send the role "worker" only to a ddprun store, because TCPStore closes the connection. */
 static ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
 {
     ddp_store_options options = DDP_STORE_OPTIONS_INIT;
@@ -45,8 +43,7 @@ static ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out,
     return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
 }
 
-/* Open another connection. Any thread may call this function. The connection needs no role, because it is only used to
- * read and write keys. */
+/* Open another connection, on any thread. Reading and writing keys needs no role. */
 static ddp_status ctx_reconnect(void *user, uint32_t timeout_ms, struct ddp_store **out, struct ddp_err *err)
 {
     const struct ddp_ctx *ctx = user;
@@ -56,8 +53,8 @@ static ddp_status ctx_reconnect(void *user, uint32_t timeout_ms, struct ddp_stor
     return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
 }
 
-/* Set *out to the connection of this context. In a world of one rank, the first call opens this connection. If the
- * connection fails, later calls set *out to NULL and return DDP_OK. A new try in each step would be slow. */
+/* Set *out to the connection of this context, which a world of one opens at the first call. After a failure set *out to
+ * NULL, and return DDP_OK, because trying in each step would be slow. */
 static ddp_status ctx_any_store(struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -74,19 +71,21 @@ static ddp_status ctx_any_store(struct ddp_ctx *ctx, struct ddp_store **out, str
 /* The usual order: read the environment -> connect to the store -> the backend connects the ranks -> calls ->
  * ddp_finalize runs a last barrier and frees everything.
  *
- * The start fails if the environment is incomplete (DDP_ERR_ENV), or if no store answers or a rank is late
- * (DDP_ERR_TIMEOUT). It also fails if the backend is not available, or does not support these ranks or this
- * device (DDP_ERR_UNSUPPORTED). A failed start frees everything. */
+ * A failed start frees everything. Its errors:
+ *
+ *     DDP_ERR_ENV           the environment is incomplete
+ *     DDP_ERR_TIMEOUT       no store answers, or a rank is late
+ *     DDP_ERR_UNSUPPORTED   the backend is not available, or does not support these ranks or this device */
 
-/* Return a variable of the environment. No other function of libddp reads the environment. */
+/* Return a variable of the environment. No other function of libddp reads it. */
 static const char *lookup(void *user, const char *name)
 {
     (void)user;
     return getenv(name);
 }
 
-/* Copy the options of the program. If the program was compiled with an older header, its struct is shorter, and the
- * missing members get their defaults. */
+/* Copy the options of the program. With an older header, the struct is shorter, and the missing members get their
+ * defaults. */
 static ddp_status read_ddp_options(const ddp_options *given, ddp_options *out, struct ddp_err *err)
 {
     *out = (ddp_options)DDP_OPTIONS_INIT;
@@ -99,8 +98,7 @@ static ddp_status read_ddp_options(const ddp_options *given, ddp_options *out, s
     return DDP_OK;
 }
 
-/* Open the backend, which waits for all ranks. Record this call in the flight recorder, because the call hangs if a
- * rank is missing. */
+/* Open the backend, which waits for all ranks, and record this call, which may hang. */
 static ddp_status open_backend(struct ddp_ctx *ctx, const struct backend *backend, struct comm_setup *setup,
                                struct ddp_err *err)
 {
@@ -123,7 +121,7 @@ static ddp_status open_backend(struct ddp_ctx *ctx, const struct backend *backen
     return status;
 }
 
-/* Connect all ranks, and open the backend of the group of all ranks. A world of one needs no store. */
+/* Connect all ranks, and open the backend of the group of all ranks. */
 static ddp_status open_world(struct ddp_ctx *ctx, const struct backend *backend, struct ddp_err *err)
 {
     const struct bootstrap bootstrap = {
@@ -221,8 +219,7 @@ ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out)
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
-/* Return true if `status` means that the ranks may be at different calls. Wrong arguments and a lack of memory are
- * found before other ranks take part, so these errors do not break the context. */
+/* Return true if `status` means that the ranks may be at different calls. */
 static bool breaks(ddp_status status)
 {
     return status == DDP_ERR_PEER_LOST || status == DDP_ERR_TIMEOUT || status == DDP_ERR_ABORTED ||
@@ -262,7 +259,7 @@ static ddp_status run_call(struct comm *comm, const struct call *call, struct dd
     return comm->ops->run(comm, call, err);
 }
 
-/* Compare the call with the calls of the other ranks, if DDPRUN_DEBUG=detail. */
+/* Compare the call with those of the other ranks (DDPRUN_DEBUG=detail). */
 static ddp_status check_before(struct ddp_ctx *ctx, const struct call *call, struct ddp_err *err)
 {
     struct collective_check *check = &ctx->check;
@@ -275,9 +272,8 @@ static ddp_status check_before(struct ddp_ctx *ctx, const struct call *call, str
                             : ddp_wrap(err, "DDPRUN_DEBUG=detail");
 }
 
-/* Run a call. If the backend counts calls, use its number, so that the recorder and the backend's messages show the
- * same number. Record the beginning of the call before check_before(), which waits for missing ranks. So the flight
- * record shows the call even during this wait. */
+/* Run a call, with the backend's number if the backend counts calls. Record the beginning before check_before(), which
+ * waits for missing ranks. */
 ddp_status ctx_call(struct ddp_ctx *ctx, const struct call *call, struct ddp_err *err)
 {
     struct comm *comm = ctx->world.comm;
@@ -303,7 +299,7 @@ ddp_status ctx_run(struct ddp_ctx *ctx, const struct call *call)
 
 /* --- end ------------------------------------------------------------------------------------------------ */
 
-/* End the context with a last barrier. After this barrier, no other rank reports the end of this rank as a failure. */
+/* End the context with a last barrier, after which no other rank reports the end of this rank as a failure. */
 ddp_status ddp_finalize(ddp_ctx *ctx)
 {
     if (ctx == NULL)
@@ -314,9 +310,8 @@ ddp_status ddp_finalize(ddp_ctx *ctx)
     return status;
 }
 
-/* Make the calls of all ranks fail. Write the error file and the flight record first, because the launcher may kill
- * this process when the peers have failed. Any thread may call this function, so it takes no lock and changes no data
- * of the thread that runs collectives. */
+/* Make the calls of all ranks fail. Write the files first, because the launcher may kill this process when the peers
+ * fail. Any thread may call this function, so it takes no lock and changes no data of the collectives. */
 void ddp_abort(ddp_ctx *ctx, int code, const char *why)
 {
     struct ddp_err reason;
@@ -373,8 +368,8 @@ void ddp_flush_subnormals(void)
 
 /* --- progress --------------------------------------------------------------------------------------------- */
 
-/* Publish the step of this rank in a key, which the launcher reads after a failed attempt. A step may take
- * microseconds, so the key is set at most every 200 ms. The store does not answer SET, so the caller does not wait. */
+/* Publish the step of this rank in a key for the launcher. A step may take microseconds, so set the key at most every
+ * 200 ms. */
 
 enum { PROGRESS_EVERY_MS = 200 };
 
@@ -406,14 +401,13 @@ ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step)
 
 /* --- a job that grows ------------------------------------------------------------------------------------- */
 
-/* The number of waiting nodes and each rank's agreement to grow are keys of the store. So programs without libddp can
- * use these keys, too. The launcher restarts the workers only when all ranks have agreed. An earlier restart would lose
- * work of a rank that is within a step. */
+/* The number of waiting nodes and the agreements to grow are keys, so that programs without libddp can use them. All
+ * ranks must agree, because a restart within a step would lose work. */
 
-enum { NODES_MAX = 1 << 20 }; /* a larger number of waiting nodes counts as 0 */
+enum { NODES_MAX = 1 << 20 }; /* more waiting nodes count as 0 */
 
 /* Set *store to the connection for ddp_grow_waiting and ddp_grow_agree. Fail without DDPRUN_STORE=1, because only
- * ddprun has waiting nodes. In a world of one rank, this function opens the connection. */
+ * ddprun has waiting nodes. */
 static ddp_status find_grow_store(struct ddp_ctx *ctx, struct ddp_store **store, struct ddp_err *err)
 {
     if (!ctx->env.ddprun_store)
@@ -426,8 +420,7 @@ static ddp_status find_grow_store(struct ddp_ctx *ctx, struct ddp_store **store,
                : status;
 }
 
-/* Read the number of waiting nodes. A missing key or an invalid number counts as 0, because the job can continue
- * without more nodes. */
+/* Read the number of waiting nodes. A missing key or an invalid number counts as 0. */
 static ddp_status read_waiting_nodes(struct ddp_store *store, uint32_t *nodes, struct ddp_err *err)
 {
     static const char *const key[] = { GROW_WAITING_KEY };

@@ -129,8 +129,8 @@ static void make_proof(const struct auth *a, const struct secret *secret, const 
  * direction. */
 static void make_keys(const struct auth *a, const struct secret *secret,
                       uint8_t client[static AUTH_HASH_BYTES], uint8_t store[static AUTH_HASH_BYTES])
-/* `talk` has both nonces, so no two connections have the same keys */
 {
+    /* `talk` has both nonces, so no two connections have the same keys */
     static const uint8_t block = 1;
     uint8_t salt[AUTH_HASH_BYTES], root[AUTH_HASH_BYTES];
     crypto_hash_sha256(salt, a->talk, sizeof(a->talk));
@@ -222,8 +222,8 @@ bool auth_is_other_version(uint8_t version)
 /* Check the client's hello. The fingerprint only lets the store report a wrong secret early; it proves nothing. */
 static enum auth_result check_hello(const struct auth *a, const struct secret *secret, struct slice hello,
                                     const uint8_t print[static AUTH_PRINT_BYTES])
-/* the hello of another version may have another size, so check the version first */
 {
+    /* the hello of another version may have another size, so check the version first */
     const uint8_t *m = hello.data;
     if (a->state != AUTH_NEW)
         return AUTH_OUT_OF_ORDER;

@@ -226,8 +226,7 @@ void line_file_append(struct line_file *f, struct slice line)
 {
     pthread_mutex_lock(&f->mutex);
     if (!f->has_thread)
-        f->has_thread =
-            thread_start(&f->thread, run_writer, f) == 0; /* not in line_file_open: a daemon forks later */
+        f->has_thread = thread_start(&f->thread, run_writer, f) == 0; /* not at open: a daemon forks later */
     const bool ok =
         f->has_thread && f->queue.len + line.len <= QUEUE_BYTES && buf_append(&f->queue, line.data, line.len);
     if (!ok) {

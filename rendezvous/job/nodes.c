@@ -9,8 +9,8 @@
 
 /* --- heartbeats ------------------------------------------------------------------------------------------ */
 
-/* The silence of a node is the time since its last message. The list `watched` is sorted by it, the longest silence
- * first.
+/* The silence of a node is the time since its last message. The list `watched` begins with the longest
+ * silence.
  *
  *     a check more than LATE_MS late   the server was suspended, and the heartbeats are still unread:
  *                                      excuse all nodes, whose silence starts again now

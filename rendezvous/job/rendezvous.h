@@ -251,9 +251,7 @@ const char *rdzv_instance(const struct rdzv *r);
 /* The answer to a join. */
 struct rdzv_refusal {
     enum rdzv_refused code;
-    char sentence
-        [2 *
-         RDZV_WORDS_MAX]; /* names the two values that differ, and their hosts; unset after RDZV_WELCOME */
+    char sentence[2 * RDZV_WORDS_MAX]; /* the two values that differ, and their hosts; for a rejection */
 };
 
 /* Let a node join, or join again after "restart". Return RDZV_WELCOME, or the reason for the rejection with its text in

@@ -339,7 +339,7 @@ enum rdzv_state rdzv_stop_round(struct rdzv *r)
         if (node == NULL)
             continue;
         grace_ms = node->grace_ms > grace_ms ? node->grace_ms : grace_ms;
-        if (node->state != RDZV_NODE_RUNNING && node->state != RDZV_NODE_DONE) /* neither RUNNING nor DONE */
+        if (node->state != RDZV_NODE_RUNNING && node->state != RDZV_NODE_DONE)
             continue;
         rdzv_member_becomes(r, node, RDZV_NODE_STOPPING);
         r->env.notify(r->env.user, node->id, &notice);

@@ -170,8 +170,8 @@ static ssize_t read_line(int fd, char *text, size_t room)
     return (ssize_t)n;
 }
 
-/* Read the file `path`, or one line of stdin for "-". Return the number of bytes in `text`, or -1. O_NONBLOCK prevents
- * that open blocks on a FIFO. */
+/* Read the file `path`, or one line of stdin for "-". Return the number of bytes in `text`, or -1. With O_NONBLOCK,
+ * open does not block on a FIFO. */
 static ssize_t read_text(const char *path, char *text, size_t room, struct ddp_err *err)
 {
     const bool from_stdin = strcmp(path, "-") == 0;

@@ -24,8 +24,8 @@ struct secret {
 };
 
 /* Read the secret, one line of 64 hexadecimal digits, from a file or from stdin ("-"). The file must belong to this
- * user or to root, and no other user may read it. No byte of stdin after the line is read. After DDP_OK, free *out with
- * secret_free. */
+ * user or to root, and no other user may read it. A file must have no other line, and no byte of stdin after the line
+ * is read. After DDP_OK, free *out with secret_free. */
 ddp_status secret_read(const char *path, struct secret **out, struct ddp_err *err);
 
 /* Read the secrets of all tenants from a file of ddp-rendezvous. Owner and mode must be as for secret_read. A line is

@@ -70,7 +70,7 @@ typedef int (*verify)(int ok, void *store);
 
 /* Numbers from OpenSSL's headers (ssl.h, tls1.h), with shorter names. */
 enum {
-    NO_LOAD_CONFIG = 0x80, /* ignore openssl.cnf of the host */
+    NO_LOAD_CONFIG = 0x80, /* ignore openssl.cnf, which could change the protocol */
     CTRL_MODE = 33,
     MODE_RELEASE_BUFFERS = 0x10, /* an idle connection keeps no buffers */
     CTRL_SESS_CACHE_MODE = 44,

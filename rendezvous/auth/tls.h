@@ -51,8 +51,8 @@ enum tls_state tls_state(const struct tls *t);
  * `out`, which the caller must send in any state. A client begins the handshake with a call without bytes. */
 enum tls_state tls_receive(struct tls *t, struct slice bytes, struct buf *plain, struct buf *out);
 
-/* Append the encrypted form of `plain` to `out`. Return false if memory is short, or except in the states TLS_OPEN and
- * TLS_ENDED. */
+/* Append the encrypted form of `plain` to `out`, in the states TLS_OPEN and TLS_ENDED. Return false in other states, or
+ * if memory is short. */
 bool tls_send(struct tls *t, struct slice plain, struct buf *out);
 
 /* Append the last message of TLS (close_notify). */

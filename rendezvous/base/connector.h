@@ -17,8 +17,8 @@ struct name_found {
 
 /* The steps of a connection. The caller polls the descriptor of name_lookup_fd() in its loop.
  *
- *     name_lookup_begin -> addresses -> race.h chooses the next address -> connector_begin -> the socket becomes writable
- *     -> connector_error */
+ *     name_lookup_begin -> addresses -> race.h chooses the next address -> connector_begin
+ *     -> the socket becomes writable -> connector_error */
 struct name_lookup;
 
 /* Start a lookup of `host`, which is copied. Return 0 or an errno. After 0, the caller owns *out until name_lookup_end,

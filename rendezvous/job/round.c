@@ -59,6 +59,7 @@ static uint64_t restarts_backoff(const struct restarts *a)
 {
     uint32_t doublings = a->best_step >= 0 ? a->standing : a->failed > 0 ? a->failed - 1 : 0;
     uint64_t wait_ms = a->backoff_ms;
+    /* above half of the cap, doubling could overflow */
     for (; doublings > 0 && wait_ms > 0 && wait_ms <= a->backoff_cap_ms / 2; doublings--)
         wait_ms *= 2;
     if (doublings > 0 && wait_ms > 0)

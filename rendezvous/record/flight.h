@@ -10,7 +10,7 @@
 
 enum {
     FLIGHT_OPS = 1024, /* number of latest calls that are kept */
-    FLIGHT_WORD = 16,  /* bytes of a word of `kinds`, `types` or `ops`, with the NUL */
+    FLIGHT_WORD = 16,  /* bytes of a word of `kinds`, `dtypes` or `ops`, with the NUL */
     FLIGHT_KINDS = 16,
     FLIGHT_NAMES = 8, /* maximum number of data types; also the maximum number of reduce operations */
     FLIGHT_NAME = 64, /* bytes of the name of a host or job, with the NUL; a longer name is cut */

@@ -33,7 +33,7 @@ enum flight_kind { FLIGHT_COLLECTIVE, FLIGHT_SEND, FLIGHT_RECEIVE };
 struct flight_entry {
     uint64_t seq, n;
     uint64_t n_out; /* for an all_gather: number of elements of all outputs together; 0 = unknown */
-    int64_t created_ns, completed_ns; /* ns since 1970; 0: not yet */
+    int64_t created_ns, completed_ns; /* times of the creation and of the completion, in ns; 0: not yet */
     int32_t root;
     uint32_t order; /* position in the record */
     enum flight_kind kind;

@@ -32,8 +32,8 @@ static inline uint64_t get_u64(const void *from)
     return le64toh(le);
 }
 
-/* Append an integer or a blob to a buffer. After false (memory is short), the buffer may end with half a message, which
- * the caller must not send. Examples:
+/* Append an integer or a blob to a buffer. Return false if memory is short; the buffer may then end with half a
+ * message, which the caller must not send. Examples:
  *
  *     append_blob(out, "ab")  ->  02 00 00 00 00 00 00 00  61 62
  *     append_i64(out, -1)     ->  ff ff ff ff ff ff ff ff */

@@ -32,7 +32,7 @@ struct entry {
     struct table_node node;
     uint8_t *value;          /* in the space after `key`, or in an owned `struct shared`; or NULL */
     uint32_t len, cap;       /* `len`: length of the value; `cap`: longest length that needs no allocation */
-    uint32_t woken;          /* number of connections woken for the queue that have not called store_acted */
+    uint32_t woken;          /* number of connections that are woken for the queue, until store_acted */
     uint16_t room;           /* bytes of space after the key, for a short value */
     bool exists;             /* the key has a value, which may be empty */
     struct wait_link *first; /* borrowed: the first waiter (store.c), whose `prev` is the last; NULL = none */

@@ -13,7 +13,7 @@
  * In ddp-rendezvous, each source (a local user or a network, see hub/job.c) has a share of the store, and each job a
  * share of its source's share. So a source gets no more memory by declaring more jobs. */
 struct quota {
-    uint64_t used;       /* bytes that are charged now; quota_charge may exceed the limit */
+    uint64_t used;       /* bytes that are charged now; may exceed the limit (quota_charge) */
     uint64_t max;        /* the limit, if `whole` is NULL */
     uint64_t floor;      /* bytes of `whole` that are reserved for this share, used or not */
     struct quota *whole; /* borrowed; NULL if this quota is not a share */

@@ -298,8 +298,8 @@ static bool decrypt(struct runner *r, struct slice bytes)
 
 /* --- MUNGE ------------------------------------------------------------------------------------------------- */
 
-/* End a runner for which MUNGE has delivered no secret. The remedy of the finding replaces the one in `why`. */
-static void fail_without_secret(struct runner *r, const char *why)
+/* End a runner for which MUNGE has delivered no secret. */
+static void fail_without_secret(struct runner *r, struct slice why)
 {
     struct join_dial *j = r->dial;
     dial_failed(&j->plan, r->index, false, HELLO_NO_SECRET, why, clock_ms());

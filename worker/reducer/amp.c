@@ -1,6 +1,5 @@
 /* amp.c -- see ddp/amp.h: conversion between 16-bit numbers and float32, and the scale of the loss. Each type has
- * its own loop without branches, which the compiler can vectorize. Functions that change the scale do not flush
- * subnormals, because flushing would turn a tiny scale into 0. */
+ * its own loop without branches, which the compiler can vectorize. */
 #include "ddp/amp.h"
 
 #include "base/not_null.h"
@@ -43,8 +42,7 @@ static void round_bf16(const float *restrict from, uint16_t *restrict to, size_t
         to[i] = f32_to_bf16(from[i]);
 }
 
-/* Convert an array to f32. If the values are already f32, copy them with memmove, because source and target may be
- * the same array. */
+/* Convert an array to f32. */
 ddp_status ddp_widen_f32(const void *from, ddp_dtype dtype, float *to, size_t n, struct ddp_err *err)
 {
     if (dtype == DDP_F16)
@@ -71,12 +69,12 @@ ddp_status ddp_round_f32(const float *from, void *to, ddp_dtype dtype, size_t n,
     return DDP_OK;
 }
 
-/* Multiply n gradients by `factor`. Return 1 if a gradient was infinite or NaN before the multiplication, as in
- * torch. Compare the bits of the gradients, because the compiler does not vectorize isfinite. */
+/* Multiply n gradients by `factor`. Return 1 if a gradient was infinite or NaN before the multiplication. */
 static int multiply(float *x, float factor, size_t n)
 {
     uint32_t worst = 0;
     for (size_t i = 0; i < n; i++) {
+        /* Compare bits, because the compiler does not vectorize isfinite. */
         uint32_t magnitude = half_bits(x[i]) & 0x7fffffffu;
         worst = magnitude > worst ? magnitude : worst;
         x[i] *= factor;
@@ -84,13 +82,13 @@ static int multiply(float *x, float factor, size_t n)
     return worst >= 0x7f800000u;
 }
 
-/* Convert the gradients to f32 and divide them by the scale. Compute 1 / scale in double as torch does, because
- * float may be less exact. If 1 / scale is infinite, return 1, as for an infinite gradient. */
+/* Convert the gradients to f32 and divide them by the scale. Return 1 if a gradient or 1 / scale is infinite. */
 int ddp_unscale(const void *from, ddp_dtype dtype, double scale, float *to, size_t n)
 {
     FLUSH_SUBNORMALS(true);
     if (ddp_widen_f32(from, dtype, to, n, NULL) != DDP_OK)
         return -1;
+    /* As torch does, divide in double. */
     const float factor = (float)(1.0 / scale);
     return multiply(to, factor, n) | !isfinite(factor);
 }
@@ -102,7 +100,7 @@ enum scaler_call { UNSCALED, STEP, UPDATE };
 
 static const char *const call_name[] = { "ddp_scaler_unscaled", "ddp_scaler_step", "ddp_scaler_update" };
 
-/* The reasons why a call (row) is not allowed at a stage (column). NULL means that the call is allowed. */
+/* The reasons why a call (row) is not allowed at a stage (column). NULL: the call is allowed. */
 static const char *const refusal[3][3] = {
     /*             READY                                 UNSCALED  STEPPED */
     [UNSCALED] = { NULL, "the gradients of this step have already been unscaled",
@@ -113,10 +111,10 @@ static const char *const refusal[3][3] = {
                  NULL },
 };
 
-/* Check that `call` is allowed at this stage. First check the number of the stage, because the struct may be
- * uninitialized. */
+/* Check that `call` is allowed at this stage. */
 static ddp_status check_stage(const ddp_scaler *scaler, enum scaler_call call, struct ddp_err *err)
 {
+    /* The struct may be uninitialized. */
     if ((unsigned)scaler->stage > DDP_SCALER_STEPPED)
         return ddp_fail(err, DDP_ERR_ARG, "%s: invalid stage %d; initialize the scaler with DDP_SCALER_INIT",
                         call_name[call], (int)scaler->stage);
@@ -150,12 +148,11 @@ ddp_status ddp_scaler_step(ddp_scaler *scaler, int *go, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Change the scale: reduce it after infinite gradients, and increase it after `interval` steps without infinite
- * gradients. As in torch, compute the product in double and store it as float. If the increased scale is infinite, keep
- * the old scale, but restart the counter. */
+/* Change the scale: reduce it after infinite gradients, and increase it after `interval` steps without them. */
 static void grow_or_back_off(ddp_scaler *s)
 {
     FLUSH_SUBNORMALS(false);
+    /* A tiny scale must not become 0. As in torch, multiply in double. */
     if (s->found_inf) {
         s->scale = (float)((double)s->scale * s->backoff);
         s->tracker = 0;
@@ -194,14 +191,13 @@ void ddp_scaler_save(const ddp_scaler *scaler, double state[DDP_SCALER_STATE])
     state[4] = scaler->tracker;
 }
 
-/* Limits of the numbers in a saved state. A number must be strictly between its two limits, so a NaN is rejected, too.
- * The limits of the scale exclude all numbers that become 0 or infinite as a float. A scale of 0 could never grow
- * again, so every later step would be skipped. */
+/* Limits of the numbers in a saved state. A number must be strictly between its two limits, so a NaN is rejected. */
 static const struct {
     const char *name;
     double above, below;
     bool whole;
 } limits[DDP_SCALER_STATE] = {
+    /* A scale of 0 could never grow again. The limits exclude all numbers that are 0 or infinite as a float. */
     { "scale", 0x1p-150, 0x1.ffffffp127, false },
     { "growth", 1, 1e30, false },
     { "backoff", 0, 1, false },

@@ -1,6 +1,5 @@
-/* reduce.c -- see reduce.h. The general function works on tiles, which fit into the first-level cache. f32 gradients of
- * two or four ranks have a faster loop, which reads and writes each element once. All loops are plain C that gcc -O3
- * vectorizes. */
+/* reduce.c -- see reduce.h. The general function works on tiles, which fit into the first-level cache. f32
+ * gradients of two or four ranks have a faster loop. */
 #include "reducer/reduce.h"
 
 #include "core/flush_subnormals.h"
@@ -9,8 +8,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Number of elements in a tile. A tile is a range of elements that fits into the first-level cache. Each recursive
- * call of tree() has one tile on the stack. */
+/* Number of elements in a tile, which fits into the first-level cache. Each recursive call of tree() has one tile
+ * on the stack. */
 enum { TILE = 512 };
 
 typedef union tile {
@@ -24,8 +23,7 @@ typedef union tile {
 
 typedef void (*join_fn)(void *to, const void *a, const void *b, size_t n);
 
-/* `to` may be the same array as `a` or `b`, but does not overlap them partly. ivdep tells gcc that each element depends
- * only on elements with the same index, so gcc adds no check at run time. */
+/* `to` may be `a` or `b`, but does not overlap them partly. ivdep saves gcc's check for overlap at run time. */
 #ifdef __clang__
 #define NO_OVERLAP
 #else
@@ -44,8 +42,7 @@ typedef void (*join_fn)(void *to, const void *a, const void *b, size_t n);
         }                                                              \
     }
 
-/* MIN and MAX keep a NaN. If x is a NaN, x != x selects x. If y is a NaN, both comparisons are false, which selects
- * y. */
+/* MIN and MAX keep a NaN: x != x selects x. If y is a NaN, both comparisons are false. */
 JOIN(sum_f32, float, x + y)
 JOIN(min_f32, float, ((x < y) | (x != x)) ? x : y)
 JOIN(max_f32, float, ((x > y) | (x != x)) ? x : y)
@@ -91,8 +88,7 @@ static bool is_power_of_two(size_t n)
     return (n & (n - 1)) == 0;
 }
 
-/* Divide n values by `world`. If `world` is a power of two, multiply by 1 / world, which is exact and faster. Otherwise
- * divide each value, because 1 / world and the product would both be rounded. */
+/* Divide n values by `world`. Multiply by 1 / world only if `world` is a power of two, because then it is exact. */
 #define DIVIDE_FLOAT(name, type)                                 \
     static void name(void *values, size_t n, size_t world)       \
     {                                                            \
@@ -124,8 +120,7 @@ struct type_row {
     size_t partial; /* bytes of an element in the accumulator */
     join_fn sum, min, max, prod;
     void (*divide)(void *values, size_t n, size_t world);
-    /* widen converts elements to the accumulator's type, and narrow converts back. Both are NULL if elements already
-     * have the accumulator's type. */
+    /* conversions to the accumulator's type and back; NULL: elements already have that type */
     void (*widen)(void *to, const void *from, size_t n);
     void (*narrow)(void *to, const void *from, size_t n);
 };
@@ -162,8 +157,7 @@ static join_fn join_of(const struct type_row *row, ddp_op op)
 
 /* --- the tree ------------------------------------------------------------------------------------------- */
 
-/* Return the number of ranks in the left half of a subtree with `count` ranks: the largest power of two below `count`.
- * The tree of six ranks:
+/* Return the number of ranks in the left half of a subtree: the largest power of two below `count`. Six ranks:
  *
  *                 +
  *               /   \
@@ -193,7 +187,7 @@ static const void *leaf(const struct work *w, size_t rank, size_t at)
     return (const char *)w->in[rank] + at * w->element;
 }
 
-/* Load a leaf of the tree: one rank's values, converted to the accumulator's type. */
+/* Load one rank's values, converted to the accumulator's type. */
 static void load(const struct work *w, tile *to, size_t rank, size_t at, size_t n)
 {
     if (w->row->widen != NULL)
@@ -202,7 +196,7 @@ static void load(const struct work *w, tile *to, size_t rank, size_t at, size_t 
         memcpy(to, leaf(w, rank, at), n * w->element);
 }
 
-/* Combine elements [at, at + n) of ranks [first, first + count) into `to`. The caller limits n to TILE. */
+/* Combine elements [at, at + n) of ranks [first, first + count) into `to`; n is at most TILE. */
 static void tree(const struct work *w, tile *to, size_t first, size_t count, size_t at, size_t n)
 {
     if (count == 1) {
@@ -220,10 +214,8 @@ static void tree(const struct work *w, tile *to, size_t first, size_t count, siz
 
 /* --- f32, two or four ranks ------------------------------------------------------------------------------ */
 
-/* Number of floats that the loop reads from one input before it reads the next input. AMD processors choose a
- * first-level cache line by a hash of the address, so lines of two inputs may have the same place in the cache.
- * These lines then replace each other each time the loop switches between the inputs. With strips of four cache
- * lines the loop switches rarely. */
+/* Number of floats that the loop reads from one input before the next. AMD processors may give lines of two inputs
+ * the same place in the cache, so that switching for each line would be slow. */
 enum { STRIP = 64 };
 
 struct fused {
@@ -235,7 +227,7 @@ struct fused {
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Store the sums of `a` and `b` in `to`. Use two loops, so that each loop reads one input. See STRIP. */
+/* Store the sums of `a` and `b` in `to`. Each loop reads only one input (see STRIP). */
 INLINE void add_pair(float *to, const float *a, const float *b, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -277,8 +269,7 @@ static void fused_plain(const struct fused *f, size_t at, size_t n)
     fused_strips(f, at, n);
 }
 
-/* Run fused_strips with AVX2, whose registers hold twice as many floats as SSE registers. fused_plain gives the same
- * bits. */
+/* Run fused_strips with AVX2. The bits equal those of fused_plain. */
 #ifdef __x86_64__
 __attribute__((target("avx2"))) static void fused_avx2(const struct fused *f, size_t at, size_t n)
 {
@@ -289,8 +280,7 @@ __attribute__((target("avx2"))) static void fused_avx2(const struct fused *f, si
 #define FUSED fused_plain
 #endif
 
-/* Reduce with the fast loop, which combines in the same order as tree() and gives the same bits. Return false if there
- * is no fast loop for this type, operation and world size. */
+/* Reduce with the fast loop, which gives the same bits as tree(). Return false if no fast loop fits. */
 static bool reduce_fused(ddp_dtype dtype, ddp_op op, const struct fused *f, size_t at, size_t n)
 {
     if (dtype != DDP_F32 || (op != DDP_SUM && op != DDP_AVG) || (f->world != 2 && f->world != 4))
@@ -301,14 +291,13 @@ static bool reduce_fused(ddp_dtype dtype, ddp_op op, const struct fused *f, size
 
 /* --- reduce_range --------------------------------------------------------------------------------------- */
 
-/* Return true if subnormal numbers slow down the operation. The caller must then flush subnormal numbers to zero.
- * MIN and MAX only compare their inputs, and comparisons are fast with subnormals, too. */
+/* Return true if subnormal numbers slow down the operation. */
 static bool is_arithmetic(ddp_op op)
 {
     return op != DDP_MIN && op != DDP_MAX;
 }
 
-/* Store the result in all outputs. Round only once and copy the bytes, so that all outputs have the same bits. */
+/* Store the result in all outputs. Round only once, so that all outputs have the same bits. */
 static void store(const struct work *w, const tile *from, size_t at, size_t n, void *const out[], size_t outs)
 {
     for (size_t o = 0; o < outs; o++) {
@@ -322,8 +311,7 @@ static void store(const struct work *w, const tile *from, size_t at, size_t n, v
     }
 }
 
-/* Use the fast loop if there is one. Otherwise combine the ranks tile by tile: tree() combines all ranks in an
- * accumulator on the stack. Then divide the accumulator (for an average), round it and copy it to every output. */
+/* Use the fast loop if there is one. Otherwise combine the ranks tile by tile with tree(). */
 void reduce_range(ddp_dtype dtype, ddp_op op, const void *const in[], size_t world, size_t at, size_t n,
                   void *const out[], size_t outs)
 {
@@ -379,7 +367,7 @@ struct joining {
     size_t next; /* index of the piece that join_tree() reads next */
 };
 
-/* Return the address of element `at` of the next piece. Then increase `next`. */
+/* Return the address of element `at` of the next piece, and increase `next`. */
 static const void *next_partial(struct joining *j, size_t at)
 {
     return (const char *)j->partials[j->next++] + at * j->row->partial;
@@ -391,7 +379,7 @@ static bool is_piece(const struct joining *j, size_t ahead, size_t count)
     return j->pieces[j->next + ahead].count == count;
 }
 
-/* Walk the tree as tree() does, but stop at pieces instead of ranks. Pieces are sorted in the order of this walk. */
+/* Walk the tree as tree() does, but stop at pieces, which are sorted in the order of this walk. */
 static void join_tree(struct joining *j, tile *to, size_t count, size_t at, size_t n)
 {
     size_t left = left_part(count);

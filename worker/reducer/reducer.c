@@ -1,8 +1,5 @@
-/* reducer.c -- see include/ddp/reducer.h.
- *
- * Gradients are not copied: ddp_reducer_grad returns an address in the arena, and the backend reduces the arenas of
- * all ranks in place. step.c decides which call is allowed and which bucket is reduced next. All ranks call
- * collectives in the same order, because step.c uses only data that is equal on all ranks. */
+/* reducer.c -- see include/ddp/reducer.h. Gradients are not copied: the backend reduces the arenas of all ranks in
+ * place. step.c decides the order of the calls from data that is equal on all ranks. */
 #include "core/context.h"
 #include "core/crc32c.h"
 #include "core/error.h"
@@ -17,8 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Memory for the rebuild of the buckets. rebuild_buckets frees this memory. All pointers are NULL if no rebuild will
- * happen. */
+/* Memory for the rebuild of the buckets. All pointers are NULL if no rebuild will happen. */
 struct sync_spare {
     int64_t *sent; /* parameters, in the order in which they became ready on rank order_root */
     size_t *order; /* copy of `sent`, made after a check of `sent` */
@@ -41,20 +37,18 @@ struct ddp_reducer {
     struct comm_job *jobs; /* one for each bucket */
     bool threaded;         /* true if the communication thread reduces buckets */
     ddp_work *last;        /* owned; handle of the latest all_reduce; NULL if the backend's calls block */
-    /* The first error of a bucket or of a rebuild. No step is possible after this error. The code is DDP_OK if there
-     * was no error. The thread that reduces buckets writes this member. The program's thread reads it after
-     * comm_thread_drain. */
+    /* The first error of a bucket or of a rebuild; DDP_OK: none. No step is possible after an error. The thread
+     * that reduces buckets writes it; the program's thread reads it only after comm_thread_drain. */
     struct ddp_err failed;
 
     int32_t *used; /* find_unused: number of ranks that used each parameter in the latest step with sync */
-    /* with find_unused: copies of gradients, made before the step sets these gradients to zero; at the same offsets as
-     * in the arena */
+    /* find_unused: copies of gradients that the step sets to zero, at the same offsets as in the arena */
     char *kept;
     struct sync_spare spare;
-    bool *blank;              /* with find_unused: true for each parameter whose gradient is in `kept` */
-    struct batch_ranks ranks; /* ranks that had a batch in the latest exchange_answers; at first all ranks */
-    int32_t *answers;         /* uneven inputs: for each rank, whether it has a batch (enum batch_answer) */
-    int order_root;           /* all ranks use the order in which the gradients of this rank became ready */
+    bool *blank;              /* find_unused: true if the parameter's gradient is in `kept` */
+    struct batch_ranks ranks; /* ranks with a batch in the latest exchange_answers; at first all ranks */
+    int32_t *answers;         /* uneven inputs: for each rank, enum batch_answer */
+    int order_root;           /* the rank whose order of readiness all ranks use */
 };
 
 /* Store `err` for ddp_last_error() and return its code. */
@@ -65,8 +59,7 @@ static ddp_status reducer_fail(const ddp_reducer *reducer, struct ddp_err *err)
 
 /* --- memory, on the host or on a device ------------------------------------------------------------------ */
 
-/* reducer_copy, reducer_zero and reducer_wait_copies work on host memory or device memory. On the host these functions
- * cannot fail. A failure on the device is kept in `failed`, which the next wait for the buckets returns. */
+/* Copy, zero and wait on host memory or device memory. A failure on the device is kept in `failed`. */
 
 /* Return true if gradients are in device memory. */
 static bool reducer_on_device(const ddp_reducer *reducer)
@@ -101,7 +94,7 @@ static void reducer_zero(ddp_reducer *reducer, void *at, size_t bytes)
         keep_failure(reducer, comm->ops->zero(comm, at, bytes, reducer->options.stream, &err), &err);
 }
 
-/* Wait until all copies on the device are done. Copies in host memory are synchronous. */
+/* Wait until all copies on the device are done. */
 static void reducer_wait_copies(ddp_reducer *reducer)
 {
     struct comm *comm = reducer->group->comm;
@@ -118,10 +111,7 @@ static void reducer_wait_copies(ddp_reducer *reducer)
  *     compressed        f32 -> 16 bits   all_reduce  16 bits -> f32, with the same factors
  *     hook              the hook's operations
  *
- * A plain average is one call of the backend with DDP_AVG. Compressed buckets are in host memory, so the cpu backend
- * reduces them. The cpu backend sums 16-bit types in f32. So compression rounds to 16 bits only twice: first each
- * rank's own values, then the result. If the backend's calls do not block, no thread is needed, because the jobs only
- * put work on a stream. */
+ * The cpu backend sums 16-bit types in f32, so compression rounds only twice: each rank's values, then the result. */
 
 /* How to average: multiply by `before`, all-reduce with `op`, then multiply by `after`. */
 struct averaging {
@@ -129,28 +119,26 @@ struct averaging {
     ddp_op op;
 };
 
-/* Return the divisor of an average. Any thread may read `ranks`, because exchange_answers() sets `ranks` before the
- * step's first bucket is launched. */
+/* Return the divisor of an average. Any thread may read `ranks`, which is set before a step's first bucket. */
 static size_t divisor_of(const ddp_reducer *reducer)
 {
     return reducer->options.uneven == DDP_UNEVEN_ACTIVE ? (size_t)reducer->ranks.active
                                                         : (size_t)ddp_world_size(reducer->group->ctx);
 }
 
-/* Return the factors and the operation of an average. If options.predivide is 0, use DDP_AVG, because a DDP_SUM of
- * 16-bit types may overflow. DDP_AVG divides by the world size. With DDP_UNEVEN_ACTIVE the right divisor is the number
- * of ranks that have a batch, so `after` corrects the result. */
+/* Return the factors and the operation of an average. Prefer DDP_AVG, because a DDP_SUM of 16-bit types may
+ * overflow. */
 static struct averaging averaging_of(const ddp_reducer *reducer)
 {
     double divisor = (double)divisor_of(reducer), world = ddp_world_size(reducer->group->ctx);
     double predivide = reducer->options.predivide;
     if (predivide > 0)
         return (struct averaging){ 1 / predivide, predivide / divisor, DDP_SUM };
+    /* DDP_AVG divides by the world size, also with DDP_UNEVEN_ACTIVE. */
     return (struct averaging){ 1, world / divisor, DDP_AVG };
 }
 
-/* Reduce values. If the backend's calls do not block, keep only the handle of the last call. Calls run in order,
- * so a wait for the last call is enough. */
+/* Reduce values. Keep only the handle of the last call, because calls on a stream run in order. */
 static ddp_status all_reduce(ddp_reducer *reducer, void *values, size_t n, ddp_dtype dtype, ddp_op op)
 {
     ddp_work *work = NULL, **goes_on = reducer->group->comm->ops->blocks ? NULL : &work;
@@ -163,7 +151,7 @@ static ddp_status all_reduce(ddp_reducer *reducer, void *values, size_t n, ddp_d
     return status;
 }
 
-/* Reduce a bucket without compression, gaps included. Skipping the gaps would cost more time than reducing the gaps. */
+/* Reduce a bucket without compression. Skipping the gaps would cost more time than reducing them. */
 static ddp_status reduce_plain(ddp_reducer *reducer, const struct bucket *b, void *grads, size_t n)
 {
     const struct averaging a = averaging_of(reducer);
@@ -174,7 +162,7 @@ static ddp_status reduce_plain(ddp_reducer *reducer, const struct bucket *b, voi
     return status;
 }
 
-/* Reduce a bucket in 16 bits. Only the converted values are sent; the gradients stay in f32. */
+/* Reduce a bucket in 16 bits. The gradients themselves stay in f32. */
 static ddp_status reduce_compressed(ddp_reducer *reducer, float *grads, size_t n)
 {
     const struct averaging a = averaging_of(reducer);
@@ -185,8 +173,7 @@ static ddp_status reduce_compressed(ddp_reducer *reducer, float *grads, size_t n
     return status;
 }
 
-/* Call the user's hook for a bucket, in place of the reduction. If the hook fails without a text for
- * ddp_last_error(), add a text. */
+/* Call the user's hook for a bucket, in place of the reduction. */
 static ddp_status call_hook(ddp_reducer *reducer, size_t index, const struct bucket *b, void *grads, size_t n)
 {
     const ddp_bucket view = { .index = index,
@@ -197,7 +184,7 @@ static ddp_status call_hook(ddp_reducer *reducer, size_t index, const struct buc
                               .divisor = divisor_of(reducer),
                               .stream = reducer->options.stream };
     struct ddp_err err = { 0 };
-    last_error_keep(&err); /* clear the last error: its text could be mistaken for an error of the hook */
+    last_error_keep(&err); /* its text could be mistaken for an error of the hook */
     ddp_status status = reducer->options.hook(reducer->options.hook_user, reducer->group, &view);
     if (status == DDP_OK || ddp_last_error()[0] != '\0')
         return status;
@@ -237,10 +224,7 @@ static void note_bucket(ddp_reducer *reducer, size_t index)
              names);
 }
 
-/* Run the job of one bucket. After a failure skip all later buckets, because the ranks may be at different calls. Copy
- * the error to `failed`, because the program's thread cannot read ddp_last_error() of this thread. The job may run on
- * the program's thread or on the communication thread. Flush subnormals, so that a hook computes the same bits on both
- * threads. */
+/* Run the job of one bucket. After a failure skip all later buckets, because the ranks may be at different calls. */
 static void run_bucket_job(void *user, size_t index)
 {
     ddp_reducer *reducer = user;
@@ -251,6 +235,7 @@ static void run_bucket_job(void *user, size_t index)
     recorder->posted_ns = reducer->jobs[index].posted_ns;
     note_bucket(reducer, index);
     FLUSH_SUBNORMALS(true);
+    /* Subnormals are flushed on both threads, so that a hook computes the same bits. */
     ddp_status status = reduce_bucket(reducer, index);
     recorder->bucket = -1;
     recorder->posted_ns = 0; /* posted_ns is still set if the hook called no collective */
@@ -265,7 +250,7 @@ static ddp_status buckets_failed(const ddp_reducer *reducer)
     return reducer->failed.code == DDP_OK ? DDP_OK : last_error_keep(&reducer->failed);
 }
 
-/* Make the program's stream wait for the last bucket. The host does not wait. */
+/* Make the program's stream, but not the host, wait for the last bucket. */
 static void follow_last(ddp_reducer *reducer)
 {
     ddp_status status = ddp_work_wait(reducer->last);
@@ -275,8 +260,7 @@ static void follow_last(ddp_reducer *reducer)
     reducer->last = NULL;
 }
 
-/* Wait for all launched buckets. Afterwards this thread sees all gradients and `failed`, which the communication
- * thread wrote. */
+/* Wait for all launched buckets. Afterwards this thread may read all gradients and `failed`. */
 static ddp_status bucket_wait(ddp_reducer *reducer)
 {
     comm_thread_drain(reducer->group->ctx->thread);
@@ -285,8 +269,7 @@ static ddp_status bucket_wait(ddp_reducer *reducer)
     return buckets_failed(reducer);
 }
 
-/* Launch all buckets that are ready. Each step can reuse the same jobs, because a step ends only after all jobs
- * are done. */
+/* Launch all buckets that are ready. The jobs are free, because a step ends only after its jobs. */
 static ddp_status bucket_launch(ddp_reducer *reducer)
 {
     size_t b;
@@ -304,8 +287,7 @@ static ddp_status bucket_launch(ddp_reducer *reducer)
     return reducer->threaded ? DDP_OK : buckets_failed(reducer);
 }
 
-/* Allocate the buffer for compression; collective. The buffer has room for the largest bucket, because buckets are
- * reduced one by one. A rebuild may make a larger bucket, and then replaces the buffer. */
+/* Allocate the buffer for compression, as large as the largest bucket; collective. */
 static ddp_status bucket_wire_open(ddp_reducer *reducer)
 {
     size_t most = BUCKET_ALIGN;
@@ -314,6 +296,7 @@ static ddp_status bucket_wire_open(ddp_reducer *reducer)
     for (size_t b = 0; b < reducer->plan.count; b++)
         if (reducer->plan.buckets[b].span > most)
             most = reducer->plan.buckets[b].span;
+    /* A rebuild may have made a larger bucket. */
     if (!reducer->options.compress || most / sizeof(float) <= reducer->wire_elements)
         return DDP_OK;
     ddp_status status = ddp_shared_free(reducer->group, reducer->wire);
@@ -334,8 +317,7 @@ static size_t param_bytes(const ddp_param *p)
     return p->count * ddp_dtype_size(p->dtype);
 }
 
-/* Send the model from rank `root`; collective. One broadcast for each parameter is fast enough, because only
- * ddp_reducer_create and the end of ddp_reducer_join send the model. */
+/* Send the model from rank `root`; collective. */
 static ddp_status sync_model(ddp_reducer *reducer, int root)
 {
     ddp_status status = DDP_OK;
@@ -347,8 +329,7 @@ static ddp_status sync_model(ddp_reducer *reducer, int root)
     return status;
 }
 
-/* Send the buffers from rank `root`; collective. Pack the buffers into one message, because models have many small
- * buffers, and each call has a fixed cost. */
+/* Send the buffers from rank `root`; collective. One message for all, because each call has a fixed cost. */
 static ddp_status send_buffers(ddp_reducer *reducer, int root)
 {
     bool mine = ddp_rank(reducer->group->ctx) == root;
@@ -379,8 +360,7 @@ static void sync_spare_close(struct sync_spare *spare)
     *spare = (struct sync_spare){ NULL, NULL, NULL, NULL };
 }
 
-/* Allocate the memory for a rebuild, which happens at most once. If the rebuild never happens, the memory costs
- * nothing, because the kernel provides pages at the first write. */
+/* Allocate the memory for a rebuild. Untouched pages cost nothing. */
 static bool get_spare(ddp_reducer *reducer)
 {
     struct sync_spare *spare = &reducer->spare;
@@ -393,7 +373,7 @@ static bool get_spare(ddp_reducer *reducer)
     return spare->sent != NULL && spare->order != NULL && spare->seen != NULL && spare->copy != NULL;
 }
 
-/* Allocate `kept` and the memory for a rebuild. Use calloc for `kept`, because its untouched pages take no memory. */
+/* Allocate `kept` and the memory for a rebuild. Untouched pages of calloc cost nothing. */
 static ddp_status sync_get_memory(ddp_reducer *reducer, struct ddp_err *err)
 {
     if (reducer->step.find_unused)
@@ -404,7 +384,7 @@ static ddp_status sync_get_memory(ddp_reducer *reducer, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Make a plan in the order that rank order_root has sent. Check the order before its numbers are used as indices. */
+/* Make a plan in the order that rank order_root has sent. Check it first, because its numbers become indices. */
 static ddp_status plan_anew(ddp_reducer *reducer, struct bucket_plan *plan, struct ddp_err *err)
 {
     const struct sync_spare *r = &reducer->spare;
@@ -432,8 +412,7 @@ static void move_gradients(ddp_reducer *reducer, const struct bucket_plan *to)
     reducer->plan = *to;
 }
 
-/* Receive the order of rank order_root and make a plan in that order. The arena stays, because its size does not
- * depend on the order. */
+/* Receive the order of rank order_root and make a plan in that order. */
 static ddp_status adopt_order(ddp_reducer *reducer)
 {
     struct bucket_plan plan;
@@ -463,7 +442,7 @@ static ddp_status rebuild_buckets(ddp_reducer *reducer)
     return status;
 }
 
-/* Save a gradient in `kept`, at the same offset as in the arena, then set it to zero. */
+/* Save a gradient in `kept`, then set it to zero. */
 static void sync_blank(ddp_reducer *reducer, size_t i)
 {
     size_t at = reducer->plan.at[i], bytes = param_bytes(&reducer->params[i]);
@@ -472,9 +451,7 @@ static void sync_blank(ddp_reducer *reducer, size_t i)
     reducer->blank[i] = true;
 }
 
-/* Count the ranks that used each parameter; collective. If no rank used a parameter, restore the gradient that
- * sync_blank() has saved. As in PyTorch, the result is a count, but only a count of 0 has an effect. This collective
- * follows the last bucket, so it delays no bucket. */
+/* Count the ranks that used each parameter; collective. Restore the gradients that no rank used. */
 static ddp_status share_used(ddp_reducer *reducer)
 {
     for (size_t i = 0; i < reducer->n; i++)
@@ -499,8 +476,8 @@ static ddp_status sync_begin(ddp_reducer *reducer, const struct step_effects *ef
     return status;
 }
 
-/* End a step: wait for all buckets. With find_unused and sync, also call share_used(). At the end of the first
- * step with sync, set order_root to the first rank with a batch. The rebuild uses that rank's order. */
+/* End a step: wait for all buckets. At the end of the first step with sync, choose the rank whose order the
+ * rebuild uses. */
 static ddp_status sync_end(ddp_reducer *reducer)
 {
     ddp_status status = bucket_wait(reducer);
@@ -567,8 +544,8 @@ static ddp_status reducer_allocate(ddp_reducer *reducer, const ddp_param *params
     return DDP_OK;
 }
 
-/* Return true if buckets should be reduced on a thread. With DDP_OVERLAP_AUTO, use a thread only if this process may
- * use two cores for each rank of the host. Otherwise the thread would slow down the backward pass. */
+/* Return true if a thread should reduce the buckets. A thread slows down the backward pass unless each rank of the
+ * host has two cores. */
 static bool wants_thread(const ddp_reducer *reducer)
 {
     const ddp_ctx *ctx = reducer->group->ctx;
@@ -577,8 +554,7 @@ static bool wants_thread(const ddp_reducer *reducer)
     return ddp_world_size(ctx) > 1 && cores_allowed() >= 2 * ddp_local_world_size(ctx);
 }
 
-/* Start the communication thread if wants_thread() allows it. With DDP_OVERLAP_AUTO ignore a failure, because the
- * reducer also works without a thread. */
+/* Start the communication thread if wants_thread() allows it. DDP_OVERLAP_AUTO also works without it. */
 static ddp_status reducer_start_thread(ddp_reducer *reducer, struct ddp_err *err)
 {
     ddp_status status = wants_thread(reducer) ? ctx_start_thread(reducer->group->ctx, err) : DDP_OK;
@@ -610,7 +586,7 @@ static ddp_status reducer_build(ddp_reducer *reducer, const ddp_param *params, s
     return status == DDP_OK ? reducer_start_thread(reducer, err) : status;
 }
 
-/* Allocate the block for the buffers in shared memory, where a broadcast is only one copy. */
+/* Allocate the shared block for the buffers; a broadcast in shared memory is only one copy. */
 static ddp_status alloc_packed(ddp_reducer *reducer)
 {
     size_t bytes = 0;
@@ -633,8 +609,7 @@ static ddp_status free_shared(ddp_reducer *reducer)
     return status == DDP_OK ? ddp_shared_free(reducer->group, reducer->arena) : status;
 }
 
-/* Allocate the shared blocks; collective. Every shared_alloc fails on all ranks or on no rank. So all ranks free the
- * blocks after a failure. Keep the text of the failure, because free_shared may replace the last error. */
+/* Allocate the shared blocks; collective. Every shared_alloc fails on all ranks or on no rank. */
 static ddp_status alloc_shared(ddp_reducer *reducer)
 {
     void *arena = NULL;
@@ -647,14 +622,14 @@ static ddp_status alloc_shared(ddp_reducer *reducer)
         status = bucket_wire_open(reducer);
     if (status == DDP_OK)
         return DDP_OK;
+    /* Keep the text of the failure, because free_shared may replace the last error. */
     struct ddp_err why = { 0 };
     ddp_fail(&why, status, "%s", ddp_last_error());
     free_shared(reducer);
     return last_error_keep(&why);
 }
 
-/* Do the collective part of ddp_reducer_create: compare the models, send rank 0's values, and allocate the shared
- * blocks. */
+/* Do the collective part of ddp_reducer_create. */
 static ddp_status reducer_unite(ddp_reducer *reducer)
 {
     int world = ddp_world_size(reducer->group->ctx);
@@ -695,7 +670,7 @@ ddp_status ddp_reducer_create(ddp_group *group, const ddp_param *params, size_t 
     return DDP_OK;
 }
 
-/* Free the reducer; collective, because freeing shared memory is collective. */
+/* Free the reducer; collective, like freeing shared memory. */
 ddp_status ddp_reducer_free(ddp_reducer *reducer)
 {
     if (reducer == NULL)
@@ -708,17 +683,15 @@ ddp_status ddp_reducer_free(ddp_reducer *reducer)
 
 /* --- ranks with different numbers of batches ------------------------------------------------------------- */
 
-/* Steps with uneven inputs. At the beginning of a step, each rank reports to all ranks whether it has a batch; this
- * report is the rank's answer. A rank with a batch answers in ddp_reducer_forward and then computes. A rank without a
- * batch answers in ddp_reducer_join, and then runs the step's collectives with zeros as gradients. ddp_reducer_join
- * continues with the next step until no rank has a batch.
+/* Steps with uneven inputs. At the beginning of a step, each rank sends its answer, whether it has a batch:
  *
- * The answers determine the divisor, and whether the step has sync. The answers also determine the first rank with a
- * batch, which broadcasts its buffers. In the first step with sync, this rank also sets the order of readiness that
- * all ranks use. */
+ *   - A rank with a batch answers in ddp_reducer_forward and then computes.
+ *   - A rank without a batch answers in ddp_reducer_join, and takes part with zeros as gradients.
+ *
+ * The answers determine the divisor, and whether the step has sync. The first rank with a batch sends its buffers and,
+ * in the first step with sync, its order of readiness. */
 
-/* Exchange the answers of all ranks; collective. Send only one number for each rank, because the exchange delays
- * every forward. If the exchange fails, reducer->ranks is unchanged. */
+/* Exchange the answers of all ranks; collective. After a failure reducer->ranks is unchanged. */
 static ddp_status exchange_answers(ddp_reducer *reducer, enum batch_answer answer)
 {
     int32_t mine = (int32_t)answer;
@@ -732,7 +705,7 @@ static ddp_status exchange_answers(ddp_reducer *reducer, enum batch_answer answe
     if (status != DDP_OK)
         return reducer_fail(reducer, &err);
     if (ranks.active == 0)
-        ranks.last = reducer->ranks.last; /* no rank has a batch now: keep the previous `last` */
+        ranks.last = reducer->ranks.last; /* no rank has a batch now: keep `last` */
     reducer->ranks = ranks;
     return DDP_OK;
 }
@@ -743,8 +716,7 @@ static ddp_status join_answer(ddp_reducer *reducer)
     return exchange_answers(reducer, reducer->step.sync ? BATCH_SYNC : BATCH_LOCAL);
 }
 
-/* Take part in a step although this rank has no batch. Run the same collectives as a rank with a batch, in the same
- * order: rebuild, buffers, buckets, used parameters. */
+/* Take part in a step without a batch. Run the same collectives, in the same order, as a rank with a batch. */
 static ddp_status shadow_step(ddp_reducer *reducer)
 {
     struct step_effects effects;
@@ -761,8 +733,7 @@ static ddp_status shadow_step(ddp_reducer *reducer)
     return status == DDP_OK ? sync_end(reducer) : status;
 }
 
-/* Check that ddp_reducer_join is allowed. Call this function before exchange_answers(), because afterwards the other
- * ranks expect this rank in the step. */
+/* Check that ddp_reducer_join is allowed. After exchange_answers() it would be too late, because ranks wait. */
 static ddp_status check_join(const ddp_reducer *reducer)
 {
     struct ddp_err err;
@@ -776,8 +747,7 @@ static ddp_status check_join(const ddp_reducer *reducer)
     return reducer_fail(reducer, &err);
 }
 
-/* Take part in the steps of the other ranks until no rank has a batch. Then all ranks get the model of the last
- * rank that had a batch. */
+/* Take part in steps until no rank has a batch. Then all ranks get the model of the last rank that had one. */
 ddp_status ddp_reducer_join(ddp_reducer *reducer)
 {
     NOT_NULL(reducer, NULL);
@@ -796,22 +766,19 @@ ddp_status ddp_reducer_join(ddp_reducer *reducer)
 
 /* --- a step --------------------------------------------------------------------------------------------- */
 
-/* Return the address of gradient i, or NULL if i is out of range. The address is valid until the next rebuild of the
- * buckets, which only ddp_reducer_forward runs. */
+/* Return the address of gradient i, or NULL if i is out of range. It is valid until the next ddp_reducer_forward. */
 void *ddp_reducer_grad(ddp_reducer *reducer, size_t i)
 {
     return i < reducer->n ? reducer->arena + reducer->plan.at[i] : NULL;
 }
 
-/* Set sync for the next step. The step in progress keeps its own value, because step.c copies next_sync when a step
- * begins. */
+/* Set sync for the next step. The step in progress keeps its own value. */
 void ddp_reducer_set_sync(ddp_reducer *reducer, int on)
 {
     reducer->step.next_sync = on != 0;
 }
 
-/* Begin a step. Check for misuse before exchange_answers(), because afterwards the other ranks expect this rank in
- * the step. */
+/* Begin a step. Check for misuse before exchange_answers(), because afterwards the other ranks wait for this rank. */
 ddp_status ddp_reducer_forward(ddp_reducer *reducer)
 {
     NOT_NULL(reducer, NULL);

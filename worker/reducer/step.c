@@ -1,8 +1,5 @@
-/* step.c -- see step.h.
- *
- * Gradients may become ready in different orders on different ranks, but all ranks must call collectives in the
- * same order. So buckets are launched only in the plan's order: bucket 3 waits for bucket 2, even if bucket 3 is
- * ready. */
+/* step.c -- see step.h. All ranks must call collectives in the same order, but gradients may become ready in
+ * different orders. So buckets are launched only in the plan's order. */
 #include "reducer/step.h"
 
 #include <stdio.h>
@@ -18,7 +15,7 @@ static ddp_status misuse_no_such_param(const struct reducer_step *step, size_t i
     return ddp_fail(err, DDP_ERR_ARG, "reducer: parameter %zu: must be between 0 and %zu", i, step->n - 1);
 }
 
-/* Report a parameter that is marked ready twice in one step. The second mark would make `pending` wrong. */
+/* Report a parameter that is marked ready twice in one step. */
 static ddp_status misuse_ready_twice(const struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     return ddp_fail(
@@ -45,8 +42,7 @@ static void list_param(const struct reducer_step *step, size_t i, char list[LIST
              step->params[i].name, step->plan->bucket_of[i]);
 }
 
-/* Write to `list` the parameters that are not ready, at most LISTED of them. Return the number of all parameters that
- * are not ready. */
+/* Write at most LISTED unready parameters to `list`. Return the number of all unready parameters. */
 static size_t list_unready(const struct reducer_step *step, char list[LIST])
 {
     size_t missing = 0;
@@ -57,8 +53,7 @@ static size_t list_unready(const struct reducer_step *step, char list[LIST])
     return missing;
 }
 
-/* Report that ddp_reducer_ready or ddp_reducer_unused was called before ddp_reducer_forward. This is an error only with
- * uneven inputs. Without uneven inputs, the first of these calls begins the step. */
+/* Report that a parameter was marked before ddp_reducer_forward. Only with uneven inputs this is an error. */
 static ddp_status misuse_no_forward(const struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     return ddp_fail(
@@ -68,8 +63,7 @@ static ddp_status misuse_no_forward(const struct reducer_step *step, size_t i, s
         i, step->params[i].name);
 }
 
-/* Report that ddp_reducer_finish was called before all parameters were ready. The usual cause is that the loss does not
- * depend on the output of a layer. */
+/* Report that ddp_reducer_finish was called before all parameters were ready. */
 static ddp_status misuse_unready(const struct reducer_step *step, struct ddp_err *err)
 {
     char list[LIST];
@@ -80,8 +74,7 @@ static ddp_status misuse_unready(const struct reducer_step *step, struct ddp_err
                     missing, step->n, list, missing > LISTED ? ", and others" : "");
 }
 
-/* Report that ddp_reducer_forward was called in an unfinished step. The other ranks wait for a bucket that this rank
- * has not launched. */
+/* Report that ddp_reducer_forward was called in an unfinished step. */
 static ddp_status misuse_unfinished(const struct reducer_step *step, struct ddp_err *err)
 {
     char list[LIST];
@@ -97,8 +90,7 @@ static ddp_status misuse_unfinished(const struct reducer_step *step, struct ddp_
         step->launched, step->plan->count, missing, step->n, list, missing > LISTED ? ", and others" : "");
 }
 
-/* Report that ddp_reducer_finish was called, although no step has begun. With find_unused, such a call would mark every
- * parameter as unused. */
+/* Report that ddp_reducer_finish was called, although no step has begun. */
 static ddp_status misuse_nothing_begun(struct ddp_err *err)
 {
     return ddp_fail(err, DDP_ERR_ARG,
@@ -130,8 +122,7 @@ void step_close(struct reducer_step *step)
     free(step->order);
 }
 
-/* Begin a step. At first no parameter is ready, and no bucket is launched. Copy next_sync here, because sync must not
- * change within a step. */
+/* Begin a step. Copy next_sync, because sync must not change within a step. */
 static void begin_step(struct reducer_step *step, enum step_phase phase)
 {
     memset(step->ready, 0, step->n * sizeof(*step->ready));
@@ -142,16 +133,14 @@ static void begin_step(struct reducer_step *step, enum step_phase phase)
     step->phase = phase;
 }
 
-/* Return true if ddp_reducer_forward is allowed. Without uneven inputs the program may call forward again without a
- * backward pass in between, for example in evaluation. With uneven inputs each forward begins a step on all ranks, so
- * the program must finish this step before the next forward. */
+/* Return true if ddp_reducer_forward is allowed. Without uneven inputs a forward may repeat, for example in
+ * evaluation. */
 static bool may_forward(const struct reducer_step *step)
 {
     return step->phase == STEP_IDLE || (step->phase == STEP_FORWARD && !step->uneven);
 }
 
-/* Handle a call of ddp_reducer_forward: begin a step. Request a broadcast of the buffers only if the previous step
- * had sync, as in PyTorch. */
+/* Begin a step. As in PyTorch, request the buffers only if the previous step had sync. */
 ddp_status step_forward(struct reducer_step *step, struct step_effects *effects, struct ddp_err *err)
 {
     if (!may_forward(step))
@@ -164,17 +153,14 @@ ddp_status step_forward(struct reducer_step *step, struct step_effects *effects,
     return DDP_OK;
 }
 
-/* Append parameter i to the order in which parameters become ready. Do this only in the first step with sync, because
- * each new order would move the gradients in memory again. */
+/* Append parameter i to the order of readiness, only in the first step with sync. */
 static void record_order(struct reducer_step *step, size_t i)
 {
     if (!step->recorded)
         step->order[step->ordered++] = i;
 }
 
-/* Mark parameter i as ready. A step without sync may have several backward passes, so the parameter may then be
- * marked several times. With uneven inputs, forward must have begun the step. The other ranks wait for an answer of
- * this rank, and only forward sends this answer. */
+/* Mark parameter i as ready. A step without sync may mark it several times, once in each backward pass. */
 static ddp_status mark_param(struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     if (i >= step->n)
@@ -212,9 +198,7 @@ ddp_status step_unused(struct reducer_step *step, size_t i, bool *blank, struct 
     return status;
 }
 
-/* Mark all parameters as ready in the order of their indices, so that all buckets can be launched. Clear `used`,
- * because this rank has no gradients. No rank uses the order that is recorded here, because all ranks use the order of
- * the first rank with a batch. */
+/* Mark all parameters as ready in the order of their indices. Clear `used`, because this rank has no gradients. */
 void step_shadow(struct reducer_step *step, bool sync)
 {
     step->sync = step->buffers_due = sync;
@@ -227,8 +211,8 @@ void step_shadow(struct reducer_step *step, bool sync)
     step->phase = STEP_BACKWARD;
 }
 
-/* Return true and set *bucket if the next bucket in the plan's order is ready. Return false between steps, because
- * `pending` then has the values of an earlier step. */
+/* Return true and set *bucket if the next bucket in the plan's order is ready. Between steps `pending` is not
+ * valid. */
 bool step_launch(struct reducer_step *step, size_t *bucket)
 {
     bool some_left = step->phase == STEP_BACKWARD && step->sync && step->launched < step->plan->count;
@@ -246,8 +230,7 @@ bool step_missing(const struct reducer_step *step, size_t *i)
     return false;
 }
 
-/* Check that a step has begun and may end. With find_unused, a call of ddp_reducer_finish without a step would mark
- * all parameters as unused and launch all buckets. */
+/* Check that a step has begun and may end. */
 ddp_status step_finish(const struct reducer_step *step, struct ddp_err *err)
 {
     size_t i;
@@ -258,7 +241,7 @@ ddp_status step_finish(const struct reducer_step *step, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Undo step_forward. Restore buffers_due, so that the next forward requests the broadcast of the buffers again. */
+/* Undo step_forward, and restore the request for the buffers. */
 void step_cancel(struct reducer_step *step)
 {
     step->phase = STEP_IDLE;
@@ -276,8 +259,7 @@ void step_end(struct reducer_step *step)
     memset(step->used, 0, step->n * sizeof(*step->used));
 }
 
-/* Record the new plan, and begin the step again, because `pending` counts the parameters of each bucket of the old
- * plan. */
+/* Record the new plan, and begin the step again, because `pending` belongs to the old plan. */
 void step_rebuilt(struct reducer_step *step)
 {
     step->rebuilt = true;
@@ -297,8 +279,7 @@ bool step_is_order(const int64_t *order, size_t n, bool *seen)
 
 /* --- uneven inputs --------------------------------------------------------------------------------------- */
 
-/* Return the lowest rank above `first` that has a batch and whose answer differs from the answer of rank `first`.
- * Return -1 if all ranks with a batch agree. */
+/* Return the lowest rank above `first` with a batch and another answer, or -1 if all ranks with a batch agree. */
 static int find_other_answer(const int32_t *answers, int world, int first)
 {
     for (int r = first + 1; r < world; r++)

@@ -1,8 +1,6 @@
-/* syncbn.c -- see ddp/syncbn.h: the exchange between ranks; batchnorm.c has the arithmetic.
- *
- * The forward pass uses an all-gather instead of an all-reduce, because each rank's sums of squares use that rank's
- * own mean and cannot be added. All ranks merge the statistics in the order of ranks, so all ranks get the same
- * bits. */
+/* syncbn.c -- see ddp/syncbn.h: the exchange between ranks; batchnorm.c has the arithmetic. Sums of squares use
+ * each rank's own mean and cannot be added, so the forward pass gathers them and merges them in the order of
+ * ranks. */
 #include "ddp/syncbn.h"
 
 #include "reducer/batchnorm.h"
@@ -14,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Store the error for ddp_last_error(). `group` may be NULL; then the text has no rank number. */
+/* Store the error for ddp_last_error(). `group` may be NULL. */
 static ddp_status syncbn_fail(ddp_group *group, struct ddp_err *err)
 {
     return group != NULL ? ctx_fail(group->ctx, err) : last_error_keep(err);
@@ -42,7 +40,7 @@ static ddp_status check_arrays(const ddp_syncbn *bn, const float *x, const float
     return DDP_OK;
 }
 
-/* Check the arrays for training, which also needs the array `saved`. */
+/* Check the arrays for training. */
 static ddp_status check_training(const ddp_syncbn *bn, const float *x, const float *y, size_t n,
                                  struct ddp_err *err)
 {
@@ -53,8 +51,8 @@ static ddp_status check_training(const ddp_syncbn *bn, const float *x, const flo
     return status;
 }
 
-/* Allocate n doubles for each rank; `ranks` is the number of ranks. Return the block, which the caller frees. If
- * memory is short, set *err and return NULL. */
+/* Allocate n doubles for each of `ranks` ranks, which the caller frees. If memory is short, set *err and return
+ * NULL. */
 static double *alloc_numbers(size_t n, size_t ranks, struct ddp_err *err)
 {
     double *room = calloc(n, ranks * sizeof(*room));
@@ -66,8 +64,7 @@ static double *alloc_numbers(size_t n, size_t ranks, struct ddp_err *err)
     return room;
 }
 
-/* Gather and merge the statistics of all ranks; collective. `batches` has an entry for each rank. The first entry has
- * this rank's statistics before the call, and the merged statistics after the call. */
+/* Gather and merge the statistics of all ranks; collective. The first entry of `batches` is input and result. */
 static ddp_status merge_batches(ddp_group *group, double *batches, size_t channels)
 {
     const size_t words = batch_words(channels), world = (size_t)ddp_world_size(group->ctx);
@@ -80,8 +77,7 @@ static ddp_status merge_batches(ddp_group *group, double *batches, size_t channe
     return status;
 }
 
-/* Check that no channel has exactly one value, because the running variance is divided by count - 1. All ranks have the
- * same count, so all ranks fail together. */
+/* Check that no channel has exactly one value, because the running variance is divided by count - 1. */
 static ddp_status check_count(double count, struct ddp_err *err)
 {
     return count != 1 ? DDP_OK
@@ -90,7 +86,7 @@ static ddp_status check_count(double count, struct ddp_err *err)
                                  "channel, but all ranks together have one; use a larger batch");
 }
 
-/* Run the forward pass; collective. Change *bn only after all checks, so that an error leaves *bn unchanged. */
+/* Run the forward pass; collective. An error leaves *bn unchanged. */
 ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const float *x, size_t n, float *y)
 {
     NOT_NULL(bn, NULL);
@@ -114,8 +110,7 @@ ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const float *x, 
     return status;
 }
 
-/* Compute this rank's part of the gradients of weight and bias. If n is 0, do not read `saved`. The forward pass
- * writes `saved` only if a rank has samples, so `saved` may be uninitialized. */
+/* Compute this rank's part of the gradients of weight and bias. `saved` may be uninitialized if n is 0. */
 static void local_gradients(const ddp_syncbn *bn, const double *sums, size_t n, float *dweight, float *dbias)
 {
     for (size_t c = 0; c < bn->channels; c++) {
@@ -126,8 +121,8 @@ static void local_gradients(const ddp_syncbn *bn, const double *sums, size_t n, 
     }
 }
 
-/* Run the backward pass. Compute the gradients of weight and bias before the all-reduce, from only this rank's sums.
- * The reducer averages these gradients later. */
+/* Run the backward pass. The gradients of weight and bias have only this rank's sums, because the reducer averages
+ * them later. */
 ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const float *x, const float *dy,
                                size_t n, float *dx, float *dweight, float *dbias)
 {
@@ -150,8 +145,7 @@ ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const flo
     return status;
 }
 
-/* Normalize with the running statistics; not collective. In evaluation, the result of a sample must not depend on
- * other samples. */
+/* Normalize with the running statistics; not collective. */
 ddp_status ddp_syncbn_infer(const ddp_syncbn *bn, const float *x, size_t n, float *y)
 {
     NOT_NULL(bn, NULL);

@@ -1,6 +1,5 @@
-/* verify.c -- see verify.h. Usually one all_gather of counts and a hash shows that all models are equal. If models
- * differ, all ranks compare their descriptions of parameters, buffers and options with rank 0's. All ranks make the
- * same calls, because a collective that only some ranks call would hang. */
+/* verify.c -- see verify.h. Usually one all_gather of counts and a hash shows that all models are equal. All ranks
+ * make the same calls, because a collective that only some ranks call would hang. */
 #include "reducer/verify.h"
 
 #include "base/buf.h"
@@ -34,10 +33,8 @@ enum {
         COMPARED_OPTIONS
 };
 
-/* PyTorch's default sizes of the first bucket and of all other buckets. If the order in which the gradients become
- * ready is known, the first bucket is reduced first. Its small size then lets the reduction begin early. Otherwise the
- * first bucket is reduced last, and its small size makes the final wait short. For 25 MiB the fixed cost of a call is
- * negligible. */
+/* PyTorch's default sizes of the first bucket and of all others. A small first bucket lets the reduction begin
+ * early, or end soon after the backward pass. */
 enum { FIRST_BUCKET = 1 << 20, BUCKET_CAP = 25 << 20 };
 
 static const char *const option_names[] = {
@@ -61,7 +58,7 @@ static int64_t reducer_option_value(const ddp_reducer_options *o, size_t which)
     return which < COMPARED_OPTIONS ? values[which] : 0;
 }
 
-/* Check the values of the options. A wrong value is an error, because a silent default would hide the mistake. */
+/* Check the values of the options. */
 static ddp_status check_values(const ddp_reducer_options *o, struct ddp_err *err)
 {
     if (o->overlap < DDP_OVERLAP_AUTO || o->overlap > DDP_OVERLAP_ON)
@@ -83,8 +80,7 @@ static ddp_status check_values(const ddp_reducer_options *o, struct ddp_err *err
     return DDP_OK;
 }
 
-/* Read the options. `size` is the size of the struct in the caller's header. With an older header the newer options
- * get their defaults. */
+/* Read the options. Newer options than the caller's `size` get their defaults. */
 ddp_status reducer_options_read(const ddp_reducer_options *given, ddp_reducer_options *out,
                                 struct ddp_err *err)
 {
@@ -109,7 +105,7 @@ static ddp_status wrong_shape(const char *what, const ddp_param *p, size_t i, st
                     what, i, p->name, p->count);
 }
 
-/* Check that the product of a parameter's shape is its number of elements. A product that overflows is an error. */
+/* Check that the product of a parameter's shape is its number of elements. */
 static ddp_status check_shape(const char *what, const ddp_param *p, size_t i, struct ddp_err *err)
 {
     size_t product = 1;
@@ -171,14 +167,12 @@ ddp_status reducer_check_types(const ddp_param *params, size_t n, const ddp_redu
 
 /* --- models of all ranks ------------------------------------------------------------------------------ */
 
-/* The calls of reducer_verify. If models differ, all ranks compare their cards (struct card) with rank 0's cards:
+/* The calls of reducer_verify. All ranks know all counts and hashes, so all make the same calls:
  *
  *     all_gather  (counts, hash)          equal everywhere: done, the usual case
  *     broadcast   card 0, 1, 2 ...        parameters, buffers, options; each rank records its first difference
  *     all_gather  first difference        each rank's card; the lowest rank with a difference is reported
- *     broadcast   rank 0's card           of the same entry, so that all ranks report the same text
- *
- * All ranks have received the same counts and hashes, so all ranks make the same calls. */
+ *     broadcast   rank 0's card           of the same entry, so that all ranks report the same text */
 
 /* The first message of each rank: the lengths of the model's lists, and a hash of all cards (struct card). */
 struct summary {
@@ -186,12 +180,12 @@ struct summary {
     int64_t hash;
 };
 
-/* The description of one parameter, buffer or option. Ranks exchange and compare cards as bytes. Cards have a fixed
- * size, so no peer controls how much memory a rank allocates. */
+/* The description of one parameter, buffer or option, compared as bytes. The size is fixed, so no peer controls
+ * how much memory a rank allocates. */
 struct card {
     char name[200];
-    int64_t index; /* position in the list `list`; NONE if no difference from rank 0 was found */
-    int64_t count; /* number of elements, or value of an option; NONE if the list has no entry `index` */
+    int64_t index; /* position in the list; NONE: no difference from rank 0 found */
+    int64_t count; /* number of elements, or value of an option; NONE: the list has no entry `index` */
     int64_t shape[DDP_MAX_DIMS];
     int32_t dims, dtype;
     int32_t list; /* 0 for a parameter, 1 for a buffer, OPTIONS for an option */
@@ -201,27 +195,26 @@ enum { NONE = -1, OPTIONS = MODEL_LISTS };
 
 static const char *const list_names[] = { "parameter", "buffer", "option" };
 
-/* Return the number of entries in a list. The lists of parameters and of buffers may be shorter or longer on other
- * ranks. All ranks have the same number of options. */
+/* Return the number of entries in a list. Lists of parameters and buffers may have other lengths on other ranks. */
 static size_t length_of(const struct model *model, int list)
 {
     return list == OPTIONS ? (size_t)COMPARED_OPTIONS : model->count[list];
 }
 
-/* Describe a parameter. Shorten a name that is too long. reducer_check_list() has checked `dims`. The loop still
- * compares with DDP_MAX_DIMS, so that it can never write beyond `shape`. */
+/* Describe a parameter. */
 static void describe_param(struct card *card, const ddp_param *param)
 {
     snprintf(card->name, sizeof(card->name), "%s", param->name);
     card->count = (int64_t)param->count;
     card->dtype = (int32_t)param->dtype;
     card->dims = (int32_t)param->dims;
+    /* Never write beyond `shape`, even if `dims` was not checked. */
     for (size_t d = 0; d < param->dims && d < DDP_MAX_DIMS; d++)
         card->shape[d] = (int64_t)param->shape[d];
 }
 
-/* Fill the card of entry i. The entry may be missing on this rank. Set the padding to zero, because cards are
- * compared and hashed as bytes. */
+/* Fill the card of entry i, which may be missing on this rank. Clear the padding, because cards are hashed as
+ * bytes. */
 static void card_of(struct card *card, const struct model *model, int list, size_t i)
 {
     memset(card, 0, sizeof(*card));
@@ -256,14 +249,14 @@ static struct summary summarise(const struct model *model)
     return summary;
 }
 
-/* Return true if two cards are equal. card_of sets all bytes of a card, also the padding. */
+/* Return true if two cards are equal. */
 static bool same_card(const struct card *a, const struct card *b)
 {
     return memcmp(a, b, sizeof(*a)) == 0;
 }
 
-/* Write the type with the shape ("f32 10x30"), or with the number of elements if the card has no shape ("f32 x 300").
- * The card may come from a peer, so limit `dims`. */
+/* Write the type with the shape ("f32 10x30") or the number of elements ("f32 x 300"). The card may come from a
+ * peer. */
 static void shape_text(char *text, size_t room, const struct card *card)
 {
     int dims = card->dims < 0 || card->dims > DDP_MAX_DIMS ? 0 : card->dims;
@@ -291,9 +284,8 @@ static const char *card_text(char text[TEXT], const struct card *card)
     return text;
 }
 
-/* Compare the first n entries of a list with those of rank 0; collective. A card describes one entry. If *mine has no
- * difference yet (index NONE), set *mine to this rank's card of the first entry that differs. If this rank's list is
- * longer than n, entry n counts as a difference. */
+/* Compare the first n entries of a list with those of rank 0; collective. If *mine has no difference yet, set it
+ * to this rank's card of the first difference. */
 static ddp_status compare_cards(ddp_group *group, const struct model *model, int list, size_t n,
                                 struct card *mine)
 {
@@ -312,8 +304,7 @@ static ddp_status compare_cards(ddp_group *group, const struct model *model, int
     return DDP_OK;
 }
 
-/* Compare all lists with rank 0's lists. All ranks use the lengths of rank 0's lists, because all ranks must call
- * the same broadcasts. */
+/* Compare all lists with rank 0's. Use rank 0's lengths, because all ranks must call the same broadcasts. */
 static ddp_status find_difference(ddp_group *group, const struct model *model, const struct summary *root,
                                   struct card *mine)
 {
@@ -338,8 +329,8 @@ static void word_difference(struct ddp_err *err, const struct card *root, const 
              card_text(roots, root), who, card_text(other_text, other));
 }
 
-/* Report the first rank that differs, with the same text on all ranks; collective. `all` has room for a card of each
- * rank. Cards come from peers, so check a card's list number before it is used as an index. */
+/* Report the first rank that differs, with the same text on all ranks; collective. `all` has room for a card of
+ * each rank. */
 static ddp_status name_difference(ddp_group *group, const struct model *model, const struct card *mine,
                                   struct card *all)
 {
@@ -352,6 +343,7 @@ static ddp_status name_difference(ddp_group *group, const struct model *model, c
         return status;
     while (who < world - 1 && all[who].index == NONE)
         who++;
+    /* The list number is an index, and it comes from a peer. */
     all[who].list = all[who].list < 0 || all[who].list > OPTIONS ? 0 : all[who].list;
     card_of(&root, model, all[who].list, (size_t)all[who].index);
     status = ddp_broadcast(group, &root, sizeof(root), DDP_U8, 0, NULL, NULL);
@@ -402,8 +394,7 @@ ddp_status reducer_verify(ddp_group *group, const struct model *model)
 
 /* --- optimisers of all ranks -------------------------------------------------------------------------- */
 
-/* If a rank had another learning rate, it would update its share of the parameters differently, and no rank would
- * detect the difference. So ddp_zero1_create gathers all hyperparameters, and all ranks find the same difference. */
+/* A rank with another learning rate would update its share differently, and no rank would detect it. */
 
 /* Columns: a field, and the condition under which the rule of the optimizer uses the field. */
 #define OPTIM_FIELDS(X)           \
@@ -431,7 +422,7 @@ static const char *const field_names[] = {
 #undef X
 };
 
-/* Write the hyperparameters to `numbers`. Write 0 for each hyperparameter that the rule does not use. */
+/* Write the hyperparameters to `numbers`, with 0 for those that the rule does not use. */
 static void numbers_of(const ddp_optim *optim, double numbers[FIELDS])
 {
     const ddp_rule rule = optim->rule;
@@ -440,8 +431,7 @@ static void numbers_of(const ddp_optim *optim, double numbers[FIELDS])
 #undef X
 }
 
-/* Compare the hyperparameters of all ranks. `all` has a row for each rank. No value is a NaN, because
- * ddp_optim_check has rejected NaNs on each rank. */
+/* Compare the hyperparameters of all ranks. `all` has a row for each rank, without NaNs. */
 static ddp_status compare_optims(const double *all, size_t world, struct ddp_err *err)
 {
     for (size_t k = FIELDS; k < world * FIELDS; k++) {

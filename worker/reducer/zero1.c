@@ -1,13 +1,11 @@
-/* zero1.c -- see ddp/zero1.h.
+/* zero1.c -- see ddp/zero1.h. The new parameters are gathered in the gradients' memory, which is free after the
+ * reduction. Padding is zero and stays zero.
  *
  *     all gradients            | bucket 0: share 0, share 1 ... | bucket 1: ...     shared memory of the host
  *       reduce-scatter, in place: each rank gets the average of its share of a bucket
  *     shard of a rank          | its share of bucket 0 | of bucket 1 ...            float32: grad, master, states
  *       update, as on one flat array
- *     gradients' memory        rounded master -> share of each bucket; all-gather in place; copy to parameters
- *
- * After the reduction the gradients are no longer needed, so the new parameters are gathered in the gradients'
- * memory. Padding is zero in all arrays and stays zero in an update. */
+ *     gradients' memory        rounded master -> share of each bucket; all-gather in place; copy to parameters */
 #include "ddp/zero1.h"
 
 #include "core/context.h"
@@ -23,12 +21,9 @@
 
 /* --- the plan: the place of each parameter ---------------------------------------------------------------- */
 
-/* A bucket is divided into one share for each rank, all of equal size. Parameters and shares begin at multiples of
- * NORM_LEAF elements, so a leaf of the norm never spans two parameters or two ranks. The shares of a rank, bucket after
- * bucket, form one array, the shard of this rank.
- *
- * Parameters are assigned in order. A bucket is closed when it has reached its limit. Each type has its own open
- * bucket. */
+/* A bucket has one share for each rank, all of equal size. The shares of a rank, bucket after bucket, form one
+ * array, its shard. Parameters and shares begin at multiples of NORM_LEAF elements, so a leaf of the norm never
+ * spans two. */
 struct zero1_bucket {
     ddp_dtype dtype;
     size_t elements; /* padding included */
@@ -54,8 +49,7 @@ static size_t rounded_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-/* Check the type of each parameter, and limit the number of elements of the whole model. Because of this limit, later
- * sums of sizes cannot overflow. */
+/* Check the type of each parameter, and limit the elements of the model so that sums of sizes cannot overflow. */
 static ddp_status check_params(const ddp_param *params, size_t n, struct ddp_err *err)
 {
     size_t left = SIZE_MAX / 64;
@@ -76,8 +70,8 @@ static ddp_status check_params(const ddp_param *params, size_t n, struct ddp_err
     return DDP_OK;
 }
 
-/* Assign each parameter to a bucket. Buckets are numbered in the order of opening. Here `elements` includes the padding
- * after each parameter; lay_out_shares adds the padding at the end of the bucket. */
+/* Assign each parameter to a bucket, numbered in the order of opening. `elements` includes padding after
+ * parameters. */
 static void assign_buckets(struct zero1_plan *plan, const ddp_param *params, size_t n, size_t limit)
 {
     long open[TYPES];
@@ -98,7 +92,7 @@ static void assign_buckets(struct zero1_plan *plan, const ddp_param *params, siz
     }
 }
 
-/* Compute shares and offsets. Add padding at the end of each bucket, so that all ranks get shares of equal size. */
+/* Compute shares and offsets. Pad each bucket, so that all ranks get shares of equal size. */
 static void lay_out_shares(struct zero1_plan *plan, size_t world)
 {
     for (size_t b = 0; b < plan->count; b++) {
@@ -152,9 +146,8 @@ static size_t zero1_leaf(const struct zero1_plan *plan, size_t b, size_t k)
     return k / per_rank * (plan->shard / NORM_LEAF) + bucket->shard_at / NORM_LEAF + k % per_rank;
 }
 
-/* BUCKET_BYTES: the default limit of a bucket, as in PyTorch's reducer. SLOTS: the number of arrays for the master copy
- * and up to two states. ALIGN: bytes of the shared block if no parameter has elements, because an empty block is not
- * allowed. */
+/* BUCKET_BYTES: the default limit of a bucket, as in PyTorch. SLOTS: the master copy and up to two states. ALIGN:
+ * bytes of the shared block if the model has no elements. */
 enum { BUCKET_BYTES = 25 << 20, SLOTS = 3, ALIGN = 256 };
 
 /* The contents of the gradients' memory. ADDING: gradients of this rank. REDUCED: averages in this rank's shares.
@@ -174,7 +167,7 @@ struct ddp_zero1 {
     float *slot[SLOTS];      /* arrays of the shard: master, then states; NULL if unused */
     int states;              /* number of state arrays that were allocated */
     float *grad;             /* array of the shard: gradients as float32 */
-    double *leaves;          /* for each leaf (NORM_LEAF gradients) of each rank: the sum of squares */
+    double *leaves;          /* the sum of squares of each leaf (NORM_LEAF gradients) of each rank */
     enum stage stage;
 };
 
@@ -196,8 +189,8 @@ static char *flat_of(const ddp_zero1 *zero, size_t i)
     return zero->grads + b->at + zero->plan.at[i] * ddp_dtype_size(b->dtype);
 }
 
-/* Return how many elements of parameter i are in this rank's share. For the first such element, set *first to the
- * index in the parameter and *shard_at to the index in the shard. */
+/* Return how many elements of parameter i are in this rank's share. Set *first and *shard_at to the indices of the
+ * first such element in the parameter and in the shard. */
 static size_t overlap(const ddp_zero1 *zero, size_t i, size_t *first, size_t *shard_at)
 {
     const struct zero1_bucket *b = &zero->plan.buckets[zero->plan.bucket_of[i]];
@@ -226,8 +219,7 @@ static void zero1_release(ddp_zero1 *zero)
     free(zero);
 }
 
-/* Read the options. `size` is the size of the struct in the caller's header. With an older header the newer options
- * get their defaults. */
+/* Read the options. Newer options than the caller's `size` get their defaults. */
 static ddp_status read_zero1_options(const ddp_zero1_options *given, ddp_zero1_options *out,
                                      struct ddp_err *err)
 {
@@ -243,8 +235,7 @@ static ddp_status read_zero1_options(const ddp_zero1_options *given, ddp_zero1_o
     return ddp_optim_check(&out->optim, err);
 }
 
-/* Allocate all memory now, because a step must not fail for lack of memory on only one rank. Use calloc, because
- * padding must be zero. */
+/* Allocate all memory now, because a step must not fail on only one rank. Padding must be zero. */
 static ddp_status zero1_allocate(ddp_zero1 *zero, const ddp_param *params, const unsigned char *no_decay,
                                  struct ddp_err *err)
 {
@@ -264,8 +255,7 @@ static ddp_status zero1_allocate(ddp_zero1 *zero, const ddp_param *params, const
     return DDP_OK;
 }
 
-/* Reject a group with a device. The shared blocks of such a group are in device memory, where the CPU cannot
- * compute. */
+/* Reject a group with a device, whose shared blocks the CPU cannot use. */
 static ddp_status check_place(const ddp_zero1 *zero, struct ddp_err *err)
 {
     if (zero->group->comm->ops->copy == NULL)
@@ -306,8 +296,7 @@ static void copy_masters(ddp_zero1 *zero)
     }
 }
 
-/* Do the collective part of ddp_zero1_create: compare the models and the optimizers, send rank 0's parameters, and
- * allocate the gradients. Compare bucket sizes too, because they determine the sizes of the collectives. */
+/* Do the collective part of ddp_zero1_create. Compare bucket sizes too, because collectives depend on them. */
 static ddp_status zero1_unite(ddp_zero1 *zero)
 {
     void *block = NULL;
@@ -356,7 +345,7 @@ ddp_status ddp_zero1_create(ddp_group *group, const ddp_param *params, size_t n,
     return DDP_OK;
 }
 
-/* Free the optimizer; collective, because freeing shared memory is collective. */
+/* Free the optimizer; collective, like freeing shared memory. */
 ddp_status ddp_zero1_free(ddp_zero1 *zero)
 {
     if (zero == NULL)
@@ -378,7 +367,7 @@ ddp_optim *ddp_zero1_optim(ddp_zero1 *zero)
     return &zero->optim;
 }
 
-/* Set all gradients to zero, and begin a step. A step in progress is abandoned. */
+/* Set all gradients to zero, and begin a new step. */
 void ddp_zero1_zero_grad(ddp_zero1 *zero)
 {
     memset(zero->grads, 0, zero->plan.bytes);
@@ -418,9 +407,7 @@ ddp_status ddp_zero1_reduce(ddp_zero1 *zero)
     return status;
 }
 
-/* Divide the gradients by the scale; collective. Each rank checks its own share for infinite values, and then all
- * ranks exchange the result. Before the division, this function calls ddp_scaler_unscaled on a copy of the scaler.
- * If the scaler is in the wrong stage, that call fails before the gradients change. */
+/* Divide the gradients by the scale; collective. Test the scaler's stage on a copy, before the gradients change. */
 ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler)
 {
     NOT_NULL(zero, NULL);
@@ -440,8 +427,7 @@ ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler)
     return status;
 }
 
-/* Return the norm of the gradients. `leaves` has sums of squares (optim.h). Add the sums in the order of ddp_grad_norm:
- * parameter after parameter, without padding. */
+/* Return the norm of the gradients from the sums of squares `leaves`. Add in the order of ddp_grad_norm. */
 static double norm_of(const ddp_zero1 *zero, const double *leaves)
 {
     struct norm_tree tree = { .leaves = 0 };
@@ -454,8 +440,7 @@ static double norm_of(const ddp_zero1 *zero, const double *leaves)
     return sqrt(norm_root(&tree));
 }
 
-/* Clip the gradients; collective. Ranks exchange all leaves of the tree of sums (norm_leaf), so that every rank
- * computes the same norm. */
+/* Clip the gradients; collective. Ranks exchange all leaves, so that every rank computes the same norm. */
 ddp_status ddp_zero1_clip(ddp_zero1 *zero, double max_norm, double *norm)
 {
     NOT_NULL(zero, NULL);
@@ -477,8 +462,7 @@ ddp_status ddp_zero1_clip(ddp_zero1 *zero, double max_norm, double *norm)
     return DDP_OK;
 }
 
-/* Round the master copies and gather them as the new parameters; collective. Round before sending, because 16-bit
- * values have only half the bytes of float32. */
+/* Round the master copies and gather them as the new parameters; collective. Rounded values are smaller messages. */
 static ddp_status gather_params(ddp_zero1 *zero)
 {
     ddp_status status = DDP_OK;
@@ -496,8 +480,7 @@ static ddp_status gather_params(ddp_zero1 *zero)
     return status;
 }
 
-/* Check that there are enough state arrays. The program may have changed the optimizer since ddp_zero1_create, for
- * example from a momentum of 0 to 0.9. */
+/* Check that there are enough state arrays. The program may have changed the optimizer since ddp_zero1_create. */
 static ddp_status check_states(const ddp_zero1 *zero)
 {
     struct ddp_err err;
@@ -511,8 +494,7 @@ static ddp_status check_states(const ddp_zero1 *zero)
     return zero1_fail(zero, &err);
 }
 
-/* Update the shard as one array. If no_decay is set, update parameter by parameter, because some parameters have
- * no weight decay. */
+/* Update the shard as one array, or parameter by parameter if no_decay is set. */
 static void update_shard(ddp_zero1 *zero)
 {
     ddp_optim without = zero->optim;
@@ -559,7 +541,7 @@ static ddp_status check_slot(const ddp_zero1 *zero, int slot)
     return zero1_fail(zero, &err);
 }
 
-/* Export one bucket. Exporting buckets one by one needs no memory for a whole model. */
+/* Export one bucket. All buckets at once would need memory for a whole model. */
 static ddp_status export_bucket(ddp_zero1 *zero, size_t k, const float *shard, float *room,
                                 float *const out[])
 {
@@ -572,7 +554,7 @@ static ddp_status export_bucket(ddp_zero1 *zero, size_t k, const float *shard, f
     return status;
 }
 
-/* Export a slot; collective, because every rank has a share of the slot. */
+/* Export a slot; collective. */
 ddp_status ddp_zero1_export(ddp_zero1 *zero, int slot, float *const out[])
 {
     NOT_NULL(zero, NULL);
@@ -591,7 +573,7 @@ ddp_status ddp_zero1_export(ddp_zero1 *zero, int slot, float *const out[])
     return status;
 }
 
-/* Import a slot; not collective. `in` has whole arrays, of which each rank copies its share. */
+/* Import a slot; not collective. Each rank copies its share of the whole arrays `in`. */
 ddp_status ddp_zero1_import(ddp_zero1 *zero, int slot, const float *const in[])
 {
     NOT_NULL(zero, NULL);

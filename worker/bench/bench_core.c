@@ -1,5 +1,5 @@
-/* bench_core.c -- see bench_core.h. This file has the options of ddp-bench, the table of the collectives, and exact
- * expected values for every type. */
+/* bench_core.c -- see bench_core.h: the options of ddp-bench, the table of the collectives, and exact expected
+ * values. */
 #include "bench/bench_core.h"
 
 #include "core/half.h"
@@ -60,7 +60,7 @@ double bench_busbw(enum bench_kind kind, int world, double algbw)
     }
 }
 
-/* Return the next size. Check for overflow, because the loop over sizes would otherwise never end. */
+/* Return the next size. An overflow would make the loop over sizes endless. */
 size_t bench_next(size_t bytes, size_t step, size_t factor)
 {
     size_t next;
@@ -71,8 +71,7 @@ size_t bench_next(size_t bytes, size_t step, size_t factor)
 
 /* --- values ------------------------------------------------------------------------------------------------------- */
 
-/* Return element i of the input of `rank`: 1, 2 or 3. In a product all ranks except one pass 1, so that the product
- * stays small. */
+/* Return element i of the input of `rank`: 1, 2 or 3. In a product all ranks except one pass 1. */
 static double value_of(const struct bench_case *c, int rank, size_t i)
 {
     if (bench_rules[c->kind].reduces && c->op == DDP_PROD && (size_t)rank != i % (size_t)c->world)
@@ -115,14 +114,13 @@ void bench_fill(const struct bench_case *c, int rank, void *in)
         one_value_store(in, i, c->dtype, value_of(c, rank, i));
 }
 
-/* Return the number of stored bits of the type's significand. Return 0 for integers, which are exact. */
+/* Return the number of stored bits of the type's significand, or 0 for exact integers. */
 static int digits(ddp_dtype dtype)
 {
     return dtype == DDP_F64 ? 52 : dtype == DDP_F32 ? 23 : dtype == DDP_F16 ? 10 : dtype == DDP_BF16 ? 7 : 0;
 }
 
-/* Return true if `got` is the expected value `want`, rounded to the type. An average may differ by two units in the
- * last place (see bench_wrong). */
+/* Return true if `got` is `want`, rounded to the type. An average may differ by two units in the last place. */
 static bool is_right(const struct bench_case *c, double got, double want)
 {
     double rounded[1] = { 0 }; /* room for a value of any type */

@@ -1,6 +1,6 @@
-/* manager.c -- see ddp/ckpt.h: a directory of checkpoints and a thread that writes them. The caller's thread owns the
- * copy of the blocks while the state is IDLE, and the writer owns the copy while the state is BUSY. So neither thread
- * holds the lock while it copies or writes blocks. */
+/* manager.c -- see ddp/ckpt.h: a directory of checkpoints and a thread that writes them. The caller's thread owns
+ * the copy of the blocks in state IDLE, the writer in state BUSY, so neither holds the lock while it copies or
+ * writes. */
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/not_null.h"
@@ -19,16 +19,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* NAME: maximum length of a block's name in bytes, with the NUL. KEEP_LAST and TIMEOUT_MS: the defaults of options that
- * are 0. */
+/* NAME: bytes of a block's name with the NUL, at most. KEEP_LAST and TIMEOUT_MS: defaults of options that are 0. */
 enum { NAME = 64, KEEP_LAST = 3, TIMEOUT_MS = 600000, MOST_TIMEOUT_MS = 1u << 31 };
 
-/* IDLE: the writer has no job; BUSY: the writer has a job; STOP: the writer must end. The writer has at most one
- * job: a checkpoint to write. */
+/* IDLE: the writer has no job; BUSY: the writer writes a checkpoint; STOP: the writer must end. */
 enum state { IDLE, BUSY, STOP };
 
-/* A copy of the blocks, so that the program can continue while the thread writes. The memory is allocated at the first
- * save and reused until the manager is closed. A save that needs more memory replaces the old memory. */
+/* A copy of the blocks, so that the program can continue while the thread writes. The memory is reused until the
+ * manager is closed. */
 struct copy {
     ddp_ckpt_point point;
     ddp_ckpt_block *blocks; /* the blocks point into `names` and `data` */
@@ -46,13 +44,12 @@ struct ddp_ckpts {
     pthread_mutex_t lock; /* protects `state` and `outcome` */
     pthread_cond_t changed;
     enum state state;
-    struct ddp_err outcome; /* error of the last job, if no call has returned it yet; otherwise DDP_OK */
+    struct ddp_err outcome; /* error of the last job, until a call returns it */
 };
 
 /* --- the writer ----------------------------------------------------------------------------------------- */
 
-/* Write one checkpoint and remove old checkpoints. Remove old checkpoints only after success, so that a full disk
- * never costs the last good checkpoint. */
+/* Write one checkpoint, then remove old ones. A full disk must not cost the last good checkpoint. */
 static ddp_status write_and_tidy(const ddp_ckpts *c, const ddp_ckpt_point *point,
                                  const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
@@ -66,7 +63,7 @@ static ddp_status write_and_tidy(const ddp_ckpts *c, const ddp_ckpt_point *point
     return DDP_OK;
 }
 
-/* Write one checkpoint after the other until the state is STOP. Release the lock while a checkpoint is written. */
+/* Write checkpoints until the state is STOP. Release the lock while writing. */
 static void *writer(void *user)
 {
     ddp_ckpts *c = user;
@@ -103,7 +100,7 @@ static ddp_status start_writer(ddp_ckpts *c, struct ddp_err *err)
 
 /* --- waiting -------------------------------------------------------------------------------------------- */
 
-/* Wait until the writer has no job. Return the error of the last job. Later calls do not return this error again. */
+/* Wait until the writer has no job. Return the error of the last job, only once. */
 static ddp_status wait_idle(ddp_ckpts *c, struct ddp_err *err)
 {
     const struct timespec until = clock_after_us((uint64_t)c->options.timeout_ms * 1000);
@@ -144,8 +141,7 @@ ddp_status ddp_ckpts_wait(ddp_ckpts *c, struct ddp_err *err)
 
 /* --- open and close ------------------------------------------------------------------------------------- */
 
-/* Copy the caller's options and fill in defaults. An older caller passes a shorter struct; the missing members are
- * 0. */
+/* Copy the caller's options and fill in defaults. Members after an older caller's `size` are 0. */
 static ddp_status read_ckpts_options(const ddp_ckpts_options *given, ddp_ckpts_options *out,
                                      struct ddp_err *err)
 {
@@ -165,8 +161,7 @@ static ddp_status read_ckpts_options(const ddp_ckpts_options *given, ddp_ckpts_o
     return DDP_OK;
 }
 
-/* Initialize the lock and the condition. Timeouts use the monotonic clock, so a change of the date does not affect
- * them. */
+/* Initialize the lock and the condition. Timeouts use the monotonic clock. */
 static void init_lock(ddp_ckpts *c)
 {
     pthread_condattr_t monotonic;
@@ -177,7 +172,7 @@ static void init_lock(ddp_ckpts *c)
     pthread_condattr_destroy(&monotonic);
 }
 
-/* Open a directory. No thread is started yet, because a program that only loads a checkpoint needs no thread. */
+/* Open a directory. A program that only loads a checkpoint needs no thread. */
 ddp_status ddp_ckpts_open(const ddp_ckpts_options *given, ddp_ckpts **out, struct ddp_err *err)
 {
     NOT_NULL(out, err);
@@ -204,7 +199,7 @@ ddp_status ddp_ckpts_open(const ddp_ckpts_options *given, ddp_ckpts **out, struc
     return DDP_OK;
 }
 
-/* Free the copy's memory. reserve_copy may allocate memory again. */
+/* Free the copy's memory. */
 static void free_copy(struct copy *copy)
 {
     free(copy->blocks);
@@ -213,7 +208,7 @@ static void free_copy(struct copy *copy)
     *copy = (struct copy){ .blocks = NULL };
 }
 
-/* Close the manager and free the struct. After a timeout free nothing, because the writer still uses the struct. */
+/* Close the manager. After a timeout free nothing, because the writer still uses the struct. */
 ddp_status ddp_ckpts_close(ddp_ckpts *c, struct ddp_err *err)
 {
     if (c == NULL)
@@ -247,8 +242,8 @@ static ddp_status check_point(const ddp_ckpt_point *point, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Get memory for a copy of n blocks; `total` is the sum of their sizes in bytes. Keep the old memory if it is
- * large enough. Return false if memory is short. */
+/* Get memory for n blocks with `total` bytes; keep the old memory if large enough. Return false if memory is
+ * short. */
 static bool reserve_copy(struct copy *copy, size_t n, size_t total)
 {
     if (n <= copy->room_blocks && total <= copy->room)
@@ -266,7 +261,7 @@ static bool reserve_copy(struct copy *copy, size_t n, size_t total)
     return true;
 }
 
-/* Copy the blocks. Copy the names too, because the caller may free its names before the thread reads the copy. */
+/* Copy the blocks, and their names, which the caller may free before the thread reads them. */
 static void fill_copy(struct copy *copy, const ddp_ckpt_point *point, const ddp_ckpt_block *blocks, size_t n)
 {
     char *to = copy->data;
@@ -281,8 +276,7 @@ static void fill_copy(struct copy *copy, const ddp_ckpt_point *point, const ddp_
     }
 }
 
-/* Save a checkpoint. If the copy would exceed max_bytes, or if memory is short, make no copy and wait until the
- * checkpoint is on the disk. */
+/* Save a checkpoint. Without memory for a copy, or above max_bytes, write it before returning. */
 ddp_status ddp_ckpts_save(ddp_ckpts *c, const ddp_ckpt_point *point, const ddp_ckpt_block *blocks, size_t n,
                           struct ddp_err *err)
 {
@@ -308,9 +302,7 @@ ddp_status ddp_ckpts_save(ddp_ckpts *c, const ddp_ckpt_point *point, const ddp_c
 
 /* --- loading -------------------------------------------------------------------------------------------- */
 
-/* Load the newest checkpoint that is not damaged. An error other than damage ends the search, because the newest
- * checkpoint may be good and only unreadable at the moment. If all checkpoints are damaged, fail, because a silent
- * start from the beginning would look like success. */
+/* Load the newest checkpoint that is not damaged. Any other error ends the search, because it may be temporary. */
 static ddp_status load_newest(const ddp_ckpts *c, const uint64_t *steps, size_t n_steps,
                               const ddp_ckpt_block *blocks, size_t n, ddp_ckpt_point *point,
                               struct ddp_err *err)
@@ -333,8 +325,7 @@ static ddp_status load_newest(const ddp_ckpts *c, const uint64_t *steps, size_t 
                     c->dir.path, n_steps, newest.msg);
 }
 
-/* Load the newest checkpoint. If the writer is busy, wait until it has finished. If the last write failed, return the
- * error of that write. */
+/* Load the newest checkpoint, after the writer has finished. If the last write failed, return its error. */
 ddp_status ddp_ckpts_load(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, ddp_ckpt_point *point,
                           int *found, struct ddp_err *err)
 {
@@ -358,16 +349,14 @@ ddp_status ddp_ckpts_load(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, 
     return status;
 }
 
-/* The result of the load on rank 0. Rank 0 broadcasts this struct before the blocks. `words` is the text of an
- * error. */
+/* The result of the load on rank 0, broadcast before the blocks. `words` is the text of an error. */
 struct load_result {
     int64_t status, found;
     ddp_ckpt_point point;
     char words[1024];
 };
 
-/* Load a checkpoint on rank 0. Send the result even after an error, because the other ranks would otherwise wait for
- * blocks. */
+/* Load a checkpoint on rank 0. Send the result even after an error, because the other ranks wait. */
 static void load_on_root(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, struct load_result *result)
 {
     struct ddp_err err = { 0 };
@@ -378,8 +367,7 @@ static void load_on_root(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, s
     memcpy(result->words, err.msg, sizeof(result->words));
 }
 
-/* Load a checkpoint on rank 0 and broadcast the blocks. Blocks are sent one by one, so that no rank needs memory for
- * a second model. */
+/* Load on rank 0 and broadcast the blocks one by one, so that no rank needs memory for a second model. */
 ddp_status ddp_ckpts_resume(ddp_ckpts *c, ddp_group *group, const ddp_ckpt_block *blocks, size_t n,
                             ddp_ckpt_point *point, int *found)
 {

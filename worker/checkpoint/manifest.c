@@ -1,5 +1,5 @@
-/* manifest.c -- see manifest.h. The reader verifies the checksum first, because the checksum detects all damage. The
- * later checks are for files that another program or a later version of this program has written. */
+/* manifest.c -- see manifest.h. The reader verifies the checksum first, because it detects all damage. The later
+ * checks are for files of other programs or versions. */
 #include "checkpoint/manifest.h"
 
 #include "core/crc32c.h"
@@ -12,16 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* VERSION: the version of the format. DIGITS: the number of hexadecimal digits of a CRC-32C. */
+/* VERSION: of the format. DIGITS: hexadecimal digits of a CRC-32C. */
 enum { VERSION = 1, DIGITS = 8 };
 
-/* The beginning of every manifest. The checksum's digits follow at once, so their place is known before the text is
- * parsed. */
+/* The beginning of every manifest, so that the place of the checksum's digits is known. */
 static const char prefix[] = "{\"crc32c\":\"";
 static const char format[] = "ddprun checkpoint";
 
-/* One row for each member of ddp_ckpt_point: its key in the JSON, and its offset in the struct. All members are
- * numbers. */
+/* One row for each member of ddp_ckpt_point: its key in the JSON, and its offset in the struct. */
 static const struct {
     const char *key;
     size_t offset;
@@ -33,7 +31,7 @@ static const struct {
 
 enum { POINT_ROWS = sizeof(point_rows) / sizeof(point_rows[0]) };
 
-/* Format a checksum. The digits are lower case. */
+/* Format a checksum in lower case. */
 static void hex(char digits[DIGITS + 1], uint32_t crc)
 {
     snprintf(digits, DIGITS + 1, "%08" PRIx32, crc);
@@ -66,7 +64,7 @@ static bool add_blocks(cJSON *json, const struct manifest *m)
     return list != NULL;
 }
 
-/* Add all members. The checksum must be the first member, so that its place in the text is known. */
+/* Add all members, the checksum first. */
 static bool add_members(cJSON *json, const struct manifest *m)
 {
     bool ok = cJSON_AddStringToObject(json, "crc32c", "00000000") != NULL &&
@@ -81,8 +79,7 @@ static bool add_members(cJSON *json, const struct manifest *m)
            cJSON_AddNumberToObject(json, "bytes", (double)m->bytes) != NULL && add_blocks(json, m);
 }
 
-/* Return the manifest's text. The checksum covers the whole text, with zeros in place of the checksum's digits. So
- * write the digits last. */
+/* Return the manifest's text. Write the checksum's digits last, because they are zeros when the sum is computed. */
 char *manifest_write(const struct manifest *m)
 {
     cJSON *json = cJSON_CreateObject();
@@ -103,8 +100,7 @@ static ddp_status damaged(struct ddp_err *err, const char *name, const char *wha
     return ddp_fail(err, DDP_ERR_CORRUPT, "%s: %s", name, what);
 }
 
-/* Check the text's checksum. Compare the digits as text, so that a flipped bit that turns "a" into "A" is detected,
- * too. */
+/* Check the text's checksum. Compare digits as text, to detect a bit that turns "a" into "A". */
 static ddp_status check_text(const char *name, const char *text, size_t len, struct ddp_err *err)
 {
     const size_t at = sizeof(prefix) - 1;
@@ -117,8 +113,7 @@ static ddp_status check_text(const char *name, const char *text, size_t len, str
     return DDP_OK;
 }
 
-/* Read a whole number from 0 to MANIFEST_LARGEST. A double holds each of these numbers exactly. Return false for
- * anything else. */
+/* Read a whole number from 0 to MANIFEST_LARGEST, exact in a double. Return false for anything else. */
 static bool get_number(const cJSON *json, const char *key, uint64_t *to)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
@@ -129,15 +124,14 @@ static bool get_number(const cJSON *json, const char *key, uint64_t *to)
     return true;
 }
 
-/* Return a member's text, or "" if the member is missing, so that the caller can compare the result. */
+/* Return a member's text, or "" if the member is missing. */
 static const char *get_text(const cJSON *json, const char *key)
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, key));
     return text != NULL ? text : "";
 }
 
-/* Read one row. Lengths are checked before the name is copied. Accept only the digits that hex() prints. strtoul
- * alone would also accept blanks, a sign or "0x". */
+/* Read one row. Accept only the digits of hex(), because strtoul also accepts blanks, a sign or "0x". */
 static bool read_block(const cJSON *row, struct manifest_block *block)
 {
     const char *name = get_text(row, "name"), *crc = get_text(row, "crc32c");
@@ -149,8 +143,7 @@ static bool read_block(const cJSON *row, struct manifest_block *block)
     return true;
 }
 
-/* Read all rows. Follow the linked list, because cJSON_GetArrayItem starts at the first row in each call. A block's
- * offset is the sum of the sizes of the earlier blocks. */
+/* Read all rows. cJSON_GetArrayItem would start at the first row in each call. */
 static ddp_status read_blocks(struct manifest *m, const cJSON *list, const char *name, struct ddp_err *err)
 {
     uint64_t at = 0;
@@ -173,7 +166,7 @@ static ddp_status read_blocks(struct manifest *m, const cJSON *list, const char 
                           : damaged(err, name, "the sum of the blocks' sizes is not the file's size");
 }
 
-/* Read the members. Format and version come first, because another version may have other members. */
+/* Read the members, format and version first, because another version may have other members. */
 static ddp_status read_json(struct manifest *m, const cJSON *json, const char *name, struct ddp_err *err)
 {
     uint64_t version;
@@ -220,8 +213,7 @@ void manifest_free(struct manifest *m)
 
 /* --- the caller's blocks -------------------------------------------------------------------------------- */
 
-/* Return the block named `block`, or NULL. The position `guess` is usually right, because programs read blocks in the
- * order of writing. */
+/* Return the block named `block`, or NULL. Try position `guess` first, because the order is usually the same. */
 static const struct manifest_block *find_block(const struct manifest *m, const char *block, size_t guess)
 {
     if (guess < m->n && strcmp(m->blocks[guess].name, block) == 0)
@@ -235,8 +227,8 @@ static const struct manifest_block *find_block(const struct manifest *m, const c
 
 #define SAME_RUN "; use the model and optimizer of the run that saved the checkpoint"
 
-/* Match the caller's blocks with the manifest. The number of blocks is compared last, because "has no block 'x'" is
- * clearer than "has 5 blocks". */
+/* Match the caller's blocks with the manifest. Compare the numbers of blocks last; a missing name is a clearer
+ * error. */
 ddp_status manifest_match(const struct manifest *m, const char *name, const ddp_ckpt_block *want, size_t n,
                           size_t *number, struct ddp_err *err)
 {

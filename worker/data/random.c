@@ -1,6 +1,5 @@
-/* random.c -- see ddp/random.h: Mersenne Twister with the constants of the paper of 1998, and Philox4x32-10 with the
- * constants of the paper of 2011. The generators use only unsigned integers, and the division by 2^24 is exact. So
- * every machine draws the same numbers. */
+/* random.c -- see ddp/random.h: Mersenne Twister with the constants of the paper of 1998, and Philox4x32-10 with
+ * those of 2011. Only integers and an exact division are used, so every machine draws the same numbers. */
 #include "ddp/random.h"
 
 enum { SHIFT = 397 };
@@ -20,8 +19,8 @@ static uint32_t twist(uint32_t high, uint32_t low)
     return (mixed >> 1) ^ ((low & 1u) ? 0x9908b0dfu : 0u);
 }
 
-/* Compute the next 624 words. Each new word depends on the old word at its place, the next word and the word 397
- * places later. All places are modulo 624. */
+/* Compute the next 624 words. Each depends on the old word at its place, the next word and the word 397 places
+ * later. */
 static void twister_block(ddp_random *random)
 {
     uint32_t *w = random->word;
@@ -30,8 +29,7 @@ static void twister_block(ddp_random *random)
     random->at = 0;
 }
 
-/* Return the next number. The shifts are the tempering of the Mersenne Twister, which distributes the values of the
- * upper bits more evenly. */
+/* Return the next number, after the tempering of the Mersenne Twister. */
 uint32_t ddp_random_next(ddp_random *random)
 {
     if (random->at == DDP_RANDOM_WORDS)
@@ -51,8 +49,7 @@ float ddp_random_uniform(ddp_random *random)
 
 /* --- philox ----------------------------------------------------------------------------------------------- */
 
-/* Philox encrypts the counter in ten rounds. A round multiplies two words and swaps the halves of the products.
- * Between two rounds, a constant is added to the key. */
+/* Rounds of Philox. A round multiplies two words and swaps the halves of the products. */
 enum { ROUNDS = 10 };
 
 static void philox_round(uint32_t word[4], uint32_t key0, uint32_t key1)

@@ -1,7 +1,5 @@
-/* host.c -- see host.h.
- *
- * A call in place uses the ranks' buffers directly, and each rank finds the buffers of its peers through marks (shm.h).
- * A barrier ends the call, because no rank may change its input while a peer still reads that input. */
+/* host.c -- see host.h. In place, each rank finds the buffers of its peers through marks (shm.h). A barrier ends
+ * the call, because no rank may change its input while a peer reads it. */
 #include "cpu/host.h"
 
 #include "core/call.h"
@@ -9,8 +7,8 @@
 
 #include <string.h>
 
-/* Write this rank's mark for the call. The mark describes where this rank's buffers are. A slow peer may still read the
- * mark for the previous call, so each rank has two marks. No peer reads an older mark. */
+/* Write this rank's mark for the call. Each rank has two marks, because a slow peer may still read the previous
+ * one. */
 void cpu_begin(struct cpu_comm *cpu, const struct call *call)
 {
     int rank = cpu->control->ranks[cpu->rank].rank;
@@ -53,8 +51,7 @@ static bool out_of_reach(const void *found, size_t bytes)
 
 bool cpu_in_reach(const struct cpu_comm *cpu, const struct call *call, int rank)
 {
-    /* On one host, all_reduce and reduce also write into the outputs of other ranks. In all other calls a rank writes
-     * only its output, which may be private. */
+    /* In all other calls a rank writes only its own output, which may be private. */
     bool writes_outputs = cpu->net == NULL && (call->kind == CALL_ALL_REDUCE || call->kind == CALL_REDUCE);
 
     if (out_of_reach(cpu_input_of(cpu, call, rank), cpu_in_bytes(cpu, call, rank)))
@@ -62,10 +59,14 @@ bool cpu_in_reach(const struct cpu_comm *cpu, const struct call *call, int rank)
     return !writes_outputs || !out_of_reach(output_of(cpu, call, rank), out_bytes(cpu, call, rank));
 }
 
-/* Collectives in place. Before the first barrier, each rank writes its mark (cpu_begin). After this barrier, each rank
- * finds the buffers of its peers through their marks. In a reduction each rank combines its part of the elements from
- * all inputs. The rank writes the result to all outputs (all_reduce), to the root's output (reduce), or to its own
- * output (reduce_scatter). Other collectives copy from a peer's input. A second barrier ends the call. */
+/* Collectives in place. Between two barriers, a rank of a reduction combines its part of the elements from all
+ * inputs, and writes it:
+ *
+ *     all_reduce       to all outputs
+ *     reduce           to the root's output
+ *     reduce_scatter   to its own output
+ *
+ * Other collectives copy from a peer's input. */
 
 static void collect_inputs(struct cpu_comm *cpu, const struct call *call)
 {
@@ -73,8 +74,8 @@ static void collect_inputs(struct cpu_comm *cpu, const struct call *call)
         cpu->in[r] = cpu_input_of(cpu, call, r);
 }
 
-/* Combine this rank's part of the elements and write the result to all outputs. An output may also be an input, because
- * only this rank reads and writes this part between the two barriers. */
+/* Combine this rank's part of the elements into all outputs. An output may be an input, because only this rank
+ * uses this part. */
 static void direct_all_reduce(struct cpu_comm *cpu, const struct call *call)
 {
     size_t at, n;
@@ -105,7 +106,7 @@ static void direct_reduce_scatter(struct cpu_comm *cpu, const struct call *call)
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, 0, call->n, cpu->out, 1);
 }
 
-/* Copy if `to` and `from` differ. In a call in place, they are equal. */
+/* Copy, unless `to` and `from` are the same. */
 static void copy_unless_same(void *to, const void *from, size_t bytes)
 {
     if (to != from)
@@ -154,10 +155,8 @@ static void run_in_place(struct cpu_comm *cpu, const struct call *call)
 
 /* --- through slots ---------------------------------------------------------------------------------------- */
 
-/* Collectives on private memory. Values are copied through slots, which all ranks can read, in steps of a slot's size.
- * Each rank has two give slots and two take slots: slot a for even steps, and slot b for odd steps.
- *
- * A collective has three stages:
+/* Collectives on private memory. Values are copied through slots in steps of a slot's size. Each rank has two give
+ * slots and two take slots, one of each for even steps and one for odd steps:
  *
  *     give      copy this rank's values into its give slot (scatter: into the give slots of all ranks)
  *     combine   reduce this rank's part of the values of all ranks into its take slot
@@ -170,16 +169,14 @@ static void run_in_place(struct cpu_comm *cpu, const struct call *call)
  *     combine                   step 0   step 1   step 2
  *     take                               step 0   step 1   step 2
  *
- * In turn 2 a rank copies its values of step 2 into give slot a. The last read of this slot was in turn 1, by the
- * combine stage of step 0. The barrier at the end of turn 1 separates the read from the copy. The take slots follow the
- * same pattern one turn later. Steps are numbered from call to call without a gap, so no barrier is needed after the
- * last turn of a call.
+ * Step 2 fills the slots of step 0 again. A barrier separates this write from the last read.
  *
- * In a call without a combine stage, the ranks take the values directly from the give slots. A small call has one step,
- * one barrier and no combine stage, because each rank combines all values when it takes them. */
+ * Steps are numbered from call to call without a gap, so no barrier is needed after the last turn of a call.
+ *
+ * Without a combine stage, ranks take the values from the give slots. A small call has one step and one barrier; each
+ * rank combines all values when it takes them. */
 
-/* One step: elements [at, at + n) of the call. Each rank has two give slots and two take slots. The step uses the slots
- * GIVE + `pair` and TAKE + `pair`. */
+/* One step: elements [at, at + n) of the call, in the slots GIVE + `pair` and TAKE + `pair`. */
 struct step {
     size_t at, n;
     unsigned pair; /* 0 in even steps, 1 in odd steps */
@@ -215,8 +212,8 @@ static char *out_at(const struct call *call, size_t element)
     return (char *)call->out + element * ddp_dtype_size(call->dtype);
 }
 
-/* Copy in pieces of 2 KiB. The C library copies larger blocks with `rep movsb`, which is four times slower if the data
- * is in another core's cache (AMD Zen 3). The C library copies pieces of 2 KiB with vector loops. */
+/* Copy in pieces of 2 KiB. For larger blocks the C library uses `rep movsb`, which is four times slower if the
+ * data is in another core's cache (AMD Zen 3). */
 void cpu_copy(void *to, const void *from, size_t bytes)
 {
     enum { PIECE = 2048 };
@@ -231,8 +228,7 @@ static void give_own(struct cpu_comm *cpu, const struct call *call, const struct
     cpu_copy(give_slot(cpu, cpu->rank, step), in_at(call, step->at), step->n * ddp_dtype_size(call->dtype));
 }
 
-/* Copy this rank's values into its slot. Skip this rank's own part, because combine_part reads that part from the
- * input. */
+/* Copy this rank's values into its slot, except its own part, which combine_part reads from the input. */
 static void give_others(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     size_t size = ddp_dtype_size(call->dtype), at, n;
@@ -261,16 +257,14 @@ static void give_world(struct cpu_comm *cpu, const struct call *call, const stru
 
 /* --- combine -------------------------------------------------------------------------------------------- */
 
-/* Set each cpu->in[r] to the address of rank r's values: the beginning of the slot that rank r filled in the give stage
- * of this step, plus skip_bytes. reduce_range reads these values. */
+/* Set each cpu->in[r] to the address of rank r's values in its give slot, plus skip_bytes. */
 static void collect_slots(struct cpu_comm *cpu, const struct step *step, size_t skip_bytes)
 {
     for (int r = 0; r < cpu->world; r++)
         cpu->in[r] = give_slot(cpu, r, step) + skip_bytes;
 }
 
-/* Reduce this rank's part of the step, from this rank's input and the other ranks' give slots. Write the result to this
- * rank's take slot for the other ranks. If this rank has an output, write the result there, too. */
+/* Reduce this rank's part of the step into its take slot and, if it has an output, also into the output. */
 static void combine_part(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     size_t at, n, outs = call_out_bytes(call, cpu->rank, cpu->world) > 0 ? 2 : 1;
@@ -296,7 +290,7 @@ static void copy_parts(struct cpu_comm *cpu, const struct call *call, const stru
     }
 }
 
-/* Carry out the stage `take` of a small call: reduce the values from the `give` slots of all ranks into the output. */
+/* Reduce the values from the `give` slots of all ranks into the output (stage `take` of a small call). */
 static void combine_slots(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     collect_slots(cpu, step, 0);
@@ -304,8 +298,7 @@ static void combine_slots(struct cpu_comm *cpu, const struct call *call, const s
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, 0, step->n, cpu->out, 1);
 }
 
-/* Carry out the stage `take` of reduce_scatter. The `give` slot of each rank has a part for every rank: reduce the
- * parts for this rank into the output. */
+/* Reduce the parts for this rank from all `give` slots into the output (stage `take` of reduce_scatter). */
 static void combine_own(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     collect_slots(cpu, step, (size_t)cpu->rank * step->n * ddp_dtype_size(call->dtype));
@@ -319,7 +312,7 @@ static void copy_from(struct cpu_comm *cpu, const struct call *call, const struc
     cpu_copy(out_at(call, to), give_slot(cpu, rank, step), step->n * ddp_dtype_size(call->dtype));
 }
 
-/* Copy a broadcast's values from the root's slot. The root copies nothing if its input is also its output. */
+/* Copy a broadcast's values from the root's slot. */
 static void copy_root(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     if (cpu->rank != call->root || call->in != call->out)
@@ -339,10 +332,10 @@ static void copy_all(struct cpu_comm *cpu, const struct call *call, const struct
 
 /* --- the pipeline --------------------------------------------------------------------------------------- */
 
-/* Return true if the call is so small that each rank combines all values itself. */
+/* Return true if each rank combines all values itself. */
 static bool is_small(const struct cpu_comm *cpu, const struct call *call)
 {
-    enum { SMALL_TOGETHER = 128 << 10 }; /* maximum number of bytes that each rank reads in a small call */
+    enum { SMALL_TOGETHER = 128 << 10 }; /* bytes that each rank reads in a small call, at most */
     return call->n * ddp_dtype_size(call->dtype) * (size_t)cpu->world <= SMALL_TOGETHER;
 }
 
@@ -357,8 +350,7 @@ static const struct plan plans[CALL_KINDS] = {
     [CALL_REDUCE_SCATTER] = { give_world, NULL, combine_own, false, false, true },
 };
 
-/* Choose the stages of a call. Use only values that are equal on all ranks, because every rank must make the same
- * choice. */
+/* Choose the stages of a call, from values that are equal on all ranks. */
 static struct plan choose_plan(const struct cpu_comm *cpu, const struct call *call)
 {
     struct plan plan = plans[call->kind];
@@ -375,7 +367,7 @@ struct pipeline {
     const struct call *call;
     struct plan plan;
     size_t per_step, steps;
-    size_t depth; /* number of barriers between the give stage and the take stage of a step */
+    size_t depth; /* barriers between the give stage and the take stage of a step */
 };
 
 static struct pipeline make_pipeline(struct cpu_comm *cpu, const struct call *call)
@@ -389,8 +381,7 @@ static struct pipeline make_pipeline(struct cpu_comm *cpu, const struct call *ca
     return p;
 }
 
-/* Run a stage for step `number` of this call. Even and odd steps use different slots. Steps are counted over all
- * calls, so add cpu->turn, the number of steps in earlier calls. */
+/* Run a stage for step `number` of this call. cpu->turn is the number of steps in earlier calls. */
 static void run_stage(const struct pipeline *p, stage_fn stage, size_t number)
 {
     size_t at = number * p->per_step, left = (size_t)p->call->n - at;
@@ -436,8 +427,8 @@ static ddp_status run_through_slots(struct cpu_comm *cpu, const struct call *cal
 
 /* --- in place, or through slots -------------------------------------------------------------------------- */
 
-/* Return the number of ranks with buffers that every rank can reach. Set *with_input to the number of these ranks that
- * have an input. */
+/* Return the number of ranks with buffers in reach of every rank. Set *with_input to how many of them have an
+ * input. */
 static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, int *with_input)
 {
     int count = 0;
@@ -451,12 +442,9 @@ static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, i
     return count;
 }
 
-/* Run the call: in place if all ranks are in reach (cpu_in_reach), otherwise through slots. Before the first barrier,
- * each rank out of reach does turn 0: it copies its values of step 0 into its slot. After the barrier every rank reads
- * the marks of all ranks (shm.h), so all ranks choose the same path.
- *
- * A rank in reach skips turn 0 before the barrier. If the call runs through slots and a rank in reach has an input, all
- * ranks do turn 0 after the barrier. The ranks out of reach then do turn 0 a second time. */
+/* Run the call in place if all ranks are in reach (cpu_in_reach), otherwise through slots. A rank out of reach
+ * does turn 0 before the first barrier, because only afterwards all ranks know the path. If a rank in reach has an
+ * input, all ranks do turn 0 after the barrier, too. */
 ddp_status host_run(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
 {
     int with_input;

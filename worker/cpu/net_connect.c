@@ -1,5 +1,5 @@
-/* net_connect.c -- see net_connect.h. No function here waits. The loops in net_join.c serve all dials (outgoing
- * connections) and the door (the listening port) together. */
+/* net_connect.c -- see net_connect.h. No function here waits, because the loops in net_join.c serve all
+ * connections together. */
 #include "cpu/net_connect.h"
 
 #include "base/clock.h"
@@ -20,8 +20,7 @@
 
 /* --- the address of this rank ------------------------------------------------------------------------- */
 
-/* Format an address of this host. Return false if the interface is down or the address is neither IPv4 nor IPv6. Also
- * return false for a link-local address, because other hosts cannot use such an address. */
+/* Format an address of this host. Return false if other hosts cannot use it: interface down, not IP, link-local. */
 static bool address_of(const struct ifaddrs *i, char address[NET_ADDRESS])
 {
     int family = i->ifa_addr != NULL ? i->ifa_addr->sa_family : AF_UNSPEC;
@@ -33,7 +32,7 @@ static bool address_of(const struct ifaddrs *i, char address[NET_ADDRESS])
            strchr(address, '%') == NULL;
 }
 
-/* Report an unknown interface. List the available names, because the user is usually on another machine. */
+/* Report an unknown interface, with the available names. */
 static ddp_status no_such_interface(const struct ifaddrs *all, const char *iface, struct ddp_err *err)
 {
     char list[600] = "", address[NET_ADDRESS];
@@ -47,9 +46,7 @@ static ddp_status no_such_interface(const struct ifaddrs *all, const char *iface
                     iface, list);
 }
 
-/* Set `address` to the address of the interface `iface`. If `iface` is itself an address of this host, copy this
- * address. If the interface has several addresses, take the first address in the list of getifaddrs, usually an IPv4
- * address. */
+/* Set `address` to the first address of the interface `iface`, or to `iface` if it is an address of this host. */
 static ddp_status find_interface(const char *iface, char address[NET_ADDRESS], struct ddp_err *err)
 {
     struct ifaddrs *all;
@@ -68,8 +65,7 @@ static ddp_status find_interface(const char *iface, char address[NET_ADDRESS], s
     return status;
 }
 
-/* Choose this rank's address. Without `iface`, use this host's address in the connection to the store, because other
- * hosts reach the store through the same network. */
+/* Choose this rank's address. Without `iface`, use the address in the connection to the store. */
 ddp_status net_address_choose(const char *iface, const struct ddp_store *store, char address[NET_ADDRESS],
                               struct ddp_err *err)
 {
@@ -86,7 +82,7 @@ static bool net_is_loopback(const char *address)
 
 /* --- sockets ------------------------------------------------------------------------------------------ */
 
-/* Parse a numeric address. Reject names, because looking up a name may wait for a name server. */
+/* Parse a numeric address. A name is rejected, because a name server may be slow. */
 static bool read_address(const char *address, int port, struct sockaddr_storage *out, socklen_t *len)
 {
     const struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM };
@@ -107,7 +103,7 @@ static int make_socket(const struct sockaddr_storage *addr)
     return socket(addr->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/* Listen at `port`. Set SO_REUSEADDR, because the previous attempt may have used the same port. */
+/* Listen at `port`. The previous attempt may have used the same port, so set SO_REUSEADDR. */
 static int bind_and_listen(const char *address, int port)
 {
     const int on = 1;
@@ -161,8 +157,7 @@ ddp_status net_listen(const char *address, const char *range, int local_rank, in
     return DDP_OK;
 }
 
-/* Open a non-blocking socket and begin to connect to address:port. If `source` is not "", bind the socket to the
- * address `source`. Return 0, or -1 with errno. */
+/* Begin to connect to address:port without waiting, from `source` unless it is "". Return 0, or -1 with errno. */
 static int net_connect(const char *address, int port, const char *source, int *fd)
 {
     struct sockaddr_storage to, from;
@@ -184,17 +179,15 @@ static int net_connect(const char *address, int port, const char *source, int *f
 
 /* --- dial: connect to a rank -------------------------------------------------------------------------- */
 
-/* Limits for connecting. If the peer refuses the connection, retry until one second is over (see try_again). If the
- * peer does not answer at all, do not retry: probably a firewall drops the packets, and a retry would not help. */
+/* Limits for connecting. Only a refusal is retried, because a firewall drops the packets of later tries, too. */
 
 enum {
     REFUSED_MS = 1000, /* time after the first try in which a refused dial is retried */
     PAUSE_MS = 100,    /* time between two tries */
-    SILENT_MS = 10000  /* time without an answer after which a dial fails; TCP sends four packets meanwhile */
+    SILENT_MS = 10000  /* time without an answer after which a dial fails */
 };
 
-/* Report an unreachable rank. Name both hosts and the direction, because the user must open ports between them. If the
- * rank is on another host but has a loopback address, give this address as the reason. */
+/* Report an unreachable rank. Name both hosts and the direction, because the user must open ports between them. */
 static ddp_status unreachable(const struct net_dial *d, const char *how, struct ddp_err *err)
 {
     char where[ENDPOINT_TEXT_MAX];
@@ -227,8 +220,7 @@ void net_dial_close(struct net_dial *dial)
     dial->fd = -1;
 }
 
-/* Begin to connect from d->source, an address of this host in the network that the user has chosen. If d->source is "",
- * the kernel chooses the route. */
+/* Begin to connect from d->source; "": the kernel chooses the route. */
 static void start_dial(struct net_dial *d)
 {
     d->try_ms = clock_ms();
@@ -260,9 +252,8 @@ static bool is_shortage(int error)
     return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
-/* Close the socket and schedule the next try, or fail after REFUSED_MS. Do not fail at the first refusal: if the peer
- * has ended, connections are refused before this rank detects the peer's end. The error about the end of the peer is
- * clearer than an error about a refusal. */
+/* Close the socket and schedule the next try, or fail after REFUSED_MS. A peer that has just ended refuses, too,
+ * and the error about its end is clearer. */
 static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
 {
     char remedy[FILES_REMEDY_MAX];
@@ -276,8 +267,8 @@ static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Check a connection in progress, and send the hello when the connection is established. SO_ERROR is 0 before and after
- * success, so only getpeername shows the success. If connect failed at once, d->error has its errno. */
+/* Check a connection in progress, and send the hello when it is established. SO_ERROR is 0 before and after
+ * success, so only getpeername shows the success. */
 static ddp_status check_connection(struct net_dial *d, struct ddp_err *err)
 {
     struct sockaddr_storage peer;
@@ -295,17 +286,15 @@ static ddp_status check_connection(struct net_dial *d, struct ddp_err *err)
     hello.to = d->link->rank;
     hello.lane = d->link->lane;
     net_encode_hello(bytes, &hello);
-    /* A new connection has room for a whole hello in its buffer. So if only a part was sent, the connection has
-     * failed. */
+    /* A new connection has room for a whole hello, so a part means failure. */
     if (send(d->fd, bytes, sizeof(bytes), MSG_NOSIGNAL) != sizeof(bytes))
         return try_again(d, errno, err);
     d->hello_sent = true;
     return DDP_OK;
 }
 
-/* Read the answer to the hello. The wait has no time limit here, because the other rank may still be starting.
- * check_joining in net_join.c has the deadline. Read no byte after the answer, because later bytes belong to the
- * link. */
+/* Read the answer to the hello, and no byte more, because later bytes belong to the link. check_joining in
+ * net_join.c has the deadline. */
 static ddp_status read_answer(struct net_dial *d, struct ddp_err *err)
 {
     ssize_t n = recv(d->fd, d->answer + d->got, NET_ANSWER - d->got, 0);
@@ -342,9 +331,8 @@ ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err)
 
 /* --- door: accept ranks ------------------------------------------------------------------------------- */
 
-/* A guest is an accepted connection whose hello has not arrived yet. HELLO_MS is the time for this hello. The door's
- * table has 32 places for guests. A port scanner occupies a place for at most 5 s. If scanners fill the table, ranks
- * wait up to FIRST_MS for a place. */
+/* A guest is an accepted connection whose hello has not arrived yet. A port scanner occupies one of 32 places for
+ * at most HELLO_MS, or for FIRST_MS if the table is full. */
 
 enum {
     HELLO_MS = 5000,
@@ -386,8 +374,8 @@ int net_door_polls(const struct net_door *door, struct pollfd *polls)
 
 /* --- guests ------------------------------------------------------------------------------------------- */
 
-/* Return a free place. If all places are in use, return the place of the oldest guest. Return NULL if even the oldest
- * guest is younger than FIRST_MS. An older guest is probably not a rank: a rank sends its hello in its first packet. */
+/* Return a free place, or the place of the oldest guest if it is older than FIRST_MS, or NULL. A rank sends its
+ * hello in its first packet. */
 static struct net_guest *find_place(struct net_door *door)
 {
     struct net_guest *oldest = &door->guests[0];
@@ -400,10 +388,8 @@ static struct net_guest *find_place(struct net_door *door)
     return clock_ms() - oldest->since_ms < FIRST_MS ? NULL : oldest;
 }
 
-/* Accept connections until the queue of the port is empty or the table of guests is full. One call accepts many
- * connections, because thousands of ranks may connect at once. Return true if the table is full; the queue may then
- * have more connections. Set is_starved if the table is full, or if descriptors or memory are short. The next poll then
- * ignores the port. Otherwise poll would return at once, because the port may still be readable. */
+/* Accept connections until the port's queue is empty or the table of guests is full. Return true if the table is
+ * full. */
 static bool accept_some(struct net_door *door)
 {
     struct net_guest *place;
@@ -414,11 +400,12 @@ static bool accept_some(struct net_door *door)
             close_guest(place);
         *place = (struct net_guest){ .fd = fd, .since_ms = clock_ms() };
     }
+    /* The next poll ignores a starved port, which would stay readable. */
     door->is_starved = place == NULL || is_shortage(errno);
     return place == NULL;
 }
 
-/* Return the link to the sender of `hello`. If this rank expects no connection from the sender, return NULL. */
+/* Return the link to the sender of `hello`, or NULL if no connection from the sender is expected. */
 static struct net_link *expected(struct net_links *links, const struct net_hello *hello)
 {
     for (int i = 0; i < links->count; i++)
@@ -427,7 +414,7 @@ static struct net_link *expected(struct net_links *links, const struct net_hello
     return NULL;
 }
 
-/* Answer a complete hello: accept the rank, or send the reason for the rejection and close the connection. */
+/* Answer a complete hello: accept the rank, or send the reason for the rejection and close. */
 static bool answer_hello(struct net_guest *guest, const struct net_hello *mine, struct net_links *links)
 {
     struct net_hello hello;
@@ -440,8 +427,7 @@ static bool answer_hello(struct net_guest *guest, const struct net_hello *mine, 
     if (answer == NET_WELCOME && link->fd >= 0)
         answer = NET_TWICE;
     net_encode_answer(bytes, answer);
-    /* A new connection has room for the 8 bytes of an answer in its buffer. So if only a part was sent, the connection
-     * has failed. */
+    /* A new connection has room for the 8 bytes of an answer, so a part means failure. */
     if (send(guest->fd, bytes, sizeof(bytes), MSG_NOSIGNAL) != sizeof(bytes) || answer != NET_WELCOME) {
         close_guest(guest);
         return false;
@@ -457,8 +443,7 @@ static bool answer_hello(struct net_guest *guest, const struct net_hello *mine, 
     return true;
 }
 
-/* Read a guest's hello. Return true if the guest was accepted. Read no byte after the hello, because later bytes
- * belong to the link. */
+/* Read a guest's hello, and no byte more, because later bytes belong to the link. Return true if it was accepted. */
 static bool read_guest(struct net_guest *guest, const struct net_hello *mine, struct net_links *links)
 {
     ssize_t n = recv(guest->fd, guest->bytes + guest->got, NET_HELLO - guest->got, 0);
@@ -476,8 +461,8 @@ static bool read_guest(struct net_guest *guest, const struct net_hello *mine, st
     return false;
 }
 
-/* Read from all guests, also from those without data: a recv that finds no data costs less than a search for the guest
- * in the results of poll. Return the number of guests that were accepted as ranks. */
+/* Read from all guests, and return how many were accepted. A recv without data costs less than a search in poll's
+ * results. */
 static int read_guests(struct net_door *door, struct net_links *links)
 {
     int accepted = 0;
@@ -487,9 +472,8 @@ static int read_guests(struct net_door *door, struct net_links *links)
     return accepted;
 }
 
-/* First read from the guests (connections without a complete hello). Otherwise accept_some could close the oldest guest
- * although its hello has arrived. Then accept connections, and read from the guests again. If the table was full but
- * now has room, repeat the accept and the read. */
+/* Read from the guests before accepting, because accept_some may close a guest whose hello has arrived. Then
+ * accept and read again while the table was full. */
 int net_door_serve(struct net_door *door, struct net_links *links)
 {
     int accepted = read_guests(door, links);

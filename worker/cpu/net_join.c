@@ -1,8 +1,5 @@
-/* net_join.c -- connects and disconnects hosts; see net_join.h.
- *
- * Each rank that serves a lane (net_plan.h) listens and publishes its address in the store. A rank makes and accepts
- * all its connections at the same time. Meanwhile the rank checks whether another rank has given up. Otherwise the
- * rank would wait for the failed rank until the deadline. */
+/* net_join.c -- connects and disconnects hosts; see net_join.h. Each rank that serves a lane (net_plan.h) listens
+ * and publishes its address in the store. While it connects, it checks whether another rank has given up. */
 #include "cpu/net_join.h"
 
 #include "base/clock.h"
@@ -18,16 +15,13 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The key of struct net_end keeps only one reason why the job has failed. ddp_store_compare_set writes the reason
- * of the first rank that fails, and returns this reason to all later ranks. So all ranks report the original
- * cause. net_end_set opens another connection to the store, because a request on the rank's usual connection may
- * never end. */
+/* The key of struct net_end keeps only the reason of the first rank that fails, so all ranks report the original
+ * cause. net_end_set opens another connection, because a request on the rank's usual connection may never end. */
 
-/* Timeout in ms of one request to the store. This timeout is short, because all ranks must report a failure within a
- * second. */
+/* Timeout in ms of one request, because all ranks must report a failure within a second. */
 enum { STORE_MS = 500 };
 
-/* Format the key under which a rank stores why this run ended. The nonce separates runs that have the same prefix. */
+/* Format the key of the reason why this run ended. The nonce separates runs with the same prefix. */
 void net_end_open(struct net_end *end, const struct bootstrap *bootstrap, const uint8_t nonce[SHM_NONCE])
 {
     const int n = snprintf(end->key, BOOTSTRAP_KEY - 2 * SHM_NONCE - 1, "%s/over/", bootstrap->prefix);
@@ -70,8 +64,7 @@ static ddp_status net_end_read(const struct net_end *end, struct ddp_store *stor
 
 /* --- all links ---------------------------------------------------------------------------------------- */
 
-/* SLICE_MS: longest wait for sockets before check_joining is called. ASK_MS: shortest time between two checks of the
- * store. */
+/* SLICE_MS: longest wait for sockets before check_joining. ASK_MS: shortest time between two checks of the store. */
 enum { SLICE_MS = 50, ASK_MS = 300 };
 
 struct joining {
@@ -87,8 +80,7 @@ struct joining {
     uint64_t asked_ms;                              /* when the store was checked last */
 };
 
-/* Format the key of a rank's card. bootstrap.c adds the prefix of the attempt, so no rank reads cards of an earlier
- * attempt. */
+/* Format the key of a rank's card. bootstrap.c adds the prefix of the attempt. */
 static void card_key(char key[32], int rank)
 {
     snprintf(key, 32, "net/%d", rank);
@@ -96,8 +88,7 @@ static void card_key(char key[32], int rank)
 
 /* --- own identity ------------------------------------------------------------------------------------- */
 
-/* Fill in this rank's hello. If the run's name is too long, cut its beginning and keep its end. The end contains the
- * attempt number, which distinguishes the runs of one job. */
+/* Fill in this rank's hello. If the run's name is too long, keep its end, which has the attempt number. */
 static void make_hello(struct joining *j, const struct comm_setup *setup)
 {
     const struct net *net = j->net;
@@ -133,8 +124,8 @@ static ddp_status open_door(struct joining *j, const struct comm_setup *setup, s
 
 /* --- others ------------------------------------------------------------------------------------------- */
 
-/* Report the ranks without a connection. Mark each rank that had to connect to this rank, because a firewall may block
- * this rank's port. */
+/* Report the ranks without a connection. Mark those that had to connect to this rank, because a firewall may block
+ * its port. */
 static ddp_status links_missing(const struct joining *j, struct ddp_err *err)
 {
     const struct net_links *links = &j->net->links;
@@ -154,9 +145,8 @@ static ddp_status links_missing(const struct joining *j, struct ddp_err *err)
         list, j->bootstrap->timeout_ms / 1000.0, j->address);
 }
 
-/* Fail if a rank has given up or the deadline has passed. A rank of this host writes the reason to the control page. A
- * rank of another host writes the reason to the store. Check the store only every ASK_MS, because each check is a round
- * trip and a job may have 1000 ranks. A failure is still reported within a second. */
+/* Fail if a rank has given up or the deadline has passed. Check the store only every ASK_MS, because each check is
+ * a round trip for each of maybe 1000 ranks. */
 static ddp_status check_joining(struct joining *j, struct ddp_err *err)
 {
     uint64_t now = clock_ms();
@@ -189,9 +179,8 @@ static ddp_status serve_all(struct joining *j, struct ddp_err *err)
 
 /* --- ranks to connect to ------------------------------------------------------------------------------ */
 
-/* Wait until another rank has published its card. If the card never appears, check_joining fails with the reason.
- * Meanwhile serve the other connections, because a peer closes a connection if this rank sends no hello within
- * HELLO_MS. */
+/* Wait until another rank has published its card. Meanwhile serve the other connections, which need this rank's
+ * hello within HELLO_MS. */
 static ddp_status wait_for_card(struct joining *j, const char *key, struct ddp_err *err)
 {
     struct timespec pause = { .tv_nsec = 1000000 };
@@ -208,8 +197,7 @@ static ddp_status wait_for_card(struct joining *j, const char *key, struct ddp_e
     return DDP_OK;
 }
 
-/* Read the card of the link's peer and begin to connect. The card comes from another process, so terminate its
- * strings. */
+/* Read the card of the link's peer and begin to connect. */
 static ddp_status find_peer(struct joining *j, struct net_link *link, struct ddp_err *err)
 {
     char key[32];
@@ -230,8 +218,7 @@ static ddp_status find_peer(struct joining *j, struct net_link *link, struct ddp
     return serve_all(j, err);
 }
 
-/* Begin to connect to all hosts with lower numbers. Hosts with higher numbers connect to this host. So each lane
- * has exactly one connection for each pair of hosts. */
+/* Begin to connect to all hosts with lower numbers. The others connect to this host, so a pair has one connection. */
 static ddp_status begin_all(struct joining *j, struct ddp_err *err)
 {
     struct net *net = j->net;
@@ -254,8 +241,7 @@ static int list_polls(struct joining *j)
     return n;
 }
 
-/* Report a closed port through the store. ddprun's store prints the report on all nodes, even if the program
- * prints no error. Other stores ignore the report. Ignore errors of this request. */
+/* Report a closed port through the store, which ddprun prints on all nodes. Other stores ignore the report. */
 static void report_closed(const struct joining *j, const char *closed)
 {
     enum { REPORT_MS = 500 };
@@ -279,8 +265,7 @@ static void report_closed_ports(const struct joining *j)
             report_closed(j, j->dials[i].closed);
 }
 
-/* Connect all links. Call check_joining every SLICE_MS, because a rank that has ended cannot wake the loop. The timeout
- * of poll is not enough: while clients send data, poll returns early each time. */
+/* Connect all links. Call check_joining every SLICE_MS, even if data lets poll return early each time. */
 static ddp_status connect_all(struct joining *j, struct ddp_err *err)
 {
     uint64_t checked_ms = clock_ms();
@@ -311,8 +296,7 @@ static void close_joining(struct joining *j)
     free(j->polls);
 }
 
-/* Connect to the other hosts. A rank that serves no lane needs no links. Remove this rank's card at the end, because
- * no rank reads the card later. */
+/* Connect to the other hosts, if this rank serves a lane. No rank reads this rank's card afterwards. */
 static ddp_status net_join(struct net *net, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct joining j = { .net = net, .bootstrap = setup->bootstrap, .door = { .fd = -1 } };
@@ -351,8 +335,8 @@ static void publish_abroad(void *user, struct ddp_err *err)
 /* --- open and close ----------------------------------------------------------------------------------- */
 
 enum {
-    LANES = 4,          /* maximum number of connections between two hosts (measured: worker/README.md) */
-    AREA = 4 << 20,     /* minimum size of net->area in bytes; unused pages take no memory */
+    LANES = 4,          /* connections between two hosts, at most (measured: worker/README.md) */
+    AREA = 4 << 20,     /* minimum bytes of net->area; unused pages take no memory */
     LARGEST_ELEMENT = 8 /* bytes of an f64 or i64 */
 };
 
@@ -362,8 +346,7 @@ static ddp_status no_net_memory(const struct net *net, struct ddp_err *err)
                     net->layout.hosts);
 }
 
-/* Allocate all memory now, because a collective must not fail for lack of memory on one rank. The area may be
- * large, because unused pages take no memory. */
+/* Allocate all memory now, because a collective must not fail on only one rank. Unused pages take no memory. */
 static ddp_status make_buffers(struct net *net, struct ddp_err *err)
 {
     const struct net_layout *l = &net->layout;
@@ -426,7 +409,7 @@ ddp_status net_open(struct net **out, struct cpu_comm *cpu, const struct comm_se
     net->abroad = (struct barrier_abroad){ net, check_abroad, publish_abroad };
     net_end_open(&net->end, setup->bootstrap, cpu->meeting.nonce);
     cpu->barrier.abroad = &net->abroad;
-    net->leaving = true; /* during the start, ignore closed connections: failures are read from the store */
+    net->leaving = true; /* ignore closed connections: failures are read from the store */
     ddp_status status = net_prepare(net, err);
     if (status == DDP_OK)
         status = net_join(net, setup, err);

@@ -1,7 +1,4 @@
-/* net_plan.c -- see net_plan.h.
- *
- * Ranks do not exchange sizes. The same functions compute how many bytes a rank sends and how many bytes its peer
- * expects, so both numbers are equal. */
+/* net_plan.c -- see net_plan.h. Sender and receiver compute all sizes with the same functions, so no size is sent. */
 #include "cpu/net_plan.h"
 
 #include "core/call.h"
@@ -9,11 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The layout is made once per job. For n ranks, list_pieces needs O(n log n) steps, and all other loops need O(n)
- * steps. */
+/* The layout is made once per job, in O(n log n) steps for n ranks. */
 
-/* Sort the ranks by host. First set start[h + 1] to the number of ranks of host h. Then add all earlier counts to each
- * count. So start[h] becomes the index of the first member of host h. */
+/* Sort the ranks by host, so that start[h] is the index of the first member of host h. */
 static void list_members(struct net_layout *l)
 {
     for (int r = 0; r < l->world; r++)
@@ -34,8 +29,8 @@ static bool is_on_one_host(const struct net_layout *l, uint32_t first, uint32_t 
     return true;
 }
 
-/* List the pieces of the subtree with ranks [first, first + count). The tree must equal the tree of reduce.c, because
- * the order of additions determines the last bits of a sum. */
+/* List the pieces of the subtree with ranks [first, first + count). The tree must equal that of reduce.c, because
+ * the order of additions determines the last bits. */
 static void list_pieces(struct net_layout *l, uint32_t first, uint32_t count)
 {
     uint32_t left = 1;
@@ -93,7 +88,7 @@ static int member(const struct net_layout *layout, int host, int i)
     return layout->members[layout->start[host] + i];
 }
 
-/* Return the rank that serves a lane. On a host with fewer ranks than lanes, some ranks serve several lanes. */
+/* Return the rank that serves a lane. With fewer ranks than lanes, a rank serves several. */
 int net_server(const struct net_layout *layout, int host, int lane)
 {
     return member(layout, host, lane % ranks_of(layout, host));
@@ -106,7 +101,7 @@ int net_piece_host(const struct net_layout *layout, int piece)
 
 /* --- phases of each kind of call -------------------------------------------------------------------------- */
 
-/* If a host sends at most SMALL bytes, one phase with more data is faster than two phases with less data. */
+/* Bytes that a host sends, up to which one phase with more data is faster than two with less. */
 enum { SMALL = 32 << 10 };
 
 static const struct net_way ways[CALL_KINDS] = {
@@ -127,15 +122,15 @@ static const struct net_way ways[CALL_KINDS] = {
 
 /* --- sizes of a step ------------------------------------------------------------------------------------- */
 
-/* Return the number of elements in all columns of a step. If each rank has its own column, `n` is the number of
- * elements in one column. Otherwise `n` already counts the elements of all columns. */
+/* Return the number of elements in all columns of a step of `n` elements; `n` is one column if each rank has its
+ * own. */
 static size_t all_of(const struct net_way *way, size_t n)
 {
     return way->columns == NET_PER_RANK ? n * (size_t)way->layout->world : n;
 }
 
-/* Return an upper limit of the number of elements that one host owns in a step of `n` elements. The shares of two hosts
- * differ by at most PART_LINE bytes, which hold at most PART_LINE elements. */
+/* Return an upper limit of the elements that one host owns in a step of `n`. Shares differ by at most PART_LINE
+ * bytes. */
 static size_t own_of(const struct net_way *way, size_t n)
 {
     switch (way->columns) {
@@ -148,8 +143,8 @@ static size_t own_of(const struct net_way *way, size_t n)
     }
 }
 
-/* Return the size in bytes of all pieces, own and received, of a rank that serves all lanes. Assume that the rank is
- * on the host with the most pieces. */
+/* Return the bytes of all pieces, own and received, of a rank that serves all lanes, on the host with the most
+ * pieces. */
 static size_t pieces_bytes(const struct net_way *way, size_t n)
 {
     const struct net_layout *l = way->layout;
@@ -159,9 +154,8 @@ static size_t pieces_bytes(const struct net_way *way, size_t n)
     return (most * all_of(way, n) + (size_t)l->piece_count * own_of(way, n)) * way->partial;
 }
 
-/* Return how many elements one step handles (net_way.per_step). The values of a step must fit into `slot_bytes`. The
- * pieces of a step, as unfinished values (reduce.h), must fit into `area_bytes`. Round down to whole units of PART_LINE
- * bytes. All parts of a full step (part_of) then consist of whole units and have nearly the same size. */
+/* Return how many elements one step handles: values fit into `slot_bytes`, pieces into `area_bytes`. Round down to
+ * units of PART_LINE bytes, so that all parts (part_of) are nearly equal. */
 static size_t fit(const struct net_way *way, size_t slot_bytes, size_t area_bytes)
 {
     size_t line = PART_LINE / way->element, n = slot_bytes / way->element;
@@ -172,8 +166,8 @@ static size_t fit(const struct net_way *way, size_t slot_bytes, size_t area_byte
     return n > line ? n / line * line : n;
 }
 
-/* Return the size in bytes of the smallest area in which a step of one element fits. Assume 8 bytes for an unfinished
- * value (reduce.h), the maximum of all types. */
+/* Return the bytes of the smallest area for a step of one element. An unfinished value (reduce.h) has at most 8
+ * bytes. */
 size_t net_area_least(const struct net_layout *layout)
 {
     const struct net_way per_rank = { .layout = layout, .columns = NET_PER_RANK, .partial = 8 };
@@ -184,15 +178,14 @@ size_t net_area_least(const struct net_layout *layout)
 
 /* --- path of a call ------------------------------------------------------------------------------------- */
 
-/* Return true if a host sends at most SMALL bytes in total when it sends all values of the call to every other host. */
+/* Return true if a host sends at most SMALL bytes when it sends all values to every other host. */
 static bool is_small(const struct net_way *way)
 {
     return all_of(way, way->n) * way->element * (size_t)(way->layout->hosts - 1) <= SMALL;
 }
 
-/* Plan a call. A small call uses one lane, because each lane needs its own system calls. If a small call would have one
- * column for each host, it gets a single column that all hosts own (NET_FOR_ALL). A host may then send more bytes, but
- * in one phase instead of two. */
+/* Plan a call. A small call uses one lane, because each lane has its own system calls, and one column that all
+ * hosts own (NET_FOR_ALL), because it then needs one phase instead of two. */
 struct net_way net_way_of(const struct net_layout *layout, const struct call *call, size_t slot_bytes,
                           size_t area_bytes)
 {
@@ -271,8 +264,7 @@ bool net_owns(const struct net_column *column, int host)
     return column->owner == NET_EVERYBODY || column->owner == host;
 }
 
-/* Return true if `host` has the finished values of the column after the first phase. In a broadcast the root's host has
- * all columns from the beginning. */
+/* Return true if `host` has the finished values of the column after the first phase. */
 bool net_holds(const struct net_way *way, const struct net_column *column, int host)
 {
     return net_owns(column, host) ||
@@ -301,8 +293,7 @@ bool net_wants(const struct net_way *way, const struct net_column *column, int h
 
 /* --- location ------------------------------------------------------------------------------------------- */
 
-/* Return the index in the caller's input at which the column begins, for the step that begins at element `at`.
- * net_slot_place needs no `at`, because a slot has the values of only one step. */
+/* Return the index of the column in the caller's input, for the step that begins at element `at`. */
 size_t net_in_place(const struct net_way *way, const struct net_column *column, int c, size_t at)
 {
     if (way->gathers)

@@ -1,5 +1,5 @@
-/* net_plan.h -- computes which values each host sends to which host in a collective. Pure. Sender and receiver compute
- * all sizes from the same call and the same layout, so no size is sent. */
+/* net_plan.h -- computes which values each host sends to which host in a collective. Pure. Sender and receiver
+ * compute all sizes from the same call and layout. */
 #ifndef WORKER_CPU_NET_PLAN_H
 #define WORKER_CPU_NET_PLAN_H
 
@@ -8,18 +8,14 @@
 
 #include <stdbool.h>
 
-/* The layout of a job: which rank is on which host, which rank serves which lane, and which pieces each host combines.
+/* The layout of a job. Hosts are numbered in the order of their lowest ranks.
  *
- * Hosts are numbered in the order of their lowest ranks. A lane is a part of the work: lane k carries the k-th part of
- * every column. On every host one rank serves lane k. Each lane has one connection for each pair of hosts. If a host
- * has fewer ranks than lanes, a rank serves several lanes.
- *
- * A piece is a subtree of the reduction tree (reduce.h). All ranks of a piece are on one host, but the next larger
- * subtree has ranks on several hosts. An example with three ranks on each of two hosts: {0,1} {2} | {3} {4,5}. If the
- * ranks of a host are not consecutive, there are more and smaller pieces. */
+ *   - A lane is a part of the work: lane k carries the k-th part of every column. On every host one rank serves lane k,
+ *     with one connection to each other host.
+ *   - A piece is a largest subtree of the reduction tree (reduce.h) with all ranks on one host. For three ranks on each
+ *     of two hosts: {0,1} {2} | {3} {4,5}. */
 
-/* Limits. With NET_WORLD_MAX ranks, 16 bits are enough for every host number. NET_HOSTS_MAX is lower, because each lane
- * needs a connection to every other host. */
+/* Limits. Host numbers have 16 bits. Each lane needs a connection to every other host. */
 enum { NET_HOSTS_MAX = 4096, NET_WORLD_MAX = 65536 };
 
 struct net_layout {
@@ -34,8 +30,8 @@ struct net_layout {
     int piece_count;
 };
 
-/* Build the layout. Copy host_of, which has the host number of each rank; `world` is the number of ranks. Return
- * false if memory is short. The caller must close the layout also after a failure. */
+/* Build the layout. `host_of` has the host number of each of `world` ranks, and is copied. Return false if memory
+ * is short. Close the layout also after a failure. */
 bool net_layout_open(struct net_layout *layout, const uint16_t *host_of, int world, int hosts,
                      int most_lanes);
 void net_layout_close(struct net_layout *layout);
@@ -48,15 +44,12 @@ int net_piece_host(const struct net_layout *layout, int piece);
 
 /* --- the plan of a call ----------------------------------------------------------------------------------- */
 
-/* A collective has steps that fit into the slots of shared memory. The elements of a step are divided into columns.
- * Each column has one host as its owner, but in some small calls all hosts own the only column. There are at most two
- * phases:
+/* A collective has steps that fit into the slots of shared memory. The elements of a step are divided into
+ * columns, each owned by one host. There are at most two phases:
  *
  *     first    REDUCE  every host sends its pieces of a column, as unfinished elements (reduce.h), to the owner
  *              SPREAD  the root's host sends the column to its owner
  *     second   the owner sends the finished column to the hosts that need it
- *
- * The columns and phases of each call:
  *
  *                      columns                          first     second
  *     all_reduce       one for each host                reduce    to all hosts
@@ -67,15 +60,13 @@ int net_piece_host(const struct net_layout *layout, int piece);
  *     all_gather       one for each rank                -         to all hosts
  *     gather           one for each rank                -         to the root's host
  *
- * In an all_reduce each of H hosts sends 2 (H-1)/H buffers. In a small all_reduce or broadcast all hosts own the only
- * column, so the second phase is omitted. */
+ * In a small all_reduce or broadcast all hosts own the only column, and there is no second phase. */
 
-/* How many columns a step has: one for each host, one for each rank, or only one. The only column belongs to the root's
- * host (NET_AT_ROOT) or to all hosts (NET_FOR_ALL). */
+/* The columns of a step. The only column belongs to the root's host (NET_AT_ROOT) or to all hosts (NET_FOR_ALL). */
 enum net_columns { NET_PER_HOST, NET_PER_RANK, NET_AT_ROOT, NET_FOR_ALL };
 /* The first phase: none, REDUCE or SPREAD (see above). */
 enum net_first { NET_NO_FIRST, NET_REDUCE, NET_SPREAD };
-/* The second phase: none, or the hosts to which the owner of a column sends the finished column. */
+/* The second phase: none, or the hosts that receive the finished column. */
 enum net_second { NET_NO_SECOND, NET_TO_ALL, NET_TO_OTHERS /* all except the root's host */, NET_TO_ROOT };
 
 /* The plan of a call, equal on all ranks. */
@@ -84,14 +75,14 @@ struct net_way {
     enum net_columns columns;
     enum net_first first;
     enum net_second second;
-    bool gathers;         /* true if a rank's input is only its own column, not all columns */
-    bool scatters;        /* true if a rank's output is only its own column, not all columns */
+    bool gathers;         /* a rank's input is only its own column */
+    bool scatters;        /* a rank's output is only its own column */
     bool only_root_takes; /* true if only the root gets a result */
     int root, root_host;  /* rank of the root, and its host */
     int lanes;            /* lanes in use; a small call uses one */
     size_t element;       /* bytes of a value */
     size_t partial;       /* bytes of an unfinished value (reduce.h) */
-    size_t n;             /* number of elements of a buffer or of a rank's part, as in struct call */
+    size_t n;             /* elements of a buffer or of a rank's part, as in struct call */
     size_t per_step;      /* how many of the `n` elements one step handles */
 };
 
@@ -107,13 +98,13 @@ struct net_column {
 
 enum { NET_EVERYBODY = -1 };
 
-/* Plan a call. `slot_bytes` is the size of a slot, and `area_bytes` is the size of a rank's area for pieces. */
+/* Plan a call with slots of `slot_bytes` and `area_bytes` for the pieces of a rank. */
 struct net_way net_way_of(const struct net_layout *layout, const struct call *call, size_t slot_bytes,
                           size_t area_bytes);
 /* Return the number of steps; 0 if the call moves no elements. */
 size_t net_steps(const struct net_way *way);
 
-/* Return the minimum size of an area for pieces, in bytes: one step of any call must fit into the area. */
+/* Return the minimum bytes of an area for pieces, so that one step of any call fits. */
 size_t net_area_least(const struct net_layout *layout);
 
 /* Return the number of columns of a step. */
@@ -125,19 +116,18 @@ struct net_range net_lane_part(const struct net_way *way, const struct net_colum
 
 /* Return true if `host` owns the column. */
 bool net_owns(const struct net_column *column, int host);
-/* Return true if `host` has the finished column after the first phase, as the column's owner or as the root's host. */
+/* Return true if `host` has the finished column after the first phase. */
 bool net_holds(const struct net_way *way, const struct net_column *column, int host);
 
-/* Return true if host `from` sends the column to host `to`. net_goes_first describes the first phase, and
- * net_goes_second describes the second phase. */
+/* Return true if host `from` sends the column to host `to`, in the first or in the second phase. */
 bool net_goes_first(const struct net_way *way, const struct net_column *column, int from, int to);
 bool net_goes_second(const struct net_way *way, const struct net_column *column, int from, int to);
 
 /* Return true if `host` needs the finished column. */
 bool net_wants(const struct net_way *way, const struct net_column *column, int host);
 
-/* Return the index of the first element of column number `c`. The index is a place in a rank's input (net_in_place), in
- * a slot (net_slot_place), or in a rank's output (net_out_place). `at` is the first element of the step. */
+/* Return the index of the first element of column number `c`: in a rank's input, in a slot, or in a rank's output.
+ * `at` is the first element of the step. */
 size_t net_in_place(const struct net_way *way, const struct net_column *column, int c, size_t at);
 size_t net_slot_place(const struct net_way *way, const struct net_column *column);
 size_t net_out_place(const struct net_way *way, const struct net_column *column, int c, size_t at);

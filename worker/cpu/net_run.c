@@ -1,6 +1,5 @@
-/* net_run.c -- see net_join.h: a collective between hosts, in steps. Each host runs the turns of host.c, with a barrier
- * of its ranks after each turn, and the hosts exchange values between the barriers. The values of both phases of a turn
- * travel together, so that each turn waits for the network only once. */
+/* net_run.c -- see net_join.h: a collective between hosts, in steps. The values of both phases of a turn travel
+ * together, so that each turn waits for the network only once. */
 #include "cpu/net_join.h"
 
 #include <string.h>
@@ -10,14 +9,13 @@ struct net_call {
     struct net *net;
     const struct call *call;
     struct net_way way;
-    bool direct; /* true if inputs are read in place; the give stage is then skipped */
+    bool direct; /* inputs are read in place, without a give stage */
     size_t steps;
-    size_t first, second, take; /* turns in which these stages begin: first phase, second phase, take */
+    size_t first, second, take; /* turns in which these stages begin */
     size_t last;                /* the last turn of the call */
 };
 
-/* One step processes elements [at, at + n). Its give slot is slot `pair` (0 or 1), and its take slot is slot 2 +
- * `pair`. The comment on slots in host.c explains why each stage needs only two slots. */
+/* One step: elements [at, at + n), give slot `pair` (0 or 1), take slot 2 + `pair`. host.c explains the slots. */
 struct net_step {
     size_t at, n;
     unsigned pair;
@@ -25,12 +23,11 @@ struct net_step {
 
 /* --- data of a turn -------------------------------------------------------------------------------------- */
 
-/* The rank that serves lane k does all work of lane k on its host. This rank reads the lane's part of every column from
- * all ranks of the host. It combines these values into pieces, exchanges the pieces with the other hosts and joins
- * them. Then it writes the finished part into its take slot, and each rank of the host copies the part from there. No
- * rank waits for another rank of its host in the middle of a turn. */
+/* The rank that serves lane k does all work of lane k on its host: it reads the lane's part of every column from
+ * all ranks of the host, combines it into pieces, exchanges them and joins them. It writes the finished part into
+ * its take slot. */
 
-/* Return true if the call uses lane `i`. `i` is the index of the lane among the lanes that this rank serves. */
+/* Return true if the call uses lane `i` of the lanes that this rank serves. */
 static bool serves(const struct net_call *c, int i)
 {
     return i < c->net->served && net_lane(c->net, i) < c->way.lanes;
@@ -97,8 +94,7 @@ static void receive_column(const struct net_call *c, const struct net_step *step
     }
 }
 
-/* Copy the finished values from the take slots to this rank's output. In a broadcast in place, the root already has
- * the values. */
+/* Copy the finished values from the take slots to this rank's output. */
 static void net_receive(const struct net_call *c, const struct net_step *step)
 {
     const struct net_way *way = &c->way;
@@ -118,8 +114,8 @@ static void net_receive(const struct net_call *c, const struct net_step *step)
 
 /* --- the first phase: pieces ---------------------------------------------------------------------------- */
 
-/* Compute one result for each piece (net_plan.h) of this host: reduce the values of `part` over the ranks of the piece.
- * Write the results to `to`, one after another. Return the end of the last result. */
+/* Reduce `part` over the ranks of each piece (net_plan.h) of this host. Write the results to `to`, one after
+ * another, and return their end. */
 static uint8_t *combine_pieces(const struct net_call *c, const struct net_step *step,
                                const struct net_column *column, int number, const struct net_range *part,
                                uint8_t *to)
@@ -163,7 +159,7 @@ static size_t owned_elements(const struct net_call *c, const struct net_step *st
     return n;
 }
 
-/* Queue receive operations, which write the pieces of the other hosts to `to`. Return the end of the last piece. */
+/* Queue receives of the pieces of the other hosts to `to`. Return the end of the last piece. */
 static uint8_t *receive_pieces(const struct net_call *c, const struct net_step *step, int i, uint8_t *to)
 {
     struct net *net = c->net;
@@ -179,9 +175,8 @@ static uint8_t *receive_pieces(const struct net_call *c, const struct net_step *
     return to;
 }
 
-/* Combine this host's pieces of each column, and send them to the host that owns the column. Begin with the host after
- * this host, so that the hosts do not all send to the same host first. If every host owns all columns, combine the
- * pieces once and send them to all hosts. */
+/* Combine this host's pieces of each column, and send them to the owner of the column. Begin with the next host,
+ * because otherwise all hosts send to the same host first. */
 static uint8_t *send_pieces(const struct net_call *c, const struct net_step *step, int i, uint8_t *to)
 {
     struct net *net = c->net;
@@ -203,8 +198,8 @@ static uint8_t *send_pieces(const struct net_call *c, const struct net_step *ste
     return end;
 }
 
-/* Return the address to which the first phase writes finished values. Without a second phase, this address is in
- * the take slot. Otherwise it is in private memory, because other ranks may still read the take slot. */
+/* Return the address to which the first phase writes finished values. With a second phase,
+ * this address is in private memory, because other ranks may still read the take slot. */
 static char *finished_at(const struct net_call *c, const struct net_step *step, size_t at)
 {
     if (c->way.second == NET_NO_SECOND)
@@ -229,8 +224,7 @@ static void join_part(const struct net_call *c, const struct net_step *step, int
 
 /* --- the first phase: spreading ------------------------------------------------------------------------- */
 
-/* Send one lane's part of a column from the root's host to the host that owns the column. Keep a copy if the root's
- * host needs the part later. */
+/* Send one lane's part of a column from the root's host to the owner. Keep a copy if this host needs it later. */
 static void spread_part(const struct net_call *c, const struct net_step *step, int i, int number,
                         const struct net_column *column, const struct net_range *part)
 {
@@ -261,8 +255,7 @@ static void queue_spread(const struct net_call *c, const struct net_step *step, 
 
 /* --- the phases ----------------------------------------------------------------------------------------- */
 
-/* Queue the first phase. Queue the receive operations before the send operations, so that values arrive while this rank
- * combines its pieces. */
+/* Queue the first phase, receives first, so that values arrive while this rank combines its pieces. */
 static void net_queue_first(const struct net_call *c, const struct net_step *step)
 {
     uint8_t *to = c->net->area;
@@ -274,7 +267,7 @@ static void net_queue_first(const struct net_call *c, const struct net_step *ste
     }
 }
 
-/* End the first phase. In REDUCE, combine the received pieces into finished values. In SPREAD, do nothing. */
+/* End the first phase. In REDUCE, combine the received pieces into finished values. */
 static void net_end_first(const struct net_call *c, const struct net_step *step)
 {
     for (int i = 0; c->way.first == NET_REDUCE && serves(c, i); i++) {
@@ -287,8 +280,7 @@ static void net_end_first(const struct net_call *c, const struct net_step *step)
     }
 }
 
-/* Send a finished part to the other hosts that need it. If this host also needs the part, copy the part to the take
- * slot. */
+/* Send a finished part to the other hosts that need it, and copy it to the take slot if this host needs it. */
 static void pass_on(const struct net_call *c, const struct net_step *step, int i, int number,
                     const struct net_column *column, const struct net_range *part)
 {
@@ -331,13 +323,11 @@ static void net_queue_second(const struct net_call *c, const struct net_step *st
  *     second phase                     step 0   step 1   step 2
  *     take                                      step 0   step 1   step 2
  *
- * A call skips each stage that it does not need. A host skips the give stage if all ranks of the host can reach all
- * buffers. Some hosts may skip this stage while other hosts run it, because hosts send their values in the same
- * order in both cases. */
+ * A call skips each stage that it does not need. A host whose buffers are all in reach skips the give stage; the order
+ * of the messages is the same. */
 
-/* Extra time in ms after a call's timeout. The first wait of a call gets no extra time, so the first wait ends
- * first and reports the late rank. The wait for other hosts gets GRACE_MS. The barrier after that wait gets 2 *
- * GRACE_MS. */
+/* Extra ms after a call's timeout: none for the first wait, which reports the late rank; GRACE_MS for the wait for
+ * other hosts; 2 * GRACE_MS for the barrier after it. */
 enum { GRACE_MS = 300 };
 
 static struct net_step step_at(const struct net_call *c, size_t number)
@@ -347,7 +337,7 @@ static struct net_step step_at(const struct net_call *c, size_t number)
                               (unsigned)((c->net->cpu->turn + number) & 1) };
 }
 
-/* Return true if the stage that begins in turn `from` processes a step in turn `turn`. Set *step to that step. */
+/* Return true if the stage that begins in turn `from` runs in turn `turn`. Set *step to its step. */
 static bool is_on(const struct net_call *c, size_t from, size_t turn, struct net_step *step)
 {
     if (turn < from || turn - from >= c->steps)
@@ -356,7 +346,7 @@ static bool is_on(const struct net_call *c, size_t from, size_t turn, struct net
     return true;
 }
 
-/* Queue the head of `call`, which describes the call to the other hosts, on the first `lanes` lanes. */
+/* Queue the head of `call` on the first `lanes` lanes. */
 static void net_begin(struct net *net, const struct call *call, int lanes)
 {
     uint8_t head[NET_HEAD];
@@ -367,18 +357,15 @@ static void net_begin(struct net *net, const struct call *call, int lanes)
                 net_link_begin(net_link_to(net, i, h), head);
 }
 
-/* Wait for the other hosts. The best report of a missing rank comes from the barrier on that rank's host. So this wait
- * has a longer timeout, and that barrier times out first. */
+/* Wait for the other hosts, longer than the barrier on a missing rank's host, whose report is better. */
 static ddp_status wait_for_hosts(struct net *net, struct ddp_err *err)
 {
     net->cpu->barrier.slack_ms = GRACE_MS;
     return net_finish(&net->links, &net->cpu->barrier, err);
 }
 
-/* Run the phases and the take stage of a turn. Each of these stages works on a different step, so no stage needs a
- * result of this turn. Begin to send the values of the second phase. While these values travel, queue the first phase.
- * With NET_REDUCE, the queueing also combines the pieces of this host. Then take finished values, before the wait for
- * the other hosts. */
+/* Run the phases and the take stage of a turn. Each works on a different step, so no stage needs a result of this
+ * turn. The values of the second phase travel while this rank combines its pieces. */
 static ddp_status exchange(const struct net_call *c, size_t turn, struct ddp_err *err)
 {
     struct net_step first, second, take;
@@ -414,7 +401,7 @@ static ddp_status run_net_turn(const struct net_call *c, size_t turn, struct ddp
     return barrier_pass(&c->net->cpu->barrier, false, err);
 }
 
-/* Compute the turn in which each stage begins. If inputs are not read in place, turn 0 has only the give stage. */
+/* Compute the turn in which each stage begins. */
 static void set_turns(struct net_call *c, bool direct)
 {
     c->direct = direct;
@@ -424,8 +411,8 @@ static void set_turns(struct net_call *c, bool direct)
     c->last = c->take + c->steps - 1;
 }
 
-/* Count the ranks of this host whose buffers are accessible to every rank of the host. Set *with_input to the number of
- * these ranks that have an input. A rank that is alone on its host is counted too. */
+/* Count the ranks of this host with buffers in reach of every rank. Set *with_input to how many of them have an
+ * input. */
 static int count_net_reach(const struct net_call *c, int *with_input)
 {
     struct cpu_comm *cpu = c->net->cpu;
@@ -441,12 +428,11 @@ static int count_net_reach(const struct net_call *c, int *with_input)
     return count;
 }
 
-/* Run all turns. A rank with private buffers fills its slot for step 0 before the first barrier. After this barrier,
- * the first turn depends on the ranks of this host:
- * - No rank has private buffers: begin with turn 0. No rank needs the give stage, so the next stage begins in turn 0.
- * - Only some ranks have private buffers, and a rank without private buffers has an input: begin with turn 0, in
- *   which that rank fills its slot.
- * - In all other cases all inputs of step 0 are in the slots: begin with turn 1. */
+/* Run all turns. A rank with private buffers fills its slot for step 0 before the first barrier. The first turn:
+ *
+ *   - no rank has private buffers: turn 0, without the give stage
+ *   - some have, and a rank without has an input: turn 0, in which that rank fills its slot
+ *   - otherwise: turn 1, because all inputs of step 0 are in the slots */
 static ddp_status run_steps(struct net_call *c, struct ddp_err *err)
 {
     struct cpu_comm *cpu = c->net->cpu;
@@ -467,7 +453,7 @@ static ddp_status run_steps(struct net_call *c, struct ddp_err *err)
     return status;
 }
 
-/* Make all ranks of all hosts fail after a failure, with the reason of the first rank that failed. */
+/* Make all ranks of all hosts fail, with the reason of the first rank that failed. */
 static ddp_status net_fail_all(struct net *net, ddp_status status, struct ddp_err *err)
 {
     if (status == DDP_OK)

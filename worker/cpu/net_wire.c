@@ -1,8 +1,5 @@
-/* net_wire.c -- see net_wire.h.
- *
- * Numbers in messages are little-endian on every machine. Values travel in the sender's byte order, because
- * swapping the bytes of a gradient would take longer than sending it. So both hosts must have the same byte order;
- * `native` in the hello detects a difference. */
+/* net_wire.c -- see net_wire.h. Numbers in messages are little-endian. Values travel in the sender's byte order,
+ * because swapping would take longer than sending; `native` in the hello detects a difference. */
 #include "cpu/net_wire.h"
 
 #include <stdlib.h>
@@ -59,14 +56,13 @@ void net_encode_hello(uint8_t bytes[NET_HELLO], const struct net_hello *hello)
     write_number(to, (uint32_t)hello->world, 4);
 }
 
-/* Return true if the n bytes may be the beginning of a hello. net_connect.c checks each received part, and closes the
- * connection of an unknown program at the first wrong byte. */
+/* Return true if the n bytes may be the beginning of a hello, so that a wrong byte is detected at once. */
 bool net_is_hello_prefix(const uint8_t *bytes, size_t n)
 {
     return memcmp(bytes, hello_magic, n < sizeof(hello_magic) ? n : sizeof(hello_magic)) == 0;
 }
 
-/* Copy a text of n bytes. Set the last byte of the copy to NUL, because the peer's text may have no NUL. */
+/* Copy a text of n bytes. The peer's text may have no NUL. */
 static const uint8_t *decode_text(const uint8_t *from, char *to, size_t n)
 {
     memcpy(to, from, n);
@@ -122,8 +118,7 @@ const char *net_answer_text(enum net_answer answer)
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
-/* Encode the rank, the number of the call, and the fields of the call that must be equal on all ranks. Pointers and
- * timeouts may differ, so the head does not contain them. */
+/* Encode the rank, the number of the call, and the fields that must be equal on all ranks. */
 void net_encode_head(uint8_t bytes[NET_HEAD], const struct call *call, uint64_t seq, int rank)
 {
     uint8_t *to = write_bytes(bytes, head_magic, sizeof(head_magic));
@@ -150,8 +145,7 @@ static bool net_decode_head(const uint8_t bytes[NET_HEAD], struct call *call, ui
     return memcmp(bytes, head_magic, sizeof(head_magic)) == 0;
 }
 
-/* Compare two heads. If the heads differ, the error names the lower rank first, so that both ranks print the same
- * text. */
+/* Compare two heads. The error names the lower rank first, so that both ranks print the same text. */
 ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[NET_HEAD],
                              struct ddp_err *err)
 {
@@ -179,11 +173,9 @@ ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[
 
 /* --- DDP_PORT_RANGE --------------------------------------------------------------------------------------- */
 
-/* The ranks of a host begin at different ports of the range, so that ranks rarely try the same port. Each rank then
- * tries all other ports once. */
+/* Local ranks begin at different ports, so that they rarely try the same one. */
 
-/* Parse a port at *text and move *text past the port. Return -1 if there is no port. Check the first character,
- * because strtol would accept blanks and signs. */
+/* Parse a port at *text and move *text past it, or return -1. strtol would also accept blanks and signs. */
 static int parse_port(const char **text)
 {
     char *end;

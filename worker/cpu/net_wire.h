@@ -1,6 +1,5 @@
 /* net_wire.h -- the messages between ranks of different hosts: hello, answer and the head of a call. Pure. Values
- * travel in the sender's byte order. The hello has one number in that order, because the peer must reject a machine
- * with another byte order. */
+ * travel in the sender's byte order, so the hello of a machine with another order must be rejected. */
 #ifndef WORKER_CPU_NET_WIRE_H
 #define WORKER_CPU_NET_WIRE_H
 
@@ -17,15 +16,15 @@ enum { NET_HELLO = 264, NET_ANSWER = 8, NET_HEAD = 40, NET_RUN = 112, NET_NONCE 
 
 struct net_hello {
     uint8_t nonce[NET_NONCE]; /* random; from the store; equal on all ranks of this run */
-    char run[NET_RUN];        /* "ddp/<job>/<attempt>"; if the text is too long, only its end */
+    char run[NET_RUN];        /* "ddp/<job>/<attempt>", or the end of it */
     char host[NET_HOST];      /* name of the sender's host */
     int32_t pid;              /* pid of the sender */
     int32_t from, to;         /* rank of the sender, rank of the receiver */
-    int32_t lane;             /* number of the lane (net_plan.h) that uses the connection */
+    int32_t lane;             /* the lane (net_plan.h) that uses the connection */
     int32_t world;            /* number of ranks of the job */
 };
 
-/* One row for each answer: its name, and the text that a rejected rank reports as the reason. */
+/* One row for each answer: its name, and the reason that a rejected rank reports. */
 #define NET_ANSWER_LIST(X)                                                                              \
     X(WELCOME, "welcome")                                                                               \
     X(FOREIGN, "the connecting program is not a rank of libddp, or uses another version or byte order") \
@@ -42,9 +41,9 @@ enum net_answer {
 
 void net_encode_hello(uint8_t bytes[NET_HELLO], const struct net_hello *hello);
 
-/* Decode a hello into *out, and return the answer to send. NET_WELCOME means that nonce, run, world and `to` equal
- * those of `mine`; mine->to is this rank. After NET_FOREIGN, out->from is -1 and all other members are 0. The caller
- * must still check that a connection from the sender's rank and lane is expected. */
+/* Decode a hello into *out, and return the answer to send. NET_WELCOME: nonce, run, world and `to` equal those of
+ * `mine`. The caller must still check that it expects the sender's rank and lane. NET_FOREIGN: out->from is -1,
+ * and all other members are 0. */
 enum net_answer net_decode_hello(const uint8_t bytes[NET_HELLO], const struct net_hello *mine,
                                  struct net_hello *out);
 
@@ -59,8 +58,8 @@ const char *net_answer_text(enum net_answer answer);
 /* Encode the head of call number `seq` of `rank`. */
 void net_encode_head(uint8_t bytes[NET_HEAD], const struct call *call, uint64_t seq, int rank);
 
-/* Compare two heads. The text of DDP_ERR_MISMATCH names both calls, beginning with the call of the lower rank. If
- * `theirs` is not a valid head, the text names only the call of this rank. */
+/* Compare two heads. The text of DDP_ERR_MISMATCH names both calls, the lower rank's first, or only this rank's if
+ * `theirs` is not valid. */
 ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[NET_HEAD],
                              struct ddp_err *err);
 
@@ -69,14 +68,13 @@ ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[
 /* The range of ports on which the ranks of a job listen, for example "20000-20100". */
 
 struct net_ports {
-    int low, high; /* lowest and highest port; both are 0 if the kernel chooses the port */
+    int low, high; /* both 0: the kernel chooses the port */
 };
 
-/* Parse "LOW-HIGH", "PORT" or "" (the kernel chooses). After DDP_ERR_ENV, `err` describes the valid form. */
+/* Parse "LOW-HIGH", "PORT" or "" (the kernel chooses). The text of DDP_ERR_ENV shows the valid form. */
 ddp_status net_ports_parse(const char *text, struct net_ports *out, struct ddp_err *err);
 
-/* Return the port for try number `turn` of local rank `rank`. Return 0 if the kernel chooses the port, or -1 after
- * all ports were tried. Ranks begin at different ports, so that ranks rarely try the same port. */
+/* Return the port for try number `turn` of local rank `rank`; 0: the kernel chooses; -1: all ports were tried. */
 int net_ports_try(const struct net_ports *ports, int rank, int turn);
 
 #endif

@@ -1,8 +1,5 @@
-/* shm.c -- see shm.h.
- *
- * Ranks find the memory through /proc/<pid>/fd, which every process of the same user may open. shm_open would leave a
- * name in /dev/shm if all ranks are killed before they unlink it. A Unix socket would need a name, or a descriptor that
- * every launcher passes to its ranks. torchrun passes no descriptor. */
+/* shm.c -- see shm.h. Ranks find the memory through /proc/<pid>/fd, which every process of the same user may open.
+ * shm_open would leave a name in /dev/shm if all ranks are killed before they unlink it. */
 #include "cpu/shm.h"
 
 #include "base/limits.h"
@@ -29,15 +26,14 @@ static ddp_status map_segment(struct segment *s, size_t bytes, int fd, int flags
     if (base == MAP_FAILED)
         return ddp_fail(err, DDP_ERR_NOMEM, "cannot map %zu bytes of shared memory: %s", bytes,
                         memory_error_text(errno, why));
-    /* Large pages cause fewer TLB misses in large reductions. Systems without large pages ignore this call. */
+    /* Large pages cause fewer TLB misses. Systems without them ignore this call. */
     madvise(base, bytes, MADV_HUGEPAGE);
     *s = (struct segment){ .base = base, .bytes = bytes, .fd = fd };
     return DDP_OK;
 }
 
-/* Call posix_fallocate with all signals blocked. Before Linux 6.9, a signal handler ends the call with EINTR, and the
- * kernel frees the pages. Without the signal mask, a periodic timer could interrupt every call, and the loop below
- * would never end. The mask delays SIGINT and SIGTERM, too. */
+/* Call posix_fallocate with all signals blocked. Before Linux 6.9 a signal handler ends the call with EINTR and
+ * frees the pages, so a periodic timer would make the loop endless. */
 static int allocate_pages(int fd, size_t bytes)
 {
     sigset_t all, before;
@@ -51,9 +47,8 @@ static int allocate_pages(int fd, size_t bytes)
     return error;
 }
 
-/* Set the size of a new memory file, allocate its pages, and seal the file. Without posix_fallocate the first access to
- * each page would allocate the page. The kernel would then kill the worker with SIGBUS when memory is short.
- * F_SEAL_SEAL prevents later changes of the seals. */
+/* Set the size of a new memory file, allocate its pages, and seal it. Without posix_fallocate, a lack of memory
+ * would kill the worker with SIGBUS later. */
 static ddp_status fill_segment(int fd, size_t bytes, struct ddp_err *err)
 {
     char why[MEMORY_ERROR_MAX];
@@ -69,8 +64,7 @@ static ddp_status fill_segment(int fd, size_t bytes, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Create a segment. The descriptor is close-on-exec. Otherwise a program that a worker starts would keep the memory
- * allocated. */
+/* Create a segment. It is close-on-exec, because a program of the worker would keep the memory allocated. */
 ddp_status segment_create(struct segment *out, size_t bytes, struct ddp_err *err)
 {
     *out = (struct segment){ .fd = -1 };
@@ -102,8 +96,7 @@ ddp_status segment_describe(const struct segment *segment, struct segment_offer 
     return DDP_OK;
 }
 
-/* Check that `fd` is the offered file, with the expected size and seals. The file must belong to this user, because any
- * other owner could change it. */
+/* Check that `fd` is the offered file, with the expected size and seals. Another owner could change the file. */
 static ddp_status recognise(int fd, const struct segment_offer *offer, size_t bytes, struct ddp_err *err)
 {
     struct stat st;
@@ -132,7 +125,7 @@ ddp_status segment_attach(struct segment *out, const struct segment_offer *offer
     char path[64];
     *out = (struct segment){ .fd = -1 };
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", offer->pid, offer->fd);
-    /* O_NONBLOCK prevents a wait in open(): `path` is a descriptor of another process, and may now be a pipe */
+    /* `path` may now be a pipe, for which open() would wait */
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return ddp_fail(err, DDP_ERR_IO,
@@ -153,7 +146,7 @@ void segment_hide(struct segment *segment)
     segment->fd = -1;
 }
 
-/* Unmap and close a segment. Do nothing if the segment was never created or is already closed. */
+/* Unmap and close a segment, which may be closed already. */
 static void segment_close(struct segment *segment)
 {
     if (segment->base == NULL)
@@ -165,13 +158,11 @@ static void segment_close(struct segment *segment)
 
 /* --- the control page ------------------------------------------------------------------------------------- */
 
-/* Limits for the size of a slot, in bytes. A slot of SLOT_MOST bytes stays in the second-level cache between
- * writing and reading. If many ranks share a host, slots are smaller, so that all slots together have at most
- * SLOTS_TOTAL bytes. But no slot is smaller than SLOT_LEAST. */
+/* Limits for the bytes of a slot. SLOT_MOST fits into the second-level cache. SLOTS_TOTAL limits all slots
+ * together, but no slot is smaller than SLOT_LEAST. */
 enum { SLOT_MOST = 256 << 10, SLOT_LEAST = 16 << 10, SLOTS_TOTAL = 64 << 20 };
 
-/* Return the size of the control page in bytes. Round the size up to a multiple of SEGMENT_PAGE, where the slots
- * begin. */
+/* Return the bytes of the control page, a multiple of SEGMENT_PAGE. */
 size_t shm_control_bytes(int world)
 {
     size_t bytes = sizeof(struct shm_control) + (size_t)world * sizeof(struct shm_rank);
@@ -206,9 +197,8 @@ const struct shm_mark *shm_last_mark(const struct shm_control *control, int rank
     return &marks[marks[1].seq > marks[0].seq];
 }
 
-/* Claim the right to write the abort text. The claiming rank then writes the text and sets abort_ready, so no
- * reader sees a half-written text. If that rank dies before it sets abort_ready, the other ranks detect its death
- * and report that death instead. */
+/* Claim the right to write the abort text. If this rank then dies before it sets abort_ready, the other ranks
+ * report its death instead. */
 bool shm_abort_claim(struct shm_control *control)
 {
     uint32_t nobody = 0;
@@ -223,8 +213,8 @@ void shm_abort_publish(struct shm_control *control, ddp_status code, const char 
     futex_wake_all(&control->phase);
 }
 
-/* Return the error of the rank that has aborted, or DDP_OK. Every barrier calls this function, so this function is
- * fast without an abort: it only loads one number. Limit the length of the text, because the NUL may be missing. */
+/* Return the error of the rank that has aborted, or DDP_OK. The text may have no NUL. Every barrier calls this
+ * function, so it only loads one number in the usual case. */
 ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err)
 {
     if (!atomic_load_explicit(&control->abort_ready, memory_order_acquire))
@@ -235,12 +225,11 @@ ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err)
 
 /* --- blocks of ddp_shared_alloc --------------------------------------------------------------------------- */
 
-/* Bytes between two blocks. Each block begins at a page, and an empty page follows each block. Otherwise blocks
- * whose sizes are powers of two would compete for the same cache lines. */
+/* Bytes between two blocks: without them, blocks with sizes of powers of two would compete for the same cache
+ * lines. */
 enum { BETWEEN = SEGMENT_PAGE };
 
-/* Set *number to the lowest free number of a region. All ranks get the same number, because all ranks create and free
- * regions in the same order. */
+/* Set *number to the lowest free number of a region, equal on all ranks, which create and free in the same order. */
 ddp_status regions_reserve(struct regions *regions, int32_t *number, struct ddp_err *err)
 {
     for (size_t i = 0; i < regions->count; i++) {
@@ -267,8 +256,7 @@ size_t region_segment_bytes(size_t bytes, int world, size_t *stride)
     return *stride * (size_t)world;
 }
 
-/* Find the region of a block by linear search, because there are only a few regions. Compare without adding to
- * addresses, because a sum could overflow. */
+/* Find the region of a block. Compare without adding to addresses, because a sum could overflow. */
 struct shm_place regions_find(const struct regions *regions, const void *block, size_t bytes)
 {
     for (size_t i = 0; i < regions->count; i++) {
@@ -306,11 +294,12 @@ void regions_close(struct regions *regions)
 
 /* --- meeting ---------------------------------------------------------------------------------------------- */
 
-/* Each rank writes a card with its pid and host (struct bootstrap_card). Rank 0 collects all cards and gives each host
- * a number. Host 0 is the host of rank 0. Rank 0 creates the control page of host 0. Then it uses the store to publish
- * the host of each rank, and where the page of host 0 is. On every other host, the lowest rank creates the page and
- * publishes where the page is. A rank that fails publishes the reason instead, so all ranks fail at once with the same
- * text. */
+/* Each rank writes a card (struct bootstrap_card). Rank 0 collects all cards and numbers the hosts; host 0 is its
+ * own:
+ *
+ *     rank 0                  creates the page of host 0; publishes the host of each rank, and where this page is
+ *     lowest rank elsewhere   creates its host's page and publishes where the page is
+ *     failure                 published instead, so all ranks fail at once with the same text */
 
 /* The message of rank 0 to all ranks. */
 struct hello {
@@ -334,9 +323,8 @@ static void page_key(char key[32], int host)
 
 /* --- places of ranks ------------------------------------------------------------------------------------ */
 
-/* Return true if two ranks share a host. The boot id distinguishes kernels even if every host is called
- * "localhost". The pid namespace distinguishes containers, because /proc/<pid> and pidfds do not work between
- * containers. */
+/* Return true if two ranks share a host. The boot id distinguishes kernels with equal host names. The pid
+ * namespace distinguishes containers, between which /proc/<pid> and pidfds do not work. */
 static bool same_host(const struct bootstrap_card *a, const struct bootstrap_card *b)
 {
     return strcmp(a->boot_id, b->boot_id) == 0 && a->pid_namespace == b->pid_namespace;
@@ -361,8 +349,7 @@ static ddp_status number_hosts(const struct bootstrap_card *cards, int world, st
     return DDP_OK;
 }
 
-/* Return true if `host_of` may be a result of number_hosts, which numbers the hosts in the order of their lowest
- * ranks. */
+/* Return true if `host_of` may be a result of number_hosts. */
 static bool is_numbered(const uint16_t *host_of, int world, uint32_t hosts)
 {
     uint32_t seen = 0;
@@ -374,7 +361,7 @@ static bool is_numbered(const uint16_t *host_of, int world, uint32_t hosts)
     return seen == hosts;
 }
 
-/* Find this rank's host in hello->host_of. Check this table first, because its numbers are used as indices. */
+/* Find this rank's host in hello->host_of. Check the table first, because its numbers are indices. */
 static ddp_status read_hello(const struct bootstrap *b, const struct hello *hello, struct meeting *out,
                              struct ddp_err *err)
 {
@@ -403,8 +390,8 @@ static ddp_status read_hello(const struct bootstrap *b, const struct hello *hell
 
 /* --- the page ------------------------------------------------------------------------------------------- */
 
-/* Create this host's page. Write the pids before another rank can see the page, because every rank watches the
- * other ranks by their pids from the first barrier on. If `cards` is NULL, read the pids from the store. */
+/* Create this host's page, with the pids, which every rank needs from the first barrier on. If `cards` is NULL,
+ * read the pids from the store. */
 static ddp_status make_page(const struct bootstrap *b, const struct bootstrap_card *cards, struct meeting *m,
                             struct segment_offer *offer, struct ddp_err *err)
 {
@@ -425,7 +412,7 @@ static ddp_status make_page(const struct bootstrap *b, const struct bootstrap_ca
     return status == DDP_OK ? segment_describe(&m->segment, offer, err) : status;
 }
 
-/* Create and publish the page of this host, which is not host 0; called on the host's first rank. */
+/* Create and publish the page of this host; called on its first rank. */
 static ddp_status make_page_here(const struct bootstrap *b, struct meeting *m, struct ddp_err *err)
 {
     struct segment_offer offer;
@@ -440,9 +427,8 @@ static ddp_status make_page_here(const struct bootstrap *b, struct meeting *m, s
     return status;
 }
 
-/* Map this host's page. Compute the page's size, because a size from a peer may be wrong. If the page cannot be mapped,
- * the rank that created it may have failed and closed it. If that rank has published an error in the store, return this
- * error. */
+/* Map this host's page. If that fails, return the error that its creator may have published. Compute the size,
+ * because a size from a peer may be wrong. */
 static ddp_status find_page(const struct bootstrap *b, const char *key, const struct segment_offer *offer,
                             struct meeting *m, struct ddp_err *err)
 {

@@ -1,5 +1,5 @@
-/* nccl_watch.c -- see nccl_watch.h. If a peer fails, the program's thread may wait in a CUDA function that never
- * returns. So a second thread, the watch thread, checks the calls in progress and the creation of the communicator. */
+/* nccl_watch.c -- see nccl_watch.h. If a peer fails, the program's thread may wait in CUDA forever, so the watch
+ * thread checks the calls in progress and the creation of the communicator. */
 #include "cuda/nccl_watch.h"
 
 #include "base/clock.h"
@@ -44,7 +44,7 @@ const struct nccl_flight *flight_oldest(const struct nccl_comm *n)
     return n->done < n->begun ? &n->flights[(n->done + 1) % NCCL_FLIGHTS] : NULL;
 }
 
-/* Return the text of the oldest call in progress, or the text of CALL_INIT if no call is in progress. */
+/* Return the text of the oldest call in progress, or of CALL_INIT. */
 static const char *flight_text(const struct nccl_comm *n, char text[CALL_TEXT])
 {
     const struct nccl_flight *oldest = flight_oldest(n);
@@ -52,7 +52,7 @@ static const char *flight_text(const struct nccl_comm *n, char text[CALL_TEXT])
     return call_text(text, oldest != NULL ? &oldest->call : &none, n->done + 1);
 }
 
-/* Mark the oldest call as done. The next call could not begin earlier, so its timeout starts now. */
+/* Mark the oldest call as done, and start the timeout of the next call. */
 static void retire_one(struct nccl_comm *n)
 {
     n->done++;
@@ -96,19 +96,16 @@ ddp_status cpu_call(struct nccl_comm *n, const struct call *call, struct ddp_err
 
 /* --- the watch ---------------------------------------------------------------------------------------- */
 
-/* CHECK_MS: time between two checks while a call is in progress. While the communicator is being created, this time is
- * 2 ms. SUSPECT_MS: delay before an error of NCCL is reported. The cause may be a dead peer, and a report of the dead
- * peer is clearer. */
+/* CHECK_MS: time between two checks of a call in progress. SUSPECT_MS: delay of the report of NCCL's error,
+ * because the cause may be a dead peer. */
 enum { CHECK_MS = 50, SUSPECT_MS = 400 };
 
 /* --- failing ------------------------------------------------------------------------------------------ */
 
-/* The thread that finds a failure notifies the other ranks and calls ncclCommAbort, which ends the kernels on the GPU.
- * NCCL allows an abort only while no other thread is in a function of NCCL. So all other functions that use NCCL's
- * communicator are called under `lock`. These functions do not wait, because the communicator is non-blocking. */
+/* A failure ends with ncclCommAbort, which is allowed only while no other thread is in a function of NCCL. So all
+ * such functions are called under `lock`; they do not wait, because the communicator is non-blocking. */
 
-/* Publish the error before the abort of NCCL, because the other ranks wait for the error. Do both without `lock`,
- * because no other thread uses NCCL in state FAILING. */
+/* Publish the error, for which the other ranks wait, then abort NCCL. `lock` is not needed in state FAILING. */
 static void publish_and_abort(struct nccl_comm *n, struct ddp_err *err)
 {
     struct ncclComm *nccl = n->nccl;
@@ -161,15 +158,14 @@ void watch_pause(struct nccl_comm *n, uint32_t us)
 
 /* --- checks ------------------------------------------------------------------------------------------- */
 
-/* The watch thread makes the communicator fail in these cases:
+/* The watch thread makes the communicator fail after:
  *
  *     a peer has died, or a rank gives up           checked by the cpu communicator
- *     NCCL has an error                             checked by ncclCommGetAsyncError
- *     CUDA has an error                             checked by the event of a call
- *     a call or the creation is late                checked by the clock */
+ *     an error of NCCL                              checked by ncclCommGetAsyncError
+ *     an error of CUDA                              checked by the event of a call
+ *     a late call or creation                       checked by the clock */
 
-/* Check the peers. Skip the check while another thread runs a call of the cpu communicator, because that call
- * checks the peers too. */
+/* Check the peers, unless another thread runs a call of the cpu communicator, which checks them too. */
 static ddp_status check_peers(struct nccl_comm *n, struct ddp_err *err)
 {
     if (pthread_mutex_trylock(&n->cpu_lock) != 0)
@@ -184,7 +180,7 @@ static const char *reason_of_nccl(const struct nccl_comm *n)
     return n->lib.last_error != NULL ? n->lib.last_error(n->nccl) : NULL;
 }
 
-/* Keep the first error of NCCL. check_clock reports this error after SUSPECT_MS if no better reason is found before. */
+/* Keep the first error of NCCL, which check_clock reports after SUSPECT_MS. */
 static void note_suspect(struct nccl_comm *n, nccl_result result)
 {
     char text[CALL_TEXT] = "cannot connect the ranks";
@@ -257,7 +253,7 @@ static bool has_work(const struct nccl_comm *n)
 static void *watch_run(void *user)
 {
     struct nccl_comm *n = user;
-    n->base.gpu.call.set_device(n->base.gpu.device); /* without this call, a new thread uses device 0 */
+    n->base.gpu.call.set_device(n->base.gpu.device); /* a new thread begins with device 0 */
     pthread_mutex_lock(&n->lock);
     while (!n->closing) {
         if (!has_work(n)) {

@@ -1,7 +1,5 @@
-/* checkpoint.c -- see checkpoint.h.
- *
- * libddp reads and writes the files (ddp/ckpt.h), detects damage and finds the newest checkpoint. This module decides
- * whether a checkpoint belongs to this run. */
+/* checkpoint.c -- see checkpoint.h. libddp reads and writes the files (ddp/ckpt.h); this module decides whether a
+ * checkpoint belongs to this run. */
 #include "train/checkpoint.h"
 
 #include "train/library.h"
@@ -29,8 +27,7 @@ struct small {
     double scaler[DDP_SCALER_STATE];
 };
 
-/* Fill `block` with the blocks of a checkpoint, in the order of the file. Return the number of blocks. A block has
- * the address of its data, which a save reads and a load writes. */
+/* Fill `block` with the blocks of a checkpoint, in the order of the file. Return their number. */
 static size_t blocks_of(struct checkpoint *c, struct small *small, ddp_ckpt_block block[BLOCKS])
 {
     static const char *const names[OPTIMIZER_SLOTS] = { "params", "optimizer.0", "optimizer.1" };
@@ -49,7 +46,7 @@ static size_t blocks_of(struct checkpoint *c, struct small *small, ddp_ckpt_bloc
 
 /* --- saving ------------------------------------------------------------------------------------------ */
 
-/* Save a checkpoint. A failure ends the run, because the user has asked for checkpoints. */
+/* Save a checkpoint. A failure ends the run. */
 ddp_status checkpoint_save(ddp_ckpts *ckpts, const struct checkpoint *c, int world, struct ddp_err *err)
 {
     struct checkpoint copy = *c;
@@ -68,16 +65,14 @@ ddp_status checkpoint_save(ddp_ckpts *ckpts, const struct checkpoint *c, int wor
 
 /* --- the newest checkpoint ---------------------------------------------------------------------------- */
 
-/* Return true if the step in `name` is later than the step in `than`. Steps are padded with zeros to eight digits. So a
- * longer name has a later step, and names of equal length can be compared as text. */
+/* Return true if the step in `name` is later than that in `than`. Steps have at least eight digits. */
 static bool is_later(const char *name, const char *than)
 {
     size_t len = strlen(name), than_len = strlen(than);
     return len != than_len ? len > than_len : strcmp(name, than) > 0;
 }
 
-/* Return true if `name` is a name that libddp gives to a checkpoint (step_of in worker/checkpoint/directory.c). A
- * directory that the user has renamed does not count, because libddp does not load it. */
+/* Return true if libddp gives `name` to a checkpoint (step_of in worker/checkpoint/directory.c). */
 static bool is_checkpoint(const char *name)
 {
     char expected[64];
@@ -107,7 +102,7 @@ int checkpoint_exists(const char *dir, char newest[64])
     return newest[0] != '\0';
 }
 
-/* Print a warning with one write, because another thread may print warnings too. */
+/* Print a warning with one write, because threads print warnings too. */
 static void warn(void *user, const char *words)
 {
     (void)user;
@@ -126,8 +121,7 @@ ddp_status checkpoint_open(const struct train_options *options, ddp_ckpts **out,
 
 /* --- resuming ---------------------------------------------------------------------------------------- */
 
-/* Return the value of a fact as the user would write it on the command line. The value may come from a file and may
- * be invalid. */
+/* Return the value of a fact as on the command line. A value from a file may be invalid. */
 static const char *fact_words(int fact, int64_t value, char number[24])
 {
     const char *word = NULL;
@@ -139,8 +133,7 @@ static const char *fact_words(int fact, int64_t value, char number[24])
     return word != NULL ? word : number;
 }
 
-/* Check that the saved run had the same seed, batch, data set and other facts. Otherwise the results would differ
- * from the results of a run without interruption. */
+/* Check that the saved run had the same seed, batch, data set and other facts. */
 static ddp_status compare(const char *dir, const int64_t *theirs, const int64_t *ours, struct ddp_err *err)
 {
     char was[24], is[24];
@@ -155,8 +148,7 @@ static ddp_status compare(const char *dir, const int64_t *theirs, const int64_t 
     return DDP_OK;
 }
 
-/* Return the error for a file whose blocks differ from the blocks of this run. The saved run then had another model
- * size, optimizer or kind of momentum. */
+/* Return the error for a file with other blocks: another model size, optimizer or kind of momentum. */
 static ddp_status other_blocks(struct ddp_err *err)
 {
     return ddp_wrap(
@@ -199,7 +191,7 @@ ddp_status checkpoint_resume(ddp_ckpts *ckpts, const char *dir, struct checkpoin
     if (status != DDP_OK || !*found)
         return status;
     c->samples = point.samples;
-    if (ckpts != NULL) /* true only on rank 0, so a difference from the saved run is reported once */
+    if (ckpts != NULL) /* only rank 0 reports a difference */
         status = compare(dir, theirs.fact, c->fact, err);
     return status == DDP_OK ? adopt_found(c, &theirs, &small, err) : status;
 }

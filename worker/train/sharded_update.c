@@ -1,7 +1,5 @@
-/* sharded_update.c -- see sharded_update.h. A collective runs on libddp's stream, after the work that was on the
- * device's stream at the time of the call. The device's stream waits for the collective before the result is read.
- * There are two blocks of rows, because a collective fills one block while sum_rows adds the rows of the other
- * block. */
+/* sharded_update.c -- see sharded_update.h. A collective runs on libddp's stream, after the earlier work on the
+ * device's stream, which waits for the collective before the result is read. */
 #include "train/sharded_update.h"
 
 #include "train/compute.h"
@@ -21,22 +19,21 @@ size_t sharded_multiple(size_t world)
 
 struct sharded_plan {
     size_t n;               /* number of parameters */
-    const size_t *elements; /* borrowed: the number of elements of each parameter */
+    const size_t *elements; /* borrowed: the elements of each parameter */
     size_t *at;             /* owned: the offset of each parameter in the flat array */
-    size_t count;           /* number of elements of the flat array, padding included */
-    size_t bucket, buckets; /* elements of a bucket (the last bucket may have fewer); number of buckets */
+    size_t count;           /* elements of the flat array, padding included */
+    size_t bucket, buckets; /* elements of a bucket, at most; number of buckets */
     size_t world, rank;
 };
 
 /* The part of a parameter that is in a given range of the flat array. */
 struct sharded_piece {
-    size_t first; /* index of the piece's first element in the parameter */
-    size_t at;    /* index of the piece's first element in the flat array */
-    size_t n;     /* number of elements; 0 if no part of the parameter is in the range */
+    size_t first; /* index of the first element in the parameter */
+    size_t at;    /* index of the first element in the flat array */
+    size_t n;     /* 0: no part of the parameter is in the range */
 };
 
-/* Make a plan with buckets of about `most` elements. For a small model, make about eight smaller buckets. Return
- * false if memory is short. */
+/* Make a plan with buckets of about `most` elements, or about eight smaller ones. Return false if memory is short. */
 static bool sharded_plan_make(struct sharded_plan *p, const size_t elements[], size_t n, size_t world,
                               size_t rank, size_t most)
 {
@@ -87,15 +84,14 @@ static size_t sharded_mine(const struct sharded_plan *p, size_t b)
     return sharded_begin(p, b) + p->rank * sharded_of_rank(p, b);
 }
 
-/* Return the place of an element in this rank's shard. The element has offset `at` in the flat array, and is in
- * this rank's share of bucket `b`. Only the last bucket may be smaller, so all shares before this share have the
- * full size. */
+/* Return the place in this rank's shard of the element at offset `at`, which is in its share of bucket `b`. Only
+ * the last bucket may be smaller. */
 static size_t sharded_in_shard(const struct sharded_plan *p, size_t b, size_t at)
 {
     return b * (p->bucket / p->world) + at - sharded_mine(p, b);
 }
 
-/* Return the part of parameter i that is between offsets `from` and `from + many` of the flat array. */
+/* Return the part of parameter i between offsets `from` and `from + many` of the flat array. */
 static struct sharded_piece sharded_piece(const struct sharded_plan *p, size_t i, size_t from, size_t many)
 {
     const size_t begin = p->at[i] > from ? p->at[i] : from;
@@ -106,19 +102,18 @@ static struct sharded_piece sharded_piece(const struct sharded_plan *p, size_t i
     return (struct sharded_piece){ begin - p->at[i], begin, end - begin };
 }
 
-/* BUCKET: elements of a bucket, 25 MiB of floats as in PyTorch. BUCKET_OF_ROWS: elements of a bucket if each rank
- * receives the gradients of all ranks. ROWS: number of such buckets that are in memory at the same time. */
+/* BUCKET: elements of a bucket, 25 MiB of floats as in PyTorch. BUCKET_OF_ROWS: the same if each rank receives the
+ * gradients of all ranks. ROWS: such buckets in memory; one is filled while the other is added. */
 enum { BUCKET = 25 << 18, BUCKET_OF_ROWS = 1 << 20, ROWS = 2 };
 
 /* A bucket whose collective is in progress. */
 struct flight {
     ddp_work *work; /* NULL if no collective is in progress */
     size_t bucket;
-    float *rows; /* on the device: the gradients of all ranks for this bucket */
+    float *rows; /* on the device: this bucket's gradients of all ranks */
 };
 
-/* The arrays, the collectives on these arrays, and the contents. `zero1` and `world` are the two cases of
- * sharded_update.h:
+/* The arrays and the collectives on them. `zero1` and `world` are the two cases of sharded_update.h:
  *
  *     gradients         flat, float32                    | bucket 0 | bucket 1 ...
  *       zero1: reduce_scatter in place                     my share of each bucket is the average
@@ -129,13 +124,13 @@ struct sharded_update {
     struct sharded_request request;
     struct sharded_plan plan;
     float *grads;               /* on the device, like `slot` and `leaves` */
-    float *slot[SHARDED_SLOTS]; /* this rank's shard of the master weights and of each optimizer state */
-    double *leaves;             /* for the norm: the sum of squares of each leaf (COMPUTE_LEAF elements) */
-    float *room;                /* on the device: room for one bucket; allocated only for a checkpoint */
-    size_t *waits;              /* for each bucket, the number of its parameters that are not ready */
+    float *slot[SHARDED_SLOTS]; /* this rank's shard of the masters and of each state */
+    double *leaves;             /* for the norm: the sum of squares of each leaf */
+    float *room;                /* on the device: one bucket, only for a checkpoint */
+    size_t *waits;              /* for each bucket, its parameters that are not ready */
     struct flight flight[ROWS];
     unsigned launched;
-    ddp_work *last; /* latest collective outside `flight`; earlier collectives end before it (see keep) */
+    ddp_work *last; /* latest collective outside `flight`, see keep() */
 };
 
 /* --- open and close ----------------------------------------------------------------------------------- */
@@ -155,7 +150,7 @@ static bool alone(const struct sharded_update *s)
     return s->request.world == 1;
 }
 
-/* Return true if the masters are separate from the weights. If false, the layers use the masters as weights. */
+/* Return true if the masters are separate from the weights. */
 static bool has_masters(const struct sharded_update *s)
 {
     return s->request.device->value_bytes != sizeof(float);
@@ -200,8 +195,7 @@ ddp_status sharded_open(struct sharded_update **out, const struct sharded_reques
                     request->params->count);
 }
 
-/* Wait for a collective and free `work`. The caller can then free the buffers of the collective. Ignore an error: the
- * group is then broken and runs no collectives. */
+/* Wait for a collective and free `work`. After an error the group is broken and runs no collectives. */
 static void end(ddp_work *work)
 {
     if (work == NULL)
@@ -233,8 +227,7 @@ float *sharded_grad(const struct sharded_update *s, size_t i)
 
 /* --- sums over the ranks ------------------------------------------------------------------------------ */
 
-/* Store `work` as the last collective. A group executes collectives in order, so waiting for the last collective is
- * enough. */
+/* Store `work` as the last collective. A group executes collectives in order, so waiting for the last is enough. */
 static void keep(struct sharded_update *s, ddp_work *work)
 {
     if (s->last != NULL)
@@ -242,7 +235,7 @@ static void keep(struct sharded_update *s, ddp_work *work)
     s->last = work;
 }
 
-/* Make the device's stream wait for a collective. The host does not wait. */
+/* Make the device's stream, but not the host, wait for a collective. */
 static ddp_status follow(ddp_work **work, struct ddp_err *err)
 {
     ddp_status status = *work != NULL ? ddp_work_wait(*work) : DDP_OK;
@@ -252,8 +245,8 @@ static ddp_status follow(ddp_work **work, struct ddp_err *err)
     return library(status, err);
 }
 
-/* Make the device's stream wait for the collective of `f`. Then overwrite this rank's share of the bucket with the
- * sum over all ranks. */
+/* Make the device's stream wait for `f`, then overwrite this rank's share of the bucket with the sum over all
+ * ranks. */
 static ddp_status add_up(struct sharded_update *s, struct flight *f, struct ddp_err *err)
 {
     const struct sharded_plan *p = &s->plan;
@@ -268,8 +261,7 @@ static ddp_status add_up(struct sharded_update *s, struct flight *f, struct ddp_
     return DDP_OK;
 }
 
-/* Gather bucket `b` from all ranks into the next of the ROWS buffers (struct flight). First add up the bucket that is
- * still in this buffer. */
+/* Gather bucket `b` from all ranks into the next of the ROWS buffers. First add up the bucket that is still there. */
 static ddp_status send_rows(struct sharded_update *s, size_t b, struct ddp_err *err)
 {
     struct flight *f = &s->flight[s->launched++ % ROWS];
@@ -315,8 +307,8 @@ void sharded_start(struct sharded_update *s)
     }
 }
 
-/* Record that gradient i is ready. Launch the collective of each bucket whose gradients are now all ready. All ranks
- * launch buckets in the same order, because the backward pass has the same order on all ranks. */
+/* Record that gradient i is ready, and launch complete buckets. The backward pass, and so this order, is equal on
+ * all ranks. */
 ddp_status sharded_ready(struct sharded_update *s, size_t i, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -337,9 +329,8 @@ ddp_status sharded_average(struct sharded_update *s, struct ddp_err *err)
 
 /* --- norm and update ---------------------------------------------------------------------------------- */
 
-/* Compute the norm of all gradients. A leaf is COMPUTE_LEAF elements and lies in the share of one rank. Only that rank
- * computes the sum of the leaf's squares; all other ranks have 0 instead. So all_reduce only adds zeros to a sum,
- * without rounding. */
+/* Compute the norm of all gradients. One rank computes a leaf's sum of squares, all others have 0, so all_reduce
+ * adds without rounding. */
 ddp_status sharded_norm(struct sharded_update *s, double most, double unscale, struct ddp_err *err)
 {
     struct compute *on = s->request.device;
@@ -419,7 +410,7 @@ static ddp_status copy_bucket(struct sharded_update *s, size_t b, const float *r
     return status;
 }
 
-/* Export one bucket. Exporting buckets one by one needs no device memory for a whole model. */
+/* Export one bucket. All buckets at once would need device memory for a whole model. */
 static ddp_status export_bucket(struct sharded_update *s, int slot, size_t b, float *flat,
                                 struct ddp_err *err)
 {

@@ -1,5 +1,5 @@
-/* trainer.c -- see trainer.h. All ranks decide with equal numbers (the loss, the limit of steps), because otherwise
- * some ranks would wait in a collective forever. */
+/* trainer.c -- see trainer.h. All ranks decide with equal numbers (the loss, the limit of steps), because
+ * otherwise some would wait in a collective forever. */
 #include "train/trainer.h"
 
 #include "base/clock.h"
@@ -18,8 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A test uses no padding, which would count some samples twice. So the ranks may have different numbers of samples. A
- * batch of a test has about EVALUATE_TARGETS targets. */
+/* Targets of a batch in a test, about. A test has no padding, so ranks may have different numbers of samples. */
 enum { EVALUATE_TARGETS = 256 };
 
 /* Return the number of samples that are tested at once. */
@@ -47,8 +46,7 @@ static ddp_status count_batch(struct model *model, struct batch_source *source, 
     return DDP_OK;
 }
 
-/* Sum the counts over all ranks. Also check the number of samples: if a sample was left out or tested twice, the
- * percentage would not show this error. */
+/* Sum the counts over all ranks. Check the number of samples, because the percentage would not show a missing one. */
 static ddp_status add_up(ddp_ctx *ctx, struct accuracy *a, const struct dataset *set, struct ddp_err *err)
 {
     int64_t counts[2] = { a->correct, a->samples };
@@ -67,7 +65,7 @@ static ddp_status add_up(ddp_ctx *ctx, struct accuracy *a, const struct dataset 
     return DDP_OK;
 }
 
-/* Test the model. First send rank 0's running means and variances, so that all ranks test the same model. */
+/* Test the model, after rank 0's running means and variances are sent, so that all ranks test the same. */
 static ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx, struct accuracy *out,
                            struct ddp_err *err)
 {
@@ -86,7 +84,7 @@ static ddp_status evaluate(struct model *model, const struct dataset *set, ddp_c
     return status;
 }
 
-/* All ranks run one step together. These files run its parts:
+/* All ranks run one step together:
  *
  *     forward and backward on this rank's part of the batch   gradient.c, into memory of the reducer (or ZeRO-1)
  *     average of the gradients                                optimizer.c, already during the backward pass
@@ -100,8 +98,7 @@ static ddp_status part_done(void *user, size_t i, float *grad, struct ddp_err *e
     return optimizer_round(&t->optimizer, i, grad, err);
 }
 
-/* Report that a gradient is complete. If this gradient completes a bucket, and there is no communication thread, the
- * call waits for the other ranks. */
+/* Report that a gradient is complete. Without a communication thread, this may wait for the other ranks. */
 static ddp_status whole_done(void *user, size_t i, struct ddp_err *err)
 {
     struct trainer *t = user;
@@ -141,8 +138,7 @@ static ddp_status dump_gradient(struct trainer *t, struct ddp_err *err)
 
 /* --- reports ----------------------------------------------------------------------------------------- */
 
-/* Return the share of the devices' peak rate that was used, or 0 if the peak rate or the number of operations is
- * unknown. */
+/* Return the used share of the devices' peak rate, or 0 if it is unknown. */
 static double mfu(const struct trainer *t, double samples_per_s)
 {
     double peak = t->options->peak_tflops;
@@ -170,7 +166,7 @@ static ddp_status write_metrics(struct trainer *t, const struct late *of, double
     return journal_step(&t->journal, &line, err);
 }
 
-/* Report a step. The mean loss of a step needs another all-reduce, so compute it only for metrics. */
+/* Report a step. Its mean loss needs another all-reduce, so compute it only for metrics. */
 static ddp_status report_step(struct trainer *t, const struct late *of, double loss, double norm, uint64_t us,
                               struct ddp_err *err)
 {
@@ -183,8 +179,8 @@ static ddp_status report_step(struct trainer *t, const struct late *of, double l
     return write_metrics(t, of, loss, norm, us, err);
 }
 
-/* Report the step in t->late, with the loss and norm from the device. If `now` is true, wait until the device has
- * finished that step. The duration of a step is the time from t->late.begun_us to the report of the step. */
+/* Report the step in t->late, with the loss and norm from the device. If `now` is true, wait for that step. Its
+ * duration begins at t->late.begun_us. */
 static ddp_status report_late(struct trainer *t, bool now, struct ddp_err *err)
 {
     struct compute_report report;
@@ -200,11 +196,11 @@ static ddp_status report_late(struct trainer *t, bool now, struct ddp_err *err)
     return report_step(t, &of, report.loss, report.norm, t->late.begun_us - of.begun_us, err);
 }
 
-/* Report the previous step if it is still unreported. Then keep this step (`of`) in t->late until the device has its
- * loss. With --hash_steps, wait for the device and report this step at once, because the hash must be the hash of the
- * parameters after this step. If this call reports the previous step, the duration of this step begins with that
- * report, because the device starts this step only after the previous step. Otherwise the duration begins at the start
- * of this step, because a test or a checkpoint may lie between the last report and this step. */
+/* Report the previous step, then keep this step (`of`) in t->late until the device has its loss.
+ *
+ *   - --hash_steps: report this step at once, because the hash must be that of its parameters
+ *   - the previous step was reported here: this step's duration begins with that report
+ *   - otherwise: it begins at the start of this step, because a test or a checkpoint may lie between */
 static ddp_status report_device_step(struct trainer *t, const struct late *of, struct ddp_err *err)
 {
     const bool waited = t->late.waits;
@@ -252,7 +248,7 @@ static ddp_status average(struct trainer *t, struct ddp_err *err)
     return status == DDP_OK ? dump_gradient(t, err) : status;
 }
 
-/* Update the parameters. Request the norm of the gradient only if metrics are written. */
+/* Update the parameters. Only metrics need the norm of the gradient. */
 static ddp_status update(struct trainer *t, double lr, struct ddp_err *err)
 {
     phase_begins(t, PHASE_OPTIMIZER);
@@ -282,9 +278,8 @@ static ddp_status trainer_step(struct trainer *t, uint64_t step, struct ddp_err 
     return status == DDP_OK ? profile_step(&t->profile, &t->phases, t->steps_done, err) : status;
 }
 
-/* Increase t->epoch_loss by the losses of all ranks since the last call of this function; collective. Losses are summed
- * over all samples and divided only at the end. Ranks may have different numbers of samples, so an average of averages
- * would depend on the number of ranks. */
+/* Add the losses of all ranks since the last call to t->epoch_loss; collective. An average of averages would
+ * depend on the number of ranks. */
 static ddp_status trainer_sum_loss(struct trainer *t, struct ddp_err *err)
 {
     ddp_status status = t->device != NULL ? report_late(t, true, err) : DDP_OK;
@@ -321,7 +316,7 @@ static struct checkpoint describe(struct trainer *t)
     };
 }
 
-/* Fail if a loss is not finite. All ranks have the same loss, so all ranks fail. */
+/* Fail if a loss, equal on all ranks, is not finite. */
 static ddp_status check_loss(const struct trainer *t, double loss, struct ddp_err *err)
 {
     if (isfinite(loss))
@@ -332,9 +327,8 @@ static ddp_status check_loss(const struct trainer *t, double loss, struct ddp_er
                     t->epochs_done + 1, fabs(loss), t->options->lr, remedy);
 }
 
-/* Save a checkpoint; collective. Do nothing without --checkpoint, or if this step is already saved. Only rank 0 saves.
- * The other ranks continue and wait for rank 0 in the next collective. Fail if the loss is not finite, because a
- * checkpoint with useless parameters would replace an older, good checkpoint. */
+/* Save a checkpoint on rank 0; collective. Do nothing without --checkpoint, or if this step is saved. Fail if the
+ * loss is not finite, because useless parameters would replace a good checkpoint. */
 static ddp_status trainer_save(struct trainer *t, struct ddp_err *err)
 {
     if (t->options->checkpoint == NULL || t->saved_step == t->steps_done)
@@ -371,8 +365,7 @@ static void adopt_checkpoint(struct trainer *t, const struct checkpoint *c)
     t->epoch_loss = c->epoch_loss;
 }
 
-/* Load a checkpoint on rank 0 and send it to all ranks. So all ranks continue from the same step, and only one rank
- * reads a shared disk. */
+/* Load a checkpoint on rank 0 and send it to all ranks, so that only one rank reads a shared disk. */
 static ddp_status trainer_load(struct trainer *t, struct ddp_err *err)
 {
     struct checkpoint c = describe(t);
@@ -391,7 +384,7 @@ static ddp_status trainer_load(struct trainer *t, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Continue from the newest checkpoint, if the directory has a checkpoint; collective. */
+/* Continue from the newest checkpoint, if there is one; collective. */
 static ddp_status trainer_resume(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;
@@ -403,10 +396,10 @@ static ddp_status trainer_resume(struct trainer *t, struct ddp_err *err)
 
 /* --- what a run needs ------------------------------------------------------------------------------------- */
 
-/* A run begins with the steps that fail most often. It opens the files that the user has named, then the data, and then
- * allocates memory. The last steps need all ranks: the reducer, and the checkpoint that rank 0 reads for all ranks. */
+/* A run begins with the steps that fail most often: the files that the user has named, the data, memory. The last
+ * steps need all ranks: the reducer, and the checkpoint. */
 
-/* Set the number of BLAS threads. The default is one, because usually every core has a worker. */
+/* Set the number of BLAS threads, by default one, because usually every core has a worker. */
 static void set_threads(uint64_t wanted)
 {
     if (wanted > 0)
@@ -415,8 +408,7 @@ static void set_threads(uint64_t wanted)
         openblas_set_num_threads(1);
 }
 
-/* Fail if `dir` has a checkpoint of an early version. Otherwise --resume would find no checkpoint and start from the
- * beginning. */
+/* Fail if `dir` has a checkpoint of an early version, which --resume would not find. */
 static ddp_status refuse_early_version(const char *dir, struct ddp_err *err)
 {
     char path[PATH_MAX];
@@ -430,9 +422,11 @@ static ddp_status refuse_early_version(const char *dir, struct ddp_err *err)
         path);
 }
 
-/* Check the directory of --checkpoint. With --eval, the directory must have a checkpoint. A training run creates a
- * missing directory, and fails if the directory has checkpoints but --resume is missing. Otherwise the run would mix
- * its checkpoints with those of another run, and could delete old checkpoints. */
+/* Check the directory of --checkpoint:
+ *
+ *   - --eval: it must have a checkpoint
+ *   - --resume: create it if it is missing
+ *   - otherwise: the same, but it must not have checkpoints of another run, which this run could delete */
 static ddp_status open_checkpoints(const struct train_options *o, struct ddp_err *err)
 {
     char newest[64];
@@ -456,7 +450,7 @@ static ddp_status open_checkpoints(const struct train_options *o, struct ddp_err
         o->checkpoint, newest);
 }
 
-/* Check at the start that the output files can be written. Otherwise the run would fail only after the last epoch. */
+/* Check at the start that the output files can be written. */
 static ddp_status check_outputs(const struct train_options *o, struct ddp_err *err)
 {
     if (o->export_to != NULL && files_may_write(o->export_to, err) != DDP_OK)
@@ -466,9 +460,8 @@ static ddp_status check_outputs(const struct train_options *o, struct ddp_err *e
     return DDP_OK;
 }
 
-/* Open the output files, only on rank 0. The other ranks wait for rank 0 in the first collective. Check the paths
- * first, so that a run with a wrong --checkpoint, --summary or --export does not empty the files of an earlier run. If
- * there is a checkpoint, this run continues or tests an earlier run, so keep the metrics of that run. */
+/* Open the output files on rank 0. Check the paths first, because a wrong --checkpoint must not empty files. Keep
+ * the metrics of an earlier run that this run continues or tests. */
 static ddp_status open_outputs(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;
@@ -491,7 +484,7 @@ static ddp_status open_outputs(struct trainer *t, struct ddp_err *err)
                                       o->dump_gradients, write_error_text(errno, o->dump_gradients, why));
 }
 
-/* Open the data. Every rank opens all data, because each epoch distributes the samples anew. */
+/* Open the data, all of it on every rank, because each epoch distributes the samples anew. */
 static ddp_status open_data(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;
@@ -533,7 +526,7 @@ static ddp_status compare_samples(const int64_t first[2], const int64_t theirs[2
                     first[0], first[1], rank, theirs[0], theirs[1]);
 }
 
-/* Compare every rank with rank 0. All ranks make this comparison, so that all ranks print the same text. */
+/* Compare every rank with rank 0. All ranks do, so that all print the same text. */
 static ddp_status compare_runs(const struct run_facts *all, int world, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -545,8 +538,7 @@ static ddp_status compare_runs(const struct run_facts *all, int world, struct dd
     return status;
 }
 
-/* Compare the options before anything else, because ranks with different options would call different collectives
- * or train different models. */
+/* Compare the options first, because different options mean different collectives or models. */
 static ddp_status compare_options(const struct trainer *t, struct ddp_err *err)
 {
     const int world = ddp_world_size(t->ctx);
@@ -565,7 +557,7 @@ static ddp_status compare_options(const struct trainer *t, struct ddp_err *err)
 
 /* --- model ------------------------------------------------------------------------------------------- */
 
-/* Load the initial parameters on rank 0. optimizer_open sends them to the other ranks. */
+/* Load the initial parameters on rank 0. optimizer_open sends them. */
 static ddp_status init_model(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;
@@ -578,8 +570,7 @@ static ddp_status init_model(struct trainer *t, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Create the model. All ranks use the same seed, so they begin with the same parameters. optimizer_open sends rank
- * 0's parameters anyway. */
+/* Create the model. optimizer_open sends rank 0's parameters. */
 static ddp_status open_model(struct trainer *t, struct ddp_err *err)
 {
     size_t rows = split_rows(&t->split, 0);
@@ -607,7 +598,7 @@ static ddp_status open_model(struct trainer *t, struct ddp_err *err)
     return status == DDP_OK ? optimizer_open(&t->optimizer, t->options, t->model, t->ctx, err) : status;
 }
 
-/* Open the device, if main.c has chosen a device for the context. */
+/* Open the device that main.c has chosen, if any. */
 static ddp_status open_device(struct trainer *t, struct ddp_err *err)
 {
     if (ddp_device(t->ctx) < 0)
@@ -656,7 +647,7 @@ ddp_status trainer_open(struct trainer *t, const struct train_options *options, 
     return status;
 }
 
-/* Close the dump. fclose reports a full disk for bytes that were still in a buffer. */
+/* Close the dump. fclose reports a full disk for buffered bytes. */
 static ddp_status close_dump(struct trainer *t, struct ddp_err *err)
 {
     if (t->dump == NULL || fclose(t->dump) == 0)
@@ -666,8 +657,8 @@ static ddp_status close_dump(struct trainer *t, struct ddp_err *err)
                     write_error_text(errno, t->options->dump_gradients, why));
 }
 
-/* Close everything, even after a failure, and return the first error. Wait for the device first, because the device may
- * still use memory that is freed here. */
+/* Close everything, even after a failure, and return the first error. The device may still use memory, so wait for
+ * it. */
 ddp_status trainer_close(struct trainer *t, struct ddp_err *err)
 {
     enum { CLOSED = 5 };
@@ -693,8 +684,7 @@ ddp_status trainer_close(struct trainer *t, struct ddp_err *err)
 
 /* --- comparison of the parameters -------------------------------------------------------------------- */
 
-/* Compare the hashes of all ranks. Hashes differ after a memory error or a race, or between different kinds of
- * machines. */
+/* Compare the hashes of all ranks, which differ after a memory error or a race, or between kinds of machines. */
 static ddp_status compare(const struct trainer *t, const int64_t *hash, struct ddp_err *err)
 {
     for (int rank = 1; rank < t->split.world_size; rank++) {
@@ -727,7 +717,7 @@ static ddp_status compare_ranks(struct trainer *t, uint64_t *hash, struct ddp_er
 
 /* --- epochs ------------------------------------------------------------------------------------------ */
 
-/* Return true if --limit_steps is reached. Only the steps of this run count, not the steps before a resume. */
+/* Return true if this run, without the steps before a resume, has reached --limit_steps. */
 static bool limit_reached(const struct trainer *t)
 {
     return t->options->limit_steps != 0 && t->steps_here >= t->options->limit_steps;
@@ -738,8 +728,7 @@ static bool is_due(const struct trainer *t, uint64_t every)
     return every != 0 && t->steps_done % every == 0;
 }
 
-/* Compare the parameters if a comparison is due after this step. Save a checkpoint if a checkpoint is due. Compare
- * first, so that wrong parameters are never saved. */
+/* Compare the parameters and save a checkpoint, if these are due. Wrong parameters must never be saved. */
 static ddp_status after_step(struct trainer *t, struct ddp_err *err)
 {
     uint64_t hash;
@@ -783,8 +772,8 @@ static ddp_status report_epoch(struct trainer *t, uint64_t samples, uint64_t us,
     return status == DDP_OK ? journal_epoch(&t->journal, &line, err) : status;
 }
 
-/* After rank 0 has written a checkpoint, let waiting nodes join. All ranks must agree, so rank 0 asks the store for the
- * number of waiting nodes and sends it to the other ranks. Training continues until the launcher restarts the job. */
+/* Let waiting nodes join after a checkpoint. Rank 0 sends their number, because all ranks must agree. Training
+ * continues until the launcher restarts the job. */
 static ddp_status agree_to_grow(struct trainer *t, struct ddp_err *err)
 {
     int32_t nodes = 0;
@@ -801,7 +790,7 @@ static ddp_status agree_to_grow(struct trainer *t, struct ddp_err *err)
         return status;
     journal_line(&t->journal, "%d node%s can join; restarting with more nodes after epoch %" PRIu64,
                  (int)nodes, nodes == 1 ? "" : "s", t->epochs_done);
-    ddp_grow_agree(t->ctx); /* ignore errors: without this rank's agreement, the job keeps its size */
+    ddp_grow_agree(t->ctx); /* ignore errors: without this agreement, the job keeps its size */
     return DDP_OK;
 }
 
@@ -885,7 +874,7 @@ static ddp_status only_test(struct trainer *t, struct ddp_err *err)
     return status;
 }
 
-/* Export the parameters in float32. With 16-bit precision, export the optimizer's float32 copies of the parameters. */
+/* Export the parameters in float32; with 16-bit precision, the optimizer's masters. */
 static ddp_status export_model(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;

@@ -1,6 +1,6 @@
 /* activations.cu -- activations (layers/activation.c) and conversions. A thread processes PACK elements. */
 
-/* Executes STATEMENT for each element i of this thread's pack. The last pack may have fewer elements. */
+/* Executes STATEMENT for each element i of this thread's pack. */
 #define EACH_PACK(n, STATEMENT)                                           \
     const size_t at = thread_number() * PACK;                             \
     const int many = at >= (n) ? 0 : (n) - at < PACK ? (int)((n) - at) : PACK; \

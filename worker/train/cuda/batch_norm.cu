@@ -1,14 +1,11 @@
-/* batch_norm.cu -- worker/reducer/batchnorm.c on a GPU, for an array of rows x channels x spatial values. A block sums
- * one channel over a strip of rows. A strip's mean is computed first, then the sum of the squared distances from the
- * mean. A formula that subtracts two large sums would need only one pass, but would lose most digits.
- *
- * A second kernel joins the strips of each channel in order. Each thread adds floats; the joined sums are doubles. */
+/* batch_norm.cu -- worker/reducer/batchnorm.c on a GPU, for rows x channels x spatial values. A block sums one
+ * channel over a strip of rows: first the mean, then the squared distances, because one pass would lose most
+ * digits. A second kernel joins the strips in order, as doubles. */
 
-/* How a thread walks through a strip of a channel. The elements are numbered row by row. The thread handles the
- * elements threadIdx.x, threadIdx.x + blockDim.x, and so on. */
+/* How a thread walks through a strip of a channel: elements threadIdx.x, threadIdx.x + blockDim.x, and so on. */
 struct walk {
     size_t row;
-    /* `at` is the position in the row; the thread's next element is `rows_more` rows and `more` elements later */
+    /* `at`: position in the row; next element: `rows_more` rows and `more` elements later */
     int at, rows_more, more;
 };
 
@@ -32,8 +29,8 @@ __device__ inline void walk_on(struct walk *w, int spatial)
     }
 }
 
-/* The values that one block handles: channel blockIdx.x in a strip of rows. `first` is the index of the first value.
- * `apart` is the distance between the beginnings of two rows, in elements. */
+/* The values of one block: channel blockIdx.x in a strip of rows. `first`: index of the first value; `apart`:
+ * elements from row to row. */
 struct strip {
     size_t rows, first, apart;
 };
@@ -62,7 +59,7 @@ KERNEL(norm_measure, norm)
         const float off = get(x[w.row * s.apart + (size_t)w.at]) - (float)mean;
         squares += off * off;
     }
-    /* The sum has squared distances from (float)mean, not from `mean`. Correct the sum for this difference. */
+    /* The squares are of distances from (float)mean. Correct this. */
     const double beside = mean - (double)(float)mean;
     const double all = block_sum((double)squares) - count * beside * beside;
     if (threadIdx.x == 0) {
@@ -73,7 +70,7 @@ KERNEL(norm_measure, norm)
         record[2 * (size_t)a.channels] = count;
 }
 
-/* Return the new running value. As in torch, `momentum` is the weight of the value `now`. */
+/* Return the new running value. As in torch, `momentum` is the weight of `now`. */
 __device__ inline float moved(float running, double now, double momentum)
 {
     return (float)((1 - momentum) * (double)running + momentum * now);
@@ -132,7 +129,7 @@ __device__ inline struct in_channel channel_of(size_t i, int channels, int spati
     return p;
 }
 
-/* Move to the next value. Return true if that value belongs to another channel. */
+/* Move to the next value. Return true if it belongs to another channel. */
 __device__ inline bool channel_ends(struct in_channel *p, int channels, int spatial)
 {
     if (++p->at < spatial)

@@ -1,8 +1,7 @@
-/* layer_norm.cu -- see layers/layer_norm.c for the formula. A warp processes a row and reads the row twice, the
- * second time from the cache. */
+/* layer_norm.cu -- see layers/layer_norm.c for the formula. A warp reads its row twice, the second time from the
+ * cache. */
 
-/* Executes STATEMENT for each pack that this lane processes in a row of n elements. i is the index of the pack's first
- * element in the row. */
+/* Executes STATEMENT for each pack of this lane in a row of n elements; i is the pack's first element. */
 #define LANE_PACKS(n, STATEMENT)                                                        \
     for (size_t i = (size_t)lane_number() * PACK; i < (n); i += (size_t)WARP * PACK) { \
         STATEMENT;                                                                      \
@@ -50,7 +49,7 @@ KERNEL(layer_norm_forward, layer_norm)
     }
 }
 
-/* Add a pack to the sums of g and g * h, where g = dy * weight, and h is the normalized x. */
+/* Add a pack to the sums of g and g * h: g = dy * weight, and h is the normalized x. */
 __device__ inline void add_g(float *g, float *gh, struct pack dy, struct pack weight, struct pack x, float mean, float scale)
 {
     for (int k = 0; k < PACK; k++) {

@@ -1,5 +1,5 @@
-/* layers.c -- see compute.h: starts the kernels of each layer. Sums over rows are computed in strips, and a second
- * kernel adds the sums of the strips in order, so a repeated run gives the same bits. */
+/* layers.c -- see compute.h: starts the kernels of each layer. Sums over rows are in strips, which a second kernel
+ * adds in order, so a repeated run gives the same bits. */
 #include "train/cuda/device.h"
 
 enum { STRIPS = 64 };
@@ -122,8 +122,8 @@ void cuda_linear_backward_input(struct compute *base, void *dx, const void *dy, 
 
 /* --- attention ---------------------------------------------------------------------------------------- */
 
-/* Return true if tensor cores can compute the attention. The kernels for tensor cores need values of 16 bits. The size
- * of the heads is not checked, because every GPT-2 has heads of at most KERNEL_TILE numbers. */
+/* Return true if tensor cores can compute the attention: 16-bit values. Every GPT-2 has heads of at most
+ * KERNEL_TILE numbers. */
 static bool in_tiles(const struct cuda *c)
 {
     return c->base.value_bytes == 2;
@@ -203,7 +203,7 @@ void cuda_activation_backward(struct compute *base, enum activation f, void *d, 
 
 /* --- losses ------------------------------------------------------------------------------------------- */
 
-/* Compute the losses of all targets. Add the losses to total[0], and the number of correct predictions to total[1]. */
+/* Add the losses of all targets to total[0], and the number of correct predictions to total[1]. */
 static void losses(struct cuda *c, void *z, const struct model_batch *batch, size_t classes, bool gradient,
                    double *total)
 {

@@ -1,7 +1,5 @@
-/* parameters.c -- see compute.h: parameters on the device, updates, and results for the host.
- *
- * Each parameter begins at a multiple of 256 bytes in the array of weights that kernels read. If the weights are
- * floats, they are also the masters, which the optimizer updates. */
+/* parameters.c -- see compute.h: parameters on the device, updates, and results for the host. Each parameter
+ * begins at a multiple of 256 bytes in the array of weights, which are also the masters if they are floats. */
 #include "train/cuda/device.h"
 
 #include "train/train_options.h"
@@ -97,8 +95,7 @@ static ddp_status each_narrow(struct cuda *c, const struct model_tensors *t, boo
 
 /* --- the host's values -------------------------------------------------------------------------------- */
 
-/* Copy the values to the device, or back to the host. Wait for the copy, because the host may use its memory after
- * this call. */
+/* Copy the values to the device or back, and wait, because the host uses its memory afterwards. */
 static ddp_status copy_tensors(struct cuda *c, const struct model_tensors *t, bool to_device,
                                struct ddp_err *err)
 {
@@ -129,7 +126,7 @@ ddp_status cuda_copy(struct compute *base, float *to, const float *from, size_t 
 
 /* --- updates ------------------------------------------------------------------------------------------ */
 
-/* Return the address of the norm, which follows the totals in device memory. */
+/* Return the address of the norm, after the totals. */
 static float *norm_slot(struct cuda *c)
 {
     return (float *)(void *)(c->total + TOTALS);
@@ -194,7 +191,7 @@ static void update_sgd(struct cuda *c, const ddp_optim *o, const struct compute_
     cuda_launch(c, KERNEL_update_sgd, cuda_by_elements(u->n), 1, &args);
 }
 
-/* Update parameters. Compute the factors in double, as in worker/reducer/optim.c. */
+/* Update parameters, with factors in double, as in worker/reducer/optim.c. */
 void cuda_update(struct compute *base, const ddp_optim *o, const struct compute_update *u)
 {
     struct cuda *c = cuda_of(base);
@@ -223,7 +220,7 @@ void cuda_update(struct compute *base, const ddp_optim *o, const struct compute_
 
 /* --- results for the host ----------------------------------------------------------------------------- */
 
-/* Add results from slot `slot` to *out. Wait for the device if needed. */
+/* Add results from slot `slot` to *out, after the device has written them. */
 static ddp_status read_totals(struct cuda *c, unsigned slot, struct compute_report *out, struct ddp_err *err)
 {
     const struct results *results = &c->results[slot];
@@ -236,7 +233,7 @@ static ddp_status read_totals(struct cuda *c, unsigned slot, struct compute_repo
     return DDP_OK;
 }
 
-/* Queue a copy of the totals to the host, and then set the totals to 0. So a NaN loss affects only one report. */
+/* Queue a copy of the totals to the host, and set them to 0, so that a NaN loss affects only one report. */
 static cuda_error queue_totals(struct cuda *c, unsigned slot)
 {
     cuda_error error = c->gpu.call.copy_async(&c->results[slot], c->total, sizeof(struct results),

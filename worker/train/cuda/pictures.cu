@@ -1,8 +1,8 @@
-/* pictures.cu -- kernels for the shortcut (layers/activation.c) and for convolution and pooling (layers/conv.c). A
- * convolution is a matrix product of cuBLASLt, so the kernels for convolution only arrange its operands. */
+/* pictures.cu -- kernels for the shortcut (layers/activation.c), and for convolution and pooling (layers/conv.c).
+ * cuBLASLt computes a convolution's product; the kernels arrange its operands. */
 
-/* Return the pixel at (line, column) of a picture whose pixels are spread out: the distance between two neighbouring
- * pixels is `apart` lines or columns. Return 0 between pixels and outside the picture. */
+/* Return the pixel at (line, column) of a picture whose pixels are `apart` lines or columns apart. Return 0
+ * between pixels and outside. */
 __device__ inline value seen_at(const value *from, int line, int column, int side, int apart)
 {
     if (apart != 1) {
@@ -14,8 +14,7 @@ __device__ inline value seen_at(const value *from, int line, int column, int sid
     return (unsigned)line < (unsigned)side && (unsigned)column < (unsigned)side ? from[line * side + column] : put(0);
 }
 
-/* Let each thread compute PACK elements of one row. Row r belongs to plane r / taps, counted over all pictures, and to
- * tap r % taps. */
+/* Compute PACK elements of one row in each thread. Row r has plane r / taps, over all pictures, and tap r % taps. */
 KERNEL(columns, columns)
 {
     const size_t at = thread_number() * PACK, row = at / a.pitch;
@@ -43,7 +42,7 @@ KERNEL(turn_weight, turn_weight)
         ((value *)a.to)[at] = ((const value *)a.weight)[(o * a.in + i + 1) * a.taps - 1 - tap];
 }
 
-/* Return true if the shortcut is the unchanged input: the block neither halves the picture nor adds channels. */
+/* Return true if the shortcut is the unchanged input. */
 __device__ inline bool is_same(const struct shortcut_args *a)
 {
     return a->stride == 1 && a->in == a->out;
@@ -95,7 +94,7 @@ KERNEL(shortcut_backward, shortcut)
     pack_to_within((value *)a.to, at, a.n, dx);
 }
 
-/* Compute the mean of each plane. Each warp processes one plane. */
+/* Compute the mean of each plane, one per warp. */
 KERNEL(pool_forward, pool)
 {
     const size_t plane = grid_warp();

@@ -1,8 +1,6 @@
-/* sums.cu -- sums over many rows. The first step sums strips of rows into parts, and the second step sums the
- * parts. Both steps add in a fixed order. */
+/* sums.cu -- sums over many rows, in two steps with a fixed order: strips of rows, then their sums. */
 
-/* Add the sums of a block's warps; each warp has summed every KERNEL_WARPS-th row. Return true for the threads
- * that have a result. */
+/* Add the sums of a block's warps, each of every KERNEL_WARPS-th row. Return true in threads with a result. */
 __device__ inline bool join_warps(float *sum)
 {
     __shared__ float of_warp[KERNEL_WARPS][KERNEL_COLUMNS];
@@ -59,7 +57,7 @@ KERNEL(join_sums, join_sums)
         a.to[i] = sum;
 }
 
-/* Let each thread sum one column. All bounds are constants, so that the compiler keeps x in registers. */
+/* Sum one column in each thread. All bounds are constants, so that the compiler keeps x in registers. */
 KERNEL(sum_rows, sum_rows)
 {
     const size_t i = thread_number();
@@ -89,7 +87,7 @@ KERNEL(squares, squares)
         a.part[blockIdx.x] = sum;
 }
 
-/* Compute the norm and the clip factor, as norm_clip_factor() in worker/reducer/optim.c does. A NaN stays a NaN. */
+/* Compute the norm and the clip factor as norm_clip_factor() does. A NaN stays a NaN. */
 KERNEL(join_squares, join_squares)
 {
     double sum = 0;

@@ -1,6 +1,5 @@
-/* makers.h -- creates the sets of make-data: digits or tokens that a model can learn. Each file is written whole or
- * not at all. One random generator makes the training set and then the test set, so equal seeds and sizes give
- * equal files. */
+/* makers.h -- creates the sets of make-data: digits or tokens that a model can learn. One random generator makes
+ * the training set and then the test set, so equal seeds and sizes give equal files. */
 #ifndef WORKER_TRAIN_DATA_MAKERS_H
 #define WORKER_TRAIN_DATA_MAKERS_H
 
@@ -14,23 +13,19 @@
 
 /* --- glyphs ----------------------------------------------------------------------------------------------- */
 
-/* The synthetic digits: the ten digits, drawn with random variations.
- *
- * Pure. The pictures are the same on every machine, because the functions use only operations that IEEE 754 defines
- * to the last bit. The random numbers come from the caller's generator. */
+/* The synthetic digits, drawn with random variations. Pure. Only operations that IEEE 754 defines to the last bit
+ * are used, so the pictures are the same on every machine. */
 
 /* --- speech ----------------------------------------------------------------------------------------------- */
 
-/* The synthetic language: invented words. Each word is followed by one of four words.
- *
- * Pure. The text is the same on every machine. Only the choice of the next word is random, so a perfect model has a
- * loss of about 0.2 nats per letter. With 256 equally likely letters, the loss would be 5.5. */
+/* The synthetic language: invented words, each followed by one of four words. Pure. A perfect model has a loss of
+ * about 0.2 nats per letter; 256 equally likely letters would give 5.5. */
 
 enum { SPEECH_WORDS = 96, SPEECH_LETTERS = 10, SPEECH_NEXT = 4 };
 
 struct speech {
     char word[SPEECH_WORDS][SPEECH_LETTERS]; /* text, with its NUL */
-    uint8_t next[SPEECH_WORDS][SPEECH_NEXT]; /* words that may follow each word, the most frequent first */
+    uint8_t next[SPEECH_WORDS][SPEECH_NEXT]; /* words that may follow each word, by frequency */
 };
 
 struct maker_order {
@@ -43,7 +38,7 @@ struct maker_order {
 struct maker {
     const char *name, *unit;
     uint64_t samples, test_samples; /* default sizes */
-    uint64_t most; /* upper limit for `samples`, and for `test_samples`; both are created in memory */
+    uint64_t most;                  /* limit of `samples` and of `test_samples`, which are made in memory */
     ddp_status (*make)(const struct maker_order *order, ddp_random *luck, struct ddp_err *err);
 };
 

@@ -1,5 +1,5 @@
-/* pictures.h -- reads files of pictures, in the IDX format and in the format of CIFAR-10. A file may be compressed with
- * gzip. Offsets in errors count uncompressed bytes. */
+/* pictures.h -- reads files of pictures, in the IDX format and in the format of CIFAR-10, plain or gzip. Offsets
+ * in errors count uncompressed bytes. */
 #ifndef WORKER_TRAIN_DATA_PICTURES_H
 #define WORKER_TRAIN_DATA_PICTURES_H
 
@@ -28,7 +28,7 @@ struct idx {
 size_t idx_header_bytes(int dims);
 
 /* Read a whole file, plain or gzip. Every error begins with the path. DDP_ERR_CORRUPT names the offset.
- * DDP_ERR_LIMIT means that the file is larger than IDX_MAX_BYTES. After an error nothing needs to be freed. */
+ * DDP_ERR_LIMIT: the file is larger than IDX_MAX_BYTES. */
 ddp_status idx_load(struct idx *idx, const char *path, int dims, struct ddp_err *err);
 
 void idx_free(struct idx *idx);
@@ -38,16 +38,16 @@ size_t idx_make_header(uint8_t *head, int dims, const uint32_t *dim);
 
 /* --- CIFAR-10 --------------------------------------------------------------------------------------------- */
 
-/* CIFAR-10's binary files have only records: each record is a label and a picture.
+/* CIFAR-10's binary files have only records, each with a label and a picture:
  *
  *     offset 3073 k       the label of record k, 0 to 9
  *            3073 k + 1   3 x 32 x 32 bytes: the red plane row by row, then green, then blue
  *
- * Training pictures are in data_batch_1.bin, data_batch_2.bin ... (as published, five files of 10,000 records).
- * Test pictures are in test_batch.bin. Each file may be compressed with gzip. */
+ * Training: data_batch_1.bin, data_batch_2.bin ... (as published, five files of 10,000 records). Test: test_batch.bin.
+ * Each file may be compressed with gzip. */
 
-/* The usual augmentation of CIFAR's training pictures: each picture is moved by up to four pixels, and half of the
- * pictures are mirrored (He et al. 2015, 4.2). Pure. Each sample has its own generator of random numbers. */
+/* The usual augmentation of CIFAR's training pictures: a shift by up to four pixels, and mirroring of half of them
+ * (He et al. 2015, 4.2). Pure. */
 
 enum { AUGMENT_PADDING = 4 };
 
@@ -60,8 +60,8 @@ struct augment {
 /* Choose a random shift and flip, as torchvision's RandomCrop(32, padding=4) and RandomHorizontalFlip() do. */
 struct augment augment_draw(ddp_philox *luck);
 
-/* Shift and mirror a picture of `channels` planes, each of side x side bytes. Pixels from outside the picture are 0.
- * `to` and `from` must not overlap. */
+/* Shift and mirror a picture of `channels` planes, each of side x side bytes. Pixels from outside are 0. `to` and
+ * `from` must not overlap. */
 void augment_apply(const struct augment *a, const uint8_t *from, uint8_t *to, int channels, int side);
 
 /* --- files of CIFAR-10 ------------------------------------------------------------------------------------ */
@@ -81,15 +81,15 @@ struct cifar {
     size_t n;
 };
 
-/* Find the directory of the files: `dir` itself, or the folder of the published archive in `dir`. Write its path to
- * `found`, which has room for PATH_MAX bytes. Return false if there are no files. */
+/* Write the directory of the files to `found` (PATH_MAX bytes): `dir` itself, or the published archive's folder in
+ * it. Return false if there are no files. */
 bool cifar_find(char *found, const char *dir);
 
-/* Load the test file or all training files of `dir`. After an error nothing needs to be freed. */
+/* Load the test file or all training files of `dir`. */
 ddp_status cifar_load(struct cifar *c, const char *dir, bool training, struct ddp_err *err);
 void cifar_free(struct cifar *c);
 
-/* Return record `index`, which must be below n. The record has the label, then the picture. */
+/* Return record `index`, below n: the label, then the picture. */
 const uint8_t *cifar_record(const struct cifar *c, size_t index);
 
 #endif

@@ -1,5 +1,5 @@
-/* tokens.c -- see tokens.h. The tokens stay in the files, because a run may need only a small part of a large shard.
- * Each sample is read with pread from an open descriptor, so several threads can read at the same time. */
+/* tokens.c -- see tokens.h. The tokens stay in the files, because a run may need only a small part. Several
+ * threads can read at the same time with pread. */
 #include "train/data/tokens.h"
 
 #include "base/limits.h"
@@ -43,8 +43,8 @@ void tokens_init(struct tokens *t, size_t length, size_t vocabulary)
 
 /* --- one shard --------------------------------------------------------------------------------------------- */
 
-/* Check a header. `head` has the first `got` bytes of the file. Check the magic number before the length: if a file of
- * another format is shorter than a header, the error must still name the wrong magic number. */
+/* Check a header, of which `got` bytes were read. Check the magic number first, for shorter files of another
+ * format. */
 static ddp_status check_header(const uint8_t *head, size_t got, struct ddp_err *err)
 {
     if (got >= 4 && get_i32(head) == LLAMA_MAGIC)
@@ -99,7 +99,7 @@ static ddp_status examine(const struct tokens *t, int fd, uint64_t *count, struc
     return status;
 }
 
-/* Open one more shard. Keep its descriptor open, so that reading a sample takes only one system call. */
+/* Open one more shard, which stays open, so that a sample takes one system call. */
 static ddp_status tokens_add(struct tokens *t, const char *path, struct ddp_err *err)
 {
     uint64_t count = 0;
@@ -139,8 +139,7 @@ void tokens_free(struct tokens *t)
 
 /* --- all shards -------------------------------------------------------------------------------------------- */
 
-/* Return true if the file is of the requested kind: training or test. Check only the last component of the path,
- * because a directory may have any name. */
+/* Return true if the name, without the directory, is of the requested kind: training or test. */
 static bool belongs(const char *path, bool training)
 {
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
@@ -154,8 +153,7 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Add all files in the order of their names, as strcmp() compares them. This order does not depend on the locale, so
- * all ranks have the same order. */
+/* Add all files in the order of strcmp(), so that the locale does not matter. */
 static ddp_status add_all(struct tokens *t, glob_t *found, bool training, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -167,8 +165,8 @@ static ddp_status add_all(struct tokens *t, glob_t *found, bool training, struct
     return status;
 }
 
-/* Write to `to` the pattern of all .bin files in the directory `where`. Put a backslash before each character of
- * `where` that has a special meaning for glob. */
+/* Write the pattern of all .bin files in the directory `where` to `to`, with the special characters of glob
+ * escaped. */
 static void directory_pattern(char *to, const char *where)
 {
     for (; *where != '\0'; *to++ = *where++) {
@@ -219,7 +217,7 @@ static const struct tokens_shard *shard_of(const struct tokens *t, uint64_t inde
     return &t->shard[low];
 }
 
-/* Store n tokens, beginning with token i of a sample. Token i is input i, and the target of input i - 1. */
+/* Store n tokens from token i of a sample on: token i is input i, and the target of input i - 1. */
 static ddp_status copy_tokens(const struct tokens *t, const uint8_t *bytes, size_t n, size_t i,
                               uint64_t offset, int32_t *token, int32_t *target, struct ddp_err *err)
 {
@@ -236,7 +234,7 @@ static ddp_status copy_tokens(const struct tokens *t, const uint8_t *bytes, size
     return DDP_OK;
 }
 
-/* Read a sample in pieces, because a thread may have a small stack. */
+/* Read a sample in pieces, for a small stack. */
 static ddp_status read_sample(const struct tokens *t, const struct tokens_shard *s, uint64_t sample,
                               int32_t *token, int32_t *target, struct ddp_err *err)
 {

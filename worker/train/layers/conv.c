@@ -1,14 +1,12 @@
-/* conv.c -- see compute.h. The forward pass uses no matrix of inputs (im2col), because with 3 x 3 kernels that matrix
- * is nine times as large as the pictures. Instead each picture is copied into a frame of zeros (struct frame). A tap
- * (one weight of the kernel) then reads consecutive numbers for consecutive pixels of the output. */
+/* conv.c -- see compute.h. Each picture is copied into a frame of zeros (struct frame), where a tap (one weight of
+ * the kernel) reads consecutive numbers. A matrix of inputs (im2col) would be nine times as large as the pictures. */
 #include "train/compute.h"
 
 #include "train/layers/conv_tile.h"
 
 #include <string.h>
 
-/* Number of extra elements after a frame. The loops of conv_tile.h read whole registers, so these loops may read
- * beyond the end of the frame. */
+/* Extra elements after a frame, because the loops of conv_tile.h read whole registers. */
 enum { SLACK = 2 * CONV_LANES + CONV_KERNEL };
 
 size_t conv_side(const struct conv *c)
@@ -45,15 +43,15 @@ static size_t larger(size_t a, size_t b)
 
 /* --- frames of zeros around pictures ------------------------------------------------------------------ */
 
-/* A frame has the channels of one picture, each surrounded by zeros: one line above, one line below, and one
- * column on each side. Each channel is divided into stride x stride planes of `lines` x `pitch` numbers. A plane
- * has every stride-th line and column, so the inputs of neighbouring output pixels are adjacent. */
+/* A frame has the channels of one picture, each surrounded by zeros: a line above and below, a column on each
+ * side. A channel has stride x stride planes of `lines` x `pitch` numbers, each with every stride-th line and
+ * column, so the inputs of neighbouring outputs are adjacent. */
 struct frame {
     size_t side, stride;
     size_t pitch, lines, plane, channel;
 };
 
-/* Compute the layout. With stride 1, neighbouring lines share a zero: it ends one line and begins the next. */
+/* Compute the layout. With stride 1, a zero ends one line and begins the next. */
 static struct frame frame_of(size_t side, size_t stride)
 {
     struct frame f = { .side = side, .stride = stride };
@@ -69,14 +67,13 @@ static size_t frame_values(const struct frame *f, size_t channels)
     return channels * f->channel + SLACK;
 }
 
-/* Return the row (or column) of planes that contains line (or column) i of the picture. The planes of a channel form a
- * grid of stride x stride. */
+/* Return the row (or column), in the grid of stride x stride planes, that has line (or column) i of the picture. */
 static size_t plane_of(const struct frame *f, size_t i)
 {
     return (CONV_PADDING + i) % f->stride;
 }
 
-/* Return the index that line (or column) i of the picture has within its plane. */
+/* Return the index of line (or column) i of the picture within its plane. */
 static size_t position(const struct frame *f, size_t i)
 {
     return (CONV_PADDING + i) / f->stride;
@@ -95,7 +92,7 @@ static void frame_line(const struct frame *f, real *to, const real *x)
     }
 }
 
-/* Copy the channels into the frame. The caller has set the frame to zero. */
+/* Copy the channels into the frame of zeros. */
 static void frame_fill(const struct frame *f, real *to, const real *x, size_t channels)
 {
     for (; channels > 0; channels--, to += f->channel) {
@@ -106,21 +103,20 @@ static void frame_fill(const struct frame *f, real *to, const real *x, size_t ch
 
 /* --- sums over framed pictures ------------------------------------------------------------------------ */
 
-/* conv_tile.h sums a vector of consecutive pixels in a register. A vector may continue beyond the end of a line; the
- * sums there are not used. */
+/* conv_tile.h sums a vector of consecutive pixels. Sums beyond the end of a line are not used. */
 
-/* Arguments of sums_make, which computes `lines` x `columns` results for each of `outs` channels. Result (i, j) is
- * written to line first_line + i * step and column first_column + j * step of a picture of side x side numbers. */
+/* Arguments of sums_make: `lines` x `columns` results for each of `outs` channels. Result (i, j) is at line
+ * first_line + i * step and column first_column + j * step of a picture of side x side numbers. */
 struct sums {
     struct conv_sum sum;
     size_t at[CONV_TAPS];
     size_t outs, lines, columns, pitch;    /* pitch: see struct frame */
-    size_t first_line, first_column, step; /* place of the first result; distance between results */
+    size_t first_line, first_column, step; /* place of the first result; distance of results */
     size_t side;
     const real *weight;
 };
 
-/* Return how many numbers conv_tile_sum() writes for one channel, rounded up to whole registers. */
+/* Return how many numbers conv_tile_sum() writes for one channel, in whole registers. */
 static size_t sums_row(const struct sums *s)
 {
     return round_up((s->lines - 1) * s->pitch + s->columns, CONV_LANES);
@@ -143,7 +139,7 @@ static void copy_line(real *to, const real *from, size_t n, size_t step, int add
             to[i * step] = from[i] + (add ? to[i * step] : 0);
 }
 
-/* Write the results of one picture to y, or add them to y if `add` is set. `row` is scratch memory with CONV_OUTS *
+/* Write the results of one picture to y, or add them if `add` is set. `row` is scratch memory with CONV_OUTS *
  * sums_row() numbers. */
 static void sums_make(const struct sums *s, real *y, const real *framed, real *row, int add)
 {
@@ -158,8 +154,8 @@ static void sums_make(const struct sums *s, real *y, const real *framed, real *r
     }
 }
 
-/* Layout of the weights. The weight for result channel o, input channel c and tap t is weight[o * of_out + c *
- * of_channel + tap[t]]. */
+/* Layout of the weights: result channel o, input channel c, tap t are at weight[o * of_out + c * of_channel +
+ * tap[t]]. */
 struct weights {
     const real *weight;
     size_t of_out, of_channel;
@@ -231,8 +227,8 @@ void cpu_conv_forward(ON_CPU, const struct conv *c, void *y, const void *x, cons
 
 /* --- the gradient of x -------------------------------------------------------------------------------- */
 
-/* The lines (or columns) of x that use the same taps. Phase p has the lines first + i * stride for i < count, and the
- * taps p + u * stride for u < taps. Line i of the phase gets the gradient: sum over u of tap[p + u * stride] * dy[start
+/* The lines (or columns) of x that use the same taps. Phase p has the lines first + i * stride for i < count, and
+ * the taps p + u * stride for u < taps. The gradient of line i is the sum over u of tap[p + u * stride] * dy[start
  * + i - u]. */
 struct phase {
     size_t first, count, start, taps;
@@ -269,8 +265,7 @@ static void input_sums(const struct conv *c, const struct frame *f, size_t phase
     s->sum.at = s->at;
 }
 
-/* Return the number of scratch elements for the gradient of x. The last phase (struct phase) needs the most elements,
- * because it has the most lines and columns. */
+/* Return the scratch elements for the gradient of x. The last phase (struct phase) has the most lines and columns. */
 static size_t input_columns(const struct conv *c)
 {
     const struct frame f = frame_of(conv_side(c), 1);
@@ -281,8 +276,8 @@ static size_t input_columns(const struct conv *c)
            CONV_OUTS * sums_row(&s);
 }
 
-/* Compute the gradient of x in the same way as the forward pass, with dy as the input. With a stride of s, the pixels
- * of x are divided into s x s phases. All pixels of a phase use the same taps. */
+/* Compute the gradient of x as in the forward pass, with dy as the input, for each of s x s phases with a stride
+ * of s. */
 void cpu_conv_backward_input(ON_CPU, const struct conv *c, void *dx, const void *dy, const void *weight,
                              size_t rows, bool add, real *columns)
 {
@@ -316,8 +311,8 @@ static size_t mixed_values(const struct conv *c)
     return framed_side(c) * framed_side(c) * c->in + SLACK;
 }
 
-/* Copy x so that the channels of a pixel are adjacent. One line of the kernel then reads consecutive numbers. Copy line
- * by line, so that the written memory stays in the cache. */
+/* Copy x so that the channels of a pixel are adjacent, line by line, so that the written memory stays in the
+ * cache. */
 static void mix_channels(const struct conv *c, real *to, const real *x)
 {
     const size_t n = framed_side(c);
@@ -330,7 +325,7 @@ static void mix_channels(const struct conv *c, real *to, const real *x)
     }
 }
 
-/* Return how many numbers one line of the kernel reads, rounded up to whole registers. */
+/* Return how many numbers one line of the kernel reads, in whole registers. */
 static size_t line_width(const struct conv *c)
 {
     return round_up(CONV_KERNEL * c->in, CONV_LANES);
@@ -341,8 +336,8 @@ static size_t weight_columns(const struct conv *c)
     return mixed_values(c) + c->out * CONV_KERNEL * line_width(c);
 }
 
-/* Copy the values of `sum` to `dweight` in another order. `sum` is ordered by output channel, kernel line, kernel
- * column and input channel. `dweight` is ordered by output channel, input channel, kernel line and kernel column. */
+/* Copy `sum`, ordered by output channel, kernel line, kernel column and input channel, to `dweight`, ordered by
+ * output channel, input channel, kernel line and kernel column. */
 static void unmix(const struct conv *c, real *dweight, const real *sum)
 {
     for (size_t o = 0; o < c->out; o++) {

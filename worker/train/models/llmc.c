@@ -1,5 +1,5 @@
-/* llmc.c -- see llmc.h. One function, copy_all, defines the order of the tensors for both loading and saving. A load
- * reads the whole file into memory before it changes a parameter, so an error leaves the model unchanged. */
+/* llmc.c -- see llmc.h. One function, copy_all, defines the order of the tensors for loading and saving. A load
+ * reads the whole file first, so an error leaves the model unchanged. */
 #include "train/models/llmc.h"
 
 #include "base/limits.h"
@@ -36,7 +36,7 @@ struct size {
     size_t value;
 };
 
-/* Fill `size` with the model's sizes, in the order in which the header of the file stores them. */
+/* Fill `size` with the model's sizes, in the order of the header. */
 static void sizes_of(const struct model_kind *kind, struct size size[SIZES])
 {
     const struct gpt2_config *c = config_of(kind);
@@ -99,8 +99,8 @@ struct llmc {
     uint64_t bytes; /* bytes of the file */
 };
 
-/* Check `head`, the first LLMC_HEADER bytes of a file of `file_bytes` bytes. Return DDP_ERR_MISMATCH if the file has
- * a model of another size, and DDP_ERR_CORRUPT for any other fault. The error names offset and value. */
+/* Check `head`, the first LLMC_HEADER bytes of a file of `file_bytes` bytes. Return DDP_ERR_MISMATCH for a model
+ * of another size, DDP_ERR_CORRUPT for any other fault; the text names offset and value. */
 static ddp_status llmc_check(struct llmc *f, const struct model_kind *kind, const uint8_t *head,
                              uint64_t file_bytes, struct ddp_err *err)
 {
@@ -121,7 +121,7 @@ static ddp_status llmc_check(struct llmc *f, const struct model_kind *kind, cons
 
 /* --- tensors ----------------------------------------------------------------------------------------- */
 
-/* A copy between a file and the parameters. Both have little-endian numbers, as all supported processors do. */
+/* A copy between a file and the parameters, both little-endian. */
 struct transfer {
     const struct model_tensors *params;
     float *values; /* values of all parameters, tensor after tensor */
@@ -156,7 +156,7 @@ static void copy_all(const struct model_kind *kind, struct transfer *c)
         copy_tensor(c, ends + i);
 }
 
-/* Copy the parameters from `body`, which has the f->bytes - LLMC_HEADER bytes after the header. */
+/* Copy the parameters from `body`, the bytes after the header. */
 static void llmc_read(const struct llmc *f, const struct model_kind *kind, uint8_t *body,
                       const struct model_tensors *params)
 {
@@ -190,7 +190,7 @@ static void write_header(const struct model_kind *kind, uint8_t *head)
     files_encode_u32(head + AT_PADDED, (uint32_t)padded_for_writing(kind));
 }
 
-/* Write a whole file to the buffer `to`, which contains llmc_bytes() zero bytes. */
+/* Write a whole file to `to`, which has llmc_bytes() zero bytes. */
 static void llmc_write(const struct model_kind *kind, const struct model_tensors *params, float *values,
                        uint8_t *to)
 {

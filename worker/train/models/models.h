@@ -1,24 +1,23 @@
-/* models.h -- the table of all models. The trainer creates a model only through its row, so a new model needs no change
- * in the trainer. A checkpoint has a hash of the model's name and no index, so the order of the rows may change. */
+/* models.h -- the table of all models, so that a new model needs no change in the trainer. A checkpoint has a hash
+ * of the name, so the order of the rows may change. */
 #ifndef TRAIN_MODELS_H
 #define TRAIN_MODELS_H
 
 #include "train/models/model.h"
 
-/* A row of the table: one value of --model. Each size of a family has its own row, FAMILY:SIZE. */
+/* A row of the table: one value of --model, or FAMILY:SIZE. */
 struct model_kind {
     const char *name;
     enum model_input input;
     ddp_status (*create)(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
                          struct ddp_err *err);
     const void *config;        /* configuration for `create` */
-    size_t length, vocabulary; /* for MODEL_TOKENS: length of the longest sequence; size of the vocabulary */
-    bool normalises;           /* true if a layer normalizes over the batch */
+    size_t length, vocabulary; /* for MODEL_TOKENS: longest sequence; vocabulary */
+    bool normalises;           /* a layer normalizes over the batch */
 };
 
-/* Configurations of models, and the functions that create models. The caller owns *out. Initial parameters are the same
- * as PyTorch's after torch.manual_seed(seed), except for the last bit of some values. Weights and biases of layers are
- * uniform in +-1/sqrt(inputs). Normalizations begin with weight 1 and bias 0. */
+/* Configurations and functions that create models, which the caller owns. Initial parameters are PyTorch's after
+ * torch.manual_seed(seed), except for some last bits. */
 struct mlp_config;
 extern const struct mlp_config mlp_relu, mlp_seqnet;
 ddp_status mlp_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
@@ -31,11 +30,11 @@ ddp_status resnet_create(const struct model_kind *kind, const struct model_spec 
 
 /* All models. The array ends with a row without a name. */
 extern const struct model_kind models[];
-extern const char *const model_names[]; /* names of the rows, for the option --model; ends with NULL */
+extern const char *const model_names[]; /* for the option --model; ends with NULL */
 
-/* Return the number by which checkpoints identify the model `name`: a hash of the name. */
+/* Return the number of the model `name` in checkpoints: a hash. */
 int64_t models_mark(const char *name);
-/* Return the name of the model whose models_mark() is `mark`. Return NULL if there is no such model. */
+/* Return the name of the model whose models_mark() is `mark`, or NULL. */
 const char *models_marked(int64_t mark);
 
 #endif

@@ -1,5 +1,5 @@
-/* resnet.c -- the residual networks for CIFAR of He et al. 2015 (section 4.2), with batch normalization over one rank
- * or all ranks. The outputs of each convolution and of each ReLU are kept, because the backward pass needs them. */
+/* resnet.c -- the residual networks for CIFAR of He et al. 2015 (section 4.2), with batch normalization over one
+ * rank or all ranks. The backward pass needs the outputs of each convolution and ReLU, which are kept. */
 #include "train/models/models.h"
 
 #include "train/compute.h"
@@ -13,17 +13,14 @@
 
 /* --- batch normalization ------------------------------------------------------------------------------------------- */
 
-/* Batch normalization, on the CPU or on a device. Without a context in the spec, it uses only this rank's batch. With a
- * context, it uses the batches of all ranks.
- *
- * On the CPU, libddp computes the normalization (ddp/syncbn.h). On a device, one kernel computes a record of this
- * rank's values, and another kernel normalizes the values (compute.h). Between these kernels the ranks exchange their
- * records on the device's stream, so the host does not wait. The algorithm is the same as on the CPU. */
+/* Batch normalization over this rank's batch or, with a context in the spec, over all ranks. On the CPU, libddp
+ * computes it (ddp/syncbn.h). On a device, the ranks exchange records (compute.h) on its stream, so the host does
+ * not wait. */
 
 struct normalise {
     struct compute *on; /* borrowed, like `ctx` */
-    ddp_ctx *ctx;       /* context of the ranks that normalize together; NULL if each rank normalizes alone */
-    double *records;    /* owned, on the device; forward pass: records of all ranks; backward pass: sums */
+    ddp_ctx *ctx;       /* of the ranks that normalize together; NULL: each rank alone */
+    double *records;    /* owned, on the device: records of all ranks, or sums in the backward pass */
 };
 
 static size_t ranks_of(const struct normalise *n)
@@ -31,8 +28,7 @@ static size_t ranks_of(const struct normalise *n)
     return n->ctx != NULL ? (size_t)ddp_world_size(n->ctx) : 1;
 }
 
-/* Open `n` for layers of at most `channels` channels. Return false if memory is short. The caller must close *n also
- * after a failure. */
+/* Open `n` for layers of at most `channels` channels. Close *n also after a failure, which returns false. */
 static bool normalise_open(struct normalise *n, struct compute *on, ddp_ctx *ctx, size_t channels)
 {
     *n = (struct normalise){ .on = on, .ctx = ctx };
@@ -80,9 +76,8 @@ static ddp_status cpu_forward(const struct normalise *n, const struct batch_norm
 
 /* --- on a device ------------------------------------------------------------------------------------------- */
 
-/* Normalize on a device. Each rank merges the records (compute.h) of all ranks in the order of ranks. A variance
- * needs at least two values. This limit is not checked, because even one picture has at least 49 values of each
- * channel. */
+/* Normalize on a device. Each rank merges the records of all ranks in the order of ranks. Even one picture has
+ * enough values of each channel. */
 static ddp_status device_forward(struct normalise *n, const struct batch_norm *b, void *y, const void *x,
                                  size_t rows, struct ddp_err *err)
 {
@@ -134,7 +129,7 @@ static ddp_status normalise_backward(struct normalise *n, const struct batch_nor
     return library(ddp_syncbn_backward(group_of(n), &bn, x, dy, rows, dx, dweight, dbias), err);
 }
 
-/* Normalize with the running mean and variance, to evaluate test data. This function calls no collective. */
+/* Normalize with the running mean and variance; not collective. */
 static ddp_status normalise_infer(struct normalise *n, const struct batch_norm *b, void *y, const void *x,
                                   size_t rows, struct ddp_err *err)
 {
@@ -148,16 +143,15 @@ static ddp_status normalise_infer(struct normalise *n, const struct batch_norm *
 
 /* --- the network --------------------------------------------------------------------------------------------------- */
 
-/* A network has a convolution of 16 channels, then three stages of `blocks` blocks with 16, 32 and 64 channels. A mean
- * of each channel and one linear layer follow.
+/* A network has a convolution of 16 channels, three stages of `blocks` blocks with 16, 32 and 64 channels, and a
+ * head:
  *
  *     stem     x -> convolution -> normalize -> ReLU -> stem.y
  *     block    x -> convolution -> normalize -> ReLU -> mid -> convolution -> normalize -> + shortcut of x -> ReLU -> y
  *     head     mean of each channel -> linear -> logits
  *
- * Every convolution is 3 x 3, without bias, and is normalized over the batch. A block adds its input to its result
- * (layers.h: shortcut). Running means and variances are the model's buffers. Pictures are squares, and their side is a
- * multiple of four: 32 x 32 (CIFAR-10) or 28 x 28. */
+ * Every convolution is 3 x 3, without bias. Running means and variances are the model's buffers. Pictures are squares
+ * with a multiple of four as the side: 32 x 32 (CIFAR-10) or 28 x 28. */
 
 enum { RESNET_STAGES = 3, RESNET_WIDTH = 16 };
 
@@ -165,19 +159,19 @@ struct resnet_config {
     size_t blocks; /* number of blocks in a stage */
 };
 
-/* TEST_ROWS: number of pictures that a test on the CPU processes at a time. TEMPORARIES: number of gradients between
- * layers that are in memory at the same time. PER_UNIT: number of parameter tensors of a unit. */
+/* TEST_ROWS: pictures of a test on the CPU at a time. TEMPORARIES: gradients between layers in memory. PER_UNIT:
+ * parameter tensors of a unit. */
 enum { TEST_ROWS = 16, TEMPORARIES = 3, PER_UNIT = 3 };
 
 /* Three blocks per stage: 20 layers, 269,722 parameters for ten classes. */
 const struct resnet_config resnet20 = { 3 };
 
-/* A unit: a convolution and its normalization. The unit's parameters have the indices `param` (weight), param + 1 and
- * param + 2 (normalization). The unit's buffers have the indices 2 * param / 3 and 2 * param / 3 + 1. */
+/* A unit: a convolution and its normalization. Its parameters have the indices `param` (weight), param + 1 and
+ * param + 2, its buffers 2 * param / 3 and 2 * param / 3 + 1. */
 struct unit {
     struct conv conv;
     size_t param;
-    double *saved; /* set by the forward pass: means, 1 / deviations, number of values of a channel */
+    double *saved; /* set by the forward pass: means, 1 / deviations, count */
     void *out;     /* output of the convolution */
 };
 
@@ -191,7 +185,7 @@ struct resnet {
     struct model model;
     struct compute *on;
     struct normalise normalise;
-    size_t pixels, features, fc; /* pixels of a picture; inputs of the head; index of the head's weight */
+    size_t pixels, features, fc; /* pixels of a picture; inputs of the head; index of its weight */
     size_t blocks;
     struct unit stem;
     void *stem_y;
@@ -199,8 +193,8 @@ struct resnet {
     void *temporary[TEMPORARIES]; /* gradients between layers */
     float *columns;
     void *pooled, *dpooled, *logits, *dlogits;
-    size_t most; /* number of elements of `columns`: enough for the largest layer */
-    size_t room; /* number of rows for which the layers have memory */
+    size_t most; /* elements of `columns`, for the largest layer */
+    size_t room; /* rows for which the layers have memory */
 };
 
 /* --- forward ----------------------------------------------------------------------------------------------- */
@@ -215,7 +209,7 @@ static const void *weight_of(const struct resnet *r, const struct unit *u)
     return r->model.params.each[u->param].at;
 }
 
-/* Return the arguments of a normalization. If `keeps` is false, the running mean and variance stay unchanged. */
+/* Return the arguments of a normalization. Without `keeps`, running mean and variance stay unchanged. */
 static struct batch_norm norm_of(const struct resnet *r, const struct unit *u, bool keeps)
 {
     static const ddp_syncbn usual = DDP_SYNCBN_INIT;
@@ -275,7 +269,7 @@ static struct linear head_of(const struct resnet *r, size_t rows)
     return (struct linear){ rows, r->features, r->model.classes };
 }
 
-/* Run all layers except the loss. Write the logits of the batch to `logits`. */
+/* Run all layers except the loss, up to `logits`. */
 static ddp_status resnet_run(struct resnet *r, const struct model_batch *batch, enum model_mode mode,
                              void *logits, struct ddp_err *err)
 {
@@ -296,8 +290,7 @@ static ddp_status resnet_run(struct resnet *r, const struct model_batch *batch, 
     return DDP_OK;
 }
 
-/* Test a batch in pieces that fit into the buffers. A test keeps no outputs of layers, so all pieces use the same
- * memory. The result of a picture does not depend on other pictures. */
+/* Test a batch in pieces, which all use the same memory. */
 static ddp_status test_forward(struct resnet *r, const struct model_batch *batch, struct ddp_err *err)
 {
     const size_t most = r->on->remote ? r->room : TEST_ROWS, bytes = r->on->value_bytes;
@@ -312,7 +305,7 @@ static ddp_status test_forward(struct resnet *r, const struct model_batch *batch
     return status;
 }
 
-/* Return the batch without its padding, because padding would change the means. */
+/* Return the batch without its padding, which would change the means. */
 static struct model_batch counted(const struct model_batch *batch)
 {
     struct model_batch part = *batch;
@@ -356,8 +349,8 @@ static ddp_status are_ready(const struct back *b, size_t param, size_t n)
     return status;
 }
 
-/* Compute the gradients of a unit's parameters. At the call, `d` is the gradient of the normalization's output. At the
- * return, `d` is the gradient of the convolution's output. */
+/* Compute the gradients of a unit's parameters. `d` changes from the gradient of the normalization's output to
+ * that of the convolution's. */
 static ddp_status unit_backward_params(const struct back *b, struct unit *u, const void *x, void *d)
 {
     struct resnet *r = b->r;
@@ -382,8 +375,7 @@ static void relu_backward(const struct back *b, void *d, const void *y, const st
     b->r->on->ops->activation_backward(b->r->on, ACTIVATION_RELU, d, y, b->rows, unit_values(u));
 }
 
-/* Compute the gradients of a block. d is the gradient of y and is overwritten. dx becomes the gradient of x. `dmid`
- * is scratch. */
+/* Compute the gradients of a block: dx of x, from d of y, which is overwritten. `dmid` is scratch. */
 static ddp_status block_backward(const struct back *b, struct block *k, const void *x, void *d, void *dmid,
                                  void *dx)
 {
@@ -401,7 +393,7 @@ static ddp_status block_backward(const struct back *b, struct block *k, const vo
     return status;
 }
 
-/* Compute the gradients of the head's parameters, and set d to the gradient of the last block's output. */
+/* Compute the gradients of the head's parameters, and d of the last block's output. */
 static ddp_status head_backward(const struct back *b, void *d)
 {
     struct resnet *r = b->r;
@@ -468,8 +460,8 @@ static void resnet_free(struct model *m)
 
 static const struct model_ops ops = { forward, backward, resnet_free };
 
-/* Add the tensors of a unit to the model, under the names that torch uses. `prefix` is "" or, for example, "layer2.0.".
- * `number` is the number of the unit in its block. */
+/* Add the tensors of a unit, with torch's names. `prefix` is "" or, for example, "layer2.0."; `number` is the
+ * unit's number in its block. */
 static void add_tensors(struct resnet *r, struct unit *u, const char *prefix, int number)
 {
     struct model_tensors *p = &r->model.params, *b = &r->model.buffers;
@@ -489,12 +481,12 @@ static bool unit_init(struct resnet *r, struct unit *u, struct conv conv, const 
     u->out = compute_rows(r->on, r->room, unit_values(u));
     u->saved = r->on->ops->alloc(r->on, batch_norm_numbers(conv.out) * sizeof(double));
     r->most = conv_columns(&conv) > r->most ? conv_columns(&conv) : r->most;
-    r->model.flops += 3 * conv_flops(&conv); /* 3 convolutions: forward, and the two gradients of backward */
+    r->model.flops += 3 * conv_flops(&conv); /* forward, and the two gradients of backward */
     return u->out != NULL && u->saved != NULL;
 }
 
-/* Initialize block `i`, counted over all stages. In every stage except the first, the first block halves the picture
- * and doubles the channels. */
+/* Initialize block `i`, counted over all stages. The first block of every later stage halves the picture and
+ * doubles the channels. */
 static bool block_init(struct resnet *r, size_t i, const struct resnet_config *config, struct unit *before)
 {
     struct block *b = &r->block[i];
@@ -511,8 +503,8 @@ static bool block_init(struct resnet *r, size_t i, const struct resnet_config *c
     return complete && b->mid != NULL && b->y != NULL;
 }
 
-/* Add the parameters of the last linear layer, and allocate its buffers and the memory that all layers share. Each
- * `temporary` has the size of the stem's output, because no layer has a larger output. */
+/* Add the last linear layer, and allocate the memory that all layers share. No layer has a larger output than the
+ * stem. */
 static bool head_init(struct resnet *r, size_t rows, size_t classes)
 {
     bool complete = true;
@@ -539,8 +531,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Return the number of rows for which the layers need memory: the rows of a training batch or of a piece of a test,
- * whichever is larger. */
+/* Return the rows for which the layers need memory: of a training batch or of a piece of a test. */
 static size_t room_of(const struct model_spec *spec)
 {
     return larger(spec->train_rows > 0 ? spec->train_rows : spec->rows,
@@ -572,8 +563,7 @@ static void resnet_fill(struct model_tensor *t, float value)
         t->value[i] = value;
 }
 
-/* Draw initial values as torch does, in the order of the layers. The bias of nn.Linear has the same range as the
- * weight. */
+/* Draw initial values as torch does, in the order of the layers. */
 static void resnet_draw(struct resnet *r, uint64_t seed)
 {
     struct model_tensors *p = &r->model.params;

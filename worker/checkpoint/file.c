@@ -129,10 +129,11 @@ static int standard_fd(const char *path)
 }
 
 /* Return true if `path` must be written directly: a device, a pipe, a broken link, or the file of stdout or
- * stderr. A rename onto /dev/null would replace the device for all users. */
+ * stderr. */
 static bool is_special(const char *path)
 {
     struct stat there;
+    /* A rename onto /dev/null would replace the device for all users. */
     return lstat(path, &there) == 0 &&
            (stat(path, &there) != 0 || !S_ISREG(there.st_mode) || standard_fd(path) >= 0);
 }

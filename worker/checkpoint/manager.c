@@ -1,6 +1,5 @@
 /* manager.c -- see ddp/ckpt.h: a directory of checkpoints and a thread that writes them. The caller's thread owns
- * the copy of the blocks in state IDLE, the writer in state BUSY, so neither holds the lock while it copies or
- * writes. */
+ * the copy of the blocks in state IDLE, the writer owns it in state BUSY. */
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/not_null.h"

@@ -349,8 +349,7 @@ static ddp_status release_all(struct shm_barrier *b, bool compare, struct ddp_er
     return DDP_OK;
 }
 
-/* Pass the barrier. Adding to `arrivals` (acquire and release) makes the marks of all ranks visible to the last
- * rank. `arrived` only names missing ranks after a timeout. */
+/* Pass the barrier. */
 ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_err *err)
 {
     struct shm_control *control = barrier->control;
@@ -358,8 +357,10 @@ ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_er
     if (status != DDP_OK)
         return status;
     barrier->passed++;
+    /* `arrived` only names missing ranks after a timeout. */
     atomic_store_explicit(&control->ranks[barrier->rank].arrived, (uint32_t)barrier->passed,
                           memory_order_release);
+    /* Acquire and release: the last rank sees the marks of all ranks. */
     uint64_t arrivals = atomic_fetch_add(&control->arrivals, 1) + 1;
     if (arrivals == barrier->passed * (uint64_t)barrier->world)
         return release_all(barrier, compare, err);

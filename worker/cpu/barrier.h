@@ -21,8 +21,8 @@ struct barrier_abroad {
     void *user;
     /* Returns an error if a rank of another host has ended or given up. Never waits. */
     ddp_status (*check)(void *user, struct ddp_err *err);
-    /* Publishes `err` to the other hosts as the reason why this host gives up, or sets `err` to the reason of a
-     * host that gave up earlier. May take a few seconds. Any thread may call this function. */
+    /* Publishes `err` as the reason why this host gives up, or sets `err` to the reason of an earlier host. May
+     * take a few seconds. Any thread may call this function. */
     void (*publish)(void *user, struct ddp_err *err);
 };
 

@@ -220,8 +220,7 @@ static ddp_status agree_abroad(struct cpu_comm *cpu, size_t bytes, struct ddp_er
         bytes);
 }
 
-/* Create and map `region` on all ranks together. After an error the caller closes the region. `made` and `mapped`
- * differ, because a fast rank may already write `made` for the next call. */
+/* Create and map `region` on all ranks together. After an error the caller closes the region. */
 static ddp_status agree_on_block(struct cpu_comm *cpu, struct region *region, size_t bytes,
                                  struct ddp_err *err)
 {

@@ -212,8 +212,8 @@ static char *out_at(const struct call *call, size_t element)
     return (char *)call->out + element * ddp_dtype_size(call->dtype);
 }
 
-/* Copy in pieces of 2 KiB. For larger blocks the C library uses `rep movsb`, which is four times slower if the
- * data is in another core's cache (AMD Zen 3). */
+/* Copy in pieces of 2 KiB. Above, the C library uses `rep movsb`, four times slower from another core's cache (AMD
+ * Zen 3). */
 void cpu_copy(void *to, const void *from, size_t bytes)
 {
     enum { PIECE = 2048 };
@@ -442,9 +442,8 @@ static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, i
     return count;
 }
 
-/* Run the call in place if all ranks are in reach (cpu_in_reach), otherwise through slots. A rank out of reach
- * does turn 0 before the first barrier, because only afterwards all ranks know the path. If a rank in reach has an
- * input, all ranks do turn 0 after the barrier, too. */
+/* Run the call in place if all ranks are in reach (cpu_in_reach), otherwise through slots. Turn 0 of a rank out of
+ * reach comes before the first barrier, which decides the path. */
 ddp_status host_run(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
 {
     int with_input;

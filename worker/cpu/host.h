@@ -1,5 +1,5 @@
-/* host.h -- collectives among the ranks of one host through shared memory, in place if all ranks can reach the
- * buffers, otherwise in steps through the slots of the control page (shm.h). */
+/* host.h -- collectives among the ranks of one host through shared memory. A call works in place if all ranks can
+ * reach the buffers, otherwise in steps through the slots of the control page (shm.h). */
 #ifndef WORKER_CPU_HOST_H
 #define WORKER_CPU_HOST_H
 

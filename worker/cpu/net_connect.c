@@ -252,8 +252,7 @@ static bool is_shortage(int error)
     return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
-/* Close the socket and schedule the next try, or fail after REFUSED_MS. A peer that has just ended refuses, too,
- * and the error about its end is clearer. */
+/* Close the socket and schedule the next try, or fail after REFUSED_MS. A peer that has just ended refuses, too. */
 static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
 {
     char remedy[FILES_REMEDY_MAX];
@@ -331,8 +330,8 @@ ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err)
 
 /* --- door: accept ranks ------------------------------------------------------------------------------- */
 
-/* A guest is an accepted connection whose hello has not arrived yet. A port scanner occupies one of 32 places for
- * at most HELLO_MS, or for FIRST_MS if the table is full. */
+/* A guest is an accepted connection whose hello has not arrived yet, for example a port scanner. It keeps its
+ * place for at most HELLO_MS. */
 
 enum {
     HELLO_MS = 5000,
@@ -374,8 +373,7 @@ int net_door_polls(const struct net_door *door, struct pollfd *polls)
 
 /* --- guests ------------------------------------------------------------------------------------------- */
 
-/* Return a free place, or the place of the oldest guest if it is older than FIRST_MS, or NULL. A rank sends its
- * hello in its first packet. */
+/* Return a free place, or else the oldest guest's, or NULL if that guest is younger than FIRST_MS. */
 static struct net_guest *find_place(struct net_door *door)
 {
     struct net_guest *oldest = &door->guests[0];

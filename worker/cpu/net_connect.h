@@ -69,14 +69,14 @@ ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err);
 
 /* --- door: accept ranks ------------------------------------------------------------------------------- */
 
-/* The door is the port that accepts ranks of other hosts. A guest is a connected peer without a complete hello
- * (net_wire.h). The hello has this run's nonce, which only ranks can read in the store.
+/* The door is the port that accepts ranks of other hosts, until all expected ranks are connected. A guest is a
+ * connected peer without a complete hello (net_wire.h):
  *
  *   - a wrong byte, or no complete hello in 5 s: close
  *   - the table is full: the oldest guest may be closed earlier
  *   - a hello of an older attempt or another job: answer with the reason for the rejection
  *
- * The port is closed when all expected ranks are connected. */
+ * The hello has this run's nonce, which only ranks can read in the store. */
 
 enum { NET_GUESTS = 32 };
 

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 /* The key of struct net_end keeps only the reason of the first rank that fails, so all ranks report the original
- * cause. net_end_set opens another connection, because a request on the rank's usual connection may never end. */
+ * cause. */
 
 /* Timeout in ms of one request, because all ranks must report a failure within a second. */
 enum { STORE_MS = 500 };
@@ -145,8 +145,8 @@ static ddp_status links_missing(const struct joining *j, struct ddp_err *err)
         list, j->bootstrap->timeout_ms / 1000.0, j->address);
 }
 
-/* Fail if a rank has given up or the deadline has passed. Check the store only every ASK_MS, because each check is
- * a round trip for each of maybe 1000 ranks. */
+/* Fail if a rank has given up or the deadline has passed. Check the store only every ASK_MS, because a job may
+ * have 1000 ranks. */
 static ddp_status check_joining(struct joining *j, struct ddp_err *err)
 {
     uint64_t now = clock_ms();

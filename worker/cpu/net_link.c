@@ -55,13 +55,13 @@ void net_links_close(struct net_links *links)
     *links = (struct net_links){ 0 };
 }
 
-/* Attach a socket. Keep-alive detects a host without power while this rank only receives; is_lost() detects it
- * otherwise. TCP_USER_TIMEOUT would also end a connection to a slow rank, whose receive buffer is full. */
+/* Attach a socket. TCP_USER_TIMEOUT is not used, because it would also end a connection to a slow rank. */
 void net_link_attach(struct net_link *link, int fd)
 {
     const int on = 1, idle = IDLE_S, times = 2;
 
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    /* Detect a host without power while this rank only receives. While it sends, is_lost() does. */
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle, sizeof(idle));
@@ -157,11 +157,11 @@ static ddp_status check_head(struct net_link *link, struct ddp_err *err)
     return net_compare_heads(link->head_out, link->head_in, err);
 }
 
-/* Move bytes of one link in both directions. Receive first: a peer in a different call may close the connection,
- * and only its last message shows the difference. */
+/* Move bytes of one link in both directions. */
 static ddp_status transfer_link(struct net_links *links, struct net_link *link, struct ddp_err *err)
 {
     int moved = 1;
+    /* Receive first: after a different call, only the peer's last message shows the difference. */
     while (moved > 0 && !is_done(&link->in)) {
         moved = move_bytes(links, link, &link->in, false, err);
         if (moved > 0 && check_head(link, err) != DDP_OK)

@@ -154,8 +154,7 @@ static size_t pieces_bytes(const struct net_way *way, size_t n)
     return (most * all_of(way, n) + (size_t)l->piece_count * own_of(way, n)) * way->partial;
 }
 
-/* Return how many elements one step handles: values fit into `slot_bytes`, pieces into `area_bytes`. Round down to
- * units of PART_LINE bytes, so that all parts (part_of) are nearly equal. */
+/* Return how many elements one step handles: values fit into `slot_bytes`, pieces into `area_bytes`. */
 static size_t fit(const struct net_way *way, size_t slot_bytes, size_t area_bytes)
 {
     size_t line = PART_LINE / way->element, n = slot_bytes / way->element;
@@ -163,6 +162,7 @@ static size_t fit(const struct net_way *way, size_t slot_bytes, size_t area_byte
         n /= (size_t)way->layout->world;
     while (way->first == NET_REDUCE && n > 1 && pieces_bytes(way, n) > area_bytes)
         n /= 2;
+    /* With whole units of PART_LINE bytes, all parts (part_of) are nearly equal. */
     return n > line ? n / line * line : n;
 }
 
@@ -184,8 +184,7 @@ static bool is_small(const struct net_way *way)
     return all_of(way, way->n) * way->element * (size_t)(way->layout->hosts - 1) <= SMALL;
 }
 
-/* Plan a call. A small call uses one lane, because each lane has its own system calls, and one column that all
- * hosts own (NET_FOR_ALL), because it then needs one phase instead of two. */
+/* Plan a call. A small call uses one lane, because each lane needs its own system calls. */
 struct net_way net_way_of(const struct net_layout *layout, const struct call *call, size_t slot_bytes,
                           size_t area_bytes)
 {
@@ -203,6 +202,7 @@ struct net_way net_way_of(const struct net_layout *layout, const struct call *ca
     if (!is_small(&way)) {
         way.lanes = layout->lanes;
     } else if (way.columns == NET_PER_HOST) {
+        /* One phase is faster than two. */
         way.columns = NET_FOR_ALL;
         way.second = NET_NO_SECOND;
     }

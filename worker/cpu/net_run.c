@@ -23,9 +23,11 @@ struct net_step {
 
 /* --- data of a turn -------------------------------------------------------------------------------------- */
 
-/* The rank that serves lane k does all work of lane k on its host: it reads the lane's part of every column from
- * all ranks of the host, combines it into pieces, exchanges them and joins them. It writes the finished part into
- * its take slot. */
+/* The rank that serves lane k does all work of lane k on its host:
+ *
+ *   - read the lane's part of every column from all ranks of the host
+ *   - combine it into pieces, exchange the pieces and join them
+ *   - write the finished part into the take slot */
 
 /* Return true if the call uses lane `i` of the lanes that this rank serves. */
 static bool serves(const struct net_call *c, int i)
@@ -175,14 +177,14 @@ static uint8_t *receive_pieces(const struct net_call *c, const struct net_step *
     return to;
 }
 
-/* Combine this host's pieces of each column, and send them to the owner of the column. Begin with the next host,
- * because otherwise all hosts send to the same host first. */
+/* Combine this host's pieces of each column, and send them to the owner of the column. */
 static uint8_t *send_pieces(const struct net_call *c, const struct net_step *step, int i, uint8_t *to)
 {
     struct net *net = c->net;
     int hosts = net->layout.hosts, lane = net_lane(net, i);
     uint8_t *from = to, *end = to;
 
+    /* Begin with the next host, so that not all hosts send to the same host first. */
     for (int h = (net->host + 1) % hosts, left = hosts - 1; left > 0; h = (h + 1) % hosts, left--) {
         if (c->way.columns != NET_FOR_ALL || end == to) {
             from = end;
@@ -326,8 +328,11 @@ static void net_queue_second(const struct net_call *c, const struct net_step *st
  * A call skips each stage that it does not need. A host whose buffers are all in reach skips the give stage; the order
  * of the messages is the same. */
 
-/* Extra ms after a call's timeout: none for the first wait, which reports the late rank; GRACE_MS for the wait for
- * other hosts; 2 * GRACE_MS for the barrier after it. */
+/* Extra ms after a call's timeout:
+ *
+ *     the first wait, which reports the late rank   0
+ *     the wait for other hosts                      GRACE_MS
+ *     the barrier after it                          2 * GRACE_MS */
 enum { GRACE_MS = 300 };
 
 static struct net_step step_at(const struct net_call *c, size_t number)
@@ -364,8 +369,8 @@ static ddp_status wait_for_hosts(struct net *net, struct ddp_err *err)
     return net_finish(&net->links, &net->cpu->barrier, err);
 }
 
-/* Run the phases and the take stage of a turn. Each works on a different step, so no stage needs a result of this
- * turn. The values of the second phase travel while this rank combines its pieces. */
+/* Run the phases and the take stage of a turn, each for a different step. The values of the second phase travel
+ * while this rank combines its pieces. */
 static ddp_status exchange(const struct net_call *c, size_t turn, struct ddp_err *err)
 {
     struct net_step first, second, take;

@@ -41,9 +41,11 @@ enum net_answer {
 
 void net_encode_hello(uint8_t bytes[NET_HELLO], const struct net_hello *hello);
 
-/* Decode a hello into *out, and return the answer to send. NET_WELCOME: nonce, run, world and `to` equal those of
- * `mine`. The caller must still check that it expects the sender's rank and lane. NET_FOREIGN: out->from is -1,
- * and all other members are 0. */
+/* Decode a hello into *out, and return the answer to send. The caller must still check that it expects the
+ * sender's rank and lane.
+ *
+ *     NET_WELCOME    nonce, run, world and `to` equal those of `mine`
+ *     NET_FOREIGN    out->from is -1, and all other members are 0 */
 enum net_answer net_decode_hello(const uint8_t bytes[NET_HELLO], const struct net_hello *mine,
                                  struct net_hello *out);
 

@@ -32,14 +32,14 @@ static ddp_status map_segment(struct segment *s, size_t bytes, int fd, int flags
     return DDP_OK;
 }
 
-/* Call posix_fallocate with all signals blocked. Before Linux 6.9 a signal handler ends the call with EINTR and
- * frees the pages, so a periodic timer would make the loop endless. */
+/* Call posix_fallocate with all signals blocked, because a periodic timer could make the loop endless. */
 static int allocate_pages(int fd, size_t bytes)
 {
     sigset_t all, before;
     int error;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
+    /* Before Linux 6.9 a signal handler ends the call with EINTR and frees the pages. */
     do
         error = posix_fallocate(fd, 0, (off_t)bytes);
     while (error == EINTR);
@@ -213,12 +213,12 @@ void shm_abort_publish(struct shm_control *control, ddp_status code, const char 
     futex_wake_all(&control->phase);
 }
 
-/* Return the error of the rank that has aborted, or DDP_OK. The text may have no NUL. Every barrier calls this
- * function, so it only loads one number in the usual case. */
+/* Return the error of the rank that has aborted, or DDP_OK. Every barrier calls this function, so it must be fast. */
 ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err)
 {
     if (!atomic_load_explicit(&control->abort_ready, memory_order_acquire))
         return DDP_OK;
+    /* The text may have no NUL. */
     return ddp_fail(err, (ddp_status)control->abort_code, "%.*s", (int)sizeof(control->abort_words) - 1,
                     control->abort_words);
 }
@@ -323,10 +323,10 @@ static void page_key(char key[32], int host)
 
 /* --- places of ranks ------------------------------------------------------------------------------------ */
 
-/* Return true if two ranks share a host. The boot id distinguishes kernels with equal host names. The pid
- * namespace distinguishes containers, between which /proc/<pid> and pidfds do not work. */
+/* Return true if two ranks share a host. Two containers do not, because pidfds do not work between them. */
 static bool same_host(const struct bootstrap_card *a, const struct bootstrap_card *b)
 {
+    /* The boot id distinguishes kernels with equal host names. */
     return strcmp(a->boot_id, b->boot_id) == 0 && a->pid_namespace == b->pid_namespace;
 }
 
@@ -427,14 +427,14 @@ static ddp_status make_page_here(const struct bootstrap *b, struct meeting *m, s
     return status;
 }
 
-/* Map this host's page. If that fails, return the error that its creator may have published. Compute the size,
- * because a size from a peer may be wrong. */
+/* Map this host's page. If that fails, return the error that its creator may have published. */
 static ddp_status find_page(const struct bootstrap *b, const char *key, const struct segment_offer *offer,
                             struct meeting *m, struct ddp_err *err)
 {
     struct hello *again = malloc(hello_bytes(b->world_size));
     struct ddp_err refusal = { 0 };
     size_t bytes = strcmp(key, all_hosts) == 0 ? hello_bytes(b->world_size) : sizeof(*offer);
+    /* The size is computed, because a size from a peer may be wrong. */
     ddp_status status = segment_attach(&m->segment, offer, shm_total_bytes(m->locals), err);
 
     if (status != DDP_OK && again != NULL && bootstrap_fetch(b, key, again, bytes, &refusal) != DDP_OK)

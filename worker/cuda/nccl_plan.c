@@ -113,8 +113,7 @@ bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_
 /* --- the environment of NCCL ------------------------------------------------------------------------------ */
 
 /* Settings for several ranks on one GPU, for tests only. NCCL rejects two ranks with the same host and GPU, so
- * each rank gets a different host id. NCCL_MAX_CTAS=1 makes kernels of one block, which the GPU interrupts
- * fastest. */
+ * each rank gets a different host id. */
 
 /* Variables for ranks that share a GPU. nccl_settings adds NCCL_HOSTID. */
 static const struct nccl_setting sharing[] = {

@@ -1,4 +1,4 @@
-/* nccl_watch.c -- see nccl_watch.h. If a peer fails, the program's thread may wait in CUDA forever, so the watch
+/* nccl_watch.c -- see nccl_watch.h. If a peer fails, the program's thread may wait in CUDA forever. So the watch
  * thread checks the calls in progress and the creation of the communicator. */
 #include "cuda/nccl_watch.h"
 
@@ -102,8 +102,8 @@ enum { CHECK_MS = 50, SUSPECT_MS = 400 };
 
 /* --- failing ------------------------------------------------------------------------------------------ */
 
-/* A failure ends with ncclCommAbort, which is allowed only while no other thread is in a function of NCCL. So all
- * such functions are called under `lock`; they do not wait, because the communicator is non-blocking. */
+/* ncclCommAbort is allowed only while no other thread is in a function of NCCL. So all such functions are called
+ * under `lock`; they do not wait, because the communicator is non-blocking. */
 
 /* Publish the error, for which the other ranks wait, then abort NCCL. `lock` is not needed in state FAILING. */
 static void publish_and_abort(struct nccl_comm *n, struct ddp_err *err)

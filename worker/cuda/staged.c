@@ -204,13 +204,13 @@ static ddp_status fail_call(struct staged *s, const struct call *call, cuda_erro
     return staged_fail(s, err);
 }
 
-/* Wait until the event has occurred, and check whether another rank has failed. Each wait may take the call's
- * timeout, because a limit for all chunks would include the waits for other ranks. */
+/* Wait until the event has occurred, and check whether another rank has failed. */
 static ddp_status wait_event(struct staged *s, struct CUevent_st *event, const struct call *call,
                              struct ddp_err *err)
 {
     enum { BUSY_LOOKS = 2000, CHECK_EVERY = 500 };
     const uint32_t ms = call->timeout_ms ? call->timeout_ms : s->base.step_timeout_ms;
+    /* One limit for all chunks would include the waits for other ranks. */
     const uint64_t end_ms = clock_ms() + ms;
     cuda_error error = gpu_query(&s->base.gpu, event);
     for (int looks = 0; error == CUDA_NOT_READY; looks++) {

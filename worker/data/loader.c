@@ -156,13 +156,13 @@ static ddp_status queue_open(struct queue *queue, const ddp_loader_options *opti
 
 /* --- the queue: an epoch ----------------------------------------------------------------------------------- */
 
-/* Begin an epoch at sample `done`. Streams take turns, and all have as many batches as the first, the longest. The
- * last batch of another stream may be empty with DDP_SAMPLER_NO_PAD. */
+/* Begin an epoch at sample `done`. Streams take turns, so all have the same number of batches. */
 static void queue_start(struct queue *queue, uint64_t epoch, uint64_t done)
 {
     const ddp_loader_options *o = &queue->options;
     for (int i = 0; i < o->streams; i++)
         ddp_sampler_resume(queue->sampler[i], epoch, done);
+    /* No other stream has more samples. */
     const uint64_t longest = ddp_sampler_len(queue->sampler[0]);
     queue->epoch = epoch;
     queue->total = (longest / o->batch + (longest % o->batch != 0)) * (uint64_t)o->streams;
@@ -341,14 +341,14 @@ static ddp_status sample_late(const ddp_loader *loader, struct ddp_err *err)
                     loader->queue.given, (double)loader->queue.options.timeout_ms / 1000);
 }
 
-/* Prevent further batches, and wait until no thread reads, at most one sample each. The caller holds the mutex.
- * After a timeout keep the error in the loader, because a batch is incomplete. */
+/* Prevent further batches, and wait until no thread reads. The caller holds the mutex. */
 static ddp_status stop_reading(ddp_loader *loader)
 {
     const struct timespec deadline = deadline_of(loader);
     queue_stop(&loader->queue);
     atomic_store_explicit(&loader->stopping, true, memory_order_relaxed);
     while (loader->busy > 0) {
+        /* After a timeout a batch is incomplete, so the error stays in the loader. */
         if (pthread_cond_timedwait(&loader->done, &loader->mutex, &deadline) == ETIMEDOUT && loader->busy > 0)
             return sample_late(loader, &loader->failed);
     }
@@ -393,8 +393,7 @@ static ddp_status obtain(ddp_loader *loader, struct slot *slot, struct ddp_err *
     return status;
 }
 
-/* Set *out to the next batch, or to NULL at the end of the epoch. The caller holds the mutex. A failed batch
- * reports its error only now, so every run reports it at the same point. */
+/* Set *out to the next batch, or to NULL at the end of the epoch. The caller holds the mutex. */
 static ddp_status next_batch(ddp_loader *loader, const ddp_batch **out)
 {
     uint64_t number;

@@ -5,8 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Number of separate sums of a run, so that an addition does not wait for the previous addition. A run is a range
- * of `spatial` adjacent elements; a channel has one run in each sample. */
+/* Number of separate sums of a run (`spatial` adjacent elements), so that an addition does not wait for the
+ * previous one. */
 enum { LANES = 16 };
 
 /* WIDE(name, (parameters), (arguments)) defines name(), which calls the version of name_body() for this processor.

@@ -1,5 +1,5 @@
 /* optim.h -- pure functions for the norm of all gradients and for clipping. The order of the additions depends
- * only on the positions of the elements, so that ranks can exchange partial sums and get the bits of one rank. */
+ * only on the positions of the elements, so ranks can exchange partial sums. */
 #ifndef WORKER_REDUCER_OPTIM_H
 #define WORKER_REDUCER_OPTIM_H
 

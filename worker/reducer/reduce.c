@@ -214,8 +214,8 @@ static void tree(const struct work *w, tile *to, size_t first, size_t count, siz
 
 /* --- f32, two or four ranks ------------------------------------------------------------------------------ */
 
-/* Number of floats that the loop reads from one input before the next. AMD processors may give lines of two inputs
- * the same place in the cache, so that switching for each line would be slow. */
+/* Number of floats that the loop reads from one input before the next. On AMD processors, lines of two inputs may
+ * replace each other in the cache, so the loop must not switch for each line. */
 enum { STRIP = 64 };
 
 struct fused {

@@ -19,11 +19,11 @@
 void reduce_range(ddp_dtype dtype, ddp_op op, const void *const in[], size_t world, size_t at, size_t n,
                   void *const out[], size_t outs);
 
-/* A piece: a subtree whose ranks [first, first + count) are all on one host. The host combines their values into
+/* A piece: a subtree whose ranks [first, first + count) are all on one host, which combines their values into
  * unfinished elements.
  *
- * An unfinished element has the accumulator's type; it is not rounded and, for an average, not divided. A rank that
- * joins all pieces gets the same bits as with reduce_range. */
+ * An unfinished element has the accumulator's type; it is not rounded and, for an average, not divided. Joined pieces
+ * have the same bits as the result of reduce_range. */
 struct reduce_piece {
     uint32_t first, count;
 };

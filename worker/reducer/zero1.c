@@ -21,9 +21,10 @@
 
 /* --- the plan: the place of each parameter ---------------------------------------------------------------- */
 
-/* A bucket has one share for each rank, all of equal size. The shares of a rank, bucket after bucket, form one
- * array, its shard. Parameters and shares begin at multiples of NORM_LEAF elements, so a leaf of the norm never
- * spans two. */
+/* A bucket has one share for each rank, all of equal size. The shares of a rank in all buckets form one array, its
+ * shard.
+ *
+ * Parameters and shares begin at multiples of NORM_LEAF elements, so a leaf of the norm never spans two. */
 struct zero1_bucket {
     ddp_dtype dtype;
     size_t elements; /* padding included */
@@ -146,8 +147,8 @@ static size_t zero1_leaf(const struct zero1_plan *plan, size_t b, size_t k)
     return k / per_rank * (plan->shard / NORM_LEAF) + bucket->shard_at / NORM_LEAF + k % per_rank;
 }
 
-/* BUCKET_BYTES: the default limit of a bucket, as in PyTorch. SLOTS: the master copy and up to two states. ALIGN:
- * bytes of the shared block if the model has no elements. */
+/* BUCKET_BYTES: default limit of a bucket, as in PyTorch. SLOTS: masters and two states. ALIGN: bytes for an empty
+ * model. */
 enum { BUCKET_BYTES = 25 << 20, SLOTS = 3, ALIGN = 256 };
 
 /* The contents of the gradients' memory. ADDING: gradients of this rank. REDUCED: averages in this rank's shares.

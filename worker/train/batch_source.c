@@ -1,5 +1,5 @@
-/* batch_source.c -- see batch_source.h. For each shard of this worker, the loader has one stream with its own
- * sampler, so shard s gets the samples that rank s gets in torch. */
+/* batch_source.c -- see batch_source.h. The loader has one stream with its own sampler for each shard of this
+ * worker. So shard s gets the samples that rank s gets in torch. */
 #include "train/batch_source.h"
 
 #include "train/library.h"
@@ -205,12 +205,12 @@ static struct model_batch batch_of(const struct batch_source *source, const ddp_
                                  .weight = source->weight };
 }
 
-/* Load a shard. The weight of each target is source->sum / targets in the step. With a power of two as the world
- * size, the factor in source->sum and the later division are exact, so the world size changes no bit. */
+/* Load a shard. */
 ddp_status batch_source_next(struct batch_source *source, uint64_t step, int shard, struct model_batch *batch,
                              struct ddp_err *err)
 {
     const ddp_batch *b;
+    /* If the world size is a power of two, the later division by it is exact and changes no bit. */
     const float weight = source->sum / (float)(split_samples(source->split, step) * source->set->length);
     ddp_status status = library(ddp_loader_next(source->loader, &b), err);
     if (status == DDP_OK && (b == NULL || b->stream != shard))

@@ -118,8 +118,8 @@ struct compute_ops {
     void (*pool_forward)(struct compute *c, void *y, const void *x, size_t planes, size_t n);
     void (*pool_backward)(struct compute *c, void *dx, const void *dy, size_t planes, size_t n);
     /* Sets d, which may be z, to the gradient of the loss with respect to z. With `wide` (many classes) d must be
-     * z. Returns the sum of the losses of rows with a weight above 0, or 0 on a device, where `report` returns it
-     * later. */
+     * z. Returns the sum of the losses of rows with a weight above 0. On a device, returns 0, because `report`
+     * returns the sum later. */
     double (*cross_entropy)(struct compute *c, void *d, void *z, const struct model_batch *batch,
                             size_t classes, bool wide);
     /* Returns the sum of the losses in a test. On a device, waits for it, and sets *correct to the number of

@@ -48,8 +48,8 @@ ddp_status files_make_dir(const char *path, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Return true if ddp_file_replace renames a new file to `path`, so that the directory must be writable. A pipe is
- * written in place, and a link's target may be in another directory. */
+/* Return true if ddp_file_replace renames a new file to `path`, so that the directory must be writable. A pipe or
+ * a link stays in place. */
 static bool is_replaced(const char *path)
 {
     struct stat s;

@@ -45,8 +45,8 @@ ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_er
 
 /* --- whole file ------------------------------------------------------------------------------------------- */
 
-/* All bytes of a file, plain or gzip. Memory grows only while the caller requests more and the file has more, so
- * neither a wrong header nor a small gzip stream of gigabytes can exhaust it. */
+/* All bytes of a file, plain or gzip. Memory grows only with requests and data, so neither a wrong header nor a
+ * small gzip stream of gigabytes can exhaust it. */
 
 struct whole_file {
     gzFile file;

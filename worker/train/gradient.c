@@ -7,8 +7,7 @@
 #include <stdlib.h>
 
 /* Return the buffer of part `part` in a tree of `n` parts, and the merges after it (see gradient.h). Walk from the
- * root to the part. Each step into a right half uses the next buffer, and adds a merge if the half ends with this
- * part. */
+ * root to the part: each step into a right half uses the next buffer. */
 static struct tree_part tree_part(int n, int part)
 {
     struct tree_part p = { 0, 0 };
@@ -27,8 +26,7 @@ static struct tree_part tree_part(int n, int part)
     return p;
 }
 
-/* Return the number of buffers that a tree of `n` parts needs. The last part uses the last buffer, because it is
- * in the right half at every level, never smaller than the left. */
+/* Return the number of buffers that a tree of `n` parts needs. The last part uses the last buffer. */
 static int tree_buffers(int n)
 {
     return tree_part(n, n - 1).buffer + 1;
@@ -83,8 +81,8 @@ static bool is_last(const struct gradient *g)
     return g->shard == g->source->split->shards_here - 1;
 }
 
-/* Pass this shard's gradient of parameter i to `watch`, and do the merges that follow. In the backward pass of the
- * last shard, the reducer can reduce it while other gradients are computed. */
+/* Pass this shard's gradient of parameter i to `watch`, and do the merges that follow. Then the reducer can reduce
+ * it while other gradients are computed. */
 static ddp_status param_done(void *user, size_t i, struct ddp_err *err)
 {
     struct gradient *g = user;

@@ -10,9 +10,11 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Return the peak rate in TFLOP/s of dense products, for the GPU that the driver calls `name`: in float32 without
- * TF32 if is_float is true, otherwise in 16 bits with sums in float32. Return 0 for an unknown GPU or a part
- * (MIG). Pure. */
+/* Return the peak rate in TFLOP/s of dense products, for the GPU that the driver calls `name`, or 0 if unknown.
+ * Pure.
+ *
+ *     is_float     float32, without TF32
+ *     otherwise    16 bits, with sums in float32 */
 double peaks_tflops(const char *name, bool is_float);
 
 struct journal {

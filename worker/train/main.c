@@ -10,8 +10,8 @@
 
 enum { EXIT_USAGE = 2, PATIENCE_S = 5 };
 
-/* Make all threads of this process flush subnormals. OpenBLAS creates threads in a constructor of its library, and
- * they inherit this mode, so set it before any constructor. */
+/* Make all threads of this process flush subnormals. Set this mode before any constructor, because OpenBLAS
+ * creates threads in one, and threads inherit the mode. */
 static void (*before_libraries)(void) __attribute__((section(".preinit_array"), used)) = ddp_flush_subnormals;
 
 /* Delay the exit by 200 ms after the failure of another rank, so that a launcher other than ddprun detects that

@@ -102,8 +102,8 @@ static struct sharded_piece sharded_piece(const struct sharded_plan *p, size_t i
     return (struct sharded_piece){ begin - p->at[i], begin, end - begin };
 }
 
-/* BUCKET: elements of a bucket, 25 MiB of floats as in PyTorch. BUCKET_OF_ROWS: the same if each rank receives the
- * gradients of all ranks. ROWS: such buckets in memory; one is filled while the other is added. */
+/* BUCKET: elements of a bucket, 25 MiB of floats as in PyTorch. BUCKET_OF_ROWS: the same if a rank receives all
+ * ranks' gradients. ROWS: such buckets in memory. */
 enum { BUCKET = 25 << 18, BUCKET_OF_ROWS = 1 << 20, ROWS = 2 };
 
 /* A bucket whose collective is in progress. */

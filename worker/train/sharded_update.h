@@ -1,6 +1,6 @@
 /* sharded_update.h -- the optimizer's state on a device. With --zero1 or --determinism world, each rank updates
- * only its share of the parameters, and this module reduces the gradients, because the order of the reducer's sums
- * depends on the number of ranks. */
+ * only its share of the parameters, and this module reduces the gradients. The order of the reducer's sums depends
+ * on the number of ranks. */
 #ifndef WORKER_TRAIN_SHARDED_UPDATE_H
 #define WORKER_TRAIN_SHARDED_UPDATE_H
 
@@ -15,7 +15,7 @@
  *
  *   - A bucket may begin in the middle of a parameter. It is reduced when all its parameters are ready.
  *   - The shares of one rank in all buckets form one array, the rank's shard.
- *   - The size of a share is a multiple of COMPUTE_LEAF, so the number of ranks does not change the leaves of the norm. */
+ *   - The size of a share is a multiple of COMPUTE_LEAF, so the number of ranks does not change the norm's leaves. */
 
 /* Return the argument `multiple` for compute_ops.place, of which the size of the flat array is a multiple. */
 size_t sharded_multiple(size_t world);

@@ -327,14 +327,14 @@ static ddp_status check_loss(const struct trainer *t, double loss, struct ddp_er
                     t->epochs_done + 1, fabs(loss), t->options->lr, remedy);
 }
 
-/* Save a checkpoint on rank 0; collective. Do nothing without --checkpoint, or if this step is saved. Fail if the
- * loss is not finite, because useless parameters would replace a good checkpoint. */
+/* Save a checkpoint on rank 0; collective. Do nothing without --checkpoint, or if this step is saved. */
 static ddp_status trainer_save(struct trainer *t, struct ddp_err *err)
 {
     if (t->options->checkpoint == NULL || t->saved_step == t->steps_done)
         return DDP_OK;
     t->saved_step = t->steps_done;
     ddp_status status = trainer_sum_loss(t, err);
+    /* Useless parameters must not replace a good checkpoint. */
     if (status == DDP_OK)
         status = check_loss(t, t->epoch_loss, err);
     if (status == DDP_OK)
@@ -460,8 +460,7 @@ static ddp_status check_outputs(const struct train_options *o, struct ddp_err *e
     return DDP_OK;
 }
 
-/* Open the output files on rank 0. Check the paths first, because a wrong --checkpoint must not empty files. Keep
- * the metrics of an earlier run that this run continues or tests. */
+/* Open the output files on rank 0. Check the paths first, because a wrong --checkpoint must not empty files. */
 static ddp_status open_outputs(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;
@@ -471,6 +470,7 @@ static ddp_status open_outputs(struct trainer *t, struct ddp_err *err)
         status = check_outputs(o, err);
     if (status == DDP_OK)
         status = profile_open(&t->profile, o->profile, t->ctx, err);
+    /* Keep the metrics of an earlier run that this run continues or tests. */
     const bool append =
         trainer_is_first(t) && o->checkpoint != NULL && checkpoint_exists(o->checkpoint, newest);
     if (status == DDP_OK)

@@ -1,6 +1,5 @@
 /* trainer.h -- the whole run of one worker: load, resume, train, test, save, report. All ranks do the same with
- * their own samples, and only rank 0 prints and writes files. main.c calls ddp_abort after an error, because other
- * ranks may wait. */
+ * their own samples, and only rank 0 prints and writes files. */
 #ifndef WORKER_TRAIN_TRAINER_H
 #define WORKER_TRAIN_TRAINER_H
 

@@ -200,7 +200,7 @@ KERNEL(attention_forward_tiles, attention)
 }
 
 /* Turn s from a score into its probability, and ds from the gradient of the probability into that of the score.
- * `log_sum` and `dot` (struct attention_args) belong to the query. `seen` is false for a hidden key. */
+ * `seen` is false for a hidden key. */
 __device__ inline void score_back(float *s, float *ds, float scale, float log_sum, float dot, bool seen)
 {
     *s = seen ? exp_of(*s * scale - log_sum) : 0;

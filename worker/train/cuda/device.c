@@ -310,7 +310,7 @@ static int32_t *counts(struct cuda *c, size_t n)
 }
 
 /* Sort the positions by token into `order`, so that embedding.cu adds in a fixed order. first[k] is the index in
- * `order` of the k-th distinct token; the last entry is n. */
+ * `order` of the k-th distinct token, and the last entry is n. */
 static void sort(struct cuda *c, const int32_t *token, size_t n, int32_t *order, int32_t *first)
 {
     const size_t tokens = (size_t)largest(token, n) + 1;

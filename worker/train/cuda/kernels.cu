@@ -34,10 +34,10 @@ __device__ inline value put(float x)
     asm(FROM_FLOAT : "=h"(y) : "f"(x));
     return y;
 }
-/* Compute d += a * b for a warp, where a is 16x16 and b is 16x8 (PTX manual, m16n8k16). All lanes must execute the
- * asm statement, so it is volatile: the compiler must not move it into a condition. */
+/* Compute d += a * b for a warp, where a is 16x16 and b is 16x8 (PTX manual, m16n8k16). */
 __device__ inline void mma(float d[4], const unsigned a[4], const unsigned b[2])
 {
+    /* All lanes must execute this, so the compiler must not move it into a condition. */
     asm volatile(MMA "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));

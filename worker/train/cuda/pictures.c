@@ -7,8 +7,8 @@ enum { BLOCKS = 512 };
 
 /* --- convolution -------------------------------------------------------------------------------------- */
 
-/* A convolution is a matrix product in cuBLASLt: weight times columns (kernels.h). Columns are kernel x kernel
- * times as large as the picture, so only a group of pictures has them in memory. */
+/* A convolution is a matrix product in cuBLASLt: weight times columns (kernels.h). Columns are large, so only a
+ * group of pictures has them in memory. */
 
 enum { COLUMNS = 64 << 20, PICTURES = 64 }; /* of a group: bytes of columns, pictures */
 
@@ -142,12 +142,13 @@ void cuda_conv_backward_params(struct compute *base, const struct conv *conv, fl
 
 enum { STRIPS = 64, LEAST = 2048 };
 
-/* Return the number of rows in a strip, of which a CUDA block sums one channel. Joining more than STRIPS strips is
- * slow, and a block with fewer than LEAST values takes longer to start than to run. */
+/* Return the number of rows in a strip, of which a CUDA block sums one channel. */
 static size_t rows_of_strip(const struct batch_norm *n, size_t rows)
 {
     const size_t strips = n->channels < BLOCKS ? BLOCKS / n->channels : 1;
+    /* Joining more strips would be slow. */
     const size_t strip = cuda_blocks(rows, strips < STRIPS ? strips : STRIPS);
+    /* A smaller block takes longer to start than to run. */
     const size_t least = cuda_blocks(LEAST, n->spatial);
     return strip > least ? strip : least;
 }

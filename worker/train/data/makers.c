@@ -118,8 +118,8 @@ static void scratch(ddp_random *luck, float *paper)
     draw_stroke(paper, &s, 0.6f, between(luck, 0.3f, 0.9f));
 }
 
-/* Return the noise of a pixel, strong in 2 % of them. Weak noise everywhere would raise the mean and saturate a
- * sigmoid with 784 inputs in one step of Adam. */
+/* Return the noise of a pixel, strong in 2 % of them. Weak noise in all pixels would saturate a sigmoid in one
+ * step of Adam. */
 static float speck(ddp_random *luck)
 {
     return ddp_random_uniform(luck) < 0.02f ? between(luck, -1, 1) : 0;

@@ -1,5 +1,5 @@
-/* conv.c -- see compute.h. Each picture is copied into a frame of zeros (struct frame), where a tap (one weight of
- * the kernel) reads consecutive numbers. A matrix of inputs (im2col) would be nine times as large as the pictures. */
+/* conv.c -- see compute.h. Each picture is copied into a frame of zeros (struct frame), because a matrix of inputs
+ * (im2col) would be nine times as large as the pictures. */
 #include "train/compute.h"
 
 #include "train/layers/conv_tile.h"
@@ -43,9 +43,9 @@ static size_t larger(size_t a, size_t b)
 
 /* --- frames of zeros around pictures ------------------------------------------------------------------ */
 
-/* A frame has the channels of one picture, each surrounded by zeros: a line above and below, a column on each
- * side. A channel has stride x stride planes of `lines` x `pitch` numbers, each with every stride-th line and
- * column, so the inputs of neighbouring outputs are adjacent. */
+/* A frame has the channels of one picture, each surrounded by zeros. A channel has stride x stride planes of
+ * `lines` x `pitch` numbers, each with every stride-th line and column, where the inputs of neighbouring outputs
+ * are adjacent. */
 struct frame {
     size_t side, stride;
     size_t pitch, lines, plane, channel;
@@ -227,9 +227,11 @@ void cpu_conv_forward(ON_CPU, const struct conv *c, void *y, const void *x, cons
 
 /* --- the gradient of x -------------------------------------------------------------------------------- */
 
-/* The lines (or columns) of x that use the same taps. Phase p has the lines first + i * stride for i < count, and
- * the taps p + u * stride for u < taps. The gradient of line i is the sum over u of tap[p + u * stride] * dy[start
- * + i - u]. */
+/* The lines (or columns) of x that use the same taps. Phase p:
+ *
+ *     lines       first + i * stride for i < count
+ *     taps        p + u * stride for u < taps
+ *     gradient    of line i: sum over u of tap[p + u * stride] * dy[start + i - u] */
 struct phase {
     size_t first, count, start, taps;
 };
@@ -276,8 +278,7 @@ static size_t input_columns(const struct conv *c)
            CONV_OUTS * sums_row(&s);
 }
 
-/* Compute the gradient of x as in the forward pass, with dy as the input, for each of s x s phases with a stride
- * of s. */
+/* Compute the gradient of x as in the forward pass, with dy as the input, for each phase. */
 void cpu_conv_backward_input(ON_CPU, const struct conv *c, void *dx, const void *dy, const void *weight,
                              size_t rows, bool add, real *columns)
 {

@@ -1,4 +1,4 @@
-/* conv_tile.c -- see conv_tile.h. The inner loop has three registers of sums for each of OUTS channels, so each
+/* conv_tile.c -- see conv_tile.h. The inner loop has three registers of sums for each of OUTS channels. So each
  * loaded number is used several times, and loads do not limit the speed. */
 #include "train/layers/conv_tile.h"
 

@@ -16,8 +16,7 @@ struct linear {
 enum activation { ACTIVATION_RELU, ACTIVATION_SIGMOID, ACTIVATION_LOG_SOFTMAX };
 
 /* The shortcut: the input that a residual block adds to its result. A block that halves the picture uses every
- * second pixel of every second line, and adds channels of zeros (option A of He et al. 2015), half of them before
- * the input's. */
+ * second pixel of every second line, between equal numbers of channels of zeros (option A of He et al. 2015). */
 struct shortcut {
     size_t in, out, side; /* channels of x; channels of y, at least `in`; side of x */
     size_t stride;        /* side of y = side / stride, rounded up */

@@ -12,9 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* normal_fill uses the method of Box and Muller: two uniform numbers give two normal numbers. As in torch, numbers
- * k and k + 8 of each group of sixteen are a pair, and the last sixteen numbers are drawn again for an incomplete
- * group. */
+/* normal_fill uses the method of Box and Muller: two uniform numbers give two normal numbers. As in torch:
+ *
+ *   - numbers k and k + 8 of each group of sixteen are a pair
+ *   - if fewer than sixteen numbers are left, the last sixteen are drawn again */
 
 enum { GROUP = 16, HALF = GROUP / 2 };
 

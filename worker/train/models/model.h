@@ -103,8 +103,7 @@ ddp_status model_create(const struct model_kind *kind, const struct model_spec *
 void model_free(struct model *m); /* `m` may be NULL */
 
 /* Run a forward pass; collective if layers communicate. Set *loss to the sum of the losses of all targets in rows
- * with a weight above 0, or to 0 with MODEL_TRAIN on a device, whose sum is in a later compute_ops.report. Only
- * MODEL_TRAIN allows model_backward. */
+ * with a weight above 0. With MODEL_TRAIN on a device, *loss is 0; a later compute_ops.report returns the sum. */
 ddp_status model_forward(struct model *m, const struct model_batch *batch, enum model_mode mode, double *loss,
                          struct ddp_err *err);
 

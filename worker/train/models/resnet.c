@@ -13,9 +13,10 @@
 
 /* --- batch normalization ------------------------------------------------------------------------------------------- */
 
-/* Batch normalization over this rank's batch or, with a context in the spec, over all ranks. On the CPU, libddp
- * computes it (ddp/syncbn.h). On a device, the ranks exchange records (compute.h) on its stream, so the host does
- * not wait. */
+/* Batch normalization over this rank's batch or, with a context in the spec, over all ranks.
+ *
+ *   - CPU: libddp computes it (ddp/syncbn.h)
+ *   - device: the ranks exchange records (compute.h) on its stream, so the host does not wait */
 
 struct normalise {
     struct compute *on; /* borrowed, like `ctx` */

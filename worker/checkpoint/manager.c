@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* NAME: bytes of a block's name with the NUL, at most. KEEP_LAST and TIMEOUT_MS: defaults of options that are 0. */
+/* NAME: maximum bytes of a block's name, with the NUL. KEEP_LAST and TIMEOUT_MS: defaults of options that are 0. */
 enum { NAME = 64, KEEP_LAST = 3, TIMEOUT_MS = 600000, MOST_TIMEOUT_MS = 1u << 31 };
 
 /* IDLE: the writer has no job; BUSY: the writer writes a checkpoint; STOP: the writer must end. */

@@ -335,7 +335,7 @@ static void copy_all(struct cpu_comm *cpu, const struct call *call, const struct
 /* Return true if each rank combines all values itself. */
 static bool is_small(const struct cpu_comm *cpu, const struct call *call)
 {
-    enum { SMALL_TOGETHER = 128 << 10 }; /* bytes that each rank reads in a small call, at most */
+    enum { SMALL_TOGETHER = 128 << 10 }; /* maximum bytes that each rank reads in a small call */
     return call->n * ddp_dtype_size(call->dtype) * (size_t)cpu->world <= SMALL_TOGETHER;
 }
 

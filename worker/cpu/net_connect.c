@@ -179,7 +179,7 @@ static int net_connect(const char *address, int port, const char *source, int *f
 
 /* --- dial: connect to a rank -------------------------------------------------------------------------- */
 
-/* Limits for connecting. Only a refusal is retried, because a firewall drops the packets of later tries, too. */
+/* Limits for connecting. Only a refusal is retried, because a firewall also drops the packets of later tries. */
 
 enum {
     REFUSED_MS = 1000, /* time after the first try in which a refused dial is retried */
@@ -252,7 +252,7 @@ static bool is_shortage(int error)
     return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
-/* Close the socket and schedule the next try, or fail after REFUSED_MS. A peer that has just ended refuses, too. */
+/* Close the socket and schedule the next try, or fail after REFUSED_MS. A peer that has just ended also refuses. */
 static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
 {
     char remedy[FILES_REMEDY_MAX];

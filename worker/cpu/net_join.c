@@ -218,7 +218,7 @@ static ddp_status find_peer(struct joining *j, struct net_link *link, struct ddp
     return serve_all(j, err);
 }
 
-/* Begin to connect to all hosts with lower numbers. The others connect to this host, so a pair has one connection. */
+/* Begin to connect to all hosts with lower numbers. Hosts with higher numbers connect to this host. */
 static ddp_status begin_all(struct joining *j, struct ddp_err *err)
 {
     struct net *net = j->net;

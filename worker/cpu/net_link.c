@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 enum {
-    AT_ONCE = 64,   /* ranges in one system call, at most */
+    AT_ONCE = 64,   /* maximum number of ranges in one system call */
     YIELDS = 32,    /* calls of sched_yield before poll, which is slower */
     IDLE_S = 5,     /* seconds of silence after which a peer is probed */
     LOST_MS = 15000 /* ms without an acknowledgement after which a host is lost */
@@ -147,8 +147,8 @@ static int move_bytes(struct net_links *links, struct net_link *link, struct net
     return -1;
 }
 
-/* Compare the peer's head with this rank's, as soon as it has arrived: when in.next, the range in progress, is not
- * 0, or all ranges are done. */
+/* Compare the peer's head with this rank's head, as soon as the peer's head has arrived. The head is the first
+ * range. */
 static ddp_status check_head(struct net_link *link, struct ddp_err *err)
 {
     if (!link->head_due || (link->in.next == 0 && !is_done(&link->in)))

@@ -122,8 +122,8 @@ static const struct net_way ways[CALL_KINDS] = {
 
 /* --- sizes of a step ------------------------------------------------------------------------------------- */
 
-/* Return the number of elements in all columns of a step of `n` elements; `n` is one column if each rank has its
- * own. */
+/* Return the number of elements in all columns of a step. If each rank has its own column, `n` is the number in
+ * one column. */
 static size_t all_of(const struct net_way *way, size_t n)
 {
     return way->columns == NET_PER_RANK ? n * (size_t)way->layout->world : n;

@@ -362,7 +362,7 @@ static void net_begin(struct net *net, const struct call *call, int lanes)
                 net_link_begin(net_link_to(net, i, h), head);
 }
 
-/* Wait for the other hosts, longer than the barrier on a missing rank's host, whose report is better. */
+/* Wait for the other hosts. The barrier on a missing rank's host times out first, because its report is better. */
 static ddp_status wait_for_hosts(struct net *net, struct ddp_err *err)
 {
     net->cpu->barrier.slack_ms = GRACE_MS;

@@ -173,7 +173,7 @@ ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[
 
 /* --- DDP_PORT_RANGE --------------------------------------------------------------------------------------- */
 
-/* Local ranks begin at different ports, so that they rarely try the same one. */
+/* Local ranks begin at different ports, so that they rarely try the same port. */
 
 /* Parse a port at *text and move *text past it, or return -1. strtol would also accept blanks and signs. */
 static int parse_port(const char **text)

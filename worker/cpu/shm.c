@@ -229,7 +229,8 @@ ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err)
  * lines. */
 enum { BETWEEN = SEGMENT_PAGE };
 
-/* Set *number to the lowest free number of a region, equal on all ranks, which create and free in the same order. */
+/* Set *number to the lowest free number of a region. All ranks create and free regions in the same order, so they
+ * get the same number. */
 ddp_status regions_reserve(struct regions *regions, int32_t *number, struct ddp_err *err)
 {
     for (size_t i = 0; i < regions->count; i++) {

@@ -19,8 +19,7 @@
 /* The unit of segment sizes: a page on most machines. */
 enum { SEGMENT_PAGE = 4096 };
 
-/* A piece of shared memory: a memory file (memfd) of one rank, which the others open as
- * /proc/<pid>/fd/<descriptor>. */
+/* A piece of shared memory: a memory file (memfd) of one rank. The other ranks open /proc/<pid>/fd/<descriptor>. */
 struct segment {
     void *base;
     size_t bytes;
@@ -152,8 +151,8 @@ struct regions {
 /* Reserve a free number for a new region. Return DDP_ERR_NOMEM if memory is short. */
 ddp_status regions_reserve(struct regions *regions, int32_t *number, struct ddp_err *err);
 
-/* Return the bytes of a segment with `world` blocks of `bytes` bytes, gaps included, or 0 if it is too large. Set
- * *stride to the distance of blocks in bytes. */
+/* Return the bytes of a segment with `world` blocks of `bytes` bytes, gaps included, or 0 if this is too large.
+ * Set *stride to the distance from block to block in bytes. */
 size_t region_segment_bytes(size_t bytes, int world, size_t *stride);
 
 /* Return the region and offset of `block`, or {-1, 0} unless all `bytes` bytes are in this rank's own block. */
@@ -201,7 +200,7 @@ void meeting_close(struct meeting *meeting);
 /* Delete this rank's keys, and close the descriptor of the control page, after all ranks have joined. */
 ddp_status meeting_over(const struct bootstrap *bootstrap, struct meeting *meeting, struct ddp_err *err);
 
-/* Report a failed start to the other ranks, in the page, and from the page's creator also in the store. */
+/* Report a failed start to the other ranks: in the page, and in the store for ranks that have not mapped the page. */
 void meeting_refuse(const struct bootstrap *bootstrap, const struct meeting *meeting,
                     const struct ddp_err *reason);
 

@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Report that a library was not found. `why`, the message of dlopen for the first name, shows a damaged file, too. */
+/* Report that a library was not found. `why` is the message of dlopen for the first name, because the file may be
+ * damaged. */
 static ddp_status not_found(const struct lib_kind *kind, const char *tried, const char *why,
                             struct ddp_err *err)
 {

@@ -43,7 +43,7 @@ static void *blocks_get(struct gpu_comm *base, size_t bytes, struct ddp_err *err
     return block->memory;
 }
 
-/* Combine the statuses of all ranks, so that all fail if memory is short on one. */
+/* Combine the statuses of all ranks, so that all ranks fail if memory is short on one rank. */
 static ddp_status blocks_vote(struct gpu_comm *base, size_t bytes, struct ddp_err *err)
 {
     struct ddp_err own = *err;

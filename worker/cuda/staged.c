@@ -22,8 +22,7 @@ static size_t rows(enum call_side side, size_t bytes, int world)
     return has_part_for_each(side) ? (size_t)world : 1;
 }
 
-/* Return the elements of a row, at most, so that all rows of a chunk fit into a slot. At least one element always
- * fits. */
+/* Return the maximum length of a row, in elements, so that all rows of a chunk fit into a slot. It is at least 1. */
 static uint64_t most(const struct call *call, int world, size_t room)
 {
     const struct call_rule *rule = &call_rules[call->kind];

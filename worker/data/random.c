@@ -1,5 +1,5 @@
 /* random.c -- see ddp/random.h: Mersenne Twister with the constants of the paper of 1998, and Philox4x32-10 with
- * those of 2011. Only integers and an exact division are used, so every machine draws the same numbers. */
+ * the constants of 2011. Only integers and an exact division are used, so every machine draws the same numbers. */
 #include "ddp/random.h"
 
 enum { SHIFT = 397 };

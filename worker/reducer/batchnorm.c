@@ -194,7 +194,7 @@ void batch_sums(const ddp_syncbn *bn, const float *x, const float *dy, size_t n,
     }
 }
 
-/* Compute dx. The mean and the variance depend on x, too: the mean adds the term mean_dy, the variance adds slope. */
+/* Compute dx. Also the mean and the variance depend on x: the mean adds the term mean_dy, the variance adds slope. */
 void batch_gradient(const ddp_syncbn *bn, const double *sums, const float *x, const float *dy, size_t n,
                     float *dx)
 {

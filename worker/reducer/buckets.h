@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-/* Alignment of each gradient in the arena, in bytes, for vector loads. The gaps are zero and are reduced, too. */
+/* Alignment of each gradient in the arena, in bytes, for vector loads. The gaps are zero. */
 enum { BUCKET_ALIGN = 256 };
 
 struct bucket {

@@ -88,7 +88,8 @@ static bool is_power_of_two(size_t n)
     return (n & (n - 1)) == 0;
 }
 
-/* Divide n values by `world`. Multiply by 1 / world only if `world` is a power of two, because then it is exact. */
+/* Divide n values by `world`. Multiply by 1 / world only if `world` is a power of two, because 1 / world is then
+ * exact. */
 #define DIVIDE_FLOAT(name, type)                                 \
     static void name(void *values, size_t n, size_t world)       \
     {                                                            \

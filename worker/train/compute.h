@@ -34,7 +34,7 @@ struct compute {
 enum {
     COMPUTE_APART = 128, /* gradients begin at a multiple of 128 elements, and so do parameters on a device */
     COMPUTE_LEAF = 16384, /* number of elements in a leaf, within which the norm sums first */
-    COMPUTE_ROWS = 8,     /* rows that sum_rows adds, at most */
+    COMPUTE_ROWS = 8,     /* maximum number of rows that sum_rows adds */
 };
 
 /* A range of parameters with their gradients and state. */
@@ -93,11 +93,11 @@ struct compute_ops {
                               const struct attention *a);
     void (*attention_backward)(struct compute *c, void *dqkv, const void *dy, const void *y, const void *qkv,
                                const real *log_sum, real *scratch, const struct attention *a);
-    /* GPT-2's GELU: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). Backward turns d from the gradient of y into
-     * that of x. */
+    /* GPT-2's GELU: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). Backward turns d, the gradient of y, into the
+     * gradient of x. */
     void (*gelu_forward)(struct compute *c, void *y, const void *x, size_t n);
     void (*gelu_backward)(struct compute *c, void *d, const void *x, size_t n);
-    /* Activates y in place. Backward turns d from the gradient of y into that of the input. */
+    /* Activates y in place. Backward turns d, the gradient of y, into the gradient of the input. */
     void (*activation_forward)(struct compute *c, enum activation f, void *y, size_t rows, size_t n);
     void (*activation_backward)(struct compute *c, enum activation f, void *d, const void *y, size_t rows,
                                 size_t n);

@@ -126,7 +126,7 @@ ddp_status files_check_length(uint64_t bytes, uint64_t asked, const char *end, s
 
 /* --- whole file ------------------------------------------------------------------------------------------- */
 
-/* Bytes of one read by zlib's gz functions, which read plain files, too. */
+/* Bytes of one read by zlib's gz functions, which also read plain files. */
 enum { CHUNK = 1 << 20 };
 
 ddp_status whole_file_open(struct whole_file *f, const char *path, struct ddp_err *err)

@@ -9,14 +9,14 @@
 
 /* The order in which parts are added as a binary tree with little memory. Pure arithmetic. A tree of n parts is
  * (left half) + (right half), down to single parts; the left half has n / 2. Part i is computed in buffer
- * tree_part.buffer, then tree_part.merges times the last buffer is added to the buffer before it:
+ * tree_part.buffer. Then tree_part.merges merges follow: each adds the last buffer to the buffer before it.
  *
  *     part 0   in buffer 0
  *     part 1   in buffer 1      1 -> 0                 p0+p1
  *     part 2   in buffer 1                             p2
  *     part 3   in buffer 2      2 -> 1, 1 -> 0         p2+p3, (p0+p1)+(p2+p3)
  *
- * With a power of two as the number of ranks, each rank's parts are a subtree, which the all-reduce continues. */
+ * If the number of ranks is a power of two, each rank's parts are a subtree, which the all-reduce continues. */
 
 struct tree_part {
     int buffer; /* buffer in which the part is computed */

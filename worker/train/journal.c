@@ -108,7 +108,7 @@ ddp_status journal_close(struct journal *r, struct ddp_err *err)
 
 /* --- for users --------------------------------------------------------------------------------------- */
 
-/* Erase the bar, from the first column to the end of the line. The final \r shows ddprun that it is empty. */
+/* Erase the bar, from the first column to the end of the line. The final \r shows ddprun that the bar is empty. */
 static void wipe_bar(struct journal *r)
 {
     if (r->bar_shown >= 0)

@@ -47,7 +47,7 @@ static ddp_status open_shares(struct optimizer *o, struct ddp_err *err)
     return sharded_open(&o->sharded, &request, err);
 }
 
-/* Set masters and weights to rank 0's parameters, which open_ranks has written to the device if layers read the
+/* Set masters and weights to rank 0's parameters. open_ranks has written these to the device if layers read the
  * masters, otherwise to the host's memory. */
 static ddp_status optimizer_device_open(struct optimizer *o, struct ddp_err *err)
 {

@@ -307,8 +307,8 @@ void sharded_start(struct sharded_update *s)
     }
 }
 
-/* Record that gradient i is ready, and launch complete buckets. The backward pass, and so this order, is equal on
- * all ranks. */
+/* Record that gradient i is ready, and launch the buckets that are complete. All ranks have the same order, the
+ * order of the backward pass. */
 ddp_status sharded_ready(struct sharded_update *s, size_t i, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -329,8 +329,8 @@ ddp_status sharded_average(struct sharded_update *s, struct ddp_err *err)
 
 /* --- norm and update ---------------------------------------------------------------------------------- */
 
-/* Compute the norm of all gradients. One rank computes a leaf's sum of squares, all others have 0, so all_reduce
- * adds without rounding. */
+/* Compute the norm of all gradients. Only one rank computes a leaf's sum of squares, so all_reduce only adds zeros
+ * to it. */
 ddp_status sharded_norm(struct sharded_update *s, double most, double unscale, struct ddp_err *err)
 {
     struct compute *on = s->request.device;

@@ -17,7 +17,7 @@
  *   - The shares of one rank in all buckets form one array, the rank's shard.
  *   - The size of a share is a multiple of COMPUTE_LEAF, so the number of ranks does not change the norm's leaves. */
 
-/* Return the argument `multiple` for compute_ops.place, of which the size of the flat array is a multiple. */
+/* Return the argument `multiple` for compute_ops.place. The size of the flat array is a multiple of this number. */
 size_t sharded_multiple(size_t world);
 
 enum { SHARDED_SLOTS = 3 };

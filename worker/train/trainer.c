@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Targets of a batch in a test, about. A test has no padding, so ranks may have different numbers of samples. */
+/* Approximate number of targets in a batch of a test. */
 enum { EVALUATE_TARGETS = 256 };
 
 /* Return the number of samples that are tested at once. */
@@ -425,8 +425,8 @@ static ddp_status refuse_early_version(const char *dir, struct ddp_err *err)
 /* Check the directory of --checkpoint:
  *
  *   - --eval: it must have a checkpoint
- *   - --resume: create it if it is missing
- *   - otherwise: the same, but it must not have checkpoints of another run, which this run could delete */
+ *   - --resume: create a missing directory
+ *   - otherwise: create a missing directory; fail if it has checkpoints, which this run could delete */
 static ddp_status open_checkpoints(const struct train_options *o, struct ddp_err *err)
 {
     char newest[64];

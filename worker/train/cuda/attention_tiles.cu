@@ -199,8 +199,8 @@ KERNEL(attention_forward_tiles, attention)
     }
 }
 
-/* Turn s from a score into its probability, and ds from the gradient of the probability into that of the score.
- * `seen` is false for a hidden key. */
+/* Turn s from a score into its probability, and ds from the gradient of the probability into the gradient of the
+ * score. `seen` is false for a hidden key. */
 __device__ inline void score_back(float *s, float *ds, float scale, float log_sum, float dot, bool seen)
 {
     *s = seen ? exp_of(*s * scale - log_sum) : 0;

@@ -66,7 +66,7 @@ enum {
     KERNEL_TILE = 64,       /* queries or keys per block in attention_tiles.cu */
     KERNEL_HEAD = 64,       /* maximum width of an attention head */
     KERNEL_SQUARES = 16384, /* elements per block in a sum of squares */
-    KERNEL_ROWS = 8,        /* rows that sum_rows adds, at most */
+    KERNEL_ROWS = 8,        /* maximum number of rows that sum_rows adds */
 };
 
 /* The arguments of the kernels. "Values" are activations, and the weights that kernels read, of the module's type:
@@ -85,8 +85,8 @@ struct narrow_args {
     size_t n;
 };
 
-/* gelu_forward reads x and writes `to`. All others change `to` in place: backward from the gradient of the output
- * to that of the input. */
+/* gelu_forward reads x and writes `to`. All other kernels change `to` in place. In backward, `to` changes from the
+ * gradient of the output to the gradient of the input. */
 struct gelu_args {
     void *to;
     const void *x;
@@ -227,7 +227,7 @@ struct shortcut_args {
     size_t n;
     int in, out, side, out_side, stride;
 };
-/* A plane has n values. pool_backward computes their gradients from that of the mean. */
+/* A plane has n values. pool_backward computes their gradients from the gradient of the mean. */
 struct pool_args {
     void *to;
     const void *from;

@@ -22,7 +22,7 @@ static void softmax(real *x, real scale, size_t n, real *log_sum);
 /* Compute the softmax of x again, from the `log_sum` of this row. */
 static void softmax_again(real *x, real scale, real log_sum, size_t n);
 
-/* Turn d from the gradient of the softmax p into that of its input. */
+/* Turn d, the gradient of the softmax p, into the gradient of its input. */
 static void softmax_backward(real *d, const real *p, real scale, size_t n);
 
 REAL_BODY void softmax_body(real *restrict x, real scale, size_t n, real *restrict log_sum)

@@ -56,8 +56,8 @@ typedef float real;
 
 /* --- sums in a fixed order, for loops that the compiler vectorizes ------------------------------------------------- */
 
-/* Partial sums (lanes) of a sum of many numbers: element i is added to lane i mod REAL_LANES, and the lanes as a
- * tree. All processors give the same bits. */
+/* Number of partial sums (lanes) of a long sum. Element i is added to lane i mod REAL_LANES. At the end the lanes
+ * are added as a tree, so all processors give the same bits. */
 enum { REAL_LANES = 16 };
 
 /* Return the sum of the lanes, added as a tree. */

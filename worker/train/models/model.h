@@ -47,7 +47,7 @@ struct compute;
 /* The sizes of a model, and resources for its layers. */
 struct model_spec {
     struct compute *compute;        /* borrowed; NULL on the CPU */
-    size_t rows;                    /* pictures or sequences in a batch, at most */
+    size_t rows;                    /* maximum number of pictures or sequences in a batch */
     size_t train_rows;              /* rows in a batch for training, at most; 0: as `rows` */
     size_t length;                  /* tokens in a sequence, at most; 0: the kind's maximum */
     size_t channels, height, width; /* size of a picture */

@@ -350,8 +350,8 @@ static ddp_status are_ready(const struct back *b, size_t param, size_t n)
     return status;
 }
 
-/* Compute the gradients of a unit's parameters. `d` changes from the gradient of the normalization's output to
- * that of the convolution's. */
+/* Compute the gradients of a unit's parameters. `d` changes from the gradient of the normalization's output to the
+ * gradient of the convolution's output. */
 static ddp_status unit_backward_params(const struct back *b, struct unit *u, const void *x, void *d)
 {
     struct resnet *r = b->r;

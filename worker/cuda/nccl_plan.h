@@ -100,7 +100,8 @@ struct nccl_facts {
     int rank;
 };
 
-/* Fill `out` with environment variables for NCCL, and return their number. A value of the user takes precedence. */
+/* Fill `out` with environment variables for NCCL, and return their number. The caller keeps values that the
+ * user has set. */
 int nccl_settings(const struct nccl_facts *facts, struct nccl_setting out[NCCL_SETTINGS_MAX]);
 
 /* Return the number of unique ids of a world with NCCL `version`, and the rank that creates id i. Ranks find each

@@ -292,7 +292,7 @@ static bool reduce_fused(ddp_dtype dtype, ddp_op op, const struct fused *f, size
 
 /* --- reduce_range --------------------------------------------------------------------------------------- */
 
-/* Return true if subnormal numbers slow down the operation. */
+/* Return true if subnormal numbers slow down the operation. The caller then flushes them to zero. */
 static bool is_arithmetic(ddp_op op)
 {
     return op != DDP_MIN && op != DDP_MAX;

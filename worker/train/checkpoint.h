@@ -51,8 +51,8 @@ ddp_status checkpoint_open(const struct train_options *options, ddp_ckpts **out,
 ddp_status checkpoint_save(ddp_ckpts *ckpts, const struct checkpoint *c, int world, struct ddp_err *err);
 
 /* Load the newest undamaged checkpoint into `c`, which has the facts of this run; collective. Only rank 0 passes
- * `ckpts`. Without a checkpoint, set *found to 0. The text of DDP_ERR_MISMATCH names the fact and both values. The
- * text of DDP_ERR_CORRUPT names path and offset. */
+ * `ckpts`. Without a checkpoint, return DDP_OK and set *found to 0. The text of DDP_ERR_MISMATCH names the fact
+ * and both values. The text of DDP_ERR_CORRUPT names path and offset. */
 ddp_status checkpoint_resume(ddp_ckpts *ckpts, const char *dir, struct checkpoint *c, int *found,
                              struct ddp_err *err);
 

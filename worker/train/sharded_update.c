@@ -195,7 +195,7 @@ ddp_status sharded_open(struct sharded_update **out, const struct sharded_reques
                     request->params->count);
 }
 
-/* Wait for a collective and free `work`. After an error the group is broken and runs no collectives. */
+/* Wait for a collective and free `work`. The caller can then free the buffers, even after an error. */
 static void end(ddp_work *work)
 {
     if (work == NULL)

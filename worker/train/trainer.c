@@ -460,7 +460,7 @@ static ddp_status check_outputs(const struct train_options *o, struct ddp_err *e
     return DDP_OK;
 }
 
-/* Open the output files on rank 0. Check the paths first, because a wrong --checkpoint must not empty files. */
+/* Open the output files on rank 0. Check the paths first, because a wrong path must not empty other files. */
 static ddp_status open_outputs(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;

@@ -1,5 +1,5 @@
-/* Checks our declarations of cuBLASLt and the driver, as nccl.c does for NCCL. tests/shell/test_abi.sh compiles this
- * file with the real headers, and never runs it. */
+/* Checks our declarations of cuBLASLt and the driver against the real headers. tests/shell/test_abi.sh only compiles
+ * this file. */
 #include <cublasLt.h>
 #include <cuda.h>
 
@@ -29,8 +29,8 @@ SAME_SIZE(cublasLtMatrixLayoutAttribute_t);
 SAME_SIZE(cublasLtMatmulPreferenceAttributes_t);
 SAME_SIZE(CUresult);
 
-/* A copy of lt_choice from compute_abi.h. Here compute_abi.h leaves out its own types (CUBLASLT_ABI_TYPES), because
- * NVIDIA's types replace them. */
+/* A copy of lt_choice, because CUBLASLT_ABI_TYPES removes it from compute_abi.h together with the types that NVIDIA
+ * defines. */
 typedef struct {
     lt_algorithm algo;
     size_t workspaceSize;

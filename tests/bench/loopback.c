@@ -1,5 +1,4 @@
-/* loopback.c -- see loopback.h. Each server is a separate process, so that its memory and processor time can
- * be read. */
+/* loopback.c -- see loopback.h. Each server is a process, so that its memory and processor time can be read. */
 #include "loopback.h"
 
 #include <errno.h>
@@ -84,11 +83,11 @@ enum { ECHO_BYTES = 64 * 1024, ECHO_TURN = 64 };
 struct echo_client {
     int fd;
     uint32_t size[2]; /* size of a request, then size of a reply */
-    size_t have;      /* received bytes of the first message (the two sizes) or of the current request */
+    size_t have;      /* received bytes of the sizes or of the current request */
     bool sized;
 };
 
-/* Process `n` received bytes. If the result is false, the caller closes the connection. */
+/* Process `n` received bytes. Return false to close the connection. */
 static bool echo_take(struct echo_client *c, const char *bytes, size_t n)
 {
     if (!c->sized) {
@@ -135,7 +134,7 @@ static void echo_end(struct echo_client *c)
     free(c);
 }
 
-/* Handle one poll. Replies are sent after all requests of the poll have been read, as in the store. */
+/* Handle one poll. Send replies after all reads, as the store does. */
 static void echo_turn(int epoll, int listener)
 {
     struct epoll_event events[ECHO_TURN];
@@ -182,7 +181,7 @@ bool bench_start_echo(struct bench_server *out)
 
 /* --- the store ------------------------------------------------------------------------------------------ */
 
-/* Return the path of ddp-rendezvous, which is in BUILD; this program is BUILD/tests/bench/NAME. */
+/* Return the path of ddp-rendezvous in the build folder of this program. */
 static const char *beside_this(char *path, size_t size)
 {
     char self[4096];
@@ -194,8 +193,7 @@ static const char *beside_this(char *path, size_t size)
     return path;
 }
 
-/* Start the server `argv` and read the first line of its output. The server prints this line when it accepts
- * connections. The server is killed when this program ends. */
+/* Start `argv` and wait for the line that reports its port. The server dies with this program. */
 static bool start(const char *const argv[], struct bench_server *out, char *line, int size)
 {
     int ready[2];
@@ -298,7 +296,7 @@ long bench_requests(int fd)
 
 /* --- processors ----------------------------------------------------------------------------------------- */
 
-/* Return a set with one processor: the first of `number`, `number` + `step`, ... that `all` contains. */
+/* Return the first processor of `number`, `number` + `step`, ... that is in `all`. */
 static cpu_set_t only(const cpu_set_t *all, int number, int step)
 {
     cpu_set_t one;

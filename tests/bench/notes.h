@@ -1,8 +1,6 @@
 /* notes.h -- notes of workers, in memory that they share with the benchmark.
  *
- * A launcher's output shows when a text was printed, not when the event happened. So a worker of
- * tests/prog/probe_worker.c writes the time to its own slot, in a file that all workers map. The clock is
- * CLOCK_MONOTONIC, which is the same in all processes. */
+ * A worker of tests/prog/probe_worker.c writes the time of an event (CLOCK_MONOTONIC) to its slot in a mapped file. */
 #ifndef TESTS_BENCH_NOTES_H
 #define TESTS_BENCH_NOTES_H
 
@@ -10,17 +8,17 @@
 #include <stdint.h>
 #include <time.h>
 
-#define NOTES_ENV "PROBE_NOTES" /* environment variable with the path of the file of notes */
+#define NOTES_ENV "PROBE_NOTES" /* path of the file of notes */
 enum { NOTES_MAX = 256 };
 
-/* Times in ns; 0 = the event has not happened. */
+/* Times in ns; 0: the event has not happened. */
 struct note {
     _Atomic int pid;
     _Atomic int64_t ready, told, done; /* told: SIGTERM has arrived; done: the worker is about to end */
 };
 
 struct notes {
-    int workers; /* number of workers; set before the first worker starts */
+    int workers; /* number of workers, set before they start */
     struct note of[NOTES_MAX];
 };
 

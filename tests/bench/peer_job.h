@@ -1,9 +1,8 @@
 /* peer_job.h -- start a job with any launcher, observe it, and leave no process of the job behind.
  *
- * A program with this module adopts orphans of a launcher (tests/survivors/tree.h). All processes that the program
- * starts have a cookie in the environment. So the program finds all processes of a job in /proc, and never a foreign
- * process. It also finds processes that were started by the daemon of a resource manager and are not descendants. All
- * of this runs in a child process. The parent waits, and cleans up if the child or the user ends the program early. */
+ * All processes of a job have a cookie in the environment, and are found by it in /proc, even if a daemon started
+ * them.
+ * This happens in a child process; the parent cleans up if the child or the user ends the program early. */
 #ifndef TESTS_BENCH_PEER_JOB_H
 #define TESTS_BENCH_PEER_JOB_H
 
@@ -20,39 +19,37 @@ struct peer_job {
     bool ended; /* the launcher has been reaped */
     int status;
     int64_t ended_ns;
-    FILE *
-        out; /* output of the job, in a file, so that no process waits for a reader; peer_job_end closes it */
+    FILE *out; /* the job's output file, closed by peer_job_end */
 };
 
-/* Call `run` in a child process, and return its exit status. Call this function once, before any other thread
- * exists. */
+/* Call `run` in a child process, and return its exit status. Call this before any other thread exists. */
 int peer_jobs_main(int (*run)(int argc, char *argv[]), int argc, char *argv[]);
 
-/* Return a directory for the files of the jobs. peer_jobs_main removes the directory before it returns. */
+/* Return a directory for files, which peer_jobs_main removes. */
 const char *peer_jobs_scratch(void);
-/* Return the notes of the workers, which are empty at the start of each job. */
+/* Return the workers' notes, which are empty when a job starts. */
 struct notes *peer_jobs_notes(void);
 
-/* Start a job with the launcher `p`. Return false if fork has failed. Call peer_job_end() in either case. */
+/* Start a job with the launcher `p`. Return false if fork fails. Call peer_job_end() in either case. */
 bool peer_job_start(struct peer_job *j, const struct peer *p, bool tagged, int workers,
                     const char *const args[]);
 
-/* Wait for `ms`, and return false. If the launcher ends earlier, return true at once. */
+/* Wait for `ms`. Return true as soon as the launcher ends. */
 bool peer_job_wait(struct peer_job *j, int ms);
 
-/* Wait until all workers have written the note "ready". Return false if this takes longer than `ms`. */
+/* Wait up to `ms` until all workers have written the note "ready". Return false after a timeout. */
 bool peer_job_ready(struct peer_job *j, int ms);
 
-/* Return the launcher's exit code as a shell would. The launcher must have ended. */
+/* Return the exit code of the launcher, which has ended, as a shell would. */
 int peer_job_code(const struct peer_job *j);
 
-/* Return the job's whole output as one text, cut at `size`. */
+/* Copy the job's output, cut at `size`. */
 void peer_job_text(struct peer_job *j, char *text, size_t size);
 
-/* Return how many processes of the jobs live. If `name` is not NULL, count only processes with this command name. */
+/* Return the number of living processes of the jobs, with the command name `name` or any (NULL). */
 int peer_job_alive(const char *name);
 
-/* Kill all remaining processes, and close all descriptors. */
+/* Kill all processes, and close all descriptors. */
 void peer_job_end(struct peer_job *j);
 
 #endif

@@ -1,4 +1,4 @@
-/* probes.c -- see probes.h. Every wait has a limit. At the end of a job, all its processes are killed. */
+/* probes.c -- see probes.h. Every wait has a limit, and every process is killed at the end. */
 #include "probes.h"
 
 #include "peer_job.h"
@@ -20,12 +20,12 @@
 enum {
     WORKERS = 4,
     END_MS = 12000, /* time limit from the workers' start to the end of the job */
-    LEFT_MS = 3000, /* processes that still run after this time count as survivors */
+    LEFT_MS = 3000, /* later processes count as survivors */
     LOOK_MS = 20,
     READY_WAIT_MS = 10,
     CODES = 8, /* maximum number of exit codes in one cell */
     HUNG = -1,
-    HUNG_MAX = 3, /* the series ends after this number of hung trials */
+    HUNG_MAX = 3, /* hung trials that end the series */
     REAP_MS = 1000,
     TRIALS_MAX = 100,
     TEXT = 64 * 1024,
@@ -115,13 +115,12 @@ static bool start(struct peer_job *j, const struct probe *q, const struct peer *
     return peer_job_start(j, p, false, WORKERS, args);
 }
 
-/* Return the launcher's exit code, or HUNG if the launcher has not ended within `ms`. */
+/* Return the launcher's exit code, or HUNG after `ms`. */
 static int code_within(struct peer_job *j, int ms)
 {
     return peer_job_wait(j, ms) ? peer_job_code(j) : HUNG;
 }
 
-/* Run the job to its end. */
 static int run(struct peer_job *j, const struct probe *q, const struct peer *p)
 {
     if (!start(j, q, p))
@@ -130,15 +129,14 @@ static int run(struct peer_job *j, const struct probe *q, const struct peer *p)
     return code_within(j, END_MS);
 }
 
-/* Wait until the launcher and all its processes have ended. Return false if a process still runs after LEFT_MS.
- * Processes are found by their environment. A dying process loses its environment early, so the caller may still have
- * to reap the launcher. */
+/* Wait until the launcher and all its processes have ended. Return false after LEFT_MS. A dying process loses its
+ * environment early, so the caller may still have to reap the launcher. */
 static bool nobody_left(struct peer_job *j, int64_t *gone_ns)
 {
     const int64_t from = notes_now();
     bool nobody;
     while (!(nobody = peer_job_alive(NULL) == 0) && notes_now() - from < (int64_t)LEFT_MS * 1000000) {
-        /* Reap adopted processes. Once the launcher has ended, this call returns at once, so sleep afterwards. */
+        /* Reap adopted processes. This call may return at once, so sleep afterwards. */
         peer_job_wait(j, LOOK_MS);
         if (j->ended)
             usleep(LOOK_MS * 1000);
@@ -174,8 +172,8 @@ void probe_all_done(const struct probe *q, const struct peer *p, char cell[PROBE
     peer_job_end(&j);
 }
 
-/* Return true if the text contains `number`, but not as a part of a longer number or word. If torchrun has printed
- * "Root Cause", search only after these words, because the text before them lists all failures. */
+/* Return true if the text contains `number` as a whole. In torchrun's output, search only after "Root Cause",
+ * because the text before lists all failures. */
 static bool names(const char *text, int number)
 {
     char digits[16];
@@ -207,7 +205,7 @@ void probe_first(const struct probe *q, const struct peer *p, char cell[PROBE_CE
 
 /* --- signals -------------------------------------------------------------------------------------------- */
 
-/* Return the time of an undisturbed start. The moments of the signals are spread evenly over this time. */
+/* Return the time of an undisturbed start, over which the signals are spread. */
 static int start_takes_us(const struct probe *q, const struct peer *p)
 {
     struct peer_job j;
@@ -266,7 +264,7 @@ void probe_agent(const struct probe *q, const struct peer *p, char cell[PROBE_CE
     peer_job_end(&j);
 }
 
-/* Wait until all survivors have printed their line. Check repeatedly, because the launcher may print a line late. */
+/* Wait until all survivors have printed their line. */
 static bool survivors_ready(struct peer_job *j, const struct peer *p)
 {
     static char text[TEXT];

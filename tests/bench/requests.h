@@ -1,12 +1,11 @@
-/* requests.h -- requests of store clients, as bytes. Only for the programs in tests/bench, because the functions end
- * the program when memory is short. */
+/* requests.h -- requests of store clients, as bytes. The functions end the program when memory is short. */
 #ifndef TESTS_BENCH_REQUESTS_H
 #define TESTS_BENCH_REQUESTS_H
 
 #include "base/buf.h"
 #include "store/ops.h"
 
-enum { REQUEST_VALUE_BYTES = 128 }; /* the size of an NCCL id, which is the most common value */
+enum { REQUEST_VALUE_BYTES = 128 }; /* size of an NCCL id */
 
 /* Append one request to `out`. */
 typedef void request_maker(struct buf *out, enum dialect dialect, const char *key);

@@ -1,4 +1,4 @@
-/* timed.h -- runs a command with a time limit, and computes medians. Only for the programs in tests/bench. */
+/* timed.h -- runs a command with a time limit, and computes medians. */
 #ifndef TESTS_BENCH_TIMED_H
 #define TESTS_BENCH_TIMED_H
 
@@ -7,16 +7,16 @@
 #include <stdio.h>
 
 struct timed {
-    double ms; /* from before the spawn until the program was reaped */
+    double ms; /* from spawn to reap */
     bool ok;   /* ended with exit status 0 within the limit */
-    bool hung; /* did not end within the limit and was killed, with its process group */
+    bool hung; /* killed at the limit, with its process group */
 };
 
-/* Run `argv` with stdin and stderr at /dev/null and stdout at `out_fd` (-1 = /dev/null). `argv` ends with NULL, and
- * argv[0] is a path or is looked up in PATH. The program gets a separate process group. */
+/* Run `argv`, which ends with NULL, in a new process group. stdout goes to `out_fd` (-1: /dev/null), stderr to
+ * /dev/null. */
 struct timed timed_run(char *const argv[], int out_fd, int limit_ms);
 
-/* Return the milliseconds of a clock that never goes back. */
+/* Return the milliseconds of a monotonic clock. */
 double timed_now(void);
 
 /* Sort the `n` values in place. Return their median, or NAN if `n` is 0. */
@@ -28,11 +28,7 @@ double timed_quantile(double *values, size_t n, double share);
 /* Return true if PATH has an executable of this name. */
 bool timed_have(const char *program);
 
-/* Where a benchmark writes its numbers for build/bench.json. */
-
-/* Return descriptor 3 as a file, or NULL if the program is run by hand. The caller closes the file with fclose.
- * scripts/bench.sh opens descriptor 3, and measured programs do not inherit it. The table for readers always goes to
- * stdout. */
+/* Return descriptor 3, on which scripts/bench.sh receives results, or NULL. The caller closes the file with fclose. */
 FILE *results_open(void);
 
 #endif

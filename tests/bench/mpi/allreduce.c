@@ -1,6 +1,5 @@
-/* allreduce.c -- measures MPI_Allreduce in place, to compare it with libddp. scripts/bench_allreduce.sh compiles this
- * program with mpicc and starts the program with mpirun. Prints "mpi RANKS BYTES MICROSECONDS" for each size, as
- * bench_allreduce does for libddp. */
+/* allreduce.c -- measures MPI_Allreduce in place, to compare it with libddp. Prints "mpi RANKS BYTES MICROSECONDS"
+ * for each size. scripts/bench_allreduce.sh compiles and runs this program. */
 #include "sizes.h"
 
 #include <mpi.h>

@@ -2,8 +2,7 @@
  *
  *     bench_agents [--only=PART] [DDP_RENDEZVOUS]      parts: join alone ranks direct failure
  *
- * This program acts as the agents and workers of thousands of nodes (farm.h). It shares the processors with the
- * store,
+ * This program acts as the agents and workers of thousands of nodes (farm.h). It shares the processors with the store,
  * so each time is an upper bound for the store alone. Prints a markdown table, and JSON lines on descriptor 3. */
 #include "farm.h"
 #include "procstat.h"

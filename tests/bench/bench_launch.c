@@ -2,11 +2,9 @@
  *
  *     bench_launch DDPRUN [ROUNDS]
  *
- * The contenders are ddprun with and without --standalone, mpiexec.hydra (MPICH), and this program, which only
- * spawns
- * /bin/true N times. All contenders run once in every round, so that a busy moment affects all of them. A pause of
- * 0.3 s
- * before each run shows kernel work that waits for an idle period. Prints a Markdown table, and JSON lines on
+ * The contenders are ddprun with and without --standalone, mpiexec.hydra (MPICH), and this program, which only spawns
+ * /bin/true N times. All contenders run once in every round, so that a busy moment affects all of them. A pause of 0.3
+ * s before each run shows kernel work that waits for an idle period. Prints a Markdown table, and JSON lines on
  * descriptor 3. */
 #include "timed.h"
 

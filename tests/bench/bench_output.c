@@ -2,14 +2,12 @@
  *
  *     bench_output DDPRUN FLOOD [MILLISECONDS]
  *
- * Of 64 workers (tests/prog/flood.c), 63 write without pause. One quiet worker sometimes writes a line with its
- * time. The
- * delay of this line ends when this program reads the line from the launcher's growing output file. Memory is the
+ * Of 64 workers (tests/prog/flood.c), 63 write without pause. One quiet worker sometimes writes a line with its time.
+ * The delay of this line ends when this program reads the line from the launcher's growing output file. Memory is the
  * largest resident set (VmHWM) of a process of the launcher.
  *
  * In a second run, 8 workers sleep. The memory of the idle launcher is shown as sums of its resident sets and of its
- * PSS.
- * The output is Markdown tables, and JSON lines on descriptor 3. */
+ * PSS. The output is Markdown tables, and JSON lines on descriptor 3. */
 #include "timed.h"
 
 #include <dirent.h>

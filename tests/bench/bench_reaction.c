@@ -2,8 +2,7 @@
  *
  *     bench_reaction DDPRUN PROBE_WORKER [TRIALS]
  *
- * One of 65 workers notes the time and exits with code 3. The 64 others note the time in their handler of SIGTERM,
- * and
+ * One of 65 workers notes the time and exits with code 3. The 64 others note the time in their handler of SIGTERM, and
  * end later. The launchers take turns. A launcher that fails three times to signal all workers gets no more trials.
  * Prints a Markdown table, and JSON lines on descriptor 3. */
 #include "peer_job.h"

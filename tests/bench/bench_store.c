@@ -2,8 +2,7 @@
  *
  *     bench_store [--json] [DDP_RENDEZVOUS]
  *
- * - round trips of ADD and GET, as a ratio to a minimal server (loopback.h). Both are measured in every round, and
- *   the
+ * - round trips of ADD and GET, as a ratio to a minimal server (loopback.h). Both are measured in every round, and the
  *   median of the ratios counts.
  * - requests per second over 1, 8 and 64 connections: SETs in bursts, and ADDs one after the other
  * - memory of the server for an idle connection

@@ -3,8 +3,7 @@
  *     bench_torch PYTHON DDPRUN [throughput | crowd | launch]...
  *
  * - throughput: requests per second of 1, 64 and 1,000 connections of this program. The servers take turns with the
- *   bare
- *   echo of loopback.h, which no server can beat. The median of the ratios of all rounds counts.
+ *   bare echo of loopback.h, which no server can beat. The median of the ratios of all rounds counts.
  * - crowd: the time until 1,000 clients that wait for a key are awake, and the memory
  * - launch: the run time of a launcher with four Python workers that only print
  *

@@ -2,8 +2,7 @@
  *
  *     bench_torn DDPRUN TORN_WRITER [ROUNDS]
  *
- * 16 workers (tests/prog/torn_writer.c) write 2,000 lines each, with three write() calls for a line. A line is whole
- * if
+ * 16 workers (tests/prog/torn_writer.c) write 2,000 lines each, with three write() calls for a line. A line is whole if
  * exactly one line of a worker follows the prefix. Prints a Markdown table, and JSON lines on descriptor 3. */
 #include "peer_job.h"
 #include "timed.h"

@@ -186,8 +186,8 @@ static bool turn(struct farm *f, int limit_ms, farm_words hello, void *user)
     return n > 0;
 }
 
-/* Sleep NAP_US before each read, so that this process takes few processor cycles from the store. The sleep adds at
- * most NAP_US to the measured time. */
+/* Sleep NAP_US before each read, so that this process takes few processor cycles from the store. The sleep adds at most
+ * NAP_US to the measured time. */
 bool farm_wait(struct farm *f, enum farm_kind kind, uint32_t wanted, double limit_ms)
 {
     const double until = timed_now() + limit_ms;

@@ -1,7 +1,6 @@
 /* peer_job.h -- start a job with any launcher, observe it, and leave no process of the job behind.
  *
- * All processes of a job have a cookie in the environment, and are found by it in /proc, even if a daemon started
- * them.
+ * All processes of a job have a cookie in the environment, and are found by it in /proc, even if a daemon started them.
  * This happens in a child process; the parent cleans up if the child or the user ends the program early. */
 #ifndef TESTS_BENCH_PEER_JOB_H
 #define TESTS_BENCH_PEER_JOB_H

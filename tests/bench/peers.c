@@ -5,9 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ddprun gets a grace time of 1 s, to be comparable with Open MPI. Debian's torchrun 1.13 needs options for stdout
- * and stderr; these are the defaults of newer versions. Open MPI needs options for root and for more workers than
- * cores. */
+/* ddprun gets a grace time of 1 s, to be comparable with Open MPI. Debian's torchrun 1.13 needs options for stdout and
+ * stderr; these are the defaults of newer versions. Open MPI needs options for root and for more workers than cores. */
 struct peer peers[PEERS] = {
     [PEER_DDPRUN] = { .name = "ddprun",
                       .version_command = "\"$DDPRUN\" --version | grep -oE '[0-9]+\\.[0-9.]+'",

@@ -25,8 +25,8 @@ extern struct peer peers[PEERS];
 /* Find the installed launchers. `ddprun` is the path of the program under test, and is borrowed. */
 void peers_open(const char *ddprun);
 
-/* Write the command line for `workers` workers to `argv`, which ends with NULL. `args` is the workers' program and
- * its arguments. The text of `workers` is in static memory. */
+/* Write the command line for `workers` workers to `argv`, which ends with NULL. `args` is the workers' program and its
+ * arguments. The text of `workers` is in static memory. */
 void peer_argv(const struct peer *p, bool tagged, int workers, const char *const args[],
                char *argv[PEER_ARGS]);
 

@@ -172,8 +172,8 @@ void probe_all_done(const struct probe *q, const struct peer *p, char cell[PROBE
     peer_job_end(&j);
 }
 
-/* Return true if the text contains `number` as a whole. In torchrun's output, search only after "Root Cause",
- * because the text before lists all failures. */
+/* Return true if the text contains `number` as a whole. In torchrun's output, search only after "Root Cause", because
+ * the text before lists all failures. */
 static bool names(const char *text, int number)
 {
     char digits[16];

@@ -1,5 +1,5 @@
-/* allreduce.c -- measures MPI_Allreduce in place, to compare it with libddp. Prints "mpi RANKS BYTES MICROSECONDS"
- * for each size. scripts/bench_allreduce.sh compiles and runs this program. */
+/* allreduce.c -- measures MPI_Allreduce in place, to compare it with libddp. Prints "mpi RANKS BYTES MICROSECONDS" for
+ * each size. scripts/bench_allreduce.sh compiles and runs this program. */
 #include "sizes.h"
 
 #include <mpi.h>

@@ -1,5 +1,4 @@
-/* Tests of ddp-bench under ddprun: all collectives on the cpu backend, and on both backends with the fake GPU of
- * tests/fake. A golden file has the help, errors and output of ddp-bench. */
+/* Tests of ddp-bench under ddprun: all collectives on the cpu backend and on the fake GPU of tests/fake. */
 #include "job.h"
 #include "ranks.h"
 
@@ -9,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Hide the GPUs, because with one GPU ddprun would start only one worker. */
+/* With one GPU ddprun would start only one worker. */
 #define NO_GPU "CUDA_VISIBLE_DEVICES="
 
 static struct run_result on_cpus(const char *const args[])
@@ -29,7 +28,7 @@ static int lines_with(const char *text, const char *part)
     return n;
 }
 
-/* Expect results for two sizes of each of the seven collectives, out of place and in place, without a wrong value. */
+/* Expect two sizes of each of the seven collectives, out of place and in place, without a wrong value. */
 static void expect_all_right(const struct run_result *r, const char *backend)
 {
     char part[64];
@@ -75,7 +74,7 @@ Test(ddp_bench, and_with_device_buffers_through_the_cpu_backend, .timeout = 120)
     cr_assert_eq(lines_with(r.out, "\"memory\":\"gpu\""), 28);
 }
 
-/* Replace each number by N, and several blanks by a single blank, in place. */
+/* Replace numbers by N and blanks by one blank, in place. */
 static const char *without_numbers(char *text)
 {
     char *to = text;
@@ -209,7 +208,6 @@ Test(ddp_bench, a_backend_that_is_not_there_is_said, .timeout = 120)
     cr_assert_not_null(strstr(r.err, "/nowhere/libddp_cuda.so"), "%s", r.err);
 }
 
-/* The error must not be the text of an earlier error, such as the error of the search for a GPU. */
 Test(ddp_bench, too_large_buffers_are_said, .timeout = 120)
 {
     static const char *const kinds[] = { "--memory=arena", "--memory=private" };
@@ -225,7 +223,6 @@ Test(ddp_bench, too_large_buffers_are_said, .timeout = 120)
     }
 }
 
-/* A run that compares nothing must not look like a run without errors. */
 Test(ddp_bench, says_when_nothing_is_measured, .timeout = 120)
 {
     struct run_result r =
@@ -239,7 +236,7 @@ Test(ddp_bench, says_when_nothing_is_measured, .timeout = 120)
     cr_assert_not_null(strstr(r.err, "--root=5: "), "%s", r.err);
 }
 
-/* A stopped run must keep the lines that it has written. The calls of the second size take minutes. */
+/* The calls of the second size take minutes. */
 Test(ddp_bench, each_line_is_written_at_once, .timeout = 120)
 {
     struct run_process *bench =

@@ -1,4 +1,3 @@
-/* Tests of ddpctl as a process, with ddp-rendezvous as a second process. */
 #include "ddp/store.h"
 #include "job.h"
 #include "run.h"
@@ -94,7 +93,6 @@ Test(ddpctl, prints_json_that_a_program_can_read)
     cJSON_Delete(json);
 }
 
-/* Users of this program usually look for a worker that hangs in a GET request. */
 Test(ddpctl, shows_who_waits_for_what)
 {
     const char *argv[] = { bin("ddpctl"), "--addr", addr, "waiters", NULL };
@@ -183,7 +181,7 @@ Test(ddpctl, says_when_a_store_is_not_ddpruns)
     fake_store_stop(genuine);
 }
 
-/* A store without a secret, or an attacker in its place, must not get a request in plain text. */
+/* A store without a secret must not get a request in plain text. */
 Test(ddpctl, encrypt_needs_a_store_with_a_secret)
 {
     const char *argv[] = { bin("ddpctl"), "--addr", addr, "--encrypt", "status", NULL };
@@ -225,12 +223,11 @@ Test(ddpctl, help_and_version_stand_on_stdout)
     expect_answer("--version", NULL, "ddpctl ");
 }
 
-/* ddpctl without --addr finds the jobs of its user. The test uses a separate user id, so that its user has no other
- * jobs on this machine. */
+/* A separate user id has no other jobs on this machine. */
 
 static char uid_option[32], runtime_dir[64], *dir;
 
-/* Copy the programs, because the built programs may be in a home directory that other users cannot enter. */
+/* Copy the programs, because a home directory may be closed to other users. */
 static void set_up(void)
 {
     char command[1024];
@@ -258,8 +255,7 @@ TestSuite(ddpctl_jobs, .init = set_up, .fini = tear_down, .timeout = 120);
 static const char *const bare[] = { "DDPRUN_STORE_ADDR", "MASTER_ADDR", "MASTER_PORT", "XDG_RUNTIME_DIR",
                                     NULL };
 
-/* Make the command that runs the copy of `program` as the user of this test. `words` are its arguments, up to the first
- * NULL. */
+/* Make the command that runs the copy of `program` as the test's user, with arguments `words`. */
 static const char *const *as_user(const char *program, const char *const words[])
 {
     static const char *argv[16];
@@ -308,7 +304,7 @@ static void expect(struct run_result r, int code, const char *out, const char *e
     cr_expect_not_null(strstr(r.err, error), "'%s' is not in:\n%s", error, r.err);
 }
 
-/* Read the port of the job's store from the table. */
+/* Read the port of the job's store. */
 static int port_of(const char *table, const char *job)
 {
     char line_end[64];
@@ -340,8 +336,7 @@ Test(ddpctl_jobs, one_is_used_several_are_listed)
     expect(CTL("status"), 2, "", "no running");
 }
 
-/* Root may read from the default address, although the job at this address may belong to any user. Requests that change
- * a store are not sent there. */
+/* Root may read from the default address, but sends no request that changes a store there. */
 Test(ddpctl_jobs, the_default_address_is_tried_when_no_job_is_known)
 {
     struct run_result r = CTL("status");
@@ -352,7 +347,7 @@ Test(ddpctl_jobs, the_default_address_is_tried_when_no_job_is_known)
     SAYS(r, "set --addr HOST:PORT");
 }
 
-/* The store of --hosts listens on an address that all hosts reach, and not on 127.0.0.1. */
+/* The store of --hosts does not listen on 127.0.0.1. */
 Test(ddpctl_jobs, a_port_finds_a_store_on_another_address)
 {
     char port[16], option[32];
@@ -383,8 +378,7 @@ Test(ddpctl_jobs, a_job_that_waits_is_found)
     r = run_wait(p);
 }
 
-/* Copy the record of the job to a file with the name of another cookie. ddpctl ignores the copy while the copy belongs
- * to another user. After a chown to the user of ddpctl, ddpctl finds two stores and must not choose one. */
+/* Copy the job's record to the name of another cookie. After a chown to the user of ddpctl, two stores exist. */
 Test(ddpctl_jobs, a_record_of_another_user_is_ignored)
 {
     char command[1024];
@@ -402,8 +396,7 @@ Test(ddpctl_jobs, a_record_of_another_user_is_ignored)
     end_job(p);
 }
 
-/* Tests of ddprun under a scheduler: the messages and rejections of ddprun, and the only file of a scheduler that
- * ddprun reads ($PBS_NODEFILE). tests/unit/plan/test_scheduler.c tests each scheduler. */
+/* Tests of ddprun under a scheduler. tests/unit/plan/test_scheduler.c tests each scheduler. */
 
 TestSuite(why, .timeout = 120);
 
@@ -572,8 +565,7 @@ static void expect_flight(const char *third, int exit_code, const char *words)
     cr_expect(strstr(r.out, "differ") != NULL && strstr(r.err, words) != NULL, "%s%s", r.out, r.err);
 }
 
-/* The FIFO never has a writer, and ddpctl must not wait for a writer. Restarts leave several records of a rank, of
- * which ddpctl uses only one. */
+/* The FIFO never has a writer. Restarts leave several records of a rank. */
 Test(flight, waits_for_no_fifo_and_takes_one_record_of_a_rank)
 {
     char folder[] = "/tmp/ddp-ctl-XXXXXX", fifo[64];

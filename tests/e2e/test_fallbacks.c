@@ -1,7 +1,5 @@
-/* test_fallbacks.c -- tests of ddprun on systems that lack some features: old kernels, containers, unprivileged
- * users, small limits.
- *
- * A job with daemons must end as usual, leave no process, and print the missing features with --verbose. */
+/* test_fallbacks.c -- tests of ddprun without some features: old kernels, containers, unprivileged users, small
+ * limits. */
 #include "job.h"
 
 #include <criterion/criterion.h>
@@ -14,8 +12,8 @@ enum { ARGS_MAX = 40 };
 
 TestSuite(fallbacks, .timeout = 120);
 
-/* Run ddprun with two workers, each of which starts a daemon. The words of `before` precede ddprun in the command.
- * Expect that no process is left at the end. */
+/* Run ddprun, after the words of `before`, with two workers that start a daemon each. Expect that no process is
+ * left. */
 static struct run_result run_behind(const char *const before[], const char *contain)
 {
     struct job_witness w;
@@ -70,7 +68,7 @@ static void need_nobody(void)
         cr_skip_test("skipped, because uid 65534 cannot reach %s", bin("ddprun"));
 }
 
-/* Run on a kernel without the system calls `calls`. */
+/* Run without the system calls `calls`. */
 static void expect_fallback(const char *calls, const char *contain, const char *says)
 {
     struct run_result r =
@@ -87,14 +85,12 @@ Test(fallbacks, an_old_kernel_will_do_and_it_is_said)
                     "close_range is not");
 }
 
-/* A filter of system calls may allow pidfd_open, but not pidfd_send_signal. */
 Test(fallbacks, a_pidfd_that_cannot_be_signalled_is_not_used)
 {
     expect_fallback("pidfd_send_signal", "--contain=plain", "pidfd_open is not");
 }
 
-/* Some kernels are built without CONFIG_PROC_CHILDREN. ddprun then reads the parents in /proc/PID/stat instead of the
- * lists of children. */
+/* Kernels without CONFIG_PROC_CHILDREN have no lists of children, only /proc/PID/stat. */
 Test(fallbacks, without_lists_of_children_nobody_is_left)
 {
     need_no_sanitizer();
@@ -121,7 +117,7 @@ Test(fallbacks, it_may_be_process_1_of_a_container)
 Test(fallbacks, a_foreign_proc_is_not_believed)
 {
     need_root();
-    bin_seek_no_leaks(); /* LeakSanitizer would look for its threads in /proc under the wrong process id */
+    bin_seek_no_leaks(); /* LeakSanitizer looks in /proc under the wrong process id */
     struct run_result r = run_behind((const char *const[]){ "unshare", "-pf", NULL }, "--contain=plain");
     EXPECT(r, 0);
     SAYS(r, "/proc is not");
@@ -150,7 +146,7 @@ Test(fallbacks, nobody_may_use_it_where_proc_hides_others)
     SAYS(r, "hidepid");
 }
 
-/* Run ddprun under the limits that the shell command `shell` sets. Expect the text `says` in the error output. */
+/* Run ddprun under the limits of the command `shell`. Expect `says` on stderr. */
 static void expect_named(const char *shell, const char *says)
 {
     char script[512];
@@ -173,7 +169,7 @@ Test(fallbacks, a_limit_that_is_too_small_is_named_with_the_remedy)
     expect_named("ulimit -u 3", "'ulimit -u 19'");
 }
 
-/* ddprun raises its own limit of open files. The workers keep their limit of 60, so the report must show 60. */
+/* ddprun raises its own limit, but the workers keep 60. */
 Test(fallbacks, a_report_that_mentions_a_limit_shows_its_value)
 {
     char script[512];

@@ -1,7 +1,6 @@
-/* Tests of jobs that hang after their start. Every node must report the rank, the line and the reason within 15 s after
- * --hang_timeout has expired. Stacks are from a stand-in for py-spy, and also from py-spy if it is installed. Most jobs
- * do not import PyTorch, because the import takes longer than the rest of a test. These jobs import a stand-in with the
- * same frames, from site-packages/ in tests/data/hangs. */
+/* Tests of jobs that hang. Every node must report rank, line and reason within 15 s after --hang_timeout. Stacks are
+ * from a stand-in for py-spy, and also from py-spy if it is installed. Most jobs use a fast stand-in for PyTorch with
+ * the same frames (tests/data/hangs/site-packages). */
 #include "job.h"
 #include "run.h"
 
@@ -27,8 +26,7 @@ static void check(bool ok, const char *what, const char *text)
 
 /* --- with a stand-in for py-spy -------------------------------------------------------------------------------- */
 
-/* Make a directory with a Python and, in the same directory, the replacement for py-spy. ddprun searches the directory
- * of the Python first. */
+/* Make a directory with a Python and the stand-in for py-spy. */
 static void make_dir(void)
 {
     char path[64], cwd[512], target[600];
@@ -41,8 +39,7 @@ static void make_dir(void)
     check(symlink(target, path) == 0, "symlink", path);
 }
 
-/* Start one of `nnodes` nodes with two workers each. The rank that hangs is rank 3, or rank 1 if there is only one
- * node. */
+/* Start one of `nnodes` nodes with two workers each. Rank 3 hangs, or rank 1 of a single node. */
 static struct run_process *start_node(int nnodes, int node, int port, const char *option)
 {
     char text[6][80];
@@ -75,7 +72,7 @@ static struct run_process *start_node(int nnodes, int node, int port, const char
     return run_start(argv, &(struct run_options){ .env = env, .timeout_ms = LONG_MS });
 }
 
-/* Expect that the node's report.json names `code` as the hang. If `code` is "", expect no hang. */
+/* Expect the hang `code` in the node's report.json; "": no hang. */
 static void expect_hang(int node, const char *code)
 {
     char name[40];
@@ -125,7 +122,7 @@ Test(hangs, every_node_why_events_and_report_name_rank_and_line, .init = make_di
     expect_file("events1", "\"event\":\"finding\".*RANK_SLEEPS");
 }
 
-/* All stacks are equal. No rank has a flight record before the agent requests the record through the rank's FIFO. */
+/* All stacks are equal. A rank writes its flight record only at the agent's request by FIFO. */
 Test(hangs, flight_records_are_requested_and_name_the_rank_if_stacks_do_not, .init = make_dir,
      .fini = test_dir_close)
 {
@@ -143,8 +140,7 @@ Test(hangs, flight_records_are_requested_and_name_the_rank_if_stacks_do_not, .in
     }
 }
 
-/* Run the helper that reads flight records. It reads the records of ranks 0 and 1 in `test_dir`, from files that are at
- * most `age_ms` old. */
+/* Read the flight records of ranks 0 and 1 in `test_dir`, at most `age_ms` old. */
 static struct run_result read_calls(const char *age_ms)
 {
     const char *argv[] = { bin("ddprun"), "--flight_calls", test_dir, "0", "2", age_ms, "", NULL };
@@ -180,8 +176,8 @@ Test(hangs, stop_ends_the_job_without_a_restart, .init = make_dir, .fini = test_
     expect_file("node0/latest/report.json", "\"function\":[[:space:]]*\"load_batch\"");
 }
 
-/* Expect one restart after the first attempt has hung. With HEALS=1, the second attempt ends with code 0. Otherwise the
- * second attempt hangs, too, and the report names `code` for this hang. The report lists all failed attempts. */
+/* Expect one restart after the first attempt has hung. HEALS=1: the second attempt ends with code 0. Otherwise it hangs
+ * with `code`, and the report lists all failed attempts. */
 static void expect_restart(const char *heals, int exit_code, const char *code)
 {
     setenv("HEALS", heals, 1);
@@ -220,8 +216,7 @@ static struct run_result ask_why(const char *addr)
     return run_command(argv, NULL);
 }
 
-/* Wait until the diagnosis contains `code`. If `contains` is false, wait until the diagnosis does not contain
- * `code`. */
+/* Wait until the diagnosis contains `code`, or does not (`contains` false). */
 static void until_why(const char *addr, const char *code, bool contains)
 {
     struct run_result r = ask_why(addr);
@@ -236,7 +231,7 @@ static pid_t printed_pid(struct run_process *job, const char *before)
     return at != NULL ? (pid_t)atoi(at + strlen(before)) : 0;
 }
 
-/* Rank 0 prints lines all the time. Without --progress these lines would count as progress. */
+/* Rank 0 always prints lines, which count as progress without --progress. */
 Test(hangs, only_lines_that_match_are_progress, .init = make_dir, .fini = test_dir_close)
 {
     char addr[40];
@@ -256,7 +251,7 @@ Test(hangs, only_lines_that_match_are_progress, .init = make_dir, .fini = test_d
     cr_expect_not(r.timed_out);
 }
 
-/* The process on GPU 1 is this test. This test begins to use the GPU after the start of the job. Node 1 has no GPU. */
+/* This test starts to use GPU 1 after the start of the job. Node 1 has no GPU. */
 Test(hangs, a_process_on_a_gpu_is_named_with_the_hang_on_every_node, .init = make_dir, .fini = test_dir_close)
 {
     struct run_process *nodes[NODES];
@@ -308,7 +303,7 @@ Test(hangs, a_rank_stopped_by_a_signal_is_told_to_the_other_node_at_once, .init 
     }
 }
 
-/* The output of the program goes through a pipe, so the script has two children. */
+/* A pipe gives the script two children. */
 Test(hangs, the_program_of_a_shell_script_is_named_and_seen_to_stop, .init = make_dir, .fini = test_dir_close)
 {
     char command[160], port[40];
@@ -338,8 +333,8 @@ Test(hangs, the_program_of_a_shell_script_is_named_and_seen_to_stop, .init = mak
     cr_expect_not(r.timed_out, "%s", r.err);
 }
 
-/* This test is the debugger. The kernel reports a stop by a debugger only to the debugger, and not to the agent of the
- * rank. So the store must detect the stop in the heartbeats, and report the stop on both nodes. */
+/* This test is the debugger. The kernel reports its stops only to the debugger, so the store must detect the stop in
+ * heartbeats. */
 Test(hangs, a_rank_stopped_by_a_debugger_is_told_to_both_nodes, .init = make_dir, .fini = test_dir_close)
 {
     struct run_process *nodes[NODES];
@@ -364,7 +359,7 @@ Test(hangs, a_rank_stopped_by_a_debugger_is_told_to_both_nodes, .init = make_dir
         cr_skip_test("skipped, because this test may not trace a process");
 }
 
-/* The workers print steps, so the job does not hang. */
+/* The workers print steps. */
 Test(hangs, a_slow_rank_is_told_to_every_node_and_shown_by_top, .init = make_dir, .fini = test_dir_close)
 {
     struct run_process *nodes[NODES];
@@ -389,9 +384,8 @@ Test(hangs, a_slow_rank_is_told_to_every_node_and_shown_by_top, .init = make_dir
 
 /* --- slow ranks ------------------------------------------------------------------------------------------------ */
 
-/* Start four ranks of `worker`, a program with its arguments. The steps of rank 1 take five times as long as the other
- * steps. `place` is the position of rank 1 while the other ranks wait; "" allows any place. Expect a report that names
- * rank 1 and `place`. Ignore other findings, because on a busy machine another rank may be slow, too. */
+/* Start four ranks of `worker`; steps of rank 1 take five times as long. Expect a report of rank 1 and of `place`, its
+ * position while the others wait ("": any). Another rank may be slow, too. */
 static void expect_slow(const char *const worker[4], const char *place, const struct run_options *options)
 {
     const int timeout_ms = options->timeout_ms;
@@ -423,9 +417,8 @@ Test(hangs, a_slow_rank_is_named_by_the_steps_of_libddp)
 
 /* --- scenes ------------------------------------------------------------------------------------------------------ */
 
-/* A job and its expected report. `way` is what rank 1, or every rank, does in this job. If `code` is NULL, the job ends
- * without a report. The row "spawn" accepts either of two findings about processes of mp.spawn, because the timing
- * decides which one comes first. */
+/* A job and its expected report. `way` is what rank 1, or every rank, does; `code` NULL: no report. "spawn" accepts two
+ * findings, because the timing decides. */
 struct scene {
     const char *way, *words, *code, *ranks;
 };
@@ -525,8 +518,8 @@ static void expect_scene(const struct scene *scene, struct run_process *job)
               scene->words, scene->code, r.err);
 }
 
-/* Return whether the scene is part of this run. A scene that loops uses a whole processor until its report, so a
- * sanitized build skips such scenes. */
+/* Return whether the scene is part of this run. A sanitized build skips scenes that loop, because they use a
+ * processor. */
 static bool is_tried(const struct scene *scene)
 {
     return !bin_is_sanitized() || strcmp(scene->code != NULL ? scene->code : "", "[RANK_LOOPS]") != 0;
@@ -538,10 +531,9 @@ static void skip_without_python(void)
         cr_skip_test("skipped, because there is no /usr/bin/python3");
 }
 
-/* The jobs run at the same time, because a job mostly waits for the next sample of its stacks. The test ends each job
- * after its report, in the order of the list. So jobs that use the processor come first, but `calls`, which needs the
- * most samples, is near the end. For `unwatched`, which has no --hang_timeout, `ddpctl why` reports the wait for a key
- * after 10 s. */
+/* The jobs run at the same time and end in the order of the list. Jobs that use the processor come first, `calls`,
+ * which needs the most samples, near the end. `unwatched` has no --hang_timeout; `ddpctl why` reports its wait after 10
+ * s. */
 Test(hangs, every_class_that_needs_no_pytorch, .init = test_dir_open, .fini = test_dir_close)
 {
     static const struct scene *const key = &plain_scenes[KEY_SCENE];
@@ -583,7 +575,7 @@ static void skip_if_py_spy_is_installed(void)
         cr_skip_test("skipped, because py-spy is installed here");
 }
 
-/* Rank 1 of three sleeps in another system call than ranks 0 and 2. */
+/* Rank 1 sleeps in another system call than ranks 0 and 2. */
 Test(hangs, without_py_spy_a_rank_in_another_state_is_told, .init = test_dir_open, .fini = test_dir_close)
 {
     static const struct scene scene = { "sleep", " rank 1 (", "[RANK_STATE_DIFFERS]", "--nproc_per_node=3" };
@@ -592,7 +584,7 @@ Test(hangs, without_py_spy_a_rank_in_another_state_is_told, .init = test_dir_ope
     expect_scene(&scene, start_plain(&scene, "PATH=/usr/bin:/bin", "--standalone", "1s"));
 }
 
-/* Skip the test if rank 1 cannot mount a file system in a new mount namespace. */
+/* Skip the test if rank 1 cannot mount FUSE. */
 static void skip_without_fuse(void)
 {
     const char *argv[] = { "unshare", "--mount", "true", NULL };
@@ -610,8 +602,7 @@ static struct run_result ask_stacks(const char *addr)
     return run_command(argv, NULL);
 }
 
-/* The rank that reads the file is in state D. Its agent can still read this state and answer requests. The first
- * of the two jobs has py-spy, the second has not. */
+/* The reading rank is in state D. The first job has py-spy, the second has not. */
 Test(hangs, a_file_that_its_file_system_does_not_read_is_named, .init = test_dir_open, .fini = test_dir_close)
 {
     static const struct scene scene = { "disk", "/disk/data, without progress", "[RANK_BLOCKED]",
@@ -630,7 +621,7 @@ Test(hangs, a_file_that_its_file_system_does_not_read_is_named, .init = test_dir
     cr_expect(run_until_error(job, scene.code, SCENE_MS));
     struct run_result r = ask_stacks(addr);
     for (struct patience left = { 0 }; r.exit_code != 0 && patience_left(&left);)
-        r = ask_stacks(addr); /* the store rejects a request while it takes a sample for its own search */
+        r = ask_stacks(addr); /* the store may be taking a sample for its own search */
     cr_expect(r.exit_code == 0 && strstr(r.out, "uninterruptible in read") != NULL, "%s%s", r.out, r.err);
     cr_expect(strstr(r.out, "/disk/data") != NULL && strstr(r.out, "> read_disk  worker.py:") != NULL, "%s",
               r.out);
@@ -639,7 +630,7 @@ Test(hangs, a_file_that_its_file_system_does_not_read_is_named, .init = test_dir
         expect_scene(&without, second);
 }
 
-/* The state "running" may be progress, so the diagnosis only explains why it names no rank. */
+/* The state "running" may be progress, so no rank is named. */
 Test(hangs, without_py_spy_why_explains_that_stacks_are_missing, .init = test_dir_open,
      .fini = test_dir_close)
 {

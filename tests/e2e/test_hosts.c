@@ -1,5 +1,5 @@
-/* ddprun --hosts: one command starts all hosts, one console shows all output, and no process is left. A script in place
- * of ssh starts all "hosts" on this machine; the last tests use a real sshd. */
+/* Tests of ddprun --hosts. A script in place of ssh starts all "hosts" on this machine; the last tests use a real
+ * sshd. */
 #include "ddp/context.h"
 #include "job.h"
 #include "procstat.h"
@@ -25,8 +25,7 @@ TestSuite(hosts, .timeout = 120);
 
 /* --- a remote shell ---------------------------------------------------------------------------------------- */
 
-/* The script in place of ssh. Its arguments are the host and the command. For some names of hosts, the script fails
- * with an error message of ssh. */
+/* The script in place of ssh: HOST COMMAND. Some host names fail with an error message of ssh. */
 static const char script[] =
     "#!/bin/sh\n"
     "host=$1; shift\n"
@@ -121,8 +120,7 @@ static void tear_down(void)
     job_dir_remove(dir);
 }
 
-/* Skip a test that must find processes. Call this function before the test starts a job, because a skipped test would
- * leave its job behind. */
+/* Skip a test that must find processes, before it starts a job. */
 static void skip_without_children(void)
 {
     if (access("/proc/thread-self/children", R_OK) != 0)
@@ -153,7 +151,7 @@ static char *in_dir(const char *command)
 HOSTS_TEST(ranks_follow_the_list_and_every_line_names_its_host)
 {
     struct run_result r = JOB("--hosts=a:2,noisy:1,c", shell, "--nproc_per_node=1", WORKER);
-    EXPECT(r, 2); /* the number of workers in --hosts contradicts --nproc_per_node */
+    EXPECT(r, 2); /* contradicts --nproc_per_node */
     r = JOB("--hosts=a:2,noisy:1,c:1", shell, "sh", "-c",
             "echo rank $RANK of $WORLD_SIZE, local $LOCAL_RANK");
     EXPECT(r, 0);
@@ -196,7 +194,7 @@ HOSTS_TEST(output_stays_whole_when_the_reader_is_slow)
     usleep(300 * 1000);
     struct run_result r = run_wait(p);
     EXPECT(r, 0);
-    int lines = 0; /* count by hand, because AddressSanitizer's strstr reads the whole text each time */
+    int lines = 0; /* AddressSanitizer's strstr reads the whole text each time */
     for (const char *c = r.out; *c != '\0'; c++)
         lines += *c == '\n';
     cr_expect_eq(lines, 200000);
@@ -204,8 +202,7 @@ HOSTS_TEST(output_stays_whole_when_the_reader_is_slow)
     cr_expect_eq(job_count(r.out, "[b:1] 77777"), 1);
 }
 
-/* The login shell of host `title` sets the title of the terminal. Neither this output nor the last line of a worker has
- * a newline. */
+/* Host `title` sets the terminal's title, without a newline. */
 HOSTS_TEST(lines_without_an_end_hide_no_answer)
 {
     struct run_result r = JOB("--hosts=title", shell, "--no_prefix", "sh", "-c", "printf abc");
@@ -216,7 +213,7 @@ HOSTS_TEST(lines_without_an_end_hide_no_answer)
     cr_expect_str_eq(r.out, "abc\nabc\n");
 }
 
-/* The remote shell leaves a process that keeps the shell's streams open, as a master connection of ssh does. */
+/* The remote shell leaves a process that keeps its streams open, as a master connection of ssh does. */
 HOSTS_TEST(a_process_that_holds_the_streams_holds_no_job)
 {
     struct run_result r = JOB("--hosts=holder,b", shell, "sh", "-c", "echo rank $RANK");
@@ -237,8 +234,7 @@ HOSTS_TEST(rank_0_reads_the_input)
     cr_expect_eq(job_count(r.out, "[b:1] 0"), 1, "%s", r.out);
 }
 
-/* Run a command with 3 MB of input, which is more than the starter sends before the hosts have read. Three hosts have
- * 1, 2 and 1 workers. */
+/* Run a command with 3 MB of input, more than the starter sends ahead. Three hosts have 1, 2 and 1 workers. */
 static struct run_result run_with_input(const char *input, const char *command)
 {
     static char text[3000001];
@@ -262,7 +258,7 @@ HOSTS_TEST(ranks_of_every_host_read_the_input)
     cr_expect_eq(job_count(r.out, "[c:3] 3000000"), 1, "%s", r.out);
 }
 
-/* Rank 0 exits without reading. Rank 3 closes its stdin, and runs until rank 1 has read all of the input. */
+/* Rank 0 never reads. Rank 3 closes its stdin, and runs until rank 1 has read all. */
 HOSTS_TEST(a_host_that_does_not_read_delays_no_other_host)
 {
     char command[600];
@@ -275,7 +271,7 @@ HOSTS_TEST(a_host_that_does_not_read_delays_no_other_host)
     cr_expect_eq(job_count(r.out, "[b:1] 3000000"), 1, "%s", r.out);
 }
 
-/* --hosts gives no number of workers for host `a`, so the starter does not know on which host rank 1 runs. */
+/* --hosts gives host `a` no number of workers, so the host of rank 1 is unknown. */
 HOSTS_TEST(input_reaches_a_rank_of_an_unknown_host)
 {
     char command[900];
@@ -299,8 +295,7 @@ HOSTS_TEST(a_rank_that_does_not_exist_cannot_read_the_input)
     SAYS(r, "--stdin");
 }
 
-/* The writer must wait until rank 1 reads: when rank 1 begins to read, the file `written` must not exist yet. No byte
- * may be lost. */
+/* The file `written` must not exist before rank 1 reads. */
 HOSTS_TEST(input_waits_until_the_worker_reads)
 {
     char command[900];
@@ -315,8 +310,7 @@ HOSTS_TEST(input_waits_until_the_worker_reads)
     cr_expect_str_eq(r.out, "40000000\n", "%s%s", r.out, r.err);
 }
 
-/* The relay's reports about the input are sent between the bytes that the job prints. The test expects the job's bytes
- * without these reports. */
+/* The relay's reports about input are between the job's bytes. */
 HOSTS_TEST(reports_about_input_leave_the_output_unchanged)
 {
     char command[900];
@@ -340,8 +334,7 @@ HOSTS_TEST(a_low_soft_limit_of_descriptors_is_raised)
     EXPECT(r, 0);
 }
 
-/* Linux limits arguments to a quarter of the stack limit. Without a stack limit, Linux accepts these arguments of
- * 4.5 MB, but no message may be that long. */
+/* Without a stack limit, Linux accepts these arguments of 4.5 MB, but no message does. */
 HOSTS_TEST(a_command_line_that_no_message_holds_ends_the_start)
 {
     char command[900];
@@ -365,8 +358,7 @@ HOSTS_TEST(a_named_variable_reaches_a_host)
     cr_expect_str_eq(r.out, "[clean:0] a b\n", "%s%s", r.out, r.err);
 }
 
-/* Run a job on a host from a shell with soft limits of 300 descriptors and 40 KiB of locked memory. The job prints its
- * limits. */
+/* Run a job on a host with soft limits of 300 descriptors and 40 KiB of locked memory. */
 static struct run_result run_with_limit(const char *host)
 {
     char command[800];
@@ -402,7 +394,6 @@ HOSTS_TEST(a_host_gets_the_umask_of_the_starting_host)
     cr_expect_str_eq(r.out, "[masked:0] 0027\n", "%s%s", r.out, r.err);
 }
 
-/* The ddprun and the Python of the virtual environment are not those of PATH. */
 HOSTS_TEST(a_host_uses_the_virtual_environment_of_the_starting_host)
 {
     char command[800], path[300], venv[320], expected[700];
@@ -421,7 +412,7 @@ HOSTS_TEST(a_host_uses_the_virtual_environment_of_the_starting_host)
     cr_expect_str_eq(r.out, expected, "%s%s", r.out, r.err);
 }
 
-/* Only host `gpus` has the stand-in for NVIDIA's library. The stand-in reports two GPUs. */
+/* Only host `gpus` has the stand-in for NVIDIA's library, with two GPUs. */
 HOSTS_TEST(a_host_counts_its_own_gpus)
 {
     static const char *const lists[] = { "--hosts=b:1,gpus:gpu", "--hosts=b:1,gpus" };
@@ -439,7 +430,7 @@ HOSTS_TEST(a_host_counts_its_own_gpus)
     }
 }
 
-/* Another program may read the same pipe later, so ddprun must not change the pipe's flags. */
+/* Another program may read the pipe later, so its flags must not change. */
 HOSTS_TEST(a_shared_pipe_stays_blocking)
 {
     char command[800];
@@ -451,8 +442,7 @@ HOSTS_TEST(a_shared_pipe_stays_blocking)
     cr_expect_str_eq(r.out, "0\n", "%s%s", r.out, r.err);
 }
 
-/* ddprun has no permission to open its terminal, as after su. With root's capabilities ddprun could open it, so a test
- * that runs as root drops these capabilities. */
+/* As after su, ddprun may not open its terminal. A test that runs as root drops the capabilities that allow this. */
 HOSTS_TEST(a_terminal_that_cannot_be_opened_is_no_input)
 {
     static const char program[] =
@@ -471,7 +461,7 @@ HOSTS_TEST(a_terminal_that_cannot_be_opened_is_no_input)
     PRINTS(r, "[a:0] over\n");
 }
 
-/* A worker searches its environment and the command lines of its ancestors for 64 hexadecimal digits. */
+/* A worker searches its environment and its ancestors' command lines for 64 hexadecimal digits. */
 HOSTS_TEST(no_worker_finds_the_secret)
 {
     struct run_result r =
@@ -484,9 +474,8 @@ HOSTS_TEST(no_worker_finds_the_secret)
     cr_expect_eq(job_count(r.out, "[b:1] 0"), 1, "%s", r.out);
 }
 
-/* Print how many agents and how many workers have the secret in their environment, command line or memory. argv[1] is a
- * file with the messages for a relay, which contain the secret. argv[2] and argv[3] are the pids of the workers, whose
- * parents are the agents. */
+/* Prints how many agents and workers have the secret in their environment, command line or memory. argv[1] is a file
+ * with the relay's messages; argv[2] and argv[3] are workers' pids. */
 static const char search[] =
     "import re, sys\n"
     "text = re.search(rb'\"secret\":\"([0-9a-f]{64})\"', open(sys.argv[1], 'rb').read())[1]\n"
@@ -596,7 +585,7 @@ static void skip_without_fuse(void)
         cr_skip_test("skipped, because this user cannot mount a file system of FUSE");
 }
 
-/* The working directory of host `hung` is on a FUSE file system that never answers. */
+/* The directory of host `hung` is on a FUSE file system that never answers. */
 HOSTS_TEST(a_directory_on_a_file_system_that_hangs_is_one_finding)
 {
     char cwd[300];
@@ -623,8 +612,7 @@ static void skip_without_namespaces(void)
 
 /* --- findings without the store ------------------------------------------------------------------------------ */
 
-/* Skip the test if this machine does not permit network namespaces. Call this function if a host of the test has no
- * network. */
+/* Skip the test if this machine does not permit network namespaces. */
 static void skip_without_networks(void)
 {
     const char *const probe[] = { "unshare", "-rn", "true", NULL };
@@ -632,7 +620,7 @@ static void skip_without_networks(void)
         cr_skip_test("skipped, because network namespaces are not available");
 }
 
-/* In a new network namespace, lo is down, so host `island` has no address. */
+/* In a new network namespace, lo is down. */
 HOSTS_TEST(a_single_host_without_an_address_ends_the_start)
 {
     skip_without_networks();
@@ -643,8 +631,7 @@ HOSTS_TEST(a_single_host_without_an_address_ends_the_start)
 
 #define APART "--master_addr=127.0.0.1", "true"
 
-/* Host `island` does not reach the store. This host prints no message about this fault, because node 0 prints the
- * reason while node 0 waits. */
+/* Host `island` does not reach the store; node 0 prints the reason. */
 HOSTS_TEST(a_host_that_does_not_reach_the_store_is_explained_by_the_others)
 {
     skip_without_networks();
@@ -657,8 +644,7 @@ HOSTS_TEST(a_host_that_does_not_reach_the_store_is_explained_by_the_others)
     cr_expect_null(strstr(r.err, "HOST_ENDED"), "%s", r.err);
 }
 
-/* Host `leaver` gives up, and no user starts ddprun there again. So the other hosts must not wait until the default
- * timeout of 15 minutes. */
+/* The other hosts must not wait for the default timeout of 15 minutes. */
 HOSTS_TEST(a_host_that_gives_up_ends_the_wait_of_all)
 {
     skip_without_networks();
@@ -669,8 +655,7 @@ HOSTS_TEST(a_host_that_gives_up_ends_the_wait_of_all)
     SAYS(r, "[NO_ROUTE]");
 }
 
-/* The guardian of host `island` is killed, so the guardian cannot report anything. The starter must detect that this
- * host has ended. */
+/* The killed guardian of host `island` cannot report anything. */
 HOSTS_TEST(a_host_that_is_killed_before_the_job_begins_ends_the_wait_of_all)
 {
     skip_without_networks();
@@ -679,8 +664,7 @@ HOSTS_TEST(a_host_that_is_killed_before_the_job_begins_ends_the_wait_of_all)
     cr_assert(run_until_error(p, "reports: waiting for node 0's store", 100000));
     const pid_t starter = procstat_child(run_pid(p), 0);
     pid_t agent = starter > 0 ? procstat_child(starter, 1) : 0, guardian = 0, child;
-    while (agent > 0 &&
-           (child = procstat_child(agent, 0)) > 0) { /* relay, guardian and agent run below the shells */
+    while (agent > 0 && (child = procstat_child(agent, 0)) > 0) { /* relay, guardian and agent */
         guardian = agent;
         agent = child;
     }
@@ -692,8 +676,8 @@ HOSTS_TEST(a_host_that_is_killed_before_the_job_begins_ends_the_wait_of_all)
     SAYS(r, "[HOST_ENDED]");
 }
 
-/* Hosts `leaver` and `leaver2` give up, and node 0 ends as soon as one of these two hosts has given up. Host `records`
- * runs a script instead of ddprun. This script writes the messages for its node to the file `got`. */
+/* Node 0 ends when `leaver` or `leaver2` has given up. Host `records` writes the messages for its node to the file
+ * `got`. */
 HOSTS_TEST(a_host_other_than_the_first_gets_one_end_and_no_other_finding)
 {
     char path[300], text[65536];
@@ -706,15 +690,14 @@ HOSTS_TEST(a_host_other_than_the_first_gets_one_end_and_no_other_finding)
     cr_assert_not_null(file);
     size_t n = fread(text, 1, sizeof(text) - 1, file);
     fclose(file);
-    for (size_t i = 0; i < n; i++) /* turn NULs into spaces, so that count() reads all messages */
+    for (size_t i = 0; i < n; i++) /* turn NULs into spaces for count() */
         text[i] = text[i] == '\0' ? ' ' : text[i];
     text[n] = '\0';
     cr_expect_eq(count(text, "\"ends\":true"), 1, "%s", text);
     cr_expect_eq(count(text, "\"ends\":false"), 0, "%s", text);
 }
 
-/* Host `lacks` does not have the program, and fails with exit code 127. The other hosts end because of this failure, so
- * the job has the same exit code. */
+/* Host `lacks` fails with exit code 127. */
 HOSTS_TEST(a_host_without_the_program_gives_the_exit_code_without_a_round)
 {
     char path[300];
@@ -730,7 +713,7 @@ HOSTS_TEST(a_host_without_the_program_gives_the_exit_code_without_a_round)
     SILENT(r, "exit code 127");
 }
 
-/* Run a job on a host with a full disk under the working directory. */
+/* Run a job in a directory on a full disk. */
 static struct run_result run_on_full_disk(const char *option)
 {
     char cwd[300];
@@ -757,8 +740,7 @@ HOSTS_TEST(a_full_disk_is_named_before_the_job_and_stops_only_logs_on_it)
     PRINTS(r, "ran");
 }
 
-/* The shell of this host has a real limit on its number of processes, so the shell cannot fork. The shell does not run
- * as root, because the limit does not apply to root. */
+/* A real limit on processes, which does not apply to root. */
 HOSTS_TEST(a_host_without_room_for_processes_is_named)
 {
     char command[700];
@@ -792,7 +774,6 @@ HOSTS_TEST(contradicting_options_are_refused)
     SAYS(r, "/nonexistent: ");
 }
 
-/* --hosts is rejected inside a step of a Slurm allocation, but works in the allocation itself. */
 HOSTS_TEST(slurm_refuses_hosts_in_a_step_and_starts_them_elsewhere)
 {
     static const char *const step[] = { "SLURM_JOB_ID=7", "SLURM_NNODES=1",         "SLURM_STEP_ID=0",
@@ -811,7 +792,7 @@ HOSTS_TEST(slurm_refuses_hosts_in_a_step_and_starts_them_elsewhere)
     EXPECT(r, 2);
 }
 
-/* A script replaces srun, and starts each relay in a step of one task. */
+/* A script replaces srun, with one task in a step. */
 HOSTS_TEST(a_named_scheduler_has_no_effect_on_the_hosts)
 {
     static const char *const job[] = { "SLURM_JOB_ID=7", "SLURM_NNODES=1", "SLURM_STEP_ID", NULL };
@@ -872,8 +853,8 @@ HOSTS_TEST(a_dry_run_prints_a_command_for_each_host)
 
 /* --- a program that is shipped ---------------------------------------------------------------------------------- */
 
-/* Run a job with --ship. Each worker prints the path of its agent's program. The worker also prints "no library" if it
- * has not inherited descriptor 4, the shipped library. */
+/* Run a job with --ship. Each worker prints its agent's program, and "no library" if it has not inherited the shipped
+ * library (descriptor 4). */
 static struct run_result run_shipped(const char *hosts)
 {
     char path[300], variable[320], xdg[300];
@@ -917,8 +898,7 @@ HOSTS_TEST(a_shipped_program_runs_and_leaves_no_file)
     expect_no_copy();
 }
 
-/* The second host lacks the library of cJSON, so --ship must bring it. A worker must not inherit the library's
- * descriptor. */
+/* The second host lacks the library of cJSON. */
 HOSTS_TEST(a_shipped_program_brings_its_library)
 {
     char command[400];
@@ -935,8 +915,7 @@ HOSTS_TEST(a_shipped_program_brings_its_library)
     expect_no_copy();
 }
 
-/* LD_PRELOAD has loaded the cJSON library from a file with another name. In the shipped copy of ddprun, --ship replaces
- * the name of the loaded file. ddprun does not contain this name, so --ship must fail. */
+/* The name of the preloaded file is not in ddprun, so --ship cannot replace it. */
 HOSTS_TEST(a_preloaded_library_is_not_shipped)
 {
     char command[700], preload[400];
@@ -954,8 +933,7 @@ HOSTS_TEST(a_preloaded_library_is_not_shipped)
     SAYS(r, "LD_PRELOAD");
 }
 
-/* Another user creates programs at the path of the removed copy, as is possible in /tmp. The job fails, so ddprun
- * searches for py-spy. ddprun must not run any of these programs. */
+/* Another user creates programs at the path of the removed copy. The failed job makes ddprun search for py-spy. */
 HOSTS_TEST(no_file_at_the_place_of_the_copy_runs)
 {
     char path[300], text[900], command[700], python[300], variable[320];
@@ -989,7 +967,7 @@ HOSTS_TEST(a_copy_that_is_cut_off_removes_itself)
     expect_no_copy();
 }
 
-/* A signal ends the script while the script tests a directory for the copy. */
+/* The signal arrives while the script tests a directory. */
 HOSTS_TEST(a_script_that_is_ended_leaves_no_directory)
 {
     char path[300];
@@ -1028,7 +1006,7 @@ HOSTS_TEST(a_directory_without_programs_or_space_is_passed_over)
 
 /* --- the end --------------------------------------------------------------------------------------------------- */
 
-/* Start a job of two hosts. Its workers and their children hold the FIFO of `w` open. */
+/* Start two hosts whose workers and children hold the FIFO of `w` open. */
 static struct run_process *start_held(const struct job_witness *w)
 {
     struct run_process *p = JOB_START("--hosts=a,b", shell, WORKER, w->hold, "say:ready", "forever");
@@ -1051,8 +1029,7 @@ HOSTS_TEST(ctrl_c_ends_all_hosts)
     job_witness_close(&w);
 }
 
-/* Every node prints an event "finished". The starter prints only one of these events: the event of the node whose
- * worker has failed. */
+/* The starter prints only the event of the node whose worker has failed. */
 HOSTS_TEST(one_finished_event_is_the_last_line)
 {
     struct run_result r =
@@ -1064,8 +1041,7 @@ HOSTS_TEST(one_finished_event_is_the_last_line)
     cr_expect_not_null(strstr(finished, "\"node_rank\":1,"), "%s", r.out);
 }
 
-/* Host `sorts` prints the members of the event in another order, and then its remote shell prints a line. The starter
- * must find the event and print the line. */
+/* Host `sorts` sorts the event's members, and its shell prints a line afterwards. */
 HOSTS_TEST(the_finished_event_is_found_by_its_members)
 {
     struct run_result r = JOB("--hosts=a,sorts", shell, "--json", "true");
@@ -1077,8 +1053,7 @@ HOSTS_TEST(the_finished_event_is_found_by_its_members)
     cr_expect_eq(strchr(finished, '\n') + 1 - finished, (long)strlen(finished), "%s", r.out);
 }
 
-/* The workers catch SIGINT and SIGTERM and continue, and the grace period is longer than the test. So only the second
- * SIGINT ends the job. */
+/* The workers survive SIGINT and SIGTERM, and the grace period is longer than the test. */
 HOSTS_TEST(a_second_ctrl_c_kills_on_all_hosts)
 {
     struct job_witness w;
@@ -1163,8 +1138,7 @@ static bool is_ddprun(pid_t pid)
     return strncmp(name, "ddprun", 6) == 0;
 }
 
-/* In each of six jobs, kill one process: the remote shell or the relay of one of three hosts. The lost host must be the
- * only finding. The reports of the other nodes must contain this finding and the exit code of the job. */
+/* Each of six jobs loses the remote shell or the relay of one of three hosts. */
 HOSTS_TEST(a_lost_host_is_the_reason_in_all_reports)
 {
     char option[320];
@@ -1194,8 +1168,6 @@ HOSTS_TEST(a_lost_host_is_the_reason_in_all_reports)
     }
 }
 
-/* The relay of the second host ends because of a signal. The report names this signal, and does not report a lost
- * connection. */
 HOSTS_TEST(a_relay_that_a_signal_ends_reports_no_lost_connection)
 {
     skip_without_children();
@@ -1215,8 +1187,7 @@ HOSTS_TEST(a_relay_that_a_signal_ends_reports_no_lost_connection)
     SAYS(r, "SIGTERM");
 }
 
-/* The relay does not answer, so the starter kills the remote shell. The reported reason is the first signal of the
- * user. */
+/* The relay does not answer, so the starter kills the remote shell. */
 HOSTS_TEST(a_host_that_does_not_answer_to_two_stops_ends_by_the_first)
 {
     skip_without_children();
@@ -1235,9 +1206,9 @@ HOSTS_TEST(a_host_that_does_not_answer_to_two_stops_ends_by_the_first)
     EXPECT(r, 130);
 }
 
-/* Send SIGTERM to two processes, as a batch system does: to the relay and the ddprun of the second host, or to both
- * processes of the starter. The two signals are one request, so the worker must keep its grace period. The worker's
- * trap takes 2 s, but a relay that has only lost its connection makes ddprun kill the workers after 500 ms. */
+/* Send SIGTERM to two processes, as a batch system does: to relay and ddprun of the second host, or to both of the
+ * starter. Expect one request: the worker's trap takes 2 s, but a relay that has only lost its connection makes ddprun
+ * kill after 500 ms. */
 static void expect_grace(bool at_starter)
 {
     char command[600];
@@ -1273,7 +1244,7 @@ HOSTS_TEST(a_signal_to_both_processes_of_the_starter_keeps_the_grace_period)
     expect_grace(true);
 }
 
-/* systemd sends SIGTERM to every process of the starting host: to ddprun and to the remote shells. */
+/* systemd sends SIGTERM to ddprun and to the remote shells. */
 HOSTS_TEST(a_signal_to_the_starter_and_its_shells_is_no_lost_host)
 {
     skip_without_children();
@@ -1294,7 +1265,7 @@ HOSTS_TEST(a_signal_to_the_starter_and_its_shells_is_no_lost_host)
     SILENT(r, "HOST_LOST");
 }
 
-/* Kill the agent of a host, and return the result of the job. */
+/* Kill the agent of a host, and return the job's result. */
 static struct run_result kill_agent_of(int host)
 {
     struct job_witness w;
@@ -1304,7 +1275,7 @@ static struct run_result kill_agent_of(int host)
     const pid_t starter = procstat_child(run_pid(p), 0);
     pid_t agent = 0, last = starter > 0 ? procstat_child(starter, host) : 0;
     for (pid_t next; last > 0 && (next = procstat_child(last, 0)) > 0; last = next)
-        agent = last; /* at the end, `last` is the worker, and `agent` is its parent */
+        agent = last; /* now `last` is the worker, and `agent` its parent */
     cr_assert_gt(agent, 0);
     kill(agent, SIGKILL);
     cr_expect(job_witness_alone(&w));
@@ -1312,8 +1283,7 @@ static struct run_result kill_agent_of(int host)
     return run_wait(p);
 }
 
-/* On the host of the killed agent, ddprun exits with code 137. But the job has the exit code of the first host: 125,
- * because a node is lost. */
+/* ddprun on that host exits with 137, but the job with the first host's code. */
 HOSTS_TEST(a_killed_agent_of_another_host_is_a_lost_node)
 {
     struct run_result r = kill_agent_of(1);
@@ -1355,7 +1325,7 @@ HOSTS_TEST(ctrl_z_stops_the_workers_of_all_hosts_and_fg_continues_them)
     EXPECT(r, 130);
 }
 
-/* Start a job on a host whose remote shell hangs. Store the pid of the shell, which is also the id of its group. */
+/* Start a job on a host whose remote shell hangs; `group` is the shell's pid and group. */
 static struct run_process *start_hanging(const char *hosts, pid_t *group)
 {
     char *text = NULL;
@@ -1370,7 +1340,7 @@ static struct run_process *start_hanging(const char *hosts, pid_t *group)
     return p;
 }
 
-/* Two texts contain the limit of --timeout: the starter's message while the starter waits, and the finding. */
+/* Both the waiting message and the finding contain the limit. */
 HOSTS_TEST(the_timeout_limits_the_wait_for_a_remote_shell)
 {
     struct run_result r = JOB("--hosts=a,stuck", shell, "--timeout=6500ms", "true");
@@ -1443,7 +1413,7 @@ HOSTS_TEST(sigusr1_reaches_the_workers_of_all_hosts)
 
 /* --- a tree ------------------------------------------------------------------------------------------------------ */
 
-/* The variable HOPS lists the hosts on the way to a host in the tree, for example "/n5/n69". */
+/* HOPS lists the hosts on the way to a host, for example "/n5/n69". */
 HOSTS_TEST(seventy_hosts_start_as_a_tree)
 {
     training_skip_same_threads(); /* test a_tree_passes_input_folds_lines_and_collects_files has the same threads */
@@ -1454,8 +1424,7 @@ HOSTS_TEST(seventy_hosts_start_as_a_tree)
     cr_expect_eq(job_count(r.out, "[n69:69] at /n5/n69"), 1, "%s", r.out);
 }
 
-/* Each remote shell adds itself to the directory `on`, and appends the number of entries to `counts`. The shell then
- * waits at the gate, which opens when a shell has counted 32 entries. */
+/* Each remote shell counts the entries in `on`, and waits until a shell has counted 32. */
 HOSTS_TEST(at_most_32_remote_shells_start_at_once)
 {
     char path[300];
@@ -1480,8 +1449,8 @@ HOSTS_TEST(at_most_32_remote_shells_start_at_once)
     free(counts);
 }
 
-/* As soon as a process listens at the port, connect and send the first bytes of a client. Return the number of bytes of
- * the answer. */
+/* Connect as soon as a process listens at the port, and send the first bytes of a client. Return the size of the
+ * answer. */
 static ssize_t ask_port(int port)
 {
     const struct sockaddr_in to = { .sin_family = AF_INET,
@@ -1505,8 +1474,7 @@ static ssize_t ask_port(int port)
     return -1;
 }
 
-/* The relay listens at the store's port until the store starts. If an agent connects to the relay, the relay must not
- * answer. Otherwise the agent would report that another service uses the port. */
+/* The relay holds the store's port until the store starts. An answer to an agent would look like another service. */
 HOSTS_TEST(a_relay_that_holds_the_stores_port_answers_only_probes)
 {
     char path[300], port[32];
@@ -1524,8 +1492,8 @@ HOSTS_TEST(a_relay_that_holds_the_stores_port_answers_only_probes)
     EXPECT(r, 0);
 }
 
-/* Inner hosts of the tree have no ssh keys for the hosts named `locked`. In the default tree, the starting host then
- * starts these hosts itself. With --ssh_fanout the user has requested the tree, so the missing key is an error. */
+/* Inner hosts have no ssh keys for the hosts named `locked`. In the default tree, the starting host starts these hosts
+ * itself; with --ssh_fanout this is an error. */
 HOSTS_TEST(a_host_that_its_host_does_not_reach_starts_from_here_or_is_named)
 {
     training_skip_same_threads(); /* test a_tree_passes_input_folds_lines_and_collects_files has the same threads */
@@ -1565,7 +1533,7 @@ HOSTS_TEST(a_tree_passes_input_folds_lines_and_collects_files)
     free(found);
 }
 
-/* Start a job on a tree of three levels: n0 and n1, then n2 to n5, then n6. n6 is below n2, and n2 is below n0. */
+/* Start a tree of three levels: n0 and n1, then n2 to n5, then n6. n6 is below n2, which is below n0. */
 static struct run_process *start_tree(const struct job_witness *w)
 {
     struct run_process *p = JOB_START("--hosts=n[0-6]", "--ssh_fanout=2", "--node_timeout=60s", shell, WORKER,
@@ -1595,7 +1563,7 @@ HOSTS_TEST(signals_reach_all_hosts_of_a_tree)
     job_witness_close(&w);
 }
 
-/* Store the pids of n0's remote shell, branch and relay in `of`. Return true if all three run. */
+/* Store the pids of n0's remote shell, branch and relay in `of`. Return true if all run. */
 static bool find_processes_of_n0(struct run_process *p, pid_t of[3])
 {
     const pid_t agent = procstat_child(run_pid(p), 0);
@@ -1611,10 +1579,10 @@ HOSTS_TEST(a_branch_without_a_starter_kills_all_processes_of_a_remote_shell)
 {
     skip_without_children();
     pid_t group;
-    struct run_process *p = start_hanging("--hosts=n0,n1,deaf", &group); /* deaf is below n0 in the tree */
+    struct run_process *p = start_hanging("--hosts=n0,n1,deaf", &group); /* deaf is below n0 */
     const pid_t starter = procstat_child(run_pid(p), 0);
     cr_assert(starter > 0 && kill(-group, 0) == 0);
-    run_signal(p, SIGKILL); /* kill the guardian first: the guardian kills the processes of a dead starter */
+    run_signal(p, SIGKILL); /* the guardian would kill the processes of a dead starter */
     kill(starter, SIGKILL);
     run_wait(p);
     for (struct patience wait = { 0 }; kill(-group, 0) == 0 && patience_left(&wait);)
@@ -1641,8 +1609,7 @@ HOSTS_TEST(a_lost_inner_host_is_named_and_its_hosts_end)
     }
 }
 
-/* No process reads the output of a branch of the tree. The processes of the branch must still be able to write all
- * their bytes, and end. */
+/* The branch must be able to write all its bytes, and end. */
 HOSTS_TEST(a_branch_without_a_reader_lets_its_processes_end)
 {
     static const char words[] = "\0\0010\0sh\0-c\0echo x; cat; head -c 1000000 /dev/zero && touch done";
@@ -1725,7 +1692,7 @@ HOSTS_TEST(log_files_arrive_although_another_host_is_lost)
     free(text);
 }
 
-/* A worker prints the line by which a relay announces files. */
+/* The worker prints the line by which a relay announces files. */
 HOSTS_TEST(a_worker_cannot_send_files)
 {
     char option[320];
@@ -1741,7 +1708,7 @@ HOSTS_TEST(a_worker_cannot_send_files)
     EXPECT(r, 2);
 }
 
-/* The starter prints a line of more than 1 MiB in pieces. Here the last piece does not end with a newline. */
+/* The line of more than 1 MiB is printed in pieces; the last has no newline. */
 HOSTS_TEST(a_long_line_without_an_end_cuts_no_files)
 {
     char option[320];
@@ -1763,9 +1730,8 @@ HOSTS_TEST(a_shell_that_never_ends_does_not_hold_a_job_without_files)
     SILENT(r, "HOST_LOST");
 }
 
-/* For 36 s after the end of the job, the test does not read the output of host `late`, whose shell still writes. The
- * starter kills other shells 30 s after the job. The starter must not kill this shell, because the shell waits for a
- * reader. */
+/* The test does not read host `late` for 36 s. The starter kills other shells 30 s after the job, but not a shell that
+ * waits for a reader. */
 HOSTS_TEST(a_slow_reader_loses_no_line_of_a_shell)
 {
     struct run_process *p = JOB_START("--hosts=a,late", shell, "sh", "-c", "echo up");
@@ -1776,8 +1742,7 @@ HOSTS_TEST(a_slow_reader_loses_no_line_of_a_shell)
     SAYS(r, "\n1500000\n");
 }
 
-/* The worker prints a line that looks like the relay's report that the job has ended on this host. A true report also
- * has a token that only the relay knows. */
+/* A true report has a token that only the relay knows. */
 HOSTS_TEST(a_worker_cannot_report_the_end_of_its_host)
 {
     struct run_result r = JOB("--hosts=a", shell, "--no_prefix", "sh", "-c",
@@ -1787,7 +1752,7 @@ HOSTS_TEST(a_worker_cannot_report_the_end_of_its_host)
     PRINTS(r, "more");
 }
 
-/* The remote shell of host `chatty` continues to write after the last log file, and never ends. */
+/* The remote shell of host `chatty` writes after the last log file, and never ends. */
 HOSTS_TEST(a_shell_that_never_ends_does_not_hold_the_end)
 {
     char option[320];
@@ -1810,8 +1775,7 @@ HOSTS_TEST(a_job_that_does_not_start_has_no_log_files)
 
 /* --- equal lines -------------------------------------------------------------------------------------------------- */
 
-/* Return a command that runs `what` after all workers have met. Otherwise equal lines may not be folded, because a line
- * waits only a short time for equal lines of other workers. */
+/* Return a command that runs `what` after all workers have met, because lines are folded only for a short time. */
 static const char *met(char command[600], const char *what)
 {
     static int meetings;
@@ -1823,8 +1787,8 @@ static const char *met(char command[600], const char *what)
     return command;
 }
 
-/* Run a job with --fold. Expect the line `folded` on stdout and the line `folded_err` on stderr. Try at most five
- * times, because on a busy machine equal lines may come too late for folding. */
+/* Run a job with --fold. Expect `folded` on stdout and `folded_err` on stderr. Try up to five times, because lines may
+ * be late on a busy machine. */
 static struct run_result fold(const char *hosts, const char *option, const char *what, const char *folded,
                               const char *folded_err)
 {
@@ -1877,7 +1841,6 @@ HOSTS_TEST(a_terminal_gets_no_control_characters_of_a_worker)
     }
 }
 
-/* Without a prefix, only a single worker may draw on the terminal. */
 HOSTS_TEST(a_terminal_gets_the_control_characters_of_one_worker_only)
 {
     static const struct {
@@ -1907,8 +1870,7 @@ Test(hosts, a_relay_ends_at_bytes_that_are_no_message)
     }
 }
 
-/* Start a process that answers two connections to a loopback address, as the relay of the first host does. Each answer
- * is sent after `wait_ms`. */
+/* Answer two connections to a loopback address, each after `wait_ms`, in a new process. */
 static pid_t start_answers(in_addr_t address, int port, int wait_ms)
 {
     const struct sockaddr_in at = { .sin_family = AF_INET,
@@ -1933,8 +1895,7 @@ static pid_t start_answers(in_addr_t address, int port, int wait_ms)
     return pid;
 }
 
-/* The preferred address, 127.0.0.2, answers late. The first probe ends when the other address has answered. A second
- * probe waits for all addresses. The starter sends the second probe if the hosts have reached no common address. */
+/* The preferred address, 127.0.0.2, answers late. Only the second probe waits for all addresses. */
 Test(hosts, only_a_repeated_probe_waits_for_a_slow_address)
 {
     char command[400], body[100];
@@ -1955,8 +1916,8 @@ Test(hosts, only_a_repeated_probe_waits_for_a_slow_address)
 
 /* --- a real sshd -------------------------------------------------------------------------------------------------- */
 
-/* Start an sshd of this user on a free port, and add the lines `more` to its configuration. Return the option --ssh for
- * this sshd. Skip the test if OpenSSH is not installed. */
+/* Start an sshd of this user with the lines `more` in its configuration. Return the option --ssh for it. Skip the test
+ * without OpenSSH. */
 static const char *start_sshd_with(const char *more)
 {
     static char option[1200];
@@ -2018,7 +1979,7 @@ HOSTS_TEST(a_job_runs_through_sshd_and_ends_with_the_connection)
     stop_sshd();
 }
 
-/* A port in the list of hosts overrides the port in --ssh. Here nothing listens on the port in --ssh. */
+/* Nothing listens on the port in --ssh. */
 HOSTS_TEST(a_port_of_the_list_reaches_sshd)
 {
     char hosts[64], option[1300];
@@ -2040,12 +2001,11 @@ HOSTS_TEST(sshd_brings_the_program)
     struct run_result r =
         JOB("--hosts=127.0.0.1:1,localhost:1", ssh, "--ship", "sh", "-c", "readlink /proc/$PPID/exe");
     EXPECT(r, 0);
-    cr_expect_eq(count(r.out, "/ddprun-ship."), 1, "%s%s", r.out,
-                 r.err); /* the local host needs no copy of the program */
+    cr_expect_eq(count(r.out, "/ddprun-ship."), 1, "%s%s", r.out, r.err); /* the local host needs no copy */
     stop_sshd();
 }
 
-/* The sshd accepts one login at a time, and a connection that does not log in keeps other logins out. */
+/* The sshd accepts one login at a time. */
 HOSTS_TEST(an_sshd_that_accepts_no_more_logins_is_busy)
 {
     const char *ssh = start_sshd_with("MaxStartups 1\\n");

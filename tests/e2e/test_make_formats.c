@@ -1,5 +1,4 @@
-/* Tests of the program make-data. `train` must be able to read every format that make-data writes. A golden file has
- * the help, errors and output of make-data. */
+/* Tests of make-data. `train` must read every format that it writes. */
 #include "run.h"
 #include "train/dataset.h"
 
@@ -13,7 +12,7 @@ static struct ddp_err err;
 
 TestSuite(make_formats, .init = test_dir_open, .fini = test_dir_close, .timeout = 120);
 
-/* Run make-data with the arguments in `line`, which are separated by spaces. '@' stands for the test's directory. */
+/* Run make-data with the arguments in `line`. '@' is the test's directory. */
 static struct run_result make_data(const char *line)
 {
     static char text[512];
@@ -91,7 +90,6 @@ Test(make_formats, digits_have_each_class_equally_often)
     dataset_free(&set);
 }
 
-/* The text is the same for any number of files, and consists of words and sentences in ASCII. */
 Test(make_formats, a_text_goes_on_from_file_to_file)
 {
     struct dataset one, many;
@@ -172,7 +170,7 @@ Test(make_formats, the_help_and_the_summary_are_worded_like_this)
                      "  --version               print the version\n");
 }
 
-/* A thread that reads ahead detects the damage. The step that needs the token reports the damage. */
+/* A thread that reads ahead detects the damage, but the step that needs the token reports it. */
 Test(make_formats, a_damaged_token_ends_the_run_and_is_named)
 {
     char path[256], data[128];
@@ -204,7 +202,7 @@ Test(make_formats, what_cannot_be_varied_is_refused)
     cr_expect(strstr(r.err, "--augment needs CIFAR-10"), "%s", r.err);
 }
 
-/* Tests of the loader in a plain program, which `make tsan` runs under ThreadSanitizer. */
+/* Tests of the loader, which `make tsan` runs under ThreadSanitizer. */
 
 TestSuite(loader_threads, .timeout = 120);
 

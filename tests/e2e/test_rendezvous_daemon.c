@@ -1,4 +1,4 @@
-/* Tests of ddp-rendezvous as a process: its ready line, its end, and its errors. */
+/* Tests of ddp-rendezvous as a process. */
 #include "auth/secret.h"
 #include "ddp/store.h"
 #include "job.h"
@@ -57,7 +57,7 @@ Test(rendezvous_daemon, ends_cleanly_on_ctrl_c_with_clients_connected)
     peer_expect_end(waiter);
 }
 
-/* A client that does not read delays the normal end by a second. */
+/* A client that does not read delays the end by a second. */
 Test(rendezvous_daemon, a_second_signal_ends_it_at_once)
 {
     enum { BYTES = 8 << 20 };
@@ -67,7 +67,7 @@ Test(rendezvous_daemon, a_second_signal_ends_it_at_once)
     peer_set(fd, "/big", slice_of(value, BYTES));
     peer_send_hex(fd, "03 0400000000000000 2f626967");
     peer_expect_silence(other, 'C');
-    run_signal(d.process, SIGSTOP); /* so that both signals arrive together */
+    run_signal(d.process, SIGSTOP); /* both signals must arrive together */
     cr_assert(job_until_state(run_pid(d.process), 'T'));
     run_signal(d.process, SIGINT);
     run_signal(d.process, SIGTERM);
@@ -118,7 +118,7 @@ static void write_key(char path[static 64], const char *name)
     cr_assert_eq(secret_write(path, &err), DDP_OK, "%s", err.msg);
 }
 
-/* Write a file of two tenants, and a ddprun secret file for each tenant. */
+/* Write a file of two tenants, and their secret files. */
 static void write_tenants(void)
 {
     char command[320];
@@ -201,7 +201,7 @@ Test(rendezvous_daemon, verbose_tells_who_comes_and_goes_and_why)
               r.err);
 }
 
-/* A health check that connects every second must not fill the disk with log lines. */
+/* A health check that connects every second must not fill the disk. */
 Test(rendezvous_daemon, a_stranger_is_named_once_in_a_minute)
 {
     struct daemon d = daemon_start("127.0.0.1:0", NULL);
@@ -217,8 +217,7 @@ Test(rendezvous_daemon, a_stranger_is_named_once_in_a_minute)
     cr_assert_null(strstr(line + 1, "store client"), "%s", r.err);
 }
 
-/* While the daemon is stopped, a key arrives, and then a reset from the client that waits for the key. So the store
- * sends the reply to a closed socket. Killed workers often cause this. */
+/* While the daemon is stopped, a key arrives, and then a reset from the client that waits for it. */
 Test(rendezvous_daemon, a_client_that_dies_before_its_reply_is_nothing_to_warn_of)
 {
     const struct linger reset = { .l_onoff = 1 };
@@ -326,7 +325,7 @@ static void *join(void *arg)
     return NULL;
 }
 
-/* Wait until rank 0 is in the barrier. The timeout of the barrier begins at this time. */
+/* Wait until rank 0 is in the barrier, whose timeout begins now. */
 static void until_rank_0_is_there(int port)
 {
     ddp_store *ctl;
@@ -343,8 +342,7 @@ static void until_rank_0_is_there(int port)
     ddp_store_close(ctl);
 }
 
-/* The daemon is suspended before the second rank arrives, and continues after the timeout of the barrier. The second
- * rank has arrived in time, so the barrier must succeed. */
+/* The second rank arrives in time, but the suspended daemon continues only after the timeout. */
 Test(rendezvous_daemon, that_stood_still_blames_nobody)
 {
     struct daemon d = daemon_start("127.0.0.1:0", NULL);
@@ -364,7 +362,7 @@ Test(rendezvous_daemon, that_stood_still_blames_nobody)
     daemon_stop(&d);
 }
 
-/* Tests of several jobs at once through one ddp-rendezvous, with real ddpruns. */
+/* Tests of several jobs through one ddp-rendezvous. */
 
 static struct daemon store;
 static char endpoint[64];
@@ -382,7 +380,7 @@ static void stop(void)
 
 TestSuite(many_jobs, .init = start, .fini = stop, .timeout = 120);
 
-/* Start one of two nodes, with one worker that runs `script`. `secret` is NULL or "--secret_file=FILE". */
+/* Start one of two nodes, with one worker that runs `script`. `secret`: NULL or "--secret_file=FILE". */
 static struct run_process *node(const char *id, const char *script, const char *secret)
 {
     const char *argv[] = { bin("ddprun"),
@@ -411,7 +409,7 @@ static void expect_end(struct run_process *process, int exit_code, const char *w
     cr_assert_null(strstr(r.out, absent), "\"%s\" in %s", absent, r.out);
 }
 
-/* Job a fails once and restarts on both of its nodes. Job b must continue without a restart. */
+/* Job a restarts on both nodes; job b must continue. */
 Test(many_jobs, a_restart_stays_in_its_job)
 {
     const char *fails_once =
@@ -472,7 +470,6 @@ static void stop_tenants(void)
 
 TestSuite(tenants, .init = start_tenants, .fini = stop_tenants, .timeout = 120);
 
-/* Each tenant runs a job of two nodes and restarts this job. */
 Test(tenants, run_their_jobs_through_one_store)
 {
     const char *script = "echo rank $RANK of $WORLD_SIZE, start $TORCHELASTIC_RESTART_COUNT;"

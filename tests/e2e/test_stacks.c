@@ -1,5 +1,4 @@
-/* Tests of the stacks of a running job, and of the survivors of a failure. Some tests use a script in place of py-spy,
- * some use no py-spy, and some use the real py-spy.
+/* Tests of the stacks of a running job, and of the survivors of a failure. py-spy is a script, missing or real.
  *
  * The workers are tests/prog/worker under the name python3, with a py-spy in the same folder. */
 #include "job.h"
@@ -19,7 +18,7 @@
 static char *dir;
 static char python[256], port_option[32], addr[32];
 
-/* Rank 1 fails at SIGUSR1. The other ranks ignore this signal. */
+/* Only rank 1 fails at SIGUSR1. */
 #define FAILS_AT_USR1 "catch:10", "say:ready", "only:1", "pause", "exit:3", "all", "forever"
 
 static void write_script(const char *name, const char *text)
@@ -50,7 +49,7 @@ static void stop(void)
 
 TestSuite(stacks_e2e, .init = start, .fini = stop, .timeout = 120);
 
-/* Print the frames of process `$4` as py-spy does: rank 1 computes, and the other ranks wait. */
+/* Print the frames of process `$4` as py-spy does: rank 1 computes, the others wait. */
 #define PRINT_FRAMES                                                                                         \
     "test $RANK = 1 && "                                                                                     \
     "f='\"name\":\"load\",\"filename\":\"/home/u/data.py\",\"short_filename\":\"data.py\",\"line\":5' "      \
@@ -78,8 +77,7 @@ static struct run_process *start_job(int nproc)
     return p;
 }
 
-/* Start one worker through another program, such as env, so that the command of the job begins with this program. The
- * agent can then find py-spy only by the command line or the executable of the worker process. */
+/* Start one worker through another program, such as env. Then only the worker process leads the agent to py-spy. */
 static struct run_process *start_by(const char *const *program, size_t n)
 {
     const char *const worker[] = { python, FAILS_AT_USR1, NULL };
@@ -122,8 +120,7 @@ static void end(struct run_process *p)
     end_with(p, SIGTERM, 143);
 }
 
-/* Return the row, as JSON, that describes a child of `rank` and contains `words`. Return "" if there is no such row.
- * The caller frees the text. */
+/* Return the JSON row of a child of `rank` that contains `words`, or "". The caller frees the text. */
 static char *child_row(const char *json, int rank, const char *words)
 {
     cJSON *answer = cJSON_Parse(json);
@@ -145,8 +142,7 @@ static char *child_row(const char *json, int rank, const char *words)
     return found != NULL ? found : strdup("");
 }
 
-/* Ask for the stacks until a child of `rank` has a row that contains `words`. The child may not exist yet at the first
- * request. */
+/* Ask until a child of `rank` has a row that contains `words`; it may start later. */
 static void expect_child_of(int rank, const char *words)
 {
     struct run_result r = ask("--json");
@@ -227,7 +223,7 @@ Test(stacks_e2e, the_report_shows_where_the_survivors_were)
     free(text);
 }
 
-/* The worker is a shell that runs Python, and only this Python has a py-spy. */
+/* The worker is a shell that runs Python. */
 Test(stacks_e2e, a_py_spy_beside_the_python_of_a_child_is_found)
 {
     char logs[300], go[300], script[700];
@@ -304,8 +300,7 @@ Test(stacks_e2e, a_job_that_stops_before_py_spy_answers_blames_the_stop)
     expect_in(r.err, "job stopped");
 }
 
-/* If ddprun used the py-spy beside the program of this worker, root would start a program that another user has
- * chosen. */
+/* Root must not start a program that another user has chosen. */
 Test(stacks_e2e, a_worker_of_another_user_does_not_choose_py_spy)
 {
     const char *const same[] = { "env" }, *const other[] = { "setpriv", "--reuid=65534", "--clear-groups" };
@@ -324,7 +319,7 @@ Test(stacks_e2e, a_worker_of_another_user_does_not_choose_py_spy)
     end(p);
 }
 
-/* py-spy or its directory belongs to another user, or all users may write to it. */
+/* The other user owns, or all users may write to, py-spy or its directory. */
 Test(stacks_e2e, a_py_spy_that_another_user_can_change_does_not_run)
 {
     static const struct {
@@ -362,7 +357,7 @@ Test(stacks_e2e, the_report_names_a_py_spy_that_another_user_can_change)
     expect_in(r.err, "another user");
 }
 
-/* In a virtual environment, python3 is a link, and only the path of this link names the folder of py-spy. */
+/* python3 is a link, and only its path names the folder of py-spy. */
 Test(stacks_e2e, a_relative_python_is_looked_for_where_the_worker_is)
 {
     const char *const there[] = { "env", "-C", dir };
@@ -390,7 +385,7 @@ Test(stacks_e2e, a_py_spy_that_cannot_be_started_is_not_missing)
     end(p);
 }
 
-/* ddpctl waits 2 s for py-spy. The agent waits only 1 s before it reports a failure. */
+/* The agent waits only 1 s before it reports a failure, ddpctl 2 s. */
 Test(stacks_e2e, a_py_spy_that_does_not_answer_ddpctl_is_named)
 {
     write_script("py-spy", "exec sleep 1000");
@@ -402,7 +397,7 @@ Test(stacks_e2e, a_py_spy_that_does_not_answer_ddpctl_is_named)
     end(p);
 }
 
-/* ddprun is in a folder with a py-spy. Python is in another folder, which has no py-spy. */
+/* Python's folder has no py-spy. */
 Test(stacks_e2e, a_py_spy_beside_ddprun_is_found)
 {
     char command[1400], ddprun[300];
@@ -419,7 +414,7 @@ Test(stacks_e2e, a_py_spy_beside_ddprun_is_found)
     end(p);
 }
 
-/* The parent-death signal ends the helper. The guardian ends the processes that the helper has started. */
+/* The parent-death signal ends the helper, and the guardian its children. */
 Test(stacks_e2e, nothing_of_py_spy_outlives_a_killed_agent)
 {
     struct job_witness w;
@@ -468,7 +463,7 @@ Test(stacks_e2e, without_py_spy_the_kernel_is_asked_and_the_remedy_named)
     end(p);
 }
 
-/* Rank 0 waits for a child that blocks on a FIFO. The report shows both processes without waiting for a heartbeat. */
+/* Rank 0 waits for a child that blocks on a FIFO. */
 Test(stacks_e2e, a_program_without_python_shows_its_calls)
 {
     char script[600], logs[300], object[300];
@@ -494,7 +489,7 @@ Test(stacks_e2e, a_program_without_python_shows_its_calls)
     free(report);
 }
 
-/* Without CAP_SYS_PTRACE, root cannot trace a worker of another user. */
+/* root lacks CAP_SYS_PTRACE. */
 Test(stacks_e2e, a_program_that_may_not_be_traced_has_the_reason)
 {
     char command[1400], program[300];
@@ -525,7 +520,7 @@ Test(stacks_e2e, a_program_that_may_not_be_traced_has_the_reason)
     end(p);
 }
 
-/* Start a node with two workers. Its reports are below `logs`. */
+/* Start a node with two workers, with reports below `logs`. */
 static struct run_process *start_node(int node_rank, const char *logs)
 {
     char rank[32], log_dir[300];
@@ -539,7 +534,7 @@ static struct run_process *start_node(int node_rank, const char *logs)
     return run_start(argv, &(struct run_options){ .env = no_path });
 }
 
-/* Check that the report has the stacks of ranks 0, 2 and 3, and of no other rank. */
+/* Expect the stacks of ranks 0, 2 and 3 only. */
 static void expect_survivors(const char *report)
 {
     const cJSON *row, *thread;
@@ -600,7 +595,7 @@ Test(stacks_e2e, the_child_of_a_worker_is_listed_with_its_state)
 
 /* --- with the real one ------------------------------------------------------------------------------------ */
 
-/* Put the real py-spy into PATH. Start two workers that run the Python program `text`. */
+/* Start two workers that run the Python program `text`, with the real py-spy in PATH. */
 static struct run_process *start_python(const char *text)
 {
     char script[300];
@@ -627,7 +622,7 @@ Test(stacks_e2e, the_real_py_spy_names_file_line_and_function)
     end(p);
 }
 
-/* Rank 1 forks a child, as a data loader does. The row of the child must not show the frames inherited from rank 1. */
+/* The forked child has inherited frames, which must not be shown. */
 Test(stacks_e2e, the_real_py_spy_names_the_line_of_a_child)
 {
     struct run_process *p = start_python("import multiprocessing, os, time\n"

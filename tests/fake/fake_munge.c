@@ -1,5 +1,4 @@
-/* A fake libmunge that needs no munged. A credential is readable text. The environment variable FAKE_MUNGE selects a
- * failure:
+/* A fake libmunge that needs no munged. FAKE_MUNGE selects a failure:
  *
  *     down        no munged answers
  *     hang        munged never answers
@@ -78,7 +77,7 @@ int munge_ctx_set(void *context, int option, ...)
     return OK;
 }
 
-/* Encrypt, because a credential without cipher would show the payload to every user. */
+/* Encrypt; without a cipher every user could read the payload. */
 int munge_encode(char **credential, void *context, const void *payload, int n)
 {
     struct context *c = context;

@@ -1,7 +1,6 @@
-/* documents.h -- documents that tests read: JSON, which must fit a schema, and recorded environments of schedulers.
+/* documents.h -- JSON that must fit a schema, and recorded environments of schedulers.
  *
- * The schema check supports the keywords that ddprun's schemas use: type, const, enum, properties, required,
- * additionalProperties (false), items. */
+ * Supported keywords: type, const, enum, properties, required, additionalProperties (false), items. */
 #ifndef DOCUMENTS_H
 #define DOCUMENTS_H
 
@@ -10,19 +9,20 @@
 
 struct cJSON;
 
-/* Return the schema of event logs, which the caller frees with cJSON_Delete. Skip the test if the sources are
- * missing. */
+/* Return the schema of event logs, which the caller frees with cJSON_Delete. Skip the test without sources. */
 struct cJSON *schema_of_events(void);
 
-/* Return true if `value` fits the schema. Otherwise write the wrong member and its error to `why`, and return false. */
+/* Return true if `value` fits the schema. Otherwise write the error to `why`. */
 bool schema_fits(const struct cJSON *schema, const struct cJSON *value, char *why, size_t size);
 
 /* --- environment ------------------------------------------------------------------------------------------ */
 
-/* Recorded environments of schedulers: tests/data/environments/NAME.env.
+/* A recorded environment: tests/data/environments/NAME.env.
  *
- * A line "#host NAME" sets the machine's name. A line "#file TEXT" adds a line to the file whose path is in a variable.
- * Any other line with "#" is a comment. All other lines are variables. */
+ * - "#host NAME": the machine's name
+ * - "#file TEXT": a line of the file whose path is in a variable
+ * - other line with "#": a comment
+ * - any other line: a variable */
 
 enum { ENVIRONMENT_MAX = 8192, ENVIRONMENT_VARIABLES_MAX = 64 };
 
@@ -30,10 +30,10 @@ struct environment {
     char text[ENVIRONMENT_MAX]; /* memory that the other members point into */
     char *block[ENVIRONMENT_VARIABLES_MAX + 1];
     const char *host;
-    char file[ENVIRONMENT_MAX]; /* content of the file whose path is in a variable; "" if no file */
+    char file[ENVIRONMENT_MAX]; /* content of the file whose path is in a variable, or "" */
 };
 
-/* Read the recorded environment `name`. Fail the test if the file is missing. */
+/* Read the environment `name`. Fail the test if missing. */
 void environment_read(struct environment *e, const char *name);
 
 #endif

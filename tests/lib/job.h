@@ -2,8 +2,8 @@
  *
  *     struct run_result r = JOB("--nproc_per_node=2", WORKER, "only:1", "exit:7");
  *
- * Jobs run in a clean environment, and with --standalone (any free port) unless the first argument is --hosts or
- * --hostfile. WORKER stands for the worker program. */
+ * Jobs run in a clean environment, with --standalone unless the first argument is --hosts or --hostfile. WORKER stands
+ * for the worker program. */
 #ifndef JOB_H
 #define JOB_H
 
@@ -14,45 +14,41 @@
 
 #define WORKER "(worker)"
 
-/* JOB runs a job to its end; JOB_START only starts the job. */
+/* JOB waits for the job's end; JOB_START does not. */
 #define JOB(...)       job_run((const char *const[]){ __VA_ARGS__, NULL }, NULL)
 #define JOB_START(...) job_start((const char *const[]){ __VA_ARGS__, NULL }, NULL)
 
-/* Expect that a job has ended with exit code `code`. Otherwise print the job's output. */
+/* Expect exit code `code`, otherwise print the output. */
 #define EXPECT(r, code) \
     cr_expect_eq((r).exit_code, code, "exit %d, signal %d, stderr:\n%s", (r).exit_code, (r).signal, (r).err)
 
-/* SAYS expects the text `words` on stderr, PRINTS expects `words` on stdout, and SILENT expects that `words` is not on
- * stderr. On failure these macros print the output. */
+/* Expect `words` on stderr (SAYS), on stdout (PRINTS), or not on stderr (SILENT). */
 #define SAYS(r, words)   cr_expect(strstr((r).err, words) != NULL, "'%s' is not in:\n%s", words, (r).err)
 #define PRINTS(r, words) cr_expect(strstr((r).out, words) != NULL, "'%s' is not in:\n%s", words, (r).out)
 #define SILENT(r, words) cr_expect(strstr((r).err, words) == NULL, "'%s' is in:\n%s", words, (r).err)
 
-/* Run a job until it ends. job_start only starts a job. `options` may be NULL. `options->env` is added to the clean
+/* Run a job to its end (job_run) or start it. `options` may be NULL; `options->env` is added to the clean
  * environment. */
 struct run_result job_run(const char *const args[], const struct run_options *options);
 struct run_process *job_start(const char *const args[], const struct run_options *options);
 
-/* Make a new empty directory and return its path. job_dir_remove removes the directory with its contents, and frees
- * the path. */
+/* Make an empty directory and return its path. job_dir_remove removes it and frees the path. */
 char *job_dir(void);
 void job_dir_remove(char *dir);
 
-/* Return a whole file as a string, which the caller frees. Return NULL if the file is missing. */
+/* Return a file as a string, which the caller frees, or NULL if missing. */
 char *job_file(const char *dir, const char *name);
 
-/* Return the number of lines of `text` that are exactly `line`. */
+/* Return the number of lines that equal `line`. */
 int job_count(const char *text, const char *line);
 
-/* Wait until process `pid` is in state `state` ('T' or 'Z' in /proc/PID/stat). Return false after PATIENCE_MS. */
+/* Wait until `pid` is in `state` ('T' or 'Z' in /proc/PID/stat). Return false after PATIENCE_MS. */
 bool job_until_state(pid_t pid, char state);
 
-/* Wait until the pipe with the reading end `reader` is full, so that its writers block. Return false after
- * PATIENCE_MS. */
+/* Wait until the pipe `reader` is full. Return false after PATIENCE_MS. */
 bool job_until_full(int reader);
 
-/* A FIFO that shows whether processes of a job still run: with the argument "hold:PATH" a worker and its children
- * keep the FIFO open for writing. */
+/* A FIFO that a job's processes hold open ("hold:PATH"), which shows whether some still run. */
 struct job_witness {
     char *dir;
     char path[256];
@@ -62,25 +58,24 @@ struct job_witness {
 
 void job_witness_open(struct job_witness *w);
 
-/* Wait until every process that had the FIFO open has ended. Return false after PATIENCE_MS. Call this function after
- * the workers have reported that they hold the FIFO open. */
+/* Wait until no process has the FIFO open. Return false after PATIENCE_MS. Call this after the workers have reported
+ * that they hold it. */
 bool job_witness_alone(struct job_witness *w);
 
-/* Return true if a process has the FIFO open now. */
+/* Return true if a process has the FIFO open. */
 bool job_witness_sees_some(struct job_witness *w);
 void job_witness_close(struct job_witness *w);
 
 /* --- gate ------------------------------------------------------------------------------------------------- */
 
-/* The gate lets workers wait while a test acts on the running job. So the job cannot end too early, and no test has
- * to guess how long a start takes.
+/* A gate at which workers wait while a test acts on the running job.
  *
  *     gate_shut();
  *     struct run_process *p = JOB_START("sh", "-c", "echo up; " AT_GATE);
  *     ... read "up", act on the job, wait for the effect ...
  *     gate_open();
  *
- * The gate's path is in the environment, as GATE, from gate_shut() to gate_gone(). */
+ * GATE in the environment is the gate's path, until gate_gone(). */
 
 /* For a worker's shell: wait until the gate is open. */
 #define AT_GATE "until [ -e $GATE ]; do sleep 0.02; done"
@@ -99,54 +94,49 @@ void gate_gone(void);
 
 /* --- recorded lines --------------------------------------------------------------------------------------- */
 
-/* Counts of the lines that tests/prog/torn_writer has written. */
+/* Counts of the lines of tests/prog/torn_writer. */
 
 struct lines_seen {
-    int whole, torn; /* numbers of lines; a torn line is broken, follows a lost line, or is misplaced */
+    int whole, torn; /* a torn line is broken, misplaced, or follows a lost line */
     char first[120]; /* the beginning of the first torn line */
 };
 
-/* Cut `text` into lines and count them. Each line has the prefix "[rank] ", in colour if `coloured`. */
+/* Count the lines of `text`, which is cut in place. Each has the prefix "[rank] ", in colour if `coloured`. */
 struct lines_seen lines_seen(char *text, bool coloured);
 
 /* --- torch ------------------------------------------------------------------------------------------------ */
 
-/* End-to-end tests with the real PyTorch: its interpreter, and jobs that run the programs in tests/interop/. */
+/* Tests with the real PyTorch, which run programs in tests/interop/. */
 
-/* Return the interpreter: $DDP_PYTHON (`make interop PYTHON=...`), otherwise Debian's Python. */
+/* Return the interpreter: $DDP_PYTHON (`make interop PYTHON=...`), or Debian's Python. */
 const char *torch_python(void);
 
-/* Skip the test if the interpreter of torch_python() has no torch. */
+/* Skip the test if torch_python() has no torch. */
 void torch_skip_without(void);
 
-/* Skip the test under a sanitizer: PyTorch takes most of the test's time, and the run without a sanitizer covers
- * ddprun's code. */
+/* Skip the test under a sanitizer, because PyTorch takes most of its time. */
 void torch_skip_sanitized(void);
 
-/* Return true if the installed torch is 1.x. Return false if torch is not installed. */
+/* Return true if torch 1.x is installed. */
 bool torch_is_old(void);
 
-/* Return the dialect of the stores of the installed torch, as ddp_store_dialect does. Return 'C' if torch is not
- * installed. */
+/* Return the dialect of torch's stores, as ddp_store_dialect does; without torch 'C'. */
 char torch_dialect(void);
 
-/* Return true if the installed torch was built without libuv. The clients of such a torch use only stores that torch
- * hosts. */
+/* Return true if torch was built without libuv. Its clients use only torch's own stores. */
 bool torch_refuses_stores(void);
 
-/* Skip the test if the interpreter has no torch, or a torch for which torch_refuses_stores() is true (Debian 13). */
+/* Skip the test without torch, or if torch_refuses_stores() (Debian 13). */
 void torch_skip_without_libuv(void);
 
-/* Return the number in the environment variable `name`, which `make interop` sets for many repetitions. Without the
- * variable return `usual`, or a tenth of `usual` under a sanitizer. */
+/* Return the number in the variable `name` (set by `make interop`), otherwise `usual`, or a tenth of it under a
+ * sanitizer. */
 int torch_number(const char *name, int usual);
 
-/* Return the environment of a job whose workers run the interpreter. Set PYTHON_EXEC, and allow no more threads than
- * needed. */
+/* Return an environment with PYTHON_EXEC and few threads. */
 const char *const *torch_env(void);
 
-/* Skip the test if py-spy is missing. Otherwise return "PATH=...", which ends with the folder of py-spy ($DDP_PY_SPY,
- * set by scripts/test.sh). All other tests run without py-spy. */
+/* Skip the test without py-spy. Return "PATH=..." with the folder of py-spy ($DDP_PY_SPY, set by scripts/test.sh). */
 const char *py_spy_path(void);
 
 #endif

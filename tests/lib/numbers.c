@@ -1,5 +1,4 @@
-/* numbers.c -- see numbers.h. Models and inputs come from formulas, so that PyTorch's side
- * (tests/data/torch_models.py) can compute the same values. */
+/* numbers.c -- see numbers.h. Models and inputs come from formulas, which tests/data/torch_models.py repeats. */
 #include "numbers.h"
 
 #include "core/half.h"
@@ -54,7 +53,7 @@ size_t numbers_floats(const cJSON *array, float *to, size_t room)
 
 enum { PICTURES = 64, PIXELS = 784, COLOURED = 3 * 32 * 32, CLASSES = 10 };
 
-/* Return pseudo-random number `k` of stream `stream`. */
+/* Return pseudo-random number `k` of `stream`. */
 static uint32_t noise(uint64_t stream, uint64_t k)
 {
     uint32_t h = (uint32_t)(k * 2654435761u + stream * 40503u + 1);
@@ -89,7 +88,7 @@ const struct model_kind *known_kind(const char *name)
     return NULL;
 }
 
-/* Return true for a convolution model. Its images have three colours. Its batches are small to save time. */
+/* Return true for a convolution model, which has coloured images and small batches. */
 static bool is_coloured(const struct model_kind *kind)
 {
     return strncmp(kind->name, "resnet", 6) == 0;
@@ -148,7 +147,7 @@ static struct model_batch pictures(int step, int rows, int pixels)
     };
 }
 
-/* Return a token. Small tokens are more frequent, so that the model has something to learn. */
+/* Return a token. Small tokens are more frequent, for something to learn. */
 static int32_t known_token(int step, int row, int at)
 {
     uint32_t byte = noise((uint64_t)(2000 + step), (uint64_t)(row * (KNOWN_LENGTH + 1) + at)) >> 24;
@@ -177,7 +176,7 @@ struct model_batch known_batch(const struct model_kind *kind, int step)
 
 /* --- grad check ------------------------------------------------------------------------------------------- */
 
-/* Use a linear congruential generator with local state, so that other tests do not change the numbers. */
+/* Use a generator with local state, so that other tests do not change the numbers. */
 void grad_check_random(double *value, size_t n, unsigned seed)
 {
     unsigned long long x = seed * 2654435761ULL + 1;
@@ -231,7 +230,7 @@ void grad_check(const struct grad_check *c)
 
 /* --- devices ---------------------------------------------------------------------------------------------- */
 
-/* The allowed error of a result, relative to the largest value; one row for each row of PRECISION_LIST. */
+/* Allowed errors relative to the largest value; rows as in PRECISION_LIST. */
 static const double tolerances[] = {
     [PRECISION_FP32] = 2e-6, [PRECISION_BF16] = 8e-3, [PRECISION_FP16] = 2e-3
 };

@@ -1,5 +1,4 @@
-/* procstat.c -- see procstat.h. The functions read only small files of /proc, so they also work on a process that is
- * about to end. */
+/* procstat.c -- see procstat.h. Small files of /proc can be read even for a process that is ending. */
 #include "procstat.h"
 
 #include <dirent.h>
@@ -56,7 +55,7 @@ long procstat_cpu_ms(pid_t pid)
     if (f != NULL)
         fclose(f);
     text[len] = '\0';
-    const char *rest = strrchr(text, ')'); /* skip the program's name, which may contain any character */
+    const char *rest = strrchr(text, ')'); /* the program's name may contain any character */
     if (rest == NULL ||
         sscanf(rest, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system) != 2)
         return -1;
@@ -92,7 +91,7 @@ bool procstat_is_sanitized(pid_t pid)
 
 /* --- rlimits ---------------------------------------------------------------------------------------------- */
 
-/* Raise the limit of descriptors. Without privileges a process cannot go beyond its hard limit. */
+/* Raise the limit of descriptors, without privileges up to the hard limit. */
 uint32_t limits_raise_descriptors(uint32_t most)
 {
     struct rlimit limit = { 0 }, wanted = { most, most };

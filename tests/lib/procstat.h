@@ -1,5 +1,5 @@
-/* procstat.h -- reads a process's children, memory and CPU time from /proc, and sets limits of the calling process.
- * This module does not use Criterion, because programs that start thousands of jobs link it, too. */
+/* procstat.h -- children, memory and CPU time of a process, and limits of this process. Without Criterion, for programs
+ * that are no tests. */
 #ifndef PROCSTAT_H
 #define PROCSTAT_H
 
@@ -8,36 +8,32 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
-/* Return the n-th child of a process, the oldest child first. The child of ddprun is the agent. The children of the
- * agent are workers, and orphans that the agent has adopted. Return 0 if there is no such child, or if the kernel has
- * no /proc/PID/task/TID/children. */
+/* Return the n-th child of a process, the oldest first. Return 0 without such a child, or without
+ * /proc/PID/task/TID/children. Adopted orphans count. */
 pid_t procstat_child(pid_t of, int n);
 
-/* Return the resident memory in KiB. procstat_rss_kib returns the present value, procstat_peak_kib the largest so
- * far. Return -1 if the process is gone. */
+/* Return the resident memory in KiB, now or at its largest, or -1 if the process is gone. */
 long procstat_rss_kib(pid_t pid);
 long procstat_peak_kib(pid_t pid);
 
-/* Return the CPU time used so far, user and system, in ms. Return -1 if the process is gone. */
+/* Return the user and system time in ms, or -1 if the process is gone. */
 long procstat_cpu_ms(pid_t pid);
 
-/* Return the number of open descriptors. Return -1 if the process is gone. */
+/* Return the number of open descriptors, or -1 if the process is gone. */
 int procstat_fds(pid_t pid);
 
-/* Return true if the process has loaded a sanitizer's run-time, which uses much of the process's memory and time. */
+/* Return true if the process has loaded a sanitizer's run-time. */
 bool procstat_is_sanitized(pid_t pid);
 
 /* --- rlimits ---------------------------------------------------------------------------------------------- */
 
-/* The limits of this process and of processes that it starts. This file is not named limits.h, because tests/lib is
- * searched before the C library's headers. */
+/* The limits of this process and its children. A file limits.h here would hide the C library's. */
 
-/* Raise the limit of descriptors to `most`. If this is not permitted, raise it to the hard limit. Return the new
- * limit. */
+/* Raise the limit of descriptors to `most`, or to the hard limit. Return the new limit. */
 uint32_t limits_raise_descriptors(uint32_t most);
 
-/* Limit the size of files, memory files included. This simulates a full disk, because code handles EFBIG in the same
- * way as ENOSPC. RLIM_INFINITY removes the limit. */
+/* Limit the size of files, also in memory, to simulate a full disk (EFBIG for ENOSPC). RLIM_INFINITY removes the
+ * limit. */
 void limits_cut_files(rlim_t bytes);
 
 #endif

@@ -1,5 +1,4 @@
-/* ranks.c -- see ranks.h. Ranks are forked, so a failed expectation is reported through shared memory and not by
- * Criterion. */
+/* ranks.c -- see ranks.h. Ranks are forked, so failures are reported through shared memory. */
 #include "ranks.h"
 
 #include "core/half.h"
@@ -38,7 +37,7 @@ static void set_environment(const struct rank *me)
     set_number("DDPRUN_STORE", me->flags & RANKS_DDPRUN_STORE ? 1 : 0);
 }
 
-/* Wait until all ranks and the store exist, so that no rank's timeout begins before another rank exists. */
+/* Wait until all ranks and the store exist, because timeouts begin then. */
 static void wait_for_all(const struct rank *me)
 {
     const struct rank *first = me - me->rank;
@@ -64,13 +63,11 @@ static pid_t start_rank(struct rank *me, rank_main rank_function)
     wait_for_all(me);
     set_environment(me);
     rank_function(me);
-    /* Use _exit to skip the exit handlers that Criterion has registered. This skips the check for leaks, too; the
-     * separate program worker_probe checks the library for leaks. */
+    /* _exit skips Criterion's exit handlers, and the leak check, which worker_probe covers. */
     _exit(0);
 }
 
-/* Start the server after all ranks. During a fork, the server's thread could hold AddressSanitizer's locks, and the new
- * rank would wait for these locks forever. */
+/* Start the server after the ranks, because its thread could hold AddressSanitizer's locks during a fork. */
 struct ranks ranks_run(int n, rank_main main, unsigned flags, const void *user)
 {
     const struct store_server_options options = { .host = "127.0.0.1", .limits = HUB_LIMITS_DEFAULT };
@@ -186,7 +183,7 @@ static const char *const kind_names[] = { "all_reduce", "reduce",  "broadcast", 
 
 /* --- values --------------------------------------------------------------------------------------------- */
 
-/* Return 1 or 2, sometimes negated if the type allows that. The product of 7 such numbers stays below 256. */
+/* Return 1 or 2, sometimes negated. The product of 7 such numbers stays below 256. */
 static double value_of(ddp_dtype dtype, int rank, size_t i)
 {
     double value = 1 + (double)((i + (size_t)rank * 3 + i / 7) % 2);
@@ -254,7 +251,7 @@ static void choose_blocks(const struct trial_room *room, const struct trial *t, 
     *out = shared ? room->shared_out : room->private_out;
     if (!t->in_place)
         return;
-    /* input and output share one block; the smaller buffer is this rank's part of the block */
+    /* the smaller buffer is this rank's part of the block */
     *out = *in;
     if (t->kind == ALL_GATHER || t->kind == GATHER)
         *in = *out + skip;
@@ -282,10 +279,10 @@ static ddp_status call(ddp_group *g, const struct trial *t, const void *in, void
     }
 }
 
-/* The results of value_of repeat after this number of elements. */
+/* The results of value_of repeat after this many elements. */
 enum { PERIOD = 70 };
 
-/* Fill `elements` up to `n` elements with copies of the first PERIOD elements. */
+/* Fill up to `n` elements with copies of the first PERIOD. */
 static void repeat(char *elements, size_t size, size_t n)
 {
     const size_t bytes = n * size;
@@ -302,7 +299,7 @@ static void check_output(const struct trial_room *room, const struct trial *t, c
     if ((t->kind == REDUCE || t->kind == GATHER) && me->rank != t->root)
         return;
     for (size_t i = 0; i < all; i++) {
-        const size_t k = i % t->n % PERIOD; /* index in the part of a rank, modulo PERIOD */
+        const size_t k = i % t->n % PERIOD; /* index in a rank's part, modulo PERIOD */
         if (i % t->n < PERIOD)
             one_value_store(must, k, t->dtype, expected(t, me, i));
         if (memcmp(out + i * size, (const char *)must + k * size, size) != 0)
@@ -359,15 +356,13 @@ void room_close(struct trial_room *room)
     free(room->private_out);
 }
 
-/* Return true if a trial may use the kind `memory`. With a device, a call must not have buffers in two kinds of
- * memory. */
+/* Return true if a trial may use `memory`. With a device, both buffers are in one kind of memory. */
 static bool goes_with(const struct trial_room *room, int memory)
 {
     return !room->device || memory == PRIVATE || memory == SHARED;
 }
 
-/* Return the last operation to try. Kinds without a reduction ignore the operation, so such kinds are tried only with
- * the first operation. */
+/* Return the last operation to try; kinds without a reduction need only the first. */
 static int last_op(enum kind kind)
 {
     return kind == ALL_REDUCE ? DDP_PROD : kind == REDUCE_SCATTER ? DDP_AVG : DDP_SUM;
@@ -391,7 +386,6 @@ void trials_of_all_types(struct rank *me, unsigned one_in)
     room_close(&room);
 }
 
-/* Try large counts, which need many steps, with every root, in place and not in place. */
 void trials_of_large_counts(struct rank *me)
 {
     static const size_t n = 1000003;
@@ -412,7 +406,7 @@ void trials_of_large_counts(struct rank *me)
     room_close(&room);
 }
 
-/* Return the FNV-1a hash. The first `hash` is 0xcbf29ce484222325. */
+/* Return the FNV-1a hash, which begins with 0xcbf29ce484222325. */
 uint64_t trial_hash(uint64_t hash, const void *data, size_t len)
 {
     for (size_t i = 0; i < len; i++)
@@ -449,8 +443,7 @@ ddp_reducer_options toy_options(void)
     return options;
 }
 
-/* Join the other ranks. me->user is a text with one letter for each rank. Ranks with the same letter are on the same
- * host. */
+/* Join the other ranks. me->user has one letter for each rank; equal letters are one host. */
 ddp_ctx *toy_join(struct rank *me)
 {
     const char name[] = { ((const char *)me->user)[me->rank], '\0' };
@@ -506,7 +499,7 @@ void toy_accumulate(ddp_reducer *reducer, int rank, int step, size_t p)
         toy_set(reducer, p, e, toy_get(reducer, p, e) + toy_gradient(rank, step, p, e));
 }
 
-/* Run the backward pass, in an order that differs between ranks and steps. */
+/* Run the backward pass, in another order on each rank and step. */
 void toy_backward(struct rank *me, ddp_reducer *reducer, int step)
 {
     for (size_t k = 0; k < MODEL_PARAMS; k++) {
@@ -516,7 +509,7 @@ void toy_backward(struct rank *me, ddp_reducer *reducer, int step)
     }
 }
 
-/* Return the result of the reducer for a gradient: apply the reducer's options to the sum over all ranks. */
+/* Return the reducer's result for the sum of a gradient over all ranks. */
 double toy_averaged(const ddp_reducer_options *o, size_t p, double sum, double divisor)
 {
     bool small = p != 2;

@@ -1,4 +1,4 @@
-/* scene.c -- see scene.h. The functions for hosts and their network come first, then the functions for one scene. */
+/* scene.c -- see scene.h. First hosts and their network, then one scene. */
 #include "scene.h"
 
 #include "auth/secret.h"
@@ -23,9 +23,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Process 1 of a host is a child of the test. One clone() creates this child and all its namespaces. Process 1 mounts
- * its own file systems, reports through a pipe that it is ready, and sleeps. The kernel reaps the orphans of a host.
- * hosts_net_join makes the network between the hosts. */
+/* Process 1 of a host is a child of the test, made by one clone() with all namespaces. It mounts its file systems,
+ * reports through a pipe, and sleeps. */
 
 #define GROUP_PREFIX "ddprun-hosts-"
 
@@ -42,7 +41,7 @@ static bool put_file(const char *path, const char *text)
 
 /* --- control groups -------------------------------------------------------------------------------------- */
 
-/* Return the directory where version 2 of control groups is mounted, or "" if no such directory is writable. */
+/* Return the writable mount of version 2 of control groups, or "". */
 static const char *group_root(void)
 {
     static const char *const roots[] = { "/sys/fs/cgroup/unified", "/sys/fs/cgroup" };
@@ -55,7 +54,7 @@ static const char *group_root(void)
     return "";
 }
 
-/* Remove a control group and all groups below it. The groups have no processes. */
+/* Remove a control group and all groups below, which have no processes. */
 static void remove_groups(const char *path)
 {
     DIR *dir = opendir(path);
@@ -68,12 +67,12 @@ static void remove_groups(const char *path)
     }
     if (dir != NULL)
         closedir(dir);
-    /* the last process may still be in the group for a moment */
+    /* the last process may linger in the group */
     for (int i = 0; rmdir(path) != 0 && i < 200 && access(path, F_OK) == 0; i++)
         poll(NULL, 0, 5);
 }
 
-/* Remove the control groups of earlier tests that were killed. */
+/* Remove the control groups of killed tests. */
 static void bury_groups(const char *root)
 {
     DIR *dir = opendir(root);
@@ -135,8 +134,7 @@ static bool mount_over(const char *file, const char *name)
            mount(path, file, NULL, MS_BIND, NULL) == 0;
 }
 
-/* Set the host's name and mount its files. Names are resolved only through /etc/hosts, because no test may use the
- * machine's name server. */
+/* Set the host's name and files. Only /etc/hosts resolves names, because no test may use the machine's name server. */
 static bool furnish(const struct host *h)
 {
     return sethostname(h->name, strlen(h->name)) == 0 &&
@@ -183,8 +181,8 @@ static bool host_begin(struct host *h)
 
 /* --- programs on a host ---------------------------------------------------------------------------------- */
 
-/* Open the root directory that process 1 sees. If this test runs in a chroot, entering a mount namespace leaves the
- * chroot, so the child must enter this directory again. */
+/* Open the root directory of process 1. Entering a mount namespace leaves a chroot, so the child must enter this
+ * directory. */
 static int open_root(const struct host *h)
 {
     char path[64];
@@ -192,7 +190,7 @@ static int open_root(const struct host *h)
     return open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* Fork a child into the host's PID namespace. The child enters all other namespaces by itself. */
+/* Fork a child into the host's PID namespace; it enters the others itself. */
 static pid_t fork_onto(const void *place)
 {
     const struct host *h = place;
@@ -281,7 +279,7 @@ void host_names(const struct host *host, const char *lines)
     cr_assert(put_file(path, lines));
 }
 
-/* Return true if process `pid` is in the host's PID namespace and not a zombie, which has no /proc/PID/exe. */
+/* Return true if `pid` is on the host and no zombie, which has no /proc/PID/exe. */
 static bool is_on(const struct host *h, pid_t pid)
 {
     char path[64], theirs[64] = "", ours[64] = "";
@@ -296,8 +294,7 @@ static bool is_on(const struct host *h, pid_t pid)
     return readlink(path, ours, sizeof(ours) - 1) > 0 && strcmp(theirs, ours) == 0;
 }
 
-/* List the processes of a host except process 1. The kernel lists processes by ascending id, so parents usually come
- * first. */
+/* List a host's processes except process 1, parents usually first. */
 static int list_pids(const struct host *host, pid_t pids[PIDS_MAX])
 {
     int n = 0;
@@ -312,7 +309,7 @@ static int list_pids(const struct host *host, pid_t pids[PIDS_MAX])
     return n;
 }
 
-/* Read the name of the program of process `pid`, or "" if the process has ended. */
+/* Read the name of the program of `pid`, or "". */
 static void name_of(pid_t pid, char name[64])
 {
     char path[64];
@@ -375,22 +372,21 @@ static void end_process(pid_t *pid)
 void host_off(struct hosts *net, int index)
 {
     host_cable(net, index, false);
-    /* do not wait for process 1 here, because it ends only after the test has reaped the other programs of the
-     * host */
+    /* process 1 ends only after the test has reaped the other programs */
     kill(net->host[index].init, SIGKILL);
     net->host[index].off = true;
 }
 
 /* --- hosts net -------------------------------------------------------------------------------------------- */
 
-/* HOSTS_V4, HOSTS_V6          HOSTS_NAT
+/* HOSTS_V4, HOSTS_V6 HOSTS_NAT
  *
  *     node0 --- p0 .              node0 --- p0 --- br0 (10.9.0.254)
  *     node1 --- p1 -- br0                           |    all leave as 10.9.0.254; no connection comes in or across
  *     node2 --- p2 '              node1 (10.8.1.2) --- p1 (10.8.1.254)
  *                                 node2 (10.8.2.2) --- p2 (10.8.2.254)
  *
- * Everything except the nodes is in the network namespace of the bridge, which is also the router. */
+ * The bridge's network namespace, also the router, has everything but the nodes. */
 
 /* Return true if a router separates host `index` from the bridge. */
 static bool is_inside(enum hosts_kind kind, int index)
@@ -408,8 +404,8 @@ static void hosts_net_address(enum hosts_kind kind, struct host *h)
         snprintf(h->addr, sizeof(h->addr), "10.9.0.%d", h->index + 1);
 }
 
-/* Write the commands for p<i>, the end of host i's cable on the bridge's side. If a router separates host i from the
- * bridge, give p<i> an address of the router. Otherwise make p<i> a port of the bridge. */
+/* Write the commands for p<i>, the bridge's end of host i's cable: a port of the bridge, or an address of the
+ * router. */
 static int put_port(const struct hosts *net, int i, char *text, size_t size)
 {
     if (is_inside(net->kind, i))
@@ -417,7 +413,7 @@ static int put_port(const struct hosts *net, int i, char *text, size_t size)
     return snprintf(text, size, "link set p%d master br0 up\n", i);
 }
 
-/* Lay the cables of all hosts, with one batch of commands on the bridge's side. */
+/* Lay all cables, with one batch of commands. */
 static bool lay_cables(const struct hosts *net)
 {
     char text[TEXT];
@@ -433,7 +429,7 @@ static bool lay_cables(const struct hosts *net)
     return host_sh(NULL, "%s", text);
 }
 
-/* Switch on the network of a host. Without nodad an IPv6 address is not usable in the first second. */
+/* Switch on a host's network. Without nodad an IPv6 address needs a second. */
 static bool switch_on(const struct hosts *net, const struct host *h)
 {
     char router[32] = "10.9.0.254";
@@ -472,7 +468,7 @@ static void tell_names(const struct hosts *net)
         host_names(&net->host[i], text);
 }
 
-/* Connect all hosts to the bridge, whose network namespace already exists. Set addresses, routes and names. */
+/* Connect all hosts to the bridge, whose network namespace exists. Set addresses, routes and names. */
 static bool hosts_net_join(const struct hosts *net)
 {
     bool ok = lay_cables(net) && translate(net);
@@ -485,7 +481,7 @@ static bool hosts_net_join(const struct hosts *net)
 
 /* --- all hosts ------------------------------------------------------------------------------------------- */
 
-/* Return the reason why hosts cannot be created here, or NULL if there is no such reason. */
+/* Return why hosts cannot be created here, or NULL. */
 static const char *hosts_lack(void)
 {
     static const char *const tools[] = { "/usr/sbin/ip", "/sbin/ip", "/usr/sbin/nft", "/sbin/nft" };
@@ -560,7 +556,7 @@ enum { WORDS_MAX = 64, SCENE_TEXT = 4096, START_MS = 60000, LIFE_MS = 110000, LE
 
 /* --- starting -------------------------------------------------------------------------------------------- */
 
-/* The file with the secret that the nodes of a scene share. */
+/* The file with the secret of a scene's nodes. */
 #define SECRET_PATH "/tmp/ddprun-test-secret-%d"
 
 static void make_secret(struct play *play)
@@ -571,7 +567,7 @@ static void make_secret(struct play *play)
     cr_assert_eq(secret_write(play->secret, &err), DDP_OK, "%s", err.msg);
 }
 
-/* A command line, made from texts whose words are separated by spaces. */
+/* A command line, made from texts with blanks. */
 struct words {
     const char *argv[WORDS_MAX + 1];
     char text[SCENE_TEXT];
@@ -604,7 +600,7 @@ static const char *or_none(const char *text)
     return text != NULL ? text : "";
 }
 
-/* Add the program. "train ..." is build/train, "/..." is a path, and all other programs are the tests' programs. */
+/* Add the program: "train ..." is build/train, "/..." a path, any other a test program. */
 static void add_program(struct words *w, const char *program)
 {
     const int name = (int)strcspn(program, " ");
@@ -662,7 +658,7 @@ static void start_all(struct play *play)
 
 /* --- search ---------------------------------------------------------------------------------------------- */
 
-/* Copy the next text up to a '|' to `text`. Return false at the end. */
+/* Copy the next text up to '|'. Return false at the end. */
 static bool next_text(const char **texts, char text[256])
 {
     const size_t len = strcspn(or_none(*texts), "|");
@@ -707,7 +703,7 @@ static void wait_until_said(struct play *play)
     }
 }
 
-/* Expect that `said` contains all of `texts`, in this order. */
+/* Expect all of `texts` in `said`, in this order. */
 static void expect_in_order(const struct scene *s, int i, const char *texts, const char *said)
 {
     const char *at = said;
@@ -856,8 +852,8 @@ static int count_texts(const char *text, const char *piece)
     return n;
 }
 
-/* Expect that the store has rejected no client, except silent connections. On a busy host an agent may close a
- * connection without sending a byte, and then dial again. */
+/* Expect only silent connections among the rejected. On a busy host an agent may close one without a byte, and dial
+ * again. */
 void after_no_rejects(struct play *play)
 {
     static const char *const never[] = { "too many", "agent", "sent nothing" };

@@ -1,5 +1,4 @@
-/* sim_cluster.c -- see sim_cluster.h. Every message takes a millisecond. The next step is the earliest event or
- * deadline. */
+/* sim_cluster.c -- see sim_cluster.h. The next step is the earliest event or deadline. */
 #include "sim_cluster.h"
 
 #include "agent/agent.h"
@@ -23,7 +22,7 @@ static void cluster_schedule(struct cluster *c, struct cluster_event e)
     c->queue[c->n_queue++] = e;
 }
 
-/* Schedule an event inside a node, such as the end of a process. */
+/* Schedule an event inside a node. */
 static void cluster_soon(struct cluster *c, int node, uint64_t after_ms, struct agent_event event)
 {
     cluster_schedule(c, (struct cluster_event){ .kind = TO_AGENT,
@@ -66,8 +65,7 @@ static int code_of(const struct rdzv_cause *cause)
     return failure_code(&copy);
 }
 
-/* Schedule a message of the store for a node. Copy the message now, because its pointers are only valid during this
- * call. */
+/* Schedule a message of the store. Copy it, because its pointers are valid only during this call. */
 static void tell(void *user, uint64_t id, const struct rdzv_notice *t)
 {
     struct cluster *c = user;
@@ -101,7 +99,7 @@ static void tell(void *user, uint64_t id, const struct rdzv_notice *t)
     cluster_schedule(c, e);
 }
 
-/* Begin a round. No process of an older round may run on a node of the new round. */
+/* Begin a round. No process of an older round may run on its nodes. */
 static bool begin(void *user, const struct rdzv_round *world)
 {
     struct cluster *c = user;
@@ -168,7 +166,6 @@ static struct failure failure_of(const struct cluster_node *node)
                              .words = "it failed" };
 }
 
-/* Handle a message that arrives at the store. */
 static void cluster_hear(struct cluster *c, const struct cluster_event *e)
 {
     struct cluster_node *node = &c->node[e->node];
@@ -282,7 +279,7 @@ static void finish(struct cluster *c, int i, int exit_code)
     node->exit_code = exit_code;
     node->ended_ms = c->now_ms;
     cluster_say(c, "n%d exits with %d", i, exit_code);
-    if (!node->cut && !c->store_lost) /* when the agent ends, its connection closes */
+    if (!node->cut && !c->store_lost) /* the connection closes with the agent */
         rdzv_lost(c->rdzv, node->id, "has ended", c->now_ms);
 }
 
@@ -346,7 +343,7 @@ static void feed(struct cluster *c, int i, struct agent_event event)
 
 /* --- the clock ------------------------------------------------------------------------------------------ */
 
-/* Deliver a message of the store to a node. In a real launcher, store_events.c does this. */
+/* Deliver a message of the store, as store_events.c does. */
 static void arrive(struct cluster *c, const struct cluster_event *e)
 {
     struct cluster_node *node = &c->node[e->node];
@@ -358,7 +355,7 @@ static void arrive(struct cluster *c, const struct cluster_event *e)
         cluster_say(c, "n%d < round %u, node rank %d", e->node, e->round, e->word);
     } else if (e->event.type == AGENT_NOTIFIED) {
         cluster_say(c, "n%d < stop: %s", e->node, rdzv_why_word((enum rdzv_why)e->word));
-        if (e->event.local_rank == node->node_rank) { /* the store answers this node's report of a failure */
+        if (e->event.local_rank == node->node_rank) { /* answers this node's report of a failure */
             feed(c, e->node, (struct agent_event){ .type = AGENT_ACKNOWLEDGED });
             return;
         }
@@ -369,7 +366,7 @@ static void arrive(struct cluster *c, const struct cluster_event *e)
     feed(c, e->node, e->event);
 }
 
-/* Kill a launcher. The kernel or the guardian kills the launcher's workers. */
+/* Kill a launcher and, as the guardian would, its workers. */
 static void die(struct cluster *c, int i)
 {
     struct cluster_node *node = &c->node[i];
@@ -382,7 +379,7 @@ static void die(struct cluster *c, int i)
         rdzv_lost(c->rdzv, node->id, "its connection is gone", c->now_ms);
 }
 
-/* Cut a host off the network. The host itself detects nothing, but its agent gets no answer to its heartbeats. */
+/* Cut a host off the network. Its agent gets no answer to heartbeats. */
 static void cut(struct cluster *c, int i)
 {
     struct cluster_node *node = &c->node[i];
@@ -464,7 +461,7 @@ static struct cluster_event *earliest(struct cluster *c)
     return best;
 }
 
-/* Process the earliest deadline of the agents and the store, if it is before `at_ms`. Otherwise return false. */
+/* Process the earliest deadline before `at_ms`. Return false if there is no such deadline. */
 static bool meet_deadline(struct cluster *c, uint64_t at_ms)
 {
     int who = -1;

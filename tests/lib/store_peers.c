@@ -1,5 +1,4 @@
-/* store_peers.c -- see store_peers.h. Clients and servers run on threads of the test, so that one process has both
- * ends of each connection. */
+/* store_peers.c -- see store_peers.h. Threads of the test are the other ends. */
 #include "store_peers.h"
 
 #include "auth/secret.h"
@@ -33,7 +32,7 @@ static struct store_server *server;
 void serve_with(const struct store_server_options *options)
 {
     struct ddp_err err = { 0 };
-    log_setup("test", LOG_ERROR); /* no warnings, because the tests misbehave on purpose */
+    log_setup("test", LOG_ERROR); /* the tests misbehave on purpose */
     cr_assert_eq(store_server_start(options, &server, &err), DDP_OK, "%s", err.msg);
 }
 
@@ -119,7 +118,7 @@ bool peer_send_hex(int fd, const char *hex)
 
 /* --- expect -------------------------------------------------------------------------------------------- */
 
-/* Return the number of bytes read (0 after a FIN), or -1 with errno. errno is ETIMEDOUT after `until_ms`. */
+/* Return the bytes read (0 after a FIN), or -1 with errno, which is ETIMEDOUT after `until_ms`. */
 static ssize_t read_some(int fd, void *to, size_t size, uint64_t until_ms)
 {
     struct pollfd p = { fd, POLLIN, 0 };
@@ -231,21 +230,21 @@ void peer_expect_service_at(int port, const char *file, int line)
 
 /* --- fake store ------------------------------------------------------------------------------------------- */
 
-/* The thread serves one connection at a time. Further connections wait in the listener's queue. */
+/* One connection is served at a time; others wait in the queue. */
 
 struct fake_store {
     const char *const *scripts;
     int listener, port;
     pthread_t thread;
     atomic_int connections;
-    char complaint[256]; /* the first difference from the script; "" if there is no difference */
+    char complaint[256]; /* the first difference from the script, or "" */
 };
 
 struct player {
     struct fake_store *fake;
     int fd;
     bool sends, slowly;
-    uint8_t wild[4]; /* the latest bytes that matched ??; the newest is at the end */
+    uint8_t wild[4]; /* the latest bytes that matched ?? */
 };
 
 static int listen_on_loopback(bool listening, int *port)
@@ -282,7 +281,7 @@ static bool send_bytes(struct player *p, const void *bytes, size_t len)
     return true;
 }
 
-/* Compare one byte from the client with `word`: two hex digits or "??". */
+/* Compare one byte with `word`: two hex digits or "??". */
 static bool expect_byte(struct player *p, const char *word)
 {
     uint8_t got;
@@ -325,7 +324,7 @@ static bool expect_blob(struct player *p)
     return len == 0;
 }
 
-/* Execute one word of the script. Return false if the connection is over. */
+/* Execute one word of the script. Return false at the end. */
 static bool play_word(struct player *p, const char *word, size_t len)
 {
     if (*word == '<' || *word == '>')
@@ -445,7 +444,7 @@ static const char *words_of(enum rude_kind kind)
     }
 }
 
-/* Answer the greeting of a client. The nonce follows VALIDATE, the magic and PING. */
+/* Answer a greeting: VALIDATE, the magic, PING and its nonce. */
 static void answer(enum rude_kind kind, int fd)
 {
     char in[256];
@@ -464,7 +463,7 @@ static void *serve_rudely(void *arg)
         if (fd < 0 && errno != EINTR)
             break;
         if (r->kind == RUDE_SILENT)
-            continue; /* the connection stays open, and is not read */
+            continue; /* keep the connection open, unread */
         if (r->kind != RUDE_CLOSER)
             answer(r->kind, fd);
         shutdown(fd, SHUT_WR);
@@ -489,12 +488,11 @@ int rude_start(enum rude_kind kind)
 int rude_closed_port(void)
 {
     int port;
-    listen_on(-1, &port); /* the port stays bound, so that no other process gets it */
+    listen_on(-1, &port); /* the port stays bound, so that it is not reused */
     return port;
 }
 
-/* Open a listener, and fill its queue with connections. The kernel accepts one connection more than the queue's length,
- * and then drops further connections. */
+/* Open a listener with a full queue. The kernel accepts one connection more than the queue's length. */
 int rude_full_port(void)
 {
     int port;

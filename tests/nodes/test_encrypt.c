@@ -1,5 +1,5 @@
-/* Jobs of two nodes with --encrypt. The tests check what is readable on the network, and which nodes can join. They
- * also check what an attacker can do on the path, on a third host or at the store's address. */
+/* Jobs of two nodes with --encrypt: what is readable, who can join, and attacks on the path or at the store's
+ * address. */
 #include "job.h"
 #include "scene.h"
 
@@ -23,8 +23,7 @@ static void expect_sh(const struct host *host, const char *text, const char *com
 
 /* --- on the network ----------------------------------------------------------------------------------------- */
 
-/* A listener on the path between the hosts, which looks for packets of the store's port, and for the name of the
- * workers' barrier. */
+/* A listener on the path, which looks for the store's packets and the barrier's name. */
 static const char listener[] = "import signal,socket,sys\n"
                                "s=socket.socket(socket.AF_PACKET,socket.SOCK_RAW,socket.ntohs(3))\n"
                                "s.bind(('eth0',0)); s.settimeout(0.1)\n"
@@ -66,20 +65,18 @@ static void all_is_readable(struct play *play)
     expect_listener(play, "packets True marks True");
 }
 
-/* For `sum`, the ranks of libddp connect to each other directly. So each rank must learn its node's address although
- * the rank reaches the store through the relay. */
+/* For `sum`, each rank must know its node's address, although it reaches the store through the relay. */
 #define MEMBER "member barrier:" MARK " sum say:met forever"
 
 SCENE(encrypt, a_listener_reads_no_key, .options = "--encrypt", .program = MEMBER, .before = listen_on_path,
       .until = "met", .after = nothing_is_readable, .never = "rejected",
       .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* The same listener reads every key of a job without --encrypt. Otherwise the test above could never fail. */
+/* Otherwise the test above could never fail. */
 SCENE(encrypt, a_listener_reads_every_key_of_a_plain_job, .program = MEMBER, .before = listen_on_path,
       .until = "met", .after = all_is_readable, .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* A restart may stop a worker of node 0 before the store has accepted the connection of this worker. The store then
- * rejects the connection. */
+/* A restart may stop a worker before the store has accepted its connection, which is then rejected. */
 SCENE(encrypt, an_elastic_job_restarts, .elastic = true,
       .options = "--encrypt --nnodes=2:2 --rdzv_backend=c10d --rdzv_id=el --rdzv_endpoint=10.9.0.1 "
                  "--max_restarts=2 --restart_backoff=200ms",
@@ -87,7 +84,7 @@ SCENE(encrypt, an_elastic_job_restarts, .elastic = true,
       .says = "starting attempt 1", .never = "confirmed within", .within_ms = 60000,
       .node = { { .prints = "met|met|again|again" }, { .prints = "met|met|again|again" } })
 
-/* Reset the agent's connection. The new connection is encrypted, too. */
+/* Reset the agent's connection. */
 static void reset_to_the_agent(struct play *play)
 {
     host_rules(&play->net->host[1], "add rule inet f out oifname eth0 tcp dport 29500 reject with tcp reset");
@@ -100,8 +97,7 @@ SCENE(encrypt, a_broken_connection_is_made_again, .options = "--encrypt --node_t
       .program = MEMBER, .before = listen_on_path, .fault = reset_to_the_agent, .after = nothing_is_readable,
       .node = { { .exit = 143 }, { .exit = 143, .ends = "works again" } })
 
-/* Change four encrypted bytes of a message of the agent or of the store, in one packet. The receiver detects the
- * change, and the agent connects again. */
+/* Change four encrypted bytes of a message, in one packet. */
 static void change_a_packet(const struct host *from, const char *port, struct run_process *agent)
 {
     host_rules(from,
@@ -130,8 +126,8 @@ SCENE(encrypt, a_changed_message_of_the_store_ends_no_job, .options = "--encrypt
       .until = "up", .fault = change_a_packet_of_the_store, .after = after_stop_all,
       .node = { { .exit = 143 }, { .exit = 143, .ends = "works again" } })
 
-/* Kill only an agent. An agent whose guardian is killed still closes its connection properly. For a killed agent, the
- * kernel sends a FIN or a reset. An attacker can forge both, so the store waits for a new connection of the agent. */
+/* Kill only an agent, because a killed guardian's agent closes its connection properly. An attacker can forge the
+ * kernel's FIN or reset, so the store waits for a new connection. */
 static void kill_agent(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[1], "kill -KILL $(pgrep -n -x ddprun)"));
@@ -168,7 +164,7 @@ SCENE(encrypt, another_secret_is_rejected, .options = "--encrypt --timeout=13", 
 
 /* --- attackers ----------------------------------------------------------------------------------------------- */
 
-/* Start a server at the store's address with a certificate in place of the secret. */
+/* Start a server with a certificate in place of the secret. */
 static void serve_with_certificate(struct play *play)
 {
     static const char command[] =
@@ -181,7 +177,7 @@ static void serve_with_certificate(struct play *play)
     cr_assert(run_until_output(play->other, "serving", PATIENCE_MS));
 }
 
-/* Expect that the agent has sent no request: s_server prints every decrypted byte. */
+/* Expect no request: s_server prints every decrypted byte. */
 static void expect_nothing_sent(struct play *play)
 {
     run_signal(play->other, SIGKILL);
@@ -208,8 +204,7 @@ static void attack_from_third_host(struct play *play)
                  plain[i]);
         expect_sh(third, "closed after 7 bytes: 15030300020273", command);
     }
-    /* Before TLS, the store answers one request for MUNGE's credential. This request does not extend the client's time
-     * limit. */
+    /* one request for MUNGE's credential is answered before TLS */
     snprintf(command, sizeof(command), "%s 10.9.0.1 29500 " ASK_BEFORE_TLS, bin("tests/prog/stranger"));
     expect_sh(third, "closed after 10 bytes: 02000000000000000207", command);
     snprintf(command, sizeof(command), "%s 10.9.0.1 29500 " ASK_BEFORE_TLS ASK_BEFORE_TLS,
@@ -254,7 +249,7 @@ SCENE(encrypt, a_third_host_gets_no_answer, .hosts = 3, .options = "--nnodes=2 -
 
 /* --- the relay ----------------------------------------------------------------------------------------------- */
 
-/* Shell code: read MASTER_ADDR and MASTER_PORT of a worker on node 1, and check that they name the relay. */
+/* Shell code that checks MASTER_ADDR and MASTER_PORT on node 1. */
 #define RELAY                                                                         \
     "eval $(tr '\\0' '\\n' </proc/$(pgrep -n -x worker)/environ | grep '^MASTER_'); " \
     "test $MASTER_PORT != 29500 && test $MASTER_ADDR = 10.9.0.2 || echo no relay; "
@@ -267,8 +262,7 @@ static void use_relay(const struct host *host, const char *as, const char *bytes
     expect_sh(host, text, command);
 }
 
-/* Claim `rank` through the relay on `host`, as a process of the job's user. Expect `text`. The store accepts only a
- * rank of this host. */
+/* Claim `rank` through the relay on `host`, as the job's user, and expect `text`. */
 static void claim(const struct host *host, int rank, const char *text)
 {
     char json[128], hex[320];
@@ -310,7 +304,7 @@ SCENE(encrypt, only_the_jobs_user_may_use_the_relay, .options = "--encrypt --rdz
 
 /* --- OpenSSL ------------------------------------------------------------------------------------------------- */
 
-/* Hide every file with a name of OpenSSL's library. */
+/* Hide OpenSSL's library. */
 static void hide_openssl(struct play *play)
 {
     cr_assert(
@@ -352,7 +346,7 @@ static void write_torch(struct play *play)
     cr_assert(file != NULL && fputs(torch_program, file) >= 0 && fclose(file) == 0);
 }
 
-/* Expect that the store finds the rank of each client, although the clients use the relay. */
+/* Expect that the store finds the rank of each client of a relay. */
 static void expect_ranks(struct play *play)
 {
     char command[256];

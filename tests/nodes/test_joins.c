@@ -1,5 +1,4 @@
-/* Nodes join, or are rejected. If the values of two nodes do not match, the message has both values and both hosts. The
- * rejected node and the nodes that wait for this node print this message. */
+/* Nodes join, or are rejected with a message that has both values and both hosts. */
 #include "scene.h"
 
 #include "ddp/context.h"
@@ -13,7 +12,7 @@ TestSuite(joins, .timeout = 120);
 
 #define SAY_ENV "worker env say:done"
 
-/* Both ranks of a node get the same values of the job. The expected text is from the first rank of each node. */
+/* The expected text is from the first rank of each node. */
 SCENE(
     joins, node_0_first, .program = SAY_ENV,
     .node = {
@@ -37,8 +36,6 @@ SCENE(joins, names_in_place_of_addresses, .elastic = true, .options = "--nnodes=
       .node = { { .options = "--node_rank=0", .prints = "MASTER_ADDR=10.9.0.1" },
                 { .options = "--node_rank=1", .prints = "MASTER_ADDR=10.9.0.1" } })
 
-/* Every present node names the missing node several times, and then ends with a message that names the option
- * --timeout. */
 SCENE(joins, a_node_that_never_comes_is_named_on_all, .cases = "F07 never_came", .hosts = 3,
       .options = "--timeout=12", .says = "node 2 has not joined|NODE_MISSING", .within_ms = CONNECTIONS,
       .node = { { .exit = 125, .ends = "given up|--timeout" },
@@ -59,7 +56,7 @@ SCENE(joins, a_node_that_came_and_died_is_named, .cases = "came_and_died", .host
                 { .exit = 125, .ends = "--timeout" },
                 { .by_hand = true } })
 
-/* Start node 1 after the timeout of node 0. */
+/* Start node 1 after node 0's timeout. */
 static void come_too_late(struct play *play)
 {
     cr_expect(run_until_error(play->node[0], "given up", 30000));
@@ -84,7 +81,7 @@ SCENE(joins, different_job_ids, .options = "--timeout=12", .says = "yesterday", 
       .node = { { .options = "--rdzv_id=today", .exit = ENDED, .ends = "--timeout" },
                 { .options = "--rdzv_id=yesterday", .exit = 125, .late_ms = 500, .ends = "today" } })
 
-/* Make a copy of the program that differs only in the digits of its version. */
+/* Copy the program, with other digits in its version. */
 static void make_old(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[1],
@@ -96,7 +93,7 @@ SCENE(joins, different_versions, .cases = "F31", .before = make_old,
       .says = "node1|0.0.9|node0|VERSION_DIFFERS", .within_ms = CONNECTIONS, .after = after_stop_all,
       .node = { { .exit = 143 }, { .exit = 125, .late_ms = 500, .ddprun = "/run/ddprun" } })
 
-/* A user has copied the configuration of node 1 to node 2. */
+/* A user has copied node 1's configuration to node 2. */
 SCENE(joins, the_same_node_rank_on_every_node, .cases = "F23", .hosts = 3, .elastic = true,
       .options = "--nnodes=3 --master_addr=10.9.0.1", .within_ms = CONNECTIONS, .after = after_stop_all,
       .node = {
@@ -113,7 +110,7 @@ SCENE(joins, node_rank_0_on_every_node, .elastic = true, .options = "--nnodes=2 
           { .options = "--node_rank=0", .exit = 143, .says = "node1|NODE_RANK_TAKEN" },
           { .options = "--node_rank=0", .late_ms = 1500, .exit = 125, .says = "node0|NODE_RANK_TAKEN" } })
 
-/* Start a second launcher on node 1 while the job waits for node 2. The first launcher stays in the job. */
+/* Start a second launcher on node 1 while the job waits for node 2. */
 static void launch_again(struct play *play)
 {
     cr_expect(run_until_error(play->node[1], "missing", 20000));
@@ -134,7 +131,7 @@ static void launch_late_again(struct play *play)
     scene_start(play, 1, NULL);
 }
 
-/* Expect `ddpctl why` to report that node 1 was launched twice. Then stop the job, which must still run. */
+/* Expect that `ddpctl why` reports node 1 as launched twice, and stop the running job. */
 static void find_the_second(struct play *play)
 {
     for (int i = 0; i < 2; i++)
@@ -146,8 +143,7 @@ SCENE(joins, launched_twice_into_a_running_job, .cases = "F06", .until = "up", .
       .within_ms = CONNECTIONS, .after = find_the_second, .never = "is lost",
       .node = { { .exit = 143 }, { .exit = 125, .says = "node1|LAUNCHED_TWICE" } })
 
-/* Start today's job while the launcher of yesterday's job still tries to connect. Yesterday's launcher must not disturb
- * today's launchers. */
+/* Start today's job while yesterday's launcher still tries to connect. */
 static void start_todays(struct play *play)
 {
     cr_expect(run_until_error(play->node[1], "waiting for node 0's store", 20000));

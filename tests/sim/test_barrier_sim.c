@@ -1,11 +1,11 @@
-/* Tests of named barriers with a simulated clock, an agent, and workers that arrive, wait and die. */
+/* Tests of named barriers on a simulated clock. */
 #include "sim_hub.h"
 
 #include <criterion/criterion.h>
 
 static struct sim sim;
 
-/* Start four ranks. Their processes run, but no rank is connected. */
+/* Start four ranks that are not connected. */
 static void four_ranks(void)
 {
     sim_init(&sim, NULL);
@@ -59,7 +59,7 @@ Test(barrier, all_come_and_all_pass)
                            "[  1000] rank 3 passes\n");
 }
 
-/* One rank has not arrived, another rank waits for a key, and a third rank has never connected. */
+/* One rank is late, one waits for a key, one has never connected. */
 Test(barrier_start, a_time_out_says_who_is_missing_and_what_is_known_of_each)
 {
     sim_worker(&sim, 0, 0, 4);
@@ -84,7 +84,7 @@ Test(barrier_start, a_time_out_says_who_is_missing_and_what_is_known_of_each)
         "[ 31000]      rank 3: started (n1, pid 103), but never connected to the store within 31.0 s\n");
 }
 
-/* The first rank that arrives sets the deadline of the barrier: the time of its arrival plus its timeout. */
+/* The deadline is the first arrival plus its timeout. */
 Test(barrier, the_deadline_starts_with_the_first_arrival)
 {
     sim_at(&sim, 5000);
@@ -144,7 +144,7 @@ Test(barrier, a_dead_process_fails_it_for_all_at_once)
         "[   700]      rank 3: killed by signal 9, SIGKILL (n1, pid 103)\n");
 }
 
-/* Rank 1 has arrived, but its process ends, so rank 1 can no longer leave the barrier. */
+/* Rank 1's process ends after its arrival. */
 Test(barrier, a_rank_that_has_come_and_dies_counts_as_missing)
 {
     sim_barrier(&sim, 0, "a", 30000, "0 1 2");
@@ -165,7 +165,7 @@ Test(barrier, a_rank_that_has_come_and_dies_counts_as_missing)
         "last message 0 ms ago\n");
 }
 
-/* The process of rank 1 ends before rank 0 arrives. So the barrier fails when rank 0 arrives, not at the deadline. */
+/* The process of rank 1 ends before rank 0 arrives, so the deadline does not matter. */
 Test(barrier, a_process_that_died_before_fails_the_first_arrival)
 {
     sim_exited(&sim, 1, 3, 0);
@@ -202,8 +202,7 @@ Test(barrier, the_death_of_others_does_not_matter)
                            "[     0] rank 1 passes\n");
 }
 
-/* A worker that closes its connection to the store is not dead. The worker may connect again, or its agent will
- * report its end. */
+/* The worker may connect again, or its agent reports its end. */
 Test(barrier, a_closed_connection_alone_fails_nothing)
 {
     sim_barrier(&sim, 0, "a", 30000, "0 1");
@@ -224,7 +223,7 @@ Test(barrier, who_leaves_may_come_again)
 {
     sim_barrier(&sim, 0, "a", 30000, "0 1");
     sim_cancel_wait(&sim, 0);
-    sim_at(&sim, 40000); /* the barrier is empty, so no deadline runs */
+    sim_at(&sim, 40000); /* an empty barrier has no deadline */
     sim_barrier(&sim, 1, "a", 30000, "0 1");
     sim_worker_gone(&sim, 1);
     sim_worker(&sim, 1, 0, 4);

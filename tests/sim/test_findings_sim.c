@@ -1,5 +1,4 @@
-/* Tests of nodes that wait for each other on a simulated clock: which node gets which finding, when, and with which
- * text. */
+/* Tests of waiting nodes on a simulated clock: which node gets which finding, when, and with which text. */
 #include "sim_hub.h"
 #include "store/encode.h"
 #include "store/ops.h"
@@ -13,8 +12,8 @@
 enum { N0 = 10, N1, N2, N3, OPERATOR = 40, WORKERS = 50 };
 
 static struct sim sim;
-static int more_workers; /* number of workers of the next node that joins, minus 2 */
-static cJSON *told;      /* the message "findings" or "left_waiting" that the test has read last */
+static int more_workers; /* workers of the next node, minus 2 */
+static cJSON *told;      /* the latest "findings" or "left_waiting" */
 
 static void set_up(void)
 {
@@ -34,7 +33,7 @@ static void tear_down(void)
 
 /* --- events --------------------------------------------------------------------------------------------- */
 
-/* Let node `node_rank` of a static job of `nnodes` join. `more` is appended to the members of the request. */
+/* Let node `node_rank` of `nnodes` join, with the members `more`. */
 static void join_as(conn_id conn, const char *host, int node_rank, int nnodes, const char *more)
 {
     char json[1024];
@@ -60,7 +59,7 @@ static void join(conn_id conn, int node_rank, int nnodes, const char *more)
     join_as(conn, host, node_rank, nnodes, more);
 }
 
-/* Move the clock, while all present nodes send a heartbeat every second. */
+/* Move the clock, with heartbeats of all present nodes. */
 static void live_until(uint64_t now_ms)
 {
     while (sim.now_ms < now_ms) {
@@ -75,8 +74,7 @@ static void live_until(uint64_t now_ms)
 /* --- received messages
  * -------------------------------------------------------------------------------------- */
 
-/* Read all bytes that were sent to `conn`. Return the last object with "push":kind, which the caller frees. Return NULL
- * if there is no such object. */
+/* Read all bytes for `conn`. Return the last object with "push":kind, which the caller frees, or NULL. */
 static cJSON *last_push(conn_id conn, const char *kind)
 {
     struct buf *out = &sim.conn[conn].out;
@@ -103,7 +101,7 @@ static const char *text_of(const cJSON *o, const char *name)
     return text != NULL ? text : "";
 }
 
-/* Return true if there is a finding with this code and subject. */
+/* Return true if a finding has this code and subject. */
 static bool has(const cJSON *o, const char *code, const char *subject)
 {
     const cJSON *row;
@@ -242,8 +240,7 @@ Test(findings_sim, other_numbers_and_versions_are_told_to_those_who_wait)
     cr_assert_not_null(strstr(text_of(told, "text"), "nnodes"), "%s", text_of(told, "text"));
 }
 
-/* The store rejects node 1, which then ends. Node 0 still waits for node 1. At once, and again at the timeout, node 0
- * gets the advice to restart node 1. */
+/* The advice to restart node 1 comes at once, and again at the timeout. */
 Test(findings_sim, who_waits_for_a_node_that_was_refused_is_told_so)
 {
     join(N0, 0, 2, "");
@@ -311,7 +308,7 @@ Test(findings_sim, the_next_word_has_only_what_is_new)
     expect_silence(N0);
 }
 
-/* Node 1 joins after node 0 has got the finding. Node 1 also waits for some seconds before it gets the finding. */
+/* Node 1 also waits for some seconds before it gets the finding. */
 Test(findings_sim, a_node_that_comes_later_is_told_what_the_others_know)
 {
     join(N0, 0, 3, "");
@@ -353,14 +350,12 @@ Test(findings_sim, who_may_be_a_node_that_was_started_wrongly_is_told_at_once)
     live_until(2300);
     expect_told(N0, "TLS_CLIENT", "peer");
     sim_client(&sim, OPERATOR + 1);
-    sim_feed(&sim, OPERATOR + 1,
-             "06 0100000000000000 0100000000000000 78"); /* WAIT x, a request of torchrun */
-    live_until(3300);                                    /* a second after the previous check */
+    sim_feed(&sim, OPERATOR + 1, "06 0100000000000000 0100000000000000 78"); /* WAIT x, as torchrun sends */
+    live_until(3300);                                                        /* a second later */
     expect_told(N0, "TORCHRUN_INSTEAD", "peer");
 }
 
-/* A client with another protocol may be a health check, or a node with wrong options. So a node that waits gets the
- * finding, but only once. */
+/* The client may be a health check, or a node with wrong options. */
 Test(findings_sim, another_protocol_is_told_to_a_job_that_waits)
 {
     join(N0, 0, 2, "");
@@ -390,7 +385,7 @@ static void join_elastic(conn_id conn, int min, int max)
     sim_say(&sim, conn, json);
 }
 
-/* Report to the store that the round has ended on a node. The node now waits for the next round. */
+/* Report the round's end on a node, which waits for the next. */
 static void has_stopped(conn_id conn)
 {
     sim_say(&sim, conn, "{\"op\":\"stopped\",\"round\":1}");
@@ -433,7 +428,7 @@ Test(findings_sim, a_stranger_at_the_door)
     expect_why("FOREIGN_CLIENT", "peer");
 }
 
-/* The findings about ranks for which other ranks wait, and about rounds that end. */
+/* Tests of findings about ranks, and about rounds that end. */
 
 TestSuite(findings_ranks_sim, .init = set_up, .fini = tear_down);
 
@@ -447,7 +442,7 @@ static void enter(int rank, const char *barrier)
     buf_free(&out);
 }
 
-/* Let the agent of a rank report that the process of this rank has started. */
+/* Let the agent report the start of a rank. */
 static void announce_worker(int rank)
 {
     char json[256];
@@ -488,12 +483,11 @@ Test(findings_ranks_sim, ports_that_are_closed_are_told_to_all_when_a_rank_finds
     start_worker(2);
     sim_say(&sim, WORKERS + 2, CANNOT);
     sim_at(&sim, sim.now_ms);
-    expect_silence(N0); /* the finding is sent only once */
+    expect_silence(N0); /* only once */
     expect_why("PORTS_CLOSED", "rank 2 (n1, pid 202)");
 }
 
-/* The store sends a rank's report to the nodes at once, even directly after other findings. The rank ends after its
- * report, so the round may end before a delayed report is sent. */
+/* A delayed report could arrive after the round's end. */
 Test(findings_ranks_sim, what_a_rank_meets_is_told_at_once_also_right_after_another_look)
 {
     cJSON *looked = NULL;
@@ -522,7 +516,7 @@ Test(findings_ranks_sim, only_ranks_say_what_they_have_met_and_only_what_is_thei
                "not report"));
 }
 
-/* Start two nodes of two workers each. Ranks 0 to 2 wait in a barrier. */
+/* Start two nodes of two workers; ranks 0 to 2 wait in a barrier. */
 static void three_wait(void)
 {
     join(N0, 0, 2, "");
@@ -558,7 +552,7 @@ Test(findings_ranks_sim, a_stopped_rank_that_others_wait_for)
     expect_why("RANK_STOPPED", "rank 3");
 }
 
-/* Each node gets the finding once, without asking for it. All nodes get the same text. */
+/* All nodes get the same text, once. */
 Test(findings_ranks_sim, a_barrier_that_hangs_is_told_long_before_its_time_out)
 {
     three_wait();
@@ -577,7 +571,7 @@ Test(findings_ranks_sim, a_barrier_that_hangs_is_told_long_before_its_time_out)
     expect_silence(N0);
 }
 
-/* The missing rank still makes steps, so it may be on its way to the barrier. */
+/* The missing rank still makes steps. */
 Test(findings_ranks_sim, a_barrier_whose_last_rank_still_moves_is_left_alone)
 {
     three_wait();
@@ -591,7 +585,7 @@ Test(findings_ranks_sim, a_barrier_whose_last_rank_still_moves_is_left_alone)
     expect_silence(N0);
 }
 
-/* If the missing rank reports no steps, this rank is reported only after half a minute. */
+/* A rank without steps is reported after half a minute. */
 Test(findings_ranks_sim, a_rank_that_does_not_come_and_tells_nothing_is_told_later)
 {
     three_wait();
@@ -602,7 +596,7 @@ Test(findings_ranks_sim, a_rank_that_does_not_come_and_tells_nothing_is_told_lat
     expect_told(N0, "RANK_MISSING", "rank 3");
 }
 
-/* All ranks have passed the barrier in time, so there is no finding and no snapshot. */
+/* Neither a finding nor a snapshot follows. */
 Test(findings_ranks_sim, barriers_that_are_passed_are_no_news)
 {
     three_wait();
@@ -671,7 +665,7 @@ Test(findings_ranks_sim, a_rank_that_ends_well_while_others_wait_for_it_is_told_
         cr_expect(says("while ranks 0-2 waited"), "%s", text_of(told, "text"));
     }
     expect_why("RANK_EXITED_EARLY", LEFT);
-    enter(0, "step-8"); /* no second report, because the same exit causes this wait, too */
+    enter(0, "step-8"); /* the same exit causes this wait, too */
     cr_expect_null(last_push(N0, "left_waiting"));
 }
 
@@ -689,7 +683,7 @@ Test(findings_ranks_sim, a_rank_that_has_ended_before_others_come_is_told_when_t
     cr_expect(says(", 4.0 s ago, "), "%s", text_of(told, "text"));
 }
 
-/* A user stops the job on one node. The program on this node saves its state and exits with 0. */
+/* The stopped program saves its state and exits with 0. */
 Test(findings_ranks_sim, a_rank_that_was_told_to_stop_has_not_left_a_barrier_early)
 {
     three_wait();
@@ -698,8 +692,7 @@ Test(findings_ranks_sim, a_rank_that_was_told_to_stop_has_not_left_a_barrier_ear
     cr_expect_null(last_push(N0, "left_waiting"));
 }
 
-/* Rank 0 gives up in a collective, and its report does not name the rank that it has lost. Rank 2 ended because its
- * agent stopped it. Rank 3 ended by itself with exit code 0, so the finding names rank 3. */
+/* Rank 0's report names no lost rank. Rank 2 was stopped by its agent; rank 3 ended by itself with 0. */
 Test(findings_ranks_sim, a_rank_that_ends_well_is_what_one_that_gave_up_has_lost)
 {
     join(N0, 0, 2, "");
@@ -718,7 +711,7 @@ Test(findings_ranks_sim, a_rank_that_ends_well_is_what_one_that_gave_up_has_lost
     }
 }
 
-/* Let ranks 2 and 3 exit with code 0, and let rank 0 give up. `words` is the end of rank 0's log. */
+/* Let ranks 2 and 3 exit with 0, and rank 0 give up with `words` as the end of its log. */
 static void two_leave_and_one_gives_up(const char *words)
 {
     char json[256];
@@ -737,7 +730,7 @@ static void two_leave_and_one_gives_up(const char *words)
     sim_say(&sim, N1, "{\"op\":\"stopped\",\"round\":1,\"max_code\":0}");
 }
 
-/* Ranks 2 and 3 have exited with code 0. Rank 0's log names only rank 3 as missing, so rank 2 is not reported. */
+/* Rank 0's log names only rank 3. */
 Test(findings_ranks_sim, of_those_that_ended_well_the_one_that_was_missed_is_named)
 {
     two_leave_and_one_gives_up("rank 3 (pid 203 on n1) has ended while rank 0 waited in gather #9");
@@ -752,8 +745,7 @@ Test(findings_ranks_sim, all_that_ended_well_are_named_when_nobody_says_who_was_
     cr_expect(says("while rank 0 waited"), "%s", text_of(told, "text"));
 }
 
-/* Let rank 0 fail with `line` as the end of its log. `lost_bytes` is the size of packets that are lost on the path of
- * rank 0. No other rank ends by itself. */
+/* Let rank 0 fail with `line` at the end of its log; packets of `lost_bytes` are lost on its path. */
 static void one_loses_its_path(const char *line, int lost_bytes)
 {
     char json[512];
@@ -805,8 +797,7 @@ Test(findings_ranks_sim, a_connection_that_breaks_on_a_path_that_loses_large_pac
     cr_assert(says("1500 bytes from n0 to n1 ") && says("(PATH_LOSES_LARGE)"), "%s", text_of(told, "text"));
 }
 
-/* Node 1 has stopped its workers. Its last message is older than two heartbeats, but not older than the node
- * timeout. */
+/* Node 1's last message is older than two heartbeats, but younger than the node timeout. */
 Test(findings_ranks_sim, a_connection_that_breaks_to_a_node_that_is_silent)
 {
     for (int node = 0; node < 3; node++)
@@ -824,8 +815,7 @@ Test(findings_ranks_sim, a_connection_that_breaks_to_a_node_that_is_silent)
               "%s", text_of(told, "text"));
 }
 
-/* In each log the lost peer has no address, an address of the rank's own node, or an address that only resembles the
- * other node's address. So the log shows no broken connection between two nodes. */
+/* Each log's address is missing, of the own node, or only resembles the other node's. */
 Test(findings_ranks_sim, a_lost_peer_that_no_other_node_has_breaks_no_connection)
 {
     static const char *const lines[] = { "Connection closed by peer [10.0.0.1]:41234",
@@ -885,7 +875,7 @@ Test(findings_ranks_sim, a_lost_node_is_told_by_why)
     expect_why("NODE_LOST_CLOSED", "node 1 (n1, pid 101)");
 }
 
-/* Start two nodes whose agents send heartbeats. Ranks 0 and 1 are on N0, ranks 2 and 3 on N1. */
+/* Start two nodes with heartbeats: ranks 0 and 1 on N0, 2 and 3 on N1. */
 static void two_nodes_run(void)
 {
     join(N0, 0, 2, "");
@@ -919,8 +909,7 @@ Test(findings_ranks_sim, a_rank_that_stands_still_is_named_on_all_nodes_while_th
     expect_silence(N0);
 }
 
-/* The heartbeat of node 0 came 1.9 s before the heartbeat of node 1, the node of the missing rank. The finding may be
- * late only by this difference. */
+/* Node 0's heartbeat came 1.9 s before node 1's. The finding may be late by this difference. */
 Test(findings_ranks_sim, beats_of_different_times_cost_little)
 {
     two_nodes_run();
@@ -933,7 +922,7 @@ Test(findings_ranks_sim, beats_of_different_times_cost_little)
     expect_told(N0, "RANK_STALLED", "rank 3");
 }
 
-/* Let the other ranks wait for `rank` (2 or 3) in an all_reduce for `ms`. Then all ranks continue for a minute. */
+/* Let all wait for `rank` (2 or 3) in an all_reduce for `ms`, then continue for a minute. */
 static void keep_waiting(int number, int rank, uint64_t ms)
 {
     char all[96], most[96];
@@ -955,7 +944,7 @@ static void go_on(int number)
     last_push(N1, "");
 }
 
-/* Rank 2 saves a checkpoint, or tests the model, now and then. */
+/* Rank 2 sometimes saves a checkpoint or tests the model. */
 Test(findings_ranks_sim, a_wait_that_is_usual_for_the_job_is_told_once)
 {
     two_nodes_run();
@@ -992,7 +981,7 @@ Test(findings_ranks_sim, another_rank_is_told_at_once_and_so_is_one_that_is_stop
     expect_told(N0, "RANK_STALLED", "rank 3");
 }
 
-/* Rank 3 is late at one barrier per epoch. Each barrier has another name, but only the first barrier is reported. */
+/* Rank 3 is late at a barrier of another name each epoch. */
 Test(findings_ranks_sim, barriers_that_are_passed_late_are_told_once)
 {
     three_wait();
@@ -1025,7 +1014,6 @@ Test(findings_ranks_sim, ranks_that_move_are_left_alone)
     expect_silence(N0);
 }
 
-/* Malformed entries of `steps` are ignored, and so are entries for ranks that do not exist. */
 Test(findings_ranks_sim, steps_of_nobody_change_nothing)
 {
     two_nodes_run();

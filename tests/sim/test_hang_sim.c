@@ -1,5 +1,4 @@
-/* Two nodes with two ranks each. The agents report progress and take samples of the stacks. The tests check which
- * findings each node gets, and when. */
+/* Tests of findings about hangs: two nodes with two ranks each, whose agents report progress and sample stacks. */
 #include "hub/hang_watch.h"
 #include "sim_hub.h"
 #include "store/encode.h"
@@ -12,22 +11,22 @@
 enum { N0 = 10, N1, NODES = 2, OPERATOR = 40, S = 1000 };
 
 static struct sim sim;
-static int samples[NODES];     /* number of requests for samples to each node */
-static int with_records;       /* number of samples that the search for hangs has requested from node 0 */
-static bool holds;             /* the nodes do not answer requests for samples */
-static int findings[NODES];    /* number of findings pushed to each node */
+static int samples[NODES];     /* requested samples of each node */
+static int with_records;       /* samples of node 0 for the search for hangs */
+static bool holds;             /* no node answers requests for samples */
+static int findings[NODES];    /* findings pushed to each node */
 static char told[NODES][2048]; /* text of the latest finding */
 static char stopped[2048];     /* the latest push `stop` to node 0 */
-static const char *does;       /* activity of rank 3; NULL = rank 3 waits, too */
+static const char *does;       /* activity of rank 3; NULL: it waits, too */
 static bool has_frames;        /* the nodes can read stacks */
 static bool has_calls;         /* the nodes send flight records */
-static bool is_late;           /* rank 3 has not written its record yet */
+static bool is_late;           /* rank 3's record is still missing */
 static bool moves;             /* main() of rank 3 is at a later line in each sample */
-static int cycle;       /* number of samples until main() of rank 3 is at its first line again; 0 = never */
-static int cpu_ms;      /* CPU time that each waiting rank uses between two samples */
-static cJSON *recorded; /* tests/data/hangs/recorded/pauses.json; NULL = the samples are made up */
-static int second;      /* seconds of the recorded job so far; after the last sample, the job starts again */
-static bool is_held;    /* `second` does not advance: all ranks stay where they are */
+static int cycle;              /* samples until main() of rank 3 is at its first line again; 0: never */
+static int cpu_ms;             /* CPU time of each waiting rank between two samples */
+static cJSON *recorded;        /* tests/data/hangs/recorded/pauses.json; NULL: made-up samples */
+static int second;             /* second of the recorded job, which repeats */
+static bool is_held;           /* `second` does not advance */
 
 static void join(conn_id conn, const char *more)
 {
@@ -86,8 +85,8 @@ TestSuite(hang_sim, .init = set_up, .fini = tear_down);
 #define REDUCE(rank, seq) \
     "{\"rank\":" #rank ",\"seq\":" #seq ",\"name\":\"all_reduce\",\"state\":\"scheduled\"}"
 
-/* Return flight records in which rank 3 is one call behind. Node 0 also sends a record of rank 3. The store must ignore
- * this record, because rank 3 runs on node 1. */
+/* Return flight records in which rank 3 is one call behind. Node 0's record of rank 3, a rank of node 1, must be
+ * ignored. */
 static const char *calls_of(conn_id conn)
 {
     if (conn == N1 && is_late)
@@ -95,7 +94,7 @@ static const char *calls_of(conn_id conn)
     return conn == N0 ? REDUCE(0, 8) "," REDUCE(1, 8) "," REDUCE(3, 8) : REDUCE(2, 8) "," REDUCE(3, 7);
 }
 
-/* Return the sample of this second: the age of the last line in ms, then for each rank [stack, activity, CPU time]. */
+/* Return this second's sample: the last line's age in ms, then [stack, activity, CPU time] of each rank. */
 static const cJSON *sample_now(void)
 {
     const cJSON *all = cJSON_GetObjectItem(recorded, "samples");
@@ -112,8 +111,7 @@ static const cJSON *recorded_at(const char *list, const cJSON *of_rank, int i)
     return cJSON_GetArrayItem(cJSON_GetObjectItem(recorded, list), number_at(of_rank, i));
 }
 
-/* Answer with the recorded stacks of all ranks; the store uses only the stacks of the node's own ranks. The recorded
- * job is repeated, so add the CPU time of the earlier repetitions. */
+/* Answer with the recorded stacks of all ranks, and the CPU time of all repetitions. */
 static void answer_recorded(conn_id conn, double id)
 {
     const cJSON *samples_of = cJSON_GetObjectItem(recorded, "samples"), *sample = sample_now(), *of_rank;
@@ -193,7 +191,7 @@ static void take_push(conn_id conn, const cJSON *o)
     }
 }
 
-/* Handle the pushes. An answer to a push may cause another push. */
+/* Handle the pushes; an answer may cause another. */
 static void take_pushes(conn_id conn)
 {
     struct buf *out = &sim.conn[conn].out;
@@ -212,7 +210,7 @@ static void take_pushes(conn_id conn)
     }
 }
 
-/* Let `ms` pass with a heartbeat each second. If `moves_on` is true, each heartbeat reports a new line of output. */
+/* Let `ms` pass with heartbeats, which report a new line if `moves_on`. */
 static void live(uint64_t ms, bool moves_on)
 {
     for (const uint64_t until = sim.now_ms + ms; sim.now_ms < until;) {
@@ -245,8 +243,8 @@ static void expect_told(int n, const char *words)
     cr_assert(strstr(told[n], words) != NULL, "'%s' is not in: %s", words, told[n]);
 }
 
-/* Expect that all nodes have a report with all `words`, and that the answer to `why` contains `code`. Then expect that
- * no report follows in `later_ms`, and that `n_samples` samples were taken in all. */
+/* Expect one report with all `words` on each node, `code` in the answer to `why`, no other report in `later_ms`, and
+ * `n_samples` samples. */
 static void expect_one_report(const char *const *words, const char *code, uint64_t later_ms, int n_samples)
 {
     for (int n = 0; n < NODES; n++)
@@ -284,8 +282,7 @@ Test(hang_sim, why_says_how_often_stacks_gave_no_verdict_since_the_last_progress
     cr_expect(strstr(why(), "progress for") != NULL && strstr(why(), "stacks 1 time") == NULL, "%s", why());
 }
 
-/* The search for hangs does not use the stacks that an operator has requested. These stacks come without flight
- * records, and may be from before the suspicion. */
+/* An operator's stacks have no flight records, and may be too old. */
 Test(hang_sim, an_open_request_of_an_operator_is_no_sample_of_the_search)
 {
     run_job("");
@@ -329,9 +326,8 @@ Test(hang_sim, a_job_that_moves_on_in_time_is_left_alone)
 
 /* --- a recorded job --------------------------------------------------------------------------------------- */
 
-/* Read the recorded stacks of a healthy job, which runs tests/data/hangs/worker.py. record.py has recorded the stacks
- * of all ranks once a second, for 9 minutes. The steps of this job are uneven. After each minute, rank 0 makes an
- * evaluation of 20 s or a checkpoint of 40 s. */
+/* Read the stacks of a healthy job with uneven steps (tests/data/hangs/worker.py), recorded once a second for 9 minutes
+ * by record.py. After each minute, rank 0 makes an evaluation of 20 s or a checkpoint of 40 s. */
 static void read_recorded(void)
 {
     static char text[1 << 20];
@@ -343,8 +339,7 @@ static void read_recorded(void)
     cr_assert_not_null(recorded);
 }
 
-/* Let the recorded job run for `seconds`, with a heartbeat each second. If `has_lines` is true, a heartbeat after a new
- * line also has the age of this line. */
+/* Replay the job for `seconds`. If `has_lines`, heartbeats have the age of a new line. */
 static void replay(int seconds, bool has_lines)
 {
     char beat[80];
@@ -360,7 +355,7 @@ static void replay(int seconds, bool has_lines)
     }
 }
 
-/* Let the job stay in a checkpoint. Return the longest pause of the job before this checkpoint, in s. */
+/* Let the job stay in a checkpoint. Return its longest pause before, in s. */
 static int hang_in_checkpoint(void)
 {
     int longest_ms = 0;
@@ -394,7 +389,7 @@ Test(hang_sim, a_recorded_day_has_no_finding_and_the_hang_at_its_end_has_one)
     }
 }
 
-/* A job that prints nothing has no sign of progress, so samples are taken all day. */
+/* Without output, samples are taken all day. */
 Test(hang_sim, a_recorded_day_without_output_has_no_finding_and_the_hang_at_its_end_has_one)
 {
     read_recorded();
@@ -421,8 +416,7 @@ Test(hang_sim, a_slow_job_is_left_alone)
     cr_expect_lt(samples[0], 60);
 }
 
-/* Rank 3 calls load_batch from three lines in turn. This loop may be slow and not endless, so the loop is reported only
- * after four suspicions. */
+/* Rank 3 calls load_batch from three lines in turn. Such a loop needs four suspicions. */
 Test(hang_sim, an_endless_loop_of_several_calls_is_reported_after_several_suspicions)
 {
     run_job(",\"hang_ms\":30000");
@@ -437,7 +431,7 @@ Test(hang_sim, an_endless_loop_of_several_calls_is_reported_after_several_suspic
         "RANK_LOOPS", 3600 * S, 9);
 }
 
-/* Without --hang_timeout, such a loop is not reported, because the loop may be a long evaluation of one rank. */
+/* It may be a long evaluation of one rank. */
 Test(hang_sim, a_loop_of_several_calls_is_left_alone_without_a_limit_of_the_user)
 {
     run_job("");
@@ -449,7 +443,7 @@ Test(hang_sim, a_loop_of_several_calls_is_left_alone_without_a_limit_of_the_user
     cr_expect_gt(samples[0], 8);
 }
 
-/* A long evaluation in a loop prints a line every 90 s, so each suspicion ends before the eighth sample. */
+/* A line every 90 s ends each suspicion before the eighth sample. */
 Test(hang_sim, a_loop_of_several_calls_with_signs_of_progress_is_left_alone)
 {
     run_job(",\"hang_ms\":10000");
@@ -464,7 +458,7 @@ Test(hang_sim, a_loop_of_several_calls_with_signs_of_progress_is_left_alone)
     cr_expect_gt(samples[0], 40 * 5);
 }
 
-/* The waiting ranks use CPU time between the samples, so they have left one collective and entered the next. */
+/* CPU time shows that the waiting ranks have entered another collective. */
 Test(hang_sim, a_loop_of_a_slow_rank_whose_collectives_complete_is_left_alone)
 {
     run_job(",\"hang_ms\":30000");
@@ -490,7 +484,7 @@ Test(hang_sim, an_agent_that_does_not_answer_does_not_hold_the_others_up)
     run_job("");
     does = NULL;
     sim.conn[N1].out.len = 0;
-    for (int i = 0; i < 120; i++) { /* the pushes to N1 are never read */
+    for (int i = 0; i < 120; i++) { /* N1's pushes are not read */
         sim_say(&sim, N0, "{\"op\":\"heartbeat\"}");
         sim_say(&sim, N1, "{\"op\":\"heartbeat\"}");
         take_pushes(N0);
@@ -510,9 +504,8 @@ Test(hang_sim, ranks_that_all_wait_name_the_network)
     expect_told(0, "(n0, n1)");
 }
 
-/* Each rank sets a key that ends with its number, and one key is missing. The report names the rank that should have
- * set the missing key. If the missing number is the highest, the report names no rank, because the keys may be numbered
- * by step. */
+/* Each rank sets a key that ends with its number; one is missing. The highest number names no rank, because keys may be
+ * numbered by step. */
 Test(hang_sim, the_rank_that_sets_a_key_by_convention_is_named_unless_it_is_the_last)
 {
     run_job("");
@@ -633,10 +626,10 @@ Test(hang_sim, a_stopped_rank_is_reported_at_once_and_not_again)
     sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"t\",0,\"ptrace_stop\"]]}");
     live(5 * S, true);
     cr_expect_eq(findings[0], 2);
-    expect_told(1, "rank 3: stopped"); /* node 1 gets this line: its own agent prints no such stop */
+    expect_told(1, "rank 3: stopped"); /* node 1's agent prints no such stop */
 }
 
-/* Other ranks may make progress while a rank is stopped. */
+/* Other ranks may make progress. */
 Test(hang_sim, a_stop_is_over_as_soon_as_the_rank_continues)
 {
     run_job("");
@@ -664,7 +657,7 @@ Test(hang_sim, a_hang_goes_on_after_a_stopped_rank_continues)
     cr_expect_eq(findings[0], 2, "%s", told[0]);
 }
 
-/* The steps of libddp show the hang earlier than the stacks, so the stacks cause no second report. */
+/* The steps of libddp show the hang before the stacks. */
 Test(hang_sim, a_rank_that_stands_still_is_not_reported_twice)
 {
     run_job("");
@@ -689,7 +682,7 @@ Test(hang_sim, stop_needs_no_stacks_where_steps_show_the_rank)
     cr_expect_eq(findings[0], 1, "%s", told[0]);
 }
 
-/* Add `delta` to PyTorch's counter of the ranks that have reached the barrier of init_process_group. */
+/* Add `delta` to PyTorch's counter of init_process_group's barrier. */
 static void count_at_start(conn_id conn, int64_t delta)
 {
     struct buf bytes = { 0 };
@@ -700,9 +693,8 @@ static void count_at_start(conn_id conn, int64_t delta)
     buf_free(&bytes);
 }
 
-/* Three ranks wait in init_process_group, and the store reports this wait. The next check is scheduled 30 s after the
- * report. Then the last rank arrives, and later the job hangs. The hang must be reported before the next scheduled
- * check. */
+/* Three ranks wait in init_process_group, which schedules the next check 30 s later. The last rank arrives, and the
+ * hang must be reported before this check. */
 Test(hang_sim, a_hang_after_a_slow_start_that_was_reported_is_reported_in_time)
 {
     enum { RANK0 = 20, RANK3 = 23 };
@@ -736,7 +728,7 @@ Test(hang_sim, a_traceback_is_named_until_the_rank_moves)
     expect_told(0, "[RANK_SLEEPS]");
 }
 
-/* The job makes progress, but in every sample rank 3 works while the other ranks wait. */
+/* In every sample only rank 3 works. */
 Test(hang_sim, a_slow_rank_of_a_job_with_a_profile_is_reported_on_all_nodes_once)
 {
     join(N0, ",\"profile\":true");

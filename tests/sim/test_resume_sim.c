@@ -1,5 +1,4 @@
-/* The connection between an agent and the hub breaks at random places. Still, every request and every push arrives once
- * and in order, and a node has only one connection at a time. */
+/* Tests of an agent's connection that breaks at random places. Each request and push must arrive once and in order. */
 #include "ddp/context.h"
 #include "hub/job.h"
 #include "sim_hub.h"
@@ -14,10 +13,10 @@ enum { REQUESTS_MAX = 4096, OPERATOR = SIM_CONNS - 1, TIMEOUT_MS = 60000 };
 
 static struct sim sim;
 
-/* The agent's end of the connection, which behaves as launcher/net/store_link.c does. */
+/* The agent's end, which behaves as launcher/net/store_link.c does. */
 static struct model {
     conn_id conn;
-    bool up; /* false = the connection is broken, and the requests are only kept */
+    bool up; /* false: requests are only kept */
     char token[64];
     uint64_t asked, answered, heard;
     bool is_echo[REQUESTS_MAX];
@@ -52,7 +51,7 @@ static void connect_agent(conn_id conn)
     cr_assert_eq(sim_identify(&sim, conn, "{\"role\":\"agent\",\"job\":\"demo\"}", NULL), 0);
 }
 
-/* Return the next frame of the connection as JSON, which the caller frees. Return NULL if no frame is complete. */
+/* Return the next complete frame as JSON, which the caller frees, or NULL. */
 static cJSON *next_frame(conn_id conn)
 {
     struct buf *out = &sim.conn[conn].out;
@@ -138,7 +137,7 @@ static void read_frames(unsigned most)
     }
 }
 
-/* Break the connection. The unread bytes are lost, and the store may not detect the break. */
+/* Break the connection. Unread bytes are lost. */
 static void cut(void)
 {
     m.up = false;
@@ -148,7 +147,7 @@ static void cut(void)
     hub_cut(sim.hub, m.conn, "connection reset by peer", sim.now_ms);
 }
 
-/* Connect again. The connection may break before the answer is read. */
+/* Connect again, perhaps with another break. */
 static bool resume(void)
 {
     char json[256];
@@ -233,7 +232,7 @@ Test(resume_sim, every_frame_arrives_once_and_in_order)
         run_seed(s);
 }
 
-/* Send `resume` on connection `conn`; return whether the store accepts it. */
+/* Send `resume` on `conn`; return whether it is accepted. */
 static bool try_resume(conn_id conn, const char *token, int heard)
 {
     char json[256];
@@ -265,7 +264,6 @@ Test(resume_sim, only_the_token_of_a_node_opens_its_place, .init = begin, .fini 
     cr_expect_not(sim.conn[5].open);
 }
 
-/* The new connection of a node takes over the findings that the old connection has sent. */
 Test(resume_sim, a_node_withdraws_its_finding_on_a_new_connection, .init = begin, .fini = end)
 {
     join(",\"resumes\":true");
@@ -279,7 +277,6 @@ Test(resume_sim, a_node_withdraws_its_finding_on_a_new_connection, .init = begin
     cr_expect_eq(notices->count, 0);
 }
 
-/* After the timeout, the place of the node stays free. */
 Test(resume_sim, a_node_that_does_not_come_back_is_lost, .init = begin, .fini = end)
 {
     join(",\"resumes\":true");
@@ -303,7 +300,7 @@ Test(resume_sim, a_node_that_cannot_connect_again_is_lost_at_once, .init = begin
     cr_expect_eq(hub_nodes(sim.hub), 0);
 }
 
-/* A finished node exits, and its kernel may reset the connection because of unread pushes. */
+/* The kernel of a finished node may reset the connection. */
 Test(resume_sim, the_place_of_a_finished_node_is_not_kept, .init = begin, .fini = end)
 {
     join(",\"resumes\":true");
@@ -315,7 +312,7 @@ Test(resume_sim, the_place_of_a_finished_node_is_not_kept, .init = begin, .fini 
     cr_expect_eq(hub_nodes(sim.hub), 0);
 }
 
-/* A node that never confirms a frame loses the right to connect again, and the store keeps no frames for this node. */
+/* A node that confirms no frame loses its right to connect again. */
 Test(resume_sim, the_kept_frames_have_a_limit, .init = begin, .fini = end)
 {
     char long_op[512];

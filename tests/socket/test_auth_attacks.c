@@ -1,6 +1,4 @@
-/* Attacks on AUTH and on the calls of agents, over real sockets. The attacker replays recorded bytes, sends the store's
- * bytes back, or turns an operator into an agent. Other attackers change one bit of each message, or report ranks of
- * another node. */
+/* Attacks on AUTH and on agents' calls, over real sockets: replays, reflections, wrong bits, foreign ranks. */
 #include "auth_peer.h"
 #include "store_peers.h"
 
@@ -33,8 +31,7 @@ TestSuite(auth_attacks, .init = serve_secret, .fini = serve_end, .timeout = 300)
 
 /* --- attacks ---------------------------------------------------------------------------------------------------- */
 
-/* Send all bytes of an agent's connection again on a new connection. The store answers the first message, because that
- * message is correct, and then closes the connection. */
+/* The first message is correct, so it is answered. */
 Test(auth_attacks, a_recorded_agent_is_not_an_agent)
 {
     struct client agent, replay;
@@ -75,8 +72,7 @@ Test(auth_attacks, one_wrong_bit_in_any_message_ends_the_connection)
     peer_expect_nodes(0);
 }
 
-/* The store serves only root and the user who runs the store. Another user of the same host sends the recorded messages
- * of an agent, and gets no answer. */
+/* The store serves only root and its own user. */
 Test(auth_attacks, another_user_of_the_stores_host_is_refused_before_its_messages)
 {
     struct client agent, other;
@@ -99,7 +95,7 @@ Test(auth_attacks, another_user_of_the_stores_host_is_refused_before_its_message
     peer_end(&agent);
 }
 
-/* Node 1 of two nodes reports ranks of node 0. An agent that is not a member reports ranks of both nodes. */
+/* An agent that is no member reports ranks of both nodes. */
 Test(auth_attacks, an_agent_reports_its_own_ranks_only)
 {
     static const char *const reports[] = {
@@ -132,17 +128,17 @@ Test(auth_attacks, an_agent_reports_its_own_ranks_only)
 static struct {
     pthread_t thread;
     _Atomic bool ends;
-    _Atomic int n; /* connections that the store has accepted */
+    _Atomic int n; /* accepted connections */
 } stranger;
 
-/* Connect from 127.0.0.2, begin an authentication, and leave. Repeat this until `ends` is true. */
+/* Connect from 127.0.0.2, begin an authentication, and leave, until `ends`. */
 static void *reconnect(void *unused)
 {
     const struct sockaddr_in own = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000002) };
     const struct sockaddr_in to = { .sin_family = AF_INET,
                                     .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
                                     .sin_port = htons((uint16_t)served_port()) };
-    const struct linger at_once = { .l_onoff = 1 }; /* a reset, so that no port stays in TIME_WAIT */
+    const struct linger at_once = { .l_onoff = 1 }; /* resets leave no port in TIME_WAIT */
     char hello[128];
     (void)unused;
     snprintf(hello, sizeof(hello), PEER_GREETING " 83 %02x%02x000000000000 0201", AUTH_HELLO_BYTES % 256,
@@ -158,7 +154,6 @@ static void *reconnect(void *unused)
     return NULL;
 }
 
-/* Each of the agents authenticates, joins and leaves while the stranger connects again and again. */
 Test(auth_attacks, a_peer_that_connects_again_and_again_keeps_no_agent_out)
 {
     enum { AGENTS = 20, RECONNECTS = 50 };

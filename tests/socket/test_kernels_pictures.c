@@ -1,4 +1,4 @@
-/* Like test_kernels.c, for the layers of images: convolutions, batch normalisation, shortcuts, means. */
+/* Tests like test_kernels.c, for the layers of images. */
 #include "numbers.h"
 #include "train/models/resnet.c"
 
@@ -44,7 +44,7 @@ static void convolution(struct conv conv, size_t rows)
     free(scratch);
 }
 
-/* Convolutions as in resnet20, and shapes with remainders. The members of struct conv are in, out, side and stride. */
+/* Convolutions of resnet20, and shapes with remainders: in, out, side, stride. */
 EACH_PRECISION(kernels_pictures, convolutions)
 {
     const size_t rows = 1 + devices_random(4);
@@ -56,13 +56,13 @@ EACH_PRECISION(kernels_pictures, convolutions)
     convolution((struct conv){ 2, 3, 5 + devices_random(4), 2 }, rows);
 }
 
-/* The batch has more pictures than are processed at a time. */
+/* More pictures than are processed at a time. */
 EACH_PRECISION(kernels_pictures, convolutions_of_many_pictures)
 {
     convolution((struct conv){ 2, 3, 4, 1 }, 70);
 }
 
-/* The tolerance is larger, because the CPU adds many values one after the other, in float. */
+/* The CPU adds many values in float, which needs a larger tolerance. */
 EACH_PRECISION(kernels_pictures, convolutions_of_many_places)
 {
     if (d.precision == PRECISION_FP32)
@@ -189,7 +189,7 @@ EACH_PRECISION(kernels_pictures, normalisations)
     normalisation(3, 300, 2);
 }
 
-/* An empty batch changes no output and no running value, and its gradients of weight and bias are 0. */
+/* The gradients of weight and bias are 0. */
 EACH_PRECISION(kernels_pictures, batches_that_are_empty)
 {
     struct layer l = layer_of(2, 3, 1);

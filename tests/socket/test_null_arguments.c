@@ -1,5 +1,4 @@
-/* If a handle or the address of a result is NULL, a call must return an error with a text. The world size in these
- * tests is 1, and there is no store. */
+/* Tests of NULL as a handle or result: an error with a text. The world size is 1, without a store. */
 #include "ddp/ddp.h"
 
 #include <criterion/criterion.h>
@@ -12,7 +11,7 @@ static void expect_words(ddp_status status, const char *text, const char *words)
     cr_expect(strstr(text, words) != NULL, "'%s' is not in: %s", words, text);
 }
 
-/* Expect that `status` is DDP_ERR_ARG, and that `words` are in the last error of the thread. */
+/* Expect DDP_ERR_ARG, and `words` in the thread's last error. */
 static void kept(ddp_status status, const char *words)
 {
     expect_words(status, ddp_last_error(), words);
@@ -20,7 +19,7 @@ static void kept(ddp_status status, const char *words)
 
 static struct ddp_err err;
 
-/* Expect that `status` is DDP_ERR_ARG, and that `words` are both in `err` and in the last error of the thread. */
+/* Expect DDP_ERR_ARG, and `words` in `err` and in the thread's last error. */
 static void told(ddp_status status, const char *words)
 {
     expect_words(status, err.msg, words);

@@ -1,4 +1,4 @@
-/* Tests of hooks, and of faults: a rank with other options, steps that are not ended, a rank that dies. */
+/* Tests of hooks and faults: other options, unended steps, a rank that dies. */
 #include "base/limits.h"
 #include "procstat.h"
 #include "ranks.h"
@@ -14,7 +14,7 @@
 /* --- requests that the machine rejects
  * ----------------------------------------------------------------------------- */
 
-/* The linker redirects all calls of these two functions in this program to the __wrap functions below. */
+/* The linker redirects these functions to __wrap functions. */
 
 int __real_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set);
 int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set);
@@ -32,7 +32,7 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(
     return EAGAIN;
 }
 
-/* Return enough cores for a thread of each rank. */
+/* Return a core for a thread of each rank. */
 int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
 {
     if (!no_threads)
@@ -43,8 +43,7 @@ int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
     return 0;
 }
 
-/* Run where no thread can start. With DDP_OVERLAP_ON, ddp_reducer_create fails. Otherwise the reducer computes the same
- * averages without a thread. */
+/* Run where no thread can start: DDP_OVERLAP_ON fails, other modes compute without a thread. */
 static void no_thread(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);
@@ -74,8 +73,7 @@ Test(reducer_faults, a_thread_that_nobody_asked_for_may_be_missing, .timeout = 3
     model_run_on("ab", no_thread);
 }
 
-/* Fail to rebuild the buckets. In rank 0's order, parameters 3 and 5 share a bucket that needs more memory than any
- * earlier bucket. */
+/* Fail to rebuild: in rank 0's order, parameters 3 and 5 need a larger bucket. */
 static void no_memory_for_rebuild(struct rank *me)
 {
     static const size_t order[MODEL_PARAMS] = { 0, 3, 5, 1, 4, 2 };
@@ -105,7 +103,7 @@ Test(reducer_faults, a_rebuild_that_fails_ends_the_reducer, .timeout = 30)
     model_run_on("aa", no_memory_for_rebuild);
 }
 
-/* Return how many memory files of the library are mapped in this process. */
+/* Return the number of mapped memory files of the library. */
 static int mapped_blocks(void)
 {
     char line[512];
@@ -118,7 +116,7 @@ static int mapped_blocks(void)
     return n;
 }
 
-/* Make shared memory too small: it has room for the gradients, but not for the buffers that rank 0 sends. */
+/* Make shared memory too small for the buffers of rank 0. */
 static void no_memory_for_buffers(struct rank *me)
 {
     static float big[1 << 20];
@@ -157,8 +155,7 @@ struct hook_log {
     size_t calls, lasts;
 };
 
-/* Reduce to the largest value of all ranks. The gradients of the ranks differ, so this value is never the average that
- * the reducer computes without a hook. */
+/* Reduce to the largest value, which is never the average. */
 static ddp_status largest(void *user, ddp_group *group, const ddp_bucket *bucket)
 {
     struct hook_log *seen_by_hook = user;
@@ -203,7 +200,7 @@ static ddp_status third_fails(void *user, ddp_group *group, const ddp_bucket *bu
     return bucket->index < 2 ? ddp_barrier(group, 0) : DDP_ERR_LIMIT;
 }
 
-/* Let a hook fail. The error stays until the reducer is freed, because the gradients of this step are half reduced. */
+/* Let a hook fail. The error stays, because gradients are half reduced. */
 static void hook_fails(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);
@@ -228,7 +225,7 @@ Test(reducer_faults, a_hook_that_fails_ends_the_step, .timeout = 30)
 /* --- misuse and loss
  * ------------------------------------------------------------------------------------------------ */
 
-/* On the last rank, pass an option that differs from the other ranks. */
+/* Pass other options on the last rank. */
 static void other_options(struct rank *me)
 {
     ddp_param params[MODEL_PARAMS];
@@ -293,7 +290,7 @@ Test(reducer_faults, forward_before_finish_is_named_and_can_be_repaired, .timeou
     model_run_on("aa", forward_too_early);
 }
 
-/* Call other collectives between ready and finish. These collectives run after the buckets in progress. */
+/* Call collectives between ready and finish, which follow the buckets in progress. */
 static void collective_between(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);
@@ -325,7 +322,7 @@ Test(reducer_faults, other_collectives_wait_for_the_buckets_under_way, .timeout 
     model_run_on("ab", collective_between);
 }
 
-/* Lose rank 1 during a step. The reducer's thread detects the loss, and ddp_reducer_finish returns the error. */
+/* Lose rank 1 during a step, which the reducer's thread detects. */
 static void lose_a_rank(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);

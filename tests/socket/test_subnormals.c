@@ -1,6 +1,5 @@
-/* Tests of subnormal gradients between real ranks. The results must not depend on the floating-point modes of the
- * calling threads. The results must also not depend on which thread computes: the caller's, or a thread of the library.
- * No call may change the caller's mode. The tests use one host, several hosts, private memory and shared memory. */
+/* Tests of subnormal gradients: results depend neither on the callers' floating-point modes nor on the computing
+ * thread, and no call changes a mode. */
 #include "ranks.h"
 #include "numbers.h"
 
@@ -17,7 +16,7 @@ TestSuite(subnormals, .init = need_mode, .timeout = 120);
 
 enum { N = 5000, LARGE = 200000 };
 
-/* The rounds: no rank, all ranks, or only ranks with odd numbers flush subnormal numbers. */
+/* Which ranks flush subnormal numbers. */
 enum { NO_RANK, ALL_RANKS, ODD_RANKS, ROUNDS };
 
 static uint64_t mode_of(const struct rank *me, int round)
@@ -25,7 +24,7 @@ static uint64_t mode_of(const struct rank *me, int round)
     return round == ALL_RANKS || (round == ODD_RANKS && me->rank % 2 == 1) ? FLUSH : KEEP;
 }
 
-typedef uint64_t (*job)(struct rank *me, ddp_ctx *ctx); /* returns a hash of its results */
+typedef uint64_t (*job)(struct rank *me, ddp_ctx *ctx); /* returns its results' hash */
 
 static void same_in_each_round(struct rank *me, ddp_ctx *ctx, job run, const char *name)
 {
@@ -78,7 +77,7 @@ static uint64_t shared_memory(struct rank *me, ddp_ctx *ctx)
     return hash;
 }
 
-/* Reduce more memory than a slot has, so that the memory is moved in steps. */
+/* Reduce more memory than a slot has. */
 static uint64_t large_memory(struct rank *me, ddp_ctx *ctx)
 {
     float *x = malloc(LARGE * sizeof(*x));
@@ -89,7 +88,7 @@ static uint64_t large_memory(struct rank *me, ddp_ctx *ctx)
     return hash;
 }
 
-/* Expect zeros, because all operands are subnormal. */
+/* Expect zeros: all operands are subnormal. */
 static void expect_zeros(struct rank *me, ddp_ctx *ctx)
 {
     uint32_t x[100];
@@ -119,7 +118,7 @@ Test(subnormals, collectives_do_not_depend_on_the_callers_mode)
     model_run_on("aab", collectives);
 }
 
-/* Halve the values in a user's own reduction. Count the calls in which subnormals were kept. */
+/* Halve the values in a user's reduction. Count calls that kept subnormals. */
 static ddp_status halve(void *user, ddp_group *group, const ddp_bucket *bucket)
 {
     float *grads = bucket->grads;

@@ -1,8 +1,8 @@
-/* Compare batch normalisation over ranks with torch's BatchNorm on the whole batch (tests/data/torch_batchnorm.json).
- * The parts of the ranks have different sizes, and some are empty.
+/* Tests of batch normalisation over ranks against torch's on the whole batch (tests/data/torch_batchnorm.json). Some
+ * parts are empty.
  *
- * The tolerance is relative to the largest value in the array: 1e-6 for y and for the running mean and variance, 1e-5
- * for gradients. */
+ * Tolerances, relative to the array's largest value: 1e-6 for y and the running mean and variance, 1e-5 for
+ * gradients. */
 #include "numbers.h"
 #include "ranks.h"
 
@@ -14,14 +14,14 @@
 
 enum { ROOM = 256, CHANNELS = 3 };
 
-/* One case of torch_batchnorm.json, and how its samples are distributed among the ranks. */
+/* One case of torch_batchnorm.json, and its distribution among ranks. */
 struct scene {
     const cJSON *row;
     size_t channels, spatial;
-    const size_t *parts; /* number of samples of each rank */
+    const size_t *parts; /* samples of each rank */
 };
 
-/* The data of a rank: its part of each array of the whole batch, from index `first` on. */
+/* A rank's part of each array, from index `first` on. */
 struct part {
     ddp_syncbn bn;
     size_t n, first, values;
@@ -67,7 +67,7 @@ static void begin(struct part *p, const struct scene *s, int rank)
     p->values = p->n * s->channels * s->spatial;
 }
 
-/* Return this rank's rows of an array of the whole batch. */
+/* Return this rank's rows of an array. */
 static void mine(const struct part *p, const cJSON *step, const char *key, float to[ROOM])
 {
     float all[ROOM];

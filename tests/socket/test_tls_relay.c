@@ -1,6 +1,5 @@
-/* Tests of the relay between plain workers and an encrypted store. The tests cover recorded bytes of PyTorch's clients,
- * slow readers, limits, and ends of connections. The suite tls_relay_ends uses a fake store, and the other suites use a
- * real store. The relay's loop runs in a separate thread. */
+/* Tests of the relay between plain workers and an encrypted store. The relay's loop runs in a thread; the suite
+ * tls_relay_ends uses a fake store. */
 #include "auth/tls.h"
 #include "net/tls_relay.h"
 #include "sim_hub.h" /* hex_read */
@@ -26,9 +25,9 @@
 static struct secret secret = { .key = { 7 } };
 static struct secret other = { .key = { 8 } };
 
-/* The clock of libuv, which is `ahead_ms` ahead of the real clock. So a test of a limit of 30 s takes a second. */
+/* libuv's clock is `ahead_ms` ahead, which shortens a limit of 30 s to a second. */
 static _Atomic long ahead_ms;
-static _Atomic bool stands_still; /* the clock repeats its last value */
+static _Atomic bool stands_still; /* the clock repeats its value */
 
 __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct timespec *t)
 {
@@ -44,7 +43,7 @@ __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct
     return rc;
 }
 
-/* A question to tls_relay_find, which only the thread of the loop may call. */
+/* A question to tls_relay_find, which only the loop's thread may call. */
 static struct {
     uv_async_t async;
     char peer[ENDPOINT_TEXT_MAX], worker[ENDPOINT_TEXT_MAX], here[ENDPOINT_TEXT_MAX];
@@ -91,7 +90,7 @@ static void *run(void *unused)
     return NULL;
 }
 
-/* Start the relay to the store on `port`. `files` is the limit of descriptors at the start, or 0 to keep the limit. */
+/* Start the relay to the store on `port`. `files`: limit of descriptors, or 0. */
 static void start_relay(const struct secret *k, int port, rlim_t files)
 {
     struct rlimit before = { 0 };
@@ -128,7 +127,7 @@ static void begin(void)
     begin_with(&secret, 0);
 }
 
-/* Close the relay, and wait for the end of its loop. A second call does nothing. */
+/* Close the relay, and wait for its loop. May be called twice. */
 static void stop_relay(void)
 {
     if (at.is_stopped)
@@ -187,7 +186,7 @@ Test(tls_relay, serves_many_workers_at_once)
         close(fd[i]);
 }
 
-/* A SET has no answer, so the worker may close the connection at once. The SET must still reach the store. */
+/* SET has no answer, so the worker may close at once. */
 Test(tls_relay, passes_the_last_bytes_of_a_worker_on)
 {
     enum { BYTES = 5 << 20 };
@@ -205,7 +204,7 @@ Test(tls_relay, passes_the_last_bytes_of_a_worker_on)
     free(value);
 }
 
-/* If the store rejects and closes a connection, the worker gets the store's last bytes, and then a FIN. */
+/* The store's last bytes precede a FIN. */
 Test(tls_relay, passes_the_end_of_the_store_on)
 {
     int fd = connect_worker();
@@ -214,8 +213,7 @@ Test(tls_relay, passes_the_end_of_the_store_on)
     peer_expect_end(fd);
 }
 
-/* If a worker stops reading, only its own connection is blocked. The relay and the store buffer a limited number of
- * bytes. */
+/* Relay and store buffer a limited number of bytes. */
 Test(tls_relay, a_slow_reader_delays_only_itself)
 {
     enum { BYTES = 8 << 20, TIMES = 4 };
@@ -248,7 +246,7 @@ Test(tls_relay, a_slow_reader_delays_only_itself)
     free(got);
 }
 
-/* The store knows a worker only by the address of the relay's connection, and asks the agent about this address. */
+/* The store knows only the address of the relay's connection. */
 Test(tls_relay, names_the_worker_behind_a_connection)
 {
     char worker[ENDPOINT_TEXT_MAX], here[ENDPOINT_TEXT_MAX];
@@ -261,12 +259,12 @@ Test(tls_relay, names_the_worker_behind_a_connection)
 
 static void begin_small(void)
 {
-    begin_with(&secret, 96); /* the relay uses a quarter of these 96 descriptors: 24 connections */
+    begin_with(&secret, 96); /* a quarter of 96 descriptors: 24 connections */
 }
 
 TestSuite(tls_relay_small, .init = begin_small, .fini = end, .timeout = 120);
 
-/* Workers beyond the limit of the relay wait in the kernel's queue, and are served when others leave. */
+/* Others wait in the kernel's queue. */
 Test(tls_relay_small, a_worker_beyond_the_limit_waits_until_another_leaves)
 {
     enum { MOST = 24 };
@@ -307,7 +305,7 @@ Test(tls_relay, a_worker_waits_while_descriptors_have_run_out)
 
 /* --- ends ------------------------------------------------------------------------------------------------------- */
 
-/* A fake store, which can end a connection in ways that the real store does not use. */
+/* A fake store, which can end a connection in any way. */
 static struct {
     int listener, fd, worker;
     struct tls_context *context;
@@ -339,7 +337,7 @@ static void end_fake(void)
 
 TestSuite(tls_relay_ends, .init = begin_fake, .fini = end_fake, .timeout = 120);
 
-/* Receive bytes from the relay. Return false at the end of the connection, or at a reset. */
+/* Receive from the relay. Return false at an end or reset. */
 static bool fake_receive(void)
 {
     uint8_t bytes[4096];
@@ -353,7 +351,7 @@ static bool fake_receive(void)
     return true;
 }
 
-/* Connect a worker, let the worker send the text "question", and receive this text at the fake store. */
+/* Let a worker send "question" to the fake store. */
 static void fake_meet(void)
 {
     fake.worker = connect_worker();
@@ -391,8 +389,7 @@ Test(tls_relay_ends, the_end_of_the_store_is_an_end)
     expect_answer(0, 0);
 }
 
-/* Anyone on the path can forge a FIN of the store. So a FIN without TLS's close_notify becomes a reset at the worker.
- * The reset shows that the answer may be incomplete. */
+/* A FIN without TLS's close_notify may be forged, so the worker gets a reset. */
 Test(tls_relay_ends, a_store_that_is_cut_off_is_a_reset)
 {
     fake_meet();
@@ -428,8 +425,7 @@ Test(tls_relay_ends, the_reset_of_a_worker_is_a_reset)
 
 enum { TICKS_US = 1200 * 1000 }; /* more than two ticks of the relay */
 
-/* Return an address of the connection `fd`: the peer's address if `get` is getpeername, the local address if `get` is
- * getsockname. */
+/* Return the address of `fd` by getpeername or getsockname. */
 static const char *name_of(int fd, int (*get)(int, struct sockaddr *, socklen_t *))
 {
     static char text[2][ENDPOINT_TEXT_MAX];
@@ -461,8 +457,7 @@ Test(tls_relay_ends, a_silent_store_is_given_up_after_thirty_seconds)
     close(fake.fd);
 }
 
-/* The worker closes its connection to the relay, but the store keeps its connection to the relay open. After five
- * seconds without bytes the relay closes its connection to the store. */
+/* The store keeps its connection to the relay open. */
 Test(tls_relay_ends, a_store_that_does_not_end_is_cut_after_five_seconds)
 {
     fake_meet();
@@ -483,14 +478,14 @@ Test(tls_relay_ends, a_store_that_does_not_end_is_cut_after_five_seconds)
     close(fake.fd);
 }
 
-/* The store reads no byte, so the relay still has bytes of a worker that is gone. */
+/* The relay still has bytes of a worker that is gone. */
 Test(tls_relay_ends, a_worker_that_is_gone_has_no_owner)
 {
     const struct linger at_once = { .l_onoff = 1 };
     static char bytes[64 << 10];
     fake_meet();
     const char *peer = name_of(fake.fd, getpeername);
-    /* Send until the socket stays full for 20 turns of the relay's loop. Each call of find() takes one turn. */
+    /* Send until the socket stays full for 20 turns of the loop. Each find() takes one turn. */
     for (int turns = 0; turns < 20; turns++) {
         usleep(10000);
         cr_assert_eq(find(peer), TLS_RELAY_WORKER);
@@ -507,11 +502,9 @@ Test(tls_relay_ends, a_worker_that_is_gone_has_no_owner)
 
 /* --- the end of the relay --------------------------------------------------------------------------------------- */
 
-enum {
-    LAST_BYTES = 200 << 10
-}; /* fits into the relay's buffer for the store, but not into the small socket buffers */
+enum { LAST_BYTES = 200 << 10 }; /* fits into the relay's buffer, not into the small socket buffers */
 
-/* Return the descriptor of this process's socket with the local address `own` and the remote address `peer`. */
+/* Return this process's socket from `own` to `peer`. */
 static int socket_between(const char *own, const char *peer)
 {
     for (int fd = 3; fd < 1024; fd++) {
@@ -525,8 +518,8 @@ static int socket_between(const char *own, const char *peer)
     return -1;
 }
 
-/* Give small buffers to the connection between the relay and the store. Then end a worker whose last bytes do not fit
- * into these buffers. Return when the relay has read the last bytes and the FIN of the worker. */
+/* End a worker whose last bytes do not fit into the relay's small socket buffers. Return when the relay has read them
+ * and the FIN. */
 static void leave_last_bytes(void)
 {
     static char bytes[LAST_BYTES];
@@ -549,12 +542,12 @@ static void leave_last_bytes(void)
         cr_assert(getsockopt(relays, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 &&
                   ioctl(relays, FIONREAD, &unread) == 0);
     }
-    /* Each call of find() waits for one turn of the relay's loop. In these turns the relay reads the worker's FIN. */
+    /* Each find() waits for a turn, in which the FIN is read. */
     for (int turns = 0; turns < 3; turns++)
         cr_assert_eq(find(name_of(fake.fd, getpeername)), TLS_RELAY_WORKER);
 }
 
-/* The store reads nothing, so only the time limit ends the relay. */
+/* Only the time limit ends the relay. */
 Test(tls_relay_ends, last_bytes_that_nobody_reads_are_dropped_when_the_relay_closes)
 {
     leave_last_bytes();
@@ -567,7 +560,7 @@ Test(tls_relay_ends, last_bytes_that_nobody_reads_are_dropped_when_the_relay_clo
     close(fake.worker);
 }
 
-/* The clock of the relay stands still, so the time limit does not end the relay. */
+/* The clock stands still, so no time limit ends the relay. */
 Test(tls_relay_ends, last_bytes_that_the_store_reads_arrive_although_the_relay_closes)
 {
     leave_last_bytes();

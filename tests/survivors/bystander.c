@@ -1,5 +1,4 @@
-/* bystander.c -- see bystander.h. The second job counts as affected if one of its processes gets a signal or ends.
- * Messages of ddprun do not count. */
+/* bystander.c -- see bystander.h. Messages of ddprun are no harm. */
 #include "bystander.h"
 
 #include "procstat.h"
@@ -97,7 +96,7 @@ const char *bystander_harm(struct bystander *b)
     return n > 0 && memmem(text, (size_t)n, "touched", 7) != NULL ? "a worker was signalled" : NULL;
 }
 
-/* End the second job with SIGTERM. Before this call, the processes of the second job must get no signal. */
+/* End the second job with SIGTERM, its first signal. */
 void bystander_close(struct bystander *b)
 {
     if (b->launcher > 0) {

@@ -1,7 +1,5 @@
-/* bystander.h -- a second job of the same user. A trial with another job must not affect this second job.
- *
- * A pidfd watches each process of the second job. Each of these processes prints a line at every signal that can be
- * caught. */
+/* bystander.h -- a second job of the same user, which no trial may affect. Pidfds watch its processes, which print each
+ * signal. */
 #ifndef TESTS_SURVIVORS_BYSTANDER_H
 #define TESTS_SURVIVORS_BYSTANDER_H
 
@@ -19,11 +17,10 @@ struct bystander {
     size_t count;
 };
 
-/* Start the second job with the launcher of `t`. Return false if the job did not start; `why` then has its output. */
+/* Start the second job with `t`'s launcher. On failure, return false, and its output in `why`. */
 bool bystander_open(struct bystander *b, const struct trial *t, char *why, size_t size);
 
-/* Return NULL if no process of the second job has ended, and none of its workers has got a signal. Otherwise return
- * what has happened, as a static text. Messages of the launcher in the output are ignored. */
+/* Return what has happened to the second job (an end or a signal) as a static text, or NULL. */
 const char *bystander_harm(struct bystander *b);
 
 void bystander_close(struct bystander *b);

@@ -2,12 +2,11 @@
  *
  *     reuse [--jobs=N] DDPRUN WORKER
  *
- * In a new PID namespace with at most 400 pids, this program starts jobs of forking workers, and stops or kills them.
- * Meanwhile thousands of strangers (short-lived processes of no job) start and end. So a pid that ddprun has just read
- * soon belongs to a stranger. Every signal to a stranger is counted.
+ * In a PID namespace with at most 400 pids, jobs of forking workers start and end, between thousands of short-lived
+ * strangers, which count signals.
  *
- * Exit status 0: no stranger was signalled; 1: a stranger was signalled; 77: such a namespace is not available. This
- * namespace needs root and Linux 6.14, because older kernels limit pids only for the whole machine. */
+ * Exit status 0: no stranger was signalled; 1: one was; 77: no such namespace, which needs root and Linux 6.14 (older
+ * kernels limit pids only for the whole machine). */
 #include "tree.h"
 
 #include "base/clock.h"
@@ -30,7 +29,7 @@
 enum {
     PID_MAX = 400,
     SWARMS = 4,
-    AT_ONCE = 8, /* number of short-lived processes that each swarm has at a time */
+    AT_ONCE = 8, /* short-lived processes of each swarm at a time */
     JOB_MS = 15000,
     RESTS = 4,
     CANNOT = 77,
@@ -60,8 +59,7 @@ static void catch_all(void)
             signal(sig, on_signal);
 }
 
-/* Start a stranger with a short life. A signal to the stranger is counted by the stranger's handler. If the signal
- * kills the stranger, run_swarm() counts this signal. */
+/* Start a stranger, whose handler counts signals. run_swarm() counts those that kill. */
 static void start_stranger(void)
 {
     pid_t pid = fork();
@@ -107,9 +105,8 @@ static void pause_ms(int ms)
     nanosleep(&(struct timespec){ .tv_nsec = ms * 1000000L }, NULL);
 }
 
-/* Run a job. ddprun signals all processes of the job at SIGTSTP, at SIGCONT and at the end. Each time, a pid may be
- * reused after ddprun has read it. Every third job ends with SIGKILL to the guardian: the agent then detects that the
- * guardian has ended, and ends the job. */
+/* Run a job whose processes ddprun signals at SIGTSTP, SIGCONT and the end. Every third job ends with a killed
+ * guardian. */
 static void run_job(const char *ddprun, const char *worker, int i)
 {
     static const char *const kinds[] = { "churn", "forks", "churn", "daemon" };
@@ -148,7 +145,7 @@ static bool set_pid_max(void)
     return ok;
 }
 
-/* Run as process 1 of the namespace. When this process ends, the kernel kills all other processes of the namespace. */
+/* Run as process 1 of the namespace, whose end kills all others. */
 static int run_inside(const char *ddprun, const char *worker, int jobs)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -165,8 +162,7 @@ static int run_inside(const char *ddprun, const char *worker, int jobs)
     for (int i = 0; i < jobs; i++)
         run_job(ddprun, worker, i);
     tally->over = true;
-    /* Wait for all swarms. The end of this process kills their strangers, and a swarm could count such a kill as a
-     * signal to a stranger. */
+    /* Wait for all swarms, because a swarm would count the kills at this process's end. */
     for (int i = 0; i < SWARMS; i++)
         waitpid(swarms[i], NULL, 0);
     return 0;

@@ -1,14 +1,14 @@
-/* survivors.c -- checks that no process outlives its job: every kind of worker x every fault x every layer, many times.
+/* survivors.c -- checks that no process outlives its job: every kind of worker x every fault x every layer, many
+ * times.
  *
  *     survivors [--rounds=N] [--jobs=N] [--seed=N] [--after=MS] [--launchers=A,B] [--kinds=A,B] [--faults=A,B] [--peers]
  *               [--without=CALL,CALL] DDPRUN WORKER
  *
- * Prints a table of trials, survivors and the worst time for each launcher. Each failure has a line below the table,
- * with the arguments that repeat it. Exit status 0: no process survived, and no other process was affected. 1: a
- * process survived or was affected. 77: nothing could be tested here.
+ * Prints a table of trials, survivors and the worst time, and the arguments that repeat each failure. Exit status 0: no
+ * process survived or was affected; 1: one did; 77: nothing could be tested here.
  *
- * Trials run in parallel, each below its own process (tree.h). Another job of the same user (bystander.h) runs all the
- * time, and no trial may affect this job. The results are in memory shared with the trials. */
+ * Trials run in parallel, each below its own process (tree.h), beside another job (bystander.h). Results are in shared
+ * memory. */
 #include "bystander.h"
 #include "cage.h"
 #include "table.h"
@@ -49,16 +49,16 @@ struct series {
     const struct options *o;
     struct trial *trials;
     struct trial_result *results;      /* shared */
-    size_t count, calm, started, done; /* the first `calm` trials may run in parallel */
+    size_t count, calm, started, done; /* the first `calm` may run in parallel */
     pid_t running[JOBS_MAX];
     size_t index[JOBS_MAX]; /* number of each running trial */
     struct bystander bystander;
-    const char *touched; /* how the second job was harmed; NULL if unharmed */
+    const char *touched; /* harm of the second job, or NULL */
 };
 
 /* --- the command line --------------------------------------------------------------------------------------- */
 
-/* Parse "a,b" as bits of `names`. Return 0 if a name is unknown. */
+/* Parse "a,b" as bits of `names`, or return 0. */
 static unsigned parse_set(const char *text, const char *const names[], int count)
 {
     unsigned set = 0;
@@ -139,8 +139,8 @@ static bool parse(struct options *o, int argc, char **argv)
 
 /* --- the trials --------------------------------------------------------------------------------------------- */
 
-/* Return true if the launcher supports the fault. Only ddprun has a guardian and an agent, so the other launchers have
- * no FAULT_AGENT and no FAULT_BOTH. FAULT_OOM needs a limit of memory, which only a privileged user can set. */
+/* Return true if the launcher supports the fault: FAULT_AGENT and FAULT_BOTH are only for ddprun, and FAULT_OOM needs a
+ * limit of memory. */
 static bool applies(enum launcher by, enum fault fault)
 {
     if (by >= BY_PEERS && (fault == FAULT_AGENT || fault == FAULT_BOTH))
@@ -166,8 +166,8 @@ static void add_trials(struct series *s, enum launcher by, const char *record_di
                                                             .record_dir = record_dir };
 }
 
-/* Make the list of trials. Rounds are the outer loop, so that an interrupted series has tried each kind with each fault
- * equally often. Chains come last, one trial at a time, because a chain uses the whole machine. */
+/* Make the list of trials. Rounds are the outer loop, so that an interrupted series is balanced. Chains come last,
+ * because each uses the whole machine. */
 static bool make_trials(struct series *s, enum launcher by, const char *record_dir)
 {
     const struct options *o = s->o;
@@ -220,7 +220,7 @@ static void show_progress(const struct series *s, uint64_t *next_ms)
             s->count, survivors);
 }
 
-/* Run the trials up to number `until`, and at most `jobs` trials at the same time. */
+/* Run the trials up to number `until`, at most `jobs` at a time. */
 static void run_trials(struct series *s, size_t until, int jobs)
 {
     uint64_t next_ms = clock_ms() + PROGRESS_MS;
@@ -235,8 +235,8 @@ static void run_trials(struct series *s, size_t until, int jobs)
 
 /* --- one launcher ------------------------------------------------------------------------------------------- */
 
-/* Lock or unlock the program file: `how` is an operation of flock. Trials of KIND_CHAINS need the whole machine, but a
- * test runner may run several copies of this program at the same time. */
+/* Lock or unlock the program file (flock), because other copies may run trials of KIND_CHAINS, which need the
+ * machine. */
 static void take_turn(int how)
 {
     static int self = -1;
@@ -246,7 +246,7 @@ static void take_turn(int how)
         flock(self, how);
 }
 
-/* Return the number of failed trials, or -1 if this launcher is missing. */
+/* Return the number of failed trials, or -1 without this launcher. */
 static int run_launcher(const struct options *o, enum launcher by, const char *record_dir)
 {
     char why[1024];
@@ -273,8 +273,7 @@ static int run_launcher(const struct options *o, enum launcher by, const char *r
     return bad;
 }
 
-/* Start one more job after all trials. Its ddprun finds and removes what the last killed job has left, even if only a
- * record is left. */
+/* Start one more job, whose ddprun removes what the last killed job has left. */
 static void start_once_more(const struct options *o, const char *record_dir)
 {
     const pid_t pid = fork();
@@ -286,8 +285,7 @@ static void start_once_more(const struct options *o, const char *record_dir)
     waitpid(pid, NULL, 0);
 }
 
-/* Remove the directory of records. Every job, or the next start of ddprun, removes the record of the job, so only the
- * directory remains. */
+/* Remove the directory of records, which must be empty. */
 static bool remove_records(const char *record_dir)
 {
     char path[64];
@@ -295,8 +293,7 @@ static bool remove_records(const char *record_dir)
     return (rmdir(path) == 0 || errno == ENOENT) && rmdir(record_dir) == 0;
 }
 
-/* Check that the program WORKER can be executed, because a missing program would look like an error of every launcher.
- * Then make a directory for records. */
+/* Check that WORKER can be executed, which would look like every launcher's error. Make a directory for records. */
 static bool prepare(const struct options *o, char *record_dir)
 {
     if (access(o->worker, X_OK) != 0)
@@ -333,7 +330,7 @@ int main(int argc, char **argv)
             continue;
         int n = run_launcher(&o, (enum launcher)by, record_dir);
         tried += n >= 0;
-        /* survivors of the other launchers are not a failure of this program */
+        /* other launchers' survivors are no failure */
         bad += n > 0 && by < BY_PEERS;
     }
     start_once_more(&o, record_dir);

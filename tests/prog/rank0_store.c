@@ -1,6 +1,5 @@
-/* rank0_store.c -- behaves like a PyTorch without libuv, for e2e tests. The program fails if it has to use the
- * launcher's store. Otherwise rank 0 listens at MASTER_PORT, and the other ranks connect to this port. The program
- * replaces a Python interpreter and ignores its arguments.
+/* rank0_store.c -- replaces Python with a PyTorch without libuv, for e2e tests. It fails with the launcher's store;
+ * otherwise rank 0 listens at MASTER_PORT, and the others connect.
  *
  *     FAIL_ONCE=1    rank 1 fails in the first attempt, when all ranks have met */
 #include <netdb.h>
@@ -32,7 +31,7 @@ static void say_met(void)
     fflush(stdout);
 }
 
-/* Bind like PyTorch's server: to all addresses, with SO_REUSEADDR. */
+/* Bind to all addresses with SO_REUSEADDR, as PyTorch does. */
 static int serve(int others)
 {
     const int yes = 1, no = 0;
@@ -49,8 +48,7 @@ static int serve(int others)
         const int peer = accept(fd, NULL, NULL);
         if (peer < 0)
             return FAILED;
-        /* Report before the last rank gets its answer. That rank may fail at once after the answer, and the launcher
-         * would then stop rank 0 before rank 0 has reported. */
+        /* Report before the last answer, after which a failing rank could stop rank 0. */
         if (i == others - 1)
             say_met();
         if (write(peer, "0", 1) != 1)
@@ -73,7 +71,7 @@ static int try_once(void)
     return met && byte == '0' ? 0 : FAILED;
 }
 
-/* Try to connect until the store of rank 0 answers, because rank 0 may start later. */
+/* Connect to rank 0's store, which may start later. */
 static int join(void)
 {
     for (int i = 0; i < TRIES; i++) {

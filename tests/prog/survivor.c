@@ -1,12 +1,9 @@
-/* survivor.c -- a worker that tries to outlive its launcher.
+/* survivor.c -- a worker that tries to outlive its launcher, of any kind.
  *
  *     survivor KIND [HOG_RANK HOG_DELAY_MS]
  *
- * KIND is a row of `kinds`. A worker writes a line with "ready" when all processes of the worker have started. The
- * worker of rank HOG_RANK ignores KIND. After the delay this worker allocates memory, until the kernel's out-of-memory
- * killer ends the worker.
- *
- * The rank is read from any launcher's variables, so that other launchers can be tested as well. */
+ * KIND is a row of `kinds`. A line with "ready" follows the start of all processes. Rank HOG_RANK instead allocates
+ * memory after the delay, until the out-of-memory killer ends it. */
 #include "launched.h"
 
 #include <sched.h>
@@ -20,7 +17,7 @@
 #include <unistd.h>
 
 enum {
-    CHAINS = 32 /* number of chains on each of two ranks */,
+    CHAINS = 32 /* chains on each of two ranks */,
     CHURN = 16,
     HOG_STEP = 1 << 20,
     HOG_STEPS = 4096,
@@ -57,7 +54,7 @@ static void be_plain(void)
     stay();
 }
 
-/* Start two children with a child each, all in the worker's process group. */
+/* Start two children with a child each, in the same process group. */
 static void be_forking(void)
 {
     for (int i = 0; i < 2; i++) {
@@ -69,7 +66,7 @@ static void be_forking(void)
     be_plain();
 }
 
-/* Detach from the parent, and from the launcher's process group and session, as a daemon does. */
+/* Detach as a daemon does, from parent, group and session. */
 static void start_daemon(void)
 {
     if (fork() != 0)
@@ -107,7 +104,7 @@ static void be_stopped(void)
     stay();
 }
 
-/* Start a PID namespace, whose first process ignores every signal from outside except SIGKILL and SIGSTOP. */
+/* Start a PID namespace, whose first process only SIGKILL and SIGSTOP reach. */
 static void be_namespace(void)
 {
     if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0)
@@ -120,8 +117,7 @@ static void be_namespace(void)
     be_plain();
 }
 
-/* Start data loaders that keep stdout open after their parent has ended. Rank 0 does not end, so the job
- * continues. */
+/* Start data loaders that keep stdout open. Rank 0 does not end, so the job continues. */
 static void be_loader(void)
 {
     for (int i = 0; i < 2; i++)
@@ -136,8 +132,7 @@ static void be_loader(void)
     _exit(0);
 }
 
-/* Run a chain of processes: each process forks the next one and exits. If fork fails, the process waits, because a
- * limit must not end the chain. */
+/* Run a chain: each process forks the next and exits. After a failed fork it waits. */
 _Noreturn static void run_chain(void)
 {
     for (;;) {
@@ -155,11 +150,11 @@ static void be_chains(void)
     for (int i = 0; i < CHAINS && launched_rank() < 2; i++)
         if (fork() == 0)
             run_chain();
-    signal(SIGCHLD, SIG_IGN); /* so that the kernel reaps the first process of each chain */
+    signal(SIGCHLD, SIG_IGN); /* lets the kernel reap each chain's first process */
     be_plain();
 }
 
-/* Start short-lived children again and again, so that the launcher finds pids whose processes are already gone. */
+/* Start short-lived children repeatedly, whose pids soon mean nothing. */
 static void be_churning(void)
 {
     ignore_polite_signals();
@@ -184,8 +179,7 @@ static void on_any_signal(int sig)
         _exit(FAILED);
 }
 
-/* Act as a process of another job, which the launcher must not signal. Print a line at every signal that can be
- * caught. */
+/* Act as another job's process, and print a line at every signal. */
 static void be_bystander(void)
 {
     for (int sig = 1; sig < NSIG; sig++)

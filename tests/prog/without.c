@@ -3,9 +3,8 @@
  *     without pidfd_open,clone3 -- ddprun ...
  *     without proc_children -- ddprun ...
  *
- * A seccomp filter makes each of these calls fail with ENOSYS, as on an older kernel. The filter also applies to all
- * processes that the program starts. With proc_children, the file /proc/PID/task/TID/children is missing: the filter
- * passes each openat call to a supervisor, which checks the path. */
+ * A seccomp filter makes these calls fail with ENOSYS, also in all children. With proc_children, a supervisor checks
+ * the path of each openat call, and /proc/PID/task/TID/children is missing. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/audit.h>
@@ -47,8 +46,7 @@ static const struct {
     { "signalfd4", SYS_signalfd4 },
 };
 
-/* Convert a list of names such as "a,b" to system call numbers. Return the length of the list, or 0 if a name is
- * unknown. */
+/* Convert names such as "a,b" to system call numbers. Return their number, or 0 for an unknown name. */
 static size_t parse(const char *text, unsigned numbers[CALLS_MAX])
 {
     size_t n = 0;
@@ -67,8 +65,7 @@ static size_t parse(const char *text, unsigned numbers[CALLS_MAX])
     return n;
 }
 
-/* Install the filter: each system call whose number is in `numbers` fails with ENOSYS. The filter allows all calls of
- * another architecture, because the same numbers mean other calls there. */
+/* Install a filter in which `numbers` fail with ENOSYS. Allow other architectures, whose numbers differ. */
 static bool install(const unsigned numbers[], size_t n)
 {
     struct sock_filter code[5 + 2 * CALLS_MAX];
@@ -97,7 +94,7 @@ static void filter_opens(struct sock_filter code[6])
     code[5] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF);
 }
 
-/* Return true if the process opens a file /proc/.../children. Read the path from the memory of the process. */
+/* Return true if the process opens a /proc/.../children, by the path in its memory. */
 static bool opens_children(const struct seccomp_notif *asked)
 {
     static const char end[] = "/children";
@@ -113,7 +110,7 @@ static bool opens_children(const struct seccomp_notif *asked)
     return strncmp(path, "/proc/", 6) == 0 && len > sizeof(end) && strcmp(path + len - strlen(end), end) == 0;
 }
 
-/* Answer the filter's requests until every process with the filter has ended. */
+/* Answer the filter until every process with it has ended. */
 static void supervise(int listener)
 {
     struct pollfd ready = { .fd = listener, .events = POLLIN };
@@ -130,8 +127,7 @@ static void supervise(int listener)
     }
 }
 
-/* Install the filter with a supervisor. The supervisor is a grandchild, so that the program keeps its parent. The
- * supervisor gets the filter's descriptor before the program is executed. */
+/* Install the filter with a supervisor, which is a grandchild, so that the program keeps its parent. */
 static bool install_supervised(void)
 {
     struct sock_filter code[6];
@@ -144,7 +140,7 @@ static bool install_supervised(void)
     const pid_t program_pid = getpid();
     const pid_t middle = fork();
     if (middle == 0) {
-        if (fork() != 0) /* make the supervisor an orphan, so that the program has no unknown child */
+        if (fork() != 0) /* orphan the supervisor, so that the program has no unknown child */
             _exit(0);
         close(down[1]);
         close(up[0]);

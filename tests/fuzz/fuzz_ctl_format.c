@@ -1,5 +1,4 @@
-/* The input is any JSON text as the answer of a store. Every formatter of ddpctl must print this answer as
- * complete lines, without a crash. */
+/* Any JSON as a store's answer, which every formatter of ddpctl must print as complete lines. */
 #include "ctl/tables.h"
 
 #include <assert.h>

@@ -1,5 +1,4 @@
-/* The input is a data file, plain or gzip. It must be rejected with an error text, or be read
- * completely. */
+/* A data file, plain or gzip, must be rejected with a text, or be read completely. */
 #include "train/data/pictures.h"
 
 #include "memory_file.h"

@@ -1,5 +1,4 @@
-/* Read any bytes as the output of py-spy, and as the rows of an agent. Accepted rows must fit into their buffer, and
- * printing them must work. */
+/* Any bytes as py-spy's output and as an agent's rows, which must fit into their buffer. */
 #include "record/stacks.h"
 
 #include <assert.h>

@@ -1,6 +1,5 @@
-/* Answer a call of the store client with any bytes. The call must return a status, free its memory, and trust no
- * length. The first byte selects the call. A thread acts as the store: it waits for the request, answers with the rest
- * of the input and closes the connection. */
+/* Any bytes answer a call of the store client, which returns a status, frees its memory, and trusts no length. The
+ * first byte selects the call; a thread is the store. */
 #include "client/call.h"
 
 #include <assert.h>

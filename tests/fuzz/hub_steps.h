@@ -1,8 +1,7 @@
-/* hub_steps.h -- the meaning of a fuzz program's input. The input is a sequence of steps. A step is two bytes and a
- * text. The lowest two bits of the first byte choose one of four connections. The next three bits choose the event on
- * this connection. The second byte is the length of the text.
+/* hub_steps.h -- the input of a fuzz program as steps, included by its only .c file.
  *
- * Each fuzz program has one .c file, which includes this file and opens the connections. */
+ * A step is two bytes and a text. The lowest two bits of the first byte are the connection, the next three the event.
+ * The second byte is the text's length. */
 #ifndef TESTS_FUZZ_HUB_STEPS_H
 #define TESTS_FUZZ_HUB_STEPS_H
 
@@ -11,7 +10,7 @@
 #include <assert.h>
 #include <stdint.h>
 
-enum { STEPS_CONNS = 4, STEPS_LOCAL }; /* STEPS_LOCAL: id of the fuzz program's own connection */
+enum { STEPS_CONNS = 4, STEPS_LOCAL }; /* STEPS_LOCAL: the program's own connection */
 
 static struct hub *hub;
 static bool is_open[STEPS_LOCAL + 1];

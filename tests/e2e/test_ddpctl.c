@@ -1,3 +1,4 @@
+/* Tests of ddpctl with a ddp-rendezvous. */
 #include "ddp/store.h"
 #include "job.h"
 #include "run.h"

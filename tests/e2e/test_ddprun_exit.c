@@ -1,3 +1,4 @@
+/* Tests of the end of a job: exit codes, the first failure, programs that cannot be started. */
 #include "ddp/context.h"
 #include "documents.h"
 #include "job.h"

@@ -1,3 +1,4 @@
+/* Tests of the workers' output: whole, and in the right place. */
 #include "job.h"
 #include "procstat.h"
 #include "run.h"

@@ -1,3 +1,4 @@
+/* Tests of ddprun --detach, list, attach and stop. */
 #include "job.h"
 #include "procstat.h"
 #include "run.h"

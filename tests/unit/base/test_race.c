@@ -1,5 +1,4 @@
-/* Tests of the order and times of connection attempts, on a simulated clock, and the pauses between two
- * races. */
+/* Tests of connection attempts on a simulated clock: order, times, and pauses between races. */
 #include "base/race.h"
 
 #include <criterion/criterion.h>
@@ -80,7 +79,7 @@ Test(race, pauses_grow_from_milliseconds_to_seconds)
     cr_assert_eq(race_pause_ms(12, 0), race_pause_ms(1000000, 0));
 }
 
-/* The random number scales a pause by 0.5 to 1.5. If the number is 0, the pause is the shortest. */
+/* The random number scales a pause by 0.5 to 1.5. */
 Test(race, pauses_are_spread_by_the_random_number)
 {
     const uint32_t numbers[] = { 0, 1, 999, 2000, 2001, 123456789, UINT32_MAX };

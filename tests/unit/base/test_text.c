@@ -44,7 +44,7 @@ Test(text, every_day_is_the_next_one)
 
 /* --- json ----------------------------------------------------------------------------------------------------- */
 
-/* Expect that a JSON object with the whole number `value` is printed as `expected`. */
+/* Expect that the whole number `value` in JSON is printed as `expected`. */
 static void expect_printed(int64_t value, const char *expected)
 {
     cJSON *o = cJSON_CreateObject();

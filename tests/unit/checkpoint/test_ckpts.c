@@ -1,5 +1,4 @@
-/* Tests of a directory of checkpoints. A checkpoint is loaded as it was saved, old checkpoints are removed, and damaged
- * ones are skipped. No fault of a writer harms an earlier checkpoint. */
+/* Tests of a directory of checkpoints. No fault of a writer harms an earlier checkpoint. */
 #include "checkpoint/manifest.h"
 #include "core/crc32c.h"
 #include "ddp/ckpt.h"
@@ -45,7 +44,7 @@ static void remove_dir(void)
 
 TestSuite(ckpts, .init = make_dir, .fini = remove_dir);
 
-/* The model: two blocks that contain the number of the step as text. */
+/* The model: two blocks with the step's number as text. */
 static char weights[40], bias[7];
 static uint64_t samples;
 
@@ -93,7 +92,7 @@ static void close_well(ddp_ckpts *c)
     cr_expect_eq(ddp_ckpts_close(c, &err), DDP_OK, "%s", err.msg);
 }
 
-/* Load a checkpoint. Expect the complete model of `step`, or the unchanged model if no checkpoint was found. */
+/* Load. Expect the model of `step`, or no change if no checkpoint was found. */
 static ddp_status load(ddp_ckpts *c, uint64_t step)
 {
     char expected[40];
@@ -115,7 +114,7 @@ static const char *path_of(uint64_t step, const char *file)
     return path;
 }
 
-/* Return the entries of the directory, sorted: "step-00000001 step-00000002". */
+/* Return the directory's entries, sorted: "step-00000001 step-00000002". */
 static const char *list(void)
 {
     static char text[512];
@@ -183,14 +182,13 @@ Test(ckpts, an_empty_or_missing_directory_has_none)
     cr_expect_eq(load(c, 0), DDP_OK);
     mkdir(dir, 0777);
     mkdir(path_of(0, ""), 0777);
-    rename(path_of(0, ""),
-           strcat(strcpy((char[128]){ 0 }, dir), "/step-7")); /* the library never uses this name */
+    rename(path_of(0, ""), strcat(strcpy((char[128]){ 0 }, dir), "/step-7")); /* not a name of the library */
     cr_expect_eq(load(c, 0), DDP_OK);
     close_well(c);
     close_well(NULL);
 }
 
-/* save copies the caller's blocks, so later changes of the blocks are not written. */
+/* save copies the caller's blocks. */
 Test(ckpts, training_goes_on_while_a_copy_is_written)
 {
     ddp_ckpts *c = open_plain();
@@ -207,7 +205,7 @@ Test(ckpts, above_the_limit_no_copy_is_made_but_all_is_written)
 {
     ddp_ckpts *c = open_with((ddp_ckpts_options){ .max_bytes = 46 });
     cr_assert_eq(save(c, 4), DDP_OK, "%s", err.msg);
-    cr_expect_str_eq(list(), "step-00000004"); /* save() has written the file itself, so do not wait */
+    cr_expect_str_eq(list(), "step-00000004"); /* save() has written the file itself */
     cr_expect_eq(load(c, 4), DDP_OK);
     close_well(c);
 }
@@ -236,8 +234,7 @@ Test(ckpts, the_last_few_and_every_nth_stay)
     close_well(c);
 }
 
-/* A checkpoint of a later step belongs to an abandoned run, or is damaged. keep_last must not count such a checkpoint.
- * Otherwise the new checkpoint would be removed. */
+/* A later step's checkpoint is of an abandoned run, or damaged. Counted by keep_last, it would displace the new one. */
 Test(ckpts, a_later_one_neither_goes_nor_counts)
 {
     ddp_ckpts *c = open_with((ddp_ckpts_options){ .keep_last = 1 });
@@ -276,7 +273,7 @@ Test(ckpts, what_cannot_be_removed_is_a_warning)
 
 /* --- damage --------------------------------------------------------------------------------------------- */
 
-/* Expect that step 1 is loaded instead of the damaged step 2, and that a warning names the damage. */
+/* Expect step 1 in place of the damaged step 2, and a warning that names the damage. */
 static void expect_passed_over(ddp_ckpts *c, const char *what, size_t at)
 {
     int before = warnings;
@@ -347,7 +344,7 @@ Test(ckpts, a_missing_file_a_huge_manifest_and_another_steps_are_noticed)
     close_well(c);
 }
 
-/* The text's own checksum is valid, so only the check of a block's digits can reject the text. */
+/* The text's own checksum is valid. */
 Test(ckpts, a_block_s_checksum_has_digits_only)
 {
     static const char *const sums[] = {
@@ -425,7 +422,7 @@ Test(ckpts, a_failure_in_the_background_is_told_by_the_next_call_once)
     close_well(c);
 }
 
-/* The test has a separate disk of 64 KiB, which is full after two checkpoints. */
+/* A separate disk of 64 KiB is full after two checkpoints. */
 Test(ckpts, a_full_disk_leaves_what_was_there)
 {
     static char big[24 << 10];
@@ -514,8 +511,7 @@ Test(ckpts, numbers_up_to_the_limit_come_back_and_larger_ones_are_refused)
 
 /* --- a disk that fails ----------------------------------------------------------------------------------- */
 
-/* Simulate a disk that fails, or a file system that does not support some calls. The linker replaces these calls by
- * the functions below, so that a test can choose their results. */
+/* Disks that fail, or lack some calls: the linker replaces these calls. */
 
 int __real_renameat(int from, const char *old, int to, const char *new);
 int __real_sys_renameat2(int from, const char *old, int to, const char *new, unsigned flags);
@@ -530,13 +526,12 @@ ssize_t __wrap_pread(int fd, void *into, size_t len, off_t at);
 struct dirent *__real_readdir(DIR *dir);
 struct dirent *__wrap_readdir(DIR *dir);
 
-static bool no_exchange;     /* the exchange of two names fails, as on NFS */
-static int renames_until_io; /* number of the rename that fails with EIO, counted from 1; 0 = none fails */
-static bool
-    no_descriptors; /* a directory that exists cannot be opened: another thread has the last descriptor */
+static bool no_exchange;     /* two names cannot be exchanged, as on NFS */
+static int renames_until_io; /* rename that fails with EIO, from 1; 0: none */
+static bool no_descriptors;  /* an existing directory cannot be opened */
 static bool unreadable;
 static bool no_names;       /* the directory cannot be listed */
-static struct stat watched; /* a directory whose flushes are counted */
+static struct stat watched; /* directory whose flushes are counted */
 static int flushed;         /* number of flushes of `watched` */
 static bool flush_fails;    /* every flush of `watched` fails */
 
@@ -657,8 +652,7 @@ Test(ckpts_disk, without_an_exchange_the_old_one_moves_away_first)
     cr_expect(access(path_in_run(".old-step-00000006"), F_OK) != 0);
 }
 
-/* The first rename fails, because the old checkpoint exists. The second rename moves the old checkpoint away. The third
- * rename fails with EIO. */
+/* The second rename moves the old checkpoint away; the third fails with EIO. */
 Test(ckpts_disk, the_old_one_comes_back_when_the_new_one_cannot_follow)
 {
     no_exchange = true;
@@ -681,7 +675,7 @@ Test(ckpts_disk, a_directory_that_cannot_be_opened_is_removed)
     expect_loaded("one");
 }
 
-/* A directory inside the old checkpoint stops the removal, but not the save. */
+/* A directory inside the old checkpoint stops its removal. */
 Test(ckpts_disk, an_old_one_that_cannot_be_removed_is_a_warning)
 {
     for (int step = 6; step <= 7; step++) {
@@ -708,8 +702,7 @@ Test(ckpts_disk, a_directory_that_was_made_is_flushed_with_its_parent_once)
     cr_expect_eq(flushed, 1);
 }
 
-/* A checkpoint that cannot be read at the moment may be intact. Loading an older one instead would lose work. If all
- * checkpoints were reported as damaged, the error would advise the user to remove the checkpoints. */
+/* An unreadable checkpoint may be intact, and an older one would lose work. */
 Test(ckpts_disk, what_cannot_be_read_is_not_taken_for_damaged)
 {
     ddp_ckpt_point point;
@@ -725,7 +718,7 @@ Test(ckpts_disk, what_cannot_be_read_is_not_taken_for_damaged)
     expect_loaded("two");
 }
 
-/* An open of the pipe would wait for a writer. */
+/* Opening the pipe would wait for a writer. */
 Test(ckpts_disk, a_pipe_in_place_of_a_file_is_damage_and_not_waited_for, .timeout = 30)
 {
     cr_assert_eq(save_text(1, "one"), DDP_OK, "%s", err.msg);
@@ -736,7 +729,7 @@ Test(ckpts_disk, a_pipe_in_place_of_a_file_is_damage_and_not_waited_for, .timeou
     cr_expect(strstr(heard, "tensors.bin: not a plain file"), "%s", heard);
 }
 
-/* If an unreadable directory were no error, the run would start from the beginning. */
+/* Otherwise the run would start from the beginning. */
 Test(ckpts_disk, a_directory_that_cannot_be_read_is_not_an_empty_one)
 {
     ddp_ckpt_point point;

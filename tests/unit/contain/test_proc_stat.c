@@ -19,7 +19,7 @@ Test(proc_stat, state_parent_and_start)
     cr_expect_not(proc_stat_is_dead(&s));
 }
 
-/* A process may choose a name that looks like the other fields. */
+/* A process may choose any name. */
 Test(proc_stat, a_name_that_looks_like_the_rest)
 {
     struct proc_stat s;
@@ -36,7 +36,7 @@ Test(proc_stat, zombies_are_dead)
     cr_expect_eq(s.start_ticks, 77);
 }
 
-/* A killed process dies thread by thread, and the first thread may die before the other threads. */
+/* A killed process's first thread may die before the others. */
 Test(proc_stat, a_zombie_whose_other_threads_run_is_not_dead)
 {
     struct proc_stat s;

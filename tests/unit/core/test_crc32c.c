@@ -1,5 +1,4 @@
-/* Compare CRC-32C with the numbers of RFC 3720 (appendix B.4), with the processor's instruction and without
- * it. */
+/* Tests of CRC-32C against RFC 3720 (appendix B.4), with and without the processor's instruction. */
 #include "core/crc32c.c"
 
 #include <criterion/criterion.h>

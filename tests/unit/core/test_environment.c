@@ -1,10 +1,10 @@
-/* Tests how libddp reads RANK, WORLD_SIZE and other variables. The environment is a list of texts. */
+/* Tests of how libddp reads RANK, WORLD_SIZE and other variables. */
 #include "core/environment.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
 
-/* Find a name in `user`, a NULL-terminated list of "NAME=value". */
+/* Find a name in `user`, a NULL-terminated list. */
 static const char *look_up(void *user, const char *name)
 {
     size_t len = strlen(name);

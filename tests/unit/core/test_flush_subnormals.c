@@ -1,7 +1,7 @@
-/* Tests of the functions of libddp that compute. The results must not depend on the mode of the calling thread, which
- * keeps or flushes subnormals. Each call must restore this mode.
+/* Tests of the functions of libddp that compute. Results must not depend on the calling thread's mode, which keeps or
+ * flushes subnormals, and each call must restore it.
  *
- * Each test computes into zeroed memory twice, once in each mode. */
+ * Each test computes into zeroed memory, once in each mode. */
 #include "ddp/amp.h"
 #include "ddp/optim.h"
 #include "ddp/syncbn.h"
@@ -31,7 +31,7 @@ enum { N = 300, MEMORY = 1 << 20 };
 
 static unsigned char results[2][MEMORY];
 
-/* Expect the same bytes in both modes. `compute` returns how many bytes it wrote. */
+/* Expect the same bytes in both modes. `compute` returns their number. */
 static void expect_same(size_t (*compute)(unsigned char *to))
 {
     static const uint64_t modes[] = { KEEP, FLUSH };
@@ -96,8 +96,7 @@ Test(flush_subnormals, a_block_leaves_rounding_and_exceptions_alone)
 
 /* --- 16 bits ---------------------------------------------------------------------------------------------- */
 
-/* Convert every f16, and compare the result with the value that follows from the sign, the exponent and the
- * mantissa. */
+/* Compare every converted f16 with its definition by sign, exponent and mantissa. */
 Test(flush_subnormals, conversions_are_exact_in_both_modes)
 {
     static float expected[1 << 16], wide[1 << 16];
@@ -124,7 +123,7 @@ Test(flush_subnormals, conversions_are_exact_in_both_modes)
     }
 }
 
-/* Convert three kinds of numbers: f32 near the smallest f16, subnormal bf16, and subnormal f32. */
+/* Convert f32 near the smallest f16, subnormal bf16, and subnormal f32. */
 static size_t convert(unsigned char *to)
 {
     float wide[N];
@@ -188,7 +187,7 @@ Test(flush_subnormals, reductions_are_the_same)
     expect_same(reduce_all);
 }
 
-/* Reduce one number from each of two ranks. Return the bits of the result. */
+/* Reduce one number of each of two ranks. Return the result's bits. */
 static uint32_t of_two(ddp_dtype dtype, ddp_op op, uint32_t a, uint32_t b)
 {
     uint32_t out = 0;
@@ -300,8 +299,7 @@ Test(flush_subnormals, unscaling_is_the_same)
     expect_no_subnormal((const float *)results[0], 3 * (N + 1), "gradient");
 }
 
-/* Reduce the scale until it is below the normal f32 numbers. The scale is not a gradient, so the scale must not be
- * flushed to 0. */
+/* Reduce the scale below the normal f32 numbers. It is no gradient, so it must not be flushed. */
 static size_t back_off(unsigned char *to)
 {
     double(*state)[DDP_SCALER_STATE] = (void *)to;

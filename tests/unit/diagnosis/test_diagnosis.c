@@ -1,5 +1,4 @@
-/* Each case has the facts about a job and the expected findings, with the causes first. No case uses a clock or a
- * socket. */
+/* Tests of findings from the facts about a job, causes first. */
 #include "base/exit_codes.h"
 #include "base/text.h"
 #include "diagnosis/diagnosis.h"
@@ -36,8 +35,7 @@ Test(diagnose_job, a_rank_outside_of_the_call_in_which_the_others_wait)
            "computes (99 % CPU)");
 }
 
-/* A rank in the state "running" (R) counts as stalled if it uses less than 5 % CPU time. For example, its Python code
- * may wait for a lock. */
+/* A running rank (R) with less than 5 % CPU time counts as stalled, because it may wait for a lock. */
 Test(diagnose_job, a_rank_that_runs_at_times_has_an_agent)
 {
     EXPECT(CASE(RUNNING, RANKS(STEPPED(0, "all_reduce", 9, 5000),
@@ -102,8 +100,7 @@ Test(diagnose_job, too_few_nodes_of_an_elastic_job)
     EXPECT(s, "TOO_FEW_NODES", "2 of at least 3 nodes", "n0, n1");
 }
 
-/* An elastic job needs only its minimum number of nodes, before and after its first round. A node that will return
- * counts, too. */
+/* A node that will return counts, too. */
 Test(diagnose_job, exactly_the_minimum_of_an_elastic_job_is_enough)
 {
     struct snapshot s =
@@ -141,7 +138,7 @@ Test(diagnose_job, a_node_that_came_back_is_not_missed)
                  0);
 }
 
-/* Nodes of an elastic job have no node rank before the first round. */
+/* They have no node rank before the first round. */
 Test(diagnose_job, a_node_of_an_elastic_job_whose_host_has_joined_later_is_not_missed)
 {
     struct snapshot s = CASE(
@@ -167,7 +164,7 @@ static struct snapshot lost(bool silent)
                                          .gone_ms = 1500 };
     struct snapshot s = CASE(RUNNING, .gone = &gone, .n_gone = 1);
     gone.silent = silent;
-    s.n_nodes = 0; /* the texts of the nodes are not valid after this function returns */
+    s.n_nodes = 0; /* the nodes' texts end with this function */
     s.phase = PHASE_STOPPING;
     return s;
 }
@@ -202,7 +199,7 @@ Test(diagnose_job, one_node_rank_on_two_machines)
     expect_at(&d, 1, "NODE_MISSING", "nodes 1-3", "");
 }
 
-/* A rejection has the code of a finding, so the rejected node and the waiting nodes print the same text. */
+/* The rejected node and the waiting nodes print the same text. */
 Test(diagnose_job, a_refusal_is_told_to_all_under_its_own_code)
 {
     static const char *const codes[] = {
@@ -224,7 +221,6 @@ Test(diagnose_job, who_was_refused_and_came_in_later_is_not_told)
                  0);
 }
 
-/* A round that runs needs no further node. */
 Test(diagnose_job, an_old_rejection_concerns_only_a_job_that_waits)
 {
 #define REJECTED(ms)                                                              \
@@ -240,7 +236,7 @@ Test(diagnose_job, an_old_rejection_concerns_only_a_job_that_waits)
     expect_at(&d, 1, "TLS_CLIENT", "10.2.3.4", "");
 }
 
-/* The reason of the rejection comes first, then its consequence for the waiting nodes. */
+/* The rejection precedes its consequence. */
 Test(diagnose_job, a_node_that_was_refused_is_missed)
 {
     struct snapshot s = CASE(GATHERING, NODES(NODE(0)),
@@ -268,7 +264,7 @@ Test(diagnose_job, an_elastic_job_that_has_enough_misses_nobody_who_was_refused)
     expect_at(&d, 1, "NODE_REJECTED", "n-1 (pid 899)", "rejected 4.0 s ago (NPROC_DIFFERS)");
 }
 
-/* After its rejection, the node was accepted with the right command, and was then lost. */
+/* The node was accepted later, and was then lost. */
 Test(diagnose_job, a_node_that_was_let_in_at_last_and_died_is_not_missed_for_its_refusal)
 {
     struct diagnosis d =
@@ -295,7 +291,7 @@ Test(diagnose_job, two_machines_with_one_address)
            "ADDRESS_NOT_UNIQUE", "node 0 (n0, pid 400)", "the same address 172.17.0.1");
 }
 
-/* One router translates the addresses of both nodes, so one address for both is not a mistake. */
+/* Both nodes share the router's address. */
 Test(diagnose_job, nodes_behind_a_router_that_translates)
 {
 #define INSIDE(n) NODE(n, .own = "10.8.0.1" #n, .addr = "10.9.0.254")
@@ -342,8 +338,7 @@ Test(diagnose_job, torchrun_in_place_of_ddprun_explains_a_missing_node)
     expect_at(&d, 1, "NODE_MISSING", "node 1", "");
 }
 
-/* FOREIGN_CLIENT is before NODE_MISSING in the table of findings. But FOREIGN_CLIENT is a note. Notes come last,
- * because a note names no culprit. */
+/* FOREIGN_CLIENT precedes NODE_MISSING in the table, but notes come last. */
 Test(diagnose_job, a_note_follows_the_culprit)
 {
     struct diagnosis d =
@@ -435,7 +430,7 @@ Test(diagnose_job, workers_that_cannot_reach_each_other)
     expect_at(&d, 1, "WORKER_FAILED", "rank 3 (n1, pid 73)", "");
 }
 
-/* Expect the finding `code` about the missing rank 3, and then its consequence: the finding about the barrier. */
+/* Expect the finding `code` about the missing rank 3, and then the barrier's. */
 static void expect_missing(struct snapshot_rank rank, const char *code, const char *sentence)
 {
     const struct snapshot_rank ranks[] = { THREE, rank };
@@ -479,7 +474,7 @@ Test(diagnose_job, why_a_rank_does_not_come)
     expect_missing((struct snapshot_rank){ .rank = 3 }, "RANK_UNKNOWN", "never connected");
 }
 
-/* Ranks 0, 1 and 3 are the members of the barrier. */
+/* Ranks 0, 1 and 3 are the members. */
 Test(diagnose_job, only_members_of_a_barrier_are_missing)
 {
     static uint8_t members[] = { 0x0b };
@@ -574,7 +569,7 @@ Test(diagnose_job, what_is_too_much_for_a_screen_is_counted)
 
 /* --- diagnose ------------------------------------------------------------------------------------------------- */
 
-/* Tests of the sentence and the JSON object that describe the state of a rank. */
+/* Tests of a rank's state as a sentence and as JSON. */
 
 static void expect(struct snapshot_rank facts, const char *sentence, const char *json)
 {
@@ -648,7 +643,7 @@ Test(diagnose, a_rank_that_was_killed)
            "{\"rank\":3,\"state\":\"exited\",\"signal\":64}");
 }
 
-/* The user reads only the remedy that applies. `ddprun explain` prints all remedies. */
+/* `ddprun explain` prints all remedies. */
 Test(diagnose, the_remedy_fits_the_state)
 {
     static const struct {
@@ -699,7 +694,7 @@ Test(diagnose, the_remedy_of_a_stalled_rank_fits_its_state)
     }
 }
 
-/* If several ranks have exited, the finding has the time of the first exit. */
+/* The first exit's time counts. */
 Test(diagnose, ranks_that_exited_early_are_told_with_the_time_of_the_first)
 {
     struct quota quota = { .max = 1 << 20 };
@@ -803,7 +798,7 @@ Test(decimal, what_it_prints_it_reads)
 
 /* --- findings ------------------------------------------------------------------------------------------------- */
 
-/* Tests of the table of findings: the names of the codes, the placeholders, and the pages printed from the table. */
+/* Tests of the table of findings, and of the pages made from it. */
 
 Test(findings, every_code_has_a_name_and_is_found_by_it)
 {
@@ -812,7 +807,7 @@ Test(findings, every_code_has_a_name_and_is_found_by_it)
     cr_assert_eq(finding_by_name("NO_SUCH"), FINDING_NONE);
 }
 
-/* Expect no word between "Typical causes" and its colon, because explain prints only the text after the colon. */
+/* Expect no word between "Typical causes" and its colon. */
 static void expect_causes(const char *code, const char *detection)
 {
     const char *causes = strstr(detection, " Typical cause");
@@ -828,7 +823,7 @@ Test(findings, causes_have_no_words_before_the_colon)
 #undef X
 }
 
-/* Expect several sentences: what the state of the rank implies, and how the finding is detected. */
+/* Expect what the state implies, and how the finding is detected. */
 static void expect_meaning(const char *code, const char *detection)
 {
     const char *causes = strstr(detection, " Typical cause"), *stop = strstr(detection, ". ");
@@ -859,7 +854,7 @@ Test(findings, long_words_are_cut)
     cr_assert_str_eq(f.sentence + FINDING_TEXT_MAX - 4, "...");
 }
 
-/* Return true if `example` contains the parts of `sentence` around the placeholders, in the same order. */
+/* Return true if `example` contains the parts of `sentence` between placeholders, in order. */
 static bool is_example(const char *sentence, const char *example)
 {
     const char *at = example;
@@ -895,13 +890,13 @@ static const char *const examples[FINDING_CODES] = {
 #undef X
 };
 
-/* Expect that the sentence is the example of its row. */
+/* Expect that the sentence is its row's example. */
 static void expect_sample(const struct finding *f)
 {
     cr_expect_str_eq(f->sentence, examples[f->code], "%s: %s", finding_code_name(f->code), f->sentence);
 }
 
-/* Expect that the snapshot has a finding with this code, and that its sentence is the example of the row. */
+/* Expect a finding with this code, whose sentence is the row's example. */
 static void expect_sample_in(struct snapshot s, enum finding_code code)
 {
     const struct diagnosis d = look(s);
@@ -1113,7 +1108,7 @@ Test(findings, samples_are_findings_about_clients)
     expect_sample_in(s, FINDING_STORE_NEARLY_FULL);
 }
 
-/* Expect that each number of seconds has the form that text_ms prints: "32.0 s", never "32 s". */
+/* Expect seconds as text_ms prints them: "32.0 s", never "32 s". */
 static void expect_durations(const char *code, const char *example)
 {
     for (const char *at = strstr(example, " s"); at != NULL; at = strstr(at + 1, " s")) {
@@ -1135,8 +1130,7 @@ Test(findings, durations_of_examples_have_the_printed_form)
 #undef X
 }
 
-/* The placeholders that an advice may contain. `ddprun explain` prints their names in capitals, so each name must explain
- * the value to a reader. */
+/* The placeholders of advice. `ddprun explain` prints their names in capitals. */
 static const struct {
     const char *name, *meaning;
 } readable[] = {
@@ -1176,7 +1170,7 @@ static bool expect_readable(void *code, struct slice word, struct buf *out)
     return true;
 }
 
-/* A rank may be blocked in read, write, accept, connect, flock or epoll_wait. The remedy is the same for all calls. */
+/* The remedy is the same for read, write, accept, connect, flock and epoll_wait. */
 Test(findings, the_remedy_of_a_blocked_rank_fits_every_call)
 {
     static const char *const terms[] = { "file system", "peer", "read", "write", "lock", "'lslocks'" };
@@ -1193,7 +1187,7 @@ Test(findings, placeholders_of_an_advice_explain_themselves)
     buf_free(&out);
 }
 
-/* report.json contains the finding that names the cause of the hang. */
+/* report.json contains the cause of the hang. */
 Test(findings, a_verdict_about_a_hang_replaces_a_symptom)
 {
     cr_expect(finding_names_hang(FINDING_RANK_SLEEPS, FINDING_NONE));
@@ -1260,8 +1254,7 @@ Test(findings, explain_prints_one_json_object)
     cr_expect_eq(explain_code("no_such_code", true, &(struct buf){ 0 }, NULL), DDP_ERR_ARG);
 }
 
-/* Every exit code has all texts. For a signal with its own row, and for a worker's own code, the causes differ from
- * those of EXIT_CODE_SIGNAL. */
+/* A signal with its own row, and a worker's own code, have other causes than EXIT_CODE_SIGNAL. */
 Test(findings, explain_describes_each_exit_code)
 {
     static const char *const members[] = { "example", "meaning", "detection", "causes", "advice" };

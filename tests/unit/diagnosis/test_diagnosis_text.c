@@ -1,4 +1,4 @@
-/* Tests of the text about a job, which lists nodes and findings, and of the findings as JSON. */
+/* Tests of the text about a job, and of findings as JSON. */
 #include "diagnosis/text.c"
 #include "snapshot_case.h"
 
@@ -41,8 +41,7 @@ Test(screen, a_node_has_left)
     free(text);
 }
 
-/* A pause before the next attempt, or a last call for more nodes, ends with the start of the workers. Neither is a time
- * limit, so the text must not name --timeout. */
+/* A pause or a last call is no time limit, so --timeout is not named. */
 Test(screen, a_pause_is_no_limit)
 {
     char *text = screen(CASE(GATHERING, .pause_ms = 161, NODES(NODE(0), NODE(1))));
@@ -81,7 +80,7 @@ Test(screen, says_why_stacks_gave_no_verdict)
         "ranks again ('ddpctl stacks' prints the stacks now)");
 }
 
-/* Workers without agents have no rendezvous, so there is no round. */
+/* Workers without agents have no rendezvous. */
 Test(screen, a_job_without_a_round_has_no_attempt)
 {
     const struct snapshot job = CASE(RUNNING, .round = 0, THREE_WAIT, RANKS(THREE, RANK(3)));
@@ -91,7 +90,7 @@ Test(screen, a_job_without_a_round_has_no_attempt)
     free(text);
 }
 
-/* No node has joined, or all nodes have left. No wait has begun, so the text contains no duration. */
+/* No wait has begun, so there is no duration. */
 Test(screen, a_store_without_anybody)
 {
     struct snapshot s = { .job = "", .knob = "--timeout", .left_ms = UINT64_MAX };
@@ -169,8 +168,7 @@ Test(screen, findings_as_json)
     cJSON_Delete(o);
 }
 
-/* A new finding in a full list drops the last finding. Then `left_out` grows by 1, plus the field `more` of the dropped
- * finding. */
+/* Dropping the last finding adds 1 and its field `more` to `left_out`. */
 Test(slots, a_dropped_finding_is_counted_with_its_further_ones)
 {
     static struct diagnosis d;

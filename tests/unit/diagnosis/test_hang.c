@@ -1,4 +1,4 @@
-/* The verdict from the stacks of hung PyTorch jobs, which py-spy 0.4.3 has recorded (tests/data/hangs/record.py). */
+/* Tests of the verdict from recorded stacks of hung PyTorch jobs (py-spy 0.4.3, tests/data/hangs/record.py). */
 #include "record/stacks.h"
 #include "diagnosis/spot.h"
 #include "diagnosis/text.h"
@@ -60,7 +60,7 @@ static void describe(struct stack_thread *t, const cJSON *thread)
     t->cpu_ms = number_in(thread, "cpu_ms");
 }
 
-/* Add the main thread of a child process, with its Python frames if py-spy has recorded them. */
+/* Add a child's main thread, with its recorded Python frames. */
 static void add_child(struct stacks *stacks, int rank, const cJSON *child)
 {
     const cJSON *sample = cJSON_GetObjectItem(child, "sample"),
@@ -99,7 +99,7 @@ static void add_sample(struct stacks *stacks, int rank, int tid, const cJSON *sa
     }
 }
 
-/* Rename the functions of PyTorch in a sample, so that no rank is in a collective. */
+/* Rename PyTorch's functions in a sample, so that no rank is in a collective. */
 static void leave_collective(struct hang_case *c, int sample)
 {
     const cJSON *row, *frame;
@@ -113,8 +113,7 @@ static void leave_collective(struct hang_case *c, int sample)
     }
 }
 
-/* Load a recorded hang. `way` names the recording of the first sample, and `second` names the recording of the second
- * sample. */
+/* Load a recorded hang: `way` is the first sample, `second` the second. */
 static struct hang_case load(const char *way, const char *second)
 {
     struct hang_case c = { .s = { RUNNING } };
@@ -188,8 +187,7 @@ Test(hang, a_rank_that_sleeps_while_others_wait_in_a_collective)
         "is in load_batch (worker.py:17) and sleeps, without progress for 42.0 s" OTHERS);
 }
 
-/* Rank 1 reads a file while it imports torch.distributed. The functions of torch.distributed are collectives, but rank
- * 1 does not wait for other ranks. */
+/* Rank 1 reads a file during the import, which is no collective. */
 Test(hang, a_rank_that_imports_torch_distributed_is_in_no_collective)
 {
     struct hang_case c = load("fifo", "fifo");
@@ -211,8 +209,8 @@ Test(hang, a_rank_that_imports_torch_distributed_is_in_no_collective)
     case_free(&c);
 }
 
-/* Work.wait() is a C function without a frame, and so is the broadcast of DistributedDataParallel. The recordings
- * "buffers_2" and "async_2" are of torch 2, the other recordings are of torch 1.13. */
+/* Work.wait() and DistributedDataParallel's broadcast have no frame. "buffers_2" and "async_2" are of torch 2, the
+ * others of 1.13. */
 Test(hang, ranks_that_wait_in_a_c_function_are_not_the_culprit)
 {
     static const char *const ways[][2] = {
@@ -225,7 +223,7 @@ Test(hang, ranks_that_wait_in_a_c_function_are_not_the_culprit)
         for (uint32_t n = 2; n <= 3; n++) {
             struct hang_case c = load(ways[i][0], ways[i][0]);
             c.s.n_ranks = c.s.world_size = n;
-            c.s.hang.has_signals = n == 3; /* a job without output has no signs of progress */
+            c.s.hang.has_signals = n == 3; /* a job without output has no signs */
             const struct diagnosis d = verdict(&c);
             expect_at(&d, 0, "RANK_SLEEPS", "rank 1 (n1, pid 71)", "(worker.py:");
             cr_expect(n == 2 || strstr(d.list[0].sentence, ways[i][1]) != NULL, "%s", d.list[0].sentence);
@@ -234,7 +232,7 @@ Test(hang, ranks_that_wait_in_a_c_function_are_not_the_culprit)
     }
 }
 
-/* Set what the main thread of a rank does in both samples. */
+/* Set a rank's main thread in both samples. */
 static void let(struct hang_case *c, int rank, const char *does)
 {
     cJSON *row, *thread;
@@ -264,18 +262,18 @@ static void expect_of_two(const char *way, bool is_connected, const char *rank_0
     case_free(&c);
 }
 
-/* Rank 0 may wait for rank 1, or for a lock of its program. */
+/* Rank 0 may wait for rank 1, or for a lock. */
 Test(hang, a_rank_in_a_lock_is_not_the_culprit_if_another_one_does_something_else)
 {
     const char *futex = "sleeping in futex";
     expect_of_two("async", true, futex, "sleeping in read", "RANK_BLOCKED");
-    expect_of_two("async", true, futex, "running", NULL); /* "running" may be a wait for the GPU */
+    expect_of_two("async", true, futex, "running", NULL); /* may be a wait for the GPU */
     expect_of_two("async", true, futex, futex, NULL);
     expect_of_two("async", true, "running", "sleeping in clock_nanosleep", NULL);
     expect_of_two("async", false, futex, "sleeping in clock_nanosleep", NULL);
 }
 
-/* Return the row of a rank's main thread in a sample. */
+/* Return the main thread's row of a rank. */
 static cJSON *row_of(struct hang_case *c, int sample, int rank)
 {
     cJSON *row, *thread;
@@ -291,7 +289,7 @@ static cJSON *row_of(struct hang_case *c, int sample, int rank)
     return NULL;
 }
 
-/* Let a rank sleep in futex in a function of a library. */
+/* Let a rank sleep in futex in a library. */
 static void enter(struct hang_case *c, int rank, const char *file)
 {
     for (int i = 0; i < 2; i++) {
@@ -314,18 +312,18 @@ static const char *why_not(struct hang_case *c)
     return hang_why_not(&s);
 }
 
-/* Rank 0 waits for a lock that no thread releases. The other ranks sleep until rank 0 has written a file. */
+/* Rank 0 waits for a lock. The others sleep until it has written a file. */
 Test(hang, a_sleeper_is_not_named_if_it_may_wait_for_a_rank_in_a_lock)
 {
     struct hang_case c = load("async", "async");
     let(&c, 2, "sleeping in clock_nanosleep");
-    c.s.hang.has_signals = false; /* a majority at one place counts only in a job with signs of progress */
+    c.s.hang.has_signals = false; /* a majority needs signs of progress */
     expect_none(&c);
     cr_expect_str_eq(why_not(&c), "no rank waits in a known collective");
     case_free(&c);
 }
 
-/* Ranks 0 and 2 wait in Work.wait(). Rank 1 waits in a collective. */
+/* Ranks 0 and 2 are in Work.wait(), rank 1 in a collective. */
 Test(hang, most_ranks_are_not_in_a_lock)
 {
     struct hang_case c = load("async", "async");
@@ -337,8 +335,7 @@ Test(hang, most_ranks_are_not_in_a_lock)
     case_free(&c);
 }
 
-/* Rank 0 uses CPU time: it loops, or it waits for the GPU in a driver that spins. The verdict is a loop, because rank 1
- * waits in a known collective, and the stack of rank 0 shows no collective. */
+/* Rank 0 uses CPU time. The verdict is a loop, because rank 1 is in a known collective. */
 Test(hang, a_rank_that_computes_beside_a_known_collective)
 {
     struct hang_case c = load("async", "async");
@@ -352,8 +349,7 @@ Test(hang, a_rank_that_computes_beside_a_known_collective)
 Test(hang, a_file_of_a_library_tells_a_lock_from_a_wait_for_ranks)
 {
     static const struct {
-        /* Rank 0 sleeps in a function of `file`. `others` is the expected text about rank 0 in the finding. NULL means
-         * that this sleep is a wait for a lock, so no finding is expected. */
+        /* Rank 0 sleeps in a function of `file`; `others` is its text, or NULL without a finding. */
         const char *file, *others;
     } cases[] = { { "logging/__init__.py", NULL },
                   { "tqdm/std.py", NULL },
@@ -377,7 +373,7 @@ Test(hang, a_file_of_a_library_tells_a_lock_from_a_wait_for_ranks)
     }
 }
 
-/* Add ranks 3 to n - 1. Each rank is at a different line, in a C function. */
+/* Add ranks 3 to n - 1, each at another line in a C function. */
 static void add_places(struct hang_case *c, int n)
 {
     for (int i = 0; i < 2; i++)
@@ -410,7 +406,7 @@ Test(hang, one_of_two_sleepers_beside_a_majority_is_not_named)
 Test(hang, too_many_places_give_no_verdict)
 {
     struct hang_case c = load("async", "async");
-    add_places(&c, 18); /* 16 places: ranks 0 and 2 share a place; rank 1 sleeps and does not count */
+    add_places(&c, 18); /* 16 places: ranks 0 and 2 share one; rank 1 sleeps and does not count */
     expect_verdict(&c, "RANK_SLEEPS", "rank 1 (n1, pid 71)", "is in wait_for_work (worker.py:");
     case_free(&c);
     c = load("async", "async");
@@ -480,7 +476,7 @@ Test(hang, a_read_of_a_pipe_that_is_named)
         "is in read_fifo (worker.py:37), blocked in read of /data/fifo, without progress for 42.0 s" OTHERS);
 }
 
-/* Set what the main thread of rank 1 does in both samples. */
+/* Set rank 1's main thread in both samples. */
 static void stay(struct hang_case *c, const char *does, const char *object)
 {
     cJSON *row, *thread;
@@ -499,7 +495,7 @@ static void stay(struct hang_case *c, const char *does, const char *object)
         }
 }
 
-/* Set what the main thread of rank 1 does in both samples, and add a child process that has ended. */
+/* Set rank 1's main thread in both samples, and add a child that has ended. */
 static void stay_beside_child(struct hang_case *c, const char *does, const char *object)
 {
     const struct stack_thread ended = {
@@ -519,7 +515,7 @@ Test(hang, a_child_that_has_ended)
     case_free(&c);
 }
 
-/* Another child of rank 1 waits for a message and is not named. */
+/* The other child waits for a message. */
 Test(hang, a_living_child_that_opens_a_pipe)
 {
     WAY("loader", "RANK_WAITS_FOR_CHILD", "rank 1 (n1, pid 71)",
@@ -534,7 +530,7 @@ Test(hang, a_program_that_does_not_end)
         "clock_nanosleep; no progress for 42.0 s; 2 ranks wait in ");
 }
 
-/* Remove a process from both samples by moving the process to a rank that does not exist. */
+/* Remove a process from both samples, by moving it to a rank that does not exist. */
 static void remove_process(struct hang_case *c, int pid)
 {
     cJSON *row, *thread;
@@ -558,7 +554,7 @@ Test(hang, an_idle_child_is_not_named)
     case_free(&c);
 }
 
-/* A child that uses CPU time is slow and does not hang. */
+/* The child is slow and does not hang. */
 Test(hang, a_child_that_computes_is_not_named)
 {
     struct hang_case c = load("loader", "loader");
@@ -578,7 +574,7 @@ Test(hang, a_child_that_computes_is_not_named)
     case_free(&c);
 }
 
-/* A child that sleeps in a C function may be in Work.wait() and wait for other ranks. So the child is not named. */
+/* The child may be in Work.wait(). */
 Test(hang, a_child_in_a_c_function_that_may_wait_is_not_named)
 {
     struct hang_case c = load("loader", "loader");
@@ -613,8 +609,7 @@ static void add_program(struct hang_case *c, int pid)
         stacks_add_thread(&c->samples[i], &t);
 }
 
-/* A rank that reads a queue does not wait for a child program. If the rank has two child programs, only the system call
- * of the rank shows for which child the rank waits. */
+/* With two child programs, only the rank's system call shows the right one. */
 Test(hang, a_child_is_named_only_if_the_rank_waits_for_it)
 {
     struct hang_case c = load("loader", "loader");
@@ -636,7 +631,7 @@ Test(hang, a_child_is_named_only_if_the_rank_waits_for_it)
     case_free(&c);
 }
 
-/* The rank's system call names a living child, so the rank does not wait for its other child, which has ended. */
+/* The system call names the living child. */
 Test(hang, of_two_children_the_one_in_the_system_call_is_named)
 {
     struct hang_case c = load("program", "program");
@@ -688,12 +683,12 @@ Test(hang, a_rank_may_wait_for_a_child_that_has_ended_in_a_lock_or_for_an_object
     }
     expect_beside_child("lock", "sleeping in futex", "", "RANK_IN_LOCK");
     expect_beside_child("loader", "sleeping in futex", "", "RANK_CHILD_ENDED");
-    expect_beside_child("sleep", "sleeping", "", "RANK_CHILD_ENDED"); /* the system call could not be read */
+    expect_beside_child("sleep", "sleeping", "", "RANK_CHILD_ENDED"); /* the system call was unreadable */
     expect_beside_child("sleep", "uninterruptible in read (nfs_wait)", "/mnt/x.bin", "RANK_BLOCKED");
     expect_beside_child("loop", "running", "", "RANK_LOOPS");
 }
 
-/* The workers of an executor may be processes. */
+/* An executor's workers may be processes. */
 Test(hang, a_future_may_need_a_child_that_has_ended)
 {
     struct hang_case c = load("sleep", "sleep");
@@ -703,8 +698,7 @@ Test(hang, a_future_may_need_a_child_that_has_ended)
     case_free(&c);
 }
 
-/* In the first case no frame of the program is left, so the exception has ended the program. In the second case the
- * program still runs, and may have handled the exception. */
+/* Without a frame of the program, the exception has ended it; otherwise it may have been handled. */
 Test(hang, a_rank_that_ends_after_a_traceback_does_not_wait_for_a_child)
 {
     static const char *const cases[][2] = { { "traceback", "RANK_TRACEBACK" },
@@ -770,8 +764,7 @@ Test(hang, a_key_that_no_rank_has_set)
     case_free(&c);
 }
 
-/* Rank 0 waits for a key. In the first case rank 1 computes and may still set the key, so there is no finding. In the
- * second case rank 1 sleeps, so a finding names rank 0. */
+/* Rank 0 waits for a key, which rank 1 may still set if it computes, but not if it sleeps. */
 Test(hang, a_key_may_come_from_a_rank_that_computes)
 {
     struct hang_case c = load("loop", "loop");
@@ -792,8 +785,7 @@ Test(hang, a_key_may_come_from_a_rank_that_computes)
     case_free(&c);
 }
 
-/* Rank 1 waits for the key "ready/2". Every other rank has set the key with its own number, so rank 2 should have set
- * "ready/2". */
+/* Every other rank has set the key with its own number. */
 Test(hang, a_key_that_another_rank_sets_by_convention)
 {
     struct hang_case c = load("key", "key");
@@ -819,7 +811,7 @@ Test(hang, a_rank_that_has_left_with_0)
 
 /* --- connections ------------------------------------------------------------------------------------------- */
 
-/* Add a connection of `rank` to both samples. On this connection, `peer` does not acknowledge data. */
+/* Add to both samples a connection of `rank` on which `peer` acknowledges no data. */
 static void cut(struct hang_case *c, int rank, const char *peer)
 {
     struct stack_thread t = { .rank = rank, .pid = 70 + rank, .host = "n0", .does = STACKS_UNANSWERED };
@@ -836,12 +828,12 @@ Test(hang, a_connection_without_an_answer_names_the_pair_of_nodes)
         &c, "ALL_RANKS_WAIT", "all 3 ranks",
         "probable cause: the connection between n0 and n1 (rank 1 sends to 10.9.0.11:4711 without an "
         "answer)");
-    cut(&c, 2, "10.9.0.10:4712"); /* the same connection, seen from its other end */
+    cut(&c, 2, "10.9.0.10:4712"); /* the connection's other end */
     expect_verdict(&c, "ALL_RANKS_WAIT", "all 3 ranks", "between n0 and n1 (rank 1 sends to 10.9.0.11:4711");
     case_free(&c);
 }
 
-/* Add the result of a probe to sample `i`. The probe has tested the path to `peer`. */
+/* Add a probe of the path to `peer` to sample `i`. */
 static void lose(struct hang_case *c, int i, int rank, const char *peer, int bytes)
 {
     struct stack_thread t = { .rank = rank, .pid = 70 + rank, .host = "n0" };
@@ -853,7 +845,7 @@ static void lose(struct hang_case *c, int i, int rank, const char *peer, int byt
 Test(hang, a_connection_without_an_answer_whose_path_loses_large_packets)
 {
     static const char between[] = "between n0 and n1 (rank 1 sends to 10.9.0.11:4711 without an answer";
-    for (int i = 0; i < 2; i++) { /* the probe's result is in the first or in the second sample */
+    for (int i = 0; i < 2; i++) { /* in either sample */
         struct hang_case c = load("all_wait", "all_wait");
         char sentence[256];
         cut(&c, 1, "10.9.0.11:4711");
@@ -889,13 +881,12 @@ Test(hang, the_path_of_another_host_is_not_quoted)
     case_free(&c);
 }
 
-/* As text, 10.9.0.1 is a prefix of the nodes' addresses 10.9.0.10 and 10.9.0.11, but 10.9.0.1 must not match these
- * addresses. */
+/* As text, 10.9.0.1 is a prefix of the nodes' addresses. */
 Test(hang, a_connection_to_no_other_node_is_only_quoted)
 {
     struct hang_case c = load("all_wait", "all_wait");
     cut(&c, 1, "10.9.0.1:4711");
-    cut(&c, 0, "10.9.0.10:4712"); /* an address of the rank's own node */
+    cut(&c, 0, "10.9.0.10:4712"); /* an address of the own node */
     expect_verdict(
         &c, "ALL_RANKS_WAIT", "all 3 ranks",
         "the network between the nodes (n0, n1), or a GPU; rank 0 sends to 10.9.0.10:4712 without an answer");
@@ -970,8 +961,8 @@ Test(hang, a_culprit_comes_before_a_connection_without_an_answer)
     "\",\"dtype\":\"Float\",\"n\":4,\"created_ms\":17956480" #seq ",\"at\":\"step (train.py:" #seq ")\"}"
 #define REDUCE(rank, seq) CALL(rank, "", seq, "all_reduce", "scheduled")
 
-/* Expect a verdict from two samples of the flight records, `earlier` and `calls`. The stacks of both samples are from
- * the recording `way`; if `readable` is false, both samples have no stacks. */
+/* Expect a verdict from the flight records `earlier` and `calls`, with the stacks of the recording `way`, or none
+ * unless `readable`. */
 static void expect_by_both(const char *way, bool readable, const char *earlier, const char *calls,
                            const char *code, const char *subject, const char *sentence)
 {
@@ -1008,7 +999,7 @@ Test(hang, records_name_the_rank_that_is_behind_if_stacks_are_equal)
         "for 42.0 s");
 }
 
-/* A stack does not distinguish Work.wait() from a lock, so a flight record is better evidence. */
+/* A stack does not distinguish Work.wait() from a lock. */
 Test(hang, records_decide_if_no_rank_is_in_a_known_collective)
 {
     expect_by_records("async", true, ONE_BEHIND, "RANK_BEHIND", "rank 1 (n1, pid 71)",
@@ -1055,7 +1046,7 @@ Test(hang, records_are_quoted_if_stacks_name_the_culprit)
         OTHERS "; the flight records of rank 1 (n1, pid 71) do not contain all_reduce #19 (Float x 4)");
 }
 
-/* Only records that are equal in both samples are compared. The records of rank 1 have changed. */
+/* Rank 1's records differ between the samples. */
 Test(hang, a_record_that_moves_is_not_used)
 {
     expect_by_both("all_wait", true, "[" REDUCE(0, 19) "," REDUCE(1, 17) "," REDUCE(2, 19) "]", ONE_BEHIND,
@@ -1073,7 +1064,7 @@ Test(hang, records_of_some_ranks_are_only_quoted)
                       "all 3 ranks", "or a GPU; the flight records of rank 1");
 }
 
-/* The flight record of rank 1 has calls of another group, but no call of the group of all ranks. */
+/* Rank 1's record has only calls of another group. */
 Test(hang, a_rank_without_a_call_in_the_group_is_not_behind)
 {
     expect_by_records("all_wait", true,
@@ -1088,7 +1079,7 @@ Test(hang, no_rank_waits_in_a_completed_call)
                       "all 3 ranks", "or a GPU");
 }
 
-/* Some records have members of wrong types, and there are too many records. */
+/* Wrong types, and too many records. */
 Test(hang, records_that_make_no_sense_have_no_effect)
 {
     struct buf calls = { 0 };
@@ -1148,7 +1139,7 @@ Test(hang, one_sample_is_none)
     case_free(&c);
 }
 
-/* Let rank 0 use `ms` of CPU time between the samples, while it stays in its all_reduce. */
+/* Let rank 0 use `ms` of CPU time in its all_reduce. */
 static void compute(struct hang_case *c, int ms)
 {
     const cJSON *row, *thread;
@@ -1163,7 +1154,7 @@ static void compute(struct hang_case *c, int ms)
     }
 }
 
-/* Set how often the main thread of rank 1 has run. */
+/* Set how often rank 1's main thread has run. */
 static void set_runs(struct hang_case *c, int sample, int runs)
 {
     const cJSON *row, *thread;
@@ -1212,8 +1203,7 @@ Test(hang, a_rank_wakes_if_it_has_run_several_times_between_the_samples)
     }
 }
 
-/* A GPU driver spins while it waits, so a rank that uses a whole CPU may wait in a collective. Such a rank counts as
- * waiting only if the job has shown signs of progress before. */
+/* A GPU driver spins while it waits, so such a rank may be in a collective. */
 Test(hang, waiting_ranks_that_spin_need_a_job_with_signs_of_progress)
 {
     struct hang_case c = load("sleep", "sleep");
@@ -1262,7 +1252,6 @@ Test(hang, stacks_that_cannot_be_read_are_a_note)
 
 static struct diagnosis judge_rows(const char *first, const char *second, bool has_signals);
 
-/* Without stacks, a rank in another system call than the other ranks may be the culprit. */
 Test(hang, states_without_stacks_that_differ)
 {
     const char *rows = "[" STATE(0, GLOO, 9) "," STATE(1, "sleeping in clock_nanosleep", 9) "," STATE(
@@ -1275,7 +1264,7 @@ Test(hang, states_without_stacks_that_differ)
     cr_expect_eq(d.n, 1);
 }
 
-/* If a file system does not answer, a process that reads from it stays in state D. */
+/* A process that reads a dead file system stays in state D. */
 Test(hang, a_state_without_a_stack_may_be_uninterruptible)
 {
     const char *rows = "[" STATE(0, GLOO, 9) "," STATE(1, "uninterruptible in read (nfs_wait)", 9) "," STATE(
@@ -1286,8 +1275,7 @@ Test(hang, a_state_without_a_stack_may_be_uninterruptible)
         "is uninterruptible in read (nfs_wait), while 3 ranks are sleeping in futex; no progress for 43.0 s");
 }
 
-/* Rank 0 sleeps in futex, as in a collective of Gloo. The other ranks are in another state, so they may be the
- * culprits. */
+/* Rank 0 sleeps in futex, as in Gloo's collectives. */
 Test(hang, most_states_without_stacks_differ_from_a_wait)
 {
     const char *rows = "[" STATE(0, GLOO, 9) "," STATE(1, "sleeping in read", 9) "," STATE(
@@ -1316,7 +1304,7 @@ Test(hang, states_without_stacks_that_may_be_progress_are_a_note)
     }
 }
 
-/* A node has no py-spy. The rank on this node sleeps, and the ranks of the other node wait in a collective. */
+/* The sleeping rank's node has no py-spy. */
 Test(hang, a_state_without_a_stack_differs_from_waiting_ranks)
 {
     struct hang_case c = load("sleep", "sleep");
@@ -1352,7 +1340,7 @@ Test(hang, a_state_without_a_stack_differs_from_waiting_ranks)
 #define LOST \
     "RuntimeError: [gloo/transport/tcp/pair.cc:545] Read error [10.0.0.1]:4711: Connection reset by peer"
 
-/* Give the main thread of a rank the stack of another rank, or no frames if `from` < 0. */
+/* Give a rank's main thread the stack of another rank, or none if `from` < 0. */
 static void replace_stack(struct hang_case *c, int rank, int from, const char *does, const char *note)
 {
     for (int i = 0; i < 2; i++) {
@@ -1380,8 +1368,7 @@ static void replace_stack(struct hang_case *c, int rank, int from, const char *d
     }
 }
 
-/* Let all ranks fail with the traceback `error`, and then hang while they exit. Their main threads wait for a thread
- * that is not a daemon. */
+/* Let all ranks fail with the traceback `error`, and hang at their exit for a thread that is no daemon. */
 static struct hang_case load_failed(const char *error)
 {
     struct hang_case c = load("traceback", "traceback");
@@ -1403,7 +1390,7 @@ Test(hang, all_ranks_have_failed)
     case_free(&c);
 }
 
-/* The other ranks have lost their connections to the rank that has left. */
+/* The others have lost their connections to it. */
 Test(hang, a_rank_that_has_left_comes_before_its_victims)
 {
     struct hang_case c = load_failed(LOST);
@@ -1423,7 +1410,7 @@ Test(hang, a_rank_that_has_left_comes_before_its_victims)
     expect_verdict(&c, "RANK_TRACEBACK", "rank 1 (n1, pid 71)", "has failed and has not exited: ValueError");
     case_free(&c);
     c = load_failed(LOST);
-    enter(&c, 2, "torch/distributed/distributed_c10d.py"); /* rank 2 has not noticed the end of rank 1 yet */
+    enter(&c, 2, "torch/distributed/distributed_c10d.py"); /* rank 2 has not noticed rank 1's end */
     c.ranks[2].traceback = NULL;
     c.ranks[1].exited = true;
     expect_verdict(&c, "RANK_EXITED_EARLY", "rank 1 (n1, pid 71)",
@@ -1431,7 +1418,7 @@ Test(hang, a_rank_that_has_left_comes_before_its_victims)
     case_free(&c);
 }
 
-/* A server that waits for requests may have printed the traceback of an exception that it has handled. */
+/* A server may have printed a handled exception. */
 Test(hang, a_rank_that_still_runs_its_script_may_have_handled_the_error)
 {
     struct hang_case c = load("sleep", "sleep");
@@ -1474,8 +1461,7 @@ static int64_t rank_of_hang(struct hang_case *c)
     return diagnose_hang(&d, &s);
 }
 
-/* The error may have ended the program, or the program may have handled it. Frames would show which of the two is true.
- * Without frames, the finding is only a hint. */
+/* Only frames would show whether the program still runs. */
 Test(hang, a_traceback_without_frames_is_a_hint)
 {
     static const char *const notes[] = { NO_INTERPRETER, "no Python stacks: ptrace is forbidden" };
@@ -1491,7 +1477,7 @@ Test(hang, a_traceback_without_frames_is_a_hint)
     }
 }
 
-/* py-spy cannot read the interpreter of these ranks. These ranks may be servers that wait for requests. */
+/* py-spy cannot read these ranks, which may be servers. */
 Test(hang, tracebacks_without_any_frames_are_a_hint)
 {
     struct hang_case c = load("sleep", "sleep");
@@ -1513,7 +1499,7 @@ Test(hang, tracebacks_without_any_frames_are_a_hint)
     case_free(&c);
 }
 
-/* In the samples both processes still sleep. A later heartbeat reports that both are stopped. */
+/* A heartbeat after the samples reports them as stopped. */
 Test(hang, stopped_processes_without_frames)
 {
     struct hang_case c = load("sleep", "sleep");
@@ -1616,7 +1602,7 @@ Test(hang, ranks_that_all_compute_in_one_line_are_at_work)
 
 /* --- loops ------------------------------------------------------------------------------------------------- */
 
-/* Parse "main:50 train:12 f:3", the outermost frame first. A name with a capital letter is a function of a library. */
+/* Parse "main:50 train:12 f:3", outermost first. A capital letter means a library. */
 static cJSON *frames_of(const char *text)
 {
     cJSON *frames = cJSON_CreateArray();
@@ -1633,8 +1619,7 @@ static cJSON *frames_of(const char *text)
     return frames;
 }
 
-/* Add `n` samples: take `samples` in order, again and again. Return the function and line of the loop that is found,
- * such as "train:12". Return "" if no loop is found. */
+/* Add `n` samples from `samples`, repeatedly. Return the loop found, such as "train:12", or "". */
 static const char *loop_of(const char *const *samples, int n)
 {
     static char found[40];
@@ -1687,7 +1672,7 @@ Test(hang_loops, a_program_that_goes_forward_has_no_loop)
                      "", "a statement of several lines returns once");
 }
 
-/* `main` calls `work` on line 1 and then on line 2. The second call does not continue the loop of the first call. */
+/* The second call of `work`, on line 2, starts anew. */
 Test(hang_loops, a_caller_that_goes_forward_begins_again)
 {
     const char *all[] = { "main:1 work:1", "main:1 work:2", "main:1 work:1", "main:1 work:2", "main:1 work:1",
@@ -1696,7 +1681,7 @@ Test(hang_loops, a_caller_that_goes_forward_begins_again)
     cr_expect_str_eq(loop_of(all, 9), "");
 }
 
-/* A stack with too many frames was cut, so its outermost frames are missing. */
+/* The outermost frames of a long stack are cut. */
 Test(hang_loops, a_stack_that_is_cut_has_no_loop)
 {
     char deep[STACKS_FRAMES_MAX * 8] = "main:1";
@@ -1705,8 +1690,7 @@ Test(hang_loops, a_stack_that_is_cut_has_no_loop)
     cr_expect_str_eq(loop_of(SAMPLES(deep, "main:2"), 20), "");
 }
 
-/* Diagnose `n` samples of four ranks, and compare each sample with the previous sample. Use the entries of `rows` in a
- * cycle. */
+/* Diagnose `n` samples of four ranks from `rows`, repeatedly, each with its predecessor. */
 static struct diagnosis diagnose_all(const char *const *rows, int n)
 {
     static struct diagnosis d;
@@ -1760,8 +1744,7 @@ Test(hang_loops, ranks_that_repeat_their_calls_are_named_with_the_function_of_th
 
 #define SPINS_AT(cpu) AT("step", "train.py", 90, MAIN_OF(3, "running", cpu))
 
-/* Rank 1 repeats its calls, but rank 3 uses CPU time at one line. Rank 3 may only be slow, because it may wait for the
- * GPU at this line in each step. So there is no finding. */
+/* Rank 3 uses CPU time at one line, and may only wait for the GPU. */
 Test(hang_loops, a_rank_that_computes_elsewhere_may_be_slow_too)
 {
     struct diagnosis d = diagnose_all(SAMPLES("[" WAITERS "," CALLS(1, "f", 5) "," SPINS_AT(100) "]",

@@ -1,4 +1,4 @@
-/* The search for a slow rank, on simulated jobs: each rank computes, then all ranks wait for the slowest rank. */
+/* Tests of the search for a slow rank: each rank computes, then all wait for the slowest. */
 #include "diagnosis/profile.h"
 #include "diagnosis/text.h"
 #include "snapshot_case.h"
@@ -11,8 +11,8 @@ enum { RANKS = 4, SLOW = 2, MINUTE = 60000 / PROFILE_EVERY_MS, SEEDS = 40 };
 
 struct job {
     uint64_t random;
-    double step_ms, noise; /* time of a step; `noise` is its variation, as a fraction of this time */
-    double extra;          /* additional time of rank SLOW, as a fraction of step_ms */
+    double step_ms, noise; /* time of a step, and its variation as a fraction */
+    double extra;          /* rank SLOW's additional time, as a fraction */
     double start_ms, compute_ms[RANKS], end_ms;
     uint64_t steps;
 };
@@ -29,7 +29,7 @@ static double uniform(struct job *j)
     return (double)(j->random >> 11) / (double)(1ull << 53);
 }
 
-/* Begin the next step. The collective itself takes a thirtieth of a step. */
+/* Begin the next step, a thirtieth of which is the collective. */
 static void next_step(struct job *j)
 {
     double longest = 0;
@@ -64,7 +64,7 @@ static cJSON *row_of(int rank, bool waits, bool is_extra)
 
 static const struct snapshot_rank no_steps[RANKS];
 
-/* Take one sample at `at_ms`. Each rank is read a few milliseconds after the previous rank. */
+/* Take a sample at `at_ms`, in which each rank is read some milliseconds later. */
 static bool sample(struct job *j, struct profile *p, double at_ms)
 {
     cJSON *rows = cJSON_CreateArray();
@@ -79,7 +79,7 @@ static bool sample(struct job *j, struct profile *p, double at_ms)
     return news;
 }
 
-/* Return the number of the sample that has found a slow rank. Return 0 if none of the `n` samples has found one. */
+/* Return the number of the sample that has found a slow rank, or 0. */
 static uint32_t run(struct job job, struct profile *p, uint32_t n)
 {
     uint32_t found = 0;
@@ -90,8 +90,7 @@ static uint32_t run(struct job job, struct profile *p, uint32_t n)
     return found;
 }
 
-/* Work.wait() of PyTorch is a C function without a Python frame. A rank that sleeps there waits for other ranks. A rank
- * that sleeps in threading.py does not wait for them. */
+/* A rank in PyTorch's Work.wait() has no Python frame, but one in threading.py does not wait for ranks. */
 Test(profile, a_rank_that_sleeps_in_a_c_function_of_the_program_waits)
 {
     static const char *const rows[] = {
@@ -141,7 +140,7 @@ Test(profile, equal_ranks_give_no_report_in_ten_minutes)
     }
 }
 
-/* Rank 0 writes a checkpoint, and the others wait for rank 0 a single time. */
+/* Rank 0 writes a checkpoint. */
 Test(profile, one_long_wait_is_no_evidence)
 {
     struct profile p = { 0 };
@@ -156,7 +155,7 @@ Test(profile, one_long_wait_is_no_evidence)
     profile_free(&p);
 }
 
-/* Ranks of libddp report the collective that they are in, and have no frames. */
+/* Ranks of libddp report their collective, without frames. */
 Test(profile, steps_of_libddp_count_as_stacks_do)
 {
     struct profile p = { 0 };
@@ -174,7 +173,7 @@ Test(profile, steps_of_libddp_count_as_stacks_do)
     profile_free(&p);
 }
 
-/* Rank 1 imports its libraries for longer than the other ranks. These ranks wait for rank 1 in the first collective. */
+/* Rank 1 imports longer than the others. */
 Test(profile, samples_of_imports_are_left_out)
 {
     static const char importing[] =
@@ -224,7 +223,7 @@ Test(profile, the_finding_names_the_rank_the_shares_and_what_it_does_instead)
     profile_free(&p);
 }
 
-/* A slow rank is reported once. When the rank has caught up, it is no longer shown. */
+/* It is reported only once. */
 Test(profile, a_slow_rank_that_recovers_is_forgotten_after_two_windows)
 {
     struct job job = JOB(6, 350, 0.05, 0.3);
@@ -254,7 +253,7 @@ Test(profile, all_windows_have_the_same_number_of_samples)
     profile_free(&p);
 }
 
-/* A long time at normal speed must not hide that a rank has become slow. */
+/* The rank was normal for a long time. */
 Test(profile, a_rank_that_becomes_slow_is_found)
 {
     struct job job = JOB(5, 350, 0.05, 0);

@@ -1,9 +1,9 @@
-/* Tests of hang_watch: when hang_watch suspects and reports a hang of the job. The clock is simulated. */
+/* Tests of when hang_watch suspects and reports a hang. */
 #include "hub/hang_watch.h"
 
 #include <criterion/criterion.h>
 
-/* Record a sample about a rank that has not run since the previous sample. */
+/* Record a sample of a rank that has not run. */
 static bool sampled(struct hang_watch *w, uint64_t digest, bool is_certain, uint64_t now_ms)
 {
     return hang_watch_sampled(w, (struct hang_verdict){ .digest = digest, .is_certain = is_certain }, now_ms);
@@ -21,15 +21,14 @@ static void begin(void)
 
 TestSuite(hang_watch, .init = begin);
 
-/* Report a sign of progress each `every` ms until `until`. */
+/* Report progress each `every` ms until `until`. */
 static void move(uint64_t from, uint64_t until, uint64_t every)
 {
     for (uint64_t at = from; at <= until; at += every)
         hang_watch_moved(&w, 0, at);
 }
 
-/* Take all samples that are due until `until`. Each sample except the first has the verdict `verdict`. Return the time
- * of the report, or 0 if no sample was reported. */
+/* Take the samples due until `until`, with `verdict` except in the first. Return the report's time, or 0. */
 static uint64_t report_at(uint64_t verdict, uint64_t until)
 {
     int samples = 0;
@@ -54,8 +53,7 @@ Test(hang_watch, five_times_the_longest_pause_is_waited)
     cr_expect_eq(hang_watch_deadline(&w), T + 60 * S + 100 * S);
 }
 
-/* A program loads for a minute without progress. In this minute the watch raises several suspicions, with a longer
- * pause after each suspicion. When a process joins a group, the pause is reset, so the first report is not late. */
+/* In a minute of loading, the pauses after suspicions grow. A process that joins a group resets them. */
 Test(hang_watch, a_slow_start_does_not_delay_the_first_report)
 {
     w.limit_ms = 5 * S;
@@ -111,12 +109,12 @@ Test(hang_watch, a_verdict_that_changes_is_none_and_is_tried_again_later)
     cr_expect_eq(hang_watch_deadline(&w), at + HANG_LEAST_MS);
 }
 
-/* A hint is reported once. Later samples may still find a verdict that is certain. */
+/* Later samples may still be certain. */
 Test(hang_watch, a_hint_is_reported_once_and_does_not_end_the_search)
 {
     move(T, T + 60 * S, S);
     int hints = 0;
-    for (int i = 0; i < 8; i++) { /* there are two suspicions, and each repeats its third sample */
+    for (int i = 0; i < 8; i++) { /* two suspicions, each with a repeated third sample */
         const uint64_t at = hang_watch_deadline(&w);
         cr_expect(hang_watch_due(&w, at));
         hints += sampled(&w, i % 4 == 0 ? 0 : 7, false, at);
@@ -129,7 +127,7 @@ Test(hang_watch, a_hint_is_reported_once_and_does_not_end_the_search)
     }
 }
 
-/* From the third sample on, flight records are compared, too, so the third verdict may differ from the second. */
+/* From the third sample on, flight records count, too. */
 Test(hang_watch, a_verdict_that_changes_once_is_reported_with_the_fourth_sample_within_15_s)
 {
     move(T, T + 60 * S, S);
@@ -142,7 +140,7 @@ Test(hang_watch, a_verdict_that_changes_once_is_reported_with_the_fourth_sample_
     cr_expect_lt(at - first, 14 * S);
 }
 
-/* On an overloaded host, the third sample lacks stacks or records. */
+/* On a busy host, it lacks stacks or records. */
 Test(hang_watch, an_incomplete_third_sample_is_taken_again_once)
 {
     for (int certain = 0; certain <= 1; certain++) {
@@ -168,7 +166,7 @@ Test(hang_watch, an_incomplete_third_sample_is_taken_again_once)
     cr_expect_eq(w.samples, 0, "the suspicion has ended");
 }
 
-/* A rank that wakes between samples may compute in small steps, or receive a file. */
+/* It may compute in small steps, or receive a file. */
 Test(hang_watch, a_rank_that_wakes_between_the_samples_needs_eight_samples)
 {
     move(T, T + 60 * S, S);
@@ -205,8 +203,8 @@ Test(hang_watch, no_verdict_needs_no_third_sample_and_the_pauses_grow_up_to_5_mi
     }
 }
 
-/* The samples of a job without signs of progress are 21 s apart, and the first sample is 30 s before the limit. So the
- * third sample and the report come 12 s after the limit, as in other jobs. */
+/* Samples are 21 s apart, the first 30 s before the limit. So the report comes 12 s after the limit, as in other
+ * jobs. */
 Test(hang_watch, a_job_without_any_sign_gets_more_time_and_must_stand_still_for_longer)
 {
     const uint64_t limit = T + HANG_QUIET_FACTOR * HANG_LEAST_MS;
@@ -274,8 +272,7 @@ Test(hang_watch, without_a_round_nothing_is_due)
     cr_expect(!sampled(&w, VERDICT, true, T + 70 * S));
 }
 
-/* The test simulates a day. The job prints a line every second. An evaluation of 20 to 50 s comes every 5 minutes, and
- * a checkpoint of 40 s every half hour. Every request gets a verdict. */
+/* A line every second; evaluations of 20 to 50 s every 5 minutes; a checkpoint of 40 s every half hour. */
 Test(hang_watch, a_day_with_evaluations_and_checkpoints_is_no_hang)
 {
     uint64_t at = T;

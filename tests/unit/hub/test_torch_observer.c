@@ -1,5 +1,4 @@
-/* PyTorch's ranks form a group, or fail to form it, through a hub without sockets. The tests check which reports all
- * nodes get, and when. */
+/* Tests of PyTorch's ranks that form or fail to form a group: which reports all nodes get, and when. */
 #include "hub/session.h"
 #include "hub/job.h"
 #include "sim_hub.h"
@@ -19,7 +18,7 @@ static struct sim sim;
 
 /* --- reports --------------------------------------------------------------------------------------- */
 
-/* Return everything that has been pushed to the agent since the last call. Return "" if nothing was pushed. */
+/* Return the agent's pushes since the last call, or "". */
 static const char *told(void)
 {
     static char text[65536];
@@ -115,7 +114,7 @@ static void set(conn_id conn, const char *key)
     request(conn, 1, false, key, value, sizeof(value));
 }
 
-/* Connect a PyTorch client, whose agent reports this rank. If `rank` is -1, no agent reports the client. */
+/* Connect a PyTorch client, reported as `rank` by its agent, or not if -1. */
 static void client(conn_id conn, int rank, int pid)
 {
     char json[96];
@@ -176,7 +175,7 @@ Test(torch_watch, a_complete_barrier_is_none)
     cr_assert_str_empty(told());
 }
 
-/* The first launch has completed the barrier, so only the client of the second launch waits. */
+/* The first launch has completed the barrier. */
 Test(torch_watch, who_has_passed_a_barrier_does_not_wait_in_it_again)
 {
     client(RANK0, 0, 100);
@@ -246,8 +245,7 @@ Test(torch_watch, an_id_that_nobody_sets_is_told_with_who_waits)
     expect_operator("status", "\"waits_for_torch\":{\"kind\":\"nccl_id\",\"text\":\"rank 0's NCCL id\"");
 }
 
-/* torch 2.x waits for ten seconds, reads the count, and waits again. The report must give the time since the first
- * wait. */
+/* torch 2.x waits for ten seconds at a time; the first wait counts. */
 Test(torch_watch, who_waits_again_has_waited_since_the_first_time)
 {
     client(RANK0, 0, 100);
@@ -261,7 +259,7 @@ Test(torch_watch, who_waits_again_has_waited_since_the_first_time)
     expect_operator("waiters", "\"since_ms\":30000");
 }
 
-/* Both ranks wait for a third rank, which the program expects and which was never started. */
+/* The program expects a third rank, which was never started. */
 Test(torch_watch, a_world_that_is_larger_than_the_job_is_told)
 {
     client(RANK0, 0, 100);
@@ -299,7 +297,7 @@ Test(torch_watch, two_launches_of_one_store_are_told_at_once)
     expect_operator("waiters", "\"pid\":900,\"owner\":\"python3 (pid 900) on n0\",\"op\":\"ADD\"");
 }
 
-/* The agent names the owner of the last connection only after the first check of the group. */
+/* The agent names the last owner after the group's first check. */
 Test(torch_watch, an_owner_that_is_known_late_is_told_at_once)
 {
     four_count();
@@ -312,8 +310,7 @@ Test(torch_watch, an_owner_that_is_known_late_is_told_at_once)
     expect_told("\"code\":\"STORE_SHARED\"");
 }
 
-/* The store has reported that rank 0 waits for the key of rank 1. Then two children of rank 1 (mp.spawn) set the keys
- * of PyTorch's ranks 0 and 1, so this wait ends. The store must be able to report the next wait. */
+/* Children of rank 1 (mp.spawn) set the keys of ranks 0 and 1, which ends rank 0's reported wait. */
 Test(torch_watch, a_wait_that_has_ended_is_not_the_present_wait)
 {
     client(RANK0, 0, 100);
@@ -331,7 +328,7 @@ Test(torch_watch, a_wait_that_has_ended_is_not_the_present_wait)
     cr_expect_not(job->watch.torch_reported);
 }
 
-/* All four names fit into the report, so the report does not end with "and N more". */
+/* All four names fit, without "and N more". */
 Test(torch_watch, two_launches_are_told_by_all_their_names)
 {
     char words[141], json[256];
@@ -347,7 +344,7 @@ Test(torch_watch, two_launches_are_told_by_all_their_names)
     expect_told("x on n0; rank 0 (n0, pid 100); rank 1 (n0, pid 101)  [STORE_SHARED]");
 }
 
-/* Process 900 registers over two connections, so the report counts registrations and not processes. */
+/* Process 900 registers over two connections. */
 Test(torch_watch, registrations_of_two_launches_are_not_counted_as_processes)
 {
     four_count();
@@ -404,7 +401,7 @@ static void fail_rank_0(void)
             "\"words\":\"exit 1\"}");
 }
 
-/* Two processes register as rank 0. A worker fails and ends the round before the store's next check is due. */
+/* Two processes are rank 0. The round ends before the next check. */
 Test(torch_watch, a_failure_after_two_processes_were_one_rank_names_that_rank)
 {
     client(OTHER0, -1, 0);
@@ -416,8 +413,7 @@ Test(torch_watch, a_failure_after_two_processes_were_one_rank_names_that_rank)
     cr_expect(strstr(text, "rank 0 has") != NULL && strstr(text, "[RANK_REPEATED]") != NULL, "%s", text);
 }
 
-/* The store has reported that rank 1 is missing. Then another process registers as rank 0, and a failure ends the
- * round. */
+/* Rank 1 was reported missing. Then another process registers as rank 0. */
 Test(torch_watch, a_failure_names_a_rank_of_two_processes_after_a_report_of_a_missing_rank)
 {
     client(RANK0, 0, 100);
@@ -499,8 +495,7 @@ Test(torch_watch, an_owner_is_said_by_nodes_of_the_job_only)
     cr_expect(strstr(answer, "\"ok\":true") != NULL, "%s", answer);
 }
 
-/* Any client can make the store ask the agents which process owns a connection. To answer, an agent searches its whole
- * machine. So the store limits how often it asks. */
+/* An answer costs the agent a search of its machine. */
 Test(torch_watch, agents_are_asked_for_a_few_only)
 {
     for (int i = 0; i < 12; i++) {
@@ -525,8 +520,7 @@ Test(torch_watch, who_is_missing_is_not_guessed)
     cr_expect(strstr(text, "1's Gloo address; missing: unknown") != NULL, "%s", text);
 }
 
-/* Each rank increments the count of one barrier twice. In PyTorch 1.13 a barrier whose count is too high never opens,
- * so the ranks read the count again and again. */
+/* In PyTorch 1.13, ranks read the count of a barrier that is too high again and again. */
 Test(torch_watch, ranks_that_set_a_group_up_again_are_no_second_launch)
 {
     client(RANK0, 0, 100);
@@ -573,7 +567,7 @@ Test(torch_watch, an_agent_knows_a_process_better_than_it_itself)
     cr_assert_str_empty(told());
 }
 
-/* The first wait of rank 0 ends well. Its next wait is for rank 1, which has already ended. */
+/* The first wait of rank 0 ends well; the next is for rank 1, which has ended. */
 Test(torch_watch, after_an_end_it_is_looked_again_soon)
 {
     client(RANK0, 0, 100);
@@ -590,13 +584,11 @@ Test(torch_watch, after_an_end_it_is_looked_again_soon)
 
 /* --- PyTorch leftovers ---------------------------------------------------------------------------------------- */
 
-/* Tests of PyTorch ranks that give up their wait for the other ranks of a group, and end. The tests check when the
- * store reports this, and with which reason. */
+/* Tests of ranks that give up their wait for a group, and end. */
 
 TestSuite(init_abandoned, .init = set_up, .fini = tear_down);
 
-/* Send the messages of a node whose rank 0 has failed. After the last message, "stopped", the store sends its
- * verdict. */
+/* Send the messages of a node whose rank 0 has failed. "stopped" gets the verdict. */
 static void rank_0_fails(const char *how)
 {
     char json[128];
@@ -623,7 +615,7 @@ static void rank_0_waits(uint64_t until_ms)
     (void)told();
 }
 
-/* torch 1.13 does not cancel its wait, but only closes the connection. */
+/* torch 1.13 only closes the connection. */
 Test(init_abandoned, who_gave_up_is_told_with_whom_it_has_waited_for)
 {
     rank_0_waits(12000);
@@ -631,7 +623,7 @@ Test(init_abandoned, who_gave_up_is_told_with_whom_it_has_waited_for)
     expect_given_up("\"exit_code\":1", true);
 }
 
-/* torch 2.x cancels its wait, prints the error, and then closes the connection. */
+/* torch 2.x cancels its wait before it closes. */
 Test(init_abandoned, who_takes_its_wait_back_and_goes_has_given_up)
 {
     rank_0_waits(12000);
@@ -642,7 +634,7 @@ Test(init_abandoned, who_takes_its_wait_back_and_goes_has_given_up)
     expect_given_up("\"exit_code\":1", true);
 }
 
-/* The node reports the failure before the store detects the end of the connection. */
+/* The failure is reported before the connection ends. */
 Test(init_abandoned, who_gave_up_may_still_be_connected)
 {
     rank_0_waits(12000);
@@ -668,16 +660,14 @@ Test(init_abandoned, the_barrier_of_torch_1_is_given_up_as_well)
     expect_barrier("1 of the 2 ranks");
 }
 
-/* The ranks of two launches have arrived in one barrier. No rank is missing, so the report gives the number of ranks
- * that have arrived. */
+/* The ranks of two launches are in one barrier, so none is missing. */
 Test(init_abandoned, who_gave_up_a_barrier_of_too_many_is_told_how_many)
 {
     four_count();
     expect_barrier("4 ranks");
 }
 
-/* The node disconnects, so the job ends. The store must send no more bytes to this node: sim_hub.c fails the test if
- * bytes are sent to a closed connection. */
+/* sim_hub.c fails the test if bytes go to a closed connection. */
 Test(init_abandoned, a_node_that_has_gone_is_told_nothing)
 {
     rank_0_waits(12000);
@@ -701,7 +691,7 @@ Test(init_abandoned, who_waited_for_a_moment_only_has_not_given_up)
     expect_given_up("\"exit_code\":1", false);
 }
 
-/* The second wait of rank 0 succeeds. So the later failure of rank 0 has another reason. */
+/* The second wait of rank 0 succeeds. */
 Test(init_abandoned, who_waits_again_and_goes_on_has_not_given_up)
 {
     rank_0_waits(12000);
@@ -714,7 +704,7 @@ Test(init_abandoned, who_waits_again_and_goes_on_has_not_given_up)
     expect_given_up("\"exit_code\":1", false);
 }
 
-/* Let rank 0 call init_process_group again after its first call has failed. Rank 1 has joined meanwhile. */
+/* Let rank 0 call init_process_group again, which rank 1 has joined. */
 static void rank_0_tries_again(conn_id conn)
 {
     client(RANK1, 1, 101);
@@ -733,8 +723,7 @@ Test(init_abandoned, who_finds_the_others_at_once_when_it_waits_again_has_not_gi
     expect_given_up("\"exit_code\":1", false);
 }
 
-/* Rank 0 tries again on a second connection, OTHER0. The agent reports the rank of OTHER0 to the store only after
- * OTHER0 has found all keys. */
+/* OTHER0, rank 0's second connection, is reported only after it has found all keys. */
 Test(init_abandoned, who_tries_again_on_another_connection_has_not_given_up)
 {
     rank_0_waits(12000);
@@ -758,7 +747,7 @@ Test(init_abandoned, who_tries_again_after_its_connection_has_ended_has_not_give
     expect_given_up("\"exit_code\":1", false);
 }
 
-/* The group has formed. Then rank 0 waits for a key of the program, not of PyTorch. */
+/* The group has formed; the key is the program's. */
 Test(init_abandoned, who_waits_for_a_key_of_its_own_gives_up_no_group)
 {
     rank_0_waits(5000);
@@ -783,7 +772,7 @@ Test(init_abandoned, who_went_on_for_long_without_the_others_has_not_given_up)
 
 /* --- subscribers ---------------------------------------------------------------------------------------------- */
 
-/* Keys of nodes, and of workers that have sent IDENTIFY, are not observed. */
+/* Keys of nodes and identified workers are not observed. */
 Test(torch_watch, only_a_plain_client_makes_the_store_look_into_keys)
 {
     const struct job *job = job_only(sim.hub, &(struct session){ .id = 0 });

@@ -1,4 +1,4 @@
-/* The addresses determine which node hosts the store. The names of the machines have no effect. */
+/* Tests of which node hosts the store, by the addresses. */
 #include "net/hosting.h"
 
 #include <criterion/criterion.h>

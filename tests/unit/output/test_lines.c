@@ -1,5 +1,4 @@
-/* Tests that cut streams into lines, keep the tail of a stream, merge streams, and fold equal lines of several
- * ranks. */
+/* Tests that cut streams into lines, keep tails, merge streams, and fold equal lines. */
 #include "output/lines.h"
 
 #include <criterion/criterion.h>
@@ -8,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The output, for example "W:text|". The letter is the kind of the line: W for whole, L for last, U for update, and C
- * for cut. */
+/* The output, such as "W:text|": W: whole, L: last, U: update, C: cut. */
 static struct buf seen;
 
 static void note(void *user, struct slice text, enum line_kind kind)
@@ -19,7 +17,7 @@ static void note(void *user, struct slice text, enum line_kind kind)
               buf_append(&seen, "|", 1));
 }
 
-/* Feed `bytes` in pieces of `step` bytes, and end the stream. */
+/* Feed `bytes` in pieces of `step`, and end the stream. */
 static const char *cut(const char *bytes, size_t len, size_t step, size_t limit)
 {
     struct lines l;
@@ -291,7 +289,7 @@ Test(merge, a_huge_line_comes_in_pieces_with_one_prefix)
 
 /* --- fold ----------------------------------------------------------------------------------------------------- */
 
-/* Identical lines of many ranks are printed as one line. The lines of each rank keep their order. */
+/* Tests of folding. Each rank's lines keep their order. */
 
 enum { RANKS = 8, MS = 1000 };
 
@@ -304,7 +302,7 @@ static int member_at(const void *set, int i)
     return rank_set_has(set, i) ? i : -1;
 }
 
-/* Append each printed line to the buffer `user` as "ranks:text|". */
+/* Append each line to `user` as "ranks:text|". */
 static void fold_note(void *user, const struct fold_line *line)
 {
     struct buf *fold_out = user;
@@ -350,7 +348,7 @@ static uint64_t pass(uint64_t ms)
     return fold_flush(fold, now_us);
 }
 
-/* Return the output that was printed after the previous call. */
+/* Return the output since the previous call. */
 static const char *fold_out(void)
 {
     static char text[512];
@@ -508,7 +506,7 @@ Test(fold, a_thousand_ranks_with_one_warning_make_one_line)
     cr_expect_str_eq(fold_out(), "0-1023:UserWarning: deprecated|");
 }
 
-/* Random lines of random ranks are printed so that for each rank the output equals its input. */
+/* Each rank's output equals its input. */
 Test(fold, any_lines_in_any_order_keep_each_ranks_order)
 {
     enum { LINES = 400 };
@@ -548,7 +546,7 @@ Test(fold, any_lines_in_any_order_keep_each_ranks_order)
 
 static struct buf show_out;
 
-/* Return the text that was appended after the previous call. */
+/* Return the text since the previous call. */
 static const char *shown(void)
 {
     static char text[512];

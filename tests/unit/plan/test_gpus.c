@@ -1,5 +1,4 @@
-/* Tests of three tasks: read CUDA_VISIBLE_DEVICES by CUDA's rules, choose the number of workers, and find the users of
- * a GPU. */
+/* Tests of CUDA_VISIBLE_DEVICES, the number of workers, and a GPU's users. */
 #include "plan/machine.c"
 #include "plan/plan.c"
 
@@ -10,7 +9,7 @@
 static struct gpu_list list;
 static struct ddp_err err;
 
-/* Return the names of the visible GPUs as a list such as "3,0". */
+/* Return the visible GPUs as "3,0". */
 static const char *visible(const char *value, int physical)
 {
     static char text[4096];
@@ -117,7 +116,7 @@ Test(gpus, more_workers_than_gpus_share_them_when_told_to)
 
 /* --- users of the GPUs -------------------------------------------------------------------------------------- */
 
-/* A driver with a single GPU, which has `n_users` users. If `n_users` is -1, the GPU has failed. */
+/* A driver with one GPU and `n_users` users; -1: the GPU has failed. */
 static int n_users;
 
 static int find_by_index(unsigned index, void **device)

@@ -1,5 +1,4 @@
-/* The output of py-spy about PyTorch's processes (tests/data/stacks) becomes rows, and equal rows are folded. No text
- * of a process or peer is trusted. */
+/* Tests of py-spy's output (tests/data/stacks) as rows, which are folded. No text of a process or peer is trusted. */
 #include "record/stacks.h"
 
 #include <cjson/cJSON.h>
@@ -30,7 +29,7 @@ static struct stack_thread thread_of(int rank, int pid)
     return (struct stack_thread){ .rank = rank, .pid = pid, .tid = pid, .is_main = true, .host = "n1" };
 }
 
-/* Add a recorded output of py-spy about the process `pid`. */
+/* Add a recorded output about `pid`. */
 static void add_recorded(const char *name, int rank, int pid, bool is_child)
 {
     char path[256];
@@ -110,8 +109,7 @@ Test(stacks, the_rare_stack_comes_first)
     cr_assert_not_null(strstr(brief(4, 1), " time\n  > load  pkg/data.py:41\n"), "%s", (char *)out.data);
 }
 
-/* Rank 1 also has a child process and a feeder thread of the data loader. Data loaders run the same code on every rank.
- * So the rows of the child and the feeder thread come after the rows of main threads. */
+/* Data loaders run the same code on every rank. */
 Test(stacks, other_threads_and_children_come_behind_main_threads)
 {
     add_recorded("loads", 1, 28732, false);
@@ -129,8 +127,7 @@ Test(stacks, other_threads_and_children_come_behind_main_threads)
                        (char *)out.data);
 }
 
-/* A worker and its child sleep in the same call. The child must have a separate row, both in the agent's struct stacks
- * and after the store has merged the rows of all agents. */
+/* Both sleep in the same call. The row must survive the store's merge, too. */
 Test(stacks, a_child_in_the_state_of_its_worker_is_still_shown)
 {
     struct stack_thread t = {
@@ -261,7 +258,7 @@ Test(stacks, depth_threads_and_bytes_have_limits)
     buf_free(&text);
 }
 
-/* A row contains no byte that JSON would print as two bytes, or that a terminal would execute. */
+/* No byte may become two in JSON, or act on a terminal. */
 Test(stacks, the_size_of_a_row_is_that_of_its_texts)
 {
     char text[400], quotes[100];
@@ -276,7 +273,7 @@ Test(stacks, the_size_of_a_row_is_that_of_its_texts)
     free(json);
 }
 
-/* The path is cut at its beginning, because its end names the file. */
+/* A path's end names the file. */
 Test(stacks, long_texts_are_cut)
 {
     char text[2000], path[1000];
@@ -309,7 +306,7 @@ Test(stacks, a_path_is_not_cut_inside_a_character)
 
 /* --- merging ---------------------------------------------------------------------------------------------- */
 
-/* Rows are unchanged after encoding and decoding, and equal rows of two nodes are folded. */
+/* Equal rows of two nodes are folded. */
 Test(stacks, rows_of_agents_are_merged)
 {
     struct stacks job;

@@ -1,5 +1,4 @@
-/* Tests of the evidence about a worker's end: torch's error file in both of its forms, and the limits that applied to
- * the worker. */
+/* Tests of the evidence about a worker's end: torch's error file, and limits. */
 #include "report/evidence.c"
 
 #include <criterion/criterion.h>
@@ -95,7 +94,7 @@ Test(error_text, survives_hostile_bytes)
     free(large);
 }
 
-/* A worker that is killed while it writes the file leaves only the first part of the file. */
+/* A killed worker leaves a part of the file. */
 Test(error_text, cut_anywhere_is_refused)
 {
     const char *whole = "{\"message\": {\"message\": \"x\", \"extraInfo\": {\"timestamp\": \"1\"}}}";
@@ -121,8 +120,7 @@ static void put(const char *name, const char *content)
     cr_assert(f != NULL && fputs(content, f) >= 0 && fclose(f) == 0);
 }
 
-/* Expect the pids.max of the outer group, which is lower than the pids.max of the inner group. No group has a memory
- * controller. */
+/* Expect the outer group's pids.max, which is lower. No group has a memory controller. */
 static void expect_limits(const char *type, const char *groups)
 {
     char mounts[300];
@@ -152,7 +150,6 @@ Test(evidence, has_the_limits_of_a_worker_that_failed)
     expect_limits("cgroup2 cgroup2 rw", "0::/job\n");
 }
 
-/* The inner group has more memory left than the outer group. */
 Test(evidence, has_the_memory_of_the_group_with_the_least_left)
 {
     char mounts[300];
@@ -186,8 +183,7 @@ Test(evidence, has_the_memory_of_the_group_with_the_least_left)
     rmdir(root);
 }
 
-/* The known mount is `job`, and the group of the job is `job2`. Both paths begin with "job", but `job2` is not below
- * `job`. */
+/* `job2` begins with "job", the known mount, but is not below it. */
 Test(evidence, watches_no_group_of_another_mount)
 {
     char mounts[300];
@@ -208,7 +204,7 @@ Test(evidence, watches_no_group_of_another_mount)
     rmdir(root);
 }
 
-/* A container sees only its own part of the hierarchy. /proc/PID/cgroup and the kernel's log have the whole name. */
+/* A container sees a part of the hierarchy, /proc/PID/cgroup the whole name. */
 Test(evidence, a_group_has_the_same_name_as_in_proc)
 {
     char mounts[300];
@@ -247,7 +243,6 @@ Test(evidence, has_the_first_timer_that_expired)
     evidence_free(e);
 }
 
-/* If a link leads to a missing file, ddprun does not suggest the name of this link. */
 Test(evidence, a_link_to_a_missing_file_is_not_near)
 {
     static struct program_file file;
@@ -264,7 +259,7 @@ Test(evidence, a_link_to_a_missing_file_is_not_near)
     rmdir(root);
 }
 
-/* ddprun's own limits explain why a worker could not be started. */
+/* ddprun's own limits count. */
 Test(evidence, has_the_limits_of_a_worker_that_did_not_start)
 {
     struct rlimit limit;

@@ -1,5 +1,4 @@
-/* Tests of the report at the end of a job: the first failure on this or another node, the other workers, and the
- * attempts. */
+/* Tests of the report at the end of a job. */
 #include "report/final_report.c"
 #include "report/cause.c"
 #include "report/report.c"
@@ -56,7 +55,7 @@ Test(report, says_when_the_code_is_not_that_of_the_first_failure, .fini = tear_d
                        (char *)text.data);
 }
 
-/* Rank 1 has broken the connection. The victim, rank 0, ended before rank 1. */
+/* Rank 0, the victim of rank 1, ended before it. */
 Test(report, tells_how_long_before_the_first_failure_a_victim_ended, .fini = tear_down)
 {
     start(3, NULL);
@@ -79,8 +78,7 @@ static void expect_calls(const char *flights, const char *row)
     cr_assert_not_null(strstr((char *)text.data, row), "%s", (char *)text.data);
 }
 
-/* The report has a row with the command that compares the records of all ranks, whatever file names the user has
- * chosen. */
+/* The user has chosen the files' names. */
 Test(report, says_how_to_compare_the_records_of_all_ranks, .fini = tear_down)
 {
     start(2, NULL);
@@ -220,7 +218,7 @@ Test(report, shows_what_the_worker_recorded_and_what_it_means, .fini = tear_down
         "  exit     1, because of rank 0 on n1\n");
 }
 
-/* The report breaks the line before [RANK_REPEATED], and drops the blanks between the sentence and this code. */
+/* The line breaks before [RANK_REPEATED]. */
 Test(report, no_line_ends_with_a_blank, .fini = tear_down)
 {
     const struct finding hang = { .code = FINDING_RANK_REPEATED,
@@ -239,7 +237,7 @@ Test(report, no_line_ends_with_a_blank, .fini = tear_down)
            "  exit     1, because of rank 0 on n1\n");
 }
 
-/* A rank that lost another rank or waited for a missing rank is a witness, and the report shows this. */
+/* A witness lost another rank, or waited for a missing one. */
 Test(report, tells_a_witness_of_another_ranks_trouble)
 {
     static const struct {
@@ -264,8 +262,7 @@ Test(report, tells_a_witness_of_another_ranks_trouble)
     }
 }
 
-/* Rank 1 runs out of GPU memory, but the finding names the network. The report then has no hint about the memory, and
- * does not ask which processes use the GPU. */
+/* Rank 1 runs out of GPU memory, but the finding names the network. */
 Test(report, a_full_gpu_after_a_broken_connection_has_no_hint, .fini = tear_down)
 {
     struct buf hint = { 0 };
@@ -371,7 +368,7 @@ static int lines_of_text(void)
     return lines;
 }
 
-/* All parts of the report have their maximum length. */
+/* All parts have their maximum length. */
 Test(report, never_has_more_than_forty_lines, .fini = tear_down)
 {
     enum { N = NPROC_MOST };
@@ -431,7 +428,7 @@ Test(report, folds_many_ranks_and_cuts_long_lines, .fini = tear_down)
 
 /* --- on other nodes ------------------------------------------------------------------------------------------- */
 
-/* The report of a node that did not fail itself: another node failed or is lost, or the store is lost. */
+/* Tests of the report of a node that did not fail itself. */
 
 static struct cli elsewhere_cli = { .max_restarts = 0 };
 static char *no_environment[] = { NULL };
@@ -459,7 +456,7 @@ static void elsewhere_step(enum agent_event_type type, uint64_t now_ms, int r, i
     agent_step(elsewhere_agent, &e, &n);
 }
 
-/* Start a job with `nproc` workers on this node. All workers start at 1000 ms. */
+/* Start `nproc` workers of this node at 1000 ms. */
 static void elsewhere_start(int nproc)
 {
     elsewhere_plan.nproc = nproc;
@@ -486,7 +483,7 @@ static void elsewhere_expect(const char *golden)
     cr_assert_str_eq((char *)elsewhere_text.data, golden, "the report is:\n%s", (char *)elsewhere_text.data);
 }
 
-/* The report of the other node arrives first. Then the workers of this node end. */
+/* The other node's report arrives first. */
 Test(report_elsewhere, names_a_failure_on_another_node, .fini = elsewhere_tear_down)
 {
     const struct failure cause = { .why = "failed",
@@ -538,7 +535,7 @@ Test(report_elsewhere, names_a_node_that_was_lost, .fini = elsewhere_tear_down)
         "  exit     125, because of node 1 on n2\n");
 }
 
-/* No node is the culprit: the missing nodes are unknown to the store. */
+/* The store does not know the missing nodes. */
 Test(report_elsewhere, says_what_helps_when_nodes_do_not_join, .fini = elsewhere_tear_down)
 {
     const struct failure cause = {
@@ -580,7 +577,7 @@ Test(report_elsewhere, names_the_hang_that_ended_the_job_and_its_remedy, .fini =
                      "  exit     125\n");
 }
 
-/* No worker has failed, but the job cannot continue. */
+/* No worker has failed. */
 Test(report_elsewhere, says_what_helps_when_the_store_is_lost, .fini = elsewhere_tear_down)
 {
     elsewhere_start(1);
@@ -599,7 +596,7 @@ Test(report_elsewhere, says_what_helps_when_the_store_is_lost, .fini = elsewhere
         "  exit     123\n");
 }
 
-/* The node was not needed, and the job succeeded without it. */
+/* The job succeeded without the node. */
 Test(report_elsewhere, tells_a_spare_node_that_the_job_is_over, .fini = elsewhere_tear_down)
 {
     elsewhere_plan.nproc = 1;
@@ -613,7 +610,7 @@ Test(report_elsewhere, tells_a_spare_node_that_the_job_is_over, .fini = elsewher
                      "  exit     0\n");
 }
 
-/* Rank 5 failed first only because it gave up its wait for rank 1. The report of every node must name this reason. */
+/* Rank 5 failed first because it gave up its wait for rank 1. */
 Test(report_elsewhere, who_gave_up_is_told_with_its_reason, .fini = elsewhere_tear_down)
 {
     const struct failure cause = { .why = "failed",
@@ -645,7 +642,7 @@ Test(report_elsewhere, who_gave_up_is_told_with_its_reason, .fini = elsewhere_te
 
 /* --- attempts ------------------------------------------------------------------------------------------------- */
 
-/* Tests of the parts of the report: the attempts, the reason for no further attempt, and the remaining processes. */
+/* Tests of attempts, the reason for no further attempt, and remaining processes. */
 
 static struct agent *attempts_agent;
 static char *argv[] = { "./train", NULL };
@@ -710,8 +707,8 @@ static void note(int code, int reached, const char *words)
     attempts_report.best_step = reached > attempts_report.best_step ? reached : attempts_report.best_step;
 }
 
-/* Let rank 1 fail with exit code `code` after one second, in an attempt that reached step `reached` (-1 = no step).
- * `why` is the reason why no attempt follows, or NO_RESTART_NONE if an attempt follows. */
+/* Let rank 1 fail with `code` after a second, in an attempt that reached step `reached` (-1: none). `why` is the reason
+ * for no further attempt, or NO_RESTART_NONE. */
 static void fail_once(int code, int reached, enum no_restart why)
 {
     char words[32];
@@ -757,8 +754,7 @@ Test(report_attempts, the_attempts_before_the_last_one_are_listed)
                     "  restart  none: all restarts of --max_restarts=2 are used up\n");
 }
 
-/* When the next attempt begins, the kernel has no data about the processes of the previous attempt. So ddprun keeps the
- * text that describes each failure. */
+/* The kernel forgets earlier processes, so ddprun keeps each failure's text. */
 Test(report_attempts, the_words_of_each_attempt_are_kept)
 {
     const struct worker_evidence oom = { .oom = OOM_CGROUP };
@@ -774,7 +770,7 @@ Test(report_attempts, the_words_of_each_attempt_are_kept)
     buf_free(&words);
 }
 
-/* With several nodes the report names the host of a rank. A lost node has no rank to name. */
+/* A lost node has no rank. */
 Test(report_attempts, attempts_that_failed_elsewhere_name_the_host)
 {
     make(3);

@@ -1,4 +1,4 @@
-/* Tests of the code that reads the first bytes of a program to find why the program could not be started. */
+/* Tests that find in a program's first bytes why it could not start. */
 #include "report/spawn_error.c"
 
 #include <criterion/criterion.h>
@@ -145,12 +145,11 @@ Test(start_words, of_a_system_without_room)
 
 /* --- elf ------------------------------------------------------------------------------------------------------ */
 
-/* The header of an ELF program. Some tests use headers for this machine and for other machines. Other tests cut the
- * header at every byte, or set a wrong value in each byte. */
+/* The header of an ELF program, which tests change or cut. */
 
 static const char LOADER[] = "/lib64/ld-linux-x86-64.so.2";
 
-/* A 64-bit program with one segment, which contains the name of the loader. */
+/* A 64-bit program, whose only segment names the loader. */
 struct program {
     Elf64_Ehdr header;
     Elf64_Phdr interp;
@@ -228,8 +227,7 @@ Test(elf_check, what_is_no_elf_file_is_nothing_else)
     }
 }
 
-/* Cut the program at every byte. The part before the cut is copied to a block of the same length, so that a sanitizer
- * detects a read beyond the cut. */
+/* Cut the program at every byte, in a block of the same length for a sanitizer. */
 Test(elf_check, a_file_cut_anywhere_is_read_no_further)
 {
     struct program p = program(EM_X86_64);
@@ -248,8 +246,7 @@ Test(elf_check, a_file_cut_anywhere_is_read_no_further)
     }
 }
 
-/* Give every byte of the headers every value. elf_check must not read outside the file, and must terminate the name of
- * the loader within its array. */
+/* The loader's name must end within its array. */
 Test(elf_check, no_byte_of_the_header_leads_outside)
 {
     struct program good = program(EM_X86_64);
@@ -281,7 +278,7 @@ Test(program_file, reads_the_first_line_as_the_kernel_does)
     expect_script("#!/bin/sh\necho\n", "/bin/sh", false);
     expect_script("#! \t/usr/bin/env -S python3 -u\n", "/usr/bin/env", false);
     expect_script("#!/bin/sh\r\necho\r\n", "/bin/sh", true);
-    expect_script("#!/bin/sh -e\r\necho\r\n", "/bin/sh", false); /* the kernel passes "-e\r" to /bin/sh */
+    expect_script("#!/bin/sh -e\r\necho\r\n", "/bin/sh", false); /* the kernel passes "-e\r" */
     expect_script("#!/bin/sh", "/bin/sh", false);
     expect_script("#!", "", false);
     expect_script("#!\n", "", false);

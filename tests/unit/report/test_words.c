@@ -1,5 +1,4 @@
-/* Tests of texts for users: sentences in which {words} are replaced, sizes, times, and hints that follow from the last
- * lines of a worker. */
+/* Tests of texts for users: {words}, sizes, times, and hints from a worker's last lines. */
 #include "base/text.h"
 #include "report/cause.c"
 #include "tables/text.h"
@@ -62,7 +61,7 @@ static const char *hint(const char *text)
     return hint_with(text, &(struct hint_facts){ 0 });
 }
 
-/* A hint shows the value of each limit in parentheses. If a value is unknown, its parentheses are left out, too. */
+/* Unknown values are left out with their parentheses. */
 Test(hints, show_the_limits_that_they_mention)
 {
     static const struct worker_evidence limits = { .open_files = 1024,
@@ -97,7 +96,7 @@ Test(hints, show_the_limits_that_they_mention)
     }
 }
 
-/* Only node n1 knows the values, so the hint of another node refers to the report on n1. */
+/* Only node n1 knows the values. */
 Test(hints, of_another_node_name_the_report_with_the_values)
 {
     const struct hint_facts facts = { .host = "n1" };
@@ -141,8 +140,7 @@ Test(hints, show_the_room_of_the_file_that_could_not_be_written)
     cr_expect_not(hint_full_disk(slice_of(NULL, 0), &full));
 }
 
-/* If the line names no path, the hint shows the free space of all likely places. If a quota is full, the hint shows no
- * free space, because the disk may still have free space. */
+/* Without a path, all likely places are shown. A full quota has no free space to show. */
 Test(hints, show_the_room_of_each_place)
 {
     static struct full_disk full = { .n_rooms = 2,
@@ -161,7 +159,6 @@ Test(hints, show_the_room_of_each_place)
     cr_expect_not_null(strstr(hint_with("Disk quota exceeded", &facts), "directory is on nfs4 of srv:/d): "));
 }
 
-/* If the value of a limit is unknown, the hint omits the value. */
 Test(hints, about_data_loaders_have_the_memory_and_the_size_of_shm)
 {
     static const char *const texts[] = { "Connection refused /multiprocessing/connection.py",
@@ -199,7 +196,7 @@ Test(hints, know_what_users_meet)
     cr_expect_eq(out.len, 0);
 }
 
-/* The messages are from PyTorch 1.13 without CUDA, from 2.x with CUDA, and from NCCL. */
+/* Messages of PyTorch 1.13 without CUDA, of 2.x with CUDA, and of NCCL. */
 Test(hints, without_a_gpu_a_program_that_wants_nccl_is_told_of_gloo)
 {
     static const char *const texts[] = {
@@ -242,8 +239,7 @@ Test(hints, no_option_is_repeated)
                           "GLOO_SOCKET_IFNAME=eth0"));
 }
 
-/* The rank read a tensor from a loader that had died. PyTorch's own message about the loader comes too late, or
- * never. */
+/* PyTorch's own message about the loader comes too late, or never. */
 Test(hints, a_dead_data_loader_is_named_when_python_speaks_of_a_connection)
 {
     static const char trace[] =
@@ -258,7 +254,7 @@ Test(hints, a_dead_data_loader_is_named_when_python_speaks_of_a_connection)
     cr_expect_null(strstr(hint("pair.cc: Connection reset by peer"), "DataLoader"));
 }
 
-/* The script hides the package of the same name. Python's message does not show this, because no module is missing. */
+/* Python's message does not show that the script hides the package. */
 Test(hints, a_script_with_the_name_of_a_package_hides_it)
 {
     cr_expect(

@@ -1,5 +1,4 @@
-/* Tests of the layer between the loop and the hub. This layer finds a client by its id in constant time, queues
- * replies, writes lines of the log, and admits clients. */
+/* Tests of the layer between loop and hub: clients, replies, the log, admission. */
 #include "base/log.h"
 #include "server/clients.c"
 
@@ -59,11 +58,11 @@ Test(idmap, grows_and_walks_over_everything)
 
 /* --- replies -------------------------------------------------------------------------------------------------- */
 
-/* The queue keeps the order of the replies, loses no byte, and is full exactly at its limits. */
+/* Tests of the queue, which keeps order and bytes, and is full exactly at its limits. */
 
 static struct replies replies;
 
-/* Replies that were sent, each as "id:bytes ". */
+/* Sent replies, each as "id:bytes ". */
 static char sent[REPLIES_BYTES + REPLIES_MAX * 32];
 
 static void note(void *user, conn_id to, struct slice bytes)
@@ -133,8 +132,7 @@ Test(gate, one_line_in_a_second_and_a_count_of_the_rest)
 
 /* --- admission ------------------------------------------------------------------------------------------------ */
 
-/* Each source (a user or an address) has a limit of connections. At a limit, the oldest silent connection is chosen for
- * closing. */
+/* Tests of limits for each source. At a limit, the oldest silent connection is chosen. */
 
 enum { MAX = 16, SELF = 1000, STRANGER = 1001, MANY = 64 };
 
@@ -151,8 +149,7 @@ static struct admission_key user(uint32_t uid)
     return (struct admission_key){ .is_uid = true, .uid = uid };
 }
 
-/* Open the connections `first`, `first` + 1, ... at 0 ms, until a connection is rejected. Return the number of opened
- * connections. */
+/* Open the connections `first`, `first` + 1, ... at 0 ms until one is rejected. Return their number. */
 static uint32_t fill(uint32_t first, struct admission_key key)
 {
     uint32_t n = 0;
@@ -184,8 +181,7 @@ Test(admission, each_source_has_its_share)
     cr_assert_eq(fill(0, address(1)), MAX - MAX / 8);
 }
 
-/* All limited sources together have one limit. When this limit is reached, the user who runs the store can still
- * connect. */
+/* The user who runs the store can still connect. */
 Test(admission, all_limited_sources_have_a_share_together)
 {
     const struct admission_key own = user(SELF), one = address(1), two = address(2), three = address(3);

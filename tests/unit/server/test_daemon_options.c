@@ -1,5 +1,4 @@
-/* Tests of the command line of ddp-rendezvous, and of the table of options, from which the help and the man page
- * are made. */
+/* Tests of ddp-rendezvous' command line, and of the table of its help. */
 #include "server/daemon_options.h"
 
 #include <criterion/criterion.h>

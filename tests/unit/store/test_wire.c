@@ -1,5 +1,4 @@
-/* The parser reads every request of the table, in every dialect and cut at every byte. Limits are tested at and above
- * their values, and the dialects are distinguished. */
+/* Tests of the parser: every request in every dialect, cut at every byte, and limits. */
 #include "store/encode.h"
 #include "store/ops.h"
 #include "store/wire.h"
@@ -36,8 +35,8 @@ static void put_request(struct buf *out, const struct op *op, enum dialect diale
         put_field(out, &field_table[op->field[i]]);
 }
 
-/* Return a scan that has read the first request of a connection: VALIDATE in dialect C, GETNUMKEYS in A and B. After
- * GETNUMKEYS, opcode 7 can only be DELETE_KEY of dialect B. */
+/* Return a scan after VALIDATE (dialect C) or GETNUMKEYS (A and B). After GETNUMKEYS, opcode 7 can only be DELETE_KEY
+ * of dialect B. */
 static struct wire greeted(enum dialect dialect)
 {
     struct wire w;
@@ -51,8 +50,7 @@ static struct wire greeted(enum dialect dialect)
     return w;
 }
 
-/* Return a scan that can read `op` next. VALIDATE and WATCH_KEY begin a connection, so the scan has read nothing before
- * these requests. Before any other `op`, the scan has read a greeting. */
+/* Return a scan that can read `op` next. VALIDATE and WATCH_KEY come first, any other `op` after a greeting. */
 static struct wire before(const struct op *op, enum dialect dialect)
 {
     struct wire w;
@@ -80,8 +78,7 @@ static void check_fields(const struct op *op, const struct request *req)
     }
 }
 
-/* Cut the request at every byte. The scan returns MORE for the bytes before the cut. Then the scan returns OK for the
- * whole request with one more byte at the end. */
+/* Cut the request at every byte: MORE before the cut, OK with one more byte at the end. */
 static void check_every_cut(const struct op *op, enum dialect dialect)
 {
     struct buf bytes = { 0 };
@@ -205,7 +202,7 @@ Test(wire, the_launcher_may_say_that_it_is_torch_2_1)
 
 /* --- limits -------------------------------------------------------------------------------------------------- */
 
-/* Scan the head of a request: opcode and the first length or count. */
+/* Scan a request's opcode and first length or count. */
 static enum wire_status head(enum op_id op, uint64_t n, uint64_t max_bytes)
 {
     struct wire w = greeted(DIALECT_C);
@@ -250,7 +247,7 @@ Test(wire, a_request_that_cannot_fit_the_quota_is_refused_at_its_head)
     cr_assert_eq(head(OP_MULTI_SET, 1000, 9 + 15999), WIRE_BAD);
 }
 
-/* Scan a complete SET request with the key "k" and a value of `n` bytes. */
+/* Scan a SET of "k" with `n` bytes. */
 static enum wire_status set_of(size_t n)
 {
     struct wire w = greeted(DIALECT_C);
@@ -288,7 +285,7 @@ Test(wire, a_list_may_have_131072_keys)
     buf_free(&bytes);
 }
 
-/* While a value arrives slowly, the scan reports how many bytes are missing and does not read earlier bytes again. */
+/* The scan reports the missing bytes of a slow value. */
 Test(wire, what_is_scanned_is_not_scanned_again)
 {
     struct wire w = greeted(DIALECT_C);
@@ -313,8 +310,7 @@ Test(wire, what_is_scanned_is_not_scanned_again)
 
 /* --- ops ------------------------------------------------------------------------------------------------------ */
 
-/* Tests of the table of requests. They check PyTorch's opcodes, every row, and the table in docs/protocol.md, which is
- * made from the rows. */
+/* Tests of the table of requests, and of docs/protocol.md, which is made from it. */
 
 Test(ops, every_code_leads_back_to_its_row)
 {

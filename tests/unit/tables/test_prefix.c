@@ -1,4 +1,4 @@
-/* Tests the templates from which the prefix of each line is made. */
+/* Tests of the templates of a line's prefix. */
 #include "tables/prefix.h"
 
 #include <criterion/criterion.h>

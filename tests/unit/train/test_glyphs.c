@@ -1,4 +1,4 @@
-/* Tests of the generated data set, which must be balanced, not empty, and the same on every machine. */
+/* Tests of the generated data set: balanced, not empty, the same everywhere. */
 #include "train/data/makers.c"
 
 #include <criterion/criterion.h>
@@ -38,7 +38,6 @@ Test(glyphs, every_class_comes_equally_often_in_mixed_order)
     cr_expect_lt(in_order, N / 2);
 }
 
-/* Each image has some dark pixels, but most of its pixels are light. */
 Test(glyphs, pictures_show_something)
 {
     fill(0, 1);
@@ -51,8 +50,7 @@ Test(glyphs, pictures_show_something)
     }
 }
 
-/* IEEE arithmetic determines the bytes, so the bytes are the same with another machine, compiler or
- * optimisation. */
+/* IEEE arithmetic determines the bytes. */
 Test(glyphs, the_bytes_are_the_known_ones)
 {
     uint64_t hash = 14695981039346656037u;

@@ -1,5 +1,4 @@
-/* Tests of worker/train/sharded_update.h: every element of every parameter is in one bucket and belongs to one rank,
- * for any number of ranks. */
+/* Tests of worker/train/sharded_update.h: every element is in one bucket and on one rank. */
 #include "train/sharded_update.c"
 
 #include "train/compute.h"
@@ -11,8 +10,7 @@ enum { PARAMS = 5, MOST = 1 << 18 };
 
 static const size_t counts[PARAMS] = { 300000, 1, 0, 129, 70001 };
 
-/* Count each element that this rank owns: in `seen` by its offset in the flat array, and in `shard` by its offset in
- * the rank's shard. */
+/* Count this rank's elements: in `seen` by offset in the flat array, in `shard` by offset in the shard. */
 static void count_pieces(const struct sharded_plan *p, unsigned char *seen, unsigned char *shard)
 {
     for (size_t b = 0; b < p->buckets; b++) {
@@ -81,7 +79,7 @@ Test(sharded_plan, buckets_are_few_and_not_too_large)
     sharded_plan_free(&p);
 }
 
-/* A plan without parameters has one bucket of zeros. */
+/* One bucket of zeros. */
 Test(sharded_plan, there_may_be_nothing)
 {
     struct sharded_plan p;

@@ -1,5 +1,4 @@
-/* Tests of files of tokens in the format of llm.c. A complete file is read. Any other file is rejected with an error
- * that has the name of the file, the offset and the value. */
+/* Tests of files of tokens in llm.c's format: complete, or rejected with file, offset and value. */
 #include "run.h"
 #include "train/dataset.h"
 
@@ -61,8 +60,7 @@ static void expect_sample(const struct dataset *set, size_t index, int first)
                   target[i]);
 }
 
-/* Two samples of 8 tokens need 17 tokens, because the second sample also needs the token that follows. Of 20 tokens, 3
- * are left over. */
+/* Two samples of 8 tokens need 17, because a sample needs the next token. 3 of 20 are left over. */
 Test(tokens, samples_follow_each_other_and_do_not_reach_into_the_next_file)
 {
     struct dataset set;
@@ -96,7 +94,7 @@ Test(tokens, a_pattern_chooses_among_the_files)
     dataset_free(&set);
 }
 
-/* "a[1]" is a plain name. As a pattern, it would match only the directory "a1". */
+/* As a pattern, "a[1]" would match only "a1". */
 Test(tokens, a_directory_with_brackets_in_its_name_is_no_pattern)
 {
     struct dataset set;
@@ -172,7 +170,7 @@ Test(tokens, numbers_of_the_header_that_are_wrong_are_named)
     expect_refused("offset 8: 8 tokens are too few for a sample, which needs 8 + 1 tokens");
 }
 
-/* The error is detected when the token is read, whichever file contains it. */
+/* It is detected when it is read. */
 Test(tokens, a_token_outside_the_vocabulary_is_refused_at_its_offset)
 {
     struct dataset set;

@@ -1,5 +1,4 @@
-/* Compare twenty or fifty steps of each model with torch 1.13 (tests/data/torch_models.json). The first parameters and
- * the batches are the same, and the losses must be the same. */
+/* Tests of the losses of twenty or fifty steps against torch 1.13 (tests/data/torch_models.json). */
 #include "ddp/optim.h"
 #include "numbers.h"
 
@@ -14,7 +13,7 @@ struct training {
     struct model *model;
     const struct model_kind *kind;
     ddp_optim optim;
-    double decay; /* decay of the weights; no other parameter is decayed */
+    double decay; /* decay of the weights only */
     float *memory, **grad, **s0, **s1;
 };
 
@@ -40,7 +39,7 @@ static void finish(struct training *t)
     free(t->grad);
 }
 
-/* Make one training step. Return the mean loss before the update. */
+/* Make a training step. Return the mean loss before. */
 static double train(struct training *t, int step)
 {
     const struct model_batch batch = known_batch(t->kind, step);
@@ -97,8 +96,7 @@ Test(torch_models, gpt2_with_adamw_that_decays_weights_only)
     finish(&t);
 }
 
-/* After the training, test on the first batch with the running means and variances of this training. torch has computed
- * the expected loss in the same way, with the running values of its own training. */
+/* Then test on the first batch with this training's running values, as torch did with those of its training. */
 Test(torch_models, resnet20_with_sgd_and_momentum)
 {
     struct training t = { .optim = DDP_SGD_INIT, .decay = 1e-4 };

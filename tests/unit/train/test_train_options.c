@@ -1,4 +1,4 @@
-/* Tests of the command line of train: every row of the table, and every error. */
+/* Tests of train's command line: every row and every error. */
 #include "train/models/models.h"
 #include "train/train_options.h"
 
@@ -8,7 +8,7 @@
 static struct train_options o;
 static struct ddp_err err;
 
-/* Parse the words after the program's name. NULL ends the words. */
+/* Parse `words`, which end with NULL. */
 static ddp_status parse(const char *const words[])
 {
     char *argv[32] = { "train" };
@@ -111,7 +111,7 @@ Test(train_options, what_is_wrong_is_named)
 
 /* --- the same for all workers ------------------------------------------------------------------------------ */
 
-/* Compare the options of rank 3 with those of rank 0. Rank 3 has the additional argument `word`. */
+/* Compare rank 3's options, with the argument `word`, with rank 0's. */
 static ddp_status same_with(const char *word)
 {
     int64_t first[TRAIN_FACTS], theirs[TRAIN_FACTS];

@@ -1,4 +1,4 @@
-/* Tests of the small pure modules of train: learning rates, phases of a step, lines of a trace, trees of sums. */
+/* Tests of the small pure modules of train: learning rates, phases, traces, trees of sums. */
 #include "train/profile.c"
 #include "train/schedule.h"
 #include "train/gradient.c"
@@ -55,7 +55,7 @@ Test(phases, what_is_inside_counts_only_there)
     phases_begin(&p, PHASE_EXPOSED, 1300);
     phases_end(&p, 1500);
     phases_begin(&p, PHASE_EXPOSED, 1600);
-    phases_end(&p, 1601); /* 1 us: counted in `us`, but too short for an entry in `piece` */
+    phases_end(&p, 1601); /* 1 us: counted in `us`, too short for `piece` */
     phases_end(&p, 2000);
     phases_begin(&p, PHASE_OPTIMIZER, 2000);
     phases_end(&p, 2005);
@@ -108,8 +108,7 @@ Test(trace, a_whole_file_is_json_and_says_who_what_when)
 
 /* --- trees ----------------------------------------------------------------------------------------------- */
 
-/* Return the order of the additions for `n` parts as text, such as "(0+(1+2))". Each buffer holds the text of a partial
- * sum. */
+/* Return the order of additions for `n` parts, such as "(0+(1+2))". */
 static const char *sum_in_words(int n)
 {
     static char buffer[8][1024];

@@ -29,8 +29,7 @@ SAME_SIZE(cublasLtMatrixLayoutAttribute_t);
 SAME_SIZE(cublasLtMatmulPreferenceAttributes_t);
 SAME_SIZE(CUresult);
 
-/* A copy of lt_choice, because CUBLASLT_ABI_TYPES removes it from compute_abi.h together with the types that NVIDIA
- * defines. */
+/* A copy of lt_choice. CUBLASLT_ABI_TYPES removes the original, with all types that NVIDIA defines. */
 typedef struct {
     lt_algorithm algo;
     size_t workspaceSize;

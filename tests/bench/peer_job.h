@@ -39,7 +39,7 @@ bool peer_job_wait(struct peer_job *j, int ms);
 /* Wait up to `ms` until all workers have written the note "ready". Return false after a timeout. */
 bool peer_job_ready(struct peer_job *j, int ms);
 
-/* Return the exit code of the launcher, which has ended, as a shell would. */
+/* Return the exit code of the ended launcher, as a shell would. */
 int peer_job_code(const struct peer_job *j);
 
 /* Copy the job's output, cut at `size`. */

@@ -12,7 +12,7 @@ struct timed {
     bool hung; /* killed at the limit, with its process group */
 };
 
-/* Run `argv`, which ends with NULL, in a new process group. stdout goes to `out_fd` (-1: /dev/null), stderr to
+/* Run `argv`, which ends with NULL, in a new process group. stdout goes to `out_fd` (-1: /dev/null), stdin and stderr to
  * /dev/null. */
 struct timed timed_run(char *const argv[], int out_fd, int limit_ms);
 

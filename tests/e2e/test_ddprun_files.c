@@ -487,7 +487,8 @@ Test(ddprun_private, events_of_a_rendezvous_are_for_its_user_alone)
     expect_mode("store.jsonl", 0600);
 }
 
-/* Create a directory in which another user may replace our files: foreign as root, else world-writable. */
+/* Create a directory in which another user may replace our files. As root, another user owns it; otherwise every user
+ * may write to it. */
 static const char *make_unsafe(void)
 {
     static char path[300];

@@ -319,7 +319,7 @@ Test(stacks_e2e, a_worker_of_another_user_does_not_choose_py_spy)
     end(p);
 }
 
-/* The other user owns, or all users may write to, py-spy or its directory. */
+/* py-spy or its directory belongs to another user, or all users may write to it. */
 Test(stacks_e2e, a_py_spy_that_another_user_can_change_does_not_run)
 {
     static const struct {

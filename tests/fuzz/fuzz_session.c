@@ -21,7 +21,8 @@ static void note_log(void *user, const char *line)
     assert(line[0] != '\0');
 }
 
-/* Open a connection. Odd ones greet in dialect C, and 1 is an agent, because chance finds neither. */
+/* Open a connection. Odd ones greet in dialect C, and connection 1 is an agent, because random input rarely does
+ * either. */
 static void open_conn(conn_id conn)
 {
     static const uint8_t hello[] = { 0x00, 0xce, 0xf7, 0x85, 0x3c };

@@ -1,7 +1,7 @@
-/* hub_steps.h -- the input of a fuzz program as steps, included by its only .c file.
+/* hub_steps.h -- the meaning of a fuzz program's input. Each program is one .c file, which includes this file.
  *
- * A step is two bytes and a text. The lowest two bits of the first byte are the connection, the next three the event.
- * The second byte is the text's length. */
+ * The input is a sequence of steps. A step is two bytes and a text. The lowest two bits of the first byte are the
+ * connection, the next three the event. The second byte is the text's length. */
 #ifndef TESTS_FUZZ_HUB_STEPS_H
 #define TESTS_FUZZ_HUB_STEPS_H
 

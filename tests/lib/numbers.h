@@ -44,8 +44,7 @@ struct model *known_model(const char *name);
 /* Return the model on the device `on`. The caller uploads the parameters. */
 struct model *known_model_on(const char *name, struct compute *on);
 
-/* Make the batch of step `step`, which is valid until the next call. The targets have equal weights, which add up to
- * 1. */
+/* Make the batch of step `step`. It is valid until the next call. All targets have the same weight; the sum is 1. */
 struct model_batch known_batch(const struct model_kind *kind, int step);
 
 /* --- grad check ------------------------------------------------------------------------------------------- */
@@ -159,7 +158,8 @@ static inline uint64_t subnormals_mode(void)
     return flush_subnormals_read() & FLUSH_SUBNORMALS_BITS;
 }
 
-/* Return true if this thread flushes subnormal results, which is computed and not read from the control word. */
+/* Return true if this thread flushes subnormal results to zero. Compute such a result, instead of reading the control
+ * word. */
 static inline bool subnormals_vanish(void)
 {
     volatile float smallest = 0x1p-126f;

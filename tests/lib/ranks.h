@@ -87,7 +87,7 @@ int rank_open_files(void);
 /* Let this process find the fake runtime and NCCL. Call this before ddp_init_from_env. */
 void pretend_gpu(void);
 
-/* Options for device LOCAL_RANK, with backend "nccl" or "cpu". */
+/* Options for device LOCAL_RANK: nccl_options has backend "nccl", staged_options has "cpu". */
 extern const ddp_options nccl_options, staged_options;
 
 /* --- trials ----------------------------------------------------------------------------------------------- */

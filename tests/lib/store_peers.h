@@ -51,7 +51,8 @@ bool peer_send_cut(int fd, const char *hex, size_t step);
 #define peer_expect(fd, hex) peer_expect_at(fd, hex, __FILE__, __LINE__)
 void peer_expect_at(int fd, const char *hex, const char *file, int line);
 
-/* Expect that no byte has arrived, and none before the answer to a new request. `dialect` is 'A' or 'C'. */
+/* Expect that no byte has arrived. Then send a request, and expect no byte before its answer. `dialect` is 'A' or
+ * 'C'. */
 #define peer_expect_silence(fd, dialect) peer_expect_silence_at(fd, dialect, __FILE__, __LINE__)
 void peer_expect_silence_at(int fd, char dialect, const char *file, int line);
 

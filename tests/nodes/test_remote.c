@@ -306,8 +306,8 @@ struct bad_start {
     "/usr/sbin/sshd -f $AREA/../" conf " -E $AREA/../log1; until [ -s /run/sshd.pid ]; do sleep 0.02; " \
     "done; "
 
-/* MAKE_BUSY lets sshd accept one connection without a login. HOLD_LOGIN opens it and waits for the banner, which
- * follows the count. */
+/* MAKE_BUSY lets sshd accept one connection without a login. HOLD_LOGIN opens it, and waits for the banner that shows
+ * that sshd has counted it. */
 #define MAKE_BUSY \
     "{ sed /^MaxStartups/d $AREA/../conf; echo MaxStartups 1; echo LoginGraceTime 0; } >$AREA/../busy; "
 #define HOLD_LOGIN                                                                                       \

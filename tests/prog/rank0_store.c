@@ -48,7 +48,7 @@ static int serve(int others)
         const int peer = accept(fd, NULL, NULL);
         if (peer < 0)
             return FAILED;
-        /* Report before the last answer, after which a failing rank could stop rank 0. */
+        /* Report before the last answer. The last rank may then fail, and the launcher stops rank 0. */
         if (i == others - 1)
             say_met();
         if (write(peer, "0", 1) != 1)

@@ -154,7 +154,7 @@ static void be_chains(void)
     be_plain();
 }
 
-/* Start short-lived children repeatedly, whose pids soon mean nothing. */
+/* Start short-lived children repeatedly, so that the launcher finds pids of ended processes. */
 static void be_churning(void)
 {
     ignore_polite_signals();

@@ -90,7 +90,7 @@ static inline bool page_is_received(int id)
            id == MESSAGE_IDENTIFY || id == MESSAGE_FLIGHT_CALL;
 }
 
-/* Return the usual upper limit of a value or a text's length, which the page omits. */
+/* Return the usual upper limit of a value or of a text's length. The page omits it. */
 static inline int64_t page_usual_most(const struct page_row *f)
 {
     const size_t len = strlen(f->name);

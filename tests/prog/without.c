@@ -94,7 +94,7 @@ static void filter_opens(struct sock_filter code[6])
     code[5] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF);
 }
 
-/* Return true if the process opens a /proc/.../children, by the path in its memory. */
+/* Return true if the process opens a file /proc/.../children. The path is in the memory of the process. */
 static bool opens_children(const struct seccomp_notif *asked)
 {
     static const char end[] = "/children";

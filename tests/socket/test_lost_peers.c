@@ -370,7 +370,8 @@ static struct ends ends_of(int fd)
     return e;
 }
 
-/* Start a worker that holds `fd`, or if `deep`, whose child in another session does. The caller closes its own copy. */
+/* Start a worker that holds `fd`. If `deep`, its child in another session holds `fd` instead. The caller closes its own
+ * copy. */
 static pid_t worker_with(int fd, bool deep)
 {
     pid_t pid = fork();

@@ -71,8 +71,8 @@ static size_t count_programs(pid_t pid)
     return count;
 }
 
-/* Run a script until `n` programs run below it and it is in the kernel function `where`; if `is_soon`, also until a
- * Python process is found. Return true if descendants_program finds one. */
+/* Run a script until `n` programs run below it and it is in the kernel function `where`. If `is_soon`, also wait for a
+ * Python process. Return true if descendants_program finds one. */
 static bool has_python_program(const char *script, size_t n, const char *where, bool is_soon)
 {
     char *const argv[] = { "sh", "-c", (char *)script, NULL };

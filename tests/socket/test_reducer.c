@@ -412,8 +412,8 @@ static void uneven_step(struct rank *me, ddp_reducer *reducer, const ddp_reducer
     model_mean[7] = (float)(step + 1000 * me->rank);
 }
 
-/* Run ranks of which a higher rank has fewer batches, and finally all get rank 0's model. A second epoch shows that
- * they are in step. */
+/* Run ranks with fewer batches on higher ranks. At the end all get the model of rank 0. A second epoch shows that they
+ * are in step. */
 static void uneven(struct rank *me, ddp_uneven how)
 {
     const ddp_param list[] = { { .name = "bn.mean", .data = model_mean, .count = 33, .dtype = DDP_F32 } };
@@ -535,7 +535,7 @@ static ddp_reducer *open_reducer(struct rank *me, ddp_ctx *ctx, const ddp_reduce
     return reducer;
 }
 
-/* Make a step with the first `used` parameters, whose gradients are added if `add`, or replaced. */
+/* Make a step with the first `used` parameters. If `add`, add to the gradients, otherwise replace them. */
 static void step(struct rank *me, ddp_reducer *reducer, int number, size_t used, bool add)
 {
     rank_expect_ok(me, ddp_reducer_forward(reducer));

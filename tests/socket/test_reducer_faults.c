@@ -32,7 +32,7 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(
     return EAGAIN;
 }
 
-/* Return a core for a thread of each rank. */
+/* Return enough cores for a thread of each rank. */
 int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
 {
     if (!no_threads)

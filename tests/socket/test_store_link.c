@@ -648,8 +648,10 @@ static struct {
     bool closed; /* the agent closed before the store */
 } path;
 
-/* Offsets in the store's bytes, which answer AUTH, IDENTIFY (a status at AT_WELCOME, an empty text, a tag at AT_TAG),
- * and `join` (a text at AT_ANSWER). LENGTH is the size of a text's length. */
+/* Offsets in the store's bytes, in this order:
+ * - the answer to AUTH
+ * - the answer to IDENTIFY: a status at AT_WELCOME, an empty text, a tag at AT_TAG
+ * - the answer to `join`: a text at AT_ANSWER, after LENGTH bytes with its size */
 enum {
     LENGTH = 8,
     AT_WELCOME = LENGTH + AUTH_ANSWER_BYTES,

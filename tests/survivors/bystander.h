@@ -1,5 +1,5 @@
-/* bystander.h -- a second job of the same user, which no trial may affect. Pidfds watch its processes, which print each
- * signal. */
+/* bystander.h -- a second job of the same user. No trial may affect it. Its processes print each signal, and pidfds
+ * show their ends. */
 #ifndef TESTS_SURVIVORS_BYSTANDER_H
 #define TESTS_SURVIVORS_BYSTANDER_H
 

@@ -50,8 +50,8 @@ void launcher_argv(enum launcher by, const struct trial *t, int workers, const c
     argv[n] = NULL;
 }
 
-/* Return the limit for a job's end. torchrun waits 30 s between SIGTERM and SIGKILL; mpirun and Hydra have no option
- * either. */
+/* Return the limit for a job's end. torchrun waits 30 s between SIGTERM and SIGKILL. No option of torchrun, mpirun or
+ * Hydra changes this time. */
 uint64_t launcher_limit_ms(const struct trial *t)
 {
     if (t->by < BY_PEERS)

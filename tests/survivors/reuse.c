@@ -2,11 +2,11 @@
  *
  *     reuse [--jobs=N] DDPRUN WORKER
  *
- * In a PID namespace with at most 400 pids, jobs of forking workers start and end, between thousands of short-lived
- * strangers, which count signals.
+ * The PID namespace has at most 400 pids. Jobs of forking workers start and end in it. Meanwhile thousands of strangers
+ * live briefly, and count their signals.
  *
- * Exit status 0: no stranger was signalled; 1: one was; 77: no such namespace, which needs root and Linux 6.14 (older
- * kernels limit pids only for the whole machine). */
+ * Exit status 0: no stranger was signalled; 1: a stranger was signalled; 77: no such namespace. It needs root and Linux
+ * 6.14, because older kernels limit pids only for the whole machine. */
 #include "tree.h"
 
 #include "base/clock.h"

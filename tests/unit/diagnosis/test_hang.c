@@ -289,7 +289,7 @@ static cJSON *row_of(struct hang_case *c, int sample, int rank)
     return NULL;
 }
 
-/* Let a rank sleep in futex in a library. */
+/* Let a rank sleep in futex, in a function of the library `file`. */
 static void enter(struct hang_case *c, int rank, const char *file)
 {
     for (int i = 0; i < 2; i++) {

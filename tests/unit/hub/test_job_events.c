@@ -1,4 +1,5 @@
-/* Tests of events, which go to one agent that asks until it leaves, and of findings, which go to all. */
+/* Tests of events and findings. Events go to one agent that has asked, until it leaves. Findings go to all that have
+ * asked. */
 #include "hub/job.h"
 #include "store/encode.h"
 #include "store/ops.h"

@@ -520,7 +520,7 @@ Test(torch_watch, who_is_missing_is_not_guessed)
     cr_expect(strstr(text, "1's Gloo address; missing: unknown") != NULL, "%s", text);
 }
 
-/* In PyTorch 1.13, ranks read the count of a barrier that is too high again and again. */
+/* In PyTorch 1.13, a barrier whose count is too high never opens, and the ranks read the count repeatedly. */
 Test(torch_watch, ranks_that_set_a_group_up_again_are_no_second_launch)
 {
     client(RANK0, 0, 100);

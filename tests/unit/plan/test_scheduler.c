@@ -346,7 +346,7 @@ Test(scheduler, a_task_is_a_node_to_the_rendezvous_and_tells_its_worker_the_trut
     cli_free(&cli);
 }
 
-/* Local task 2 of 4, also for file names and filters. */
+/* File names and filters use the local rank of Slurm's local task 2 of 4. */
 Test(scheduler, the_worker_of_a_task_has_the_local_rank_of_the_task)
 {
     struct plan plan;

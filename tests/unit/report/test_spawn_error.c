@@ -227,7 +227,7 @@ Test(elf_check, what_is_no_elf_file_is_nothing_else)
     }
 }
 
-/* Cut the program at every byte, in a block of the same length for a sanitizer. */
+/* Cut the program at every byte. The block ends at the cut, so that a sanitizer detects a read beyond it. */
 Test(elf_check, a_file_cut_anywhere_is_read_no_further)
 {
     struct program p = program(EM_X86_64);

@@ -52,7 +52,8 @@ static double deviation(const struct model_tensor *t)
     return sqrt(sum / (double)t->count);
 }
 
-/* A block has 12 tensors of 12 width^2 + 13 width numbers. Two embeddings and the last norm are outside. */
+/* The 12 tensors of a block have 12 width^2 + 13 width numbers. Two embeddings and the last norm are outside of the
+ * blocks. */
 Test(gpt2, has_the_tensors_of_llm_c)
 {
     cr_assert_eq(make((struct model_spec){ .rows = 1 }), DDP_OK, "%s", err.msg);

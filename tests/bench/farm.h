@@ -33,7 +33,7 @@ struct farm_member {
 
 struct farm {
     int epoll, port;
-    bool of_workers; /* the members are workers, whose answers to BARRIER_NAMED begin with an outcome */
+    bool of_workers; /* the members are workers: their answers to BARRIER_NAMED begin with an outcome */
     uint32_t n, connected;
     struct farm_member *member;
     uint32_t count[FARM_KINDS]; /* numbers of received messages */

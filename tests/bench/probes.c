@@ -205,7 +205,7 @@ void probe_first(const struct probe *q, const struct peer *p, char cell[PROBE_CE
 
 /* --- signals -------------------------------------------------------------------------------------------- */
 
-/* Return the time of an undisturbed start, over which the signals are spread. */
+/* Return the time of an undisturbed start. The signals are spread over this time. */
 static int start_takes_us(const struct probe *q, const struct peer *p)
 {
     struct peer_job j;

@@ -12,8 +12,8 @@ struct timed {
     bool hung; /* killed at the limit, with its process group */
 };
 
-/* Run `argv`, which ends with NULL, in a new process group. stdout goes to `out_fd` (-1: /dev/null), stdin and stderr to
- * /dev/null. */
+/* Run `argv`, which ends with NULL, in a new process group. stdout goes to `out_fd` (-1: /dev/null), stdin and stderr
+ * to /dev/null. argv[0] is searched in PATH. */
 struct timed timed_run(char *const argv[], int out_fd, int limit_ms);
 
 /* Return the milliseconds of a monotonic clock. */
@@ -28,7 +28,7 @@ double timed_quantile(double *values, size_t n, double share);
 /* Return true if PATH has an executable of this name. */
 bool timed_have(const char *program);
 
-/* Return descriptor 3, on which scripts/bench.sh receives results, or NULL. The caller closes the file with fclose. */
+/* Return descriptor 3, or NULL if it is closed. scripts/bench.sh opens it. The caller closes the file with fclose. */
 FILE *results_open(void);
 
 #endif

@@ -473,7 +473,7 @@ Test(ddprun_contain, a_record_of_a_pid_namespace_stays_as_long_as_that, .init = 
     close(ends[1]);
     cr_assert_eq(waitpid(outside, &status, 0), outside);
     cr_assert_eq(status, 0);
-    /* Another test may start a namespace with the same number, whose record is kept until it ends. */
+    /* Another test may start a namespace with the same number. ddprun keeps the record until that namespace ends. */
     for (struct patience p = { 0 }; records() > 0 && patience_left(&p);) {
         r = RUN("--contain=plain", "true");
         cr_expect_null(strstr(r.err, "ended before"), "no process was left to be killed: %s", r.err);

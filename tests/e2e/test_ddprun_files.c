@@ -866,7 +866,7 @@ static bool has_ended(struct run_process *process)
     return waitid(P_PID, (id_t)run_pid(process), &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid != 0;
 }
 
-/* Wait for the guardian. Then end the hung file system, because run_wait needs the end of the agent, which holds the
+/* Wait for the guardian, then end the hung file system. Otherwise run_wait would wait for the agent, which holds the
  * output pipes. */
 static struct run_result finish(struct run_process *process)
 {

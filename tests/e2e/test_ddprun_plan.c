@@ -196,7 +196,7 @@ Test(ddprun_plan, without_a_number_there_is_one_worker_per_gpu_and_more_are_refu
     cr_expect(strstr(r.err, "3") != NULL && strstr(r.err, "2") != NULL, "%s", r.err);
 }
 
-/* Run a script while pid 1 and this test compute on GPU 1, which admits one process. */
+/* Run a script while pid 1 and this test compute on GPU 1, a GPU for only one process. */
 static struct run_result run_on_busy_gpus(const char *option, const char *script)
 {
     char rows[200];
@@ -402,7 +402,7 @@ Test(ddprun_torchrun, its_event_handler_is_ignored_with_a_note)
            "without effect: --event_log_handler");
 }
 
-/* A client of the file timer, which writes one line in one piece. */
+/* Acts as a client of the file timer, and writes one line in one piece. */
 #define ASK                                                                                               \
     "printf '{\"version\": 1, \"pid\": %d, \"scope_id\": \"step\", \"expiration_time\": %s, \"signal\": " \
     "%d}\\n'"

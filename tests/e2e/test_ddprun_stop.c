@@ -323,9 +323,9 @@ Test(ddprun_stop, output_that_nobody_reads_does_not_hold_us_for_ever)
     close(reader);
 }
 
-/* A worker in state D, which not even SIGKILL ends.
+/* Tests of a worker in state D. Not even SIGKILL ends it.
  *
- * Only a frozen cgroup of version 1 allows this: the worker dies when it is thawed. Needs root. */
+ * Only a frozen cgroup of version 1 allows this: the worker dies when the cgroup is thawed. Needs root. */
 
 TestSuite(ddprun_stuck, .timeout = 120);
 
@@ -387,7 +387,7 @@ Test(ddprun_stuck, what_cannot_be_killed_is_named_and_left, .fini = remove_freez
     cr_expect(strstr(r.err, "rank 0") != NULL, "the cause is named as well:\n%s", r.err);
 }
 
-/* Rank 1 stops outside of a collective in which the other rank waits. */
+/* Rank 1 stops outside of the collective. The other rank waits in it. */
 
 static char *dir;
 

@@ -112,9 +112,8 @@ DETACH_TEST(a_job_in_the_background_is_listed_watched_and_stopped)
     SAYS(r, "no background");
 }
 
-/* Expect one row for a job whose directory ddprun searches twice: as XDG_RUNTIME_DIR and as /run/user/UID, or else as
- * TMPDIR and /tmp. This is no separate test, because its job could be in the list that another test expects to be
- * empty. */
+/* Expect one row for a job, although ddprun searches its directory twice: as XDG_RUNTIME_DIR and as /run/user/UID, or
+ * else as TMPDIR and /tmp. In a separate test, the job could be in the list that another test expects to be empty. */
 static void expect_one_job_in_a_directory_with_two_names(void)
 {
     char name[64], job[320], unique[64];

@@ -231,7 +231,7 @@ static pid_t printed_pid(struct run_process *job, const char *before)
     return at != NULL ? (pid_t)atoi(at + strlen(before)) : 0;
 }
 
-/* Rank 0 always prints lines, which count as progress without --progress. */
+/* Rank 0 always prints lines. Without --progress they would count as progress. */
 Test(hangs, only_lines_that_match_are_progress, .init = make_dir, .fini = test_dir_close)
 {
     char addr[40];
@@ -531,9 +531,11 @@ static void skip_without_python(void)
         cr_skip_test("skipped, because there is no /usr/bin/python3");
 }
 
-/* The jobs run at the same time and end in the order of the list. Jobs that use the processor come first, `calls`,
- * which needs the most samples, near the end. `unwatched` has no --hang_timeout; `ddpctl why` reports its wait after 10
- * s. */
+/* The jobs run at the same time, and end in the order of the list:
+ * - first the jobs that use the processor
+ * - near the end `calls`, because it needs the most samples
+ *
+ * For `unwatched`, which has no --hang_timeout, `ddpctl why` reports the wait after 10 s. */
 Test(hangs, every_class_that_needs_no_pytorch, .init = test_dir_open, .fini = test_dir_close)
 {
     static const struct scene *const key = &plain_scenes[KEY_SCENE];

@@ -740,7 +740,7 @@ HOSTS_TEST(a_full_disk_is_named_before_the_job_and_stops_only_logs_on_it)
     PRINTS(r, "ran");
 }
 
-/* A real limit on processes, which does not apply to root. */
+/* The limit on processes is real. It does not apply to root. */
 HOSTS_TEST(a_host_without_room_for_processes_is_named)
 {
     char command[700];

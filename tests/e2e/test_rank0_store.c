@@ -70,7 +70,8 @@ static void install(const char *version, const char *library)
     snprintf(exec_entry, sizeof(exec_entry), "PYTHON_EXEC=%s/bin/python3.99", dir);
 }
 
-/* Install a fake torch whose libtorch_cpu.so links to the library of `function`, where ddprun searches for libuv. */
+/* Install a fake torch. Its libtorch_cpu.so links to the library of `function`, and ddprun searches that file for
+ * libuv. */
 static void install_library_of(const char *version, void *function)
 {
     Dl_info where;

@@ -40,8 +40,9 @@ static void expect_clean(const char *const argv[])
                  failed != NULL ? failed : end_of(r.out));
 }
 
-/* "chains" use the whole machine, so no entry combines them with another kind. CHAINS hits only the guardian or the
- * agent, which may have to end the chains. A sanitized build is too slow for chains. */
+/* Each entry has kinds of workers and their faults. "chains" use the whole machine, so no entry combines them with
+ * another kind. CHAINS hits guardian or agent, because either may have to end the chains. A sanitized build is too slow
+ * for chains. */
 #define ALL    "term,guardian,agent,both,hangup,oom"
 #define CHAINS "chains", "term,guardian,agent,both"
 ParameterizedTestParameters(survivors, nothing_outlives_its_job_and_no_other_job_is_touched)

@@ -44,7 +44,7 @@ struct nodes {
     int count;
 };
 
-/* Start a node. `argument` is the program's state file, with which a job may restart once, or NULL. */
+/* Start a node. `argument` is the program's state file, or NULL. A job with a state file may restart once. */
 static struct run_process *start_node(const char *program, const char *argument, int node, int count,
                                       int port)
 {
@@ -75,8 +75,8 @@ static struct nodes run_nodes(const char *program, const char *argument, int cou
     return n;
 }
 
-/* Count `line` in `text`, with or without "[default0]:". torchrun prints this prefix with -r and -t, which torch 1.13
- * needs. */
+/* Count `line` in `text`, with or without "[default0]:". torchrun prints this prefix with -r and -t, and torch 1.13
+ * needs these options. */
 static int lines_of(const char *text, const char *line)
 {
     char prefixed[192];

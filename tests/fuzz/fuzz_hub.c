@@ -513,8 +513,8 @@ static uint64_t membership(const char *but)
     return sum;
 }
 
-/* The only job whose membership the current bytes may change, or NULL. Unchecked without secrets, and for an agent with
- * secret_of_all. */
+/* The only job whose membership the current bytes may change, or NULL. Not checked without secrets, or for an agent
+ * with secret_of_all. */
 static const char *own_job;
 static bool is_checked;
 static uint64_t others_before;

@@ -53,7 +53,7 @@ void peer_expect_nodes(int n);
 /* Send the store's own proof back, then in a second connection its whole answer. */
 void attack_with_stores_messages(void);
 
-/* Send a frame of the store back, whose tag is for the other direction. */
+/* Send a frame of the store back. Its tag is for the other direction. */
 void attack_with_stores_frames(void);
 
 /* Authenticate as an operator, and try to become an agent. */

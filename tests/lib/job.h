@@ -48,7 +48,7 @@ bool job_until_state(pid_t pid, char state);
 /* Wait until the pipe `reader` is full. Return false after PATIENCE_MS. */
 bool job_until_full(int reader);
 
-/* A FIFO that a job's processes hold open ("hold:PATH"), which shows whether some still run. */
+/* A FIFO that a job's processes hold open ("hold:PATH"). It shows whether some of them still run. */
 struct job_witness {
     char *dir;
     char path[256];
@@ -101,7 +101,7 @@ struct lines_seen {
     char first[120]; /* the beginning of the first torn line */
 };
 
-/* Count the lines of `text`, which is cut in place. Each has the prefix "[rank] ", in colour if `coloured`. */
+/* Count the lines of `text`, and cut it in place. Each line has the prefix "[rank] ", in colour if `coloured`. */
 struct lines_seen lines_seen(char *text, bool coloured);
 
 /* --- torch ------------------------------------------------------------------------------------------------ */

@@ -63,7 +63,7 @@ static pid_t start_rank(struct rank *me, rank_main rank_function)
     wait_for_all(me);
     set_environment(me);
     rank_function(me);
-    /* _exit skips Criterion's exit handlers, and the leak check, which worker_probe covers. */
+    /* _exit skips Criterion's exit handlers, and also the leak check. worker_probe checks for leaks. */
     _exit(0);
 }
 

@@ -158,7 +158,7 @@ extern const size_t model_counts[MODEL_PARAMS], model_fc2_shape[2];
 extern float model_w[MODEL_PARAMS][500];
 extern double model_scale[9];
 
-/* Buffers, which are not trained, such as a running mean. */
+/* Buffers: values that are not trained, such as a running mean. */
 extern float model_mean[33], model_seen[1];
 
 void toy_params(ddp_param params[MODEL_PARAMS]);

@@ -42,7 +42,7 @@ bool patience_read(int fd, char *seen, unsigned long size, const char *text);
  *
  *     static char dir[] = "/tmp/ddp-thing-XXXXXX"; */
 
-/* Create the directory `path`, whose Xs are replaced. Abort the test on failure. */
+/* Create the directory `path`, and replace its Xs. Abort the test on failure. */
 void temp_dir_make(char *path);
 
 /* Remove the directory with its contents. */
@@ -114,11 +114,11 @@ struct run_result run_wait(struct run_process *process);
  * once. */
 const char *bin(const char *program);
 
-/* Return true if the programs have a sanitizer, which needs memory, /proc and a place for reports. */
+/* Return true if the programs have a sanitizer. A sanitizer needs memory, /proc and a place for reports. */
 bool bin_is_sanitized(void);
 
-/* Return true if uid 65534 can reach the programs, which is impossible below a home directory of mode 0700. Only root
- * may call this. */
+/* Return true if uid 65534 can reach the programs. It cannot below a home directory of mode 0700. Only root may call
+ * this. */
 bool bin_is_open_to_nobody(void);
 
 /* Switch off LeakSanitizer in programs that start later. It fails if a program is killed or traced during its check. */

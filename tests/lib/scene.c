@@ -54,7 +54,7 @@ static const char *group_root(void)
     return "";
 }
 
-/* Remove a control group and all groups below, which have no processes. */
+/* Remove a control group and all groups below. They have no processes. */
 static void remove_groups(const char *path)
 {
     DIR *dir = opendir(path);
@@ -279,7 +279,7 @@ void host_names(const struct host *host, const char *lines)
     cr_assert(put_file(path, lines));
 }
 
-/* Return true if `pid` is on the host and no zombie, which has no /proc/PID/exe. */
+/* Return true if `pid` is on the host and no zombie. A zombie has no /proc/PID/exe. */
 static bool is_on(const struct host *h, pid_t pid)
 {
     char path[64], theirs[64] = "", ours[64] = "";

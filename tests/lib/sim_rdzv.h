@@ -27,8 +27,8 @@ struct sim_rdzv {
     struct rdzv_refusal refusal; /* refusal of the latest rsim_join */
 };
 
-/* Initialize a job of two static nodes with two workers each, without restarts and heartbeats. `sim` is zeroed, or has
- * a rendezvous, which is freed. */
+/* Initialize a job of two static nodes with two workers each, without restarts and heartbeats. `sim` is zeroed, or its
+ * rendezvous is freed. */
 void rsim_init(struct sim_rdzv *sim);
 /* Initialize an elastic job of `min` to `max` nodes. */
 void rsim_init_elastic(struct sim_rdzv *sim, uint32_t min, uint32_t max);

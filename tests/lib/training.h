@@ -48,7 +48,7 @@ struct summary {
 };
 struct summary summary(void);
 
-/* Return one text, which the caller frees, with the parameters' hash after each step: HASH letters and a blank. A
+/* Return the parameters' hash after each step, as one text of HASH letters and a blank for each. The caller frees it. A
  * resumed run includes earlier steps. Needs --hash_steps --metrics @/metrics. */
 enum { HASH = 16 };
 char *step_hashes(void);
@@ -71,7 +71,7 @@ struct pace {
     int fd; /* open for both, so that there is always a reader */
 };
 
-/* Make the FIFO dir/metrics, which is removed with the directory. */
+/* Make the FIFO dir/metrics. It is removed with the directory. */
 void pace_open(struct pace *p, const char *dir);
 
 /* Let the run continue until its metrics contain `text` after the last found text. Return false if the run ends. */

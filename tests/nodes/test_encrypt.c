@@ -23,7 +23,7 @@ static void expect_sh(const struct host *host, const char *text, const char *com
 
 /* --- on the network ----------------------------------------------------------------------------------------- */
 
-/* A listener on the path, which looks for the store's packets and the barrier's name. */
+/* Listens on the path for the store's packets and the barrier's name. */
 static const char listener[] = "import signal,socket,sys\n"
                                "s=socket.socket(socket.AF_PACKET,socket.SOCK_RAW,socket.ntohs(3))\n"
                                "s.bind(('eth0',0)); s.settimeout(0.1)\n"

@@ -191,7 +191,7 @@ Test(remote, a_host_that_loses_the_store_is_explained_by_node_0, .timeout = 180)
     close_hosts(net);
 }
 
-/* The store's name resolves to another host on node 1, which would wait for 15 minutes. */
+/* On node 1 the store's name resolves to another host. Node 1 would wait for 15 minutes. */
 Test(remote, a_name_that_differs_on_another_host_is_explained_by_node_0, .timeout = 180)
 {
     struct hosts *net = open_hosts(2);

@@ -44,7 +44,7 @@ SCENE(rounds, four_nodes_begin_without_a_last_call, .hosts = 4, .elastic = true,
                 { .prints = "GROUP_RANK=2|GROUP_WORLD_SIZE=4" },
                 { .prints = "GROUP_RANK=3|GROUP_WORLD_SIZE=4" } })
 
-/* Start a third node, which all nodes report as a spare. */
+/* Start a third node. All nodes report it as a spare. */
 static void come_late(struct play *play)
 {
     scene_start(play, 2, NULL);
@@ -80,7 +80,7 @@ SCENE(rounds, a_late_node_is_taken_in_at_once, .hosts = 3, .elastic = true,
       .program = "worker env say:up forever", .until = "up", .fault = come_and_grow, .within_ms = 60000,
       .node = { { .exit = 143 }, { .exit = 143 }, { .by_hand = true, .exit = 143 } })
 
-/* Lose a node of a full job, which a spare replaces. */
+/* Lose a node of a full job. A spare replaces it. */
 static void lose_1_of_2(struct play *play)
 {
     cr_expect(run_until_error(play->node[2], "next restart", 20000));

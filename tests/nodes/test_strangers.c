@@ -176,7 +176,7 @@ SCENE(strangers, another_user_of_a_workers_host_gets_no_answer, .until = "up",
 
 /* --- the processes of a worker's host ------------------------------------------------------------------------ */
 
-/* Claim ranks as a process on node 1, to which the store grants only its own. */
+/* Claim ranks as a process on node 1. The store grants only ranks of node 1. */
 static void claim_ranks(struct play *play)
 {
     static const struct {
@@ -346,7 +346,7 @@ SCENE(strangers, another_user_of_the_stores_host_fills_and_stalls_nothing, .prog
       .before = make_waiting_job, .until = "up", .fault = besiege_as_another_user,
       .node = { { .prints = "served|served" }, { .prints = "served|served" } })
 
-/* Attack from node 1, whose connections the gate does not limit. The store holds at most 128 KiB of each of 200
+/* Attack from node 1. The gate does not limit its connections. The store holds at most 128 KiB of each of 200
  * strangers: 64 KiB, and one read. */
 static void besiege_from_node(struct play *play)
 {
@@ -451,8 +451,8 @@ static void encode_calls(char *calls[CALLS])
 /* How the attacker begins. */
 enum { AT_ONCE, AFTER_IDENTIFY, WITH_OTHER_SECRET, WITH_WRONG_PROOF, STARTS };
 
-/* Begin a connection with `start`, and send the call `text`. The attacker's secret is wrong; WITH_WRONG_PROOF sends the
- * right fingerprint, which is readable on the network. */
+/* Begin a connection with `start`, and send the call `text`. The attacker's secret is wrong. WITH_WRONG_PROOF sends the
+ * right fingerprint, because it is readable on the network. */
 static void begin_attack(struct client *c, int start, const struct secret *real, const char *text)
 {
     peer_greet(c, AUTH_AGENT);

@@ -30,7 +30,7 @@ static int failed(ddp_status status)
     return ddp_exit_code(status);
 }
 
-/* Set the keys of an attempt, which have the same names in each. */
+/* Set the keys of an attempt. All attempts use the same names. */
 static int keys(ddp_ctx *ctx, int good_attempt)
 {
     struct ddp_err err;

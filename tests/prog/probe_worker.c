@@ -83,7 +83,7 @@ static void do_signal(const struct action *a)
     raise(a->value);
 }
 
-/* Wait until rank 1 has ended, by a pidfd, which is readable when the parent gets SIGCHLD. */
+/* Wait until rank 1 has ended. A pidfd is readable when the parent gets SIGCHLD. */
 static void do_follow(const struct action *a)
 {
     wait_for_all();

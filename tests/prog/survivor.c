@@ -104,7 +104,7 @@ static void be_stopped(void)
     stay();
 }
 
-/* Start a PID namespace, whose first process only SIGKILL and SIGSTOP reach. */
+/* Start a PID namespace. Only SIGKILL and SIGSTOP from outside reach its first process. */
 static void be_namespace(void)
 {
     if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0)

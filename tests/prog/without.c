@@ -65,7 +65,8 @@ static size_t parse(const char *text, unsigned numbers[CALLS_MAX])
     return n;
 }
 
-/* Install a filter in which `numbers` fail with ENOSYS. Allow other architectures, whose numbers differ. */
+/* Install a filter in which `numbers` fail with ENOSYS. Allow all calls of other architectures, because their numbers
+ * differ. */
 static bool install(const unsigned numbers[], size_t n)
 {
     struct sock_filter code[5 + 2 * CALLS_MAX];
@@ -127,7 +128,7 @@ static void supervise(int listener)
     }
 }
 
-/* Install the filter with a supervisor, which is a grandchild, so that the program keeps its parent. */
+/* Install the filter with a supervisor. The supervisor is a grandchild, so that the program keeps its parent. */
 static bool install_supervised(void)
 {
     struct sock_filter code[6];

@@ -342,7 +342,7 @@ Test(agent_sim, any_job_comes_to_an_end_with_nothing_alive)
     }
 }
 
-/* Tests of the agent's reaction to other nodes and the store, whose messages the test sends. */
+/* Tests of the agent's reaction to other nodes and the store. The test sends the store's messages. */
 
 /* Start one worker with a silent store. */
 static void one_worker(void)

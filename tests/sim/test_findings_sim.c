@@ -385,7 +385,7 @@ static void join_elastic(conn_id conn, int min, int max)
     sim_say(&sim, conn, json);
 }
 
-/* Report the round's end on a node, which waits for the next. */
+/* Report the round's end on a node. It waits for the next round. */
 static void has_stopped(conn_id conn)
 {
     sim_say(&sim, conn, "{\"op\":\"stopped\",\"round\":1}");

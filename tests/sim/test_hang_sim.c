@@ -693,8 +693,8 @@ static void count_at_start(conn_id conn, int64_t delta)
     buf_free(&bytes);
 }
 
-/* Three ranks wait in init_process_group, which schedules the next check 30 s later. The last rank arrives, and the
- * hang must be reported before this check. */
+/* Three ranks wait in init_process_group, and the next check is 30 s later. The last rank arrives, and the job hangs.
+ * The report must precede this check. */
 Test(hang_sim, a_hang_after_a_slow_start_that_was_reported_is_reported_in_time)
 {
     enum { RANK0 = 20, RANK3 = 23 };

@@ -138,7 +138,7 @@ Test(collectives, a_work_handle_is_waited_for_and_freed, .timeout = 180)
     ranks_all_well(3, work_handles, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Join three times, whose keys must not disturb each other. */
+/* Join three times. The keys of one join must not disturb the next. */
 static void three_contexts(struct rank *me)
 {
     for (int round = 0; round < 3; round++) {
@@ -196,7 +196,7 @@ static ddp_status all_reduce(ddp_ctx *ctx, size_t n)
     return ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, NULL);
 }
 
-/* Make twenty calls, which leave no more keys than one. */
+/* Make twenty calls. They leave no more keys than one call. */
 static void go_well(struct rank *me)
 {
     int64_t keys = 0;
@@ -287,7 +287,7 @@ Test(collective_check, both_calls_are_named_to_all)
     ranks_free(&run);
 }
 
-/* Set check.what, which the reducer sets, to another text on each rank. */
+/* Set check.what to another text on each rank, as the reducer never does. */
 static void differ_in_purpose(struct rank *me)
 {
     ddp_ctx *ctx = rank_init(me, NULL);
@@ -343,7 +343,7 @@ Test(collective_check, a_rank_that_dies_is_named_with_the_call_that_it_is_missed
     ranks_free(&run);
 }
 
-/* Let rank 1, which has no time limit, arrive too late. */
+/* Let rank 1 arrive too late. It has no time limit. */
 static void stay_away(struct rank *me)
 {
     ddp_options options = DDP_OPTIONS_INIT;

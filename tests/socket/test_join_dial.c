@@ -49,7 +49,7 @@ static void on_print(void *user, const char *text)
     snprintf(words, sizeof(words), "%s", text);
 }
 
-/* Run a dial to its end, which must leave the loop empty. */
+/* Run a dial to its end. The loop must then be empty. */
 static void dial_on_loop(const char *host, int port, bool master, uint64_t budget_ms)
 {
     struct ddp_err err;
@@ -202,7 +202,7 @@ Test(join_dial, a_hosts_file_that_means_ourselves)
     cr_assert_geq(said, 1);
 }
 
-/* Continue the stopped store, for which the kernel made connections. */
+/* Continue the stopped store. Meanwhile the kernel has made connections for it. */
 static void on_wake_store(uv_timer_t *timer)
 {
     if (said == 0 && ended == 0)
@@ -211,8 +211,8 @@ static void on_wake_store(uv_timer_t *timer)
     uv_close((uv_handle_t *)timer, NULL);
 }
 
-/* Call `what` every 20 ms, which acts on the user's message and then closes the timer. Call this before the dial
- * begins. */
+/* Call `what` every 20 ms. After the user's message, `what` changes the network and closes the timer. Call this before
+ * the dial begins. */
 static void when_said(uv_timer_t *timer, uv_timer_cb what, void *data)
 {
     uv_timer_init(&loop, timer);

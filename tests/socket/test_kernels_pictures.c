@@ -62,7 +62,7 @@ EACH_PRECISION(kernels_pictures, convolutions_of_many_pictures)
     convolution((struct conv){ 2, 3, 4, 1 }, 70);
 }
 
-/* The CPU adds many values in float, which needs a larger tolerance. */
+/* The tolerance is larger, because the CPU adds many values in float. */
 EACH_PRECISION(kernels_pictures, convolutions_of_many_places)
 {
     if (d.precision == PRECISION_FP32)

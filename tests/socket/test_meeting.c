@@ -174,7 +174,7 @@ Test(meeting_join, memory_of_another_user_is_refused)
     close(ends[1]);
 }
 
-/* Open a rank's communicator, which closes its meeting again after a failure. */
+/* Open a rank's communicator. After a failure, it closes its meeting a second time. */
 static ddp_status open_communicator(int rank)
 {
     struct comm *comm;

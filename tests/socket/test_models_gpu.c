@@ -133,7 +133,7 @@ Test(models_gpu, a_test_of_resnet20_finds_the_same, .timeout = 120)
     expect_the_same_test("resnet20");
 }
 
-/* MODEL_TEST processes the batch in pieces, whose offsets are two bytes for each value in bf16. */
+/* MODEL_TEST processes the batch in pieces. In bf16, their offsets are two bytes for each value. */
 Test(models_gpu, a_large_test_goes_in_pieces, .timeout = 120)
 {
     enum { ROWS = 21, PIXELS = 3 * 8 * 8 };

@@ -338,7 +338,7 @@ Test(staged, an_earlier_error_of_cuda_reaches_all_ranks, .timeout = 120)
     expect_a_fault(&staged_options);
 }
 
-/* Gather in four chunks, of which rank 0 cannot copy the first back. */
+/* Gather in four chunks. Rank 0 cannot copy the first one back. */
 static void rank_0_cannot_copy(struct rank *me)
 {
     enum { N = 400003 };

@@ -349,7 +349,8 @@ Test(proc, a_machine_has_a_processor_and_perhaps_gpus)
     cr_expect_geq(cpu_count(), 1);
 }
 
-/* Tests of torch_find, which reports PyTorch and whether it has libuv, with fake and damaged installations. */
+/* Tests of torch_find with fake and damaged installations. It reports the version of PyTorch, and whether it has
+ * libuv. */
 
 #define SITE "lib/python3.99/site-packages"
 
@@ -603,7 +604,7 @@ static void expect_object(pid_t pid, int fd, const char *object)
     cr_assert(ends_with(t.object, object), "'%s' does not end with '%s'", t.object, object);
 }
 
-/* Start a child that connects to a full queue, whose SYN the kernel drops. */
+/* Start a child that connects to a full queue. The kernel drops its SYN. */
 static pid_t start_connecting(const struct sockaddr_storage *to, socklen_t len, bool polls)
 {
     const pid_t pid = fork();

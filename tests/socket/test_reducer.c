@@ -105,7 +105,7 @@ static void expect_refused(struct rank *me, ddp_status status, const char *part)
                 "%s expected, got %s: %s", part, ddp_status_name(status), ddp_last_error());
 }
 
-/* Make mistakes, which are detected without other ranks and leave the reducer usable. */
+/* Make mistakes. Each is detected without other ranks, and leaves the reducer usable. */
 static void misuse(struct rank *me)
 {
     ddp_ctx *ctx = rank_init(me, NULL);
@@ -353,7 +353,7 @@ static void expect_used(struct rank *me, ddp_reducer *reducer, int step, size_t 
     }
 }
 
-/* Leave parameters unused, marked in half of the steps. They keep their gradients, which differ between ranks. */
+/* Leave parameters unused, and mark them in half of the steps. They keep their gradients, different on each rank. */
 static void unused(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);

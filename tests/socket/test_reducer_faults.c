@@ -290,7 +290,7 @@ Test(reducer_faults, forward_before_finish_is_named_and_can_be_repaired, .timeou
     model_run_on("aa", forward_too_early);
 }
 
-/* Call collectives between ready and finish, which follow the buckets in progress. */
+/* Call collectives between ready and finish. They follow the buckets in progress. */
 static void collective_between(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);
@@ -322,7 +322,7 @@ Test(reducer_faults, other_collectives_wait_for_the_buckets_under_way, .timeout 
     model_run_on("ab", collective_between);
 }
 
-/* Lose rank 1 during a step, which the reducer's thread detects. */
+/* Lose rank 1 during a step. The reducer's thread detects this. */
 static void lose_a_rank(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);

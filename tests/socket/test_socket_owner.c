@@ -148,7 +148,7 @@ Test(socket_owner, of_a_connection_that_is_half_closed)
     }
 }
 
-/* The kernel reports uid 0, which must not mean root. */
+/* For a closed socket the kernel reports uid 0. The result must not be root. */
 Test(socket_owner, closed_sockets_have_none)
 {
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {

@@ -485,7 +485,7 @@ Test(store_link_peers, a_store_that_says_nothing_is_lost_in_time, .init = start_
     expect_lost("", 0, "for 600 ms");
 }
 
-/* Every heartbeat is late on a busy machine, which must not look like a suspension. */
+/* Every heartbeat is late on a busy machine. This must not look like a suspension. */
 Test(store_link_peers, a_silent_store_is_lost_however_late_we_look, .init = start_server, .fini = close_all)
 {
     silent_ms = 600;
@@ -537,7 +537,7 @@ static void sleep_long(uv_check_t *check)
     uv_close((uv_handle_t *)check, NULL);
 }
 
-/* The message arrives during the pause, which must not count as silence. */
+/* The message arrives during the pause. The pause must not count as silence. */
 Test(store_link_peers, a_store_that_spoke_before_we_slept_is_not_lost, .init = start_server,
      .fini = close_all)
 {

@@ -25,7 +25,7 @@
 static struct secret secret = { .key = { 7 } };
 static struct secret other = { .key = { 8 } };
 
-/* libuv's clock is `ahead_ms` ahead, which shortens a limit of 30 s to a second. */
+/* libuv's clock is `ahead_ms` ahead, so that a limit of 30 s takes a second. */
 static _Atomic long ahead_ms;
 static _Atomic bool stands_still; /* the clock repeats its value */
 
@@ -542,7 +542,7 @@ static void leave_last_bytes(void)
         cr_assert(getsockopt(relays, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 &&
                   ioctl(relays, FIONREAD, &unread) == 0);
     }
-    /* Each find() waits for a turn, in which the FIN is read. */
+    /* Each find() waits for a turn. In these turns the FIN is read. */
     for (int turns = 0; turns < 3; turns++)
         cr_assert_eq(find(name_of(fake.fd, getpeername)), TLS_RELAY_WORKER);
 }

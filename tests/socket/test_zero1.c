@@ -149,7 +149,7 @@ static int half_step(struct rank *me, ddp_zero1 *zero, ddp_scaler *scaler, float
     return go;
 }
 
-/* Change a parameter of about 4 by 2^-12, which only the f32 copy adds up. An infinity on one rank stops the step
+/* Change a parameter of about 4 by 2^-12. Only the f32 copy adds this up. An infinity on one rank stops the step
  * everywhere. */
 static void half_rank(struct rank *me)
 {
@@ -173,7 +173,7 @@ Test(zero1, f16_has_a_master_copy_and_an_infinity_on_one_rank_stops_all)
     ranks_all_well(3, half_rank, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Export an optimizer's arrays, whose hash is the same for every world size, and import them into a second. Both then
+/* Export an optimizer's arrays, and import them into a second one. The hash is the same for every world size. Both then
  * step to the same bits. */
 static void export_rank(struct rank *me)
 {
@@ -251,7 +251,7 @@ Test(zero1, calls_in_the_wrong_order_say_which_comes_first)
     ranks_all_well(2, wrong_order, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Unscale twice, which must fail because gradients would be too small. */
+/* Unscale twice. This must fail, because the gradients would be too small. */
 static void unscaled_twice(struct rank *me)
 {
     ddp_ctx *ctx = rank_init(me, NULL);
@@ -296,7 +296,7 @@ Test(zero1, a_momentum_that_comes_later_has_no_array)
     ranks_all_well(2, late_momentum, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Use another momentum on each rank, which AdamW ignores. Another learning rate on rank 2 must fail. */
+/* Use another momentum on each rank; AdamW ignores it. Use another learning rate on rank 2; this must fail. */
 static void other_rate(struct rank *me)
 {
     static float x[3];
@@ -322,7 +322,7 @@ Test(zero1, another_rate_on_one_rank_is_named_on_all)
     ranks_free(&ranks);
 }
 
-/* Pass zero flags on rank 0 and NULL on rank 1, which is equal. Other flags on rank 1 must fail. */
+/* Pass zero flags on rank 0 and NULL on rank 1; both mean the same. Pass other flags on rank 1; this must fail. */
 static void other_decay(struct rank *me)
 {
     static float x[2][3];

@@ -59,7 +59,7 @@ static void catch_all(void)
             signal(sig, on_signal);
 }
 
-/* Start a stranger, whose handler counts signals. run_swarm() counts those that kill. */
+/* Start a stranger. Its handler counts signals, and run_swarm() counts those that kill. */
 static void start_stranger(void)
 {
     pid_t pid = fork();
@@ -145,7 +145,7 @@ static bool set_pid_max(void)
     return ok;
 }
 
-/* Run as process 1 of the namespace, whose end kills all others. */
+/* Run as process 1 of the namespace. Its end kills all others. */
 static int run_inside(const char *ddprun, const char *worker, int jobs)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);

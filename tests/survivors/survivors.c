@@ -235,8 +235,7 @@ static void run_trials(struct series *s, size_t until, int jobs)
 
 /* --- one launcher ------------------------------------------------------------------------------------------- */
 
-/* Lock or unlock the program file (flock), because other copies may run trials of KIND_CHAINS, which need the
- * machine. */
+/* Lock or unlock the program file (flock). Trials of KIND_CHAINS need the whole machine, and other copies may run. */
 static void take_turn(int how)
 {
     static int self = -1;
@@ -273,7 +272,7 @@ static int run_launcher(const struct options *o, enum launcher by, const char *r
     return bad;
 }
 
-/* Start one more job, whose ddprun removes what the last killed job has left. */
+/* Start one more job. Its ddprun removes what the last killed job has left. */
 static void start_once_more(const struct options *o, const char *record_dir)
 {
     const pid_t pid = fork();
@@ -293,7 +292,8 @@ static bool remove_records(const char *record_dir)
     return (rmdir(path) == 0 || errno == ENOENT) && rmdir(record_dir) == 0;
 }
 
-/* Check that WORKER can be executed, which would look like every launcher's error. Make a directory for records. */
+/* Check that WORKER can be executed, because a missing program would look like every launcher's error. Make a directory
+ * for records. */
 static bool prepare(const struct options *o, char *record_dir)
 {
     if (access(o->worker, X_OK) != 0)

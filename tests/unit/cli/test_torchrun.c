@@ -223,7 +223,7 @@ static bool notes(const char *words)
     return found;
 }
 
-/* A script may write --rdzv_endpoint=$UNSET, which means the default in spite of PET_RDZV_ENDPOINT. */
+/* A script may write --rdzv_endpoint=$UNSET. This means the default, even if PET_RDZV_ENDPOINT is set. */
 Test(torchrun, an_empty_value_is_the_default_under_its_name, .fini = tear_down)
 {
     char *set[] = { "PET_RDZV_ENDPOINT=h:7", "PET_MASTER_ADDR=g", "PET_LOG_DIR=logs", "PET_ROLE=r", NULL };

@@ -95,7 +95,7 @@ Test(timeline, nodes_stand_before_ranks_by_number)
     cr_expect_eq(t.rows[RANK1].node, NODE1);
 }
 
-/* Node 1's clock is 1,000 s ahead, which only later lines show. */
+/* Node 1's clock is 1,000 s ahead. Only later lines show this. */
 Test(timeline, all_stand_by_the_store_s_clock)
 {
     two_nodes();

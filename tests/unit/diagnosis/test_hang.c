@@ -187,7 +187,7 @@ Test(hang, a_rank_that_sleeps_while_others_wait_in_a_collective)
         "is in load_batch (worker.py:17) and sleeps, without progress for 42.0 s" OTHERS);
 }
 
-/* Rank 1 reads a file during the import, which is no collective. */
+/* Rank 1 reads a file during the import. An import is no collective. */
 Test(hang, a_rank_that_imports_torch_distributed_is_in_no_collective)
 {
     struct hang_case c = load("fifo", "fifo");
@@ -764,7 +764,7 @@ Test(hang, a_key_that_no_rank_has_set)
     case_free(&c);
 }
 
-/* Rank 0 waits for a key, which rank 1 may still set if it computes, but not if it sleeps. */
+/* Rank 0 waits for a key. Rank 1 may still set it if it computes, but not if it sleeps. */
 Test(hang, a_key_may_come_from_a_rank_that_computes)
 {
     struct hang_case c = load("loop", "loop");

@@ -29,7 +29,7 @@ static double uniform(struct job *j)
     return (double)(j->random >> 11) / (double)(1ull << 53);
 }
 
-/* Begin the next step, a thirtieth of which is the collective. */
+/* Begin the next step. A thirtieth of it is the collective. */
 static void next_step(struct job *j)
 {
     double longest = 0;
@@ -64,7 +64,7 @@ static cJSON *row_of(int rank, bool waits, bool is_extra)
 
 static const struct snapshot_rank no_steps[RANKS];
 
-/* Take a sample at `at_ms`, in which each rank is read some milliseconds later. */
+/* Take a sample at `at_ms`. Each rank is read some milliseconds after the previous one. */
 static bool sample(struct job *j, struct profile *p, double at_ms)
 {
     cJSON *rows = cJSON_CreateArray();

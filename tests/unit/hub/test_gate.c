@@ -303,7 +303,7 @@ Test(gate, beyond_128_strangers_of_separate_addresses_the_oldest_goes)
     cr_expect(sim.conn[FIRST + 2].open, "%s", sim.conn[FIRST + 2].closed);
 }
 
-/* The store drops the oldest, which connect again, as launcher/node/node.c does. */
+/* The store drops the oldest connections. Their agents connect again, as launcher/node/node.c does. */
 Test(gate, three_hundred_agents_that_arrive_at_once_all_join)
 {
     enum { AGENTS = 300, ROUNDS = 3 };
@@ -675,7 +675,7 @@ static void admit(conn_id conn)
     cr_assert(has(call(AGENT, json), "\"ok\":true"));
 }
 
-/* No agent confirms another user's connections, of which the oldest are closed. */
+/* No agent confirms another user's connections. The oldest are closed. */
 Test(gate, the_strangers_of_agents_addresses_have_a_limit)
 {
     enum { BASE = 12, MOST = BASE + 4 * 2, WORKER = FIRST + MOST + 10 };

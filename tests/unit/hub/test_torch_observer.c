@@ -259,7 +259,7 @@ Test(torch_watch, who_waits_again_has_waited_since_the_first_time)
     expect_operator("waiters", "\"since_ms\":30000");
 }
 
-/* The program expects a third rank, which was never started. */
+/* The program expects a third rank. It was never started. */
 Test(torch_watch, a_world_that_is_larger_than_the_job_is_told)
 {
     client(RANK0, 0, 100);
@@ -310,7 +310,8 @@ Test(torch_watch, an_owner_that_is_known_late_is_told_at_once)
     expect_told("\"code\":\"STORE_SHARED\"");
 }
 
-/* Children of rank 1 (mp.spawn) set the keys of ranks 0 and 1, which ends rank 0's reported wait. */
+/* Rank 0's wait for rank 1 was reported. Then children of rank 1 (mp.spawn) set the keys of ranks 0 and 1, and the wait
+ * ends. */
 Test(torch_watch, a_wait_that_has_ended_is_not_the_present_wait)
 {
     client(RANK0, 0, 100);
@@ -704,7 +705,7 @@ Test(init_abandoned, who_waits_again_and_goes_on_has_not_given_up)
     expect_given_up("\"exit_code\":1", false);
 }
 
-/* Let rank 0 call init_process_group again, which rank 1 has joined. */
+/* Let rank 0 call init_process_group again. Rank 1 has joined meanwhile. */
 static void rank_0_tries_again(conn_id conn)
 {
     client(RANK1, 1, 101);

@@ -479,7 +479,7 @@ Test(rendezvous, a_rank_finds_its_node)
     cr_assert_eq(rdzv_node_of_rank(sim.r, 2), 2);
 }
 
-/* Without nodes the store makes no checks, which must not look like a suspension. */
+/* Without nodes the store makes no checks. This must not look like a suspension. */
 Test(rendezvous, the_first_node_after_a_pause_without_nodes_needs_no_excuse)
 {
     rsim_init(&sim);

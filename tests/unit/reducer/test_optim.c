@@ -163,7 +163,7 @@ Test(optim, each_rule_says_how_many_arrays_it_keeps)
     cr_expect_str_eq(ddp_rule_name((ddp_rule)3), "?");
 }
 
-/* Tests of the global norm, whose bits do not depend on the leaves' distribution, and of clipping. */
+/* Tests of clipping and of the global norm. The norm has the same bits for any distribution of the leaves. */
 
 enum { N = 256 * 11 + 77 };
 

@@ -120,7 +120,7 @@ static void put(const char *name, const char *content)
     cr_assert(f != NULL && fputs(content, f) >= 0 && fclose(f) == 0);
 }
 
-/* Expect the outer group's pids.max, which is lower. No group has a memory controller. */
+/* Expect the lower pids.max, that of the outer group. No group has a memory controller. */
 static void expect_limits(const char *type, const char *groups)
 {
     char mounts[300];

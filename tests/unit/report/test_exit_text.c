@@ -58,7 +58,7 @@ Test(oom_find_cause, without_a_limit_at_its_end_the_machine_had_no_memory)
     cr_expect_not(e.oom_likely);
 }
 
-/* The machine's counter also counts other jobs, whose kills leave this job's groups unchanged. */
+/* The machine's counter also counts other jobs. Their kills leave this job's groups unchanged. */
 Test(oom_find_cause, kills_of_other_jobs_are_not_ours)
 {
     struct oom_watch quiet = OUTER;

@@ -58,7 +58,7 @@ Test(idmap, grows_and_walks_over_everything)
 
 /* --- replies -------------------------------------------------------------------------------------------------- */
 
-/* Tests of the queue, which keeps order and bytes, and is full exactly at its limits. */
+/* Tests of the queue: order, no lost byte, and exact limits. */
 
 static struct replies replies;
 

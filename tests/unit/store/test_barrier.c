@@ -237,7 +237,7 @@ static uint32_t random_below(uint32_t n)
     return (uint32_t)(state >> 33) % n;
 }
 
-/* Update the model. An answered rank has left its barrier, whose name is used up in this attempt. */
+/* Update the model. An answered rank has left its barrier. The barrier's name is used up in this attempt. */
 static void update_model(const int *before)
 {
     for (int rank = 0; rank < WORLD; rank++) {

@@ -37,7 +37,7 @@ static const char *lists(const char *path)
         snprintf(text, sizeof(text), "%s\n", index == 1 ? "Instruction" : "Unified");
     else if (index < 4 && rest[0] == 'l')
         snprintf(text, sizeof(text), "%d\n", index); /* cache 1: instructions; 0, 2 and 3: unified */
-    else if (index == 3)                             /* two cores share cache 3; the last pair's list has one CPU */
+    else if (index == 3) /* shared by two cores; the last pair's list has one CPU */
         snprintf(text, sizeof(text), cpu % 16 < 14 ? "%d-%d,%d-%d\n" : "%d\n", cpu % 16 / 2 * 2,
                  cpu % 16 / 2 * 2 + 1, cpu % 16 / 2 * 2 + 16, cpu % 16 / 2 * 2 + 17);
     else

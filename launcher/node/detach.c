@@ -549,7 +549,7 @@ bool detach_list(bool json, struct buf *out)
     if (!json && rows.len > 0)
         ok = ok && buf_printf(out, "%-10s%-10s%-21s%s\n", "ID", "STATE", "SINCE (UTC)", "COMMAND");
     if (!json && ok && rows.len == 0)
-        log_info("no background jobs");
+        log_info("no jobs in the background");
     ok = ok && (rows.len == 0 || buf_append(out, rows.data, rows.len));
     buf_free(&rows);
     return ok;

@@ -403,13 +403,13 @@ static void begin_refusing(struct node *n, const struct host_failure *failure)
     const bool is_short =
         until_ms > now_ms + REFUSE_MS &&
         (n->meet.should_host || strcmp(failure->code, finding_code_name(FINDING_NO_SECRET)) == 0);
-    char limit[TIME_TEXT_MAX];
+    char limit[TEXT_MS_MAX];
     n->meet.refusing_since_ms = now_ms;
     n->meet.refusing_until_ms = is_short ? now_ms + REFUSE_MS : until_ms;
     if (!n->plan->cli->quiet && n->meet.refusing_until_ms > now_ms)
         log_info("this node waits until %s this error, for at most %s%s%s; Ctrl-C ends the wait",
                  m->nnodes_max == 2 ? "the other node has received" : "the other nodes have received",
-                 words_time(limit, n->meet.refusing_until_ms - now_ms), is_short ? "" : ", the rest of ",
+                 text_ms(n->meet.refusing_until_ms - now_ms, limit), is_short ? "" : ", the rest of ",
                  is_short ? "" : m->join_knob);
     uv_timer_start(&n->meet.refusing_timer, on_refusing_timer, REFUSE_CHECK_MS, REFUSE_CHECK_MS);
 }

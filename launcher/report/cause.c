@@ -143,7 +143,7 @@ const char *cause_code_name(const struct report *r, const struct failure *f)
 static bool failure_headline(const struct report *r, const struct failure *f, struct buf *out)
 {
     const bool here = r->elsewhere == NULL;
-    char after[TIME_TEXT_MAX];
+    char after[TEXT_MS_MAX];
     if (f->rank < 0)
         return buf_printf(out, "%s", f->words);
     bool ok = buf_printf(out, "rank %d on %s %s%s", f->rank, f->host,
@@ -153,7 +153,7 @@ static bool failure_headline(const struct report *r, const struct failure *f, st
                          f->words);
     if (here && f->error != 0)
         return ok;
-    return ok && buf_printf(out, ", %s after %s start", words_time(after, f->after_ms), here ? "its" : "the");
+    return ok && buf_printf(out, ", %s after %s start", text_ms(f->after_ms, after), here ? "its" : "the");
 }
 
 bool cause_never_began(const struct report *r)
@@ -170,7 +170,7 @@ bool cause_headline(const struct report *r, struct buf *out)
     struct failure room;
     const struct failure *f = cause_failure(r, &room);
     int stop = agent_stop_signal(r->agent);
-    char name[SIGNAL_NAME_MAX], after[TIME_TEXT_MAX];
+    char name[SIGNAL_NAME_MAX], after[TEXT_MS_MAX];
     if (cause_is_left_waiting(r, f))
         return cause_append_left(r, out);
     if (f != NULL)
@@ -178,7 +178,7 @@ bool cause_headline(const struct report *r, struct buf *out)
     if (r->store.how != NULL)
         return buf_printf(out, "lost the store of the job at %s:%d%s: %s", r->plan->master_addr,
                           r->plan->master_port, r->store.node != NULL ? r->store.node : "", r->store.how);
-    words_time(after, r->ended_ms - r->started_ms);
+    text_ms(r->ended_ms - r->started_ms, after);
     if (stop == 0 && cause_never_began(r))
         return buf_printf(out, "the job ended without this node, which waited for %s", after);
     if (stop == 0)

@@ -149,8 +149,9 @@ static void rows_quote(struct rows *r, const char *label, struct slice line)
 /* Only the first failure is called a failure. Workers that ended in the same way share a sentence, with the earliest
  * and the latest time. */
 
-/* Limits of these sentences. They are low, because a terminal shows about 24 lines. */
-enum { GROUPS_MAX = 6, RANKS_MAX = 60, SENTENCE_LINES = 3, AFTER_MAX = 2 * TIME_TEXT_MAX + 32 };
+/* Limits of the sentences about the other workers. The limits are low, because a terminal shows about 24 lines, and
+ * the first failure needs most of these lines. */
+enum { GROUPS_MAX = 6, RANKS_MAX = 60, SENTENCE_LINES = 3, AFTER_MAX = 2 * TEXT_MS_MAX + 32 };
 
 /* How a worker ended, with a row in `sentences`. */
 enum way { NEVER_STARTED, NOT_EXECUTED, RUNS_ON, FINE, STOPPED, KILLED, BY_ITSELF };
@@ -209,7 +210,7 @@ static void after_text(const struct group *g, char out[AFTER_MAX])
 {
     const struct agent_worker *first = cause_worker(g->r);
     uint64_t from = UINT64_MAX, to = 0, before = 0;
-    char a[TIME_TEXT_MAX], b[TIME_TEXT_MAX];
+    char a[TEXT_MS_MAX], b[TEXT_MS_MAX];
     out[0] = '\0';
     for (int i = 0; first != NULL && i < g->r->plan->nproc; i++) {
         const struct agent_worker *w = agent_worker(g->r->agent, i);
@@ -221,13 +222,13 @@ static void after_text(const struct group *g, char out[AFTER_MAX])
         to = after > to ? after : to;
     }
     if (before > 0 && to == 0)
-        snprintf(out, AFTER_MAX, " %s earlier", words_time(a, before));
+        snprintf(out, AFTER_MAX, " %s earlier", text_ms(before, a));
     else if (first != NULL && to == 0)
         snprintf(out, AFTER_MAX, " at the same moment");
     else if (first != NULL && from == to)
-        snprintf(out, AFTER_MAX, " %s later", words_time(a, to));
+        snprintf(out, AFTER_MAX, " %s later", text_ms(to, a));
     else if (first != NULL)
-        snprintf(out, AFTER_MAX, " %s to %s later", words_time(a, from), words_time(b, to));
+        snprintf(out, AFTER_MAX, " %s to %s later", text_ms(from, a), text_ms(to, b));
 }
 
 /* append_group_sentence() fills the placeholders. {s} and {was} depend on the number of ranks. {where} names this
@@ -383,11 +384,11 @@ static void format_who(const struct report *r, const struct failure *f, char *ou
 static void append_attempt(const struct report *r, struct rows *rows, const char *label,
                            const struct failed_attempt *a)
 {
-    char who[128], time[TIME_TEXT_MAX], after[TIME_TEXT_MAX + 20] = "", step[40] = "";
+    char who[128], time[TEXT_MS_MAX], after[TEXT_MS_MAX + 20] = "", step[40] = "";
     format_who(r, &a->failure, who, sizeof(who));
     if (a->verdict != WORKER_NOT_STARTED)
         snprintf(after, sizeof(after), ", %s after %s start",
-                 words_time(time, a->failed_ms - a->worker_started_ms), a->failure.rank < 0 ? "the" : "its");
+                 text_ms(a->failed_ms - a->worker_started_ms, time), a->failure.rank < 0 ? "the" : "its");
     if (a->step >= 0)
         snprintf(step, sizeof(step), ", at step %lld", (long long)a->step);
     rows_printf(rows, label, "attempt %d: %s%s%s%s", a->attempt, who, a->failure.words, after, step);

@@ -54,22 +54,8 @@ bool words_fill(struct buf *out, const char *sentence, const struct word *words,
     return ok;
 }
 
-/* Format a duration so that the number has few digits. */
-const char *words_time(char out[TIME_TEXT_MAX], uint64_t ms)
-{
-    if (ms < 1000)
-        snprintf(out, TIME_TEXT_MAX, "%d ms", (int)ms);
-    else if (ms < 600 * 1000)
-        snprintf(out, TIME_TEXT_MAX, "%.1f s", (double)ms / 1000.0);
-    else if (ms < 120 * 60 * 1000)
-        snprintf(out, TIME_TEXT_MAX, "%.0f min", (double)ms / 60000.0);
-    else
-        snprintf(out, TIME_TEXT_MAX, "%.1f h", (double)ms / 3600000.0);
-    return out;
-}
-
-/* Format a time, which may come from a worker's file and have any value. Overflows, negative times and years above
- * 9999 are prevented. */
+/* Format a time. The time may come from a worker's file and have any value. So overflows, negative times and years
+ * above 9999 are prevented. */
 const char *words_clock(char out[TIME_TEXT_MAX], uint64_t unix_ms, int offset_s, bool day)
 {
     enum { DAY_MS = 24 * 3600 * 1000 };

@@ -136,15 +136,29 @@ bool text_append_hex(struct buf *out, struct slice bytes, size_t max)
     return ok && append_cut(out, bytes, max);
 }
 
-/* Format a duration. */
+/* Format a duration, rounded down. The unit changes at 2 min and at 2 h. Print tenths of minutes only below 10 min: "2
+ * min" for 179 s would be too inexact. */
 char *text_ms(uint64_t ms, char text[static TEXT_MS_MAX])
 {
-    if (ms < 1000)
-        snprintf(text, TEXT_MS_MAX, "%d ms", (int)ms);
-    else if (ms < 120000)
-        snprintf(text, TEXT_MS_MAX, "%d.%d s", (int)(ms / 1000), (int)(ms / 100 % 10));
+    static const struct {
+        uint64_t from_ms, unit_ms;
+        uint64_t tenths_below_ms; /* a shorter duration has one decimal */
+        const char *name;
+    } units[] = {
+        { 7200000, 3600000, UINT64_MAX, "h" },
+        { 120000, 60000, 600000, "min" },
+        { 1000, 1000, UINT64_MAX, "s" },
+        { 0, 1, 0, "ms" },
+    };
+    size_t i = 0;
+    while (ms < units[i].from_ms)
+        i++;
+    const unsigned long long whole = ms / units[i].unit_ms;
+    if (ms < units[i].tenths_below_ms)
+        snprintf(text, TEXT_MS_MAX, "%llu.%d %s", whole, (int)(ms % units[i].unit_ms * 10 / units[i].unit_ms),
+                 units[i].name);
     else
-        snprintf(text, TEXT_MS_MAX, "%llu min", (unsigned long long)(ms / 60000));
+        snprintf(text, TEXT_MS_MAX, "%llu %s", whole, units[i].name);
     return text;
 }
 

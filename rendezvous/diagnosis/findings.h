@@ -913,8 +913,8 @@
       "start ddprun on another node with the same --rdzv_id and ${store_address} as --rdzv_endpoint; Ctrl-C " \
       "on each node ends the job now; a smaller MIN in --nnodes=MIN:MAX lets a job continue with fewer "    \
       "nodes",                                                                                              \
-      "only 1 of at least 2 nodes is left: 1 more node must join within the remaining 5 min (--timeout is " \
-      "15 min), or the job ends",                                                                           \
+      "only 1 of at least 2 nodes is left: 1 more node must join within the remaining 5.0 min (--timeout "  \
+      "is 15 min), or the job ends",                                                                        \
       "A running elastic job lost nodes and fell below its minimum. Typical causes: preempted or failed nodes "     \
       "that have not been replaced.")                                                                               \
     X(NODE_STOP_SLOW, WARNING,                                                                              \

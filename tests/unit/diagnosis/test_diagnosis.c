@@ -620,7 +620,7 @@ Test(diagnose, a_rank_that_waits_elsewhere)
 Test(diagnose, a_rank_that_has_closed_its_connection)
 {
     expect((struct snapshot_rank){ .rank = 3, .pid = 77, .met = true, .silent_ms = 180000 },
-           "was connected (pid 77), but closed its connection to the store; last message 3 min ago",
+           "was connected (pid 77), but closed its connection to the store; last message 3.0 min ago",
            "{\"rank\":3,\"state\":\"disconnected\",\"pid\":77,\"silent_ms\":180000}");
 }
 

@@ -296,7 +296,7 @@ Test(hub, a_later_request_has_more_time)
     sim_at(&sim, 301000);
     cr_assert(sim.conn[1].open);
     sim_at(&sim, 599000);
-    sim_expect(&sim, 1, "closed: the request*5 min (1 byte ");
+    sim_expect(&sim, 1, "closed: the request*5.0 min (1 byte ");
 }
 
 Test(hub, waiting_is_not_being_unfinished)

@@ -28,12 +28,16 @@ Test(words, sizes_are_short_and_true)
 
 Test(words, times_have_one_unit)
 {
-    char text[TIME_TEXT_MAX];
-    cr_expect_str_eq(words_time(text, 0), "0 ms");
-    cr_expect_str_eq(words_time(text, 999), "999 ms");
-    cr_expect_str_eq(words_time(text, 2500), "2.5 s");
-    cr_expect_str_eq(words_time(text, 720 * 1000), "12 min");
-    cr_expect_str_eq(words_time(text, UINT64_C(10) * 3600 * 1000), "10.0 h");
+    char text[TEXT_MS_MAX];
+    cr_expect_str_eq(text_ms(0, text), "0 ms");
+    cr_expect_str_eq(text_ms(999, text), "999 ms");
+    cr_expect_str_eq(text_ms(2500, text), "2.5 s");
+    cr_expect_str_eq(text_ms(119999, text), "119.9 s");
+    cr_expect_str_eq(text_ms(150000, text), "2.5 min");
+    cr_expect_str_eq(text_ms(720 * 1000, text), "12 min");
+    cr_expect_str_eq(text_ms(7199999, text), "119 min");
+    cr_expect_str_eq(text_ms(UINT64_C(10) * 3600 * 1000, text), "10.0 h");
+    cr_expect_str_eq(text_ms(UINT64_MAX, text), "5124095576030 h");
 }
 
 Test(words, the_calendar_knows_leap_years_and_places)

@@ -8,7 +8,16 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Borrowed bytes, which may contain 0. The function that returns a slice states how long it is valid. */
+/* Return `n` bytes or elements, rounded up to a multiple of `to`. */
+static inline size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+/* Borrowed bytes. A slice never owns its bytes. The comment of the function that returns a slice states how long
+ * the slice is valid.
+ *
+ * Keys and values of the store may contain any byte, including 0, so a slice has a length. */
 struct slice {
     const void *data;
     size_t len;

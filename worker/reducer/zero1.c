@@ -8,6 +8,7 @@
  *     gradients' memory        rounded master -> share of each bucket; all-gather in place; copy to parameters */
 #include "ddp/zero1.h"
 
+#include "base/buf.h"
 #include "core/context.h"
 #include "core/flush_subnormals.h"
 #include "core/error.h"
@@ -45,12 +46,8 @@ struct zero1_plan {
 
 enum { NONE = -1, TYPES = DDP_U8 + 1 };
 
-static size_t rounded_up(size_t n, size_t to)
-{
-    return (n + to - 1) / to * to;
-}
-
-/* Check the type of each parameter, and limit the elements of the model so that sums of sizes cannot overflow. */
+/* Check the type of each parameter, and limit the number of elements of the whole model. Because of this limit, later
+ * sums of sizes cannot overflow. */
 static ddp_status check_params(const ddp_param *params, size_t n, struct ddp_err *err)
 {
     size_t left = SIZE_MAX / 64;
@@ -64,7 +61,7 @@ static ddp_status check_params(const ddp_param *params, size_t n, struct ddp_err
             return ddp_fail(err, DDP_ERR_ARG,
                             "zero1: parameter %zu: %zu elements do not fit into the address space", i,
                             params[i].count);
-        left -= rounded_up(params[i].count, NORM_LEAF);
+        left -= round_up(params[i].count, NORM_LEAF);
         if (left <= NORM_LEAF)
             return ddp_fail(err, DDP_ERR_ARG, "zero1: %zu parameters do not fit into the address space", n);
     }
@@ -87,7 +84,7 @@ static void assign_buckets(struct zero1_plan *plan, const ddp_param *params, siz
         struct zero1_bucket *b = &plan->buckets[open[dtype]];
         plan->bucket_of[i] = (size_t)open[dtype];
         plan->at[i] = b->elements;
-        b->elements += rounded_up(params[i].count, NORM_LEAF);
+        b->elements += round_up(params[i].count, NORM_LEAF);
         if (b->elements * ddp_dtype_size(dtype) >= limit)
             open[dtype] = NONE;
     }
@@ -98,7 +95,7 @@ static void lay_out_shares(struct zero1_plan *plan, size_t world)
 {
     for (size_t b = 0; b < plan->count; b++) {
         struct zero1_bucket *bucket = &plan->buckets[b];
-        bucket->elements = rounded_up(bucket->elements, NORM_LEAF * world);
+        bucket->elements = round_up(bucket->elements, NORM_LEAF * world);
         bucket->share = bucket->elements / world;
         bucket->at = plan->bytes;
         bucket->shard_at = plan->shard;

@@ -2,15 +2,11 @@
  * device's stream, which waits for the collective before the result is read. */
 #include "train/sharded_update.h"
 
+#include "base/buf.h"
 #include "train/compute.h"
 #include "train/library.h"
 
 #include <stdlib.h>
-
-static size_t rounded_up(size_t n, size_t to)
-{
-    return (n + to - 1) / to * to;
-}
 
 size_t sharded_multiple(size_t world)
 {
@@ -47,8 +43,8 @@ static bool sharded_plan_make(struct sharded_plan *p, const size_t elements[], s
         p->at[i] = p->count;
         p->count += compute_room(elements[i]);
     }
-    p->count = rounded_up(p->count > 0 ? p->count : 1, multiple);
-    p->bucket = rounded_up(p->count / FEW < most ? p->count / FEW : most, multiple);
+    p->count = round_up(p->count > 0 ? p->count : 1, multiple);
+    p->bucket = round_up(p->count / FEW < most ? p->count / FEW : most, multiple);
     p->bucket = p->bucket > 0 ? p->bucket : multiple;
     p->buckets = (p->count + p->bucket - 1) / p->bucket;
     return true;

@@ -2,6 +2,7 @@
  * (im2col) would be nine times as large as the pictures. */
 #include "train/compute.h"
 
+#include "base/buf.h"
 #include "train/layers/conv_tile.h"
 
 #include <string.h>
@@ -29,11 +30,6 @@ static size_t pixels(const struct conv *c)
 double conv_flops(const struct conv *c)
 {
     return 2 * (double)c->out * (double)c->in * (double)CONV_TAPS * (double)places(c);
-}
-
-static size_t round_up(size_t n, size_t to)
-{
-    return (n + to - 1) / to * to;
 }
 
 static size_t larger(size_t a, size_t b)

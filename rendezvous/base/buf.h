@@ -1,18 +1,14 @@
 /* buf.h -- four types for bytes: a `slice` points to bytes of another owner, a `buf` grows, `kept` stores sent frames,
- * and `shared` has a reference count. After a failure, the contents are unchanged. */
+ * and `shared` has a reference count. If memory is short, a function returns false or NULL and leaves the contents
+ * unchanged. The last functions read, write and round integers. */
 #ifndef RENDEZVOUS_BASE_BUF_H
 #define RENDEZVOUS_BASE_BUF_H
 
+#include <endian.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-
-/* Return `n` bytes or elements, rounded up to a multiple of `to`. */
-static inline size_t round_up(size_t n, size_t to)
-{
-    return (n + to - 1) / to * to;
-}
 
 /* Borrowed bytes. A slice never owns its bytes. The comment of the function that returns a slice states how long
  * the slice is valid.
@@ -124,6 +120,38 @@ void shared_release(struct shared *s);
 static inline bool shared_is_held_twice(const struct shared *s)
 {
     return s != NULL && s->holders > 1;
+}
+
+/* Integers of messages and files are little-endian on every machine. */
+
+/* Write the lowest `bytes` bytes of `value` (at most 8) to an address of any alignment. The compiler turns memcpy into
+ * one machine instruction; gcc 12 does not do this for a loop over the bytes. */
+static inline void write_le(uint8_t *to, uint64_t value, unsigned bytes)
+{
+    const uint64_t le = htole64(value);
+    memcpy(to, &le, bytes);
+}
+
+/* Read an integer from an address of any alignment. The get_ functions do not check a length: the caller must first
+ * check that enough bytes have arrived. */
+static inline uint32_t get_u32(const void *from)
+{
+    uint32_t le;
+    memcpy(&le, from, sizeof(le));
+    return le32toh(le);
+}
+
+static inline uint64_t get_u64(const void *from)
+{
+    uint64_t le;
+    memcpy(&le, from, sizeof(le));
+    return le64toh(le);
+}
+
+/* Return `n` bytes or elements, rounded up to a multiple of `to`. */
+static inline size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
 }
 
 #endif

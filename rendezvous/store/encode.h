@@ -1,39 +1,12 @@
-/* encode.h -- reads and writes the integers and blobs of the wire format. Integers are little-endian on every machine.
- * A blob is a u64 length, followed by this number of bytes. */
+/* encode.h -- appends the integers and blobs of the wire format, for the server and its clients. Integers are
+ * little-endian on every machine. A blob is a u64 length, followed by this number of bytes. */
 #ifndef RENDEZVOUS_ENCODE_H
 #define RENDEZVOUS_ENCODE_H
 
 #include "base/buf.h"
 
-#include <endian.h>
-#include <stdint.h>
-#include <string.h>
-
-/* Write the lowest `bytes` bytes of `value` (at most 8) to an address of any alignment. */
-static inline void write_le(uint8_t *to, uint64_t value, unsigned bytes)
-{
-    /* memcpy becomes one instruction; gcc 12 does not do this for a loop */
-    const uint64_t le = htole64(value);
-    memcpy(to, &le, bytes);
-}
-
-/* Read an integer from an address of any alignment. The caller checks that enough bytes have arrived. */
-static inline uint32_t get_u32(const void *from)
-{
-    uint32_t le;
-    memcpy(&le, from, sizeof(le));
-    return le32toh(le);
-}
-
-static inline uint64_t get_u64(const void *from)
-{
-    uint64_t le;
-    memcpy(&le, from, sizeof(le));
-    return le64toh(le);
-}
-
-/* Append an integer or a blob to a buffer. Return false if memory is short; the buffer may then end with half a
- * message, which the caller must not send. Examples:
+/* Append an integer or a blob to a buffer. All append_ functions return false if memory is short. The buffer may then
+ * end with half a message, which the caller must not send. Examples:
  *
  *     append_blob(out, "ab")  ->  02 00 00 00 00 00 00 00  61 62
  *     append_i64(out, -1)     ->  ff ff ff ff ff ff ff ff */

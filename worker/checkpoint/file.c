@@ -2,6 +2,7 @@
  * file replaces the old one by a rename, because a crash must not leave half a file. */
 #include "checkpoint/file.h"
 
+#include "base/buf.h"
 #include "base/limits.h"
 #include "base/not_null.h"
 
@@ -246,29 +247,6 @@ static uint32_t crc_of(const void *data, size_t len)
     return (uint32_t)crc32_z(0, data, len);
 }
 
-/* Store numbers in little-endian order, on every machine. */
-static void encode_u32(uint8_t *to, uint32_t value)
-{
-    for (int i = 0; i < 4; i++)
-        to[i] = (uint8_t)(value >> 8 * i);
-}
-
-static void encode_u64(uint8_t *to, uint64_t value)
-{
-    encode_u32(to, (uint32_t)value);
-    encode_u32(to + 4, (uint32_t)(value >> 32));
-}
-
-static uint32_t get_u32(const uint8_t *from)
-{
-    return from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
-}
-
-static uint64_t get_u64(const uint8_t *from)
-{
-    return get_u32(from) | (uint64_t)get_u32(from + 4) << 32;
-}
-
 ddp_status ckpt_check_blocks(const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
     if (n < 1 || n > MAX_BLOCKS)
@@ -300,13 +278,13 @@ static uint8_t *make_header(const ddp_ckpt_block *blocks, size_t n)
     for (size_t i = 0; i < n; i++) {
         uint8_t *entry = head + HEAD + i * ENTRY;
         memcpy(entry, blocks[i].name, strlen(blocks[i].name));
-        encode_u64(entry + MAX_NAME, blocks[i].bytes);
-        encode_u32(entry + MAX_NAME + 8, crc_of(blocks[i].data, blocks[i].bytes));
+        write_le(entry + MAX_NAME, blocks[i].bytes, 8);
+        write_le(entry + MAX_NAME + 8, crc_of(blocks[i].data, blocks[i].bytes), 4);
     }
     memcpy(head, magic, sizeof(magic));
-    encode_u32(head + 8, (uint32_t)n);
-    encode_u32(head + 12, crc_of(head + HEAD, n * ENTRY));
-    encode_u32(head + 16, crc_of(head, 16));
+    write_le(head + 8, n, 4);
+    write_le(head + 12, crc_of(head + HEAD, n * ENTRY), 4);
+    write_le(head + 16, crc_of(head, 16), 4);
     return head;
 }
 

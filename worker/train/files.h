@@ -28,19 +28,7 @@ ddp_status files_read(int fd, uint8_t *to, size_t len, uint64_t offset, size_t *
  * "offset ASKED: END, but the file is longer". */
 ddp_status files_check_length(uint64_t bytes, uint64_t asked, const char *end, struct ddp_err *err);
 
-/* Read 32 bits, little-endian. */
-static inline uint32_t files_get_u32(const uint8_t *from)
-{
-    return (uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
-}
-
-static inline void files_encode_u32(uint8_t *to, uint32_t value)
-{
-    for (int i = 0; i < 4; i++)
-        to[i] = (uint8_t)(value >> 8 * i);
-}
-
-/* Write "DIR/NAME" to `to` (PATH_MAX bytes). */
+/* Write "DIR/NAME" to `to`, which has room for PATH_MAX bytes. */
 ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_err *err);
 
 /* --- whole file ------------------------------------------------------------------------------------------- */

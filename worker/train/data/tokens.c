@@ -2,6 +2,7 @@
  * threads can read at the same time with pread. */
 #include "train/data/tokens.h"
 
+#include "base/buf.h"
 #include "base/limits.h"
 #include "train/files.h"
 
@@ -19,15 +20,15 @@ enum { AT_MAGIC = 0, AT_VERSION = 4, AT_COUNT = 8, LLAMA_MAGIC = 20240801, READ_
 
 static int32_t get_i32(const uint8_t *from)
 {
-    return (int32_t)files_get_u32(from);
+    return (int32_t)get_u32(from);
 }
 
 void tokens_make_header(uint8_t *head, uint32_t count)
 {
     memset(head, 0, TOKENS_HEADER);
-    files_encode_u32(head + AT_MAGIC, TOKENS_MAGIC);
-    files_encode_u32(head + AT_VERSION, TOKENS_VERSION);
-    files_encode_u32(head + AT_COUNT, count);
+    write_le(head + AT_MAGIC, TOKENS_MAGIC, 4);
+    write_le(head + AT_VERSION, TOKENS_VERSION, 4);
+    write_le(head + AT_COUNT, count, 4);
 }
 
 void tokens_encode(uint8_t *to, uint16_t token)

@@ -2,6 +2,7 @@
  * reads the whole file first, so an error leaves the model unchanged. */
 #include "train/models/llmc.h"
 
+#include "base/buf.h"
 #include "base/limits.h"
 #include "ddp/amp.h"
 #include "ddp/ckpt.h"
@@ -53,17 +54,17 @@ static ddp_status check_sizes(const struct model_kind *kind, const uint8_t *head
     sizes_of(kind, size);
     for (size_t i = 0; i < SIZES; i++) {
         const size_t at = 8 + 4 * i;
-        if (files_get_u32(head + at) != size[i].value)
+        if (get_u32(head + at) != size[i].value)
             return ddp_fail(err, DDP_ERR_MISMATCH,
                             "offset %zu: %s is %" PRIu32 ": must be %zu for --model %s", at, size[i].words,
-                            files_get_u32(head + at), size[i].value, kind->name);
+                            get_u32(head + at), size[i].value, kind->name);
     }
     return DDP_OK;
 }
 
 static ddp_status check_version(const uint8_t *head, struct ddp_err *err)
 {
-    const uint32_t magic = files_get_u32(head), version = files_get_u32(head + AT_VERSION);
+    const uint32_t magic = get_u32(head), version = get_u32(head + AT_VERSION);
     if (magic != LLMC_MAGIC)
         return ddp_fail(err, DDP_ERR_CORRUPT,
                         "offset 0: magic number %" PRIu32 ": must be %d (a model of llm.c)", magic,
@@ -104,8 +105,8 @@ struct llmc {
 static ddp_status llmc_check(struct llmc *f, const struct model_kind *kind, const uint8_t *head,
                              uint64_t file_bytes, struct ddp_err *err)
 {
-    *f = (struct llmc){ .padded = files_get_u32(head + AT_PADDED),
-                        .element = files_get_u32(head + AT_VERSION) == LLMC_FLOAT ? 4 : 2 };
+    *f = (struct llmc){ .padded = get_u32(head + AT_PADDED),
+                        .element = get_u32(head + AT_VERSION) == LLMC_FLOAT ? 4 : 2 };
     ddp_status status = check_version(head, err);
     if (status == DDP_OK)
         status = check_sizes(kind, head, err);
@@ -183,11 +184,11 @@ static void write_header(const struct model_kind *kind, uint8_t *head)
 {
     struct size size[SIZES];
     sizes_of(kind, size);
-    files_encode_u32(head, LLMC_MAGIC);
-    files_encode_u32(head + AT_VERSION, LLMC_FLOAT);
+    write_le(head, LLMC_MAGIC, 4);
+    write_le(head + AT_VERSION, LLMC_FLOAT, 4);
     for (size_t i = 0; i < SIZES; i++)
-        files_encode_u32(head + 8 + 4 * i, (uint32_t)size[i].value);
-    files_encode_u32(head + AT_PADDED, (uint32_t)padded_for_writing(kind));
+        write_le(head + 8 + 4 * i, (uint32_t)size[i].value, 4);
+    write_le(head + AT_PADDED, (uint32_t)padded_for_writing(kind), 4);
 }
 
 /* Write a whole file to `to`, which has llmc_bytes() zero bytes. */

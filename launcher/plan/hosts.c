@@ -2,6 +2,7 @@
  * hosts. The name of host k is computed like the digits of a number: the last bracket is the lowest digit. */
 #include "plan/hosts.h"
 
+#include "base/endpoint.h"
 #include "cli/cli.h"
 
 #include <ctype.h>
@@ -328,11 +329,11 @@ static ddp_status add_spec(struct specs *s, const char *name, const struct tail 
     return DDP_OK;
 }
 
-static ddp_status parse_port(const char *name, const char *text, int *port, struct ddp_err *err)
+static ddp_status set_port(const char *name, const char *text, int *port, struct ddp_err *err)
 {
-    const char *at = text, *const end = text + strlen(text);
-    int width;
-    if (parse_number(&at, end, port, &width) && at == end && *port > 0 && *port <= PORT_MAX)
+    const char *at = text;
+    *port = port_parse(&at);
+    if (*port > 0 && *at == '\0')
         return DDP_OK;
     return ddp_fail(err, DDP_ERR_ARG, "host '%.64s': '%.64s' is not a port from 1 to %d", name, text,
                     PORT_MAX);
@@ -349,7 +350,7 @@ static ddp_status parse_tail(const char *name, char *text, bool counted, struct 
     const bool is_port = is_number && (counted || number >= HOST_PORT_MIN) && number <= PORT_MAX;
     if (colon != NULL)
         *colon = '\0';
-    if ((colon != NULL || is_port) && parse_port(name, text, &out->port, err) != DDP_OK)
+    if ((colon != NULL || is_port) && set_port(name, text, &out->port, err) != DDP_OK)
         return DDP_ERR_ARG;
     if (colon == NULL && is_port)
         return DDP_OK;
@@ -551,7 +552,7 @@ static ddp_status add_line(struct specs *s, char *line, struct ddp_err *err)
             return DDP_ERR_ARG;
     if (values[LINE_SLOTS] != NULL && check_host_count(item, tail.count = values[LINE_SLOTS], err) != DDP_OK)
         return DDP_ERR_ARG;
-    if (values[LINE_PORT] != NULL && parse_port(item, values[LINE_PORT], &tail.port, err) != DDP_OK)
+    if (values[LINE_PORT] != NULL && set_port(item, values[LINE_PORT], &tail.port, err) != DDP_OK)
         return DDP_ERR_ARG;
     return values[LINE_USER] != NULL ? add_user(s, values[LINE_USER], item, &tail, err)
                                      : add_items(s, item, &tail, err);

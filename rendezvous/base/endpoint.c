@@ -14,17 +14,25 @@ static bool all_digits(const char *text)
     return *text != '\0' && text[strspn(text, "0123456789")] == '\0';
 }
 
-/* Parse a port. strtol would accept signs, blanks and hexadecimal. */
-static ddp_status parse_port(const char *text, int *port, struct ddp_err *err)
+/* Parse a port without strtol, which would accept signs, blanks and hexadecimal. */
+int port_parse(const char **text)
 {
-    long value = 0;
+    enum { MOST = 65535 };
+    const char *first = *text;
+    int port = 0;
+    for (; **text >= '0' && **text <= '9'; ++*text)
+        port = port <= MOST ? port * 10 + (**text - '0') : port;
+    return *text > first && port <= MOST ? port : -1;
+}
+
+static ddp_status set_port(const char *text, int *port, struct ddp_err *err)
+{
     if (!all_digits(text))
         return ddp_fail(err, DDP_ERR_ARG, "the port '%s' is not a number", text);
-    for (; *text != '\0' && value <= 65535; text++)
-        value = value * 10 + (*text - '0');
-    if (value > 65535)
+    const int value = port_parse(&text);
+    if (value < 0)
         return ddp_fail(err, DDP_ERR_ARG, "the port is above 65535");
-    *port = (int)value;
+    *port = value;
     return DDP_OK;
 }
 
@@ -51,7 +59,7 @@ static ddp_status parse_bracketed(const char *text, struct endpoint *out, struct
         return ddp_fail(err, DDP_ERR_ARG, "write brackets as in [IPv6 address]:PORT");
     if (set_host(out, text + 1, (size_t)(end - text - 1), text, err) != DDP_OK)
         return err != NULL ? err->code : DDP_ERR_ARG;
-    return end[1] == ':' ? parse_port(end + 2, &out->port, err) : DDP_OK;
+    return end[1] == ':' ? set_port(end + 2, &out->port, err) : DDP_OK;
 }
 
 /* Parse an address. A number is a port, because it is not a valid host name. */
@@ -64,13 +72,13 @@ ddp_status endpoint_parse(const char *text, int default_port, struct endpoint *o
     if (*text == '[')
         return parse_bracketed(text, out, err);
     if (all_digits(text))
-        return parse_port(text, &out->port, err);
+        return set_port(text, &out->port, err);
     if (colon == NULL)
         return set_host(out, text, strlen(text), text, err);
     if (memchr(text, ':', (size_t)(colon - text)) != NULL)
         return ddp_fail(err, DDP_ERR_ARG, "an IPv6 address needs brackets; write [%.*s]:%s or [%s]",
                         (int)(colon - text), text, colon + 1, text);
-    ddp_status status = parse_port(colon + 1, &out->port, err);
+    ddp_status status = set_port(colon + 1, &out->port, err);
     return status != DDP_OK ? status : set_host(out, text, (size_t)(colon - text), text, err);
 }
 

@@ -18,6 +18,10 @@ struct endpoint {
     int port;                     /* 0 to 65535 */
 };
 
+/* Parse the decimal digits at *text as a port from 0 to 65535, and move *text past the digits. Signs, blanks and
+ * hexadecimal are rejected. Return -1 for a larger number, and if *text begins with no digit. */
+int port_parse(const char **text);
+
 /* Parse "host:port", "1.2.3.4:port", "[v6]:port", ":port" or "port". For "host" and "[v6]", the port is `default_port`.
  * Return DDP_ERR_ARG if `text` is invalid. */
 ddp_status endpoint_parse(const char *text, int default_port, struct endpoint *out, struct ddp_err *err);

@@ -2,7 +2,8 @@
  * because swapping would take longer than sending; `native` in the hello detects a difference. */
 #include "cpu/net_wire.h"
 
-#include <stdlib.h>
+#include "base/endpoint.h"
+
 #include <string.h>
 
 static const uint8_t hello_magic[8] = { 'd', 'd', 'p', 'n', 'e', 't', '1', '\n' };
@@ -175,17 +176,6 @@ ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[
 
 /* Local ranks begin at different ports, so that they rarely try the same port. */
 
-/* Parse a port at *text and move *text past it, or return -1. strtol would also accept blanks and signs. */
-static int parse_port(const char **text)
-{
-    char *end;
-    if (**text < '0' || **text > '9')
-        return -1;
-    long port = strtol(*text, &end, 10);
-    *text = end;
-    return port >= 1 && port <= 65535 ? (int)port : -1;
-}
-
 ddp_status net_ports_parse(const char *text, struct net_ports *out, struct ddp_err *err)
 {
     const char *at = text;
@@ -193,12 +183,12 @@ ddp_status net_ports_parse(const char *text, struct net_ports *out, struct ddp_e
     *out = (struct net_ports){ 0, 0 };
     if (*text == '\0')
         return DDP_OK;
-    out->low = out->high = parse_port(&at);
+    out->low = out->high = port_parse(&at);
     if (*at == '-') {
         at++;
-        out->high = parse_port(&at);
+        out->high = port_parse(&at);
     }
-    if (*at != '\0' || out->low < 0 || out->high < out->low)
+    if (*at != '\0' || out->low < 1 || out->high < out->low)
         return ddp_fail(err, DDP_ERR_ENV, "DDP_PORT_RANGE=%.40s: must be LOW-HIGH, ports from 1 to 65535",
                         text);
     return DDP_OK;

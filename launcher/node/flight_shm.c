@@ -99,25 +99,15 @@ const struct flight *flight_shm_page(const struct flight_shm *pages, int i)
 
 /* --- the file of a record ------------------------------------------------------------------------------- */
 
-/* Write a temporary file and rename it, so that a reader never finds half a record. `why` is the reason in the
- * record. */
-static bool write_record(const struct flight *f, const char *path, const char *temporary, const char *why)
-{
-    const bool ok = flight_file_write(f, temporary, why) && rename(temporary, path) == 0;
-    if (!ok)
-        unlink(temporary);
-    return ok;
-}
-
-/* Write worker `i`'s record to `path`, unless the worker has written its latest record itself. Return true if the file
- * has the record. */
+/* Write worker `i`'s record to `path`, and replace a file of an earlier run. Do nothing if the worker has written the
+ * file itself and has recorded no call since then. Return true if the file has the record. */
 static bool flight_shm_keep(const struct flight_shm *pages, int i, const char *path, const char *why)
 {
     char temporary[PATH_MAX];
     const struct flight *f = flight_shm_page(pages, i);
     if (f == NULL || snprintf(temporary, sizeof(temporary), "%s.tmp", path) >= PATH_MAX)
         return false;
-    return (flight_is_kept(f) && access(path, F_OK) == 0) || write_record(f, path, temporary, why);
+    return (flight_is_kept(f) && access(path, F_OK) == 0) || flight_file_write(f, path, temporary, why);
 }
 
 /* --- at the end of an attempt ---------------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <unistd.h>
 
 /* Write all bytes to the descriptor at `user`. */
@@ -23,8 +24,9 @@ static bool write_whole(void *user, const char *text, size_t len)
     return true;
 }
 
-/* Write the record. With O_EXCL, the open never follows another user's link. */
-bool flight_file_write(const struct flight *flight, const char *path, const char *why)
+/* Write a new file. Unlink an old file, and open the new file with O_EXCL, so that the open never follows another
+ * user's link. */
+static bool write_new(const struct flight *flight, const char *path, const char *why)
 {
     unlink(path);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -32,4 +34,12 @@ bool flight_file_write(const struct flight *flight, const char *path, const char
         return false;
     const bool ok = flight_json(flight, why, clock_ns(), write_whole, &fd);
     return close(fd) == 0 && ok;
+}
+
+bool flight_file_write(const struct flight *flight, const char *path, const char *temporary, const char *why)
+{
+    const bool ok = write_new(flight, temporary, why) && rename(temporary, path) == 0;
+    if (!ok)
+        unlink(temporary);
+    return ok;
 }

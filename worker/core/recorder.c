@@ -259,22 +259,14 @@ void recorder_step(struct recorder *r, uint64_t step)
 
 /* --- the file ------------------------------------------------------------------------------------------- */
 
-static bool write_flight(struct recorder *r, const char *why)
-{
-    const bool ok = flight_file_write(r->flight, r->temporary, why) && rename(r->temporary, r->path) == 0;
-    if (ok)
-        flight_note_kept(r->flight);
-    else
-        unlink(r->temporary);
-    return ok;
-}
-
 bool recorder_write(struct recorder *r, const char *why)
 {
     if (r->flight == NULL || r->path[0] == '\0' || atomic_exchange(&r->busy, 1) != 0)
         return false;
     const int error = errno;
-    const bool ok = write_flight(r, why);
+    const bool ok = flight_file_write(r->flight, r->path, r->temporary, why);
+    if (ok)
+        flight_note_kept(r->flight);
     errno = error;
     atomic_store(&r->busy, 0);
     return ok;

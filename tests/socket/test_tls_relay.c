@@ -1,7 +1,9 @@
 /* Tests of the relay between plain workers and an encrypted store. The relay's loop runs in a thread; the suite
  * tls_relay_ends uses a fake store. */
 #include "auth/tls.h"
+#include "base/log.h"
 #include "net/tls_relay.h"
+#include "run.h"
 #include "sim_hub.h" /* hex_read */
 #include "store_peers.h"
 #include "tests/unit/hub/vectors.h"
@@ -283,11 +285,15 @@ Test(tls_relay_small, a_worker_beyond_the_limit_waits_until_another_leaves)
         close(fd[i]);
 }
 
+/* The relay warns on stderr when it cannot accept the worker. */
 Test(tls_relay, a_worker_waits_while_descriptors_have_run_out)
 {
     struct rlimit before = { 0 };
     struct sockaddr_in to = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    char byte;
+    char byte, seen[1024] = "";
+    int errors[2], before_errors = dup(STDERR_FILENO);
+    cr_assert(pipe(errors) == 0 && dup2(errors[1], STDERR_FILENO) == STDERR_FILENO);
+    log_setup("test", LOG_WARN);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), next = dup(fd);
     to.sin_port = htons((uint16_t)tls_relay_port(at.relay));
     getrlimit(RLIMIT_NOFILE, &before);
@@ -295,10 +301,11 @@ Test(tls_relay, a_worker_waits_while_descriptors_have_run_out)
     setrlimit(RLIMIT_NOFILE, &(struct rlimit){ (rlim_t)next, before.rlim_max });
     cr_assert_eq(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
     peer_send_hex(fd, "00 cef7853c 0d 01000000");
-    usleep(300000);
+    cr_expect(patience_read(errors[0], seen, sizeof(seen), "ulimit"), "%s", seen);
     cr_expect_eq(recv(fd, &byte, 1, MSG_DONTWAIT), -1);
     cr_expect_eq(errno, EAGAIN, "%s", strerror(errno));
     setrlimit(RLIMIT_NOFILE, &before);
+    dup2(before_errors, STDERR_FILENO);
     peer_expect(fd, "01000000");
     close(fd);
 }

@@ -1,6 +1,7 @@
 /* Tests of error texts with limits and values. */
 #include "base/limits.h"
 #include "ddp/error.h"
+#include "run.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -193,8 +194,8 @@ Test(limits, those_of_the_control_group_are_read)
             exit_in_group("pids", "pids.max", "pids.max", "777", "; pids.max 777; ");
         cr_assert_eq(waitpid(child, &status, 0), child);
         name_group(path, memory ? "memory" : "pids", child);
-        for (int tries = 0; rmdir(path) != 0 && errno == EBUSY && tries < 1000; tries++)
-            usleep(1000);
+        for (struct patience p = { 0 }; rmdir(path) != 0 && errno == EBUSY && patience_left(&p);)
+            continue;
         skipped += WEXITSTATUS(status) == 77;
         cr_expect(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 77), "%x", status);
     }

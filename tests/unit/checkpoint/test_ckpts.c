@@ -466,8 +466,9 @@ Test(ckpts, kill_minus_9_at_any_moment_leaves_a_whole_one)
         pid_t pid = fork();
         if (pid == 0)
             save_for_ever();
-        for (int waited = 0; strstr(list(), " step-") == NULL && waited < 20000; waited++)
-            usleep(500); /* until there are two checkpoints */
+        for (struct patience p = { 0 }; strstr(list(), " step-") == NULL && patience_left(&p);)
+            continue; /* until there are two checkpoints */
+        /* In each trial, kill at another moment of a save. No condition marks such a moment, so sleep. */
         usleep((useconds_t)(trial * 173 % 4000));
         kill(pid, SIGKILL);
         waitpid(pid, &ended, 0);

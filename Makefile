@@ -30,7 +30,7 @@ FORTIFY := $(if $(SANITIZE)$(findstring _FORTIFY_SOURCE,$(CFLAGS) $(CPPFLAGS)),,
 HARDEN  := $(FORTIFY) $(foreach flag,-fstack-protector-strong -fstack-clash-protection -fcf-protection \
            -mbranch-protection=standard,$(call accepts,$(flag)))
 HARDEN_LD := -Wl,-z,relro -Wl,-z,now
-# Reductions and optimisers must give the same bits in every build. So the compiler may not fuse a multiplication with
+# Reductions and optimizers must give the same bits in every build. So the compiler may not fuse a multiplication with
 # an addition.
 ALL_CFLAGS  = $(WARN) $(HARDEN) $(CFLAGS) -ffp-contract=off -fPIC -fvisibility=hidden -pthread -D_GNU_SOURCE \
               -Iinclude -Irendezvous -Ilauncher -Iworker -I. $(CPPFLAGS) $(SANITIZE)
@@ -146,11 +146,11 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/flags | $(DEPS)
 TEST_FLAGS := -Itests/lib
 # Fuzz programs call none of the loops that need -O3.
 O3 := $(if $(findstring fuzzer,$(SANITIZE)),,-O3)
-# The loops over gradients are written for the vectoriser, which needs -O3 and must be free to evaluate both sides of a
+# The loops over gradients are written for the vectorizer, which needs -O3 and must be free to evaluate both sides of a
 # comparison. gcc would replace a loop over 256 bytes by a call of memcpy, which takes twice the time. clang does not
 # replace such loops, and lacks the flag.
 REDUCE_FLAGS := $(O3) -fno-trapping-math $(call accepts,-fno-tree-loop-distribute-patterns)
-# Optimisers, layers and similar loops: square roots do not have to set errno.
+# Optimizers, layers and similar loops: square roots do not have to set errno.
 OPTIM_FLAGS := $(O3) -fno-trapping-math -fno-math-errno
 # The sums of a convolution may be fused, as in BLAS. This halves the number of instructions.
 CONV_FLAGS := -ffp-contract=fast

@@ -212,7 +212,7 @@ static const struct {
     { "TORCHELASTIC_ERROR_FILE",
       "path to which ddprun copies the error file of the worker that failed first" },
     { "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "default of --log_line_prefix_template" },
-    { "NO_COLOR", "any value except an empty one disables colors; TERM=dumb also disables colors" },
+    { "NO_COLOR", "any value except an empty one disables colours; TERM=dumb also disables colours" },
     { "DDP_MUNGE_LIBRARY", "file of libmunge (default: libmunge.so.2)" },
 };
 enum { READ_VARIABLES = sizeof(read_variables) / sizeof(read_variables[0]) };

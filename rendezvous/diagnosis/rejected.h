@@ -33,7 +33,7 @@ enum reject_kind {
 enum {
     REJECTS_MAX = 64,
     REJECT_FIRST_MAX =
-        8, /* how many bytes from the start of a connection are kept; enough to recognise each protocol */
+        8, /* how many bytes from the start of a connection are kept; enough to recognize each protocol */
     REJECT_SOURCE_MAX = 64,
     REJECT_JOB_MAX = 64,
     REJECT_WHY_MAX = 160

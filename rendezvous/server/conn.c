@@ -230,7 +230,7 @@ static void on_written(uv_write_t *req, int status)
     struct conn *c = box->conn;
     drop_first(box);
     if (c->state == CONN_CLOSING)
-        return; /* libuv has canceled the write; on_handle_closed frees the outbox */
+        return; /* libuv has cancelled the write; on_handle_closed frees the outbox */
     if (status < 0 || (box->first != NULL && !write_first(box))) {
         ended(c, status < 0 ? status : UV_ENOMEM);
         return;

@@ -35,11 +35,11 @@ def write(name, content):
         file.write("}\n")
 
 
-# --- optimisers ---------------------------------------------------------------------------------
+# --- optimizers ---------------------------------------------------------------------------------
 
 STEPS, SIZE = 10, 13
 
-OPTIMISERS = [
+OPTIMIZERS = [
     ("sgd", dict(lr=0.1)),
     ("sgd", dict(lr=0.1, weight_decay=0.01)),
     ("sgd", dict(lr=0.05, momentum=0.9)),
@@ -69,12 +69,12 @@ def trace(rule, options, start, grads):
     return rows
 
 
-def optimisers():
+def optimizers():
     torch.manual_seed(1)
     start = torch.randn(SIZE)
     grads = torch.randn(STEPS, SIZE) * torch.logspace(-6, 1, SIZE)
     cases = []
-    for rule, options in OPTIMISERS:
+    for rule, options in OPTIMIZERS:
         given = dict(options)
         given["beta1"], given["beta2"] = given.pop("betas", (0.9, 0.999))
         cases.append(dict(rule=rule, **given, params=trace(rule, options, start, grads)))
@@ -201,7 +201,7 @@ def rounding():
     write("round", dict(f32=floats(values), f16=floats(values.half().float()), bf16=floats(values.bfloat16().float())))
 
 
-# --- batch normalisation ------------------------------------------------------------------------
+# --- batch normalization ------------------------------------------------------------------------
 
 def batchnorm_case(samples, channels, spatial, offset):
     """Return the values of two training steps on the whole batch, then of an evaluation. The loss is sum(y * dy)."""
@@ -232,7 +232,7 @@ def batchnorm():
 
 
 if __name__ == "__main__":
-    optimisers()
+    optimizers()
     clipping()
     scaler()
     rounding()

@@ -1,4 +1,4 @@
-/* Tests like test_kernels.c, for the layers of images. */
+/* Like test_kernels.c, for the layers of images: convolutions, batch normalization, shortcuts, means. */
 #include "numbers.h"
 #include "train/models/resnet.c"
 
@@ -89,7 +89,7 @@ EACH_PRECISION(kernels_pictures, no_rows_have_no_gradient)
     devices_expect_same(&d, "all else", some);
 }
 
-/* --- batch normalisation
+/* --- batch normalization
  * ------------------------------------------------------------------------------------------------------ */
 
 struct layer {
@@ -132,41 +132,41 @@ static struct batch_norm norm_for(const struct layer *l, bool on_cpu, bool keeps
     return b;
 }
 
-static void normalise_on(struct compute *on, struct layer *l)
+static void normalize_on(struct compute *on, struct layer *l)
 {
     const bool cpu = on == &compute_cpu;
     const struct batch_norm b = norm_for(l, cpu, true), still = norm_for(l, cpu, false);
     void *x = cpu ? (void *)l->x.cpu : l->x.gpu, *y = cpu ? (void *)l->y.cpu : l->y.gpu;
     void *dy = cpu ? (void *)l->dy.cpu : l->dy.gpu;
-    struct normalise n;
-    cr_assert(normalise_open(&n, on, NULL, l->channels));
-    cr_expect_eq(normalise_forward(&n, &still, y, x, l->rows, &err), DDP_OK, "%s", err.msg);
-    cr_expect_eq(normalise_forward(&n, &b, y, x, l->rows, &err), DDP_OK, "%s", err.msg);
-    cr_expect_eq(normalise_backward(&n, &b, dy, cpu ? l->dweight.cpu : l->dweight.gpu,
+    struct normalize n;
+    cr_assert(normalize_open(&n, on, NULL, l->channels));
+    cr_expect_eq(normalize_forward(&n, &still, y, x, l->rows, &err), DDP_OK, "%s", err.msg);
+    cr_expect_eq(normalize_forward(&n, &b, y, x, l->rows, &err), DDP_OK, "%s", err.msg);
+    cr_expect_eq(normalize_backward(&n, &b, dy, cpu ? l->dweight.cpu : l->dweight.gpu,
                                     cpu ? l->dbias.cpu : l->dbias.gpu, dy, x, l->rows, &err),
                  DDP_OK, "%s", err.msg);
-    normalise_close(&n);
+    normalize_close(&n);
 }
 
 static void infer_on(struct compute *on, struct layer *l)
 {
     const bool cpu = on == &compute_cpu;
     const struct batch_norm b = norm_for(l, cpu, true);
-    struct normalise n;
-    cr_assert(normalise_open(&n, on, NULL, l->channels));
-    cr_expect_eq(normalise_infer(&n, &b, cpu ? (void *)l->y.cpu : l->y.gpu, cpu ? (void *)l->x.cpu : l->x.gpu,
+    struct normalize n;
+    cr_assert(normalize_open(&n, on, NULL, l->channels));
+    cr_expect_eq(normalize_infer(&n, &b, cpu ? (void *)l->y.cpu : l->y.gpu, cpu ? (void *)l->x.cpu : l->x.gpu,
                                  l->rows, &err),
                  DDP_OK, "%s", err.msg);
-    normalise_close(&n);
+    normalize_close(&n);
 }
 
-static void normalisation(size_t rows, size_t channels, size_t spatial)
+static void normalization(size_t rows, size_t channels, size_t spatial)
 {
     struct layer l = layer_of(rows, channels, spatial);
     char name[80];
     snprintf(name, sizeof(name), "batch norm of %zu x %zu x %zu", rows, channels, spatial);
-    normalise_on(&compute_cpu, &l);
-    normalise_on(d.gpu, &l);
+    normalize_on(&compute_cpu, &l);
+    normalize_on(d.gpu, &l);
     devices_expect_same(&d, name, l.y);
     devices_expect_same(&d, "running mean", l.mean);
     devices_expect_same(&d, "running variance", l.var);
@@ -179,14 +179,14 @@ static void normalisation(size_t rows, size_t channels, size_t spatial)
     layer_free(&l);
 }
 
-EACH_PRECISION(kernels_pictures, normalisations)
+EACH_PRECISION(kernels_pictures, normalizations)
 {
-    normalisation(2 + devices_random(4), 16, 64);
-    normalisation(2 + devices_random(90), 1 + devices_random(20), 1 + devices_random(40));
-    normalisation(70, 3, 50);
-    normalisation(5, 3, 1000);
-    normalisation(1, 2, 700);
-    normalisation(3, 300, 2);
+    normalization(2 + devices_random(4), 16, 64);
+    normalization(2 + devices_random(90), 1 + devices_random(20), 1 + devices_random(40));
+    normalization(70, 3, 50);
+    normalization(5, 3, 1000);
+    normalization(1, 2, 700);
+    normalization(3, 300, 2);
 }
 
 /* The gradients of weight and bias are 0. */
@@ -194,10 +194,10 @@ EACH_PRECISION(kernels_pictures, batches_that_are_empty)
 {
     struct layer l = layer_of(2, 3, 1);
     const struct batch_norm b = norm_for(&l, false, true);
-    struct normalise n;
-    cr_assert(normalise_open(&n, d.gpu, NULL, 3));
-    cr_expect_eq(normalise_forward(&n, &b, l.y.gpu, l.x.gpu, 0, &err), DDP_OK, "%s", err.msg);
-    cr_expect_eq(normalise_backward(&n, &b, l.dy.gpu, l.dweight.gpu, l.dbias.gpu, l.dy.gpu, l.x.gpu, 0, &err),
+    struct normalize n;
+    cr_assert(normalize_open(&n, d.gpu, NULL, 3));
+    cr_expect_eq(normalize_forward(&n, &b, l.y.gpu, l.x.gpu, 0, &err), DDP_OK, "%s", err.msg);
+    cr_expect_eq(normalize_backward(&n, &b, l.dy.gpu, l.dweight.gpu, l.dbias.gpu, l.dy.gpu, l.x.gpu, 0, &err),
                  DDP_OK, "%s", err.msg);
     memset(l.dweight.cpu, 0, 3 * sizeof(float));
     memset(l.dbias.cpu, 0, 3 * sizeof(float));
@@ -206,7 +206,7 @@ EACH_PRECISION(kernels_pictures, batches_that_are_empty)
     devices_expect_same(&d, "running variance", l.var);
     devices_expect_same(&d, "dweight", l.dweight);
     devices_expect_same(&d, "dbias", l.dbias);
-    normalise_close(&n);
+    normalize_close(&n);
     layer_free(&l);
 }
 

@@ -96,8 +96,9 @@ ddp_status segment_describe(const struct segment *segment, struct segment_offer 
     return DDP_OK;
 }
 
-/* Check that `fd` is the offered file, with the expected size and seals. Another owner could change the file. */
-static ddp_status recognise(int fd, const struct segment_offer *offer, size_t bytes, struct ddp_err *err)
+/* Check that `fd` is the offered file, with the expected size and seals. The file must belong to this user, because any
+ * other owner could change it. */
+static ddp_status recognize(int fd, const struct segment_offer *offer, size_t bytes, struct ddp_err *err)
 {
     struct stat st;
     if (fstat(fd, &st) != 0)
@@ -131,7 +132,7 @@ ddp_status segment_attach(struct segment *out, const struct segment_offer *offer
         return ddp_fail(err, DDP_ERR_IO,
                         "cannot open shared memory %s: %s; all ranks must run as the same user", path,
                         strerror(errno));
-    ddp_status status = recognise(fd, offer, bytes, err);
+    ddp_status status = recognize(fd, offer, bytes, err);
     if (status == DDP_OK)
         status = map_segment(out, bytes, fd, MAP_SHARED, err);
     close(fd);

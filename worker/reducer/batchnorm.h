@@ -24,7 +24,7 @@ void batch_merge(double *batch, const double *other, size_t channels);
 void batch_learn(ddp_syncbn *bn, const double *batch);
 
 /* Compute y = (x - mean[c]) * invstd[c] * weight[c] + bias[c] for each channel c. */
-void batch_normalise(const ddp_syncbn *bn, const double *mean, const double *invstd, const float *x, size_t n,
+void batch_normalize(const ddp_syncbn *bn, const double *mean, const double *invstd, const float *x, size_t n,
                      float *y);
 
 /* Compute for each channel c: sums[c] = sum of dy, and sums[channels + c] = sum of dy * (x - mean[c]). */

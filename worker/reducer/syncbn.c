@@ -104,7 +104,7 @@ ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const float *x, 
         status = syncbn_fail(group, &err);
     if (status == DDP_OK) {
         batch_learn(bn, batches);
-        batch_normalise(bn, bn->saved, bn->saved + bn->channels, x, n, y);
+        batch_normalize(bn, bn->saved, bn->saved + bn->channels, x, n, y);
     }
     free(batches);
     return status;
@@ -162,7 +162,7 @@ ddp_status ddp_syncbn_infer(const ddp_syncbn *bn, const float *x, size_t n, floa
         mean[c] = bn->running_mean[c];
         mean[bn->channels + c] = 1 / sqrt(bn->running_var[c] + bn->eps);
     }
-    batch_normalise(bn, mean, mean + bn->channels, x, n, y);
+    batch_normalize(bn, mean, mean + bn->channels, x, n, y);
     free(mean);
     return DDP_OK;
 }

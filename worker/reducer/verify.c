@@ -231,7 +231,7 @@ static void card_of(struct card *card, const struct model *model, int list, size
     }
 }
 
-static struct summary summarise(const struct model *model)
+static struct summary summarize(const struct model *model)
 {
     uint64_t hash = HASH_START;
     struct summary summary = { { 0 }, 0 };
@@ -373,7 +373,7 @@ static ddp_status find_and_name(ddp_group *group, const struct model *model, con
 ddp_status reducer_verify(ddp_group *group, const struct model *model)
 {
     size_t world = (size_t)ddp_world_size(group->ctx);
-    struct summary mine = summarise(model), root = mine, *all = calloc(world, sizeof(*all));
+    struct summary mine = summarize(model), root = mine, *all = calloc(world, sizeof(*all));
     struct ddp_err err;
 
     if (all == NULL) {
@@ -392,7 +392,7 @@ ddp_status reducer_verify(ddp_group *group, const struct model *model)
     return find_and_name(group, model, &root);
 }
 
-/* --- optimisers of all ranks -------------------------------------------------------------------------- */
+/* --- optimizers of all ranks -------------------------------------------------------------------------- */
 
 /* A rank with another learning rate would update its share differently, and no rank would detect it. */
 

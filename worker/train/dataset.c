@@ -152,8 +152,8 @@ static ddp_status cifar_set_load(struct dataset *set, const char *dir, enum data
     return status;
 }
 
-/* Normalize with mean and deviation of each colour over the 50,000 training pictures. */
-static void normalise(const uint8_t *from, float *to)
+/* Normalize with the usual constants: mean and deviation of each colour over the 50,000 training pictures. */
+static void normalize(const uint8_t *from, float *to)
 {
     static const float mean[] = { 0.4914f, 0.4822f, 0.4465f }, deviation[] = { 0.2470f, 0.2435f, 0.2616f };
     enum { PLANE = CIFAR_SIDE * CIFAR_SIDE };
@@ -175,7 +175,7 @@ static ddp_status cifar_set_read(const struct dataset *set, size_t index, ddp_ph
         augment_apply(&a, pixels, moved, CIFAR_CHANNELS, CIFAR_SIDE);
         pixels = moved;
     }
-    normalise(pixels, values);
+    normalize(pixels, values);
     *target = record[0];
     return DDP_OK;
 }

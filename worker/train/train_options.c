@@ -270,7 +270,7 @@ static ddp_status check_model(const struct train_options *o, struct ddp_err *err
     if (o->length != 0 && kind->input != MODEL_TOKENS)
         return ddp_fail(err, DDP_ERR_ARG, "--length needs a model for tokens; --model %s is for pictures",
                         kind->name);
-    if (o->sync_bn && !kind->normalises)
+    if (o->sync_bn && !kind->normalizes)
         return ddp_fail(
             err, DDP_ERR_ARG,
             "--sync_bn: --model %s has no batch normalization; remove --sync_bn or use --model resnet20",

@@ -171,7 +171,7 @@ Test(hub, bad_requests_are_closed_with_a_reason)
     }
 }
 
-Test(hub, strangers_are_recognised)
+Test(hub, strangers_are_recognized)
 {
     sim_connect(&sim, 10);
     sim_feed_bytes(&sim, 10, slice_str("GET / HTTP/1.1\r\n"));

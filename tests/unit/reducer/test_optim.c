@@ -282,7 +282,7 @@ static void follow(const cJSON *row, const cJSON *start, const cJSON *grads)
     }
 }
 
-Test(torch_optim, ten_steps_of_eleven_optimisers_are_torchs)
+Test(torch_optim, ten_steps_of_eleven_optimizers_are_torchs)
 {
     cJSON *json = numbers_read("optim");
     const cJSON *row;

@@ -130,7 +130,7 @@ Test(checkpoint, of_another_run_it_names_the_difference)
     close_run();
 }
 
-Test(checkpoint, of_another_optimiser_it_says_so_before_it_reads_facts)
+Test(checkpoint, of_another_optimizer_it_says_so_before_it_reads_facts)
 {
     struct checkpoint c = some();
     int found;

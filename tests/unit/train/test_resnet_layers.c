@@ -1,6 +1,8 @@
-/* Tests of resnet's layers in double precision, against central differences and definitions.
+/* Test the layers of resnet in double precision. Compare their gradients with central differences. Compare convolution
+ * and normalization also with their definitions.
  *
- * This file compiles libddp's batch normalisation again, with double for float and other names. */
+ * The code of batch normalization is in libddp. This file compiles that code a second time, with double in place of
+ * float and with other names. */
 #define LAYERS_IN_DOUBLE
 #include "train/layers/conv.c"
 #include "train/layers/conv_tile.c"
@@ -17,7 +19,7 @@
 #define batch_measure   measure_in_double
 #define batch_merge     merge_in_double
 #define batch_learn     learn_in_double
-#define batch_normalise normalise_in_double
+#define batch_normalize normalize_in_double
 #define batch_sums      sums_in_double
 #define batch_gradient  gradient_in_double
 #include "reducer/batchnorm.c"
@@ -270,7 +272,7 @@ Test(resnet_layers, pooling)
     cr_expect_eq(y[0], 2.5);
 }
 
-/* --- batch normalisation ----------------------------------------------------------------------------------- */
+/* --- batch normalization ----------------------------------------------------------------------------------- */
 
 enum { CHANNELS = 3, SPATIAL = 7, VALUES = ROWS * CHANNELS * SPATIAL };
 
@@ -282,7 +284,7 @@ static void bn_there(void)
     double batch[2 * CHANNELS + 1];
     measure_in_double(&bn, x, ROWS, batch);
     learn_in_double(&bn, batch);
-    normalise_in_double(&bn, saved, saved + CHANNELS, x, ROWS, y);
+    normalize_in_double(&bn, saved, saved + CHANNELS, x, ROWS, y);
 }
 
 static void bn_back(void)
@@ -296,7 +298,7 @@ static void bn_back(void)
     }
 }
 
-Test(resnet_layers, batch_normalisation)
+Test(resnet_layers, batch_normalization)
 {
     bn.weight = w;
     bn.bias = bias;

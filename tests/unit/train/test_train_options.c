@@ -47,7 +47,7 @@ Test(train_options, both_spellings_with_a_space_or_an_equals_sign)
               o.lr == 1e-3 && o.quiet);
 }
 
-Test(train_options, optimisers_have_torchs_defaults_and_what_is_said)
+Test(train_options, optimizers_have_torchs_defaults_and_what_is_said)
 {
     cr_expect_eq(PARSE("--optimizer", "adamw", "--lr", "3e-4", "--beta2", "0.95"), DDP_OK, "%s", err.msg);
     ddp_optim optim = train_options_optim(&o);

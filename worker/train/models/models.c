@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Columns: the members name, create, config and normalises of struct model_kind. */
+/* Columns: the members name, create, config and normalizes of struct model_kind. */
 #define PICTURE_MODELS(X)                       \
     X("mlp", mlp_create, &mlp_relu, false)      \
     X("seqnet", mlp_create, &mlp_seqnet, false) \
@@ -16,8 +16,8 @@
     static const struct gpt2_config gpt2_##size = { blocks, heads, width };
 GPT2_SIZES(GPT2_CONFIG)
 
-#define PICTURE_ROW(name, create, config, normalises) \
-    { name, MODEL_PICTURES, create, config, 0, 0, normalises },
+#define PICTURE_ROW(name, create, config, normalizes) \
+    { name, MODEL_PICTURES, create, config, 0, 0, normalizes },
 #define GPT2_ROW(size, blocks, heads, width, length, vocabulary) \
     { "gpt2:" #size, MODEL_TOKENS, gpt2_create, &gpt2_##size, length, vocabulary, false },
 

@@ -18,27 +18,28 @@
  *   - CPU: libddp computes it (ddp/syncbn.h)
  *   - device: the ranks exchange records (compute.h) on its stream, so the host does not wait */
 
-struct normalise {
+struct normalize {
     struct compute *on; /* borrowed, like `ctx` */
     ddp_ctx *ctx;       /* of the ranks that normalize together; NULL: each rank alone */
     double *records;    /* owned, on the device: records of all ranks, or sums in the backward pass */
 };
 
-static size_t ranks_of(const struct normalise *n)
+static size_t ranks_of(const struct normalize *n)
 {
     return n->ctx != NULL ? (size_t)ddp_world_size(n->ctx) : 1;
 }
 
-/* Open `n` for layers of at most `channels` channels. Close *n also after a failure, which returns false. */
-static bool normalise_open(struct normalise *n, struct compute *on, ddp_ctx *ctx, size_t channels)
+/* Open `n` for layers of at most `channels` channels. Return false if memory is short. The caller must close *n also
+ * after a failure. */
+static bool normalize_open(struct normalize *n, struct compute *on, ddp_ctx *ctx, size_t channels)
 {
-    *n = (struct normalise){ .on = on, .ctx = ctx };
+    *n = (struct normalize){ .on = on, .ctx = ctx };
     if (on->remote)
         n->records = on->ops->alloc(on, ranks_of(n) * batch_norm_numbers(channels) * sizeof(double));
     return n->records != NULL || !on->remote;
 }
 
-static void normalise_close(struct normalise *n)
+static void normalize_close(struct normalize *n)
 {
     if (n->records != NULL)
         n->on->ops->release(n->on, n->records);
@@ -61,12 +62,12 @@ static ddp_syncbn of_library(const struct batch_norm *b)
                          .count = b->saved[2 * b->channels] };
 }
 
-static ddp_group *group_of(const struct normalise *n)
+static ddp_group *group_of(const struct normalize *n)
 {
     return n->ctx != NULL ? ddp_world(n->ctx) : NULL;
 }
 
-static ddp_status cpu_forward(const struct normalise *n, const struct batch_norm *b, void *y, const void *x,
+static ddp_status cpu_forward(const struct normalize *n, const struct batch_norm *b, void *y, const void *x,
                               size_t rows, struct ddp_err *err)
 {
     ddp_syncbn bn = of_library(b);
@@ -77,9 +78,10 @@ static ddp_status cpu_forward(const struct normalise *n, const struct batch_norm
 
 /* --- on a device ------------------------------------------------------------------------------------------- */
 
-/* Normalize on a device. Each rank merges the records of all ranks in the order of ranks. Even one picture has
- * enough values of each channel. */
-static ddp_status device_forward(struct normalise *n, const struct batch_norm *b, void *y, const void *x,
+/* Normalize on a device. Each rank merges the records (compute.h) of all ranks in the order of ranks. A variance
+ * needs at least two values. This limit is not checked, because even one picture has at least 49 values of each
+ * channel. */
+static ddp_status device_forward(struct normalize *n, const struct batch_norm *b, void *y, const void *x,
                                  size_t rows, struct ddp_err *err)
 {
     const struct compute_ops *ops = n->on->ops;
@@ -96,7 +98,7 @@ static ddp_status device_forward(struct normalise *n, const struct batch_norm *b
     return status;
 }
 
-static ddp_status device_backward(struct normalise *n, const struct batch_norm *b, void *dx, float *dweight,
+static ddp_status device_backward(struct normalize *n, const struct batch_norm *b, void *dx, float *dweight,
                                   float *dbias, const void *dy, const void *x, size_t rows,
                                   struct ddp_err *err)
 {
@@ -114,13 +116,13 @@ static ddp_status device_backward(struct normalise *n, const struct batch_norm *
 /* --- on the CPU or on a device ----------------------------------------------------------------------------- */
 
 /* Run the forward pass; collective if `n` has a context. A rank may have 0 rows. */
-static ddp_status normalise_forward(struct normalise *n, const struct batch_norm *b, void *y, const void *x,
+static ddp_status normalize_forward(struct normalize *n, const struct batch_norm *b, void *y, const void *x,
                                     size_t rows, struct ddp_err *err)
 {
     return n->on->remote ? device_forward(n, b, y, x, rows, err) : cpu_forward(n, b, y, x, rows, err);
 }
 
-static ddp_status normalise_backward(struct normalise *n, const struct batch_norm *b, void *dx,
+static ddp_status normalize_backward(struct normalize *n, const struct batch_norm *b, void *dx,
                                      float *dweight, float *dbias, const void *dy, const void *x, size_t rows,
                                      struct ddp_err *err)
 {
@@ -130,8 +132,8 @@ static ddp_status normalise_backward(struct normalise *n, const struct batch_nor
     return library(ddp_syncbn_backward(group_of(n), &bn, x, dy, rows, dx, dweight, dbias), err);
 }
 
-/* Normalize with the running mean and variance; not collective. */
-static ddp_status normalise_infer(struct normalise *n, const struct batch_norm *b, void *y, const void *x,
+/* Normalize with the running mean and variance, to evaluate test data. This function calls no collective. */
+static ddp_status normalize_infer(struct normalize *n, const struct batch_norm *b, void *y, const void *x,
                                   size_t rows, struct ddp_err *err)
 {
     if (n->on->remote) {
@@ -185,8 +187,8 @@ struct block {
 struct resnet {
     struct model model;
     struct compute *on;
-    struct normalise normalise;
-    size_t pixels, features, fc; /* pixels of a picture; inputs of the head; index of its weight */
+    struct normalize normalize;
+    size_t pixels, features, fc; /* pixels of a picture; inputs of the head; index of the head's weight */
     size_t blocks;
     struct unit stem;
     void *stem_y;
@@ -235,8 +237,8 @@ static ddp_status unit_forward(struct resnet *r, struct unit *u, const void *x,
     const struct batch_norm norm = norm_of(r, u, mode == MODEL_TEST || !batch->still);
     r->on->ops->conv_forward(r->on, &u->conv, u->out, x, weight_of(r, u), batch->rows, r->columns);
     if (mode == MODEL_TEST)
-        return normalise_infer(&r->normalise, &norm, y, u->out, batch->rows, err);
-    return normalise_forward(&r->normalise, &norm, y, u->out, batch->rows, err);
+        return normalize_infer(&r->normalize, &norm, y, u->out, batch->rows, err);
+    return normalize_forward(&r->normalize, &norm, y, u->out, batch->rows, err);
 }
 
 static void relu(const struct resnet *r, void *y, const struct unit *u, size_t rows)
@@ -358,7 +360,7 @@ static ddp_status unit_backward_params(const struct back *b, struct unit *u, con
     float *const *grad = b->grad + u->param;
     const struct batch_norm norm = norm_of(r, u, false);
     ddp_status status =
-        normalise_backward(&r->normalise, &norm, d, grad[1], grad[2], d, u->out, b->rows, b->err);
+        normalize_backward(&r->normalize, &norm, d, grad[1], grad[2], d, u->out, b->rows, b->err);
     if (status != DDP_OK)
         return status;
     r->on->ops->conv_backward_params(r->on, &u->conv, grad[0], d, x, b->rows, r->columns);
@@ -454,7 +456,7 @@ static void resnet_free(struct model *m)
         release(r, arrays[i]);
     for (int i = 0; i < TEMPORARIES; i++)
         release(r, r->temporary[i]);
-    normalise_close(&r->normalise);
+    normalize_close(&r->normalize);
     free(r->block);
     free(r);
 }
@@ -551,7 +553,7 @@ static bool resnet_allocate(struct resnet *r, const struct resnet_config *config
     for (size_t i = 0; i < r->blocks; i++)
         complete = block_init(r, i, config, i > 0 ? &r->block[i - 1].unit[1] : &r->stem) && complete;
     complete = head_init(r, spec->rows, spec->classes) && complete && r->stem_y != NULL;
-    complete = normalise_open(&r->normalise, r->on, spec->ctx, r->features) && complete;
+    complete = normalize_open(&r->normalize, r->on, spec->ctx, r->features) && complete;
     complete = model_tensors_place(&r->model.params) && complete;
     return model_tensors_place(&r->model.buffers) && complete;
 }

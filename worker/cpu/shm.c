@@ -2,6 +2,7 @@
  * shm_open would leave a name in /dev/shm if all ranks are killed before they unlink it. */
 #include "cpu/shm.h"
 
+#include "base/buf.h"
 #include "base/limits.h"
 #include "base/syscalls.h"
 #include "cpu/net_plan.h"
@@ -167,7 +168,7 @@ enum { SLOT_MOST = 256 << 10, SLOT_LEAST = 16 << 10, SLOTS_TOTAL = 64 << 20 };
 size_t shm_control_bytes(int world)
 {
     size_t bytes = sizeof(struct shm_control) + (size_t)world * sizeof(struct shm_rank);
-    return (bytes + SEGMENT_PAGE - 1) / SEGMENT_PAGE * SEGMENT_PAGE;
+    return round_up(bytes, SEGMENT_PAGE);
 }
 
 size_t shm_slot_bytes(int world)
@@ -254,7 +255,7 @@ size_t region_segment_bytes(size_t bytes, int world, size_t *stride)
 {
     if (bytes > SIZE_MAX / 2 / (size_t)world - 2 * SEGMENT_PAGE - BETWEEN)
         return 0;
-    *stride = (bytes + SEGMENT_PAGE - 1) / SEGMENT_PAGE * SEGMENT_PAGE + BETWEEN;
+    *stride = round_up(bytes, SEGMENT_PAGE) + BETWEEN;
     return *stride * (size_t)world;
 }
 

@@ -1,5 +1,7 @@
-/* loader.c -- see ddp/loader.h. A thread draws the samples of a batch under the mutex, in the order of batches,
- * and reads them without the mutex. So the contents of a batch do not depend on the threads. */
+/* loader.c -- see ddp/loader.h. A thread takes a batch and draws its samples under the mutex, then reads the samples
+ * without the mutex. Samples are drawn in the order of batches, because the contents of a batch must not depend on the
+ * order in which threads finish. */
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/timed_call.h"
@@ -109,7 +111,7 @@ static ddp_status lay_out_arrays(struct queue *queue, struct ddp_err *err)
                 "loader: array %zu has %zu rows of %zu bytes: a row must have at least 1 byte, and "
                 "all slots must fit into the address space",
                 a, o->batch, o->row_bytes[a]);
-        queue->slot_bytes += (o->row_bytes[a] * o->batch + ALIGN - 1) / ALIGN * ALIGN;
+        queue->slot_bytes += round_up(o->row_bytes[a] * o->batch, ALIGN);
     }
     return DDP_OK;
 }

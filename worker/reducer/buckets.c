@@ -2,6 +2,8 @@
  * the buckets, and place the buckets in the arena. */
 #include "reducer/buckets.h"
 
+#include "base/buf.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +22,7 @@ static size_t bytes_of(const ddp_param *param)
 
 static size_t aligned(size_t bytes)
 {
-    return (bytes + BUCKET_ALIGN - 1) / BUCKET_ALIGN * BUCKET_ALIGN;
+    return round_up(bytes, BUCKET_ALIGN);
 }
 
 /* Check the parameters. After this check no sum of sizes and gaps can overflow. */

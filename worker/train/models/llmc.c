@@ -171,7 +171,7 @@ static void llmc_read(const struct llmc *f, const struct model_kind *kind, uint8
 
 static size_t padded_for_writing(const struct model_kind *kind)
 {
-    return (kind->vocabulary + LLMC_PADDING - 1) / LLMC_PADDING * LLMC_PADDING;
+    return round_up(kind->vocabulary, LLMC_PADDING);
 }
 
 /* Return the size in bytes of a float32 file. */

@@ -106,10 +106,8 @@ struct store_link_options {
 ddp_status store_link_open(const struct store_link_options *options, struct store_link **out,
                            struct ddp_err *err);
 
-/* Continue on a new socket, after `broken` was called and the owner has dialled the store (dial.h). The dial has
- * already sent the greeting on this socket. The link owns the socket and `tls`, and closes both if the old connection
- * works again. `own` is the local address of the socket. The token from the join proves that the new connection
- * belongs to this node. */
+/* Continue on a new socket, on which dial.h has sent the greeting, after `broken` was called. The link owns the socket
+ * and `tls`, and closes both if the old connection works again. `own` is the local address of the socket. */
 void store_link_resume(struct store_link *link, int fd, struct tls *tls, const char *own);
 
 /* Join the next round. */

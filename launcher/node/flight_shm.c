@@ -99,8 +99,8 @@ const struct flight *flight_shm_page(const struct flight_shm *pages, int i)
 
 /* --- the file of a record ------------------------------------------------------------------------------- */
 
-/* Write worker `i`'s record to `path`, and replace a file of an earlier run. Do nothing if the worker has written the
- * file itself and has recorded no call since then. Return true if the file has the record. */
+/* Write worker `i`'s record to `path`, unless the worker has written its latest record itself. Return true if the file
+ * has the record. */
 static bool flight_shm_keep(const struct flight_shm *pages, int i, const char *path, const char *why)
 {
     char temporary[PATH_MAX];

@@ -236,11 +236,12 @@ static void on_broken(void *user, const char *why)
 static void on_restored(void *user)
 {
     struct node *n = user;
+    char time[TEXT_MS_MAX];
     end_dial(n);
     if (n->meet.break_reported || n->meet.n_resumes > 0)
-        output_note(n->out.output, "the connection to the store at %s:%d works again after %.1f s",
+        output_note(n->out.output, "the connection to the store at %s:%d works again after %s",
                     n->plan->master_addr, n->plan->master_port,
-                    (double)(clock_ms() - n->meet.broken_ms) / 1000);
+                    text_ms(clock_ms() - n->meet.broken_ms, time));
     n->meet.broken_ms = n->meet.n_resumes = 0;
     n->meet.break_reported = false;
     node_send_no_wait(n);

@@ -149,8 +149,7 @@ static void rows_quote(struct rows *r, const char *label, struct slice line)
 /* Only the first failure is called a failure. Workers that ended in the same way share a sentence, with the earliest
  * and the latest time. */
 
-/* Limits of the sentences about the other workers. The limits are low, because a terminal shows about 24 lines, and
- * the first failure needs most of these lines. */
+/* Limits of these sentences. They are low, because a terminal shows about 24 lines. */
 enum { GROUPS_MAX = 6, RANKS_MAX = 60, SENTENCE_LINES = 3, AFTER_MAX = 2 * TEXT_MS_MAX + 32 };
 
 /* How a worker ended, with a row in `sentences`. */

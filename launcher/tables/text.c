@@ -54,8 +54,8 @@ bool words_fill(struct buf *out, const char *sentence, const struct word *words,
     return ok;
 }
 
-/* Format a time. The time may come from a worker's file and have any value. So overflows, negative times and years
- * above 9999 are prevented. */
+/* Format a time, which may come from a worker's file and have any value. Overflows, negative times and years above
+ * 9999 are prevented. */
 const char *words_clock(char out[TIME_TEXT_MAX], uint64_t unix_ms, int offset_s, bool day)
 {
     enum { DAY_MS = 24 * 3600 * 1000 };

@@ -10,10 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Borrowed bytes. A slice never owns its bytes. The comment of the function that returns a slice states how long
- * the slice is valid.
- *
- * Keys and values of the store may contain any byte, including 0, so a slice has a length. */
+/* Borrowed bytes, which may contain 0. The function that returns a slice states how long it is valid. */
 struct slice {
     const void *data;
     size_t len;

@@ -14,7 +14,7 @@ static bool all_digits(const char *text)
     return *text != '\0' && text[strspn(text, "0123456789")] == '\0';
 }
 
-/* Parse a port without strtol, which would accept signs, blanks and hexadecimal. */
+/* Parse a port. strtol would accept signs, blanks and hexadecimal. */
 int port_parse(const char **text)
 {
     enum { MOST = 65535 };

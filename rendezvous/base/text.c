@@ -136,8 +136,7 @@ bool text_append_hex(struct buf *out, struct slice bytes, size_t max)
     return ok && append_cut(out, bytes, max);
 }
 
-/* Format a duration, rounded down. The unit changes at 2 min and at 2 h. Print tenths of minutes only below 10 min: "2
- * min" for 179 s would be too inexact. */
+/* Format a duration, rounded down. Below 10 min, print tenths of minutes. */
 char *text_ms(uint64_t ms, char text[static TEXT_MS_MAX])
 {
     static const struct {
@@ -145,7 +144,7 @@ char *text_ms(uint64_t ms, char text[static TEXT_MS_MAX])
         uint64_t tenths_below_ms; /* a shorter duration has one decimal */
         const char *name;
     } units[] = {
-        { 7200000, 3600000, UINT64_MAX, "h" },
+        { 36000000, 3600000, UINT64_MAX, "h" },
         { 120000, 60000, 600000, "min" },
         { 1000, 1000, UINT64_MAX, "s" },
         { 0, 1, 0, "ms" },

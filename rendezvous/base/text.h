@@ -33,7 +33,7 @@ void text_hex(char *out, const void *bytes, size_t n);
 bool text_append_hex(struct buf *out, struct slice bytes, size_t max);
 
 enum { TEXT_MS_MAX = 32 }; /* bytes of a duration as text, with the NUL */
-/* Format a duration: "850 ms", "1.2 s", "2.5 min", "12 min", "3.4 h". Return `text`. */
+/* Format a duration: "850 ms", "1.2 s", "2.5 min", "125 min", "13.4 h". Return `text`. */
 char *text_ms(uint64_t ms, char text[static TEXT_MS_MAX]);
 /* Append a duration, formatted by text_ms. */
 bool text_append_ms(struct buf *out, uint64_t ms);

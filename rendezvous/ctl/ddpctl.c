@@ -497,12 +497,13 @@ static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, 
 /* Connect. If the store does not answer within PATIENCE_MS, warn and retry, because silence looks like a hang. */
 static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **store, struct ddp_err *err)
 {
+    char left[TEXT_MS_MAX];
     if (o->timeout_ms <= PATIENCE_MS || o->watch)
         return connect_for(o, o->timeout_ms, store, err);
     ddp_status status = connect_for(o, PATIENCE_MS, store, err);
     if (status != DDP_ERR_TIMEOUT)
         return status;
-    log_warn("%s; retrying for %.1f s", err->msg, (o->timeout_ms - PATIENCE_MS) / 1000.0);
+    log_warn("%s; retrying for %s", err->msg, text_ms((uint64_t)(o->timeout_ms - PATIENCE_MS), left));
     status = connect_for(o, o->timeout_ms - PATIENCE_MS, store, err);
     if (status != DDP_ERR_TIMEOUT)
         return status;

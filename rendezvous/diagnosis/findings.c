@@ -411,8 +411,7 @@ static void add_item(cJSON *json, const char *name, cJSON *item)
     json_append(list != NULL ? list : cJSON_AddArrayToObject(json, name), item);
 }
 
-/* Append a line for each finding whose name contains `part`, and add their number to *n. A line shows the example
- * sentence, by which a user recognizes the message. */
+/* Append a line with the example for each finding whose name contains `part`, and add their number to *n. */
 static bool list_findings(const char *part, struct buf *out, cJSON *json, int *n)
 {
     bool ok = true;

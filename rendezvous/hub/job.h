@@ -26,10 +26,9 @@ struct session;
 
 /* The events of a job, for an event log (base/events.h; docs/output.md, "Event log").
  *
- * Each event is one JSON object (base/events.h; docs/output.md, "Event log"). The store does not write files. It sends
- * each event to the server's own log, if any. It also sends the event to one agent that has requested events in its
- * `join`. This agent is the receiver. When the receiver leaves, another such agent becomes the receiver, and first
- * receives the latest events again. A reader of several logs recognizes duplicates by "instance" and "n". */
+ * The store sends each event to the server's own log, if any, and to one agent that has requested events in its
+ * `join`: the receiver. When the receiver leaves, another such agent gets the latest events again. "instance" and
+ * "n" of an event show duplicates. */
 struct job_events {
     bool asked;        /* an agent has requested events; cleared when find_receiver() finds no such agent */
     uint64_t receiver; /* session id of the receiver; 0 = none: the store chooses one at the next event */

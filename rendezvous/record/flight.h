@@ -125,8 +125,7 @@ bool flight_json(const struct flight *f, const char *why, uint64_t now_ns, fligh
 bool flight_path(char *out, size_t size, const char *pattern, int rank);
 
 /* Write the record to the new file `temporary` with mode 0600, and rename it to `path`, so that a reader never finds
- * half a record (flight_file.c). The rank calls this function. If the rank cannot do this, its launcher writes the
- * record. `why` is the reason, a part of the record. An old file `temporary` is unlinked first, and no link is
+ * half a record (flight_file.c). `why` is the reason, a part of the record. An old file `temporary` is unlinked first, and no link is
  * followed. If the result is false, `path` is unchanged. Signal handlers may call this function. */
 bool flight_file_write(const struct flight *flight, const char *path, const char *temporary, const char *why);
 

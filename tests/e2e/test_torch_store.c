@@ -105,7 +105,7 @@ Test(torch_store, the_client_speaks_with_a_genuine_store)
     ddp_store_close(other);
 }
 
-/* Fork a process that initialises and finalizes as rank `rank` of two. */
+/* Fork a process that initializes and finalizes as rank `rank` of two. */
 static pid_t start_worker(int port, int rank)
 {
     char number[16];

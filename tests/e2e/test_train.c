@@ -553,7 +553,7 @@ Test(world, who_goes_on_in_the_middle_of_an_epoch_gets_the_same)
     free(one);
 }
 
-/* The models have layers for normalization, attention and convolution, and their images are augmented. */
+/* The models have normalisation, attention and convolution, and augmented images. */
 Test(world, equal_for_every_kind_of_model)
 {
     static const char gpt2[] =
@@ -687,9 +687,8 @@ static double number(const cJSON *json, const char *key)
     return cJSON_GetNumberValue(cJSON_GetObjectItem(json, key));
 }
 
-/* Each shard is normalized separately, so the parameters are equal bit by bit. The running means and variances are
- * those of the first shard, so the accuracy on the test set is equal, too. The augmentation depends on the sample, not
- * on the worker. The second batch is short. */
+/* Each shard is normalised separately, with the running means of the first shard. The augmentation depends on the
+ * sample. The second batch is short. */
 Test(train_resnet, parameters_and_accuracy_are_the_same_for_1_and_2_workers_with_threads_and_without)
 {
     training_skip_same_threads();
@@ -707,9 +706,8 @@ Test(train_resnet, parameters_and_accuracy_are_the_same_for_1_and_2_workers_with
     cJSON_Delete(plain);
 }
 
-/* Each value is normalized over the whole batch. So one, two and three ranks have the same losses, except for rounding.
- * Each of two ranks takes 6 images of a batch, and each of three ranks takes 4 images. Of the last batch, two ranks
- * take 5 + 5 images, and three ranks take 4 + 3 + 3. */
+/* Each value is normalised over the whole batch, so losses differ only by rounding. Of the last batch, two ranks take 5
+ * + 5 images, three ranks 4 + 3 + 3. */
 Test(train_resnet, with_sync_bn_ranks_have_the_losses_of_one_large_batch)
 {
     training_skip_same_threads();

@@ -138,8 +138,7 @@ Test(train_gpu, a_device_of_each_workers_own_is_taken)
     cr_expect(strstr(r.out, ", on GPUs") != NULL, "%s", r.out);
 }
 
-/* Return the peak rate from which `train` has computed the first step's utilization ("mfu"), in tokens/s. Return 0 if
- * the step has no utilization. */
+/* Return the peak rate (tokens/s) that the first step's "mfu" implies, or 0. */
 static double peak_of(const char *line)
 {
     size_t len;
@@ -191,8 +190,8 @@ Test(train_gpu, a_step_does_not_count_the_test_before_it)
     free(text);
 }
 
-/* The second step has only one image, so the second worker and the second part of --accumulate get no image. The model
- * is small, because the fake GPU is slow. */
+/* The second step has one image, so the second worker and the second part get none. The model is small, because the
+ * fake GPU is slow. */
 Test(train_gpu, resnet20_is_normalized_over_all_workers)
 {
     training_skip_same_threads();

@@ -1,4 +1,4 @@
-/* Like test_kernels.c, for the layers of images: convolutions, batch normalization, shortcuts, means. */
+/* Tests like test_kernels.c, for the layers of images. */
 #include "numbers.h"
 #include "train/models/resnet.c"
 

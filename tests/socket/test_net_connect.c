@@ -396,7 +396,7 @@ static void close_ports(const char *how)
         cr_skip_test("skipped, because nft is not there or cannot make rules");
 }
 
-/* Initialize a rank. Its host has a name of one letter: the letter of `user` at the index of the rank. */
+/* Initialise a rank. Its host is its letter of `user`. */
 static void init(struct rank *me)
 {
     const char name[] = { ((const char *)me->user)[me->rank], '\0' };

@@ -1,5 +1,5 @@
-/* Compare batch normalization over ranks with torch's BatchNorm on the whole batch (tests/data/torch_batchnorm.json).
- * The parts of the ranks have different sizes, and some are empty.
+/* Tests of batch normalization over ranks against torch's on the whole batch (tests/data/torch_batchnorm.json). Some
+ * parts are empty.
  *
  * Tolerances, relative to the array's largest value: 1e-6 for y and the running mean and variance, 1e-5 for
  * gradients. */

@@ -121,6 +121,7 @@ static void begin_with(const struct secret *k, rlim_t files)
     options.limits.secret = &secret;
     options.limits.guarded = true;
     serve_with(&options);
+    log_setup("test", LOG_WARN); /* before the relay's thread starts */
     start_relay(k, served_port(), files);
 }
 
@@ -293,7 +294,6 @@ Test(tls_relay, a_worker_waits_while_descriptors_have_run_out)
     char byte, seen[1024] = "";
     int errors[2], before_errors = dup(STDERR_FILENO);
     cr_assert(pipe(errors) == 0 && dup2(errors[1], STDERR_FILENO) == STDERR_FILENO);
-    log_setup("test", LOG_WARN);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), next = dup(fd);
     to.sin_port = htons((uint16_t)tls_relay_port(at.relay));
     getrlimit(RLIMIT_NOFILE, &before);
@@ -306,6 +306,9 @@ Test(tls_relay, a_worker_waits_while_descriptors_have_run_out)
     cr_expect_eq(errno, EAGAIN, "%s", strerror(errno));
     setrlimit(RLIMIT_NOFILE, &before);
     dup2(before_errors, STDERR_FILENO);
+    close(before_errors);
+    close(errors[0]);
+    close(errors[1]);
     peer_expect(fd, "01000000");
     close(fd);
 }

@@ -97,8 +97,7 @@ ddp_status segment_describe(const struct segment *segment, struct segment_offer 
     return DDP_OK;
 }
 
-/* Check that `fd` is the offered file, with the expected size and seals. The file must belong to this user, because any
- * other owner could change it. */
+/* Check that `fd` is the offered file, with the expected size and seals. Another owner could change the file. */
 static ddp_status recognize(int fd, const struct segment_offer *offer, size_t bytes, struct ddp_err *err)
 {
     struct stat st;

@@ -1,6 +1,5 @@
-/* loader.c -- see ddp/loader.h. A thread takes a batch and draws its samples under the mutex, then reads the samples
- * without the mutex. Samples are drawn in the order of batches, because the contents of a batch must not depend on the
- * order in which threads finish. */
+/* loader.c -- see ddp/loader.h. A thread draws the samples of a batch under the mutex, in the order of batches,
+ * and reads them without the mutex. So the contents of a batch do not depend on the threads. */
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/limits.h"

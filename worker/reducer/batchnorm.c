@@ -167,8 +167,7 @@ void batch_learn(ddp_syncbn *bn, const double *batch)
     }
 }
 
-/* Compute y. Subtract the mean before multiplying. In the other order, the rounding error of x * factor would grow
- * with the mean. */
+/* Compute y. Subtract the mean first, because the rounding error of x * factor would grow with the mean. */
 void batch_normalize(const ddp_syncbn *bn, const double *mean, const double *invstd, const float *x, size_t n,
                      float *y)
 {

@@ -46,8 +46,7 @@ struct zero1_plan {
 
 enum { NONE = -1, TYPES = DDP_U8 + 1 };
 
-/* Check the type of each parameter, and limit the number of elements of the whole model. Because of this limit, later
- * sums of sizes cannot overflow. */
+/* Check the type of each parameter, and limit the elements of the model so that sums of sizes cannot overflow. */
 static ddp_status check_params(const ddp_param *params, size_t n, struct ddp_err *err)
 {
     size_t left = SIZE_MAX / 64;

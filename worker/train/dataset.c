@@ -152,7 +152,7 @@ static ddp_status cifar_set_load(struct dataset *set, const char *dir, enum data
     return status;
 }
 
-/* Normalize with the usual constants: mean and deviation of each colour over the 50,000 training pictures. */
+/* Normalize with mean and deviation of each colour over the 50,000 training pictures. */
 static void normalize(const uint8_t *from, float *to)
 {
     static const float mean[] = { 0.4914f, 0.4822f, 0.4465f }, deviation[] = { 0.2470f, 0.2435f, 0.2616f };

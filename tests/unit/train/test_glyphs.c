@@ -50,8 +50,7 @@ Test(glyphs, pictures_show_something)
     }
 }
 
-/* IEEE arithmetic determines the bytes, so the bytes are the same with another machine, compiler or
- * optimization. */
+/* IEEE arithmetic determines the bytes. */
 Test(glyphs, the_bytes_are_the_known_ones)
 {
     uint64_t hash = 14695981039346656037u;

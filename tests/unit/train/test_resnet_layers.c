@@ -1,8 +1,6 @@
-/* Test the layers of resnet in double precision. Compare their gradients with central differences. Compare convolution
- * and normalization also with their definitions.
+/* Tests of resnet's layers in double precision, against central differences and definitions.
  *
- * The code of batch normalization is in libddp. This file compiles that code a second time, with double in place of
- * float and with other names. */
+ * This file compiles libddp's batch normalisation again, with double for float and other names. */
 #define LAYERS_IN_DOUBLE
 #include "train/layers/conv.c"
 #include "train/layers/conv_tile.c"

@@ -12,8 +12,8 @@ struct model_kind {
     ddp_status (*create)(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
                          struct ddp_err *err);
     const void *config;        /* configuration for `create` */
-    size_t length, vocabulary; /* for MODEL_TOKENS: length of the longest sequence; size of the vocabulary */
-    bool normalizes;           /* true if a layer normalizes over the batch */
+    size_t length, vocabulary; /* for MODEL_TOKENS: longest sequence; vocabulary */
+    bool normalizes;           /* a layer normalizes over the batch */
 };
 
 /* Configurations and functions that create models, which the caller owns. Initial parameters are PyTorch's after

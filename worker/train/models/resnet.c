@@ -29,8 +29,7 @@ static size_t ranks_of(const struct normalize *n)
     return n->ctx != NULL ? (size_t)ddp_world_size(n->ctx) : 1;
 }
 
-/* Open `n` for layers of at most `channels` channels. Return false if memory is short. The caller must close *n also
- * after a failure. */
+/* Open `n` for layers of at most `channels` channels. Close *n also after a failure, which returns false. */
 static bool normalize_open(struct normalize *n, struct compute *on, ddp_ctx *ctx, size_t channels)
 {
     *n = (struct normalize){ .on = on, .ctx = ctx };
@@ -78,9 +77,8 @@ static ddp_status cpu_forward(const struct normalize *n, const struct batch_norm
 
 /* --- on a device ------------------------------------------------------------------------------------------- */
 
-/* Normalize on a device. Each rank merges the records (compute.h) of all ranks in the order of ranks. A variance
- * needs at least two values. This limit is not checked, because even one picture has at least 49 values of each
- * channel. */
+/* Normalize on a device. Each rank merges the records of all ranks in the order of ranks. Even one picture has
+ * enough values of each channel. */
 static ddp_status device_forward(struct normalize *n, const struct batch_norm *b, void *y, const void *x,
                                  size_t rows, struct ddp_err *err)
 {
@@ -132,7 +130,7 @@ static ddp_status normalize_backward(struct normalize *n, const struct batch_nor
     return library(ddp_syncbn_backward(group_of(n), &bn, x, dy, rows, dx, dweight, dbias), err);
 }
 
-/* Normalize with the running mean and variance, to evaluate test data. This function calls no collective. */
+/* Normalize with the running mean and variance; not collective. */
 static ddp_status normalize_infer(struct normalize *n, const struct batch_norm *b, void *y, const void *x,
                                   size_t rows, struct ddp_err *err)
 {
@@ -188,7 +186,7 @@ struct resnet {
     struct model model;
     struct compute *on;
     struct normalize normalize;
-    size_t pixels, features, fc; /* pixels of a picture; inputs of the head; index of the head's weight */
+    size_t pixels, features, fc; /* pixels of a picture; inputs of the head; index of its weight */
     size_t blocks;
     struct unit stem;
     void *stem_y;

@@ -38,7 +38,7 @@ enum barrier_state { BARRIER_NEW, BARRIER_OPEN, BARRIER_PASSED, BARRIER_FAILED, 
 struct barrier {
     struct table_node node; /* by name */
     struct list open;       /* link in the list barriers.open, which is sorted by deadline */
-    struct list waiters;    /* waiting ranks, in the order of arrival */
+    struct list waiters;    /* a struct barrier_waiter for each waiting rank, in the order of arrival */
     enum barrier_state state;
     enum barrier_outcome outcome; /* valid in BARRIER_FAILED */
     uint32_t world_size;          /* number of bits in each bitmap */
@@ -76,12 +76,13 @@ struct barrier_env {
     bool (*has_ended)(void *user, uint32_t rank);
     /* Log the line, which has no newline at its end. */
     void (*log)(void *user, const char *line);
-    /* Called before a barrier fails because the process of the member `rank` has ended. */
+    /* Called before a barrier fails because the process of the member `rank` has ended, while the other ranks are still
+     * waiters. */
     void (*lost)(void *user, const struct barrier *barrier, uint32_t rank);
     /* Called after the first member has arrived. */
     void (*opened)(void *user, const struct barrier *barrier);
-    /* Called before a barrier passes or fails. `why` is the end of the sentence "barrier NAME ..."; "" for
-     * BARRIER_RELEASED. */
+    /* Called before a barrier passes or fails, while its ranks are still waiters. `why` is the end of the sentence
+     * "barrier NAME ..."; "" for BARRIER_RELEASED. */
     void (*ended)(void *user, const struct barrier *barrier, enum barrier_outcome outcome, const char *why);
 };
 
@@ -131,8 +132,8 @@ void barriers_free(struct barriers *b);
 /* Free all barriers because a new attempt begins. The waiters get no answer. */
 void barriers_clear(struct barriers *b);
 
-/* Process the arrival of a rank. barrier_env.answer has the answer, possibly before this function returns. Return
- * false, without an answer, if memory or quota is short. */
+/* Process the arrival of a rank. The rank gets its answer through barrier_env.answer, possibly before this function
+ * returns. Return false, without an answer, if memory or quota is short. */
 bool barriers_arrive(struct barriers *b, struct barrier_waiter *waiter, const struct barrier_call *call);
 /* End a connection's wait, if any, without an answer. */
 void barriers_leave(struct barriers *b, struct barrier_waiter *waiter);

@@ -109,8 +109,8 @@ static bool resize(struct entries *entries, struct entry *entry, uint32_t cap, u
     return true;
 }
 
-/* Set the value. Keep the old block if the new value fills at least a quarter of it, so that ADD need not allocate. The
- * bytes that a reply is sending must not change. */
+/* Set the value. Keep the old block if the new value fits and fills at least a quarter of it, so that ADD need not
+ * allocate. Bytes that a reply is sending must not change, so do not reuse their block. */
 bool entry_set(struct entries *entries, struct entry *entry, struct slice value)
 {
     const uint32_t cap = value.len < VALUE_MIN ? VALUE_MIN : (uint32_t)value.len;
@@ -130,8 +130,8 @@ bool entry_set(struct entries *entries, struct entry *entry, struct slice value)
     return true;
 }
 
-/* Append to the value. A larger block has 1.5 times the needed size, or if memory is short, only the needed size. A
- * reply that is sending the value has stored the old length. */
+/* Append to the value. A larger block has 1.5 times the needed size, or only the needed size if memory is short. The
+ * old bytes stay, so a reply that is sending them may continue. */
 bool entry_append(struct entries *entries, struct entry *entry, struct slice value)
 {
     if (!entry->exists)

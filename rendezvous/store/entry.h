@@ -26,8 +26,8 @@ struct queue_item {
  *                --> queue: item -> item -> item      (QUEUE_PUSH at the end, QUEUE_POP at the front)
  *                --> waiters: link <-> link <-> link  (in order of arrival, see store.c)
  *
- * Only entry_free_unused frees an entry. The struct fills one cache line of 64 bytes, because with a million entries
- * each fetched cache line lowers the request rate. */
+ * Only entry_free_unused frees an entry, when it has no value, no item, no waiter, and `woken` is 0. The struct fills
+ * one cache line of 64 bytes, because with a million entries each fetched cache line lowers the request rate. */
 struct entry {
     struct table_node node;
     uint8_t *value;          /* in the space after `key`, or in an owned `struct shared`; or NULL */

@@ -45,7 +45,7 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(KEYS,     LIST,    WIRE_MAX_KEYS,    "keys")                                                           \
     X(PAIRS,    PAIRS,   WIRE_MAX_KEYS,    "pairs")
 
-/* To add a request, add a row, a handler (hub/requests.c) and a test, and call `make protocol`.
+/* To add a request, add a row, a handler (hub/requests.c) and a test, and run `make protocol`.
  *
  *     C, B, A   the opcode in these dialects; NO: not in the dialect
  *     waits     the reply may be sent much later; CANCEL_WAIT or the next request ends the wait

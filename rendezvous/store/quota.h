@@ -42,7 +42,7 @@ static inline uint64_t quota_left(const struct quota *q)
 }
 
 /* Charge memory that is already allocated, even above the limit. `whole` has counted the `floor` bytes of a share from
- * the beginning. */
+ * the beginning, so charge it only for the bytes above. */
 static inline void quota_charge(struct quota *q, uint64_t bytes)
 {
     for (; q != NULL; q = q->whole) {

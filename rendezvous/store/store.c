@@ -326,7 +326,7 @@ enum store_status store_add(struct store *s, struct slice key, int64_t delta, in
     if (entry == NULL)
         return STORE_FULL;
     enum store_status status = add_to_entry(s, entry, delta, sum);
-    if (status != STORE_NOT_A_NUMBER)
+    if (status != STORE_NOT_A_NUMBER) /* written() reports each failure as STORE_FULL */
         status = written(s, entry, status == STORE_OK);
     if (status == STORE_OK && s->observer.prefixes != NULL && is_observed(s, key))
         s->observer.counted(s->observer.user, key, delta, *sum);

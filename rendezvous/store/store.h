@@ -83,8 +83,8 @@ struct slice store_get(const struct store *s, struct slice key);
  * stay valid after the next change. Return NULL if `value` is shorter than SHARED_MIN, outdated, or not in a separate
  * block. */
 struct shared *store_holder(const struct store *s, struct slice key, struct slice value);
-/* Replace the value of a key by `desired` if it equals `expected`, which matches a missing key if empty. Set *current
- * to the answer for the client, borrowed from the store or from an argument. */
+/* Replace the value of a key by `desired` if it equals `expected`. An empty `expected` also matches a missing key. Set
+ * *current to the answer for the client, borrowed from the store or from an argument. */
 enum store_status store_compare_set(struct store *s, struct slice key, struct slice expected,
                                     struct slice desired, struct slice *current);
 /* Add `delta` to a counter, and set *sum to the new value. A missing key counts as 0. */

@@ -52,8 +52,8 @@ void table_insert(struct table *t, struct table_node *node);
 /* Remove a node, which must be in the table. */
 void table_remove(struct table *t, struct table_node *node);
 
-/* Return the node after `after`, or the first node if `after` is NULL. Return NULL after the last node. To remove a
- * node during a walk, first fetch the node after it. */
+/* Return the node after `after`, or the first node if `after` is NULL. Return NULL after the last node, and for a
+ * zeroed table. To remove a node during a walk, first fetch the node after it. */
 struct table_node *table_next(const struct table *t, const struct table_node *after);
 
 /* Loop over all nodes. The loop must not remove nodes. */

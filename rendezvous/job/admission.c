@@ -258,7 +258,7 @@ static const struct {
 
 /* --- the rules ------------------------------------------------------------------------------------------ */
 
-/* Limit a time that a peer has sent. A deadline after 2^64 - 1 ms would be in the past. */
+/* Limit a time that a peer has sent. The clock plus 2^64 - 1 ms would be a deadline in the past. */
 static uint64_t cut(uint64_t ms)
 {
     return ms < TEN_YEARS_MS ? ms : TEN_YEARS_MS;

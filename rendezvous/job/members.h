@@ -22,7 +22,7 @@ struct member {
     int pid;               /* latest pid of the worker */
     int process_pid;       /* pid of the process that the agent has started; 0 = not reported */
     bool met;              /* the rank has had a connection in this attempt */
-    bool exited;           /* the agent has reported the end of the rank; valid: the next three fields */
+    bool exited;           /* the agent has reported the end of the rank; the next three fields are valid */
     int exit_code, signal; /* signal that killed the rank; 0: it exited with `exit_code` */
     bool stop_requested;   /* the agent had sent a stop signal before the rank exited */
     uint64_t gave_up_ms;   /* when the rank last gave up the setup of a PyTorch group, in ms; 0 = never */
@@ -32,7 +32,7 @@ struct member {
     char wchan[MEMBER_WCHAN_MAX]; /* kernel function in which the process sleeps; "" = unknown */
     uint64_t state_since_ms;      /* when the process entered proc_state, or when it exited */
     bool stop_reported;           /* the diagnosis has reported the stop (SIGSTOP) */
-    bool has_steps;               /* the rank reports its progress; valid: the next four fields */
+    bool has_steps;               /* the rank reports its progress; the next four fields are valid */
     int64_t step;                 /* last finished step; -1 = none */
     uint64_t call_seq;            /* number of the rank's last collective */
     char call[MEMBER_CALL_MAX];   /* collective that the rank is in now; "" = none */
@@ -59,7 +59,7 @@ struct job_name {
 /* Begin an attempt. The caller must first detach all sessions from their ranks. Return false, and keep the old attempt,
  * if memory or quota is short. */
 bool members_begin(struct members *m, const struct job_name *name, bool by_agent);
-/* Free the facts of all ranks, and return their bytes to the quota. */
+/* Free the facts of all ranks, and return their bytes to the quota. Keep the fields `quota` and `connected`. */
 void members_free(struct members *m);
 
 /* Return the facts of a rank, owned by `m`, or NULL if the rank is outside the world. */

@@ -18,7 +18,7 @@
 #include <inttypes.h>
 
 /* The failed attempts of a job, which decide on a further attempt (round.c). The caller must read the progress of the
- * workers before the next attempt, because that removes its keys. */
+ * workers before the next attempt, which removes the keys that contain the progress. */
 struct restarts {
     uint32_t max_restarts, max_no_progress; /* options; max_no_progress: 0 = no limit */
     uint64_t backoff_ms, backoff_cap_ms;    /* the first pause and the longest pause before a restart */
@@ -139,7 +139,7 @@ struct rdzv {
 
     /* Between rounds. */
     bool grow_agreed;  /* all ranks have agreed to a restart with more nodes */
-    bool short_handed; /* the next round needs a last call, because members of the last round are missing */
+    bool short_handed; /* too few members of the last round remain, so the next round needs a last call */
     bool must_recheck; /* rdzv_recheck must apply the event RDZV_RECHECK */
     uint64_t since_ms; /* when `state` began */
     struct rdzv_until until;

@@ -56,8 +56,8 @@ static const cell machine[RDZV_N_STATES][RDZV_N_EVENTS] = {
 };
 /* clang-format on */
 
-/* Return the next state of a job without nodes: over after a round; otherwise gather nodes again, possibly with other
- * rules. */
+/* Return the next state of a job without nodes. After a round the job is over. Before, it gathers nodes again, and the
+ * next first node sets the rules. */
 static enum rdzv_state end_without_nodes(struct rdzv *r)
 {
     r->next_notice_ms = UINT64_MAX;
@@ -203,8 +203,8 @@ static void note_leave(struct rdzv *r, const struct node *node, const struct rdz
     rdzv_note(r, RDZV_RECORD_LEAVE, node, "%s leaves%s: %s", rdzv_name(node, name, sizeof(name)), from, by);
 }
 
-/* Let a node without running workers leave. Between two rounds this ends a static job. Before the first round, the user
- * may start the node again. */
+/* Let a node without running workers leave. Between two rounds this ends a static job. Before the first round the job
+ * goes on, because the user may start the node again. */
 static enum rdzv_state leaves(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     note_leave(r, node, e, "");
@@ -369,7 +369,7 @@ static enum rdzv_state explains(struct rdzv *r, struct node *node, const struct 
     return r->state;
 }
 
-/* Record that a member has stopped. */
+/* Record that a member has stopped. If its connection closes later, the cause does not change. */
 static enum rdzv_state has_stopped(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX];
@@ -384,8 +384,8 @@ static enum rdzv_state has_stopped(struct rdzv *r, struct node *node, const stru
     return rdzv_decide_if_stopped(r);
 }
 
-/* Let a node leave while the round is being stopped, but not before it sends `stopped`. This prevents a restart of a
- * static job. */
+/* Let a node leave while the round is being stopped, but not before it sends `stopped`. The leave prevents a restart of
+ * a static job, but does not change the cause. */
 static enum rdzv_state leaves_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     if (!rdzv_is_member(r, node))
@@ -431,7 +431,7 @@ static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct
 /* --- messages of agents -------------------------------------------------------------------------------- */
 
 /* Return the member that has sent a message, or NULL with the reason in *answer. A rejected message also counts as a
- * heartbeat. */
+ * heartbeat. Check the round before the membership, because STALE_ROUND is the more precise answer. */
 static struct node *find_sender(struct rdzv *r, uint64_t id, uint32_t round, uint64_t now_ms,
                                 enum rdzv_answer *answer)
 {
@@ -635,7 +635,8 @@ static void drop_silent_nodes(struct rdzv *r)
     }
 }
 
-/* Apply all deadlines. Remove silent nodes first, because a new round must not include them. */
+/* Apply all deadlines. Remove silent nodes first, because a new round must not include them. Notify last, because a
+ * round may have begun. */
 void rdzv_tick(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;

@@ -126,7 +126,8 @@ enum rdzv_answer {
 /* A round is one completed rendezvous. Its nodes are its members. Each member receives `round` once, `stop` at most
  * once, and `verdict` once: "restart" (join again) or "finish" (no more messages).
  *
- * A node that a user stops sends `leave`, and `stopped` after its workers. It gets "finish" at once. */
+ * If all workers of the job end with 0, no member receives `stop`. A node that a user stops sends `leave`, stops its
+ * workers and sends `stopped`. It gets "finish" without waiting for the other nodes. */
 
 /* The cause of a round's end. A worker is a victim if it failed only because it lost a peer. The failure of the peer
  * replaces the victim's. */
@@ -183,8 +184,8 @@ struct rdzv_notice {
     /* ROUND: the round, and the receiver's ranks */
     const struct rdzv_round *world;
     uint32_t node_rank, first_rank;
-    /* number of workers with the receiver's role, and the rank of its first worker among them; role_size 0: one role
-     * for all */
+    /* role_size: number of workers with the receiver's role, or 0 if all nodes have one role; role_rank: rank of the
+     * receiver's first worker among them */
     uint32_t role_rank, role_size;
     /* WAITING */
     const struct rdzv_waiting *waiting;
@@ -229,7 +230,7 @@ struct rdzv_env {
     int64_t (*progress)(void *user);
     /* Write the number of waiting nodes that the round could add to a key for the workers. May be NULL. */
     void (*waiting_nodes)(void *user, uint32_t count);
-    /* Close the connection of a node, without rdzv_lost. `why` is the end of a log line. */
+    /* Close the connection of a node. The callback must not call rdzv_lost for it. `why` is the end of a log line. */
     void (*drop)(void *user, uint64_t node, const char *why);
     void (*log)(void *user, const char *line);                    /* NULL = no log */
     void (*record)(void *user, const struct rdzv_record *record); /* NULL = no event log */
@@ -238,7 +239,7 @@ struct rdzv_env {
 /* --- the calls ------------------------------------------------------------------------------------------ */
 
 /* The caller gives each node an id, which is never 0. Times are in ms of one monotonic clock. Texts in arguments are
- * copied. */
+ * copied, and cut if they are too long. */
 
 /* Create a rendezvous. `instance` is a random text for this run of the job. `quota` is borrowed; the rest is copied.
  * Return NULL if memory or quota is short. */
@@ -277,7 +278,7 @@ enum rdzv_answer rdzv_check_rank(const struct rdzv *r, uint64_t node, int64_t ra
 
 struct rdzv_stopped {
     bool unkillable; /* a process of the round ignores SIGKILL */
-    int max_code;    /* highest exit code of the workers that ended by themselves */
+    int max_code;    /* highest exit code of the workers that ended by themselves; 0 = none */
     bool has_rank0;  /* rank 0 ran here and ended by itself with rank0_code */
     int rank0_code;
 };
@@ -291,7 +292,8 @@ void rdzv_leave(struct rdzv *r, uint64_t node, int signal, const char *by, const
 /* Report that the node's connection has closed. `how` is the end of the log line "node 1 (n1) is lost: ...", unless the
  * node was silent for too long. */
 void rdzv_lost(struct rdzv *r, uint64_t node, const char *how, uint64_t now_ms);
-/* Report that the node's connection broke, and that the node did not connect again in time. */
+/* Report that the node's connection broke, and that the node did not connect again in time. The cause is the broken
+ * connection, and not the silence after it. */
 void rdzv_cut(struct rdzv *r, uint64_t node, const char *how, uint64_t now_ms);
 /* Change a node's id from `node` to `next`, because a new connection has replaced its broken one. Return false if no
  * node has the id `node`. */

@@ -37,8 +37,9 @@ static enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cau
     return a->failed > a->max_restarts ? NO_RESTART_USED_UP : NO_RESTART_NONE;
 }
 
-/* Record the progress of an attempt. Return NO_RESTART_NO_PROGRESS after --max_no_progress attempts without progress.
- * The limit applies only after an attempt has reported progress. */
+/* Record the progress of an attempt. Return NO_RESTART_NO_PROGRESS after --max_no_progress successive attempts without
+ * progress. The limit applies only after an attempt has reported progress. From then on, an attempt without a report
+ * counts as one without progress. */
 static enum no_restart restarts_progress(struct restarts *a, int64_t step)
 {
     a->step = step;
@@ -54,7 +55,7 @@ static enum no_restart restarts_progress(struct restarts *a, int64_t step)
 }
 
 /* Return the pause before the next attempt: backoff_ms, doubled for each attempt since the best progress, at most
- * backoff_cap_ms. Without progress, each failed attempt after the first doubles it. */
+ * backoff_cap_ms. If no attempt has reported progress, each failed attempt after the first doubles it. */
 static uint64_t restarts_backoff(const struct restarts *a)
 {
     uint32_t doublings = a->best_step >= 0 ? a->standing : a->failed > 0 ? a->failed - 1 : 0;
@@ -386,7 +387,8 @@ static void log_end(struct rdzv *r, enum rdzv_why why)
                   no_restart_word(r->end.no_restart));
 }
 
-/* End the job. If no worker has failed, the exit code is RDZV_CODE_NO_NODE. */
+/* End the job. If nodes are missing or the store is short of memory, no worker has failed, so the exit code is
+ * RDZV_CODE_NO_NODE. */
 enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart no_restart)
 {
     r->end.no_restart = no_restart;
@@ -474,8 +476,8 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
  *     the job grows                         always, without a back-off
  *     a process is unkillable               never: the process could disturb the next attempt
  *
- * `no` is the reason against a restart. With --max_restarts=0 it is NO_RESTART_NONE, because the user expects the
- * end. */
+ * `no` is the reason against a restart. A later check may replace an earlier reason. If --max_restarts=0 forbids the
+ * restart, `no` is NO_RESTART_NONE, because the user expects the end, or NO_RESTART_STOPPED. */
 static enum rdzv_state decide_round(struct rdzv *r)
 {
     enum no_restart no = NO_RESTART_NONE;

@@ -30,7 +30,7 @@ void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, 
                     const char *words);
 /* Send `stop` to all members that are not stopping yet. r->end.cause must be set. Return the next state. */
 enum rdzv_state rdzv_stop_round(struct rdzv *r);
-/* Begin another attempt or end the job, if no member is open. Return the next state. */
+/* Begin another attempt or end the job, if every member has sent `stopped` or is gone. Return the next state. */
 enum rdzv_state rdzv_decide_if_stopped(struct rdzv *r);
 /* Send the verdict "finish" to every node without it. Return the next state. */
 enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart no_restart);

@@ -408,7 +408,7 @@ static struct client *find_served(const struct clients *clients, conn_id id)
 static bool has_room(const struct clients *clients, uint64_t bytes)
 {
     const struct conn_host *host = &clients->host;
-    /* Otherwise a large reply could wait forever. */
+    /* if no reply is queued, any size may be sent: no reply waits forever */
     return host->queued_bytes == 0 ||
            host->queued_bytes + bytes <= host->max_queued_bytes - host->max_queued_bytes / 4;
 }
@@ -538,7 +538,8 @@ static void resume_waiting(struct clients *clients)
     }
 }
 
-/* Handle a finished write (conn_host.on_drained): resume this client and those that wait for room. */
+/* Handle a finished write (conn_host.on_drained): resume this client if few bytes are queued for it, and clients that
+ * wait for room. */
 static void on_drained(struct conn *conn)
 {
     struct client *c = (struct client *)conn;
@@ -763,7 +764,7 @@ struct hub_sink clients_sink(struct clients *clients)
 
 /* --- connections and their bytes ------------------------------------------------------------------------ */
 
-/* After the first request of a client, keep its connection even if new connections need room. */
+/* Keep the connection of a client after its first request, even if new connections need room. */
 static void check_silent(struct client *c)
 {
     if (c->admission.is_silent && hub_has_request(c->clients->hub, c->id))
@@ -788,8 +789,8 @@ static void cut_by_tls(struct client *c)
     hub_cut(c->clients->hub, c->id, tls_why(c->tls), now_ms(c->clients));
 }
 
-/* Decrypt received bytes and pass them to the hub. Only the end of the handshake proves that the client has a
- * secret. */
+/* Decrypt received bytes and pass them to the hub. No byte reaches hub_receive before the end of the handshake, which
+ * proves that the client has a secret. */
 static void pass_tls(struct client *c, struct slice bytes)
 {
     struct clients *clients = c->clients;
@@ -818,7 +819,7 @@ static void pass_tls(struct client *c, struct slice bytes)
     }
 }
 
-/* Send the credential (auth/auth.h): the secret, encrypted by MUNGE. */
+/* Send the credential (auth/auth.h): the secret, encrypted by MUNGE for processes of the store's user. */
 static bool send_credential(struct client *c)
 {
     struct buf *answer = &c->clients->plain;
@@ -840,8 +841,9 @@ static void refuse_version(struct client *c)
                now_ms(c->clients));
 }
 
-/* Answer the request for the credential, the first message of a connection, and remove it from `bytes`. Return false
- * if more bytes must arrive, or if the client was rejected. */
+/* Answer the request for the credential, the first message of a connection, and remove it from `bytes`. A client on
+ * this host may begin with another request that has the same first bytes, so accept the request in parts only from
+ * other hosts. Return false if more bytes must arrive, or if the client was rejected. */
 static bool answer_credential_request(struct client *c, struct slice *bytes)
 {
     const size_t rest = AUTH_ASK_TLS_BYTES - c->n_asked, n = bytes->len < rest ? bytes->len : rest;

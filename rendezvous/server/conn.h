@@ -59,9 +59,9 @@ enum conn_sent {
  * after a failure; on_closed follows. */
 bool conn_open(struct conn *conn, struct conn_host *host, int fd);
 
-/* Write as many bytes as the socket accepts, and queue the rest, by reference if `holder` owns the bytes
- * (base/buf.h; NULL: copy). If the result is not CONN_SENT, the caller must call conn_abort, because a part of the
- * bytes may be sent. */
+/* Write as many bytes as the socket accepts, and queue the rest, by reference if `holder` owns the bytes (base/buf.h;
+ * NULL: copy). If the result is not CONN_SENT, the caller must call conn_abort, because a part of the bytes may be
+ * sent. If the connection is not open, discard the bytes and return CONN_SENT. */
 enum conn_sent conn_send(struct conn *conn, struct slice bytes, struct shared *holder);
 
 /* Return the number of queued bytes that the socket has not accepted yet. */

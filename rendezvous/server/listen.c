@@ -351,8 +351,9 @@ static bool parse_line(const char *line, int *port, unsigned *state, struct port
     return n == 4;
 }
 
-/* Find the socket with the local port `port` in `table`, the text of /proc/net/tcp or tcp6. Accepted connections
- * have the same port, so prefer a listener. Return false if no process has such a socket open. */
+/* Find the socket with the local port `port` in `table`, the text of /proc/net/tcp or tcp6. Accepted connections have
+ * the same port, so prefer a listener. If no process has such a socket open, return false, and set `leftover` if a
+ * connection is in TIME_WAIT. */
 static bool port_table_find(const char *table, int port, struct port_holder *out)
 {
     *out = (struct port_holder){ 0 };

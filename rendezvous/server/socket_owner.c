@@ -357,8 +357,8 @@ static bool is_own_uid(int64_t uid)
     return uid == 0 || uid == (int64_t)geteuid();
 }
 
-/* Return true if the connection was reset. The kernel may then report the user of a newer connection with the same
- * two addresses. */
+/* Return true if the connection was reset. The kernel may then report the user of a newer connection with the same two
+ * addresses, so call this after socket_owner_find(). */
 static bool is_reset(int fd)
 {
     struct sockaddr_storage peer;

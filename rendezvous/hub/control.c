@@ -143,7 +143,7 @@ static struct member *reported_worker(struct hub *hub, struct session *s, int64_
     return members_at(&s->job->members, (uint32_t)rank);
 }
 
-/* Record the start of a worker. A user may start a rank again within an attempt. */
+/* Record the start of a worker. A user may start a rank again within an attempt, so forget an earlier exit. */
 static bool call_worker_started(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     const struct message_worker_started *started = &m->worker_started;
@@ -382,7 +382,7 @@ static struct session *find_old(struct hub *hub, const struct session *s, const 
     LIST_EACH(at, &job->sessions)
     {
         struct session *old = LIST_ENTRY(at, struct session, in_job);
-        /* Confirmed frames are deleted. */
+        /* `heard` must not be below `done`, because confirmed frames are deleted */
         if (old->is_node && is_token(old->as_node->token, m->token) &&
             (uint64_t)m->heard >= old->as_node->sent.done && (uint64_t)m->heard <= old->as_node->sent.last)
             return old;

@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Limits of the strangers, because a stranger may be an attacker. */
+/* Limits for strangers, because a stranger may be an attacker. Held bytes also count against the store's memory
+ * limit. */
 enum {
     FIRST_BYTES = 128,        /* limit of bytes that the hub decodes for a stranger until its AUTH ends */
     PENDING_MAX = 128,        /* maximum number of strangers in GREETING and HELD together */
@@ -79,7 +80,8 @@ static void count_held(struct hub *hub, struct session *s)
     LIST_EACH(node, &hub->gate[STRANGER_ASKED].line)
     {
         struct session *other = LIST_ENTRY(node, struct session, stranger);
-        /* An honest client loses nothing by waiting, so do not reject it. */
+        /* An honest client loses nothing by waiting, so do not reject it; enter_asked() explains the
+         * exception. */
         if (!other->is_stopped && (other->is_held || peer_is_answerable(hub, other)))
             stop(hub, other);
     }

@@ -5,7 +5,7 @@
 enum {
     SAMPLES = 3,       /* samples before a report, if the second and the third give the same verdict */
     SAMPLES_MAX = 4,   /* samples before a report, if the third sample changes the verdict */
-    SAMPLES_WAKES = 8, /* samples before a report, if the rank sleeps in each sample and runs between them */
+    SAMPLES_WAKES = 8, /* samples before a report, if the rank sleeps in the last two and runs between them */
     DOUBLINGS_MAX = 8, /* maximum number of doublings of the pause, so that the pause cannot overflow */
 };
 
@@ -118,8 +118,9 @@ bool hang_watch_compares(const struct hang_watch *w)
  *     3rd to 8th, same verdict                    report the verdict
  *     all other cases                             end the suspicion
  *
- * A sample of an overloaded host may lack stacks or flight records, so the 3rd sample has a second try. Flight
- * records are compared from the 3rd sample on, which may change the verdict. */
+ * A sample of an overloaded host may lack stacks or flight records, so the 3rd sample has a second try. Flight records
+ * are compared from the 3rd sample on, which may change the verdict. An uncertain verdict is reported once, as a hint,
+ * and ends the suspicion. */
 bool hang_watch_sampled(struct hang_watch *w, struct hang_verdict verdict, uint64_t now_ms)
 {
     const uint64_t digest = verdict.digest;

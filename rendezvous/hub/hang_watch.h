@@ -11,7 +11,8 @@ enum {
     HANG_QUIET_FACTOR = 3, /* before any progress, the shortest limit is HANG_QUIET_FACTOR * HANG_LEAST_MS */
     HANG_FACTOR = 5,       /* the limit is HANG_FACTOR times the longest pause so far */
     HANG_APART_MS = 6000,  /* ms from one sample to the next */
-    /* Time in ms between samples before the first sign of progress: longer than most checkpoints. */
+    /* Time in ms between samples before the first sign of progress. A report needs three samples, which
+     * take 42 s, so a checkpoint of 40 s is not reported. */
     HANG_QUIET_APART_MS = 21000,
     /* Time in ms from the third sample to the next, so short that a hang is reported within 15 s after the
      * limit. */
@@ -54,8 +55,9 @@ void hang_watch_end(struct hang_watch *w);
  * recorded. */
 bool hang_watch_moved(struct hang_watch *w, uint64_t ago_ms, uint64_t now_ms);
 
-/* Record that a process has joined a process group, and restart the time limit. This is not progress, because the
- * program is still starting. Return false if no round is running, or if the round has already shown progress. */
+/* Record that a process has joined a process group: restart the time limit, and reset the pause before the next
+ * suspicion. This is not progress, because the program is still starting. Return false if no round is running, or if
+ * the round has already shown progress. */
 bool hang_watch_joined(struct hang_watch *w, uint64_t now_ms);
 
 /* Return the time of the next sample, or UINT64_MAX if no sample is due. */
@@ -79,8 +81,9 @@ struct hang_verdict {
     bool wakes;
 };
 
-/* Record a sample. Return true if the caller must report the verdict or the hint, because the previous sample gave
- * the same result. After a reported verdict, nothing is reported until the next progress. */
+/* Record a sample. Return true if the caller must report the verdict or the hint, because the previous sample gave the
+ * same result. After a reported verdict, nothing is reported until the next progress; after a hint, only another hint
+ * or a verdict. */
 bool hang_watch_sampled(struct hang_watch *w, struct hang_verdict verdict, uint64_t now_ms);
 
 #endif

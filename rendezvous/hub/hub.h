@@ -105,7 +105,7 @@ void hub_set_foreign(struct hub *hub, conn_id conn);
 void hub_expect_tls(struct hub *hub, conn_id conn);
 
 /* Record that the client has named `job` in the TLS handshake ("": none), and has proved that it has `secret`. The
- * session may then use only the jobs of the secret's tenant. */
+ * session may then use only the jobs of the secret's tenant, and only an agent of `job` may confirm it. */
 void hub_set_secret(struct hub *hub, conn_id conn, const struct secret *secret, const char *job,
                     uint64_t now_ms);
 
@@ -114,7 +114,8 @@ void hub_set_secret(struct hub *hub, conn_id conn, const struct secret *secret, 
 bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out);
 
 /* Reject a connection whose bytes the server cannot pass to hub_receive. `bytes` are the last received bytes.
- * `is_ddprun` is true if the client is a ddprun. */
+ * `is_ddprun` is true if the client is a ddprun. The waiting nodes then get a report, and also if `bytes` may be from a
+ * node. */
 void hub_reject(struct hub *hub, conn_id conn, struct slice bytes, bool is_ddprun, const char *why,
                 uint64_t now_ms);
 

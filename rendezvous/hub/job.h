@@ -24,7 +24,7 @@ struct rdzv_record;
 struct rdzv_round;
 struct session;
 
-/* The events of a job, for an event log (base/events.h; docs/output.md, "Event log").
+/* The events of a job, for an event log.
  *
  * The store sends each event to the server's own log, if any, and to one agent that has requested events in its
  * `join`: the receiver. When the receiver leaves, another such agent gets the latest events again. "instance" and

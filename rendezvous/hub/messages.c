@@ -104,7 +104,7 @@ static cJSON *new_text(const char *text, size_t max)
     return item;
 }
 
-/* Add a member to a message. A missing object or limit becomes a null, and any other missing value nothing. */
+/* Add a member to a message. A missing object or limit becomes a null; any other missing value is left out. */
 static void add_field(cJSON *o, const struct row *f, const void *at)
 {
     switch (f->kind) {

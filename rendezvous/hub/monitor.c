@@ -530,8 +530,8 @@ static bool gets_all(const struct job *job, const struct session *s, const struc
     return t->s->is_final || (!got_all && (t->now->news.n > 0 || has_waited(s, t->s, job->hub->now_ms)));
 }
 
-/* Send all findings to each node for which gets_all() is true, and the new findings to the others. Spare nodes also
- * get reports. */
+/* Send all findings to each node for which gets_all() is true, and the new findings to each other node that has got its
+ * first report in the present wait. Spare nodes also get reports. */
 static void send_report(struct job *job, struct report_texts *t)
 {
     LIST_EACH(node, &job->sessions)
@@ -813,8 +813,8 @@ static void report_hang(struct job *job, const struct snapshot *s, struct findin
         act_on_hang(job, f);
 }
 
-/* Find the rank that the other ranks wait for, and store a finding about it in `d`. Return the rank, 0 if the steps
- * of libddp gave the verdict, or -1. */
+/* Find the rank that the other ranks wait for, and store a finding about it in `d`. Return the rank, or -1 without a
+ * verdict. If the steps of libddp gave the verdict, return 0, not the rank. */
 static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
 {
     const int64_t rank = diagnose_hang(d, s);

@@ -257,7 +257,8 @@ static void reject_claimed_twice(struct hub *hub, const struct session *agent, s
     session_reject(hub, s, why);
 }
 
-/* Return true if a `vouch` of this agent is valid at once, not after CLAIM_MS. The agent has passed may_identify(). */
+/* Return true if a `vouch` of this agent is valid at once, not after CLAIM_MS. The agent has passed may_identify(),
+ * which compares known users. */
 static bool is_certain(const struct hub *hub, const struct session *agent, const struct session *s)
 {
     if (s->job != NULL)
@@ -288,8 +289,8 @@ static bool is_one_tenant(const struct hub *hub, const struct session *agent, co
     return true;
 }
 
-/* Admit a stranger whose user an agent has confirmed without naming a process. If several tenants' agents may
- * identify the stranger, its tenant is unknown. */
+/* Admit a stranger whose user an agent has confirmed without naming a process. If several tenants' agents may identify
+ * the stranger, its tenant is unknown, so do nothing. */
 static void admit_user(struct hub *hub, const struct session *agent, struct session *s)
 {
     if (s->stranger_state == STRANGER_NONE || !may_identify(agent, s) || !is_one_tenant(hub, agent, s))

@@ -79,8 +79,8 @@ static bool refuse_job(const struct job *job, const struct job_name *name)
     return false;
 }
 
-/* Find the job of a worker, and enter it. Without an agent, the first worker declares the job, and again after all
- * workers have left. */
+/* Find the job of a worker, and enter it. Without an agent, the first worker declares the job. After all its workers
+ * have left, the next worker may declare another job. */
 static bool join_job(struct hub *hub, struct session *s, const struct job_name *name)
 {
     struct job *job = job_claim(hub, s, name->job);
@@ -568,7 +568,7 @@ static bool keep_rest(struct hub *hub, struct session *s, struct slice rest)
     if (s->in.len == 0 && s->in.cap > IN_KEPT)
         buf_free(&s->in);
     charge(hub, s, old_cap);
-    /* The time limit starts with the first byte of the request. */
+    /* The time limit starts with the first byte of the request, so that later bytes do not prolong it. */
     if (s->in.len > 0 && list_is_empty(&s->midway)) {
         s->midway_since_ms = hub->now_ms;
         list_insert(&hub->midway[s->has_spoken], &s->midway);
@@ -613,7 +613,7 @@ static void bring_near(const struct store *store, const struct ahead *ahead)
 static void decode_ahead(struct hub *hub, struct session *s, struct slice bytes, struct ahead *out)
 {
     const uint32_t most = s->job != NULL ? AHEAD_MAX : 1;
-    const uint64_t left = quota_left(session_quota(hub, s)) + s->in.cap;
+    const uint64_t left = quota_left(session_quota(hub, s)) + s->in.cap; /* `in` is already charged */
     const uint64_t budget = left > REQUEST_MIN ? left : REQUEST_MIN;
     size_t used;
     out->rest = bytes;
@@ -653,8 +653,8 @@ static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
  * session only collects bytes.
  *
  * Before a request is handled, end an open wait of the session: after a WAIT has timed out, a client of torch 1.13
- * simply sends the next request, and would mistake a late answer for its answer. Test before each request whether
- * the client is still a stranger, because the previous request may have admitted it. */
+ * simply sends the next request, and would mistake a late answer to the WAIT for the answer to this request. Test
+ * before each request whether the client is still a stranger, because the previous request may have admitted it. */
 bool requests_process(struct hub *hub, struct session *s, struct slice bytes)
 {
     struct ahead ahead; /* not zeroed, because the struct has 5 KB */

@@ -352,8 +352,8 @@ static void drop_samples(struct job *job)
     job->sample.for_hang = false;
 }
 
-/* Time in ms from the first sign of progress until a hang is over. It is long, because ranks that fail after a hang
- * print lines, which look like progress. */
+/* A hang is over if signs of progress still arrive this number of ms after the first one. The time is long, because
+ * ranks that fail after a hang print lines, which look like progress. */
 enum { HANG_OVER_MS = 10000 };
 
 /* Handle a sign of progress after a reported hang. */

@@ -49,7 +49,7 @@ void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)
 }
 
 /* Answer a WAIT or BARRIER with one zero byte. Send the byte directly, because hub->out is only for hub->processing,
- * which cannot be this session. */
+ * whose request has ended its own wait. */
 void session_woken(void *user, struct store_waiter *waiter)
 {
     struct hub *hub = user;
@@ -241,8 +241,8 @@ static void session_forgets_frames(struct session *s)
     buf_free(&s->as_node->sent.bytes);
 }
 
-/* Keep a sent frame until the node confirms it. Above KEPT_MAX, free all frames: a node must not fill the memory of
- * the store. */
+/* Keep a sent frame until the node confirms it. Above KEPT_MAX, free all frames, so that a node cannot fill the memory
+ * of the store. This node cannot resume. */
 static void session_keeps(struct session *s, struct slice frame)
 {
     struct kept *sent = &s->as_node->sent;

@@ -39,8 +39,8 @@ struct session_node {
     uint64_t joined_ms;           /* time of the first join */
     /* Value of schedule_state.wait at the last full report. After a change the next report is full again. */
     uint32_t reported_wait;
-    /* The fields below allow a node to connect again. The store keeps the frames that it sends to the
-     * node. A client that has the token can take over the node. */
+    /* The fields below allow a node to connect again. The store counts and keeps the frames that it sends to the node,
+     * from the answer to its first join on. A client that has the token can take over the node. */
     char token[LIMIT_TOKEN + 1]; /* "" = the node must not connect again */
     struct kept sent;            /* answers and pushes that the node has not confirmed */
     uint64_t received;           /* number of CONTROL requests from the node, for the answer to `resume` */
@@ -223,8 +223,8 @@ bool gate_check_tag(struct hub *hub, struct session *s, const struct op *op, str
 /* Return true if the session may make the calls of agents: the store has no secret, or the session has passed AUTH
  * as an agent. */
 bool gate_is_agent(const struct hub *hub, const struct session *s);
-/* Return true if the session may change the job as an operator. An agent's `vouch` is not enough, because agents
- * also vouch for workers. */
+/* Return true if the session may change the job as an operator. A client on another host must have proved that it has
+ * the secret. An agent's `vouch` is not enough, because agents also vouch for workers. */
 bool gate_may_change(const struct hub *hub, const struct session *s);
 /* Return false if the client has named another job than `job` in AUTH or TLS. */
 bool gate_is_job(const struct session *s, const char *job);
@@ -307,8 +307,8 @@ bool torch_surplus(const struct job *job, struct snapshot *snapshot, struct snap
 
 /* Report a rank whose end makes a barrier fail (lost_rank.c), while the other ranks still wait in it. */
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank);
-/* Report the wait that the failed rank had given up, or the rank or connection that it had lost. Call this at the
- * end of a round. */
+/* Report the wait that the failed rank had given up, and the rank or connection that it had lost, if any. Call this at
+ * the end of a round. */
 void lost_peer_verdict(struct job *job);
 /* Record whether a PyTorch client has given up the setup of a group. Call this when a connection of the client ends. */
 void lost_peer_leaves(struct session *s);
@@ -420,8 +420,8 @@ void session_admit(struct hub *hub, struct session *s);
 void session_release(struct hub *hub, struct session *s);
 /* Remove a session from the list of its stranger_state, and free its data about AUTH and TLS. */
 void session_end_auth(struct hub *hub, struct session *s);
-/* Append a frame for the session to `out`, with a tag if the session has sent AUTH. `kind` is 0 for a result or a
- * push, and 1 for an error. session_append_blob also keeps the frame until the node confirms it. */
+/* Append a frame for the session to `out`, with a tag if the session has sent AUTH. `kind` is a part of the tag: 0 for
+ * a result or a push, and 1 for an error. session_append_blob also keeps the frame until the node confirms it. */
 bool session_append_frame(struct session *s, struct buf *out, uint8_t kind, struct slice frame);
 bool session_append_blob(struct session *s, struct buf *out, uint8_t kind, struct slice frame);
 /* Log a line for operators; a line of more than 1,023 bytes is cut. */

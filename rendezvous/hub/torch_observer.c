@@ -204,8 +204,8 @@ void torch_observe(struct job *job)
  *     a barrier of 2 ranks has counted 4 arrivals      the claims of all clients that have arrived in this barrier
  *     two processes act as rank 0                      the claims of all clients that have published an address
  *
- * The pids of claims are compared, because one process may publish two addresses. Only a client of torch 2.x sends
- * its pid. */
+ * The pids of claims are compared, because one process may publish two addresses. A client of torch 2.x sends its pid;
+ * for an older client an agent reports it. Claims without a pid are not compared. */
 
 /* Return the claim of a session. `is_child`: the worker of the rank has started the process, for example with
  * mp.spawn. */

@@ -140,7 +140,8 @@ static bool joined_from(const struct snapshot *s, const char *address)
     return false;
 }
 
-/* Report a client that is not part of the job. */
+/* Report a client that is not part of the job. Check for a sidecar first, because it hides the protocol of its
+ * client. */
 static void check_stranger(struct diagnosis *d, const struct snapshot *s, const struct snapshot_stranger *x)
 {
     words times, time;

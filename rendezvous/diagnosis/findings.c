@@ -63,7 +63,7 @@ bool finding_names_hang(enum finding_code code, enum finding_code kept)
     }
 }
 
-/* Return true for a finding that counts missing nodes. A changed count is not reported again. */
+/* Return true for a finding that counts missing nodes. A changed count alone causes no new report. */
 bool finding_is_count(enum finding_code code)
 {
     return code == FINDING_NODE_MISSING || code == FINDING_TOO_FEW_NODES || code == FINDING_TOO_FEW_LEFT;
@@ -379,7 +379,7 @@ static void specify_signal(struct exit_row *row, int signal, char detection[DETE
         }
 }
 
-/* Append the texts about an exit code, and an example with `code` if the row has none. */
+/* Append the texts about an exit code, and an example with `code` for a signal, or if the row has none. */
 static bool explain_exit_code(int code, struct buf *out, cJSON *json)
 {
     const int number = code - EXIT_CODE_SIGNAL;

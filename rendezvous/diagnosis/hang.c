@@ -210,7 +210,7 @@ static enum finding_code sleep_code(const struct spot *spot, const char *in)
 /* Return true if the main thread may wait for a child that has ended:
  *
  *     a frame of a library waits for children: yes
- *     the sample names the object of the wait: no, except a listening Unix socket, whose client may be a child
+ *     the awaited object has a name: no, except a listening Unix socket, whose client may be a child
  *     the thread sleeps in futex: no
  *     the thread sleeps in write: no, because the reader of the pipe still exists
  *     otherwise: yes
@@ -341,8 +341,8 @@ static bool is_asleep(const struct spot *spot)
     return sleeps_interruptibly(spot) || strncmp(spot->does, "uninterruptible", 15) == 0;
 }
 
-/* Return true if the main thread sleeps in the same state in both samples. A running thread may use no CPU time on
- * an overloaded machine. */
+/* Return true if the main thread sleeps in the same state in both samples. A running thread does not sleep, even if it
+ * gets no CPU time on an overloaded machine. */
 static bool sleeps_still(const struct rank_analysis *r)
 {
     const struct spot *a = r->spot[0], *b = r->spot[1];
@@ -359,7 +359,8 @@ static bool has_failed_unread(const struct snapshot_rank *f, const struct rank_a
 }
 
 /* Return the activity of a rank. Without frames it is unknown, even after a traceback, because the program may have
- * handled the error. The setup of a collective may wait for keys, so check for a collective first. */
+ * handled the error. The setup of a collective may wait for keys, so check for a collective first. A stopped process is
+ * a culprit even in a collective. */
 static enum way way_of(const struct snapshot_rank *f, const struct rank_analysis *r)
 {
     const struct spot *spot = r->spot[1];
@@ -1419,8 +1420,8 @@ struct states {
     uint32_t n;
 };
 
-/* Return true if the main thread of a rank without frames sleeps in the same state in both samples. No rank may wait
- * for a rank without a connection to the store. */
+/* Return true if the main thread of a rank without frames sleeps in the same state in both samples. Return false for a
+ * rank without a connection to the store, because it may be an independent program. */
 static bool is_idle_still(const struct hang *h, uint32_t rank)
 {
     const struct snapshot_rank *f = &h->s->ranks[rank];
@@ -1447,8 +1448,8 @@ static bool group_states(const struct hang *h, struct states *states)
     return true;
 }
 
-/* Return the smallest group of ranks that do not sleep in futex, as ranks in a collective of Gloo do; otherwise the
- * smallest of all. `states` must have a group. */
+/* Return the smallest group of ranks that do not sleep in futex. If all sleep in futex, as in a collective of Gloo,
+ * return the smallest of all groups. `states` must have a group. */
 static const struct group *odd_state(const struct states *states)
 {
     const struct group *odd = NULL;

@@ -19,7 +19,8 @@ static const double least_loss = 0.05;
  * rank has become slow. */
 static const double least_evidence = 1e-6;
 
-/* The activity of a rank in one sample. STAND_IMPORTS (of a library): the whole sample is left out. */
+/* The activity of a rank in one sample. A rank with STAND_UNKNOWN is left out of the sample. If a rank imports a
+ * library (STAND_IMPORTS), the whole sample is left out. */
 enum stand { STAND_UNKNOWN, STAND_IMPORTS, STAND_WORKS, STAND_WAITS };
 
 /* Create a profile of `n` ranks. After a failure profile_add ignores all samples. */
@@ -126,7 +127,7 @@ static double share_of_others(const struct profile *p, uint32_t rank)
 }
 
 /* Return true if the rank is slow. Its evidence must reach n / false_report, because n ranks are tested at once
- * (Bonferroni's correction). The fractions of waits must differ by at least least_loss. */
+ * (Bonferroni's correction). Its fraction of waits must be lower than that of the others, by at least least_loss. */
 static bool is_slow(const struct profile *p, uint32_t rank)
 {
     const struct profile_rank *r = &p->ranks[rank];
@@ -134,8 +135,8 @@ static bool is_slow(const struct profile *p, uint32_t rank)
            share_of_others(p, rank) - share(r->waits, r->seen) >= least_loss;
 }
 
-/* Multiply the evidence of a rank by the likelihood ratio of a sample. `part` is the fraction of the ranks that wait
- * in this sample, above 0 and below 1. */
+/* Multiply the evidence of a rank by the likelihood ratio of a sample (struct profile_rank). `part` is the fraction of
+ * the ranks that wait in this sample, above 0 and below 1. */
 static void weigh(struct profile_rank *r, bool waits, double part)
 {
     r->evidence *= waits ? slow_share / equal_share : (1 - slow_share * part) / (1 - equal_share * part);

@@ -15,8 +15,7 @@
 enum {
     STUCK_MS = 2000,   /* a shorter sleep in state D is normal, for example while a disk reads */
     BUSY_PERCENT = 50, /* percent of one CPU; a sleeping process with at least this use counts as computing */
-    /* percent of one CPU at which a runnable process counts as computing, low because the host may be
-     * overloaded */
+    /* percent of one CPU at which a runnable process counts as computing, low because the host may be overloaded */
     SHARE_PERCENT = 5,
 };
 

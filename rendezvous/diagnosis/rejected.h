@@ -137,9 +137,9 @@ struct notices {
     uint32_t count;
 };
 
-/* Add a finding, or replace the old one with the same code and subject. An empty `sentence` only removes the old
- * one. Return false if the old finding is of another node, unless the store (NOTICE_OF_STORE) replaces it. Ignore an
- * unknown code. */
+/* Add a finding, or replace the old one with the same code and subject. An empty `sentence` only removes the old one.
+ * Return false if the old finding is of another node, unless the store (NOTICE_OF_STORE) replaces it. A finding that
+ * the store replaces keeps its `sender`. Ignore an unknown code. */
 bool notices_add(struct notices *n, uint64_t sender, const char *code, const char *subject,
                  const char *sentence, const char *advice);
 /* Make `to` the sender of all findings of the connection `from`: the node's new connection, or NOTICE_OF_STORE if

@@ -80,7 +80,8 @@ int spot_number(const cJSON *o, const char *name)
     return fits ? (int)item->valuedouble : 0;
 }
 
-/* Return true if a path ends with `end`. */
+/* Return true if a path ends with `end`. Agents send the path inside the library, or the whole path if the library is
+ * unknown. */
 static bool ends_with(const char *text, const char *end)
 {
     const size_t len = strlen(text), n = strlen(end);

@@ -527,8 +527,8 @@ static bool append_gone_state(const struct snapshot *s, uint32_t rank, struct bu
     return append_row(out, number(text, rank), "-", "-", "-", "-", "-", "missing");
 }
 
-/* Append a few rows about missing nodes, then their number. An elastic job has none, because it has no fixed node
- * ranks. */
+/* Append a few rows about missing nodes, then the number of the others. An elastic job has none, because it has no
+ * fixed node ranks. */
 static bool append_missing(const struct snapshot *s, struct buf *out)
 {
     uint32_t shown = 0, missing = 0;

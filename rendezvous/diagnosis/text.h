@@ -29,7 +29,8 @@ const char *all_hosts(words out, const struct snapshot *s);
 const char *missing_nodes(words out, const struct snapshot *s, uint32_t never);
 /* Format the node ranks that no node has: "; no node has node rank 2: was the same ...?", or "". */
 const char *unclaimed_ranks(words out, const struct snapshot *s);
-/* Insert a finding of this code in the order of printing. Return its slot, or NULL if the list has no room for it. */
+/* Insert a finding of this code in the order of printing. Return its slot, or NULL if the list has no room for it, or
+ * has DIAGNOSIS_SAME findings of this code. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code);
 /* Report ranks that make no progress while other ranks wait for them in a collective (ranks.c). */
 void diagnose_still(struct diagnosis *d, const struct snapshot *s);

@@ -117,7 +117,7 @@ static enum agent_state finish(struct agent *a, const struct agent_event *e)
 /* --- the end of an attempt ------------------------------------------------------------------------------ */
 
 /* The agent reports to the store in this order: failed (at once), exited (for each worker), cause, stopped. `done`
- * replaces the last two if all workers succeeded. Then it waits for the verdict. */
+ * replaces the last two if all workers succeeded. The agent then waits for the verdict. */
 
 /* Return true if a stop by the user, or an unkillable process, forbids a long wait for the other nodes. */
 static bool in_hurry(const struct agent *a)
@@ -586,8 +586,8 @@ static enum agent_state wait_for_same(struct agent *a)
  *
  *   - Exit code 0: WORKER_OK.
  *   - Exit code DDP_EXIT_PEER_LOST: WORKER_VICTIM.
- *   - SIGKILL ended the worker, and ddprun had sent only other signals: as if ddprun had sent none.
- *   - ddprun had sent a signal before the end: WORKER_CONSEQUENCE.
+ *   - ddprun had sent a signal before the end: WORKER_CONSEQUENCE, unless SIGKILL ended the worker and ddprun had sent
+ *     only other signals.
  *   - The output of the worker reports a lost peer: WORKER_VICTIM.
  *   - Any other end: WORKER_FAILED. */
 static enum worker_verdict verdict_of(const struct agent *a, const struct agent_worker *w,
@@ -720,7 +720,7 @@ static void agent_lose_store(struct agent *a)
     a->first_failure = a->first_victim = -1;
 }
 
-/* Stop all workers: without the store, other nodes may have ended. */
+/* Stop all workers, because without the store this node does not learn whether other nodes still run. */
 static enum agent_state run_lose_store(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -897,7 +897,7 @@ enum no_restart agent_never_again(const struct agent *a)
 
 /* --- exit codes ----------------------------------------------------------------------------------------- */
 
-/* Return true if the end of a worker counts for the exit code:
+/* Return true if the end of a worker counts for the exit code. The first matching row applies:
  *
  *   - exit code 0 or DDP_EXIT_PEER_LOST after a stop signal of ddprun: no
  *   - a failure by itself or as a victim, exit code 0, or a failed start: yes */

@@ -177,7 +177,8 @@ enum {
 struct agent_options {
     int nproc;         /* workers of this node, at least 1 */
     uint64_t grace_ms; /* grace period: time between SIGTERM and SIGKILL */
-    /* how long a worker's lost peer has to end, or its node to be reported lost; 0: AGENT_DOUBT_MS */
+    /* after a worker has lost a peer: how long to wait until the peer ends or its node is reported lost; 0:
+     * AGENT_DOUBT_MS */
     uint64_t settle_ms;
     /* how long to wait for the other nodes after the success of this node */
     uint64_t wait_peers_ms;

@@ -30,7 +30,7 @@ static const struct option_words words[OPTIONS] = {
     [OPT_LOG_POLICY] = OPTION_WORDS("'block' or 'drop'", [LOG_BLOCK] = "block", [LOG_DROP] = "drop"),
     [OPT_PRINT_COMPLETION] = OPTION_WORDS("'bash', 'zsh', 'fish' or 'tcsh'", [SHELL_BASH] = "bash",
                                           [SHELL_ZSH] = "zsh", [SHELL_FISH] = "fish", [SHELL_TCSH] = "tcsh"),
-    /* a user of etcd expects that an etcd server is used */
+    /* etcd is not accepted, because its user expects that an etcd server is used */
     [OPT_RDZV_BACKEND] =
         OPTION_WORDS("'static' or 'c10d'; ddprun supports neither etcd nor plug-ins; use ddprun's own "
                      "store, on a node or in ddp-rendezvous",

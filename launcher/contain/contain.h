@@ -47,8 +47,8 @@ ddp_status contain_open(const struct contain_options *options, struct contain **
  * user. `c` owns the text. */
 const char *contain_words(const struct contain *c);
 
-/* Return the mounts of control groups in the format of /proc/self/mountinfo, or the text of /proc/self/cgroup; "" if
- * unknown. `c` owns both texts. */
+/* Return the mounts of control groups in the format of /proc/self/mountinfo (contain_mounts), or the text of
+ * /proc/self/cgroup (contain_groups). Both are "" if unknown. `c` owns both texts. */
 const char *contain_mounts(const struct contain *c);
 const char *contain_groups(const struct contain *c);
 

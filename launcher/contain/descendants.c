@@ -171,7 +171,7 @@ static size_t children_of(pid_t of, struct buf *pids)
     return pids->len / sizeof(pid_t);
 }
 
-/* Usually there is no child, so do not read /proc. */
+/* Read /proc only if there is a child, because usually there is none at the start. */
 void descendants_spare(void)
 {
     siginfo_t unused;

@@ -48,7 +48,7 @@ struct killer_priority {
     int policy, slack_ns; /* scheduling policy and timer slack before */
 };
 
-/* Raise the priority and keep the old one in *before, or restore it. */
+/* Raise the priority and keep the old one in *before; killer_priority_restore restores it. */
 void killer_priority_raise(struct killer_priority *before);
 void killer_priority_restore(const struct killer_priority *before);
 

@@ -292,8 +292,8 @@ static bool is_cookie(const char *text)
     return strlen(text) == COOKIE_CHARS && strspn(text, "0123456789abcdef") == COOKIE_CHARS;
 }
 
-/* Return true if a control group may be killed, because it has the name of a ddprun group with this job's cookie. A
- * record may be damaged. */
+/* Return true if a control group may be killed: its path ends with the name of a ddprun group with this job's cookie. A
+ * damaged record could otherwise kill other processes. */
 static bool is_our_group(const char *path, const char *cookie)
 {
     const char *name = strrchr(path, '/');
@@ -728,8 +728,8 @@ static void wait_for_turn(int dir)
         poll(NULL, 0, TURN_MS);
 }
 
-/* Lock the directory and clean up after a dead job. Return true if no process is left and its record is removed; for
- * example, a read-only file system keeps the record. */
+/* Lock the directory and clean up after a dead job. Return true if no process is left and its record is removed. For a
+ * record that cannot be removed, return false, because record_sweep would otherwise repeat without end. */
 static bool bury_in_turn(int dir, struct record *r, bool quiet)
 {
     char cookie[sizeof(r->cookie)];

@@ -21,12 +21,12 @@ size_t threads_read(const struct stack_thread *like, size_t max, struct buf *out
  * unanswered. Return their number. Do not call this from the loop: with 10,000 connections it takes 0.1 s. */
 size_t sockets_unanswered(pid_t pid, struct buf *out);
 
-/* Return bit i if the connection `of[i]` belongs to process `pid`, for the first 64 connections. Do not call this from
- * the loop: it takes up to 0.1 s. */
+/* Return a set of bits: bit i is 1 if the connection `of[i]` belongs to process `pid`. Only the first 64 connections
+ * are examined. Do not call this from the loop: it takes up to 0.1 s. */
 uint64_t process_sockets(pid_t pid, const struct unanswered *of, size_t n);
 
-/* Return true if the process is a Python interpreter. `thorough`: or if it has loaded libpython, which takes a few
- * milliseconds to check. */
+/* Return true if the process is a Python interpreter. If `thorough` is true, a program that has loaded libpython
+ * counts, too; this check takes a few milliseconds. */
 bool threads_is_python(pid_t pid, bool thorough);
 
 /* Return true if a thread may hold the memory lock of the process for long: it is uninterruptible in a page fault or in

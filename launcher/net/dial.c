@@ -149,7 +149,8 @@ static void on_runner_closed(uv_handle_t *handle)
     free(r);
 }
 
-/* End a runner, which on_runner_closed() frees. Close its socket, unless arrive() has passed it on. */
+/* End a runner, which on_runner_closed() frees. Close its socket, unless arrive() has passed it on. Stop polling first,
+ * because a new descriptor may get the same number. */
 static void end_runner(struct join_dial *j, int index)
 {
     struct runner *r = j->runners[index];

@@ -15,7 +15,7 @@
 
 /* --- requests ------------------------------------------------------------------------------------------- */
 
-/* store_link_send accepts and frees NULL, the request if memory is short. */
+/* store_link_send frees the JSON tree of a request. It accepts NULL, because the tree is NULL if memory is short. */
 
 /* Return the name of the scheduler if this process is one of several tasks of the node, or "". */
 static const char *scheduler_of_task(const struct plan *plan)

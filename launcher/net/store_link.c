@@ -279,7 +279,7 @@ static void identify(struct store_link *link)
         store_link_join(link);
 }
 
-/* Queue the first message of AUTH. Return 0, or an error of libuv without random numbers. */
+/* Queue the first message of AUTH. Return 0, or an error of libuv if there are no random numbers. */
 static int greet(struct store_link *link)
 {
     uint8_t nonce[AUTH_NONCE_BYTES] = { 0 }, hello[AUTH_HELLO_BYTES];
@@ -355,8 +355,8 @@ static void on_unsealing(uv_timer_t *timer)
         link_lose(link, "the system provides no random numbers for the authentication");
 }
 
-/* Handle the answer to the request for the credential. If the store has no secret, do not end the link yet, because
- * only the answer to `join` has the reason (store_host.h). */
+/* Handle the answer to the request for the credential. If the store has no secret, do not end the link yet: it may
+ * reject all nodes (store_host.h), and only its answer to `join` has the reason. */
 static void handle_credential(struct store_link *link, struct slice answer)
 {
     struct slice credential;
@@ -403,8 +403,8 @@ bool store_link_ask_status(struct store_link *link)
 /* --- heartbeats ----------------------------------------------------------------------------------------- */
 
 /* Detect from a late heartbeat that this process was paused, for example by SIGSTOP. The store was not silent in the
- * pause, so add its length to `last_received_ms`. A restart of the timeout would never detect a silent store on a busy
- * machine.
+ * pause, so add its length to `last_received_ms`. Do not restart the timeout: on a busy machine every heartbeat may be
+ * late, and a silent store would never be detected.
  *
  * The timer and the reader both call this, because either may run first after a pause. */
 static void detect_pause(struct store_link *link, uint64_t now_ms)
@@ -940,8 +940,8 @@ static void handle_reply(struct store_link *link, const cJSON *json)
 
 /* --- pushes --------------------------------------------------------------------------------------------- */
 
-/* Decode a pushed round. Return true if it is valid: this node has joined for it, its number is higher, and its node
- * rank is the one in the plan. */
+/* Decode a pushed round. Return true if it is valid: this node has joined for it, its number is higher, and in a static
+ * job its node rank is the one in the plan, if any. */
 static bool is_sane_round(const struct store_link *link, const cJSON *push, struct heard_round *round)
 {
     const struct plan *plan = link->options.plan;

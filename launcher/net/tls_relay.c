@@ -455,7 +455,8 @@ static void on_client(struct acceptor *a, int fd, const struct sockaddr *peer)
         watch_time(r);
 }
 
-/* Handle a lack of descriptors. Each link serves a worker, so pause the acceptor until the timer. */
+/* Handle a lack of descriptors. The acceptor pauses, and the timer ends the pause. No link is closed, because each
+ * serves a worker. */
 static void on_pause(struct acceptor *a, unsigned waiting)
 {
     (void)waiting;
@@ -479,8 +480,9 @@ static int parse_address(const char *address, int port, struct sockaddr_storage 
     return rc == 0 ? 0 : uv_ip6_addr(address, port, (struct sockaddr_in6 *)out);
 }
 
-/* Drop all packets that do not arrive through the loopback interface. Accepted sockets inherit the filter. Set no
- * filter on a socket that is bound to another interface, such as a VRF. is_admitted() rejects other hosts anyway. */
+/* Drop all packets that do not arrive through the loopback interface, which packets from this host use for every
+ * address of this host. Accepted sockets inherit the filter. Set no filter on a socket that is bound to another
+ * interface, such as a VRF. is_admitted() rejects other hosts anyway. */
 static void drop_foreign_packets(int fd)
 {
     char device[IFNAMSIZ] = "";

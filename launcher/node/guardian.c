@@ -97,7 +97,7 @@ static bool may_not_stand(const struct guardian *g)
 }
 
 /* Send a received signal to the agent as a message, which has the original sender and is never merged. Ignore a full
- * pipe, which holds a thousand messages. */
+ * pipe, which holds a thousand messages, and a closed pipe, because the agent is ending. */
 static void guardian_forward(const struct guardian *g, const struct received_signal *received)
 {
     if (write(g->lifeline[1], received, sizeof(*received)) < 0 && errno != EAGAIN && errno != EPIPE)
@@ -166,7 +166,8 @@ static int wait_for_signal(const struct guardian *g, siginfo_t *info)
 }
 
 /* Return true if SIGKILL cannot end the agent, for example because a file system hangs. Check this only after the
- * second request to stop, or if the agent has left (disk_watch_leave). */
+ * second request to stop, or if the agent has left (disk_watch_leave). Without a hanging disk, wait for SWEEP_LIMIT_MS,
+ * because the agent may only be slow to exit. */
 static bool has_hung(struct guardian *g)
 {
     char path[DISK_PATH_MAX];
@@ -245,8 +246,8 @@ static void sweep(struct contain *contain, bool named)
 /* Run the agent in the child. In its own session, it gets a Ctrl-C only once, from the guardian.
  *
  * When the guardian dies, a SIGCONT wakes a stopped agent. The agent reads the end of the lifeline and kills all
- * processes. SIGKILL would let the workers' children survive. If the guardian dies before prctl(), no SIGCONT arrives,
- * but the lifeline ends. */
+ * processes. SIGKILL would let the workers' children survive. If the guardian dies before prctl(), no SIGCONT arrives.
+ * So the agent closes its writing end of the lifeline, which then ends. */
 static int become_agent(struct guardian *g, guardian_body body, void *arg, struct contain *contain)
 {
     struct ddp_err err;

@@ -21,8 +21,8 @@ typedef int (*guardian_body)(void *arg, int lifeline);
  *
  * If the agent or the guardian dies, even by kill -9, the other process kills all processes of the job.
  *
- * The signals of `stop` end the job, in addition to those that always do. Call this before threads exist. It removes
- * the resources of `contain`, and returns twice:
+ * The signals of `stop` end the job, in addition to those that always do. Call this before threads exist. At the end it
+ * removes the resources of `contain`. It returns twice:
  *
  *   - in the agent: the result of `body`
  *   - in the guardian: the agent's exit code; 128 + n if signal n ended the agent; 125 if fork failed */

@@ -603,7 +603,7 @@ static void on_event_log_trouble(void *user, const char *words)
 }
 
 /* Open the handles, signals first, so that no stop by the user is missed. node_finish() closes all these handles, so
- * nothing else may fail before. */
+ * nothing else may fail before all are initialized. */
 static bool init_handles(struct node *n, int lifeline)
 {
     if (!node_watch_signals(n, lifeline))

@@ -235,8 +235,8 @@ static void on_signal(uv_poll_t *poll, int status, int events)
     node_run_effects(n);
 }
 
-/* End everything, because the guardian is dead. Stop the store before its connection, so that all nodes get the same
- * reason. */
+/* End everything, because the guardian is dead. Stop the store before node_finish() closes the connection to it.
+ * Otherwise the store would report the loss of this node to some nodes but not to others. */
 static void finish_without_guardian(struct node *n)
 {
     const int code = guardian_is_gone(n->run.contain);

@@ -30,7 +30,7 @@ enum { FLAGS = CLONE_VM | CLONE_VFORK | CLONE_FILES };
 #if defined(__x86_64__)
 
 /* Call clone3. In the child, call `child`, which never returns, on a new stack. The kernel preserves r12 (`arg`) and
- * r13 (`child`). */
+ * r13 (`child`). A zero frame pointer ends the backtraces of debuggers. */
 static long call_on_new_stack(struct clone_args *args, size_t size, int (*child)(void *), void *arg)
 {
     long result;
@@ -185,8 +185,9 @@ IN_CHILD static void close_one_by_one(int first)
         gap = close(fd) == 0 ? 0 : gap + 1;
 }
 
-/* Copy the three reserved descriptors to 0, 1 and 2, and close all others. CLOSE_RANGE_UNSHARE copies only the few
- * descriptors up to the highest reserved one; unshare copies the whole table. */
+/* Copy the three reserved descriptors to 0, 1 and 2, and close all others. First leave the parent's table of
+ * descriptors: CLOSE_RANGE_UNSHARE copies only the few descriptors up to the highest reserved one; unshare copies the
+ * whole table. */
 IN_CHILD static bool place_fds(const struct proc_slots *slots, bool keeps_library)
 {
     const int first = keeps_library ? SHIPPED_LIBRARY_FD + 1 : STDERR_FILENO + 1;
@@ -221,8 +222,8 @@ IN_CHILD static bool bind_cpus(const struct rank_set *cpus)
            syscall(SYS_sched_setaffinity, 0, (size_t)cpus->limit / 8, cpus->bits) == 0;
 }
 
-/* Prepare the worker. A session for each worker would make the start of 64 workers 50 % slower on a busy machine
- * (autogroup). */
+/* Prepare the worker. Create its process group first, so that a signal to the agent's group does not reach it. A
+ * session for each worker would make the start of 64 workers 50 % slower on a busy machine (autogroup). */
 IN_CHILD static bool become_worker(const struct child *c)
 {
     /* py-spy, a child of the agent, may read this process (Yama) */

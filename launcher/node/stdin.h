@@ -9,8 +9,8 @@
 #include <sys/types.h>
 #include <uv.h>
 
-/* The input of this node. A reader that has closed its input delays no other reader, and a node without readers drops
- * the input. */
+/* The input of this node. A reader that has closed its input delays no other reader. With --hosts, a node without
+ * readers drops the input, so that it does not delay other nodes. */
 struct input;
 
 /* Create the input. The loop and the plan are borrowed. `guardian` is the pid of the guardian. The caller owns *out

@@ -335,7 +335,8 @@ enum {
     PORT_RECHECK_MS = 1000 /* time between two checks after QUICK_MS */
 };
 
-/* Return true if the listener belongs to another user. A worker under root may listen as any user. */
+/* Return true if the listener belongs to another user. If ddprun runs as root, a worker may listen as any user, so a
+ * worker's socket is not foreign. */
 static bool is_foreign(struct node *n, const struct socket_owner *owner)
 {
     return owner->uid != geteuid() && !(geteuid() == 0 && holds_socket(n, owner->inode));
@@ -411,13 +412,13 @@ static ddp_status watch_port(struct node *n, struct ddp_err *err)
 
 /* The store's messages about the job become events for the agent, and text for the user.
  *
- * An attempt is prepared after its round, because the names of log files may contain a rank. A single-node job knows
- * its ranks earlier.
+ * An attempt is prepared after its round is known, because the names of log files may contain a rank. A single-node job
+ * knows its ranks earlier.
  *
  * The link keeps the order of the store's messages. Each callback ends with node_run_effects(), so that its effects
  * precede the next message. */
 
-/* when the first and each further line about missing nodes is printed */
+/* time until the first line about missing nodes, and between further lines */
 enum { WAITING_PRINT_MS = 2000, STILL_WAITING_MS = 60000 };
 
 /* --- a round -------------------------------------------------------------------------------------------- */
@@ -866,8 +867,8 @@ void node_on_lost(void *user, const char *why)
         return;
     }
     name_store_node(n, n->meet.store_node, sizeof(n->meet.store_node));
-    /* With --hosts, the finding about the lost host, or the report, has the reason. After a stop by the user, the loss
-     * is expected. */
+    /* With --hosts, do not print this warning: the finding about the lost host, or the report, has the reason. After a
+     * stop by the user, the loss is expected. */
     if (!n->meet.has_news_socket) {
         output_note(n->out.output, "warning: lost the store of the job at %s:%d%s: %s%s%s",
                     n->plan->master_addr, n->plan->master_port, n->meet.store_node, n->meet.store_lost,

@@ -136,7 +136,7 @@ void console_free(struct console *c)
     buf_free(&c->batch);
 }
 
-/* Return the time since the start of ddprun, in ms. */
+/* Return the time since the start of ddprun, in ms by the monotonic clock. */
 static uint64_t since_start(const struct console *c)
 {
     return clock_ms() - c->started_ms;

@@ -1,5 +1,5 @@
-/* disk_watch.c -- see disk_watch.h. A reader reads the start time before and after the path. If both are equal, no
- * operation has changed the path. */
+/* disk_watch.c -- see disk_watch.h. An operation stores its path, then its start time. A reader reads the time before
+ * and after the path: if both are equal, no operation has changed the path. */
 #include "output/disk_watch.h"
 
 #include "base/clock.h"

@@ -216,7 +216,7 @@ void event_log_close(struct event_log *log)
         open_file(log);
     disk_begin(DISK_EVENTS, log->path != NULL ? log->path : "");
     const struct line_file_state state = line_file_close(log->file, LINE_FILE_CLOSE_MS);
-    if (state.error != ETIMEDOUT) /* the thread still hangs in the file system */
+    if (state.error != ETIMEDOUT) /* after ETIMEDOUT the thread still hangs in the file system */
         disk_end(DISK_EVENTS);
     if (state.error != 0)
         warn(log, state.error, state.why);

@@ -21,7 +21,7 @@ enum { LINES_LIMIT = 8 * 1024 * 1024 }; /* longest line that is delivered in one
 
 enum line_kind {
     LINE_WHOLE,  /* ended by \n or \r\n */
-    LINE_LAST,   /* ended by the stream */
+    LINE_LAST,   /* ended by the end of the stream */
     LINE_UPDATE, /* ended by \r; the next text overwrites it */
     LINE_CUT     /* part of a line that is too long */
 };

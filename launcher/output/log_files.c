@@ -21,7 +21,7 @@
 
 enum {
     NEAR_BYTES = 64 * 1024, /* a part ends after a newline at most this far before the limit */
-    CHECK_MS = 1000         /* between checks that the file still exists */
+    CHECK_MS = 1000         /* time between checks that the file still exists */
 };
 
 /* A change of a log file that is not reported yet. */

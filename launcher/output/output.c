@@ -28,7 +28,7 @@ static void on_ring(uv_poll_t *poll, int status, int events)
     uint64_t rings;
     (void)status;
     (void)events;
-    /* fails without a call of wakeup_ring */
+    /* the read fails if no thread has called wakeup_ring */
     if (read(bell->fd, &rings, sizeof(rings)) == sizeof(rings))
         bell->rung(poll->data);
 }
@@ -335,8 +335,8 @@ static int stream_open(struct stream *s, struct ddp_err *err)
 }
 
 enum {
-    UPDATE_MS = 1000,      /* between updates of a progress bar in a file or pipe */
-    REDRAW_MS = 100,       /* between updates of a progress bar on a terminal */
+    UPDATE_MS = 1000,      /* time between updates of a progress bar in a file or pipe */
+    REDRAW_MS = 100,       /* time between updates of a progress bar on a terminal */
     UNREAD_MS = 5000,      /* longest wait for a sink that accepts no byte, after the workers' end */
     WATCH_MS = 250,        /* interval between calls of check_progress */
     DISK_REPORT_MS = 5000, /* time after which a silent disk is reported */

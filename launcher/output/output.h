@@ -74,9 +74,9 @@ void output_explain(struct output *o, const char *code);
 /* Print events, as whole lines, on stdout. The bytes are copied. */
 void output_write(struct output *o, const struct buf *lines);
 
-/* Read the pipes to their end, write all bytes, and then call `idle` once. Pipes that are still open after `limit_ms`
- * are closed. From then on, the drain gives up if no sink accepts a byte for UNREAD_MS (see output_finish for the
- * exception). */
+/* Start to drain, after the last worker of an attempt has exited: read the pipes to their end, write all bytes, and
+ * then call `idle` once. Pipes that are still open after `limit_ms` are closed. From then on, the drain gives up if no
+ * sink accepts a byte for UNREAD_MS (see output_finish for the exception). */
 void output_drain(struct output *o, uint64_t limit_ms);
 
 /* Announce the last drain. If `well`, the job was successful, and the drain waits for a slow reader without a limit. */

@@ -66,7 +66,7 @@ struct slot {
     bool free;         /* released for another target */
     bool dead;         /* the reader is gone, so bytes are dropped */
     bool midline;      /* the last written byte was not a newline */
-    int error;         /* of the latest write */
+    int error;         /* errno of the latest write */
     uint64_t retry_ms; /* time of the next write to a full disk */
     uint64_t dropped;
     int why;          /* errno of the latest loss; 0: too slow */
@@ -125,7 +125,7 @@ static void fd_close(void *user)
 
 /* --- the thread ----------------------------------------------------------------------------------------- */
 
-/* Write to the target. Only here, without lock and memory, the thread can be cancelled. */
+/* Write to the target. The thread can be cancelled only here, where it holds no lock and no memory. */
 static size_t write_all(struct slot *s, struct slice bytes, int *error)
 {
     int old;
@@ -177,7 +177,8 @@ static void empty(struct slot *s)
         buf_free(&s->going);
 }
 
-/* Close the target of an empty slot. The caller holds the lock, which is released during the close. */
+/* Close the target of an empty slot. The caller holds the lock, which is released during the close, because close(2)
+ * may wait for a file server. */
 static void close_slot(struct writer *w, struct slot *s)
 {
     pthread_mutex_unlock(&w->lock);
@@ -244,7 +245,7 @@ static int write_piece(struct writer *w, struct slot *s)
     return error;
 }
 
-/* Write all bytes of the slot. The caller holds the lock. */
+/* Write all bytes of the slot before any other slot, so that lines do not mix. The caller holds the lock. */
 static void write_slot(struct writer *w, struct slot *s)
 {
     int error = s->dead ? s->error : 0;
@@ -453,8 +454,8 @@ uint64_t writer_written(struct writer *w)
     return written;
 }
 
-/* Return true if the latest write failed, or the stream has a hole after queued bytes. After `going`, the target
- * accepts bytes again. */
+/* Return true if the latest write failed, or the stream has a hole after queued bytes. A hole before `waiting` counts
+ * only until `going` is written, because the target then accepts bytes again. */
 static bool is_dropping(const struct slot *s)
 {
     return s->error != 0 || s->hole[BEHIND] > 0 || (s->hole[BEFORE_WAITING] > 0 && s->going.len > 0);

@@ -22,7 +22,8 @@ typedef void (*writer_progress)(void *user);
 /* The policy for a target that accepts no bytes. A permanent error, such as EIO or EFBIG, drops bytes with either
  * policy.
  *
- *   - WRITER_BLOCK: no byte is lost; the caller stops reading when writer_queued is high
+ *   - WRITER_BLOCK: no byte is lost; a write to a full disk is retried, and the caller stops reading when writer_queued
+ *     is high
  *   - WRITER_DROP: bytes are dropped above the limit or on a full disk; a line in the output reports their number */
 enum writer_policy { WRITER_BLOCK, WRITER_DROP };
 

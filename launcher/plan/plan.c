@@ -67,8 +67,8 @@ static void name_program(const struct cli *cli, char text[PLAN_PROGRAM_SIZE])
     text_copy(text, PLAN_PROGRAM_SIZE, name != NULL ? name : "");
 }
 
-/* Guess the ranks before the first round. Static jobs: every node has as many workers. Elastic jobs: this is the
- * first node. */
+/* Guess the ranks before the first round. Static jobs: every node has as many workers as this one. Elastic jobs: this
+ * is the first node. */
 static void guess(struct plan *plan)
 {
     const struct plan_meeting *m = &plan->meeting;

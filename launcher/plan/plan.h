@@ -82,7 +82,7 @@ struct plan_meeting {
     bool elsewhere;       /* the store may be on another host */
     const char *host;     /* name or address from the options; borrowed */
     int port;             /* 0: any free port, if the job may start with one node */
-    bool port_may_change; /* ddprun may replace a used `port` */
+    bool port_may_change; /* if `port` is in use, ddprun may choose another */
     int nnodes_min, nnodes_max;
     int node_rank; /* -1: assigned by the rendezvous */
     enum host_store host_store;
@@ -157,7 +157,7 @@ struct plan {
     struct env_base env; /* common part of the workers' environments */
     /* How the workers' processes are kept together; borrowed, set by the agent. */
     const char *contained_by;
-    /* Owned: sentences for the user, up to the first NULL. */
+    /* Owned: sentences for the user. NULL follows the last one, unless the array is full. */
     char *notes[PLAN_NOTES_MAX];
 };
 

@@ -170,8 +170,8 @@ static unsigned long long next_number(const char **text)
 }
 
 /* Set the job id, and compute a port from its first two numbers: 12000 + (a * 31 + b) % 16000. All nodes compute the
- * same port, and jobs on one node usually differ. The ports are below the kernel's ephemeral ports (from 32768) and
- * torchrun's defaults. */
+ * same port, and jobs on one node usually get different ports. The factor 31 separates neighbouring jobs of an array.
+ * The ports are below the kernel's ephemeral ports (from 32768) and torchrun's defaults. */
 static void scheduler_set_job(struct scheduler *s, const char *job, const char *from)
 {
     const char *at = job;

@@ -765,7 +765,7 @@ static void end_child(struct relay *r, const char *why)
     const uint64_t kill_ms = has_grace ? r->grace_ms + KILL_MS : KILL_MS;
     const int due = now >= r->end_ms + kill_ms ? 3 : now >= r->end_ms + twice_ms ? 2 : 1;
     if (r->terms < due) {
-        /* a stop signal has ended the job, not the lost connection */
+        /* after a stop signal, the job ends because of this signal, not because of the lost connection */
         if (r->terms == 0 && !r->knows_reason && why != NULL && r->passed == 0)
             send_reason(r, why);
         r->terms = due;

@@ -87,7 +87,8 @@ bool remote_encode_end(const char *host, const struct finding *f, bool stops, st
 /* Prefix of an answer on the relay's stdout, which also carries other text. An answer ends with a newline. */
 #define REMOTE_ANSWER "\036ddprun "
 
-/* The kinds of answers. Answers after the message JOB contain its token, so that a worker cannot forge them. */
+/* The kinds of answers. The last answer of a relay is ENDED, FAILED or FILES. Answers after the message JOB contain its
+ * token, so that a worker cannot forge them. */
 enum remote_news {
     REMOTE_HERE,    /* the relay has started, or listens after LISTEN */
     REMOTE_REACHED, /* the result of PROBE */
@@ -117,12 +118,13 @@ bool remote_print_answer(const struct remote_answer *answer, struct buf *out);
 /* Parse a line without its newline. Return false if the line is not an answer. */
 bool remote_parse_answer(struct slice line, struct remote_answer *out);
 
-/* Separate the output of a job from the answers in `held`, and move the output to `out`. Return false if memory is
- * short.
+/* Separate the output of a job from the answers in `held`, and move the output to `out`. Bytes that may begin an answer
+ * stay in `held`. Return false if memory is short.
  *
  *   - ROOM: store its number of bytes in *taken.
  *   - FINDING: append its text and a newline to `findings`.
- *   - FILES: store its exit code in *files, initially -1. The later bytes are files and stay in `held`. */
+ *   - FILES: store its exit code in *files, which the caller initializes with -1. All later bytes are files and stay in
+ *     `held`. */
 bool remote_split(struct buf *held, const char *token, struct buf *out, uint64_t *taken, struct buf *findings,
                   int *files);
 

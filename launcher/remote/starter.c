@@ -179,7 +179,7 @@ static bool parse_finished(struct slice line, bool *is_own)
 {
     static const char word[] = "\"finished\"";
     if (((const char *)line.data)[0] != '{' || memmem(line.data, line.len, word, sizeof(word) - 1) == NULL)
-        return false; /* the JSON parser is slow */
+        return false; /* do not parse other lines: the JSON parser is slow */
     cJSON *o = cJSON_ParseWithLength(line.data, line.len);
     const cJSON *report = cJSON_GetObjectItemCaseSensitive(o, "report");
     const char *event = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "event"));
@@ -979,12 +979,12 @@ static void end_peer(struct peer *p)
         lose_host(p, p->link);
     } else if (ran && exit_code != 0 &&
                (s->exit_code < 0 || (s->is_of_host && s->kill_ms == 0 && p == s->decides))) {
-        /* a host other than s->decides may be a victim */
+        /* prefer the exit code of s->decides, because other hosts may be victims */
         s->exit_code = exit_code;
         s->is_of_host = true;
     }
     if (ran && p->has_failed)
-        end_all(s); /* the other nodes would wait for this node */
+        end_all(s); /* otherwise the other nodes would wait for this node */
     else if (ran && exit_code != 0)
         pass_end(p, exit_code);
     finish_if_done(s);
@@ -1019,7 +1019,7 @@ static void end_branch(struct peer *p)
 static void on_link_output(void *peer, struct link *link, bool is_err, struct slice bytes)
 {
     struct peer *p = peer;
-    (void)link; /* printed like stderr of the relay */
+    (void)link; /* stderr of a branch is printed like stderr of the relay */
     p->active_ms = clock_ms();
     handle_bytes(p, is_err, bytes);
 }
@@ -1229,7 +1229,7 @@ static void check_deadlines(struct starter *s)
     for (int i = 0; i < s->n && s->kill_ms != 0 && s->stops < 2; i++)
         if (s->peers[i].sends && s->peers[i].over_ms == 0 && s->peers[i].state == PEER_RUNNING &&
             now < s->peers[i].active_ms + LAST_MS)
-            s->kill_ms = now + LAST_MS; /* log files still arrive */
+            s->kill_ms = now + LAST_MS; /* log files still arrive: kill no shell yet */
     for (int i = 0; i < s->n; i++) {
         struct peer *p = &s->peers[i];
         const bool asked = p->state == PEER_STARTING || p->state == PEER_PROBING;

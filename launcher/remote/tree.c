@@ -38,7 +38,7 @@ enum {
     OUT_MAX = 1 << 18,     /* limit of queued bytes for the starter; above it, no output is read */
     TO_MAX = 64 << 20,     /* limit of queued bytes for a process; above it, the process is killed */
     SLOT_BYTES = 2,        /* see REMOTE_TREE_MESSAGES */
-    EXIT_NOT_REACHED = 255 /* as ssh reports it */
+    EXIT_NOT_REACHED = 255 /* exit status of ssh if it cannot reach the host */
 };
 
 /* --- messages ----------------------------------------------------------------------------------------------- */

@@ -129,8 +129,8 @@ bool cause_remedy(const struct report *r, struct buf *out);
 /* Append where the core file is, or the reason why it is missing. */
 bool cause_core(const struct report *r, struct buf *out);
 
-/* Append the last `max` lines of the failed worker's stderr, or of stdout if it is empty (*from_stdout). Return the
- * number of lines. Only the visible text of a progress bar is kept. */
+/* Append the last `max` lines of the failed worker's stderr, or of stdout if it is empty, and set *from_stdout. Return
+ * the number of lines. Only the visible text of a progress bar is kept. */
 size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, bool *from_stdout);
 
 /* Find an error about a full file system or quota, and set `path` and `is_quota`. Return false if there is no such
@@ -169,8 +169,8 @@ const char *cause_code_name(const struct report *r, const struct failure *f);
 /* Return true if the lines report that a peer of a PyTorch process group (Gloo, NCCL) is gone. */
 bool hint_is_of_lost_rank(struct slice last_lines);
 
-/* Return a hash of Python's import or syntax error, else 0. If all ranks have the same hash, a restart would repeat
- * the error. */
+/* Return a hash of the error's line if Python ended with an import or syntax error, else 0. If all ranks have the same
+ * hash, a restart would repeat the error. */
 uint64_t hint_import_error(struct slice last_lines);
 
 #endif

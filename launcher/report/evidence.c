@@ -337,7 +337,7 @@ static uint64_t lowest_pids_max(const struct evidence *e, int hierarchy)
     const char *below = cgroup_below(group, e->mounts[hierarchy].root);
     if (!join_path(name, below != NULL ? below : "", ""))
         return 0;
-    const uint64_t none = below != NULL ? UINT64_MAX : 0; /* a hidden group may have a limit */
+    const uint64_t none = below != NULL ? UINT64_MAX : 0; /* 0: ddprun's hidden group may have a limit */
     return lowest_limit_above(e->mounts[hierarchy].where, name, "pids.max", none);
 }
 
@@ -600,7 +600,7 @@ void evidence_attempt(struct evidence *e, int cgroup_fd)
     forget_watches(e);
     watch_job(e, cgroup_fd);
     watch_own(e);
-    if (e->n_watches == 0) /* the machine's kills may be another job's */
+    if (e->n_watches == 0) /* only without a group, because the machine's kills include other jobs */
         system_kills(&e->system_kills);
     e->began = time(NULL);
 }

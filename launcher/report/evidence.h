@@ -23,7 +23,7 @@ struct evidence;
 
 /* Return a new collector, or NULL when memory is short. All functions accept NULL. `mounts` are the lines of
  * /proc/self/mountinfo about control groups. `groups`, the text of /proc/self/cgroup, must outlive the collector.
- * `open_files` is the workers' limit. */
+ * `open_files` is the workers' limit of open files. */
 struct evidence *evidence_new(const char *mounts, const char *groups, uint64_t open_files);
 void evidence_free(struct evidence *e);
 
@@ -63,8 +63,8 @@ struct error_text {
 
 void error_text_free(struct error_text *text);
 
-/* Read and parse the error file, which may be a FIFO, a link or very long. After DDP_OK, the caller frees `out` with
- * error_text_free. Return DDP_ERR_CLOSED if the file is missing, the usual case. */
+/* Read and parse the error file. Never block, and reject a FIFO, a link or a file that is too long. After DDP_OK, the
+ * caller frees `out` with error_text_free. Return DDP_ERR_CLOSED if the file is missing, the usual case. */
 ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_err *err);
 
 /* Copy the error file with the exit code to `to`, for an outer launcher. Ignore a failure. */

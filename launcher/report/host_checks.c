@@ -221,7 +221,7 @@ static const char *environ_value(const struct buf *text, const char *name)
 }
 
 /* Return true if another agent on this host has started the process: it has a rank of this job that is not ours. By
- * default all jobs have the id "none", so the job id alone proves nothing. */
+ * default all jobs of several nodes have the id "none", so the job id alone proves nothing. */
 static bool has_rank_of_job(const struct gpu_query *query, int pid)
 {
     char path[64];

@@ -66,7 +66,7 @@ struct store_loss {
     int pid;                  /* of this ddprun's agent */
     const char *how;          /* such as "the store closed the connection" */
     const char *dropped;      /* why the store dropped this node; "" if not dropped */
-    uint64_t stood_ms;        /* how long this process was suspended before; 0: not at all */
+    uint64_t stood_ms;        /* how long this process was suspended before the loss; or 0 */
     uint64_t asked_ms;        /* time since the request to stop the workers; 0 without a request */
     uint64_t node_timeout_ms; /* silence after which the store drops a node */
 };

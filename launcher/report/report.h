@@ -9,11 +9,11 @@
 
 enum { REPORT_LINES_MAX = 40, REPORT_STDERR_LINES = LIMIT_LAST_LINES };
 
-/* Return true if the job needs a report: after a failure, a stop by a signal, the loss of the store, or an end of a
- * worker without code 0. */
+/* Return true if the job needs a report: after a failure, a stop by a signal, the loss of the store, or if a worker of
+ * this node has not exited with code 0. */
 bool report_needed(const struct report *r);
 
-/* Append the warning that other hosts could not join, if so. Return false when memory is short. */
+/* Append the warning that other hosts could not join, or nothing. Return false when memory is short. */
 bool report_local_only(const struct report *r, struct buf *out);
 
 /* Append the report to `out`. Return false when memory is short. */

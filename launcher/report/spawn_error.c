@@ -211,7 +211,7 @@ enum {
     NO_FILE = 1 << 8,
     LOCKED = 1 << 9, /* this user may not enter a directory of the path */
     LACKS_X = 1 << 10,
-    NOEXEC = 1 << 11, /* chmod does not help */
+    NOEXEC = 1 << 11, /* the file system forbids execution, so chmod does not help */
     EMPTY = 1 << 12,
     FOREIGN = 1 << 13, /* built for another machine */
     OTHER_SIZE = 1 << 14,

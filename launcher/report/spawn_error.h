@@ -62,7 +62,7 @@ void program_check_bytes(struct program_file *file, struct slice head, struct sl
 struct start_failure {
     int error;           /* errno of execve, of the search in PATH, or of fork */
     const char *program; /* as the user wrote it */
-    const char *path;    /* of the worker; NULL if not set */
+    const char *path;    /* PATH of the worker; NULL if not set */
     const struct program_file *file;
     const struct worker_evidence *limits; /* limits only; NULL if unknown */
 };

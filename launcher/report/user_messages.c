@@ -224,7 +224,7 @@ void announce_job(const struct announce *a, const char *note)
         log_explain(finding_code_name(scheduler->finding.found.code));
     if (!plan->cli->quiet && note[0] != '\0')
         note_before(a, "%s", note);
-    if (plan->cli->verbose && !plan->cli->json) /* for ddpctl */
+    if (plan->cli->verbose && !plan->cli->json) /* the user needs job and address for ddpctl */
         note_before(a, "job %s, store at %s:%d", plan->job, plan->master_addr, plan->master_port);
     if (plan->cli->verbose && plan->contained_by != NULL)
         note_before(a, "contained by: %s", plan->contained_by);

@@ -51,7 +51,8 @@ struct prefix_values {
     const char *of[PREFIX_FIELD_COUNT];
 };
 
-/* Append the prefix. `colour` is an SGR number or PREFIX_NO_COLOUR. Return false when memory is short. */
+/* Append the prefix, with control characters of values replaced. `colour` is an SGR number or PREFIX_NO_COLOUR. Return
+ * false when memory is short. */
 bool prefix_render(const struct prefix *p, const struct prefix_values *values, int colour, struct buf *out);
 
 /* Return the colour of a rank as an SGR number. */

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { COPY_MS = 1000 }; /* a second signal within this time is a copy; a second SIGHUP always is */
+enum { COPY_MS = 1000 }; /* longest time between a signal and its copy; SIGHUP has no limit */
 
 const struct signal_row signal_rows[SIGNAL_ROWS] = {
 #define X(name, act, may_stop, ...) { SIG##name, #name, SIGNAL_##act, may_stop },

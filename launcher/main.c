@@ -436,7 +436,8 @@ static ddp_status map_program(struct start_facts *facts, struct utsname *name, s
     return DDP_OK;
 }
 
-/* Start the job on the hosts of --hosts, with the umask of this process, which only a new umask() returns. */
+/* Start the job on the hosts of --hosts, with the umask of this process. umask() returns the mask only by setting
+ * another one, so set the old mask again. */
 static int run_hosts(const struct cli *cli, char *const *argv, const char *host)
 {
     char program[PATH_MAX], directory[PATH_MAX], nonce[NONCE_CHARS + 1];
@@ -600,8 +601,8 @@ static const char *shim_target(const char *whole_dir, const char *program)
     return strlen(whole_dir) == len && memcmp(whole_dir, program, len) == 0 ? slash + 1 : program;
 }
 
-/* Create the link. An older shim is replaced by a rename, so that torchrun always exists. Without one, a rename could
- * overwrite a torchrun that is created meanwhile. */
+/* Create the link. An older shim is replaced by a rename, so that torchrun always exists. Without an older shim, do not
+ * rename, because a rename could overwrite a torchrun that is created meanwhile. */
 static bool shim_link(int dir, const char *target)
 {
     char old[PATH_MAX], fresh[64];

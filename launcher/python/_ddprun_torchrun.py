@@ -36,7 +36,7 @@ def install() -> None:
 
 
 def _module_of_command() -> str | None:
-    """Return the module of `python -m`. At this time sys.argv has "-m" instead of the module's name, so use orig_argv."""
+    """Return the module of `python -m`. While site runs, sys.argv has "-m" in its place, so use orig_argv."""
     argv, words = getattr(sys, "argv", []), getattr(sys, "orig_argv", [])  # orig_argv exists from Python 3.10 on
     if argv[:1] != ["-m"] or len(words) <= len(argv):
         return None

@@ -38,7 +38,8 @@ DDP_API int ddp_unscale(const void *from, ddp_dtype dtype, double scale, float *
 typedef enum ddp_scaler_stage { DDP_SCALER_READY, DDP_SCALER_UNSCALED, DDP_SCALER_STEPPED } ddp_scaler_stage;
 
 /* The constants and the state of torch.cuda.amp.GradScaler for one optimizer. The struct has no pointers, so it may be
- * copied. All ranks must pass the same found_inf; averaged gradients have the same one on all ranks. */
+ * copied. A step is finite if its found_inf is 0. All ranks must pass the same found_inf, which averaged gradients
+ * give. */
 typedef struct ddp_scaler {
     float scale;      /* multiply the loss by this number; finite and above 0 */
     double growth;    /* factor after `interval` finite steps in a row; above 1 */

@@ -124,8 +124,8 @@ DDP_API ddp_status ddp_ckpts_load(ddp_ckpts *ckpts, const ddp_ckpt_block *blocks
  * pass NULL. Every rank passes blocks of the same sizes in the same order. All ranks get rank 0's blocks, *point and
  * *found, or rank 0's error (ddp_last_error).
  *
- * The step timeout (ddp_options) must be longer than the time to read all blocks, and than the time to send one
- * block. */
+ * The other ranks wait while rank 0 reads, so the step timeout (ddp_options) must be longer than the time to read all
+ * blocks, and longer than the time to send one block. */
 DDP_API ddp_status ddp_ckpts_resume(ddp_ckpts *ckpts, ddp_group *group, const ddp_ckpt_block *blocks,
                                     size_t n, ddp_ckpt_point *point, int *found);
 

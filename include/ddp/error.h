@@ -57,8 +57,8 @@ DDP_API const char *ddp_status_text(ddp_status status);
  * The launcher then searches for a rank that ended for another reason, and reports that rank as the cause. */
 #define DDP_EXIT_PEER_LOST 75
 
-/* Return the sentence of the last failure on this thread, with, for example, the rank, the operation and the sequence
- * number, or "". The text is valid until the next failure on this thread. Read it only after a failed call. */
+/* Return the sentence of the last failure on this thread (rank, operation, sequence number, expected value), or "" if
+ * no call has failed. The text is valid until the next failure on this thread. Read it only after a failed call. */
 DDP_API const char *ddp_last_error(void);
 
 /* Return the exit code for an error of this library: 0 for DDP_OK, 2 for DDP_ERR_ARG, DDP_EXIT_PEER_LOST for
@@ -71,7 +71,7 @@ struct ddp_err {
 };
 
 /* Set the code and the formatted sentence of `err`, which may be NULL, and return `code`: `return ddp_fail(err,
- * DDP_ERR_ARG, ...)`. "out of memory" with DDP_ERR_NOMEM gets a remedy, unless there is one ("; "). */
+ * DDP_ERR_ARG, ...)`. A sentence of DDP_ERR_NOMEM with "out of memory" but without "; " gets a remedy. */
 DDP_API ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...) DDP_PRINTF(3, 4);
 
 /* Put text in front of the sentence of `err` ("rank 3: connect to ...: refused"), and return err->code. The end of a

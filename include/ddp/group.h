@@ -122,8 +122,8 @@ DDP_API ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms);
 
 /* Make `stream`, which was passed to the collective, wait until the collective is done. The host does not wait. */
 DDP_API ddp_status ddp_work_wait(ddp_work *work);
-/* Block the calling thread until the collective is done or has failed. Return DDP_IN_PROGRESS after timeout_ms; 0: no
- * limit. */
+/* Block the calling thread until the collective is done or has failed. Return DDP_IN_PROGRESS if it still runs after
+ * timeout_ms. If timeout_ms is 0, the wait has no limit. */
 DDP_API ddp_status ddp_work_sync(ddp_work *work, uint32_t timeout_ms);
 /* Return 1 if the collective is done or has failed, else 0. */
 DDP_API int ddp_work_done(const ddp_work *work);

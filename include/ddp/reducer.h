@@ -126,9 +126,9 @@ DDP_API ddp_status ddp_reducer_forward(ddp_reducer *reducer);
  * only records that the parameter was used, and may be repeated. */
 DDP_API ddp_status ddp_reducer_ready(ddp_reducer *reducer, size_t i);
 
-/* Mark parameter i as not used in this step, so that its bucket can be reduced earlier; requires find_unused.
- * ddp_reducer_finish then marks all remaining parameters. For such a parameter, this rank contributes the gradient that
- * it has accumulated in steps without sync, or zero.
+/* Mark parameter i as not used in this step, so that its bucket can be reduced earlier; requires find_unused, with
+ * which ddp_reducer_finish marks all remaining parameters as not used. For such a parameter, this rank contributes the
+ * gradient that it has accumulated in steps without sync, or zero.
  *
  * If no rank has used a parameter (ddp_reducer_used), its gradient does not change, and the program must not call
  * ddp_optim_begin and ddp_optim_update for it. */

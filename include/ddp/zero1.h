@@ -48,8 +48,8 @@ typedef struct ddp_zero1_options {
 DDP_API ddp_status ddp_zero1_create(ddp_group *group, const ddp_param *params, size_t n,
                                     const ddp_zero1_options *options, ddp_zero1 **out);
 
-/* Return the memory to which the program adds the gradient of parameter i, or NULL. Its address is a multiple of 256
- * and never changes. It is zero after ddp_zero1_create and ddp_zero1_zero_grad. */
+/* Return the memory to which the program adds the gradient of parameter i, or NULL if there is no parameter i. Its
+ * address is a multiple of 256 and never changes. It is zero after ddp_zero1_create and ddp_zero1_zero_grad. */
 DDP_API void *ddp_zero1_grad(ddp_zero1 *zero, size_t i);
 
 /* Average all gradients over the ranks; each rank gets its share. After DDP_OK, each further call returns DDP_ERR_ARG

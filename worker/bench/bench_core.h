@@ -16,8 +16,8 @@ enum bench_factor {
     FACTOR_OTHERS, /* (n-1)/n */
 };
 
-/* Columns: kind, name, factor for the bus bandwidth, and four flags: the input has a part for each rank; so has
- * the output; the call has an operation; the call has a root. */
+/* Columns: kind, name, factor for the bus bandwidth, and four flags: the input has a part for each rank; the output has
+ * a part for each rank; the call has an operation; the call has a root. */
 #define BENCH_LIST(X)                                                            \
     X(ALL_REDUCE, "all_reduce", FACTOR_TWICE, false, false, true, false)         \
     X(ALL_GATHER, "all_gather", FACTOR_OTHERS, false, true, false, false)        \

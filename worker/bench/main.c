@@ -20,7 +20,7 @@ struct bench_buffers {
     size_t bytes;   /* bytes of each buffer */
     void *in, *out; /* the buffers of a call */
     char *host;     /* host memory: source of the copy to `in`, and target of the copy from `out` */
-    bool no_memory; /* malloc has failed, so ddp_last_error() has no text */
+    bool no_memory; /* malloc has failed, so ddp_last_error() has no text about it */
     bool shared;    /* true if `in` and `out` are from ddp_shared_alloc, false if from malloc */
 };
 

@@ -56,8 +56,8 @@ struct comm_ops {
     ddp_status (*shared_free)(struct comm *comm, void *block, struct ddp_err *err);
     /* Return an error if a rank has died or has given up. Never wait. */
     ddp_status (*check)(struct comm *comm, struct ddp_err *err);
-    /* Make the current call and later calls of all ranks fail with `err`, or with an earlier error of another rank,
-     * which *err becomes. Any thread may call this function. */
+    /* Make the current call and later calls of all ranks fail with `err`. If another rank has given up before,
+     * *err becomes its error. Any thread may call this function. */
     void (*give_up)(struct comm *comm, struct ddp_err *err);
     /* Free the communicator; not collective. */
     void (*close)(struct comm *comm);

@@ -65,7 +65,6 @@ static void make_card(char text[CARD], const char *test_host)
 static ddp_status set_new(const struct bootstrap *b, const char *key, const void *value, size_t len,
                           char **theirs, struct ddp_err *err)
 {
-    /* on PyTorch's store, `value` is set twice: COMPARE_SET of old torch versions wakes no waiting rank */
     void *found = NULL;
     size_t found_len = 0;
     ddp_status status = ddp_store_compare_set(b->store, key, "", 0, value, len, &found, &found_len, err);
@@ -74,6 +73,7 @@ static ddp_status set_new(const struct bootstrap *b, const char *key, const void
         return DDP_OK;
     }
     free(found);
+    /* set it again on PyTorch's store, because COMPARE_SET of old torch versions wakes no waiting rank */
     return status == DDP_OK && !b->ddprun_store ? ddp_store_set(b->store, key, value, len, err) : status;
 }
 
@@ -171,8 +171,8 @@ ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bo
     return status;
 }
 
-/* Wait at a named barrier until all ranks have joined. A barrier's name can be used only once, so it contains the
- * number of earlier joins, which rank 0 counts in a key. */
+/* Wait at a named barrier until all ranks have joined. A barrier's name can be used only once, but a worker may join
+ * several times (several contexts). So the name contains the number of earlier joins, which rank 0 counts in a key. */
 static ddp_status meet_by_name(const struct bootstrap *b, struct ddp_err *err)
 {
     char counter[KEY], name[KEY + 24];

@@ -7,7 +7,8 @@
 
 #include <stdbool.h>
 
-/* This rank, the store, the prefix of the keys, and the deadline. The keys:
+/* This rank, the store, the prefix of the keys, and the deadline. The prefix has the attempt, so no rank reads keys of
+ * an earlier attempt. The keys:
  *
  *     ddp/<job>/<attempt>/rank/0     "4711 4026531836 6f1c...-boot-id node7"
  *     ddp/<job>/<attempt>/rank/1     ...
@@ -46,7 +47,8 @@ ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bo
                           struct ddp_err *err);
 
 /* Publish `len` bytes (or the error `reason`) under the name `what`, for bootstrap_fetch on all ranks. Only one rank
- * may publish under a name; on one host, the lowest. Return DDP_ERR_MISMATCH if `what` already has another value. */
+ * may publish under a name; for a group within a host, the host's lowest rank. Return DDP_ERR_MISMATCH if `what`
+ * already has another value. */
 ddp_status bootstrap_publish(const struct bootstrap *bootstrap, const char *what, const void *data,
                              size_t len, struct ddp_err *err);
 void bootstrap_publish_error(const struct bootstrap *bootstrap, const char *what,
@@ -57,7 +59,7 @@ void bootstrap_publish_error(const struct bootstrap *bootstrap, const char *what
 ddp_status bootstrap_fetch(const struct bootstrap *bootstrap, const char *what, void *data, size_t len,
                            struct ddp_err *err);
 
-/* Return true if `what` is already published. Never wait. */
+/* Return true if `what` is already published, and false also if the store does not answer. Never wait for `what`. */
 bool bootstrap_is_published(const struct bootstrap *bootstrap, const char *what);
 
 /* Delete the key of `what` (its writer, after all ranks have fetched it), or the card of this rank (after all ranks

@@ -89,7 +89,7 @@ enum { PART_LINE = 128 };
 
 /* Compute the part of rank `which` when `total` elements are divided between `count` ranks: [*at, *at + *n). A part
  * consists of whole units of PART_LINE bytes, except at the end, so that two ranks never write to one unit. Parts
- * differ by at most one unit. */
+ * differ by at most one unit. The division comes first, because `lines * which` could overflow. */
 static inline void part_of(size_t total, size_t element_bytes, int which, int count, size_t *at, size_t *n)
 {
     size_t line = PART_LINE / element_bytes;

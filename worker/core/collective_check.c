@@ -150,8 +150,8 @@ static ddp_status read_verdict(const char *go, struct ddp_err *err)
     return err->code;
 }
 
-/* Publish `err` as the verdict. If there is one already, return that instead, because all ranks must follow the first
- * verdict. */
+/* Publish `err` as the verdict, unless there is one already, because all ranks must follow the first verdict. Return
+ * the first verdict, or `err` if the store does not answer. */
 static ddp_status refuse_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY], reason[CALL_REASON];
@@ -233,8 +233,8 @@ static void record_call(const struct ddp_ctx *ctx, const struct call *call, uint
     snprintf(own->before, sizeof(own->before), "%s", ctx->check.before);
 }
 
-/* Compare this rank's record with the record of the first rank that arrived, which may be this rank. Their difference
- * precedes a published failure. */
+/* Compare this rank's record with the record of the first rank that arrived, which may be this rank. If the records
+ * differ, fail with their difference, even if another failure was published first. */
 static ddp_status compare_with_first(struct ddp_ctx *ctx, const struct call *call, uint64_t seq,
                                      struct ddp_err *err)
 {
@@ -261,8 +261,8 @@ static ddp_status compare_with_first(struct ddp_ctx *ctx, const struct call *cal
     return status;
 }
 
-/* Compare this rank's call with that of the first rank, and wait for the verdict, which the last rank publishes. So
- * either all ranks enter the collective, or no rank does. */
+/* Compare this rank's call with that of the rank that arrived first, and wait for the verdict, which the last rank
+ * publishes. So either all ranks enter the collective, or no rank does. */
 static ddp_status meet_ranks(struct ddp_ctx *ctx, const struct call *call, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY];

@@ -1,5 +1,7 @@
 /* collective_check.h -- DDPRUN_DEBUG=detail: before each call, the ranks compare their calls through the store. If two
- * ranks disagree, every rank reports both calls instead of hanging. Each call costs a few round trips to the store. */
+ * ranks disagree, every rank reports both calls instead of hanging. Each call waits for all ranks and costs a few round
+ * trips to the store. Unlike the check of the cpu backend, this mode also compares the purpose of a call and the
+ * previous result. */
 #ifndef WORKER_CORE_COLLECTIVE_CHECK_H
 #define WORKER_CORE_COLLECTIVE_CHECK_H
 

@@ -1,5 +1,5 @@
-/* comm_thread.h -- a thread that runs jobs one after the other. With a blocking backend (backend.h), the program can
- * only compute during a collective if it runs on another thread. */
+/* comm_thread.h -- a thread that runs jobs in the order in which they are posted. With a blocking backend (backend.h),
+ * the program can compute during a collective only if the collective runs on another thread. */
 #ifndef WORKER_CORE_COMM_THREAD_H
 #define WORKER_CORE_COMM_THREAD_H
 

@@ -28,7 +28,8 @@ ddp_status ctx_fail(const struct ddp_ctx *ctx, struct ddp_err *err)
 
 /* --- connections to the store ----------------------------------------------------------------------------- */
 
-/* Connect to the store. Send the role "worker" only to a ddprun store, because TCPStore closes the connection. */
+/* Connect to the store. Send the role "worker" only to a ddprun store, because TCPStore closes the connection at an
+ * unknown request. */
 static ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
 {
     ddp_store_options options = DDP_STORE_OPTIONS_INIT;
@@ -219,7 +220,8 @@ ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out)
 
 /* --- calls ---------------------------------------------------------------------------------------------- */
 
-/* Return true if `status` means that the ranks may be at different calls. */
+/* Return true if `status` means that the ranks may be at different calls. Wrong arguments and a lack of memory are
+ * found before other ranks take part. */
 static bool breaks(ddp_status status)
 {
     return status == DDP_ERR_PEER_LOST || status == DDP_ERR_TIMEOUT || status == DDP_ERR_ABORTED ||

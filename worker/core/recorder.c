@@ -221,7 +221,7 @@ void recorder_begin(struct recorder *r, const struct call *call, uint64_t seq, u
 }
 
 /* Store the ticket of a call, and mark the call as ended if it has failed or is complete. recorder_complete() may have
- * run before. */
+ * run before the ticket was stored. */
 void recorder_end(struct recorder *r, ddp_status status, uint64_t ticket)
 {
     if (r->flight == NULL)

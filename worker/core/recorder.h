@@ -10,7 +10,8 @@
 
 enum { RECORDER_PATH = 4096 };
 
-/* A listener for SIGUSR1. `received` runs in the signal handler, on any thread. */
+/* A listener for SIGUSR1. `received` runs in the signal handler, on any thread, so it may call only async-signal-safe
+ * functions. */
 struct sigusr1 {
     void (*received)(struct sigusr1 *listener);
 };

@@ -29,7 +29,7 @@ void ckpt_dir_warn(const struct ckpt_dir *dir, const struct ddp_err *err)
         dir->warn(dir->user, err->msg);
 }
 
-/* Report that `what` failed on the file `name` with errno. A removal recommends no other path. */
+/* Report that `what` failed on the file `name` with errno. After a removal, do not recommend another path. */
 static ddp_status fail_errno(const struct ckpt_dir *dir, const char *name, const char *what, bool is_removal,
                              struct ddp_err *err)
 {
@@ -350,7 +350,7 @@ struct reader {
     struct ddp_err *err;
 };
 
-/* Report that a file could not be opened. Only a missing file is damage. */
+/* Report that a file could not be opened. Only a missing file is damage, because every checkpoint has both files. */
 static ddp_status not_opened(const struct reader *r)
 {
     char why[WRITE_ERROR_MAX];

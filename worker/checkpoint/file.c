@@ -209,7 +209,8 @@ static int sync_data(const struct atomic_file *file)
     return failed != 0 && file->temporary == NULL && errno == EINVAL ? 0 : failed;
 }
 
-/* Flush and rename the file. After a later error the file was replaced, but a power cut may restore the old file. */
+/* Flush and rename the file. If the flush of the directory fails, the file was replaced, but a power cut may restore
+ * the old file. */
 static ddp_status atomic_commit(struct atomic_file *file, struct ddp_err *err)
 {
     if (sync_data(file) != 0)

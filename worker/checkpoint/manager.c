@@ -301,7 +301,8 @@ ddp_status ddp_ckpts_save(ddp_ckpts *c, const ddp_ckpt_point *point, const ddp_c
 
 /* --- loading -------------------------------------------------------------------------------------------- */
 
-/* Load the newest checkpoint that is not damaged. Any other error ends the search, because it may be temporary. */
+/* Load the newest checkpoint that is not damaged. Any error except damage ends the search, because it may be
+ * temporary. */
 static ddp_status load_newest(const ddp_ckpts *c, const uint64_t *steps, size_t n_steps,
                               const ddp_ckpt_block *blocks, size_t n, ddp_ckpt_point *point,
                               struct ddp_err *err)

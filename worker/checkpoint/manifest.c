@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* VERSION: of the format. DIGITS: hexadecimal digits of a CRC-32C. */
+/* VERSION: version of the format. DIGITS: hexadecimal digits of a CRC-32C. */
 enum { VERSION = 1, DIGITS = 8 };
 
 /* The beginning of every manifest, so that the place of the checksum's digits is known. */

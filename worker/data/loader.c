@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ALIGN: alignment of an array in bytes, for vector loads. TIMEOUT_MS: the default. AHEAD_PER_THREAD: batches that
- * each thread makes before the program requests them. */
+/* ALIGN: alignment of an array in bytes, for vector loads. TIMEOUT_MS: default of timeout_ms. AHEAD_PER_THREAD: batches
+ * that each thread makes before the program requests them. */
 enum { ALIGN = 256, TIMEOUT_MS = 300000, AHEAD_PER_THREAD = 2 };
 /* The limit in bytes for all slots together, far below an overflow of sums. */
 static const size_t MOST_BYTES = SIZE_MAX / 4;

@@ -28,7 +28,8 @@ static bool divides(uint64_t part, uint64_t whole)
     return whole % part == 0;
 }
 
-/* Return the number of this rank's samples. For DROP_LAST, torch's ceil((n - world) / world) gives the same number. */
+/* Return the number of this rank's samples. With DROP_LAST, torch computes ceil((n - world) / world) if n is not a
+ * multiple of world, which is the same number. */
 static uint64_t samples_of_rank(const ddp_sampler *s)
 {
     const uint64_t n = s->n - s->first;

@@ -151,8 +151,8 @@ ddp_status ddp_scaler_step(ddp_scaler *scaler, int *go, struct ddp_err *err)
 /* Change the scale: reduce it after infinite gradients, and increase it after `interval` steps without them. */
 static void grow_or_back_off(ddp_scaler *s)
 {
-    FLUSH_SUBNORMALS(false);
-    /* A tiny scale must not become 0. As in torch, multiply in double. */
+    FLUSH_SUBNORMALS(false); /* a tiny scale must not become 0 */
+    /* As in torch, multiply in double and store as float. */
     if (s->found_inf) {
         s->scale = (float)((double)s->scale * s->backoff);
         s->tracker = 0;

@@ -269,7 +269,7 @@ static ddp_status bucket_wait(ddp_reducer *reducer)
     return buckets_failed(reducer);
 }
 
-/* Launch all buckets that are ready. The jobs are free, because a step ends only after its jobs. */
+/* Launch all buckets that are ready. A step reuses the jobs of the previous step, which ended only after its jobs. */
 static ddp_status bucket_launch(ddp_reducer *reducer)
 {
     size_t b;
@@ -733,7 +733,8 @@ static ddp_status shadow_step(ddp_reducer *reducer)
     return status == DDP_OK ? sync_end(reducer) : status;
 }
 
-/* Check that ddp_reducer_join is allowed. After exchange_answers() it would be too late, because ranks wait. */
+/* Check that ddp_reducer_join is allowed. Call this before exchange_answers(), because afterwards the other ranks
+ * expect this rank in the step. */
 static ddp_status check_join(const ddp_reducer *reducer)
 {
     struct ddp_err err;

@@ -53,7 +53,7 @@ static size_t list_unready(const struct reducer_step *step, char list[LIST])
     return missing;
 }
 
-/* Report that a parameter was marked before ddp_reducer_forward. Only with uneven inputs this is an error. */
+/* Report that a parameter was marked before ddp_reducer_forward. This is an error only with uneven inputs. */
 static ddp_status misuse_no_forward(const struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     return ddp_fail(

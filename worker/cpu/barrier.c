@@ -193,7 +193,7 @@ enum {
     WORDS_MS = 2000 /* ms to wait for the abort text of another rank */
 };
 
-/* Tell the processor that this is a spin loop. */
+/* Hint to the processor that this is a spin loop. */
 static void relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)

@@ -220,7 +220,8 @@ static ddp_status agree_abroad(struct cpu_comm *cpu, size_t bytes, struct ddp_er
         bytes);
 }
 
-/* Create and map `region` on all ranks together. After an error the caller closes the region. */
+/* Create and map `region` on all ranks together. After an error the caller closes the region. `made` and `mapped` are
+ * separate fields, because other ranks may still read `mapped` when a fast rank begins the next call. */
 static ddp_status agree_on_block(struct cpu_comm *cpu, struct region *region, size_t bytes,
                                  struct ddp_err *err)
 {

@@ -442,8 +442,9 @@ static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, i
     return count;
 }
 
-/* Run the call in place if all ranks are in reach (cpu_in_reach), otherwise through slots. Turn 0 of a rank out of
- * reach comes before the first barrier, which decides the path. */
+/* Run the call in place if all ranks are in reach (cpu_in_reach), otherwise through slots. A rank out of reach does
+ * turn 0 before the first barrier, after which all ranks choose the same path. If a rank in reach has an input, all
+ * ranks do turn 0 after this barrier, the ranks out of reach a second time. */
 ddp_status host_run(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
 {
     int with_input;

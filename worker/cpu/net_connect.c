@@ -252,7 +252,8 @@ static bool is_shortage(int error)
     return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
-/* Close the socket and schedule the next try, or fail after REFUSED_MS. A peer that has just ended also refuses. */
+/* Close the socket and schedule the next try, or fail after REFUSED_MS. Do not fail at the first refusal: a peer that
+ * has just ended also refuses, and the error about its end is clearer. */
 static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
 {
     char remedy[FILES_REMEDY_MAX];

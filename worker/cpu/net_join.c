@@ -15,8 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The key of struct net_end keeps only the reason of the first rank that fails, so all ranks report the original
- * cause. */
+/* The key of struct net_end keeps only the reason of the first rank that fails, so all ranks report the original cause.
+ * net_end_set opens another connection, because any thread may call it, and a request on the usual connection may never
+ * end. */
 
 /* Timeout in ms of one request, because all ranks must report a failure within a second. */
 enum { STORE_MS = 500 };

@@ -55,7 +55,8 @@ void net_links_close(struct net_links *links)
     *links = (struct net_links){ 0 };
 }
 
-/* Attach a socket. TCP_USER_TIMEOUT is not used, because it would also end a connection to a slow rank. */
+/* Attach a socket. TCP_USER_TIMEOUT is not used, because the kernel also counts the time in which the receive buffer of
+ * a slow rank is full. */
 void net_link_attach(struct net_link *link, int fd)
 {
     const int on = 1, idle = IDLE_S, times = 2;

@@ -68,7 +68,8 @@ void segment_hide(struct segment *segment);
  * Fields with different writers are in separate cache lines. The atomic fields order the accesses to all others. Every
  * rank computes the layout, so a wrong number in the page causes no access outside the segment. */
 
-/* Maximum number of ranks on one host: arrays of this size fit on the stack. */
+/* Maximum number of ranks on one host: arrays of this size fit on the stack, and each rank needs a pidfd of every other
+ * rank. */
 enum { SHM_WORLD_MAX = 1024 };
 
 /* The place of a call's buffer: private memory, or `offset` bytes after the start of the rank's block in `region`. */

@@ -62,8 +62,8 @@ ddp_status gpu_fail(const struct gpu *gpu, cuda_error error, const char *doing, 
 /* Return DDP_OK, or call gpu_fail if there is an error. */
 ddp_status gpu_check(const struct gpu *gpu, cuda_error error, const char *doing, struct ddp_err *err);
 
-/* Return CUDA_SUCCESS_ if the event has occurred, otherwise CUDA_NOT_READY, which is cleared in the
- * runtime. */
+/* Return CUDA_SUCCESS_ if the event has occurred, otherwise CUDA_NOT_READY. Clear it in the runtime, because the
+ * program's next CUDA call would report it. */
 cuda_error gpu_query(const struct gpu *gpu, struct CUevent_st *event);
 
 /* Set *owns to true if `at` is in the memory of a device, to false for NULL and unknown memory. Return an earlier

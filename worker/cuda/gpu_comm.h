@@ -35,7 +35,8 @@ void *gpu_comm_make(size_t bytes, const struct comm_ops *ops, const struct comm_
 /* Open the GPU, and create the stream and the event. */
 ddp_status gpu_comm_open(struct gpu_comm *base, const struct comm_setup *setup, struct ddp_err *err);
 
-/* Finish the `open` function of a backend. After an error, report it to the other ranks and close the backend. */
+/* Finish the `open` function of a backend. After an error, report it to the other ranks and close the backend; *err
+ * stays this rank's own error. */
 ddp_status gpu_comm_finish_open(struct gpu_comm *base, ddp_status status, struct comm **out,
                                 struct ddp_err *err);
 

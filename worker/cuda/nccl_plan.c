@@ -112,8 +112,9 @@ bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_
 
 /* --- the environment of NCCL ------------------------------------------------------------------------------ */
 
-/* Settings for several ranks on one GPU, for tests only. NCCL rejects two ranks with the same host and GPU, so
- * each rank gets a different host id. */
+/* Settings for several ranks on one GPU, for tests only. NCCL rejects two ranks with the same host and GPU, so each
+ * rank gets a different host id. The GPU runs one process at a time, and interrupts a kernel of one block
+ * (NCCL_MAX_CTAS) fastest. */
 
 /* Variables for ranks that share a GPU. nccl_settings adds NCCL_HOSTID. */
 static const struct nccl_setting sharing[] = {
@@ -129,7 +130,7 @@ static void host_id_setting(const struct nccl_facts *facts, struct nccl_setting 
     snprintf(out->value, sizeof(out->value), "ddprun-%.280s-%d", facts->run, facts->rank);
 }
 
-/* Set the interface. Without '=' NCCL would also use longer names. */
+/* Set the interface. Without '=' NCCL would also use interfaces whose names only begin with this name. */
 static void iface_setting(const struct nccl_facts *facts, struct nccl_setting *out)
 {
     snprintf(out->name, sizeof(out->name), "NCCL_SOCKET_IFNAME");

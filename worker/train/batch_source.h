@@ -83,7 +83,8 @@ ddp_status batch_source_init(struct batch_source *source, const struct dataset *
                              const struct split *split, const struct batch_source_options *options,
                              struct ddp_err *err);
 
-/* Initialize *source for a test, in batches of `rows` rows. One rank uses each sample once, without padding. */
+/* Initialize *source for a test, in batches of `rows` rows. Each sample is used once, by one of the ranks, in order and
+ * without padding. */
 ddp_status batch_source_init_test(struct batch_source *source, const struct dataset *set, int world_size,
                                   int rank, size_t rows, struct ddp_err *err);
 

@@ -151,8 +151,8 @@ struct compute_ops {
                           const void *dy, const void *x, size_t rows);
 
     /* Allocates the weights of all tensors on the device as one array, and copies the values from the host. Float
-     * weights are also the masters. Each tensor has room for compute_room() values; the array is a multiple of
-     * `multiple`. */
+     * weights are also the masters. Each tensor has room for compute_room() values. The size of the array, in
+     * values, is a multiple of `multiple`. */
     ddp_status (*place)(struct compute *c, struct model_tensors *t, size_t multiple, struct ddp_err *err);
     /* Copies the values of all tensors to the device, or back. */
     ddp_status (*send)(struct compute *c, const struct model_tensors *t, struct ddp_err *err);

@@ -52,7 +52,8 @@ struct dataset {
 };
 
 /* Load one part of a data set. `where` is a directory or, for tokens, a pattern of file names. CIFAR-10's binary
- * files take precedence over IDX files. An error about wrong data names file, offset and value. */
+ * files take precedence over IDX files. An error about wrong data names file, offset and value. After an error nothing
+ * needs to be freed. */
 ddp_status dataset_load(struct dataset *set, const char *where, enum dataset_part part,
                         const struct dataset_request *request, struct ddp_err *err);
 void dataset_free(struct dataset *set);

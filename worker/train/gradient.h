@@ -23,7 +23,7 @@ struct tree_part {
     int merges; /* number of merges after the part is computed */
 };
 
-enum { GRADIENT_BUFFERS = 32 }; /* n shards need 1 + ceil(log2(n)) */
+enum { GRADIENT_BUFFERS = 32 }; /* enough for any int n: n shards need 1 + ceil(log2(n)) */
 
 /* Callbacks that observe or change gradients; each may be NULL. */
 struct gradient_watch {
@@ -48,7 +48,7 @@ struct gradient {
     const struct gradient_watch *watch;
 };
 
-/* Initialize *g. Return false if memory is short. */
+/* Initialize *g. Return false if memory is short; then nothing needs to be freed. */
 bool gradient_init(struct gradient *g, struct model *model, struct batch_source *source);
 void gradient_free(struct gradient *g);
 

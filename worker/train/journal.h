@@ -10,8 +10,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Return the peak rate in TFLOP/s of dense products, for the GPU that the driver calls `name`, or 0 if unknown.
- * Pure.
+/* Return the peak rate in TFLOP/s of dense products, for the GPU that the driver calls `name`, or 0 if it is unknown or
+ * a part of a GPU (MIG). Pure.
  *
  *     is_float     float32, without TF32
  *     otherwise    16 bits, with sums in float32 */

@@ -11,7 +11,7 @@
 
 /* The option and its field have the same name. */
 #define ROW(field, kind) .name = #field, .type = OPTION_##kind, .at = offsetof(struct train_options, field)
-enum { MOST = 1 << 30 }; /* of most options: the product of two fits in 64 bits */
+enum { MOST = 1 << 30 }; /* largest value of most options: the product of two fits in 64 bits */
 
 #define RULE_NAME(name, word, states) word,
 #define PRECISION_NAME(name, word)    word,
@@ -125,7 +125,8 @@ const char *train_options_word(const char *name, int64_t value)
     return NULL;
 }
 
-/* Return true if an option may differ between workers. */
+/* Return true if an option may differ between workers: it changes no parameter, is used only on rank 0, or is compared
+ * elsewhere. */
 static bool is_own(const char *name)
 {
     static const char *const own[] = { "data",    "loader_threads", "init_from", "export",         "device",

@@ -8,7 +8,7 @@ enum { HEAD_PARTS = KERNEL_HEAD / WARP };
 
 /* One head of one sequence. */
 struct head {
-    size_t row, head, stride, width; /* values per token of qkv; values per head */
+    size_t row, head, stride, width; /* stride: values per token of qkv; width: values per head */
     const value *q, *k, *v;
     float scale;
 };

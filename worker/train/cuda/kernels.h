@@ -60,7 +60,7 @@ enum kernel {
 };
 
 enum {
-    KERNEL_PACK = 8,        /* values that a thread reads at once; rows begin at multiples */
+    KERNEL_PACK = 8,        /* values that a thread reads at once; rows begin at multiples of it */
     KERNEL_WARPS = 8,       /* warps in a block of 256 threads */
     KERNEL_COLUMNS = 32,    /* columns per block in column_sums and layer_norm_sums */
     KERNEL_TILE = 64,       /* queries or keys per block in attention_tiles.cu */

@@ -28,7 +28,7 @@ struct idx {
 size_t idx_header_bytes(int dims);
 
 /* Read a whole file, plain or gzip. Every error begins with the path. DDP_ERR_CORRUPT names the offset.
- * DDP_ERR_LIMIT: the file is larger than IDX_MAX_BYTES. */
+ * DDP_ERR_LIMIT: the file is larger than IDX_MAX_BYTES. After an error nothing needs to be freed. */
 ddp_status idx_load(struct idx *idx, const char *path, int dims, struct ddp_err *err);
 
 void idx_free(struct idx *idx);
@@ -85,7 +85,7 @@ struct cifar {
  * it. Return false if there are no files. */
 bool cifar_find(char *found, const char *dir);
 
-/* Load the test file or all training files of `dir`. */
+/* Load the test file or all training files of `dir`. After an error nothing needs to be freed. */
 ddp_status cifar_load(struct cifar *c, const char *dir, bool training, struct ddp_err *err);
 void cifar_free(struct cifar *c);
 

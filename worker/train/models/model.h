@@ -51,7 +51,7 @@ struct model_spec {
     size_t train_rows;              /* rows in a batch for training, at most; 0: as `rows` */
     size_t length;                  /* tokens in a sequence, at most; 0: the kind's maximum */
     size_t channels, height, width; /* size of a picture */
-    size_t classes;                 /* of tokens: the size of the vocabulary */
+    size_t classes;                 /* number of classes; for tokens: of the vocabulary */
     uint64_t seed;                  /* seed of the initial parameters */
     ddp_ctx *ctx;                   /* for layers that communicate; NULL: none */
 };

@@ -23,7 +23,7 @@ struct name_lookup {
     char host[];
 };
 
-/* Return true if a line of /etc/hosts contains the name `host`, in any case. */
+/* Return true if a line of /etc/hosts contains the name `host`, ignoring case. */
 static bool names_host(const char *line, const char *host)
 {
     const size_t len = strlen(host);

@@ -64,7 +64,8 @@ uint64_t lowest_limit_above(const char *root, char *group, const char *name, uin
 bool find_on_disk(char path[PATH_MAX]);
 
 /* Describe the file system of `fd` and the quota of this user or group: " is on ext4 of /dev/sdb1, where user 1000 has
- * 2 GiB of 2 GiB and 7 of 100 files". The text is "" if the file system is unknown. `fd` may have O_PATH. */
+ * 2 GiB of 2 GiB and 7 of 100 files". The quota is left out if the kernel does not report it: a file server may manage
+ * it, or Linux is older than 5.14. The text is "" if the file system is unknown. `fd` may have O_PATH. */
 enum { QUOTA_SHOWN = 512 };
 void quota_text(int fd, char out[QUOTA_SHOWN]);
 

@@ -29,7 +29,7 @@ static inline bool list_is_empty(const struct list *head)
     return head->next == head;
 }
 
-/* Insert `node` before `at`. If `at` is the head, `node` becomes the last node. */
+/* Insert `node`, which must be in no list, before `at`. If `at` is the head, `node` becomes the last node. */
 static inline void list_insert(struct list *at, struct list *node)
 {
     node->prev = at->prev;

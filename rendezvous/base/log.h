@@ -60,8 +60,8 @@ static inline bool rate_limit_pass(struct rate_limit *limit, uint64_t now_ms, un
 /* --- lines of a file -------------------------------------------------------------------------------------- */
 
 /* A file to which a separate thread appends whole lines, so that callers never wait. Every line is one write, so
- * several processes may append to the same file. A line is dropped, and counted, if the disk rejects it or is too
- * slow. */
+ * several processes may append to the same file. A line is dropped, and counted, if the disk rejects it or is too slow;
+ * later lines are still written. */
 struct line_file;
 
 /* Open a file for appending, or create it with mode 0600. A pipe must have a reader. Return NULL and set *error to the
@@ -79,8 +79,8 @@ struct line_file_state {
 struct line_file_state line_file_state(struct line_file *f);
 
 enum { LINE_FILE_CLOSE_MS = 2000 }; /* the usual `limit_ms` of line_file_close when a program exits */
-/* Wait at most `limit_ms` until all lines are written. Then close the file, free `f`, and return the last state. NULL
- * is allowed. */
+/* Wait at most `limit_ms` until all lines are written, then close the file and free `f`. If this takes longer, the
+ * thread, the file and `f` remain until the process exits. Return the last state. NULL is allowed. */
 struct line_file_state line_file_close(struct line_file *f, uint64_t limit_ms);
 
 #endif

@@ -43,7 +43,8 @@ struct option_row {
     const char *value; /* name of the value in the help; NULL for a switch; "[=X]" if the value is optional */
     enum option_type type;
     /* Parse `text` ("1" for a switch) and store the value in the field `to`. Set `err` to the valid values only, such
-     * as "a number". If `parse` is NULL, `type` determines how the text is parsed. */
+     * as "a number", because options_store prepends "--limit=0: expected ". If `parse` is NULL, `type` determines how
+     * the text is parsed. */
     ddp_status (*parse)(const char *text, void *to, struct ddp_err *err);
     size_t at;                        /* offset of the field in the struct of the program's options */
     const char *preset;               /* default, as a user would type it; NULL if none */

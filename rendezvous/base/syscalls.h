@@ -18,7 +18,8 @@
 #define RENAME_EXCHANGE  (1 << 1)
 #endif
 
-/* Arguments, results and errno are as in the manual page of each system call. */
+/* Arguments, results and errno are as in the manual page of each system call; ENOSYS: the kernel does not have the
+ * call. */
 
 ssize_t sys_getrandom(void *buf, size_t len, unsigned flags);
 int sys_memfd_create(const char *name, unsigned flags);

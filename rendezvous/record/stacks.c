@@ -607,7 +607,8 @@ static bool append_row(const struct shown *shown, bool brief, struct buf *out)
 }
 
 /* Return true if a brief text leaves out this row: a child process, or a thread other than a main thread, without code
- * of the user. An example is an idle data loader. */
+ * of the user. An example is an idle data loader. "<string>" is no such code, because every process that
+ * multiprocessing spawns begins with it. */
 static bool is_usual(const struct shown *shown)
 {
     const cJSON *frame, *frames = member(shown->row, "frames");

@@ -137,7 +137,8 @@ enum auth_result auth_read_answer(struct slice answer, struct slice *credential)
 int auth_read_answer_tls(struct slice bytes, enum auth_result *result, struct slice *credential);
 
 /* Build the client's first message. `job` may be "" for an operator. The message has only 64 bits of the hash of `job`,
- * because the store parses at most 128 bytes from an unknown client (hub/gate.c). */
+ * because the store parses at most 128 bytes from an unknown client (hub/gate.c). They are enough, because only a
+ * client with the secret can send a valid hash. */
 void auth_hello(struct auth *a, const struct secret *secret, enum auth_role role, const char *job,
                 const uint8_t nonce[static AUTH_NONCE_BYTES], uint8_t out[static AUTH_HELLO_BYTES]);
 

@@ -28,9 +28,9 @@ struct secret {
  * is read. After DDP_OK, free *out with secret_free. */
 ddp_status secret_read(const char *path, struct secret **out, struct ddp_err *err);
 
-/* Read the secrets of all tenants from a file of ddp-rendezvous. Owner and mode must be as for secret_read. A line is
- * `JOB_PREFIX DIGITS`, only the digits for all other jobs, or a comment after '#'. After DDP_OK, free the list *out
- * with secret_free. */
+/* Read the secrets of all tenants from a file of ddp-rendezvous. Owner and mode must be as for secret_read. Each line
+ * is `JOB_PREFIX DIGITS`, or only the digits for all other jobs. An empty line and a line that begins with '#' are
+ * ignored. After DDP_OK, free the list *out with secret_free. */
 ddp_status secret_read_tenants(const char *path, struct secret **out, struct ddp_err *err);
 
 /* Make a random secret. After DDP_OK, free *out with secret_free. */

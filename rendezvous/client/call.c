@@ -193,7 +193,8 @@ static ddp_status client_stream_read(struct client_stream *s, void *to, size_t l
 }
 
 /* Check that no bytes have arrived before a request, because the client would read them as the reply (DDP_ERR_CORRUPT).
- * TLS messages without data, such as close_notify, are allowed. */
+ * Return DDP_ERR_CLOSED if the peer has closed the connection. TLS messages without data, such as close_notify, are
+ * allowed. */
 static ddp_status client_stream_check_quiet(struct client_stream *s, uint64_t deadline_ms,
                                             struct ddp_err *err)
 {
@@ -250,7 +251,7 @@ bool client_turn_acquire(struct client_turn *turn, uint64_t deadline_ms)
     pthread_mutex_lock(&turn->lock);
     while (turn->taken && in_time)
         in_time = cond_wait(&turn->given, &turn->lock, deadline_ms);
-    const bool mine = !turn->taken; /* even after the deadline */
+    const bool mine = !turn->taken; /* take a free lock even after the deadline */
     turn->taken = true;
     pthread_mutex_unlock(&turn->lock);
     return mine;
@@ -521,7 +522,8 @@ char *client_read_json(struct client_call *c, uint8_t kind)
     return NULL;
 }
 
-/* Send messages of AUTH, and pass each answer to client_auth.prove. The last message, the proof, gets no answer. */
+/* Send messages of AUTH, and pass each answer to client_auth.prove. The last message, the proof, gets no answer: a
+ * store that rejects it closes the connection. */
 ddp_status client_authenticate(struct ddp_store *store, uint64_t deadline_ms, struct ddp_err *err)
 {
     const struct client_auth *auth = store->auth;

@@ -104,7 +104,8 @@ struct ddp_store {
     char where[ENDPOINT_TEXT_MAX]; /* "host:port" for error texts */
 };
 
-/* A call: a list of steps. After the first failure all later steps do nothing. */
+/* A call: a list of steps (client_begin, client_append_*, client_send, client_read_*, client_end). After the first
+ * failure all later steps do nothing. */
 struct client_call {
     struct ddp_store *store;        /* borrowed */
     enum op_id op;                  /* the latest request, for error texts */

@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 
 enum {
-    CONNECT_TIMEOUT_MS = 60000, /* less than torch's 300 s */
+    CONNECT_TIMEOUT_MS = 60000, /* less than torch's 300 s: a store that is silent for 60 s has ended */
     CALL_TIMEOUT_MS = 300000,   /* as in torch: a rank may load data for minutes */
     KEEP_BYTES = 64 * 1024,     /* largest request buffer that is kept after a call */
 };
@@ -256,8 +256,8 @@ static void leave_barrier(struct client_call *c)
     free(json);
 }
 
-/* Wait for the outcome of the barrier. This client leaves earlier if the rank that entered first has a longer
- * timeout. */
+/* Wait for the outcome of the barrier. The store ends the barrier at the deadline of the rank that entered first. If
+ * this deadline is later, this client leaves the barrier at its own. */
 static void wait_for_outcome(struct client_call *c)
 {
     size_t len;

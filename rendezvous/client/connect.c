@@ -190,10 +190,10 @@ static void fail_not_a_store(struct client_call *c, const uint8_t *reply, size_t
     client_fail(c, DDP_ERR_CORRUPT, "the peer is not a store: it answers \"%s\"; check host and port", text);
 }
 
-/* Greet a new store with VALIDATE and PING. An old server reads VALIDATE as a SET, and the next 8 bytes, up to 3 bytes
- * of the nonce, as the length of a key. The third byte of the nonce is not 0, so the length is above 2^56: the server
- * cannot allocate it, and closes the connection at once. With a small length, its only thread would wait for the
- * key. */
+/* Greet a new store with VALIDATE and PING. An old server reads VALIDATE as a SET, and the next 8 bytes (magic number,
+ * opcode of PING, 3 bytes of the nonce) as the length of a key. The third byte of the nonce is not 0, so the length is
+ * above 2^56: the server cannot allocate it, and closes the connection at once. With a small length, its only thread
+ * would wait for the key. */
 static void greet_with_ping(struct client_call *c)
 {
     const uint32_t nonce = 0x51500000u | ((uint32_t)getpid() & 0xFFFFu);

@@ -425,8 +425,8 @@ static int receive_credential(struct operator* o, struct slice bytes, struct buf
     return -1;
 }
 
-/* Decrypt the store's bytes. After the alert TLS_ALERT_PLAIN, report that the store does not encrypt; after another
- * failure, also a different secret. */
+/* Decrypt the store's bytes. After the alert TLS_ALERT_PLAIN, report that the store does not encrypt. If the handshake
+ * fails without this alert, the store may also have another secret. */
 static int tls_read(void *user, struct slice bytes, struct buf *plain, struct buf *out, struct ddp_err *err)
 {
     struct operator* o = user;

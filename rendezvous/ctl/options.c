@@ -62,9 +62,9 @@ static ddp_status parse_addr(const char *value, void *to, struct ddp_err *err)
 /* Parse seconds. */
 static ddp_status parse_timeout(const char *value, void *to, struct ddp_err *err)
 {
-    /* NaN passes each comparison, so check for it */
     char *end;
     double seconds = strtod(value, &end);
+    /* the negated range also rejects NaN, for which each comparison is false */
     if (*value == '\0' || *end != '\0' || !(seconds >= 0.001 && seconds <= MAX_TIMEOUT_S))
         return ddp_fail(err, DDP_ERR_ARG, "seconds from 0.001 to %d", MAX_TIMEOUT_S);
     *(uint32_t *)to = (uint32_t)(seconds * 1000);

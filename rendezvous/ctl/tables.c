@@ -230,7 +230,8 @@ static bool cell_does(const cJSON *row, const char *field, struct buf *out)
     return ok && (wchan == NULL || buf_printf(out, " %s", wchan));
 }
 
-/* Append the state of a rank. A rank that never connected may work without the store. */
+/* Append the state of a rank. Print "never_connected" as "not connected", because a program may work without the
+ * store. */
 static bool cell_state(const cJSON *row, const char *field, struct buf *out)
 {
     const char *state = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, field));

@@ -58,7 +58,8 @@ static void *append_zeroed(struct making *m, void **list, size_t *room, size_t *
 #define APPEND(m, list) \
     append_zeroed(m, (void **)&(m)->t->list, &(m)->list##_room, &(m)->t->n_##list, sizeof(*(m)->t->list))
 
-/* Add a row and return its index, or TIMELINE_JOB, which begin_bar and add_bar ignore. */
+/* Add a row and return its index, or TIMELINE_JOB if memory is short. begin_bar and add_bar ignore this index; check
+ * for it before an access to rows[]. */
 static size_t add_row(struct making *m)
 {
     struct timeline_row *row = APPEND(m, rows);

@@ -132,7 +132,7 @@ struct timeline_row {
     char *name;     /* owned */
     /* The row's open bar, if `open`. Used only while the events are read. */
     bool open;
-    bool leaves; /* the node leaves after its workers */
+    bool leaves; /* the node leaves the job after its workers have stopped */
     enum timeline_bar_kind kind;
     int64_t since_ms;
     uint32_t round; /* the round in which the bar began */

@@ -77,7 +77,7 @@ uint64_t bench_wrong(const struct bench_case *c, int rank, const void *out);
 
 /* --- bench options ---------------------------------------------------------------------------------------- */
 
-/* The command line of ddp-bench, with the names of nccl-tests. Pure. */
+/* The command line of ddp-bench. Options that nccl-tests also has are spelled as there. Pure. */
 
 struct bench_options {
     size_t least, most, step, factor; /* in bytes; next size: size + step, or size * factor if `step` is 0 */

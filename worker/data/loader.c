@@ -394,7 +394,7 @@ static ddp_status obtain(ddp_loader *loader, struct slot *slot, struct ddp_err *
     return status;
 }
 
-/* Set *out to the next batch, or to NULL at the end of the epoch. The caller holds the mutex. */
+/* Set *out to the next batch, or leave it NULL at the end of the epoch. The caller holds the mutex. */
 static ddp_status next_batch(ddp_loader *loader, const ddp_batch **out)
 {
     uint64_t number;

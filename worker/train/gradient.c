@@ -6,8 +6,9 @@
 
 #include <stdlib.h>
 
-/* Return the buffer of part `part` in a tree of `n` parts, and the merges after it (see gradient.h). Walk from the
- * root to the part: each step into a right half uses the next buffer. */
+/* Return the buffer of part `part` in a tree of `n` parts, and the merges after it (see gradient.h). Walk from the root
+ * to the part: each step into a right half uses the next buffer. Each right half that ends with this part needs one
+ * merge. A step into a left half clears `merges`, because the right halves entered before end with a later part. */
 static struct tree_part tree_part(int n, int part)
 {
     struct tree_part p = { 0, 0 };

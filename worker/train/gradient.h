@@ -16,7 +16,8 @@
  *     part 2   in buffer 1                             p2
  *     part 3   in buffer 2      2 -> 1, 1 -> 0         p2+p3, (p0+p1)+(p2+p3)
  *
- * If the number of ranks is a power of two, each rank's parts are a subtree, which the all-reduce continues. */
+ * If the number of ranks is a power of two and all ranks have equally many parts, each rank's parts are a subtree, and
+ * the all-reduce continues the tree. */
 
 struct tree_part {
     int buffer; /* buffer in which the part is computed */

@@ -1,5 +1,5 @@
 /* train_options.c -- see train_options.h. Each option is a row in this file and a field of struct train_options,
- * with the name that PyTorch programs use. */
+ * with the name that PyTorch programs use, if they have such an option. */
 #include "train/train_options.h"
 
 #include "train/models/llmc.h"

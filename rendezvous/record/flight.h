@@ -23,7 +23,7 @@ enum {
 #define FLIGHT_TORCH_STEM "flight_torch_"
 #define FLIGHT_PIPE_STEM  "flight_pipe_"
 
-/* The states of a call, and their words in JSON, as in PyTorch. */
+/* The states of a call, and their words in JSON: PyTorch's words, if PyTorch has the state. */
 #define FLIGHT_STATES(X)      \
     X(NONE, "none")           \
     X(SCHEDULED, "scheduled") \

@@ -241,7 +241,7 @@ Test(store_words, long_times_are_in_minutes)
     l.stood_ms = 7200000;
     l.node_timeout_ms = 1200000;
     cr_assert(store_loss_finding(&l, &found));
-    cr_expect(strstr(found.sentence, " 2.0 h") != NULL && strstr(found.sentence, " 20 min") != NULL, "%s",
+    cr_expect(strstr(found.sentence, " 120 min") != NULL && strstr(found.sentence, " 20 min") != NULL, "%s",
               found.sentence);
 }
 

@@ -35,12 +35,14 @@
 
 /* STATUS_MS: interval of the messages about hosts that have not started
  * LAST_MS: time for a remote shell to end before it is killed; see last_ms
+ * OUTPUT_LAST_MS: time for a stuck terminal or disk to take the last output after the kill
  * BRANCH_LAST_MS: from the end of the last host until the remaining branches are killed
  * BRANCH_SILENT_MS: before the job runs, silence of the starter that ends a branch */
 enum {
     AT_ONCE = 32,
     STATUS_MS = 5000,
     LAST_MS = 30000,
+    OUTPUT_LAST_MS = 1000,
     BRANCH_LAST_MS = 2000,
     BRANCH_SILENT_MS = 60000,
     STDERR_KEPT = 8192,
@@ -413,7 +415,7 @@ static void finish_if_done(struct starter *s)
     s->finished.len = 0;
     if (s->collects && !s->collected && s->n_running > 0)
         report_files(s);
-    if ((s->kill_ms == 0 || clock_ms() < s->kill_ms) && !sinks_empty(s->sinks))
+    if ((s->kill_ms == 0 || clock_ms() < s->kill_ms + OUTPUT_LAST_MS) && !sinks_empty(s->sinks))
         return;
     s->closing = true;
     wakeup_close(&s->written, NULL);

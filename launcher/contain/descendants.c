@@ -171,7 +171,7 @@ static size_t children_of(pid_t of, struct buf *pids)
     return pids->len / sizeof(pid_t);
 }
 
-/* Read /proc only if there is a child, because usually there is none at the start. */
+/* Read /proc only if this process has a child, because it usually starts without one. */
 void descendants_spare(void)
 {
     siginfo_t unused;

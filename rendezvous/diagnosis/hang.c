@@ -1099,7 +1099,7 @@ static bool holds_peer(const struct spot *spot, const char *peer)
 }
 
 /* Find a connection on which the peer does not acknowledge the rank's data in both samples, if possible to another
- * node. Return false if there is none. */
+ * node. Return false if no connection is found. */
 static bool find_cut(const struct hang *h, uint32_t rank, struct cut *cut)
 {
     const struct rank_analysis *r = &h->ranks[rank];
@@ -1153,8 +1153,8 @@ static const char *loss_words(words out, const struct hang *h, const struct cut 
 }
 
 /* Return the number of pairs of nodes with a cut, and format the first: "the connection between n1 and n2 (rank 2
- * sends to 10.0.0.3:4711 without an answer)". If there is none, format a cut to any other peer, which may be
- * unrelated. */
+ * sends to 10.0.0.3:4711 without an answer)". If no pair has a cut, format a cut to any other peer,
+ * which may be unrelated. */
 static uint32_t cut_words(words out, const struct hang *h)
 {
     enum { PAIRS_MAX = 16 };

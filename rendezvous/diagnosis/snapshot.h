@@ -11,7 +11,7 @@ struct cJSON;
 struct profile;
 
 /* All durations are in ms and end at the moment of the snapshot: `gone_ms` 5000 means "5 s ago". Strings are never
- * NULL, except where their comment says so. */
+ * NULL, except where their comment allows NULL. */
 
 /* The phases of the rendezvous, in order: nodes join; a round runs; its workers are being stopped; the job has
  * ended. */

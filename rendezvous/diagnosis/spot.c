@@ -136,7 +136,7 @@ static bool may_call_wait(const cJSON *frame)
            (frame != NULL && !has_part(frame, local_files, sizeof(local_files) / sizeof(local_files[0])));
 }
 
-/* Return the number in `text` at the place of the only %d of `format`, or 0 if there is none from 1 to `most`. The
+/* Return the number in `text` at the place of the only %d of `format`, or 0 if it is not from 1 to `most`. The
  * text from other nodes is not trusted. */
 static int scan_number(const char *text, const char *format, long most)
 {

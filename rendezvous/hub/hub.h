@@ -110,7 +110,7 @@ void hub_set_secret(struct hub *hub, conn_id conn, const struct secret *secret, 
                     uint64_t now_ms);
 
 /* Append to `out` the answer for a client that requests the credential before the TLS handshake (auth/auth.h), or
- * the reason why there is none. Return false if the session does not exist or memory is short. */
+ * the reason of a refusal. Return false if the session does not exist or memory is short. */
 bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out);
 
 /* Reject a connection whose bytes the server cannot pass to hub_receive. `bytes` are the last received bytes.

@@ -366,8 +366,8 @@ void job_rename(struct job *job, const char *name)
     add_to_hub(job);
 }
 
-/* Give `name` to the nameless job, because clients may already have stored keys in it. If there is none, create a
- * job. */
+/* Give `name` to the nameless job, because clients may already have stored keys in it. Without a nameless job,
+ * create a job. */
 static struct job *declare(struct hub *hub, struct job_source *source, const char *name)
 {
     struct job *job = job_find(hub, "");

@@ -225,7 +225,7 @@ void peer_tick(struct hub *hub)
 
 /* --- vouch ------------------------------------------------------------------------------------------------ */
 
-/* An agent may vouch only for connections of its own user, and an agent of root for all connections.
+/* An agent may vouch only for connections of the same user, and an agent of root for all connections.
  *
  * The store cannot verify the users of other hosts. If agents of several jobs have the same address, a `vouch`
  * becomes valid after CLAIM_MS. If an agent of another job vouches for the same connection, the connection is

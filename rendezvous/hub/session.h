@@ -301,7 +301,7 @@ void rounds_check_grow_keys(struct job *job);
  * key. */
 void torch_observe(struct job *job);
 /* Search for a PyTorch group with too many members, or for two processes that act as one rank. Store the result in
- * snapshot->surplus; surplus.n is 0 if there is none. The caller frees the array *claims. Return false if memory is
+ * snapshot->surplus; surplus.n is 0 if nothing is found. The caller frees the array *claims. Return false if memory is
  * short. */
 bool torch_surplus(const struct job *job, struct snapshot *snapshot, struct snapshot_claim **claims);
 

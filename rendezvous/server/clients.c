@@ -938,7 +938,7 @@ static bool close_oldest_silent(struct clients *clients, enum admission_verdict 
     return true;
 }
 
-/* Close the oldest REFUSED client; with ADMISSION_FULL, of the source `key`. Return false if there is none. */
+/* Close the oldest REFUSED client; with ADMISSION_FULL, of the source `key`. Return false if no client is closed. */
 static bool close_oldest_refused(struct clients *clients, enum admission_verdict verdict,
                                  const struct admission_key *key)
 {

@@ -61,7 +61,7 @@ static bool announce(const struct daemon_options *o, const struct store_server *
            o->listen.port != 0;
 }
 
-/* Read the secrets. If there is none although other hosts could reach the store, log an error and return false. */
+/* Read the secrets. If other hosts could reach the store without a secret, log an error and return false. */
 static bool read_secrets(const struct daemon_options *o, struct secret **secrets)
 {
     struct ddp_err err;

@@ -384,7 +384,7 @@ static ddp_status trainer_load(struct trainer *t, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Continue from the newest checkpoint, if there is one; collective. */
+/* Continue from the newest checkpoint, if any; collective. */
 static ddp_status trainer_resume(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;

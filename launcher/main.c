@@ -1,5 +1,8 @@
-/* main.c -- the steps of ddprun from the command line to the exit code, one function each. Everything here happens
- * before the first fork, and reads each fact about the machine once. */
+/* main.c -- the steps of ddprun from the command line to the exit code. Each function is one step, and calls the module
+ * that does the work.
+ *
+ * Everything here happens before the first fork. This file reads the environment, the wall clock, random numbers and
+ * facts about the machine once, and passes the values to the other modules. */
 #include "auth/secret.h"
 #include "contain/job_record.h"
 #include "base/syscalls.h"
@@ -33,10 +36,10 @@
 
 extern char **environ;
 
-/* Sizes of texts in bytes, with the NUL except NONCE_CHARS. */
+/* Sizes of texts in bytes. All sizes except NONCE_CHARS include the NUL. */
 enum { NONCE_CHARS = 8, HOST_MAX = 256, START_TIME_MAX = 32, TMP_NOTE_MAX = SAFE_DIR_WHY_MAX + 64 };
 
-/* Facts about this machine, each read once. `struct plan_facts` points to them. */
+/* Facts about this machine. Each fact is read only once. `struct plan_facts` points to these facts. */
 struct machine_facts {
     char nonce[NONCE_CHARS + 1];     /* random letters for file names and for the id of the job */
     char cookie[COOKIE_CHARS + 1];   /* see make_cookie(); "" if no random numbers are available */
@@ -44,14 +47,14 @@ struct machine_facts {
     char start_time[START_TIME_MAX]; /* see write_start_time(); "" without --log_file */
     char error_stem[PATH_MAX];       /* start of the paths of the error files; "" without such files */
     char tmp_dir[PATH_MAX];          /* log directory if --log_dir is not set; "" if no directory is safe */
-    char tmp_note[TMP_NOTE_MAX];     /* why $TMPDIR, or else /tmp, is not used; or "" */
+    char tmp_note[TMP_NOTE_MAX];     /* why $TMPDIR (or /tmp if TMPDIR is not set) is not used; else "" */
     struct python_paths python;
     bool has_torch; /* `torch` contains the result of check_torch() */
     struct torch_version torch;
 };
 
 /* Print an error that prevents the start of the job. Return 2 for an error of the user, as Python's argparse does,
- * otherwise 125. */
+ * and 125 for an error of ddprun. */
 static int cannot_begin(const struct ddp_err *err)
 {
     log_error("%s", err->msg);
@@ -61,7 +64,7 @@ static int cannot_begin(const struct ddp_err *err)
     return EXIT_CODE_USAGE;
 }
 
-/* Print requested text to stdout, and free it. Return the exit code. */
+/* Print requested text to stdout, and free the text. Return the exit code. */
 static int print_out(bool made, struct buf *out)
 {
     return print_stdout(made, out) ? EXIT_CODE_OK : EXIT_CODE_DDPRUN;
@@ -107,7 +110,8 @@ static int print_plan(const struct plan *plan)
     return print_out(plan->cli->json ? plan_print_json(plan, &out) : plan_print(plan, &out), &out);
 }
 
-/* Write random text that is valid in a file name. Without random numbers, print a warning, and repeat one letter. */
+/* Write random text that is valid in a file name. If no random numbers are available, print a warning, and write the
+ * same letter NONCE_CHARS times. */
 static void make_nonce(char nonce[NONCE_CHARS + 1])
 {
     static const char letters[] =
@@ -120,8 +124,8 @@ static void make_nonce(char nonce[NONCE_CHARS + 1])
     nonce[NONCE_CHARS] = '\0';
 }
 
-/* Write the random text by which the next start of ddprun finds processes of this job that still run. Write "" without
- * random numbers. */
+/* Write the random text that marks the environment of all workers of this job. By this text, the next start of ddprun
+ * finds processes of this job that still run. Write "" if no random numbers are available. */
 static void make_cookie(char cookie[COOKIE_CHARS + 1])
 {
     unsigned char bytes[COOKIE_CHARS / 2];
@@ -152,8 +156,8 @@ static int carry_out(struct plan *plan)
     return exit_code;
 }
 
-/* Write the time of the start in UTC, such as "20240229T235959Z". This makes the C library read the file of the time
- * zone, which takes time. */
+/* Write the time of the start in UTC, such as "20240229T235959Z". Call this function only with --log_file, because the
+ * C library reads the file of the time zone, which slows down the start. */
 static void write_start_time(char text[START_TIME_MAX])
 {
     time_t now = time(NULL);
@@ -162,8 +166,9 @@ static void write_start_time(char text[START_TIME_MAX])
         text[0] = '\0';
 }
 
-/* Write the first part of the paths of the workers' error files, or "" without a cookie or a usable directory. It
- * begins with the cookie, so that the files are removed with the job's record (contain/job_record.h). */
+/* Write the first part of the paths of the workers' error files. The file names begin with the cookie, so these files
+ * are removed together with the job's record (contain/job_record.h). Write "" if the cookie is empty or no directory is
+ * usable. */
 static void write_error_stem(char stem[PATH_MAX], const char *cookie, bool dry_run)
 {
     char dir[PATH_MAX];
@@ -176,7 +181,8 @@ static void write_error_stem(char stem[PATH_MAX], const char *cookie, bool dry_r
         close(fd);
 }
 
-/* Report an unsafe XDG_RUNTIME_DIR, such as another user's after sudo -E. A missing directory is no risk. */
+/* Report an unsafe XDG_RUNTIME_DIR, such as the directory of another user after sudo -E. Do not report a missing
+ * directory, because a missing directory is no risk. */
 static void note_unsafe_runtime_dir(const char *error_stem)
 {
     const char *dir = getenv("XDG_RUNTIME_DIR");
@@ -186,7 +192,8 @@ static void note_unsafe_runtime_dir(const char *error_stem)
                  (int)(strrchr(error_stem, '/') - error_stem), error_stem);
 }
 
-/* Choose the first safe directory of $TMPDIR, /tmp and /var/tmp. */
+/* Choose the first safe directory of $TMPDIR, /tmp and /var/tmp. A relative $TMPDIR is relative to the working
+ * directory. */
 static void choose_tmp_dir(struct machine_facts *l)
 {
     const char *variable = getenv("TMPDIR");
@@ -204,7 +211,7 @@ static void choose_tmp_dir(struct machine_facts *l)
     l->tmp_dir[0] = '\0';
 }
 
-/* Make the plan. Only --numa_binding needs the machine's topology, which takes time to read. */
+/* Make the plan. Read the machine's topology only for --numa_binding, because reading takes time. */
 static ddp_status make_plan(struct plan *plan, const struct cli *cli, struct plan_facts *facts,
                             struct ddp_err *err)
 {
@@ -221,8 +228,8 @@ static ddp_status make_plan(struct plan *plan, const struct cli *cli, struct pla
     return status;
 }
 
-/* Examine the PyTorch of a Python program in the workers' environment, because --env may select another Python. Do
- * nothing if --torch_store decides the store. Return true if PyTorch was found. */
+/* Examine the PyTorch of a Python program. Do nothing if --torch_store already decides which store the workers use.
+ * Search in the workers' environment, because --env may select another Python. Return true if PyTorch was found. */
 static bool check_torch(const struct cli *cli, const struct python_choice *choice,
                         struct torch_version *torch)
 {
@@ -231,7 +238,8 @@ static bool check_torch(const struct cli *cli, const struct python_choice *choic
     return cli->torch_store == TORCH_STORE_AUTO && python != NULL && torch_find(python, &env, torch);
 }
 
-/* Choose the Python of the workers, or return NULL for any other program. The result points into *paths. */
+/* Choose the Python of the workers. Return NULL if the program is not a Python script or module. The result points
+ * into *paths. */
 static const struct python_choice *choose_python(const struct cli *cli, struct python_paths *paths)
 {
     const struct env_sources env = { cli->env.items, cli->env.n, environ };
@@ -259,7 +267,7 @@ static void read_machine_facts(struct machine_facts *l, const struct cli *cli)
     l->has_torch = check_torch(cli, choose_python(cli, &l->python), &l->torch);
 }
 
-/* Return the facts for the plan, with NULL for an empty text. */
+/* Return the facts in the form that the plan needs. An empty text becomes NULL. */
 static struct plan_facts facts_of(const struct machine_facts *l, const struct scheduler *scheduler,
                                   const char *host, bool detached)
 {
@@ -280,15 +288,16 @@ static struct plan_facts facts_of(const struct machine_facts *l, const struct sc
                                 .error_stem = l->error_stem[0] != '\0' ? l->error_stem : NULL };
 }
 
-/* Continue in the background if --detach was given. Return -1 in the process that must run the job, and an exit code in
- * the user's process. */
+/* Continue in the background if --detach was given. In the process that must run the job, return -1. In the process
+ * that the user has started, return an exit code. */
 static int detach(const struct cli *cli, char *const *argv, const char *id)
 {
     const struct detached_job job = { .id = id, .rdzv_id = cli->job, .argv = argv, .quiet = cli->quiet };
     return cli->detach && !cli->one_console && !cli->dry_run ? detach_begin(&job) : -1;
 }
 
-/* Run a job on this node. Check --local_addr first, because this needs no plan. */
+/* Run a job on this node: read the facts about this machine, make the plan, and execute the plan. Check --local_addr
+ * first, because this check needs no plan. */
 static int run_job(const struct cli *cli, char *const *argv, const struct scheduler *scheduler,
                    const char *host)
 {
@@ -322,7 +331,7 @@ static int print_scheduler_values(const struct scheduler *s, const struct cli *c
         cli->json ? scheduler_print_json(s, cli, python, &out) : scheduler_print(s, cli, python, &out), &out);
 }
 
-/* Print the values of the scheduler to stderr, because stdout belongs to the workers. */
+/* Print the values of the scheduler to stderr, for --verbose. stdout belongs to the workers. */
 static void log_scheduler_values(const struct scheduler *s, const struct cli *cli)
 {
     struct buf out = { 0 };
@@ -331,7 +340,8 @@ static void log_scheduler_values(const struct scheduler *s, const struct cli *cl
     buf_free(&out);
 }
 
-/* End a task whose layout by the scheduler is wrong for ddprun. Only one task of each node prints the finding. */
+/* End a task because the layout of the scheduler's tasks is wrong for ddprun. Only one task of each node prints the
+ * finding. */
 static int cannot_be_meant(const struct scheduler_finding *f)
 {
     if (!f->mine)
@@ -386,8 +396,8 @@ static ddp_status read_hosts(const struct cli *cli, struct starter_job *job, str
     return status == DDP_OK ? status : ddp_fail(err, status, "--hostfile=%.200s: %s", cli->hostfile, why.msg);
 }
 
-/* Start the job on the hosts, or print the commands of --dry_run. If the starter process ends, its guardian kills the
- * remaining remote shells. */
+/* Start the job on the hosts. With --dry_run, only print the commands. The starter process runs under a guardian, as
+ * an agent does. When the starter ends, the guardian kills the remaining remote shells. */
 static int start_hosts(const struct cli *cli, const struct starter_job *job)
 {
     struct ddp_err err;
@@ -410,7 +420,8 @@ static int start_hosts(const struct cli *cli, const struct starter_job *job)
     return exit_code;
 }
 
-/* Read the soft limits of this process, which apply on every host, because a remote shell may have others. */
+/* Read the soft limits of this process. ddprun applies these limits on every host, because a remote shell may have
+ * different limits. */
 static void read_limits_for_hosts(double limits[REMOTE_LIMIT_COUNT])
 {
 #define X(id, ...)                                                                       \
@@ -436,8 +447,8 @@ static ddp_status map_program(struct start_facts *facts, struct utsname *name, s
     return DDP_OK;
 }
 
-/* Start the job on the hosts of --hosts, with the umask of this process. umask() returns the mask only by setting
- * another one, so set the old mask again. */
+/* Start the job on the hosts of --hosts. The job on the hosts gets the umask of this process. umask() returns the old
+ * mask only when it sets a new mask, so set the old mask again at once. */
 static int run_hosts(const struct cli *cli, char *const *argv, const char *host)
 {
     char program[PATH_MAX], directory[PATH_MAX], nonce[NONCE_CHARS + 1];
@@ -475,7 +486,7 @@ static int run_hosts(const struct cli *cli, char *const *argv, const char *host)
     return exit_code;
 }
 
-/* Reject --hosts under a scheduler, which itself starts one ddprun on each node. */
+/* Reject --hosts under a scheduler, because the scheduler itself starts one ddprun on each node. */
 static int refuse_hosts(const struct scheduler *s, const struct cli *cli)
 {
     const bool srun_helps = strcmp(s->name, "slurm") == 0 && !start_by_srun(cli);
@@ -489,16 +500,18 @@ static int refuse_hosts(const struct scheduler *s, const struct cli *cli)
     "--detach: %s ends the job's processes when this process exits; omit --detach, or pass " \
     "--scheduler=none if no scheduler runs ddprun"
 
-/* Reject --detach under a scheduler, which would kill the job when this process exits. */
+/* Reject --detach under a scheduler. With --detach this process exits early, and the scheduler then kills the other
+ * processes of the job. */
 static int refuse_detach(const struct scheduler *s)
 {
     log_error(DETACH_UNDER, s->title);
     return EXIT_CODE_USAGE;
 }
 
-/* Make srun the remote shell in an allocation of Slurm, unless the user has chosen one or srun has started this
- * process. Then ignore Slurm's variables, which describe this process. A step of several tasks keeps them, so that
- * refuse_hosts() rejects --hosts. */
+/* Make srun the remote shell in an allocation of Slurm. Change nothing if the user has chosen a remote shell, or if
+ * srun has started this process. With srun as the remote shell, ignore Slurm's variables, because they describe this
+ * process, not the tasks that srun will start. Exception: do not ignore these variables in a step of several tasks, so
+ * that refuse_hosts() rejects --hosts. */
 static ddp_status choose_srun(struct cli *cli, const char *host, struct ddp_err *err)
 {
     const struct scheduler_facts facts = { .environ_block = environ, .host = host };
@@ -523,8 +536,8 @@ static ddp_status choose_srun(struct cli *cli, const char *host, struct ddp_err 
     return DDP_OK;
 }
 
-/* Read the scheduler's values, which count as options, check the combination of options, and start. --explain prints
- * the values even if the combination is wrong. */
+/* Read the scheduler's values, then check the combination of options, and start. Read the scheduler's values first,
+ * because these values count as options. --explain prints the values even if the combination is wrong. */
 static int begin(struct cli *cli, char *const *argv)
 {
     char host[HOST_MAX] = "localhost";
@@ -532,7 +545,7 @@ static int begin(struct cli *cli, char *const *argv)
     struct ddp_err err;
     const bool hosts = (cli->hosts != NULL || cli->hostfile != NULL) && !cli->one_console;
     gethostname(host, sizeof(host) - 1);
-    if (cli->one_console) /* the step of the starter's srun has one task, so ignore its variables */
+    if (cli->one_console) /* ignore the variables of the starter's srun, because its step has one task */
         cli->scheduler = "none";
     if (hosts && choose_srun(cli, host, &err) != DDP_OK)
         return cannot_begin(&err);
@@ -561,7 +574,7 @@ static int begin(struct cli *cli, char *const *argv)
  * relative, so that the directory can be moved. */
 
 #define SHIM "torchrun"
-/* the kind of DIR/torchrun; unknown if DIR cannot be read */
+/* The kind of DIR/torchrun: nothing, a shim, another program, or unknown because DIR cannot be read. */
 enum holder { HOLDS_NOTHING, HOLDS_SHIM, HOLDS_OTHER, HOLDS_UNKNOWN };
 
 static ddp_status shim_fail(struct ddp_err *err, const char *what, const char *dir, const char *remedy)
@@ -571,8 +584,8 @@ static ddp_status shim_fail(struct ddp_err *err, const char *what, const char *d
                     path_error_text(errno, dir, remedy, why));
 }
 
-/* Return the kind of DIR/torchrun, and copy a link's target to `target`. readlink fails with EINVAL for another
- * file. */
+/* Return the kind of DIR/torchrun. If DIR/torchrun is a link, copy the target of the link to `target`. readlink fails
+ * with EINVAL if DIR/torchrun is not a link. */
 static enum holder shim_find_holder(int dir, char target[PATH_MAX])
 {
     const ssize_t n = readlinkat(dir, SHIM, target, PATH_MAX - 1);
@@ -601,8 +614,8 @@ static const char *shim_target(const char *whole_dir, const char *program)
     return strlen(whole_dir) == len && memcmp(whole_dir, program, len) == 0 ? slash + 1 : program;
 }
 
-/* Create the link. An older shim is replaced by a rename, so that torchrun always exists. Without an older shim, do not
- * rename, because a rename could overwrite a torchrun that is created meanwhile. */
+/* Create the link. If an older shim exists, replace this shim by a rename, so that torchrun exists at every moment. If
+ * DIR has no torchrun, do not use a rename: a rename could overwrite a torchrun that is created meanwhile. */
 static bool shim_link(int dir, const char *target)
 {
     char old[PATH_MAX], fresh[64];
@@ -632,7 +645,7 @@ static bool shim_is_first(int dir)
            first.st_ino == own.st_ino;
 }
 
-/* Write the shim in the directory `dir` with descriptor `fd`. */
+/* Write the shim in the directory `dir`. `fd` is a descriptor of this directory. */
 static ddp_status shim_write_in(int fd, const char *dir, struct buf *out, struct ddp_err *err)
 {
     char program[PATH_MAX], whole_dir[PATH_MAX], old[PATH_MAX];
@@ -653,8 +666,9 @@ static ddp_status shim_write_in(int fd, const char *dir, struct buf *out, struct
     return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
 }
 
-/* Make DIR/torchrun start this ddprun, but do not replace another program. Create DIR if its parent exists. If another
- * torchrun precedes it in PATH, append the shell line that puts DIR first. */
+/* Make DIR/torchrun start this ddprun. Create DIR if its parent exists. If DIR/torchrun is not the first torchrun in
+ * PATH, append the shell line that puts DIR first. If DIR/torchrun is another program, return an error and change
+ * nothing. */
 static ddp_status shim_write(const char *dir, struct buf *out, struct ddp_err *err)
 {
     if (mkdir(dir, 0777) != 0 && errno != EEXIST)
@@ -749,7 +763,8 @@ static int run_STOP(int argc, char **argv)
     return run_with_job(argc, argv, detach_stop);
 }
 
-/* Run the command that the first word names, such as "explain", and return its exit code, or -1 if it is no command. */
+/* Run the command that the first word names, such as "explain", and return its exit code. Return -1 if the first word
+ * is not a command. */
 static int run_command(int argc, char **argv)
 {
     static int (*const run[COMMANDS])(int, char **) = {
@@ -784,7 +799,7 @@ int main(int argc, char **argv)
         return command;
     if (cli_read(&cli, argc, argv, environ, &err) != DDP_OK)
         return cannot_begin(&err);
-    /* --ship starts this program as /proc/self/fd/N, which ps would show */
+    /* --ship starts this program as /proc/self/fd/N, so set the name that ps shows */
     if (cli.relay || cli.one_console)
         prctl(PR_SET_NAME, "ddprun");
     int exit_code = cli_only_prints(&cli) ? print_info(&cli) : cli.relay ? relay_run() : begin(&cli, argv);

@@ -11,7 +11,8 @@
  *                 ddp_scaler_update(&scaler, &err)
  *
  * The float32 copy ("master weights") is needed because an update is often too small to change a 16-bit parameter. Save
- * the copy in checkpoints. The functions use no file, thread or clock. */
+ * the copy in checkpoints, because only the copy has the exact values. All functions only compute: they use no file,
+ * thread or clock. */
 #ifndef DDP_AMP_H
 #define DDP_AMP_H
 
@@ -21,31 +22,32 @@
 extern "C" {
 #endif
 
-/* Convert n elements of type F32, F16 or BF16 to float32, without rounding. If the type is F32, `to` may be `from`.
- * Return DDP_ERR_ARG for all other types. */
+/* Convert n elements of type F32, F16 or BF16 to float32, without any rounding. Use this function, for example, to make
+ * the float32 copy of the parameters. If the type is F32, `to` may be `from`. Return DDP_ERR_ARG for all other
+ * types. */
 DDP_API ddp_status ddp_widen_f32(const void *from, ddp_dtype dtype, float *to, size_t n, struct ddp_err *err);
 
 /* Round n float32 elements to `dtype`: to the nearest, ties to even. Values that are too large become infinite, and a
  * NaN stays a NaN. Return DDP_ERR_ARG for a type other than F32, F16 and BF16. */
 DDP_API ddp_status ddp_round_f32(const float *from, void *to, ddp_dtype dtype, size_t n, struct ddp_err *err);
 
-/* Write to[i] = (float)from[i] * (float)(1 / scale) for n elements of type F32, F16 or BF16. If the type is F32, `to`
- * may be `from`. Return 1 if 1 / scale or an element of `from` is infinite or NaN, otherwise 0. For all other types,
- * write nothing and return -1. */
+/* Write to[i] = (float)from[i] * (float)(1 / scale) for n elements of type F32, F16 or BF16, with torch's arithmetic
+ * and with subnormals flushed (context.h). If the type is F32, `to` may be `from`. Return 1 if 1 / scale or an element
+ * of `from` is infinite or NaN, otherwise 0. For all other types, write nothing and return -1. */
 DDP_API int ddp_unscale(const void *from, ddp_dtype dtype, double scale, float *to, size_t n);
 
-/* The latest call in the current step (see the table below). READY: no call yet. */
+/* The latest call in the current step (see the table below). READY means that this step has had no call yet. */
 typedef enum ddp_scaler_stage { DDP_SCALER_READY, DDP_SCALER_UNSCALED, DDP_SCALER_STEPPED } ddp_scaler_stage;
 
 /* The constants and the state of torch.cuda.amp.GradScaler for one optimizer. The struct has no pointers, so it may be
- * copied. A step is finite if its found_inf is 0. All ranks must pass the same found_inf, which averaged gradients
- * give. */
+ * copied. The struct is equal on all ranks if all ranks pass the same found_inf. Averaged gradients give the same
+ * found_inf on all ranks, because a sum with infinity or NaN is infinite or NaN. */
 typedef struct ddp_scaler {
     float scale;      /* multiply the loss by this number; finite and above 0 */
-    double growth;    /* factor after `interval` finite steps in a row; above 1 */
-    double backoff;   /* factor after a step with an infinite or NaN gradient; between 0 and 1 */
-    int32_t interval; /* number of finite steps in a row before `growth` applies; at least 1 */
-    int32_t tracker;  /* number of finite steps since the last change of the scale */
+    double growth;    /* multiplies `scale` after `interval` steps in a row with finite gradients; above 1 */
+    double backoff;   /* multiplies `scale` after a step with an infinite or NaN gradient; between 0 and 1 */
+    int32_t interval; /* number of steps in a row with finite gradients before `growth` applies; at least 1 */
+    int32_t tracker;  /* number of steps with finite gradients since the last change of the scale */
     ddp_scaler_stage stage;
     int found_inf; /* the found_inf that was passed for this step */
 } ddp_scaler;
@@ -72,8 +74,8 @@ DDP_API ddp_status ddp_scaler_unscaled(ddp_scaler *scaler, int found_inf, struct
 /* Set *go to 1 if the parameters may be updated, or to 0 if found_inf is not 0. */
 DDP_API ddp_status ddp_scaler_step(ddp_scaler *scaler, int *go, struct ddp_err *err);
 
-/* Set the scale for the next step. Multiply it by `backoff` if found_inf was not 0 in this step, or by `growth` after
- * `interval` steps in a row with 0, unless the result is infinite. */
+/* Set the scale for the next step. If the found_inf of this step is not 0, multiply the scale by `backoff`. After
+ * `interval` steps in a row in which found_inf was 0, multiply the scale by `growth`, unless the result is infinite. */
 DDP_API ddp_status ddp_scaler_update(ddp_scaler *scaler, struct ddp_err *err);
 
 /* Number of values in the saved state: scale, growth, backoff, interval, tracker. */

@@ -5,11 +5,12 @@
  *   - A directory of checkpoints (ddp_ckpts), one for each saved step, written by a thread while training continues.
  *     Old checkpoints are removed, and damaged checkpoints are skipped.
  *
- * The blocks contain the whole model, so a run may continue with another number of ranks.
+ * In both forms the blocks contain the whole model, not only the part of one rank. So a run may continue with another
+ * number of ranks.
  *
- * A file has named blocks of bytes, each with its length and CRC-32, and a header with its own CRC-32. It is written
- * under a temporary name, flushed to the disk and renamed, so a crash or a full disk leaves the previous file
- * unchanged. The caller lets only one rank write. */
+ * The file has named blocks of bytes, each with its length and CRC-32, and a header with its own CRC-32. The file is
+ * written under a temporary name, flushed to the disk and renamed. So a crash or a full disk leaves the previous file
+ * unchanged. The caller chooses one rank that writes. */
 #ifndef DDP_CKPT_H
 #define DDP_CKPT_H
 
@@ -29,19 +30,19 @@ typedef struct ddp_ckpt_block {
 } ddp_ckpt_block;
 
 /* Write `n` blocks (1 to 4096) to `path`. DDP_ERR_IO names the path, the operation and errno; no partial file is left.
- * Devices, pipes, links without a target, and files to which stdout or stderr is redirected are written directly,
- * without this guarantee. */
+ * There is no such guarantee for devices, pipes, links without a target, and a file to which stdout or stderr is
+ * redirected. Such targets are written directly. */
 DDP_API ddp_status ddp_ckpt_save(const char *path, const ddp_ckpt_block *blocks, size_t n,
                                  struct ddp_err *err);
 
-/* Fill `blocks` from the file `path`. The names, sizes and order of `blocks` must equal those in the file (else
- * DDP_ERR_MISMATCH). DDP_ERR_CORRUPT names the path and the offset of the damage. After an error, the blocks are
- * unchanged. */
+/* Fill `blocks` from the file `path`. The names, sizes and order of `blocks` must equal those in the file. If a name or
+ * a size differs, the text of DDP_ERR_MISMATCH has both values. DDP_ERR_CORRUPT names the path and the offset of the
+ * damage. After an error, the blocks are unchanged. */
 DDP_API ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t n,
                                  struct ddp_err *err);
 
-/* Write `len` bytes to `path`. After a crash, `path` has either its old content or all of the new content, with the
- * exceptions of ddp_ckpt_save. */
+/* Write `len` bytes to `path`. After a crash, `path` has either its old content or all of the new content. The
+ * exceptions are the same as for ddp_ckpt_save. */
 DDP_API ddp_status ddp_file_replace(const char *path, const void *data, size_t len, struct ddp_err *err);
 
 /* --- a directory of checkpoints -------------------------------------------------------------------
@@ -79,7 +80,7 @@ typedef void ddp_ckpt_warn(void *user, const char *words);
 
 typedef struct ddp_ckpts_options {
     size_t size;         /* sizeof(ddp_ckpts_options), set by the INIT macro */
-    const char *dir;     /* copied; the first save creates the directory, not its parents */
+    const char *dir;     /* copied by ddp_ckpts_open; the first save creates the directory, not its parents */
     unsigned keep_last;  /* number of newest checkpoints to keep; 0 means 3 */
     uint64_t keep_every; /* keep each checkpoint whose step is a multiple of this number; 0 means none */
     size_t max_bytes;    /* a save of more bytes returns only after the write; 0 means no limit */
@@ -93,26 +94,27 @@ typedef struct ddp_ckpts_options {
         sizeof(ddp_ckpts_options), NULL, 0, 0, 0, 0, NULL, NULL \
     }
 
-/* Create a handle, without reading or writing. After DDP_OK the caller owns *out until ddp_ckpts_close. Only one thread
- * at a time may use a handle. */
+/* Create a handle, without reading or writing anything. After DDP_OK the caller owns *out until ddp_ckpts_close. Only
+ * one thread at a time may use a handle. */
 DDP_API ddp_status ddp_ckpts_open(const ddp_ckpts_options *options, ddp_ckpts **out, struct ddp_err *err);
 
 /* Wait until the previous checkpoint is written, copy the blocks, and return. A thread writes the copy as the
- * checkpoint of point->step, replacing an earlier one, and then removes old checkpoints. If the write of the previous
- * checkpoint has failed, return that error once and save nothing; the program must then call again. */
+ * checkpoint of point->step, and then removes old checkpoints. The copy replaces an earlier checkpoint of this step. If
+ * the write of the previous checkpoint has failed and no call has returned its error yet, return this error and save
+ * nothing. The program must then call the function again to save the new checkpoint. */
 DDP_API ddp_status ddp_ckpts_save(ddp_ckpts *ckpts, const ddp_ckpt_point *point, const ddp_ckpt_block *blocks,
                                   size_t n, struct ddp_err *err);
 
-/* Wait until all saved checkpoints are on the disk. Return the error of the last save once. Return DDP_ERR_TIMEOUT if
- * the last save still runs after `timeout_ms` of the options. */
+/* Wait until all saved checkpoints are on the disk. Return the error of the last save. Later calls do not return this
+ * error again. Return DDP_ERR_TIMEOUT if the last save still runs after `timeout_ms` of the options. */
 DDP_API ddp_status ddp_ckpts_wait(ddp_ckpts *ckpts, struct ddp_err *err);
 
 /* Fill the blocks from the newest undamaged checkpoint. The caller passes all blocks of the checkpoint, in any order.
- * Every byte is checked before the first block is changed. If the directory has no checkpoint, *found becomes 0, and
- * blocks and *point are unchanged.
+ * Every byte is checked before the call changes the first block. If the directory has no checkpoint, *found becomes 0,
+ * and blocks and *point are unchanged.
  *
- * Damaged checkpoints are skipped with a warning, but not removed. If all are damaged, DDP_ERR_CORRUPT describes the
- * newest. After these errors, no older checkpoint is tried:
+ * Damaged checkpoints are skipped with a warning, but not removed. If all checkpoints are damaged, DDP_ERR_CORRUPT
+ * describes the newest checkpoint. After any of the following errors, the call does not try an older checkpoint:
  *
  *   - DDP_ERR_MISMATCH: names or sizes differ; the text has both values.
  *   - DDP_ERR_UNSUPPORTED: a later version of libddp wrote the checkpoint.
@@ -122,9 +124,9 @@ DDP_API ddp_status ddp_ckpts_load(ddp_ckpts *ckpts, const ddp_ckpt_block *blocks
 
 /* Load a checkpoint on rank 0 and send its blocks to all ranks; collective. Rank 0 passes `ckpts`, and the other ranks
  * pass NULL. Every rank passes blocks of the same sizes in the same order. All ranks get rank 0's blocks, *point and
- * *found, or rank 0's error (ddp_last_error).
+ * *found, or rank 0's error, whose text ddp_last_error() returns.
  *
- * The other ranks wait while rank 0 reads, so the step timeout (ddp_options) must be longer than the time to read all
+ * The other ranks wait while rank 0 reads. So the step timeout (ddp_options) must be longer than the time to read all
  * blocks, and longer than the time to send one block. */
 DDP_API ddp_status ddp_ckpts_resume(ddp_ckpts *ckpts, ddp_group *group, const ddp_ckpt_block *blocks,
                                     size_t n, ddp_ckpt_point *point, int *found);

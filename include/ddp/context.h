@@ -11,11 +11,12 @@
  *
  * Rules:
  *   - Every call that can fail returns a status. No call exits.
- *   - A NULL handle or result pointer gives DDP_ERR_ARG, except where a comment allows NULL.
+ *   - If a handle or a result pointer is NULL, a call returns DDP_ERR_ARG. The comment of a function states where NULL
+ *     is allowed.
  *   - Option structs begin with their size.
  *   - Contexts share no state.
- *   - The library installs no signal handler, except for SIGUSR1 if DDP_FLIGHT_RECORDER is set and the program has
- *     no handler for it.
+ *   - The library installs no signal handler, with one exception. If the environment requests a flight recorder
+ *     (DDP_FLIGHT_RECORDER), the library installs a handler for SIGUSR1, unless the program already has a handler.
  *   - Only one thread at a time may use a context and the objects made from it. Any thread may call ddp_abort.
  *
  * After a failed call, a program should exit with ddp_exit_code(status), so that the launcher can find the rank that
@@ -56,14 +57,14 @@ typedef struct ddp_options {
     int device;               /* index of this rank's GPU in CUDA, or a value of ddp_device_choice */
 } ddp_options;
 
-/* With a device, a group accepts buffers in the memory of the device and of the host (group.h). libddp then loads
- * libddp_cuda, CUDA's runtime and NCCL, so neither the build nor a machine without a GPU needs NVIDIA software. With
- * backend "cpu", values pass through host memory: slower, but with the same bits as on CPUs, and several ranks may
- * share one GPU. */
+/* With a device, a group accepts buffers in the memory of the device and of the host (group.h). libddp then loads the
+ * library libddp_cuda, which loads CUDA's runtime and NCCL. So neither the build nor a machine without a GPU needs
+ * NVIDIA software. With backend "cpu", values pass through host memory, which is slower. But the results have the
+ * same bits as on CPUs, and several ranks may share one GPU. */
 typedef enum ddp_device_choice {
-    DDP_DEVICE_NONE = -1, /* default: no device; with backend "nccl", as DDP_DEVICE_LOCAL */
-    DDP_DEVICE_AUTO = -2, /* the device with the number LOCAL_RANK, or none without a usable GPU */
-    DDP_DEVICE_LOCAL = -3 /* the same, but DDP_ERR_UNSUPPORTED without a usable GPU */
+    DDP_DEVICE_NONE = -1, /* default: no device, but with backend "nccl" the same as DDP_DEVICE_LOCAL */
+    DDP_DEVICE_AUTO = -2, /* the device with the number LOCAL_RANK, or no device if there is no usable GPU */
+    DDP_DEVICE_LOCAL = -3 /* the device with number LOCAL_RANK, or DDP_ERR_UNSUPPORTED if no GPU is usable */
 } ddp_device_choice;
 
 /* The INIT macros list all members in order, because C++17 has no designated initializers. */
@@ -83,9 +84,10 @@ DDP_API ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out);
 DDP_API ddp_status ddp_finalize(ddp_ctx *ctx);
 
 /* Stop all waiting peers: their calls return DDP_ERR_ABORTED with the text `why`. Write {"message": ...} to
- * TORCHELASTIC_ERROR_FILE, if this variable is set. The call may take a second to notify ranks on other hosts, and two
- * seconds if another rank has just called it. It does not exit: call exit(code) afterwards. Any thread may call this
- * function. NULL is allowed. */
+ * TORCHELASTIC_ERROR_FILE, if this variable is set. If ranks run on other hosts, the call first notifies the store,
+ * for at most a second. If another rank has just begun to stop the peers, the call waits for that rank's reason, for at
+ * most two seconds. In all other cases the call returns at once. The function does not exit: call exit(code)
+ * afterwards. Any thread may call this function. NULL is allowed and does nothing. */
 DDP_API void ddp_abort(ddp_ctx *ctx, int code, const char *why);
 
 /* Subnormal numbers are the smallest numbers: f32 and bf16 below 1.2e-38, f64 below 2.2e-308. Some processors compute
@@ -98,12 +100,13 @@ DDP_API void ddp_abort(ddp_ctx *ctx, int code, const char *why);
  * A communication hook and a loader's `fill` run in the flush mode, too. Processors without a flush mode compute with
  * subnormals. On a GPU, NCCL and the program decide. */
 
-/* Treat subnormals as zero in this thread from now on, and in threads that it creates later. A program that computes on
- * the CPU calls this function first in main. The equivalent in PyTorch is torch.set_flush_denormal(True). */
+/* Treat subnormals as zero in this thread from now on, and in threads that this thread creates later. If your program
+ * computes on the CPU, call ddp_flush_subnormals first in main. The equivalent in PyTorch is
+ * torch.set_flush_denormal(True). */
 DDP_API void ddp_flush_subnormals(void);
 
-/* Return one of the numbers that identify this worker, or -1 if ctx is NULL. All except the device come from torchrun's
- * variables: ddp_rank returns RANK, ddp_local_rank returns LOCAL_RANK, and so on. */
+/* Return one of the numbers that identify this worker, or -1 if ctx is NULL. All numbers except the device come from
+ * torchrun's variables: ddp_rank returns RANK, ddp_local_rank returns LOCAL_RANK, and so on. */
 DDP_API int ddp_rank(const ddp_ctx *ctx);
 DDP_API int ddp_world_size(const ddp_ctx *ctx);
 DDP_API int ddp_local_rank(const ddp_ctx *ctx);
@@ -111,10 +114,11 @@ DDP_API int ddp_local_world_size(const ddp_ctx *ctx);
 DDP_API int ddp_device(const ddp_ctx *ctx); /* index of the GPU in CUDA, or -1 without a device */
 DDP_API int ddp_restart_count(const ddp_ctx *ctx);
 
-/* Report to the launcher that step `step`, counted over all attempts, is done. With --max_restarts, the launcher ends a
- * job whose attempts make no progress. The program calls this function after every step; it sends at most five messages
- * a second, without waiting. In a world of one, the first call connects to the store. Without ddprun the call does
- * nothing. Errors may be ignored. */
+/* Report to the launcher that step `step` is done. `step` counts the steps of all attempts, as in a checkpoint. With
+ * --max_restarts, the launcher ends a job whose attempts make no progress. The program calls this function after every
+ * step. The function sends a few bytes at most five times a second, without waiting for an answer. In a world of one,
+ * the first call connects to the store. Without ddprun the call sends nothing, but a flight recorder
+ * (DDP_FLIGHT_RECORDER) still records the step. Errors may be ignored. */
 DDP_API ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step);
 
 /* How an elastic job grows (--nnodes=MIN:MAX). A node that joins a running job waits. With --grow=agreed, the default
@@ -138,8 +142,9 @@ DDP_API ddp_status ddp_grow_agree(ddp_ctx *ctx);
 struct ddp_store;
 DDP_API struct ddp_store *ddp_context_store(ddp_ctx *ctx);
 
-/* Wait at a named barrier until all ranks have arrived. Use each name only once. If timeout_ms is 0, the step timeout
- * applies. Without ddprun's store, a timeout reports only how many ranks have arrived. */
+/* Wait at a named barrier until all ranks have arrived. Use each name only once. Only ddprun's store has barriers. With
+ * another store this function uses a counter, and a timeout reports only how many ranks have arrived. If timeout_ms is
+ * 0, the step timeout applies. */
 DDP_API ddp_status ddp_barrier_named(ddp_ctx *ctx, const char *name, uint32_t timeout_ms);
 
 #ifdef __cplusplus

@@ -57,8 +57,9 @@ DDP_API const char *ddp_status_text(ddp_status status);
  * The launcher then searches for a rank that ended for another reason, and reports that rank as the cause. */
 #define DDP_EXIT_PEER_LOST 75
 
-/* Return the sentence of the last failure on this thread (rank, operation, sequence number, expected value), or "" if
- * no call has failed. The text is valid until the next failure on this thread. Read it only after a failed call. */
+/* Return the sentence of the last failure on this thread. The sentence names, for example, the rank, the operation and
+ * the sequence number. Return "" if no call has failed. The text is valid until the next failure on this thread. Read
+ * the text only after a failed call. */
 DDP_API const char *ddp_last_error(void);
 
 /* Return the exit code for an error of this library: 0 for DDP_OK, 2 for DDP_ERR_ARG, DDP_EXIT_PEER_LOST for
@@ -71,11 +72,11 @@ struct ddp_err {
 };
 
 /* Set the code and the formatted sentence of `err`, which may be NULL, and return `code`: `return ddp_fail(err,
- * DDP_ERR_ARG, ...)`. A sentence of DDP_ERR_NOMEM with "out of memory" but without "; " gets a remedy. */
+ * DDP_ERR_ARG, ...)`. If a sentence with DDP_ERR_NOMEM contains "out of memory" but no "; ", append a remedy. */
 DDP_API ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...) DDP_PRINTF(3, 4);
 
-/* Put text in front of the sentence of `err` ("rank 3: connect to ...: refused"), and return err->code. The end of a
- * long sentence is cut. */
+/* Put text in front of the sentence of `err` ("rank 3: connect to ...: refused"), and return err->code. If the
+ * sentence becomes too long, its end is cut. */
 DDP_API ddp_status ddp_wrap(struct ddp_err *err, const char *fmt, ...) DDP_PRINTF(2, 3);
 
 #ifdef __cplusplus

@@ -12,11 +12,12 @@
  *     ddp_loader_free(loader)
  *
  * ddp/sampler.h decides which samples a batch has, as in torch. Each sample has its own generator for random choices (a
- * crop, a flip), seeded with the seed, the epoch and the number of the sample. So its values do not depend on ranks,
- * threads and batches.
+ * crop, a flip), seeded with the seed, the epoch and the number of the sample. So in one epoch a sample has the same
+ * values for any number of ranks and threads, and in any batch.
  *
- * The library creates the threads, with all signals blocked. With threads = 0, ddp_loader_next makes the batch itself,
- * with the same bytes. Only one thread at a time may use a loader. ddp_last_error() returns the text of an error. */
+ * The library creates the threads, with all signals blocked. With threads = 0, ddp_loader_next makes the batch
+ * itself, with the same bytes. Only one thread at a time may use a loader. ddp_last_error() returns the text of an
+ * error. */
 #ifndef DDP_LOADER_H
 #define DDP_LOADER_H
 
@@ -33,7 +34,7 @@ extern "C" {
 
 typedef struct ddp_loader ddp_loader;
 
-/* Largest values of ddp_loader_options. DDP_LOADER_BATCHES is for `ahead` and for `held`. */
+/* Largest values of ddp_loader_options. DDP_LOADER_BATCHES is the largest value of `ahead`, and also of `held`. */
 enum {
     DDP_LOADER_ARRAYS = 4,
     DDP_LOADER_THREADS = 256,
@@ -44,14 +45,15 @@ enum {
 /* A sample that `fill` must write. */
 typedef struct ddp_loader_row {
     uint64_t index, epoch;
-    int is_pad;                  /* 1 for a sample that the sampler has repeated, else 0 */
+    int is_pad;                  /* 1 if this is padding (a sample that the sampler has repeated), else 0 */
     ddp_philox luck;             /* random number generator of this sample in this epoch */
-    void *to[DDP_LOADER_ARRAYS]; /* row_bytes[a] bytes for each array, undefined before `fill` */
+    void *to[DDP_LOADER_ARRAYS]; /* to[a] has row_bytes[a] bytes, undefined before the call of `fill` */
 } ddp_loader_row;
 
 /* Write the sample row->index to row->to[]. Several threads call `fill` at the same time for different rows, in any
- * order, with subnormals flushed (context.h). An error ends the epoch: ddp_loader_next returns it, with the text of
- * *err, for the batch of this sample. `fill` must return, because its thread cannot be stopped. */
+ * order, with subnormals flushed (context.h). A result other than DDP_OK ends the epoch: ddp_loader_next returns the
+ * result and the text of *err when the program reaches the batch of this sample. `fill` must return, because its
+ * thread cannot be stopped. */
 typedef ddp_status (*ddp_loader_fill)(void *user, ddp_loader_row *row, struct ddp_err *err);
 
 /* Allocate the memory of all batches, for example as pinned memory. Return `bytes` bytes at a multiple of 256, or
@@ -85,10 +87,11 @@ typedef struct ddp_loader_options {
         sizeof(ddp_loader_options), 0, 1, 0, 0, 0, 0, 0, 0, { 0 }, NULL, NULL, 0, 0, 0, 0, NULL, NULL, NULL \
     }
 
-/* A batch, valid until `held` more batches are returned, or the loader is started again or freed. */
+/* A batch, which is valid until `held` more batches are returned, or until the loader is started again or freed. */
 typedef struct ddp_batch {
     uint64_t number;                /* number of this batch in the epoch; the first batch is 0 */
-    int stream;                     /* `number` modulo `streams`; the batch is for rank `rank` + `stream` */
+    int stream;                     /* `number` modulo `streams` of the options; the batch is for rank `rank`
+                                     * + `stream` */
     size_t rows;                    /* number of rows; 0 if the rank of this batch has no samples left */
     void *array[DDP_LOADER_ARRAYS]; /* rows * row_bytes[a] bytes, 256-byte aligned */
     const uint64_t *index;          /* for each row, the number of its sample */
@@ -99,21 +102,22 @@ typedef struct ddp_batch {
  * DDP_ERR_LIMIT means that the system allows no more threads. */
 DDP_API ddp_status ddp_loader_create(const ddp_loader_options *options, ddp_loader **out);
 
-/* Begin epoch `epoch` after its first `done` samples, counted over all ranks (see ddp_sampler_resume). The call is
- * allowed in the middle of an epoch and after an error. DDP_ERR_TIMEOUT means that a thread is still in `fill` for the
- * previous epoch. */
+/* Begin epoch `epoch` after its first `done` samples, counted over all ranks (see ddp_sampler_resume). The threads
+ * begin to read. The call is allowed in the middle of an epoch and after an error. DDP_ERR_TIMEOUT means that a
+ * thread is still in `fill` for the previous epoch. */
 DDP_API ddp_status ddp_loader_start(ddp_loader *loader, uint64_t epoch, uint64_t done);
 
-/* Wait for the next batch, and return it in *out, or NULL at the end of the epoch. The order of batches is fixed.
- * DDP_ERR_TIMEOUT names the missing sample. An error of `fill` has the number of the sample. After an error, all calls
- * return it until ddp_loader_start. */
+/* Wait for the next batch, and return it in *out. The order of batches is fixed. At the end of the epoch *out is
+ * NULL. DDP_ERR_TIMEOUT names the missing sample. An error of `fill` is returned with the number of the sample and
+ * the text of `fill`. After an error, all calls return the same error until ddp_loader_start. */
 DDP_API ddp_status ddp_loader_next(ddp_loader *loader, const ddp_batch **out);
 
-/* Return the number of batches of all streams from the last ddp_loader_start to the end of the epoch. */
+/* Return the number of batches from the last ddp_loader_start to the end of the epoch, as the sum over all streams. */
 DDP_API uint64_t ddp_loader_batches(const ddp_loader *loader);
 
-/* Free the loader, even in the middle of an epoch. DDP_ERR_TIMEOUT means that a thread is still in `fill` and that
- * nothing was freed: call again, or never free the loader and `user`. NULL is allowed. */
+/* Free the loader, even in the middle of an epoch. Wait only until no thread is in `fill`. DDP_ERR_TIMEOUT means that a
+ * thread is still in `fill` and that nothing was freed: call again, or never free the loader and `user`. NULL is
+ * allowed. */
 DDP_API ddp_status ddp_loader_free(ddp_loader *loader);
 
 #ifdef __cplusplus

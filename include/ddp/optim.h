@@ -6,13 +6,13 @@
  *                 ddp_optim_begin(&optim)
  *                 ddp_optim_update(&optim, param[i], grad[i], s0[i], s1[i], count[i])   for each parameter i
  *
- * From the same averaged gradients, every rank computes the same bits. An update has the same bits for any split of the
- * model into arrays; the last bits of a norm depend on the split. Subnormals are flushed (context.h). For parameters of
- * 16 bits, see amp.h.
+ * All functions only compute. From the same averaged gradients, every rank computes the same bits. An update has the
+ * same bits for any split of the model into arrays; the last bits of a norm depend on the split. Subnormals are flushed
+ * (context.h). For parameters of 16 bits, see amp.h.
  *
  * Formulas, defaults and the order of operations are those of torch.optim (1.13 to 2.x, single-tensor path). The
- * factors of a step are computed in double, the elements in float32. The last few bits may differ, as between builds of
- * torch. */
+ * factors of a step are computed in double, the elements in float32. Results may differ from torch in the last few
+ * bits, as builds of torch differ from each other. */
 #ifndef DDP_OPTIM_H
 #define DDP_OPTIM_H
 
@@ -42,8 +42,8 @@ typedef enum ddp_rule {
 #undef X
 } ddp_rule;
 
-/* A rule and its hyperparameters, which are doubles as in torch. Fields that the rule does not use are ignored. The
- * struct has no pointers, so it may be copied and saved. */
+/* A rule and its hyperparameters. Fields that the rule does not use are ignored. The struct has no pointers, so it may
+ * be copied and saved. Hyperparameters are doubles, like Python's floats in torch. */
 typedef struct ddp_optim {
     ddp_rule rule;
     double lr; /* learning rate; may change in each step */
@@ -78,23 +78,27 @@ DDP_API const char *ddp_rule_name(ddp_rule rule);
 /* Return the number of state arrays of this optimizer: 0 (SGD without momentum), 1 or 2. */
 DDP_API int ddp_optim_states(const ddp_optim *optim);
 
-/* Begin a step, before its first update: add 1 to `step`. torch counts the steps of each parameter separately. So if
- * some parameters are not updated in every step (find_unused in reducer.h), give each parameter its own ddp_optim. */
+/* Begin a step: add 1 to `step`. Call this function before the first update of the step. torch counts the steps of
+ * each parameter separately. So if some parameters are not updated in every step (find_unused in reducer.h), give
+ * each parameter its own ddp_optim. */
 DDP_API void ddp_optim_begin(ddp_optim *optim);
 
 /* Update n elements of a parameter in place. s0 and s1 are the state arrays of the parameter, owned by the caller: n
- * floats each, zero before the first step, or NULL if the rule does not use the array. The arrays must not overlap. */
+ * floats each, zero before the first step. A state array that the rule does not use may be NULL. The arrays must not
+ * overlap. */
 DDP_API void ddp_optim_update(const ddp_optim *optim, float *param, const float *grad, float *s0, float *s1,
                               size_t n);
 
 /* Return the square root of the sum of the squares of all elements of n arrays. Array i has counts[i] elements. The sum
- * is computed in double, in a fixed binary tree over blocks of 256 elements, so every run and ddp_zero1_clip give the
- * same bits. If an element is infinite or NaN, the result is infinite or NaN. */
+ * is computed in double, in a fixed binary tree over blocks of 256 elements. So every run gives the same bits.
+ * ddp_zero1_clip computes the same norm, with the same bits, for any world size. If an element is infinite or NaN, the
+ * result is infinite or NaN. */
 DDP_API double ddp_grad_norm(const float *const grads[], const size_t counts[], size_t n);
 
 /* Multiply all gradients by min(1, max_norm / (norm + 1e-6)), as in torch.nn.utils.clip_grad_norm_, with a float32
- * factor. max_norm must be above 0. Return the norm before the multiplication. Check it before the update, or use a
- * ddp_scaler: a norm of NaN makes all gradients NaN, and an infinite norm makes them 0 or NaN. */
+ * factor. max_norm must be above 0. Return the norm before the multiplication. The caller should check the norm
+ * before the update, or use a ddp_scaler. A norm of NaN makes all gradients NaN. An infinite norm makes the gradients
+ * 0 or NaN. */
 DDP_API double ddp_clip_grad_norm(float *const grads[], const size_t counts[], size_t n, double max_norm);
 
 #ifdef __cplusplus

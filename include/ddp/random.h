@@ -1,6 +1,6 @@
 /* random.h -- two generators of random numbers: torch's CPU generator (Mersenne Twister, mt19937), and Philox, which
- * gives each sample its own sequence. The caller owns the state, and a copy of the struct is a copy of the
- * generator. */
+ * gives each sample its own sequence. The functions are pure: the caller owns the state, and a copy of the struct is a
+ * copy of the generator. */
 #ifndef DDP_RANDOM_H
 #define DDP_RANDOM_H
 
@@ -28,8 +28,8 @@ DDP_API uint32_t ddp_random_next(ddp_random *random);
 /* Return a number in [0, 1) with 24 random bits, like torch's random floats. */
 DDP_API float ddp_random_uniform(ddp_random *random);
 
-/* Philox4x32-10 (Salmon, Moraes, Dror & Shaw 2011) computes numbers from a key and a counter. A new sequence costs
- * nothing, while mt19937 must first compute 624 words. */
+/* Philox4x32-10 (Salmon, Moraes, Dror & Shaw 2011) computes numbers from a key and a counter. So a new sequence costs
+ * nothing, while mt19937 must first compute 624 words of state. */
 typedef struct ddp_philox {
     uint32_t key[2], counter[4]; /* counter[0] is the number of the current block, which has four words */
     uint32_t word[4];

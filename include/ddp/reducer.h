@@ -7,22 +7,25 @@
  *                 ddp_reducer_finish(reducer)                    now every gradient is the average
  *
  * Buckets follow PyTorch's rule (compute_bucket_assignment_by_size). Parameters are assigned to buckets in order. The
- * first bucket is full at 1 MiB, each later bucket at 25 MiB. The list is then reversed, because the gradients of the
- * last layers are ready first. The second ddp_reducer_forward makes new buckets, in the order in which rank 0's
- * gradients were ready, unless keep_order or find_unused is set. Buckets are reduced strictly in order, in shared
- * memory of the reducer, without copies.
+ * first bucket is full at 1 MiB, each later bucket at 25 MiB. The list of buckets is then reversed, because the
+ * gradients of the last layers are ready first. The second ddp_reducer_forward makes new buckets, in the order in
+ * which gradients of rank 0 were ready in the first step. With keep_order or find_unused, the buckets of the first step
+ * are kept. Buckets are reduced strictly in order, so all ranks agree. Gradients are in shared memory of the reducer,
+ * so the reduction copies nothing.
  *
  * By default, a thread of the library reduces buckets during the backward pass if the process may use two cores for
- * each rank of its host (ddp_reducer_options.overlap). So a rank must not write a gradient between ddp_reducer_ready
- * and ddp_reducer_finish. A collective within a step waits for the buckets whose reduction has begun. It is allowed
- * only after all ranks have marked the same gradients (else DDP_ERR_MISMATCH). So with find_unused and, for example,
- * batch normalization over all ranks, mark unused parameters before the backward pass.
+ * each rank of its host. ddp_reducer_options.overlap overrides this rule. Because of this thread, a rank must not write
+ * a gradient between ddp_reducer_ready and ddp_reducer_finish. A collective within a step waits for the
+ * buckets whose reduction has begun. Such a collective is allowed only after all ranks have marked the same
+ * gradients. Otherwise one rank may run the collective while another rank reduces a bucket (DDP_ERR_MISMATCH). So with
+ * find_unused and, for example, batch normalization over all ranks, mark unused parameters before the backward pass.
  *
- * With a device (ddp_options.device), gradients are in device memory; parameters and buffers may be in either memory.
- * ddp_reducer_ready means that earlier operations on `stream` complete the gradient. Operations on `stream` after
- * ddp_reducer_finish read the averages. `compress`, `predivide` and DDP_UNEVEN_ACTIVE need gradients in host memory.
- * With backend "cpu", each bucket blocks the thread that reduces it. With NCCL, the host waits only in these cases: the
- * second ddp_reducer_forward, find_unused, `uneven`, buffers in host memory, and where a collective waits (group.h).
+ * With a device (ddp_options.device), gradients are in device memory. Parameters and buffers may be in device memory or
+ * in host memory. With NCCL, the host seldom waits for other ranks or for the device. The host waits only in these
+ * cases: in the second ddp_reducer_forward, with find_unused, with `uneven`, for buffers in host memory, and where a
+ * collective waits (group.h). With backend "cpu", each bucket blocks the thread that reduces it. ddp_reducer_ready
+ * means that earlier operations on `stream` complete the gradient. Operations on `stream` after ddp_reducer_finish read
+ * the averages. `compress`, `predivide` and DDP_UNEVEN_ACTIVE need gradients in host memory.
  *
  * Accumulation: after ddp_reducer_set_sync(reducer, 0), steps are local, and the program adds to the gradients (+=).
  * The first step with sync averages the sums. */
@@ -60,13 +63,13 @@ typedef struct ddp_bucket {
 } ddp_bucket;
 
 /* Replace the reducer's all-reduce. The reducer calls the hook for each bucket, in order, on the thread that reduces,
- * with subnormals flushed (context.h). The hook must finish the bucket before it returns, divide by `divisor` for an
- * average, and keep the zeros between gradients. It may call collectives of `group`, the same ones on every rank. Its
- * error ends the step, and ddp_reducer_finish returns it. */
+ * with subnormals flushed (context.h). The hook must finish the bucket before it returns. For an average, the hook
+ * divides by `divisor`. The hook may call collectives of `group`, if it calls the same collectives on every rank. Zeros
+ * between gradients must stay zero. An error of the hook ends the step, and ddp_reducer_finish returns this error. */
 typedef ddp_status (*ddp_comm_hook)(void *user, ddp_group *group, const ddp_bucket *bucket);
 
 typedef enum ddp_overlap {
-    /* use a thread if this process may use two cores for each rank of its host */
+    /* use a thread if this process may use two cores for each rank of its host; binding to fewer cores prevents this */
     DDP_OVERLAP_AUTO,
     DDP_OVERLAP_OFF, /* reduce inside ddp_reducer_ready */
     DDP_OVERLAP_ON,
@@ -105,50 +108,52 @@ typedef struct ddp_reducer_options {
             0.0, NULL, NULL, NULL                                                                            \
     }
 
-/* Create a reducer; collective. The options, and the number, names, shapes and types of the parameters and buffers must
- * equal those of rank 0 (else DDP_ERR_MISMATCH, which names a difference). Then all parameters and buffers get the
- * values of rank 0. The array `params` is copied, but not the memory to which its entries point. */
+/* Create a reducer; collective. The options must equal those of rank 0. The same applies to the number, names, shapes
+ * and types of the parameters and buffers. DDP_ERR_MISMATCH names a difference. Without a difference, all parameters
+ * and buffers get the values of rank 0. The array `params` is copied, but not the memory to which its entries point. */
 DDP_API ddp_status ddp_reducer_create(ddp_group *group, const ddp_param *params, size_t n,
                                       const ddp_reducer_options *options, ddp_reducer **out);
 
-/* Return the address of parameter i's gradient, a multiple of 256, or NULL if there is no parameter i. The gradient is
- * zero at first. ddp_reducer_forward may move it once, so call this function again after each forward. */
+/* Return the address of parameter i's gradient, a multiple of 256. After ddp_reducer_create, the gradient is zero.
+ * ddp_reducer_forward may move the gradient once, so call this function again after each forward. Return NULL if there
+ * is no parameter i. */
 DDP_API void *ddp_reducer_grad(ddp_reducer *reducer, size_t i);
 
 /* Begin a step. The call is collective in three cases: `uneven` is set, the call broadcasts buffers, or it makes new
- * buckets (first call after the first step with sync). DDP_ERR_ARG means that the previous step was not finished (the
- * text names the parameters and buckets), or, with DDP_UNEVEN_STOP, that a rank has no more batches. Without buffers
- * and without `uneven`, a program may omit this call; then no new buckets are made. */
+ * buckets (first call after the first step with sync). DDP_ERR_ARG means that the previous step was not finished, or,
+ * with DDP_UNEVEN_STOP, that a rank has no more batches. For an unfinished step, the error's text names the parameters
+ * and buckets. Without buffers and without `uneven`, a program may omit this call; then no new buckets are made. */
 DDP_API ddp_status ddp_reducer_forward(ddp_reducer *reducer);
 
-/* Mark the gradient of parameter i as complete in this step. A second call in one step returns DDP_ERR_ARG. A bucket is
- * reduced as soon as its gradients are marked and all earlier buckets are reduced. In a step without sync, the call
- * only records that the parameter was used, and may be repeated. */
+/* Mark the gradient of parameter i as complete in this step. A second call in one step returns DDP_ERR_ARG. This
+ * call or the library's thread reduces a bucket as soon as its gradients are marked and all earlier buckets are
+ * reduced. In a step without sync, the call only records that the parameter was used, and may be repeated. */
 DDP_API ddp_status ddp_reducer_ready(ddp_reducer *reducer, size_t i);
 
-/* Mark parameter i as not used in this step, so that its bucket can be reduced earlier; requires find_unused, with
- * which ddp_reducer_finish marks all remaining parameters as not used. For such a parameter, this rank contributes the
- * gradient that it has accumulated in steps without sync, or zero.
- *
- * If no rank has used a parameter (ddp_reducer_used), its gradient does not change, and the program must not call
- * ddp_optim_begin and ddp_optim_update for it. */
+/* Mark parameter i as not used in this step, so that its bucket can be reduced earlier. The option find_unused must be
+ * set. With find_unused, ddp_reducer_finish marks all remaining parameters as not used. For such a parameter, this rank
+ * contributes the gradient that it has accumulated in steps without sync, or zero. If no rank has used a parameter, its
+ * gradient does not change. The program must then call neither ddp_optim_begin nor ddp_optim_update for this parameter
+ * (see ddp_reducer_used). */
 DDP_API ddp_status ddp_reducer_unused(ddp_reducer *reducer, size_t i);
 
 /* Wait until all buckets are reduced. DDP_ERR_ARG names the parameters that were not marked. */
 DDP_API ddp_status ddp_reducer_finish(ddp_reducer *reducer);
 
-/* Return 1 if any rank used parameter i in the last finished step with sync, else 0; always 1 without find_unused. */
+/* Return 1 if any rank used parameter i in the last finished step with sync, else 0. Without find_unused, always
+ * return 1. */
 DDP_API int ddp_reducer_used(const ddp_reducer *reducer, size_t i);
 
-/* Choose whether steps average gradients (on = 1, the default) or only accumulate them (on = 0), from the next
- * ddp_reducer_forward on. The choice must be the same on all ranks. */
+/* Choose whether steps average gradients (on = 1, the default) or only accumulate gradients (on = 0). The choice
+ * applies from the next ddp_reducer_forward on, and must be the same on all ranks. */
 DDP_API void ddp_reducer_set_sync(ddp_reducer *reducer, int on);
 
 /* Report that this rank has no more batches. `uneven` must be set, and each step must begin with ddp_reducer_forward.
- * Until all ranks have called this function, this rank takes part in their steps, with zeros as gradients; then the
- * call returns. At the end all ranks get the parameters and buffers of the rank that called last (of several, the
- * highest). Then all ranks may begin steps again. With DDP_UNEVEN_STOP, this call and the next forward of the other
- * ranks return DDP_ERR_ARG, which names a rank without a batch. */
+ * This call returns when all ranks have called this function. Until then, this rank takes part in the steps of the
+ * other ranks, with zeros as gradients. At the end all ranks get the parameters and buffers of the rank that called
+ * last. If several ranks called last, the rank with the highest number counts. Then all ranks may begin steps again.
+ * With DDP_UNEVEN_STOP, this call and the next forward of the other ranks return DDP_ERR_ARG. The error text names a
+ * rank without a batch. */
 DDP_API ddp_status ddp_reducer_join(ddp_reducer *reducer);
 
 DDP_API size_t ddp_reducer_buckets(const ddp_reducer *reducer); /* number of buckets */

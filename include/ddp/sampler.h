@@ -1,15 +1,15 @@
 /* sampler.h -- the samples of this rank, as chosen by torch's DistributedSampler.
  *
- * The samples are listed in the order 0 to n - 1. With SHUFFLE, their order is torch's randperm(n) from an mt19937 with
- * the seed `seed` + epoch. The ranks get the samples in turn. The length of the list is made a multiple of the world
- * size:
+ * The samples are listed in the order 0 to n - 1. With SHUFFLE, their order is torch's randperm(n) from an mt19937
+ * with the seed `seed` + epoch. The ranks get the samples in turn.
  *
- *     by default     samples from the beginning are repeated at the end
- *     DROP_LAST      the end of the list is cut off
- *     NO_PAD         for evaluation: each sample occurs exactly once, so some ranks may get one sample less
+ * To make the length of the list a multiple of the world size, samples from the beginning are repeated at the end. With
+ * DROP_LAST, the end of the list is cut off instead. With NO_PAD, for evaluation, the list does not change: each sample
+ * occurs exactly once over all ranks. Some ranks may then get one sample less.
  *
- * The algorithm is that of PyTorch's files torch/utils/data/distributed.py and TensorFactories.cpp (randperm_cpu). From
- * 214,748,364 samples on (UINT32_MAX / 20), torch's order differs, because torch shuffles with 64-bit numbers. */
+ * The functions only compute: they use no file, thread or clock. The algorithm is that of PyTorch's files
+ * torch/utils/data/distributed.py and TensorFactories.cpp (randperm_cpu). From 214,748,364 samples on (UINT32_MAX /
+ * 20), torch shuffles with 64-bit numbers, so its order differs from the order of these functions. */
 #ifndef DDP_SAMPLER_H
 #define DDP_SAMPLER_H
 
@@ -35,10 +35,11 @@ DDP_API void ddp_sampler_free(ddp_sampler *sampler);
 /* Begin epoch `epoch`. Call this function before each epoch. */
 DDP_API void ddp_sampler_set_epoch(ddp_sampler *sampler, uint64_t epoch);
 
-/* Begin epoch `epoch` after its first `done` samples, counted over all ranks. The remaining samples are a new list,
- * which is distributed as usual; padding comes from the beginning of the epoch. If the world size is unchanged and
- * `done` is a multiple of it, the epoch continues exactly as before. With another world size, each remaining sample
- * still occurs once, apart from padding and cutting. After the whole epoch or more, no sample is left. */
+/* Begin epoch `epoch` after its first `done` samples, counted over all ranks. The remaining samples of the epoch are a
+ * new list, which is distributed as usual. This list is cut, or padded with samples from the beginning of the epoch. If
+ * the world size is unchanged and `done` is a multiple of the world size, the epoch continues exactly as before. With
+ * another world size, each remaining sample still occurs once, apart from padding and cutting. If `done` is the whole
+ * epoch or more, no sample is left. */
 DDP_API void ddp_sampler_resume(ddp_sampler *sampler, uint64_t epoch, uint64_t done);
 
 /* Return the number of samples of this rank in the epoch, or, after ddp_sampler_resume, in the rest of the epoch. */

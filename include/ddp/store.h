@@ -1,15 +1,14 @@
 /* store.h -- a blocking client of the key-value store.
  *
- * The client works with ddprun, ddp-rendezvous and the TCPStore of torch 1.13 or newer, and detects the version of the
- * protocol. Keys are byte strings. Like PyTorch's clients, this client puts a '/' in front of each key, so
- * ddp_store_get(s, "a") and TCPStore.get("a") read the same key.
+ * The client works with ddprun, ddp-rendezvous and the TCPStore of torch 1.13 or newer, and detects the version of
+ * the protocol while connecting. Keys are byte strings. Like PyTorch's clients, this client puts a '/' in front of
+ * each key, so ddp_store_get(s, "a") and TCPStore.get("a") read the same key.
  *
- * Every call has a deadline. Several threads may share a handle; their calls are executed one after the other. An error
- * may make the handle unusable; then every call except ddp_store_close returns DDP_ERR_CLOSED:
- *
- *     DDP_ERR_CLOSED, DDP_ERR_IO, DDP_ERR_CORRUPT    unusable
- *     DDP_ERR_TIMEOUT of a key or a barrier          usable, if the store still answers
- *     DDP_ERR_TIMEOUT of any other call              unusable, because a working store answers at once */
+ * Every call has a deadline. Several threads may share a handle; their calls are executed one after the other. After
+ * DDP_ERR_CLOSED, DDP_ERR_IO or DDP_ERR_CORRUPT, the handle is unusable: every call except ddp_store_close returns
+ * DDP_ERR_CLOSED. After a DDP_ERR_TIMEOUT of a call that waits for a key or a barrier, the handle stays usable if
+ * the store still answers. After a DDP_ERR_TIMEOUT of any other call, the handle is unusable, because a working store
+ * answers such a call at once. */
 #ifndef DDP_STORE_H
 #define DDP_STORE_H
 
@@ -48,20 +47,21 @@ typedef struct ddp_store_options {
     }
 
 /* Connect to host:port. `host` is a name, an IPv4 address or an IPv6 address. `options` may be NULL. After DDP_OK the
- * caller closes *out with ddp_store_close. DDP_ERR_TIMEOUT means that no server answered in time (`err` describes the
- * last attempt); DDP_ERR_CORRUPT means that the server is not a store. */
+ * caller closes *out with ddp_store_close. DDP_ERR_TIMEOUT means that no server answered in time; `err` describes the
+ * last attempt. DDP_ERR_CORRUPT means that the server is not a store. */
 DDP_API ddp_status ddp_store_connect(const char *host, int port, const ddp_store_options *options,
                                      ddp_store **out, struct ddp_err *err);
 
 /* Close the connection and free the handle. NULL is allowed. */
 DDP_API void ddp_store_close(ddp_store *store);
 
-/* Replace the value of a key. The key and the value are copied. */
+/* Replace the value of a key. The caller may change or free key and value after the call. */
 DDP_API ddp_status ddp_store_set(ddp_store *store, const char *key, const void *value, size_t len,
                                  struct ddp_err *err);
 
 /* Wait until the key exists, and return a copy of its value, which the caller frees. A NUL follows the value, but *len
- * does not count it. If timeout_ms is 0, the timeout of the handle applies. DDP_ERR_TIMEOUT names the key. */
+ * does not count it. If timeout_ms is 0, the timeout of the handle applies. After DDP_ERR_TIMEOUT, `err` names the
+ * key. */
 DDP_API ddp_status ddp_store_get(ddp_store *store, const char *key, uint32_t timeout_ms, void **value,
                                  size_t *len, struct ddp_err *err);
 
@@ -70,9 +70,9 @@ DDP_API ddp_status ddp_store_get(ddp_store *store, const char *key, uint32_t tim
 DDP_API ddp_status ddp_store_add(ddp_store *store, const char *key, int64_t delta, int64_t *sum,
                                  struct ddp_err *err);
 
-/* Set `key` to `desired` if its value is `expected`. expected_len 0 also matches a missing key. *current, which shows
- * whether the value was replaced, becomes a copy of the value after the call, or of `expected` if the key is missing.
- * The caller frees *current; `current` may be NULL. */
+/* Set `key` to `desired` if its value is `expected`. expected_len 0 also matches a missing key. *current becomes a copy
+ * of the value after the call. If the key is still missing then, *current becomes a copy of `expected`. The caller
+ * frees *current; `current` may be NULL. Only *current shows whether the value was replaced. */
 DDP_API ddp_status ddp_store_compare_set(ddp_store *store, const char *key, const void *expected,
                                          size_t expected_len, const void *desired, size_t desired_len,
                                          void **current, size_t *current_len, struct ddp_err *err);
@@ -110,7 +110,8 @@ DDP_API ddp_status ddp_store_control(ddp_store *store, const char *request, uint
                                      struct ddp_err *err);
 
 /* Return the version of the server's protocol: 'A' for torch up to 2.0, 'B' for torch 2.1, 'C' for torch 2.2 and newer,
- * 'D' for a ddprun store (but 'C' if the options had no `role`). */
+ * 'D' for a ddprun store (like C, with the requests of ddprun). If the options had no `role`, return 'C' for a ddprun
+ * store. */
 DDP_API char ddp_store_dialect(const ddp_store *store);
 
 /* Write the numeric address of this end of the connection to `address`, which has `room` bytes; 64 are enough. */

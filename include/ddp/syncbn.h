@@ -11,12 +11,13 @@
  * x, y, dy and dx are float32 arrays of n * channels * spatial elements, in torch's order (N, C, H, W) or (N, C):
  * x[(sample * channels + c) * spatial + i]. Sums are computed in double. Subnormals are flushed (context.h).
  *
- * The algorithm is that of torch.nn.SyncBatchNorm: the mean, the sum of squared deviations and the count of each rank
- * are gathered and merged (Chan, Golub & LeVeque 1979). So n may differ between ranks.
+ * The algorithm is that of torch.nn.SyncBatchNorm. The mean, the sum of squared deviations and the count of each rank
+ * are gathered and merged (Chan, Golub & LeVeque 1979). So n may differ between ranks. The backward pass adds two sums
+ * of each channel over the ranks.
  *
- * Every rank must make each call with the same number of channels (else DDP_ERR_MISMATCH), even if its batch is empty.
- * If only one rank fails (DDP_ERR_ARG, DDP_ERR_NOMEM), the others wait until it repeats the call or exits, at most for
- * the step timeout. ddp_last_error() returns the text of an error. */
+ * Every rank must make each call with the same number of channels (else DDP_ERR_MISMATCH), even if the rank's batch is
+ * empty. If only one rank fails (DDP_ERR_ARG, DDP_ERR_NOMEM), the other ranks wait until the failed rank repeats the
+ * call or exits, but at most for the step timeout. ddp_last_error() returns the text of an error. */
 #ifndef DDP_SYNCBN_H
 #define DDP_SYNCBN_H
 
@@ -47,13 +48,15 @@ typedef struct ddp_syncbn {
     }
 
 /* Normalize, set `saved` and `count`, and update running_mean and running_var; collective. If `group` is NULL, only
- * this rank takes part. `y` may be `x` if no backward pass follows. If all batches are empty, nothing changes. All
- * ranks return DDP_ERR_ARG if a channel has only one value over all ranks, which has no variance. */
+ * this rank takes part. `y` may be `x` if no backward pass follows. If the batches of all ranks are empty, nothing
+ * changes. All ranks return DDP_ERR_ARG if a channel has only one value over all ranks, because one value has no
+ * variance. */
 DDP_API ddp_status ddp_syncbn_forward(ddp_group *group, ddp_syncbn *bn, const float *x, size_t n, float *y);
 
 /* Compute the gradients after ddp_syncbn_forward, with the same x and n; collective. dx is the gradient of the loss
- * over all samples, and may be `dy`. dweight and dbias (`channels` elements each, or NULL) are overwritten with the
- * gradients from this rank's samples only: average them over the ranks, like all other gradients. */
+ * over all samples, as one rank with all samples would compute it. `dx` may be `dy`. dweight and dbias have `channels`
+ * elements each, or are NULL if they are not needed. Both arrays are overwritten with the gradients from this rank's
+ * samples only. Average both arrays over the ranks, like all other gradients. */
 DDP_API ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const float *x,
                                        const float *dy, size_t n, float *dx, float *dweight, float *dbias);
 

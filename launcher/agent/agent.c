@@ -1,5 +1,7 @@
-/* agent.c -- see agent.h. The state machine is one table of states by events. A cell is a function that changes `struct
- * agent`, appends effects and returns the next state; an empty cell is a mistake. */
+/* agent.c -- see agent.h.
+ *
+ * The state machine is one table of states by events. A cell of the table is a function that changes `struct agent`,
+ * appends effects and returns the next state. Every cell has a function, so an empty cell is a mistake. */
 #include "agent/agent.h"
 
 #include "ddp/error.h"
@@ -12,7 +14,7 @@
 
 /* The state of the current stop of the workers. */
 struct stop {
-    int by_user;         /* signal of the first stop request, here or on another node; 0: none */
+    int by_user;         /* signal of the first stop request, here or on another node; 0 without a request */
     int requests;        /* number of AGENT_STOP events */
     int signal;          /* signal that the current stop sends to workers; 0 before any stop */
     bool sweep_hard;     /* SIGKILL was sent to the leftovers (see agent.h) */
@@ -25,12 +27,12 @@ struct agent {
     int nproc;
     enum agent_state state;
     uint64_t now_ms;              /* time of the current event */
-    uint64_t deadline_ms;         /* when AGENT_TICK must be sent; UINT64_MAX: never */
-    int attempt;                  /* number of the attempt, from 0 */
+    uint64_t deadline_ms;         /* when AGENT_TICK must be sent; UINT64_MAX if never */
+    int attempt;                  /* number of the attempt; the first attempt is 0 */
     uint64_t wait_peers_until_ms; /* in AGENT_WAIT_PEERS: when to stop waiting for the other nodes */
     struct agent_verdict verdict; /* the latest verdict of the store */
     bool judged;                  /* the store has sent a verdict that ends the job */
-    int peer_code;                /* exit code of another node's failure; 0: none was reported */
+    int peer_code;                /* exit code of another node's failure; 0 if no failure was reported */
     bool stopped_by_store;        /* the store has requested a stop of this node */
     bool failure_received;        /* the store has received this node's failure */
     bool hosts;                   /* this process hosts the store */
@@ -39,12 +41,12 @@ struct agent {
     bool store_lost;
     bool not_ready;             /* this node cannot start the next round */
     enum no_restart no_restart; /* why no further attempt follows, for the report */
-    int spawning; /* local rank of the worker whose start was requested but not answered yet; -1: none */
+    int spawning; /* local rank of the worker whose start was requested but not answered yet; -1 if none */
     int alive;    /* number of workers that run */
     struct stop stop;
-    /* in AGENT_SETTLING: when to stop waiting for dying workers */
+    /* in AGENT_SETTLING: when to stop waiting for workers that the kernel is still cleaning up */
     uint64_t settle_until_ms;
-    bool dying_reported; /* ddprun has reported a worker that the kernel is still cleaning up */
+    bool dying_reported; /* ddprun has reported that the kernel is still cleaning up a worker */
     int first_failure;   /* local rank of the cause of the attempt's end; -1: none */
     /* local rank of the first worker that lost a peer (see agent.h); -1: none */
     int first_victim;
@@ -77,7 +79,7 @@ struct agent *agent_new(const struct agent_options *options)
         return NULL;
     *a = (struct agent){ .options = *options, .nproc = options->nproc, .deadline_ms = UINT64_MAX };
     a->workers = calloc(nproc, sizeof(*a->workers));
-    /* at most two signals for each worker, and a few other effects */
+    /* one step emits at most two signals for each worker, and a few other effects */
     a->effects = calloc(2 * nproc + 8, sizeof(*a->effects));
     if (a->options.settle_ms == 0)
         a->options.settle_ms = AGENT_DOUBT_MS;
@@ -125,8 +127,9 @@ static bool in_hurry(const struct agent *a)
     return a->stop.by_user != 0 || a->stop.stuck;
 }
 
-/* Report the end of the attempt, and wait for the verdict. The cause precedes `stopped`, because the verdict may follow
- * as soon as all nodes have stopped. */
+/* Report the end of the attempt to the store, and wait for the verdict. Report the cause before `stopped`, because the
+ * store may send the verdict as soon as all nodes have reported `stopped`. If in_hurry() returns true, wait only
+ * AGENT_LEAVE_MS. */
 static enum agent_state wait_verdict(struct agent *a)
 {
     if (a->store_lost || a->judged)
@@ -138,7 +141,8 @@ static enum agent_state wait_verdict(struct agent *a)
     return AGENT_WAIT_VERDICT;
 }
 
-/* Stop waiting for processes that survived SIGKILL. They may still use the GPUs, so no new attempt follows. */
+/* Stop waiting for processes that survived SIGKILL. No new attempt follows, because these processes may still use the
+ * GPUs. */
 static enum agent_state give_up(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -154,7 +158,8 @@ static enum agent_state sweep_on(struct agent *a, const struct agent_event *e)
     return a->stop.sweep_hard && e->now_ms >= a->stop.give_up_ms ? give_up(a, e) : agent_sweep_kill(a);
 }
 
-/* Wait for the other nodes, because every worker here ended with exit code 0. A job of one node has succeeded. */
+/* Wait for the other nodes, because every worker of this node ended with exit code 0. If the job has only one node, the
+ * job has succeeded, so end the agent at once. */
 static enum agent_state wait_peers(struct agent *a)
 {
     agent_emit(a, EFFECT_REPORT_DONE, -1, 0);
@@ -166,8 +171,8 @@ static enum agent_state wait_peers(struct agent *a)
     return AGENT_WAIT_PEERS;
 }
 
-/* Handle the end of an attempt when no process is left. Read the last output before the report, because it may contain
- * the reason. */
+/* Handle the end of an attempt when no process is left. The last output of the workers may contain the reason of a
+ * failure. So read this output before reporting to the store. */
 static enum agent_state attempt_over(struct agent *a, const struct agent_event *e)
 {
     agent_blame_victim(a);
@@ -197,8 +202,8 @@ static enum agent_state back_off(struct agent *a)
     return AGENT_BACKING_OFF;
 }
 
-/* Handle a verdict that ends the job or requests a restart. After a stop by the user, this node takes part in no
- * further round. */
+/* Handle a verdict that ends the job or requests a restart. A node that already waits for the next round ignores
+ * another request to restart. After a stop by the user, this node takes part in no further round. */
 static enum agent_state judged(struct agent *a, const struct agent_event *e)
 {
     const bool waits = a->state == AGENT_BACKING_OFF || a->state == AGENT_GATHERING;
@@ -212,8 +217,8 @@ static enum agent_state judged(struct agent *a, const struct agent_event *e)
     return finish(a, e);
 }
 
-/* Handle a verdict before this node has reported the end of the attempt: the store has declared this node lost. Ignore
- * a restart, and a second final verdict. */
+/* Handle a verdict that arrives before this node has reported the end of the attempt. Such a verdict means that the
+ * store has declared this node lost. Ignore a verdict that requests a restart, and ignore a second final verdict. */
 static enum agent_state judged_early(struct agent *a, const struct agent_event *e)
 {
     if (e->verdict.restart || a->judged)
@@ -232,8 +237,9 @@ static enum agent_state notified_waiting(struct agent *a, const struct agent_eve
     return AGENT_DRAINING;
 }
 
-/* Print that this node still waits for the other nodes, or end it at `wait_peers_until_ms`. A node that hosts the store
- * continues to wait. */
+/* Print that this node still waits for the other nodes, or that it leaves the job. After `wait_peers_until_ms`, end the
+ * agent with exit code 0. If this node hosts the store, continue to wait, because the other nodes still need the
+ * store. */
 static enum agent_state wait_peers_on(struct agent *a, const struct agent_event *e)
 {
     const bool is_up = e->now_ms >= a->wait_peers_until_ms;
@@ -244,8 +250,9 @@ static enum agent_state wait_peers_on(struct agent *a, const struct agent_event 
     return a->state;
 }
 
-/* Print that this node still waits, or end it if in_hurry(). The wait has no limit: missing heartbeats show the loss of
- * the store. */
+/* End the agent without the store's verdict if in_hurry() returns true. Otherwise print that this node still waits, and
+ * continue to wait: the other nodes may take their full grace period. This wait needs no limit, because this node
+ * detects a lost store by missing heartbeats. */
 static enum agent_state wait_on(struct agent *a, const struct agent_event *e)
 {
     if (in_hurry(a))
@@ -270,15 +277,17 @@ static enum agent_state user_leaves(struct agent *a, const struct agent_event *e
     return finish(a, e);
 }
 
-/* Handle the user's stop when no process of the attempt is left. Wait for the verdict, but at most AGENT_LEAVE_MS. */
+/* Handle the user's request to stop when no process of the attempt is left. Wait for the verdict, but at most
+ * AGENT_LEAVE_MS. */
 static enum agent_state user_hurries(struct agent *a, const struct agent_event *e)
 {
     agent_note_stop(a, e);
     return wait_verdict(a);
 }
 
-/* Handle a user's stop while this node waits for the verdict. The first request limits the wait to AGENT_LEAVE_MS; the
- * second ends it. A Ctrl-C that the store reports (AGENT_NOTIFIED) is no request. */
+/* Handle a user's request to stop while this node waits for the verdict. After the first request, wait at most
+ * AGENT_LEAVE_MS. At the second request, end at once. With --hosts, the store may report a Ctrl-C before this node
+ * receives the signal. Such a report is another event (AGENT_NOTIFIED) and does not count as a request. */
 static enum agent_state user_waits(struct agent *a, const struct agent_event *e)
 {
     agent_note_stop(a, e);
@@ -286,7 +295,8 @@ static enum agent_state user_waits(struct agent *a, const struct agent_event *e)
     return a->stop.requests > 1 ? finish(a, e) : a->state;
 }
 
-/* Leave the job, because this node cannot begin the next round. An earlier failure stays the cause of the job's end. */
+/* Leave the job, because this node cannot begin the next round: the log directory is missing, or the store rejects
+ * this node. An earlier failure stays the cause of the job's end. */
 static enum agent_state not_ready(struct agent *a, const struct agent_event *e)
 {
     a->not_ready = true;
@@ -366,14 +376,16 @@ static void agent_emit(struct agent *a, enum agent_effect_type type, int local_r
         (struct agent_effect){ .type = type, .local_rank = local_rank, .signal = sig };
 }
 
-/* Request the start of a worker. Only one start is in progress at a time, and answers for another rank are ignored. */
+/* Request the start of a worker. Only one start is in progress at a time. `spawning` is the local rank of this worker.
+ * The agent ignores an answer for another rank. */
 static void effect_spawn(struct agent *a, int local_rank)
 {
     a->spawning = local_rank;
     agent_emit(a, EFFECT_SPAWN, local_rank, 0);
 }
 
-/* Send the stop signal to a worker, then SIGCONT, without which a suspended process handles only SIGKILL. */
+/* Send the stop signal to a worker, then SIGCONT, because a process suspended by SIGSTOP handles the stop signal only
+ * after SIGCONT. SIGKILL needs no SIGCONT, because it also ends a suspended process. */
 static void effect_stop_worker(struct agent *a, int local_rank)
 {
     struct agent_worker *w = &a->workers[local_rank];
@@ -383,7 +395,7 @@ static void effect_stop_worker(struct agent *a, int local_rank)
     w->stop_requested = true;
 }
 
-/* Send `sig` to all workers. A worker whose start is still in progress gets it later. */
+/* Send `sig` to all workers. Keep `sig`, because a worker whose start is still in progress gets this signal later. */
 static void signal_all(struct agent *a, int sig)
 {
     a->stop.signal = sig;
@@ -403,7 +415,7 @@ static enum agent_state agent_sweep_kill(struct agent *a)
     return AGENT_SWEEPING;
 }
 
-/* Stop the leftovers, without a grace period if this stop has already used SIGKILL. */
+/* Stop the leftovers. If SIGKILL was already sent in this stop, give the leftovers no grace period. */
 static enum agent_state sweep(struct agent *a)
 {
     const uint64_t grace_ms = a->options.grace_ms < AGENT_SWEEP_MS ? a->options.grace_ms : AGENT_SWEEP_MS;
@@ -416,13 +428,15 @@ static enum agent_state sweep(struct agent *a)
     return AGENT_SWEEPING;
 }
 
-/* Stop the leftovers if no worker runs. A requested start without an answer may already have created a process. */
+/* Stop leftover processes if no worker runs and every requested start was answered. A start without an answer may
+ * already have created a process. */
 static enum agent_state sweep_if_gone(struct agent *a)
 {
     return a->alive == 0 && a->spawning < 0 ? sweep(a) : a->state;
 }
 
-/* Return true if the stop follows a failure of a running worker, or a hang. Only then do stacks explain the stop. */
+/* Return true if the stop follows a failure of a running worker, or a hang. Stacks are recorded only in these cases.
+ * After any other stop, such as a stop by the user, the stacks explain nothing. */
 static bool is_stopped_by_failure(const struct agent *a)
 {
     const bool not_started =
@@ -431,7 +445,7 @@ static bool is_stopped_by_failure(const struct agent *a)
            (!a->stopped_by_store || a->peer_code != 0);
 }
 
-/* Stop all workers. If no worker runs, stop the leftovers. */
+/* Stop all workers. If no worker runs, stop the processes that ended workers have left behind. */
 static enum agent_state agent_stop_all(struct agent *a, int sig)
 {
     a->state = AGENT_STOPPING;
@@ -442,15 +456,16 @@ static enum agent_state agent_stop_all(struct agent *a, int sig)
     return sweep_if_gone(a);
 }
 
-/* Make a worker the first failure, and report it before any other message. Of several nodes, the first report becomes
- * the cause of the job's end. */
+/* Make a worker the first failure, and report the failure to the store before any other message. If several nodes
+ * fail, the store uses the report that arrives first as the cause of the job's end. */
 static void make_cause(struct agent *a, int local_rank)
 {
     a->first_failure = local_rank;
     agent_emit(a, EFFECT_REPORT_FAILED, local_rank, 0);
 }
 
-/* Record that a worker has failed, unless the user, the store, or its loss has stopped the job. */
+/* Record that a worker has failed. A worker that is being stopped may end in any way. So record nothing if the user
+ * or the store has stopped the job, or if the store is lost. */
 static void note_failure(struct agent *a, int local_rank)
 {
     if (a->stop.by_user != 0 || a->stopped_by_store || a->store_lost)
@@ -461,7 +476,7 @@ static void note_failure(struct agent *a, int local_rank)
         make_cause(a, local_rank);
 }
 
-/* Make the first worker that lost its peer the first failure, if no worker has failed by itself. */
+/* Record the first worker that lost its peer as the first failure, if no worker has failed by itself. */
 static void agent_blame_victim(struct agent *a)
 {
     if (a->first_failure < 0 && a->first_victim >= 0 && !a->stopped_by_store && !a->store_lost)
@@ -473,7 +488,7 @@ static bool has_failed(const struct agent *a)
     return a->first_failure >= 0 || a->stopped_by_store;
 }
 
-/* Record why no restart follows, if the job has failed and restarts were allowed. */
+/* Record why no restart follows. Record nothing if the job has not failed, or if no restarts were allowed. */
 static void agent_explain(struct agent *a, enum no_restart why)
 {
     if (has_failed(a) && a->options.max_restarts > 0)
@@ -501,7 +516,7 @@ static enum agent_state run_begin(struct agent *a, const struct agent_event *e)
     return AGENT_RUNNING;
 }
 
-/* Record that the requested worker has started. Return false for another worker. */
+/* Record that the requested worker has started. Return false if the event is about another worker. */
 static bool mark_started(struct agent *a, const struct agent_event *e)
 {
     if (e->local_rank != a->spawning)
@@ -515,7 +530,8 @@ static bool mark_started(struct agent *a, const struct agent_event *e)
     return true;
 }
 
-/* Start the next worker. After a failed start, the remaining workers are not started. */
+/* Start the next worker. Workers start one after the other. After a failed start, the remaining workers are not
+ * started. */
 static enum agent_state run_started(struct agent *a, const struct agent_event *e)
 {
     if (mark_started(a, e) && e->local_rank + 1 < a->nproc)
@@ -523,14 +539,14 @@ static enum agent_state run_started(struct agent *a, const struct agent_event *e
     return a->state;
 }
 
-/* Mark the worker as started, but start no more, because another worker has failed or lost its peer. */
+/* Mark the worker as started, but start no more workers, because another worker has already failed or lost its peer. */
 static enum agent_state run_started_settling(struct agent *a, const struct agent_event *e)
 {
     mark_started(a, e);
     return a->state;
 }
 
-/* Stop a worker whose start was in progress when the stop began, because it missed the signal. */
+/* Stop a worker whose start was in progress when the stop began. This worker missed the stop signal. */
 static enum agent_state run_started_late(struct agent *a, const struct agent_event *e)
 {
     if (mark_started(a, e))
@@ -538,7 +554,7 @@ static enum agent_state run_started_late(struct agent *a, const struct agent_eve
     return a->state;
 }
 
-/* Handle a worker that could not be started: stop the running workers, unless a stop is in progress. */
+/* Handle a worker that could not be started. If no stop is in progress yet, stop the running workers. */
 static enum agent_state run_not_started(struct agent *a, const struct agent_event *e)
 {
     if (e->local_rank != a->spawning)
@@ -552,7 +568,7 @@ static enum agent_state run_not_started(struct agent *a, const struct agent_even
     return a->stop.signal == 0 ? agent_stop_all(a, SIGTERM) : sweep_if_gone(a);
 }
 
-/* Wait at most settle_ms for the end of a peer to which a worker has lost its connection. */
+/* Wait at most settle_ms for a peer to end. A worker has just ended because it lost its connection to this peer. */
 static enum agent_state wait_for_lost_peer(struct agent *a)
 {
     a->deadline_ms = a->now_ms + a->options.settle_ms;
@@ -560,8 +576,9 @@ static enum agent_state wait_for_lost_peer(struct agent *a)
     return AGENT_SETTLING;
 }
 
-/* Return true if a worker ended soon after its start by the same import error as the first failure. If this happens to
- * every worker, a restart is useless, so the caller waits for more. */
+/* Return true if a worker ended soon after its start by the same import error as the first failure. Such an error
+ * usually ends every worker, and then a restart is useless. So the caller waits for more workers with this error
+ * before it stops the remaining workers. */
 static bool repeats_import_error(const struct agent *a, const struct agent_worker *w)
 {
     const struct agent_worker *first = a->first_failure >= 0 ? &a->workers[a->first_failure] : NULL;
@@ -569,8 +586,8 @@ static bool repeats_import_error(const struct agent *a, const struct agent_worke
            w->import_error == first->import_error && w->ended_ms - w->started_ms < AGENT_USAGE_MS;
 }
 
-/* Wait for another worker with the same import error. A busy machine slows all workers, so wait as long as the first
- * failed worker ran. */
+/* Wait for another worker with the same import error. A busy machine slows all workers. So wait for the running time of
+ * the first failed worker, at least AGENT_SAME_MS and at most AGENT_DOUBT_MS. */
 static enum agent_state wait_for_same(struct agent *a)
 {
     const struct agent_worker *first = &a->workers[a->first_failure];
@@ -583,11 +600,10 @@ static enum agent_state wait_for_same(struct agent *a)
 }
 
 /* Return the verdict about a worker that has ended. The first matching rule applies:
- *
  *   - Exit code 0: WORKER_OK.
  *   - Exit code DDP_EXIT_PEER_LOST: WORKER_VICTIM.
- *   - ddprun had sent a signal before the end: WORKER_CONSEQUENCE, unless SIGKILL ended the worker and ddprun had sent
- *     only other signals.
+ *   - ddprun sent a signal before the worker ended: WORKER_CONSEQUENCE. This rule does not apply if SIGKILL ended the
+ *     worker, but ddprun has sent only other signals.
  *   - The output of the worker reports a lost peer: WORKER_VICTIM.
  *   - Any other end: WORKER_FAILED. */
 static enum worker_verdict verdict_of(const struct agent *a, const struct agent_worker *w,
@@ -603,8 +619,8 @@ static enum worker_verdict verdict_of(const struct agent *a, const struct agent_
     return e->lost_peer ? WORKER_VICTIM : WORKER_FAILED;
 }
 
-/* Handle the end of a worker. Report even exit code 0 to the store, because this rank can no longer arrive at
- * barriers. */
+/* Handle the end of a worker. Report every end to the store, even with exit code 0, because this rank can no longer
+ * arrive at barriers. */
 static enum agent_state run_ended(struct agent *a, const struct agent_event *e)
 {
     struct agent_worker *w = &a->workers[e->local_rank];
@@ -630,7 +646,7 @@ static enum agent_state run_ended(struct agent *a, const struct agent_event *e)
     return sweep_if_gone(a);
 }
 
-/* Wait for a worker that the kernel is still cleaning up. Print this once. */
+/* Wait for the end of a worker that the kernel is still cleaning up. Print once why this node waits. */
 static enum agent_state wait_for_end_of(struct agent *a, int local_rank)
 {
     a->deadline_ms = a->now_ms + AGENT_CHECK_MS;
@@ -640,8 +656,8 @@ static enum agent_state wait_for_end_of(struct agent *a, int local_rank)
     return a->state;
 }
 
-/* Stop the workers when the wait of AGENT_SETTLING is over. Wait longer while the kernel is still cleaning up a worker.
- * Without another failure, the first victim becomes the first failure. */
+/* Stop the workers when the wait of AGENT_SETTLING is over. Wait longer while the kernel is still cleaning up a
+ * worker. If no worker has failed by itself, the first worker that lost its peer becomes the first failure. */
 static enum agent_state run_wait_over(struct agent *a, const struct agent_event *e)
 {
     if (e->dying && e->now_ms < a->settle_until_ms)
@@ -652,7 +668,7 @@ static enum agent_state run_wait_over(struct agent *a, const struct agent_event 
 
 static enum agent_state run_user_stops(struct agent *a, const struct agent_event *e)
 {
-    /* a worker that lost its peer before the user's stop may become the first failure */
+    /* a worker that lost its peer and ended before the user's stop may become the first failure */
     agent_blame_victim(a);
     a->stop.by_user = e->signal;
     a->stop.requests = 1;
@@ -675,14 +691,15 @@ static enum agent_state run_notified(struct agent *a, const struct agent_event *
     return agent_stop_all(a, SIGTERM);
 }
 
-/* Record that the store has stopped this node, whose attempt is already ending. */
+/* Record that the store has stopped this node. The attempt of this node is already ending, so nothing else changes. */
 static enum agent_state run_notified_late(struct agent *a, const struct agent_event *e)
 {
     agent_handle_notice(a, e);
     return a->state;
 }
 
-/* Record that the store has received this node's failure, which stays the cause even if the store is lost later. */
+/* Record that the store has received this node's failure. The failure stays the cause of the job's end, even if the
+ * store is lost later. */
 static enum agent_state run_acknowledged(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -690,8 +707,8 @@ static enum agent_state run_acknowledged(struct agent *a, const struct agent_eve
     return a->state;
 }
 
-/* Forget another node's failure if the failed worker had only lost a peer. The store would have reported the real cause
- * later, but it is lost. */
+/* Forget another node's failure if the failed worker had only lost a peer. Such a failure is not the real cause. The
+ * store would report the real cause later, but the store is lost. */
 static void forget_victim_elsewhere(struct agent *a)
 {
     if (a->judged || a->peer_code != DDP_EXIT_PEER_LOST)
@@ -700,12 +717,12 @@ static void forget_victim_elsewhere(struct agent *a)
     a->peer_code = 0;
 }
 
-/* Record that the store is lost. Discard the failures of this node, which the loss may have caused. Keep them in two
- * cases:
+/* Record that the store is lost. A worker may detect the loss earlier than this node, and fail. So discard the failures
+ * of this node. Keep these failures in two cases:
  *
- *   - The first failed worker could not be started.
- *   - The store has received the first failure. If this is only a lost peer, the final verdict must have arrived, too.
- */
+ *   - The first failed worker could not be started. The loss did not cause this failure.
+ *   - The store has received the first failure. If this failure is only a lost peer, the final verdict must have
+ *     arrived, too, because a lost peer is not the real cause. */
 static void agent_lose_store(struct agent *a)
 {
     const int first = a->first_failure;
@@ -720,7 +737,7 @@ static void agent_lose_store(struct agent *a)
     a->first_failure = a->first_victim = -1;
 }
 
-/* Stop all workers, because without the store this node does not learn whether other nodes still run. */
+/* Stop all workers, because without the store this node cannot know whether other nodes still run. */
 static enum agent_state run_lose_store(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -728,7 +745,7 @@ static enum agent_state run_lose_store(struct agent *a, const struct agent_event
     return agent_stop_all(a, SIGTERM);
 }
 
-/* Record the loss of the store during a stop, whose end can no longer be reported. */
+/* Record the loss of the store during a stop. The end of the stop can then no longer be reported to the store. */
 static enum agent_state run_note_lost(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -737,7 +754,7 @@ static enum agent_state run_note_lost(struct agent *a, const struct agent_event 
     return a->state;
 }
 
-/* Kill the workers and their children: the grace period is over, or the user has repeated the stop. */
+/* Kill the workers and their children, because the grace period is over or the user has requested the stop again. */
 static enum agent_state run_kill_all(struct agent *a, const struct agent_event *e)
 {
     (void)e;
@@ -747,14 +764,15 @@ static enum agent_state run_kill_all(struct agent *a, const struct agent_event *
     return AGENT_KILLING;
 }
 
-/* Kill the leftovers at the user's second request, and restart the time limit for unkillable processes. */
+/* Kill the leftover processes at the user's second request to stop. Restart the time limit for unkillable processes. */
 static enum agent_state sweep_now(struct agent *a)
 {
     a->stop.give_up_ms = a->now_ms + AGENT_UNKILLABLE_MS;
     return agent_sweep_kill(a);
 }
 
-/* Record and count a user's request to stop. run_user_stops() does this while an attempt runs. */
+/* Record and count a user's request to stop while no attempt runs, or while the attempt is already ending. Otherwise
+ * run_user_stops() records the request. */
 static void agent_note_stop(struct agent *a, const struct agent_event *e)
 {
     if (a->stop.by_user == 0)
@@ -765,7 +783,8 @@ static void agent_note_stop(struct agent *a, const struct agent_event *e)
     agent_leave(a);
 }
 
-/* Handle a user's request while a stop is in progress. Only a second request kills all processes. */
+/* Handle a user's request while a stop is in progress. The first request is only recorded. At the second request, kill
+ * all processes at once. */
 static enum agent_state run_user_insists(struct agent *a, const struct agent_event *e)
 {
     agent_note_stop(a, e);
@@ -798,7 +817,8 @@ const struct agent_worker *agent_worker(const struct agent *a, int local_rank)
     return &a->workers[local_rank];
 }
 
-/* Return the local rank of the worker that failed first, or -1. All reports and exit codes refer to it. */
+/* Return the local rank of the worker that failed first, or -1 without a failure. Every report and every exit code
+ * refers to this worker. */
 int agent_first_failure(const struct agent *a)
 {
     return a->first_failure;
@@ -870,7 +890,8 @@ static bool is_usage_error(const struct agent_worker *w)
            w->ended_ms - w->started_ms < AGENT_USAGE_MS;
 }
 
-/* Return true if the same import error ended every started worker soon after its start. */
+/* Return true if the same import error ended every started worker soon after its start. Then a new attempt would fail
+ * in the same way. */
 static bool is_import_error_of_all(const struct agent *a, const struct agent_worker *first)
 {
     for (int r = 0; r < a->nproc; r++) {
@@ -915,8 +936,8 @@ int ending_code(const struct agent_worker *worker)
     return worker->signal != 0 ? EXIT_CODE_SIGNAL + worker->signal : worker->exit_code;
 }
 
-/* Return the highest exit code of the workers that ddprun did not stop. Some scripts return higher codes for worse
- * failures. */
+/* Return the highest exit code of this node's workers. Ignore workers that ddprun stopped. Some scripts return higher
+ * exit codes for worse failures. */
 int agent_max_code(const struct agent *a)
 {
     int highest = 0;
@@ -928,14 +949,15 @@ int agent_max_code(const struct agent *a)
     return highest;
 }
 
-/* Return the exit code of local rank 0, for jobs in which it controls the other ranks (--exit_code=rank0). */
+/* Return the exit code of local rank 0 for --exit_code=rank0. This policy is for jobs in which rank 0 controls the
+ * other ranks. */
 int agent_rank0_code(const struct agent *a)
 {
     return has_own_code(&a->workers[0]) ? ending_code(&a->workers[0]) : -1;
 }
 
-/* Return the code that --exit_code selects. EXIT_POLICY_WORKERS differs from EXIT_POLICY_FIRST only in
- * stop_succeeded(). */
+/* Return the exit code that --exit_code selects: `first` (the code of the first failure), `max` or `rank0`.
+ * EXIT_POLICY_WORKERS differs from EXIT_POLICY_FIRST only in stop_succeeded(). */
 static int by_policy(const struct agent *a, int first, int max, int rank0)
 {
     switch (a->options.exit_policy) {
@@ -950,7 +972,7 @@ static int by_policy(const struct agent *a, int first, int max, int rank0)
     return first;
 }
 
-/* Compute the exit code without a verdict. */
+/* Compute the exit code from the facts that are known on this node, because no verdict has arrived. */
 static int code_known_here(const struct agent *a)
 {
     if (a->stopped_by_store && a->peer_code != 0)
@@ -966,8 +988,9 @@ static int code_known_here(const struct agent *a)
     return a->store_lost ? EXIT_CODE_STORE_LOST : EXIT_CODE_OK;
 }
 
-/* Return true if --exit_code=workers makes ddprun's exit code 0: the user stopped the job before any failure, and every
- * worker here ended with exit code 0. Any code of the job except 0 and 128 + the stop signal means a failure. */
+/* Return true if --exit_code=workers makes ddprun's exit code 0. The user must have stopped the job before any failure,
+ * and every worker of this node must have ended with exit code 0. The job's exit code must also be 0, or 128 + the stop
+ * signal. Any other code reports a failure: for example, a signal may have killed a rank of another node. */
 static bool stop_succeeded(const struct agent *a)
 {
     const bool stopped = a->stop.by_user != 0 || (a->judged && a->verdict.no_restart == NO_RESTART_STOPPED);
@@ -979,8 +1002,9 @@ static bool stop_succeeded(const struct agent *a)
     return all_well;
 }
 
-/* Return ddprun's exit code. 124 precedes all others, because a scheduler must not give this host to another job. After
- * a stop by the user, a verdict of success becomes 128 + the signal. */
+/* Return ddprun's exit code. If a process could not be killed, the code is 124 in any case, because a scheduler must
+ * not give this host to another job. If the user has requested a stop and the verdict reports success, the code is 128
+ * + the signal of the user. */
 int agent_exit_code(const struct agent *a)
 {
     if (a->stop.stuck)

@@ -1,5 +1,5 @@
-/* progress.c -- see progress.h. A table of fixed size holds hashes of lines, because workers may print without
- * limit. */
+/* progress.c -- see progress.h. For each stream, a table of fixed size contains hashes of lines instead of the lines,
+ * because workers may print without limit. */
 #include "agent/progress.h"
 
 #include "base/text.h"
@@ -34,14 +34,14 @@ static bool is_of_number(unsigned char c)
     return isalnum(c) || strchr(".,:+-%/_", c) != NULL;
 }
 
-/* Return true for a space or a part of a progress bar. */
+/* Return true if a character is a space or part of a progress bar. */
 static bool is_filling(unsigned char c)
 {
     return c <= ' ' || c >= 0x7f || strchr("+-#=>", c) != NULL;
 }
 
-/* Return the hash of a line's pattern: the line without numbers and progress bars. A collision may wrongly count as
- * progress, which is harmless. */
+/* Return the hash of a line's pattern, which is the line without numbers and progress bars. If two patterns have the
+ * same hash, a line of a rare pattern may wrongly count as progress, which is harmless. */
 static uint64_t hash_line(const char *line, size_t len)
 {
     uint64_t hash = HASH_START;
@@ -56,11 +56,11 @@ static uint64_t hash_line(const char *line, size_t len)
     return hash;
 }
 
-/* Count a line whose pattern has this hash. A repeated line does not count. Return true if the line counts and the
- * pattern was seen PROGRESS_SEEN times.
+/* Count a line whose pattern has this hash. A line that equals the latest line of its pattern does not count, because a
+ * repeated message shows no progress. Return true if the line counts and the pattern was seen PROGRESS_SEEN times.
  *
- * Each table entry counts one pattern. Lines of another pattern with the same index lower the count, and take over the
- * entry at 0. So a frequent pattern keeps its entry. */
+ * Each table entry counts one pattern. A line of another pattern with the same table index lowers this count. When
+ * the count is 0, the other pattern takes over the entry. So a frequent pattern keeps its entry. */
 static bool is_usual(struct progress_stream *s, uint64_t hash, uint64_t line)
 {
     struct progress_pattern *p = &s->patterns[hash % PROGRESS_PATTERNS];
@@ -92,7 +92,8 @@ static const char *skip_prefix(const char *line)
     return end != NULL ? end + 3 : line;
 }
 
-/* Find the error at the end of a traceback, the first line that is not indented. */
+/* Find the error at the end of a traceback. The frames of a traceback are indented. The error after the frames is not
+ * indented. */
 static void read_trace(struct progress_rank *r, struct progress_stream *s, const char *line)
 {
     if (begins_trace(line)) {
@@ -115,8 +116,8 @@ static bool is_sign(const struct progress *p, struct progress_stream *s, const c
     return is_usual(s, hash_line(line, len), hash_bytes(HASH_START, line, len));
 }
 
-/* Process a complete line. Progress deletes the error of an earlier traceback, which the program has handled. `s->line`
- * has room for the NUL. */
+/* Process a complete line. If the line shows progress, delete the error of an earlier traceback, because the program
+ * has handled this error. `s->line` has room for the NUL. */
 static void end_line(struct progress *p, struct progress_rank *r, struct progress_stream *s, uint64_t now_ms)
 {
     s->line[s->len] = '\0';
@@ -129,7 +130,7 @@ static void end_line(struct progress *p, struct progress_rank *r, struct progres
     s->len = 0;
 }
 
-/* Append bytes to the incomplete line, up to PROGRESS_LINE_MAX. */
+/* Append bytes to the incomplete line. Bytes beyond PROGRESS_LINE_MAX are dropped. */
 static void add_text(struct progress_stream *s, const char *text, size_t len)
 {
     const size_t room = PROGRESS_LINE_MAX - 1 - s->len, n = len < room ? len : room;

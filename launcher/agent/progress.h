@@ -1,5 +1,5 @@
-/* progress.h -- detects progress in the output of a node's workers: a line that appears again with other numbers. The
- * module is pure. */
+/* progress.h -- detects progress in the output of a node's workers. A line that appears again with other numbers is a
+ * sign of progress. The module is pure: the caller passes the bytes and the time. */
 #ifndef LAUNCHER_AGENT_PROGRESS_H
 #define LAUNCHER_AGENT_PROGRESS_H
 
@@ -10,11 +10,11 @@
 #include <stdint.h>
 
 enum {
-    PROGRESS_SEEN = 5,        /* a pattern is usual from this count `seen` on */
+    PROGRESS_SEEN = 5,        /* a pattern is usual if its count `seen` is at least this number */
     PROGRESS_PATTERNS = 64,   /* entries in each stream's table of patterns */
     PROGRESS_LINE_MAX = 512,  /* bytes of a line that are examined */
-    PROGRESS_READ_MAX = 1024, /* bytes that are examined at the end of one read from stdout */
-    /* bytes that are examined at the end of one read from stderr, room for a traceback */
+    PROGRESS_READ_MAX = 1024, /* only this many bytes at the end of one read from stdout are examined */
+    /* only this many bytes at the end of one read from stderr are examined; a whole traceback fits */
     PROGRESS_ERRORS_MAX = 4096,
     PROGRESS_ERROR_MAX = 160, /* size of a stored error text, in bytes with the NUL */
 };
@@ -22,7 +22,8 @@ enum {
 /* The pattern of a line, as one entry of a hash table. A zeroed entry is free.
  *
  * "step 7 loss 0.31" and "step 8 loss 0.30" have the same pattern. A line that equals the latest line of its pattern
- * does not count. After PROGRESS_SEEN lines, each line that counts shows progress. */
+ * does not count. A pattern is usual when PROGRESS_SEEN of its lines have counted. From then on each line that counts
+ * shows progress. */
 struct progress_pattern {
     uint64_t hash; /* hash of the line without its numbers */
     uint64_t line; /* hash of the latest line with this pattern */
@@ -41,16 +42,17 @@ struct progress_stream {
 
 struct progress_rank {
     struct progress_stream streams[2]; /* stdout and stderr */
-    char error[PROGRESS_ERROR_MAX];    /* error of the latest traceback; "" if none, or after progress */
-    bool has_news;                     /* `error` has changed; the caller sends it and clears this flag */
+    char error[PROGRESS_ERROR_MAX]; /* error of the latest traceback, deleted by later progress; "" if none */
+    bool has_news;                  /* `error` has changed; the caller sends `error` and clears this flag */
 };
 
 struct progress {
-    /* The regular expression of --progress, borrowed: only matching lines show progress. NULL: repeated patterns do. */
+    /* The regular expression of --progress, borrowed. Only lines that match show progress. If NULL, repeated patterns
+     * of lines show progress. */
     const regex_t *regex;
     struct progress_rank *ranks; /* owned array, indexed by local rank */
     int n;                       /* number of ranks */
-    uint64_t moved_ms;           /* time of the latest progress; 0: none yet */
+    uint64_t moved_ms;           /* time of the latest progress; 0 if no progress yet */
 };
 
 /* Initialize `p` for `n` ranks. Return false if memory is short. The caller calls progress_free in any case. */

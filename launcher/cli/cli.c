@@ -1,4 +1,5 @@
-/* cli.c -- see cli.h. All sources of values use the same parsers, so a default is a text that a user could type. */
+/* cli.c -- see cli.h. All sources of values use the same parsers, so a default is a text in the table, as a user would
+ * type it. */
 #include "cli/cli.h"
 
 #include "tables/text.h"
@@ -33,8 +34,9 @@ const char *cli_preset(const struct cli *cli, enum cli_option option)
     return cli_rows[option].preset;
 }
 
-/* Options whose empty value selects torchrun's default, as in --rdzv_endpoint=$UNSET. Other options parse an empty
- * value. */
+/* Options whose empty value selects torchrun's default, as in --rdzv_endpoint=$UNSET in a script. torchrun treats
+ * an empty value of these options as missing. An empty value of any other option is passed to the parser of the
+ * option. */
 #define FIELD(name) offsetof(struct cli, name), sizeof(((struct cli *)NULL)->name)
 static const struct {
     enum cli_option option;
@@ -76,15 +78,15 @@ bool cli_gives(const struct cli *cli, enum cli_option option)
     return cli->origin[option] != FROM_DEFAULT;
 }
 
-/* Return true for an elastic job, such as a range of nodes without --rdzv_backend. torchrun would start a static job of
- * the largest number. */
+/* Return true for an elastic job. A range of nodes without --rdzv_backend means an elastic job. torchrun instead starts
+ * a static job and waits for the largest number of nodes. */
 bool cli_is_elastic(const struct cli *cli)
 {
     return cli->backend == BACKEND_C10D ||
            (cli->backend == BACKEND_UNSAID && cli->nnodes.min != cli->nnodes.max);
 }
 
-/* Format an option as the user wrote it: "--nnodes", or PET_NNODES of the environment. Return `text`. */
+/* Format an option as the user wrote it: "--nnodes", or PET_NNODES if the environment set it. Return `text`. */
 static const char *option_format(const struct cli *cli, enum cli_option option, char text[OPTION_PET_MAX])
 {
     if (cli->origin[option] == FROM_ENVIRONMENT)
@@ -146,7 +148,8 @@ static bool is_switched_off(const struct cli *cli, enum cli_option option)
     return (option == OPT_STANDALONE && !cli->standalone) || (option == OPT_PER_TASK && !cli->per_task);
 }
 
-/* Reject options whose values --hosts determines. With `one_console`, a ddprun with --hosts has set them. */
+/* Reject options whose values --hosts determines. If `one_console` is true, accept these options, because a ddprun with
+ * --hosts has started this ddprun with these options. */
 static ddp_status check_hosts(const struct cli *cli, struct ddp_err *err)
 {
     static const enum cli_option decided[] = { OPT_NNODES,       OPT_NODE_RANK,  OPT_RDZV_ENDPOINT,
@@ -182,8 +185,8 @@ static ddp_status check_hosts(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Check --node_rank, which each node of a static job of several nodes needs. For torchrun, a missing option means rank
- * 0. */
+/* Check --node_rank. Each node of a static job of several nodes needs the option. If ddprun was started as torchrun,
+ * a missing option means rank 0, as in torchrun. */
 static ddp_status check_node_rank(const struct cli *cli, struct ddp_err *err)
 {
     char text[NNODES_TEXT_MAX];
@@ -216,7 +219,7 @@ static ddp_status check_mode(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Check that the master address and the endpoint agree: both are the address of the store. */
+/* Check that the master address and the endpoint agree, because both are the address of the store. */
 static ddp_status check_one_place(const struct cli *cli, struct ddp_err *err)
 {
     const struct endpoint *at = &cli->endpoint;
@@ -263,7 +266,8 @@ static ddp_status check_meeting(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Reject --encrypt with --torch_store=rank0 if the store may be on another host: only ddprun's own store encrypts. */
+/* Reject --encrypt with --torch_store=rank0 if the store may be on another host: only ddprun's own store supports
+ * encryption. plan.c checks that a secret exists. */
 static ddp_status check_encrypt(const struct cli *cli, struct ddp_err *err)
 {
     const bool makes_secret = (cli->hosts != NULL || cli->hostfile != NULL) && !cli->one_console;
@@ -295,7 +299,7 @@ static ddp_status set_option(struct cli *cli, enum cli_option option, const char
     return options_store(&cli_rows[option], text, spelled, cli, err);
 }
 
-/* Read the defaults, the first source of values. An error means that a default in options.h is wrong. */
+/* Read the first source of values, the defaults. An error means that a default in options.h is wrong. */
 static ddp_status read_defaults(struct cli *cli, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -307,7 +311,7 @@ static ddp_status read_defaults(struct cli *cli, struct ddp_err *err)
     return status;
 }
 
-/* Read one variable. Ignore an empty one, because `PET_X= ddprun ...` unsets it. */
+/* Read one variable. Ignore an empty variable, because users write `PET_X= ddprun ...` to unset the variable. */
 static ddp_status read_variable(struct cli *cli, enum cli_option option, const char *name, char *const *block,
                                 struct ddp_err *err)
 {
@@ -325,7 +329,8 @@ static bool is_pet(const char *entry)
     return strncmp(entry, "PET_", 4) == 0;
 }
 
-/* Return true if any PET_ variable is set, which is rare. */
+/* Return true if any PET_ variable is set. Usually no such variable is set, so the caller need not build the names of
+ * all variables. */
 static bool has_pets(char *const *block)
 {
     while (*block != NULL && !is_pet(*block))
@@ -333,8 +338,8 @@ static bool has_pets(char *const *block)
     return *block != NULL;
 }
 
-/* Read the environment variables, the second source of values. Read the PET_ variable of --shutdown_timeout last, so
- * that it overrides TORCH_ELASTIC_SHUTDOWN_TIMEOUT. */
+/* Read the second source of values, the environment variables. --shutdown_timeout has two variables: its PET_ variable
+ * is read last, so it overrides TORCH_ELASTIC_SHUTDOWN_TIMEOUT. */
 static ddp_status read_environment(struct cli *cli, char *const *block, struct ddp_err *err)
 {
     char name[OPTION_PET_MAX];
@@ -350,7 +355,7 @@ static ddp_status read_environment(struct cli *cli, char *const *block, struct d
     return status;
 }
 
-/* Return the option of the variable "PET_X=...", or NULL. */
+/* Return the option of the variable "PET_X=...", or NULL if no such option exists. */
 static const struct option_row *row_of_pet(const char *entry)
 {
     char name[OPTION_PET_MAX];
@@ -386,7 +391,7 @@ static size_t distance_to(const char *name, const char *option)
     if (len < 4)
         return whole;
     snprintf(front, sizeof(front), "%.*s", (int)len, option);
-    size_t cut = words_distance(name, front) + 1; /* + 1: a match of the whole name is better */
+    size_t cut = words_distance(name, front) + 1; /* + 1, because a match of the whole name is better */
     return cut < whole ? cut : whole;
 }
 
@@ -398,7 +403,8 @@ static ddp_status append_hint(struct ddp_err *err, const char *name)
     return DDP_ERR_ARG;
 }
 
-/* Append to the error the option name that is most similar to `word`, if any. */
+/* Append to the error the option name that is most similar to the mistyped `word`. Append nothing if no name is
+ * similar. */
 static ddp_status suggest_option(const char *word, struct ddp_err *err)
 {
     char name[NAME_MAX_LEN + 1];
@@ -421,8 +427,8 @@ static ddp_status suggest_option(const char *word, struct ddp_err *err)
     return nearest == NULL ? DDP_ERR_ARG : append_hint(err, nearest);
 }
 
-/* Reset the option to its default, because its value on the command line is empty. Its PET_ variable has no effect,
- * either. */
+/* Reset the option to its default, because its value on the command line is empty. The default then overrides the
+ * option's PET_ variable, too. */
 static ddp_status set_default(struct cli *cli, enum cli_option option, const char *spelled,
                               struct ddp_err *err)
 {
@@ -431,8 +437,9 @@ static ddp_status set_default(struct cli *cli, enum cli_option option, const cha
     return preset != NULL ? set_option(cli, option, preset, spelled, err) : DDP_OK;
 }
 
-/* Set an option from the command line. The options of a ddprun with --hosts precede the user's. If the user's
- * --master_port is 0, keep their port, which is free on the first host. */
+/* Set an option from the command line. If a ddprun with --hosts has started this ddprun, the options of that ddprun
+ * precede the user's options. If the user's --master_port is 0, keep the preceding port, which is free on the first
+ * host. */
 static ddp_status set_from_line(struct cli *cli, enum cli_option option, const char *text,
                                 const char *spelled, struct ddp_err *err)
 {
@@ -447,20 +454,21 @@ static ddp_status set_from_line(struct cli *cli, enum cli_option option, const c
     return status;
 }
 
-/* Return true if an option that was already read makes ddprun print a text and exit. The parsing then ends, except that
- * --json may follow --version. */
+/* Return true if an option that was already read, such as --help, makes ddprun print a text and exit. The parsing then
+ * ends, so an error in a later word is not reported. Exception: --json is still read if it follows --version. */
 bool cli_only_prints(const struct cli *cli)
 {
     return cli->help != HELP_NONE || cli->version || cli->print_prefix || cli->print_man ||
            cli->make_secret != NULL || cli->completion != SHELL_NONE;
 }
 
-/* Read the command line, the third source of values:
+/* Read the third source of values, the command line:
  *
  *     ddprun { OPTION } [ "--" ] PROGRAM { ARGUMENT }
  *         OPTION = "--name" | "--name=value" | "--name" value | "-x" | "-xvalue" | "-x=value" | "-x" value
  *
- * The first word that is not an option is the program. */
+ * The first word that is not an option is the program. All later words are the program's arguments, even words that
+ * look like options. */
 static ddp_status read_line(struct cli *cli, char *const *argv, struct ddp_err *err)
 {
     struct option_reader reader = { .table = &cli_table, .at = argv };
@@ -484,9 +492,10 @@ static ddp_status read_line(struct cli *cli, char *const *argv, struct ddp_err *
     return DDP_OK;
 }
 
-/* Replace each NAME of --env by its entry "NAME=VALUE" in the environment, which overrides ddprun's own value. Fail if
- * the variable is not set. With --virtual_local_rank, drop CUDA_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES, whose GPUs
- * ddprun divides among the workers. */
+/* Replace each NAME of --env by its entry "NAME=VALUE" in the environment, so that this value overrides a value that
+ * ddprun sets. With --virtual_local_rank, drop CUDA_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES, because ddprun divides the
+ * GPUs in these variables among the workers. Fail if the environment has no variable NAME. Without this check, the
+ * workers would fail only after the start. */
 static ddp_status read_env_names(struct cli *cli, char *const *block, struct ddp_err *err)
 {
     size_t kept = 0;
@@ -507,7 +516,8 @@ static ddp_status read_env_names(struct cli *cli, char *const *block, struct ddp
     return DDP_OK;
 }
 
-/* Read the three sources of values. A later source overrides an earlier one. */
+/* Read the three sources of values: defaults, PET_* variables, command line. A later source overrides an earlier
+ * source. */
 static ddp_status cli_read_all(struct cli *cli, char *const *argv, char *const *block, struct ddp_err *err)
 {
     ddp_status status = read_defaults(cli, err);

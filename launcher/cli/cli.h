@@ -1,5 +1,6 @@
-/* cli.h -- the command line of ddprun, from the one table of options in options.h. The rules are those of Python's
- * argparse, because users come from torchrun. */
+/* cli.h -- the command line of ddprun, from the one table of options in options.h. The parser, the defaults from PET_*
+ * variables, --help and the manual page all use that table. The rules are the same as in Python's argparse, because
+ * users come from torchrun. */
 #ifndef LAUNCHER_CLI_CLI_H
 #define LAUNCHER_CLI_CLI_H
 
@@ -49,7 +50,7 @@ enum cli_origin { FROM_DEFAULT, FROM_SCHEDULER, FROM_ENVIRONMENT, FROM_COMMAND_L
 enum nproc_kind {
     NPROC_DEFAULT, /* one worker per visible GPU, or one worker if no GPU is visible */
     NPROC_NUMBER,  /* `count` workers */
-    NPROC_GPU,     /* one worker per visible GPU; an error without a visible GPU */
+    NPROC_GPU,     /* one worker per visible GPU, or an error if no GPU is visible */
     NPROC_CPU,     /* one worker per CPU that this process may use */
     NPROC_AUTO     /* as NPROC_GPU if a GPU is visible, else as NPROC_CPU */
 };
@@ -62,7 +63,7 @@ struct cli_nproc {
 /* Streams of a worker, as bits. torchrun's values 0 to 3 have the same bits. */
 enum { STD_OUT = 1, STD_ERR = 2, STD_BOTH = 3 };
 
-/* A value of --tee or --redirects: "3" for all ranks, or "0:3,1:1" by local rank. Zeroed: no stream. */
+/* A value of --tee or --redirects: "3" for all ranks, or "0:3,1:1" by local rank. A zeroed map selects no stream. */
 struct std_map {
     struct std_map_item {
         int rank;    /* local rank */
@@ -75,15 +76,15 @@ struct std_map {
 /* Return the streams that the map selects for `local_rank`, as bits. */
 int std_map_get(const struct std_map *map, int local_rank);
 
-/* Return the highest local rank in the map, or -1 without ranks. */
+/* Return the highest local rank in the map, or -1 if the map contains no rank. */
 int std_map_highest(const struct std_map *map);
 
 enum contain_kind { CONTAIN_AUTO, CONTAIN_PLAIN, CONTAIN_CGROUP, CONTAIN_PIDNS }; /* see contain.h */
 
 /* When a new log file is started (--log_rotate), and how many old files are kept. */
 struct log_rotate {
-    uint64_t bytes; /* size at which a new file is started; 0: never */
-    int keep;       /* number of old files to keep; 0: all */
+    uint64_t bytes; /* size at which a new file is started; 0 if never */
+    int keep;       /* number of old files to keep; 0 to keep all */
 };
 
 enum log_policy { LOG_BLOCK, LOG_DROP }; /* what happens when output arrives faster than it can be written */
@@ -91,7 +92,7 @@ enum log_policy { LOG_BLOCK, LOG_DROP }; /* what happens when output arrives fas
 /* whether lines have a prefix; PREFIX_AUTO: if the console shows more than one worker */
 enum prefix_mode { PREFIX_AUTO, PREFIX_ON, PREFIX_OFF };
 
-/* The values of --numa_binding: which CPUs near its GPU a worker is bound to. */
+/* The values of --numa_binding. A worker is bound to CPUs near its GPU, and the value selects these CPUs. */
 enum numa_binding { NUMA_NONE, NUMA_NODE, NUMA_SOCKET, NUMA_EXCLUSIVE, NUMA_CORE_COMPLEX };
 
 #define CLI_HANG_OFF UINT64_MAX /* value of hang_timeout_ms for --hang_timeout=off */
@@ -100,8 +101,8 @@ enum on_hang { ON_HANG_REPORT, ON_HANG_STOP, ON_HANG_RESTART };
 /* How much --help prints. */
 enum cli_help { HELP_NONE, HELP_SHORT, HELP_ALL };
 
-/* The words of --duplicate_stdout_filters or --duplicate_stderr_filters. Lines with such a word are also written to a
- * file. */
+/* The words of --duplicate_stdout_filters or --duplicate_stderr_filters. Lines with one of these words are also
+ * written to a file. */
 struct cli_filters {
     char **items; /* owned; one allocation contains the pointers and the texts */
     size_t n;     /* 0 if not given */
@@ -119,19 +120,19 @@ enum host_store { HOST_STORE_AUTO, HOST_STORE_YES, HOST_STORE_NO };
 
 enum { CLI_CONF_KEY_MAX = 64 };
 
-/* The value of --rdzv_conf. A time that is not given is 0. */
+/* The value of --rdzv_conf. For most of its keys, ddprun has an option, too. A time that is not given is 0. */
 struct cli_rdzv_conf {
     uint64_t join_ms, last_call_ms, keep_alive_ms;
     int keep_alive_attempts;
     enum host_store is_host;
-    const char *idle;               /* static text: the last given key without effect, or NULL */
-    const char *idle_why;           /* why `idle` has no effect, a static text */
-    bool lenient;                   /* unknown keys of --rdzv_conf are ignored, as in torchrun */
-    char unknown[CLI_CONF_KEY_MAX]; /* the last unknown key, or "" */
+    const char *idle;     /* static text: the last given key that has no effect; NULL without such a key */
+    const char *idle_why; /* why `idle` has no effect, a static text */
+    bool lenient;         /* unknown keys of --rdzv_conf are ignored, as in torchrun */
+    char unknown[CLI_CONF_KEY_MAX]; /* the last unknown key; "" if all keys are known */
 };
 
-/* LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK and GROUP_WORLD_SIZE of the only worker of a task (--per_task). The
- * rendezvous counts each task as a node, so it cannot provide them. */
+/* The values of LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK and GROUP_WORLD_SIZE for the only worker of a task
+ * (--per_task). The rendezvous cannot provide these values, because it counts each task as a node. */
 struct cli_task {
     int local_rank, local_world_size, node_rank, nnodes;
 };
@@ -199,7 +200,7 @@ struct cli {
     enum prefix_mode prefix;
     const char *prefix_template; /* NULL if not given */
     bool timestamps, fold;
-    /* local ranks that the console shows; console_ranks.limit 0: all */
+    /* local ranks that the console shows; all ranks if console_ranks.limit is 0 */
     struct rank_set console_ranks;
     enum contain_kind contain;
     struct cli_env {
@@ -219,28 +220,32 @@ struct cli {
 };
 
 /* Read the defaults (torchrun's if argv[0] is torchrun), then PET_* variables, then argv. `environ_block` is an array
- * of "KEY=VALUE" texts. Both arrays end with NULL. In argv, dashes and underscores are equal, and an unambiguous
- * beginning of a name is enough.
+ * of "KEY=VALUE" texts. Both arrays end with NULL. cli_check checks combinations of options.
  *
- * After DDP_OK the caller frees `cli` with cli_free; argv and environ_block must outlive `cli`. Return DDP_ERR_ARG for
- * an invalid value; `err` contains the option, the value and the valid values. After an error the caller frees nothing.
- */
+ * In argv, "--name value" and "--name=value" are equal, and dashes and underscores are equal. A name may be shortened
+ * as long as the short form is unambiguous. Everything after PROGRAM belongs to PROGRAM.
+ *
+ * After DDP_OK the caller frees `cli` with cli_free; argv and environ_block must outlive `cli`. Return DDP_ERR_ARG if a
+ * value is not valid; `err` contains the option, the value and the valid values. After an error the caller frees
+ * nothing. */
 ddp_status cli_read(struct cli *cli, int argc, char *const *argv, char *const *environ_block,
                     struct ddp_err *err);
 void cli_free(struct cli *cli);
 
 /* Set an option to a value of the scheduler. The caller has checked that the user has not set the option. Errors name
- * `from`, the source of `text`. `text` must outlive `cli`. Return DDP_ERR_ARG if `text` is not valid. */
+ * `from`, the source of `text`, for example a variable. `text` must outlive `cli`. Return DDP_ERR_ARG if `text` is not
+ * valid. */
 ddp_status cli_offer(struct cli *cli, enum cli_option option, const char *text, const char *from,
                      struct ddp_err *err);
 
 /* Check combinations of options, after cli_read and cli_offer. Return DDP_ERR_ARG with the reason in `err`. */
 ddp_status cli_check(const struct cli *cli, struct ddp_err *err);
 
-/* Return true if the user or the scheduler has set the option. */
+/* Return true if the command line, the environment or the scheduler has set the option. */
 bool cli_gives(const struct cli *cli, enum cli_option option);
 
-/* Return true if the job is elastic: nodes may join and leave (torchrun's c10d backend). */
+/* Return true if the job is elastic: nodes may join and leave (torchrun's c10d backend). In other jobs --nnodes
+ * and --node_rank define the nodes. */
 bool cli_is_elastic(const struct cli *cli);
 
 /* Append a text for the user to `out`: the help, the manual page (roff), a shell's completion script, or the help of
@@ -250,12 +255,12 @@ bool cli_print_man(struct buf *out);
 bool cli_print_completion(const struct cli *cli, struct buf *out);
 bool cli_print_command_help(enum cli_command command, struct buf *out);
 
-/* Return true if the command line only requests a text, such as --help. The other members of the struct may then be
- * unset. */
+/* Return true if the command line only requests a text, such as --help, and starts no job. The other members of
+ * the struct may then be unset. */
 bool cli_only_prints(const struct cli *cli);
 
-/* Return the first variable "PET_X=..." that sets no option, or NULL. The result points into `environ_block`. Set
- * *option to the name of X if X is an option without a variable, otherwise to NULL. */
+/* Return the first variable "PET_X=..." that sets no option, or NULL. The result points into `environ_block`. If ddprun
+ * has option X, but no variable can set this option, set *option to the name of X. Otherwise set *option to NULL. */
 const char *cli_idle_pet(char *const *environ_block, const char **option);
 
 /* --- the rows of options.h as data, for this folder and its tests ------------------------------------------ */
@@ -267,20 +272,17 @@ enum cli_section {
         SECTIONS
 };
 
-/* The column "whose" of options.h:
- *
- *   FIRST   torchrun 1.13 already has the option
- *   THEIRS  only later versions of torchrun have the option
- *   OURS    only ddprun has the option
- *
- * If an abbreviation fits several options, the first row of this list applies. */
+/* The column "whose" of options.h. FIRST: torchrun 1.13 already has the option. THEIRS: only later versions of torchrun
+ * have the option. OURS: only ddprun has the option. If an abbreviation fits several options, FIRST has precedence over
+ * THEIRS, and THEIRS over OURS. */
 enum cli_whose { WHOSE_FIRST, WHOSE_THEIRS, WHOSE_OURS };
 
 /* Defined in values.c. */
 extern const struct option_row cli_rows[OPTIONS];
 extern const struct option_table cli_table;
 
-/* Return the option's default, as a user would type it, or NULL: torchrun's if cli->torchrun is true. */
+/* Return the option's default, as a user would type it, or NULL. If cli->torchrun is true, return torchrun's
+ * default. */
 const char *cli_preset(const struct cli *cli, enum cli_option option);
 
 /* Check a value of --nproc_per_node. Return DDP_ERR_ARG with the valid values in `err`. */

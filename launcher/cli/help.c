@@ -1,5 +1,5 @@
-/* help.c -- formats --help, the manual page and the completion scripts of shells, from the rows of options.h that the
- * parser uses. */
+/* help.c -- formats --help, the manual page and the completion scripts of shells, from the rows of options.h. The
+ * parser uses the same rows, so a new option appears in all three texts without a change here. */
 #include "base/events.h"
 #include "cli/cli.h"
 #include "ddp/context.h"
@@ -39,14 +39,16 @@ bool cli_print_completion(const struct cli *cli, struct buf *out)
 
 /* --- cli help --------------------------------------------------------------------------------------------- */
 
-/* The texts of --help and the manual page come from the tables that determine what ddprun does:
+/* --help and the manual page. The texts are made from the tables below, which also determine what ddprun does. So the
+ * texts always match the program.
  *
  *     options.h     -> options, their defaults, PET_* names        worker_env.h -> a worker's environment
  *     exit_codes.h  -> exit status                                 examples[]   -> the examples
  *     diagnosis/findings.h -> findings about a job         base/events.h -> what --events writes
  *
- * `make install` runs the program to print the manual page, so the page belongs to the installed version. Each function
- * appends to a buffer, and returns false if memory is short.
+ * The manual page is not a file in the repository: `make install` runs the program to print it, so the page always
+ * belongs to the installed version. Each function appends to a buffer, which main.c prints, and returns false if memory
+ * is short.
  *
  * Options are shown with underscores, as torchrun's users type them. */
 
@@ -105,7 +107,7 @@ static bool is_important(int option)
     return false;
 }
 
-/* Append the names of the options that --help does not explain, one paragraph for each section. */
+/* Append the names of the options that help_important has not explained, one paragraph for each section. */
 static bool help_other_names(struct buf *out)
 {
     bool ok = buf_printf(out, "\nMore options (--help=all explains all of them):\n");
@@ -217,7 +219,7 @@ static const struct {
 };
 enum { READ_VARIABLES = sizeof(read_variables) / sizeof(read_variables[0]) };
 
-/* Append the variables that ddprun reads, then those that it sets for each worker (worker_env.h). */
+/* Append the variables that ddprun reads, then the variables that ddprun sets for each worker (worker_env.h). */
 static bool man_environment(struct buf *out)
 {
     bool ok = buf_printf(

@@ -5,20 +5,22 @@
  *
  *     id
  *     name             with underscores; dashes are accepted everywhere
- *     letter           letter of the short form, or 0
+ *     letter           letter of the short form, or 0 if there is no short form
  *     kind             the parser, value_KIND in values.c; WORD and NAME: one of the words that values.c lists
  *     field            the field of struct cli
- *     value            name of the value in the help; NULL: a switch; "[=X]": a switch that accepts the value X
- *     default          the default, as a user would type it; NULL: none
+ *     value            name of the value in the help; NULL for a switch; "[=X]" for a switch that accepts the value X
+ *     default          the default, as a user would type it; NULL without a default
  *     in environment   whether PET_<NAME> is read
- *     whose            FIRST, THEIRS or OURS; see enum cli_whose
+ *     whose            FIRST: torchrun 1.13 and later have the option. THEIRS: only later versions of torchrun have
+ *                      the option. OURS: only ddprun has the option. An abbreviation that matches several options
+ *                      selects FIRST before THEIRS, and THEIRS before OURS
  *     section          the section of --help
  *     help */
 #ifndef LAUNCHER_OPTIONS_H
 #define LAUNCHER_OPTIONS_H
 
-/* Commands of ddprun, written as its first argument. A user writes ./NAME to start a program of this name. Columns: id,
- * name, arguments, help. */
+/* Commands of ddprun, written as its first argument. If a program has the same name as a command, the user writes
+ * ./NAME to start the program. Columns: id, name, arguments, help. */
 #define DDPRUN_COMMANDS(X)                                                                                  \
     X(EXPLAIN, "explain", "[--json] [CODE]",                                                                \
       "print the meaning and remedy of a finding, an exit code or a signal; without CODE, list all codes; " \

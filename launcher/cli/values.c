@@ -1,5 +1,5 @@
 /* values.c -- parsers of the values of options: numbers, times, node counts, lists of ranks, redirects, key=value
- * lists. It also has the words that options accept, for parsers and shell completions. */
+ * lists. The file also has the words that options accept, because parsers and shell completions read the same lists. */
 #include "cli/cli.h"
 #include "tables/text.h"
 #include "tables/signals.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The words that options accept as values. The index of a word is its enum constant. */
+/* The words that options accept as values. The index of a word in its list is the value of its enum constant. */
 #define SCHEDULER_NAME(id, name, ...)             name,
 #define STOPPING_SIGNAL(name, act, may_stop, ...) may_stop ? "SIG" #name : NULL,
 static const struct option_words words[OPTIONS] = {
@@ -30,7 +30,7 @@ static const struct option_words words[OPTIONS] = {
     [OPT_LOG_POLICY] = OPTION_WORDS("'block' or 'drop'", [LOG_BLOCK] = "block", [LOG_DROP] = "drop"),
     [OPT_PRINT_COMPLETION] = OPTION_WORDS("'bash', 'zsh', 'fish' or 'tcsh'", [SHELL_BASH] = "bash",
                                           [SHELL_ZSH] = "zsh", [SHELL_FISH] = "fish", [SHELL_TCSH] = "tcsh"),
-    /* etcd is not accepted, because its user expects that an etcd server is used */
+    /* etcd is not accepted, because a user of this backend expects that an etcd server is used. */
     [OPT_RDZV_BACKEND] =
         OPTION_WORDS("'static' or 'c10d'; ddprun supports neither etcd nor plug-ins; use ddprun's own "
                      "store, on a node or in ddp-rendezvous",
@@ -62,8 +62,8 @@ static const struct option_words words[OPTIONS] = {
     [OPT_HELP] = OPTION_WORDS(NULL, [HELP_ALL] = "all"),
 };
 
-/* A value of --tee or --redirects is "3" for all workers, or a map from local ranks to values: "0:3,1:1". Missing
- * workers have the value 0. torchrun accepts only ranks below 10 in a map. */
+/* A value of --tee or --redirects is "3" for all workers, or a map from local ranks to values: "0:3,1:1". A worker that
+ * is not in the map has the value 0. In a map, torchrun accepts only ranks below 10. ddprun accepts any rank. */
 static const char right_form[] =
     "0, 1, 2 or 3, or a map such as 0:3,1:1 (RANK:STREAMS) that contains no rank twice";
 
@@ -73,7 +73,7 @@ static int compare_map_ranks(const void *a, const void *b)
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* Parse one "RANK:STREAMS" and move *at past it and a comma. */
+/* Parse one "RANK:STREAMS" and move *at past the item and the following comma. */
 static bool std_item(const char **at, struct std_map_item *item)
 {
     const char *p = *at;
@@ -89,7 +89,7 @@ static bool std_item(const char **at, struct std_map_item *item)
     return true;
 }
 
-/* Return true if a rank occurs twice, as in "1:1,1:2". `items` is sorted. */
+/* Return true if a rank occurs twice, as in "1:1,1:2". Such a map is ambiguous. `items` is sorted. */
 static bool has_twins(const struct std_map_item *items, size_t n)
 {
     for (size_t i = 1; i < n; i++)
@@ -98,7 +98,7 @@ static bool has_twins(const struct std_map_item *items, size_t n)
     return false;
 }
 
-/* Return an upper limit of the number of items in `text`. */
+/* Return an upper limit of the number of items in `text`, so that the array is allocated only once. */
 static size_t count_items(const char *text)
 {
     size_t n = 1;
@@ -197,7 +197,7 @@ ddp_status cli_check_nproc(const char *text, struct ddp_err *err)
     return value_NPROC(text, &unused, err);
 }
 
-/* Parse a node rank. The limit, --nnodes, is checked after all options are read. */
+/* Parse a node rank. The upper limit depends on --nnodes and is checked after all options are read. */
 static ddp_status value_NODE_RANK(const char *text, void *to, struct ddp_err *err)
 {
     if (read_whole_number(text, 0, CLI_NODES_MAX - 1, to))
@@ -205,8 +205,8 @@ static ddp_status value_NODE_RANK(const char *text, void *to, struct ddp_err *er
     return ddp_fail(err, DDP_ERR_ARG, "a number from 0 to --nnodes minus 1");
 }
 
-/* Parse a switch. A switch on the command line has the text "1"; a variable PET_<NAME> can be any integer, as in
- * torchrun. */
+/* Parse a switch. On the command line a switch has no value, and `text` is "1". The text of a variable PET_<NAME> can
+ * be any integer, and 0 means off, as in torchrun. */
 static ddp_status switch_value(const char *text, bool *on, struct ddp_err *err)
 {
     int value;
@@ -221,8 +221,8 @@ static ddp_status value_SWITCH(const char *text, void *to, struct ddp_err *err)
     return switch_value(text, to, err);
 }
 
-/* Set the mode to `wanted` if the switch is on. --prefix and --no_prefix set the same field, so each overrides the
- * variable of the other. */
+/* Set the mode to `wanted` if the switch is on. --prefix and --no_prefix set the same field. So --prefix on the
+ * command line overrides PET_NO_PREFIX, and --no_prefix overrides PET_PREFIX. */
 static ddp_status prefix_value(const char *text, enum prefix_mode *mode, enum prefix_mode wanted,
                                struct ddp_err *err)
 {
@@ -243,7 +243,7 @@ static ddp_status value_NO_PREFIX(const char *text, void *to, struct ddp_err *er
     return prefix_value(text, to, PREFIX_OFF, err);
 }
 
-/* Reject an empty text, usually from an unset variable. */
+/* Reject an empty text, which usually comes from an unset variable in the user's script. */
 static ddp_status value_TEXT(const char *text, void *to, struct ddp_err *err)
 {
     const char **field = to;
@@ -285,7 +285,7 @@ static ddp_status value_JOB(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Parse a port. 0 means any free port. */
+/* Parse a port. 0 is valid: the store then opens any free port, and the workers get the number of this port. */
 static ddp_status value_PORT(const char *text, void *to, struct ddp_err *err)
 {
     if (read_whole_number(text, 0, 65535, to))
@@ -321,7 +321,7 @@ static ddp_status value_HOSTS(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Accept one file only, because a second one would replace its hosts. */
+/* Accept one file only, because a second file would replace the hosts of the first file. */
 static ddp_status value_HOSTFILE(const char *text, void *to, struct ddp_err *err)
 {
     const char **file = to;
@@ -330,7 +330,8 @@ static ddp_status value_HOSTFILE(const char *text, void *to, struct ddp_err *err
     return value_TEXT(text, to, err);
 }
 
-/* Add a variable. Unlike most options, --env uses all its values, as --hosts does. */
+/* Add a variable. If --env is given several times, all its values are used, as for --hosts. Other options use only
+ * the last value. */
 static ddp_status value_ENV(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_env *env = to;
@@ -426,7 +427,7 @@ static ddp_status value_TIMEOUT(const char *text, void *to, struct ddp_err *err)
                     DAYS_MAX);
 }
 
-/* Check the pattern of the file names now, because a later error would not name the option. */
+/* Check the pattern of the file names now, so that an error names the option. */
 static ddp_status value_PATTERN(const char *text, void *to, struct ddp_err *err)
 {
     const char **field = to;
@@ -434,8 +435,8 @@ static ddp_status value_PATTERN(const char *text, void *to, struct ddp_err *err)
     return log_pattern_check(text, err);
 }
 
-/* Parse "4096" or "64M" at *text, move *text past it, and return the number of bytes. Return 0 if it is invalid, or 1
- * PiB or more. */
+/* Parse "4096" or "64M" at *text, move *text past the size, and return the number of bytes. Return 0 if the size is
+ * invalid, or if it is 1 PiB or more. */
 static uint64_t size(const char **text)
 {
     static const char units[] = "KMGT";
@@ -514,7 +515,7 @@ static ddp_status value_NNODES(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Parse an endpoint. A missing port is -1; 0 means any free port. */
+/* Parse an endpoint. A missing port is -1, because 0 means any free port. */
 static ddp_status value_ENDPOINT(const char *text, void *to, struct ddp_err *err)
 {
     struct ddp_err why;
@@ -527,15 +528,16 @@ static ddp_status value_ENDPOINT(const char *text, void *to, struct ddp_err *err
     return DDP_OK;
 }
 
-/* Return true for "h:29500" or "[::1]:29500". Several colons without brackets are an IPv6 address without a port. */
+/* Return true for "h:29500" or "[::1]:29500". Text with several colons and without brackets is an IPv6 address
+ * without a port. */
 static bool has_port(const char *text)
 {
     const char *colon = strchr(text, ':');
     return text[0] == '[' ? text[strlen(text) - 1] != ']' : colon != NULL && strchr(colon + 1, ':') == NULL;
 }
 
-/* Parse a host; brackets around an IPv6 address are optional. Reject a port, because a lookup of "HOST:PORT" would fail
- * only at the timeout. */
+/* Parse a host. The brackets around an IPv6 address are optional. Reject a port, because a lookup of "HOST:PORT" as a
+ * name would fail only at the timeout. */
 static ddp_status value_HOST(const char *text, void *to, struct ddp_err *err)
 {
     const size_t len = strlen(text), bracket = len > 2 && text[0] == '[' && text[len - 1] == ']';
@@ -549,7 +551,7 @@ static ddp_status value_HOST(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Parse the timeout of hangs, at least 1 s, because a sample of the stacks may take 1 s. */
+/* Parse the timeout of hangs. The minimum is 1 s, because a sample of the stacks may take 1 s. */
 static ddp_status value_HANG_TIMEOUT(const char *text, void *to, struct ddp_err *err)
 {
     uint64_t *ms = to;
@@ -561,8 +563,8 @@ static ddp_status value_HANG_TIMEOUT(const char *text, void *to, struct ddp_err 
     return DDP_OK;
 }
 
-/* Parse the timeout of nodes. A node sends a heartbeat every third of this time, and a busy machine delays
- * heartbeats. */
+/* Parse the timeout of nodes. A node sends a heartbeat every third of this time. With a shorter timeout, the store
+ * would treat a node on a busy machine as lost. */
 static ddp_status value_NODE_TIMEOUT(const char *text, void *to, struct ddp_err *err)
 {
     uint64_t *ms = to;
@@ -586,8 +588,8 @@ static bool conf_last_call(struct cli_rdzv_conf *conf, const char *value)
     return read_duration(value, &conf->last_call_ms) && conf->last_call_ms > 0;
 }
 
-/* Parse keep_alive_interval, the time between two heartbeats. Its product with keep_alive_max_attempt is the node
- * timeout (plan.c), unless --node_timeout is given. */
+/* Parse keep_alive_interval, the time between two heartbeats. Without --node_timeout, the node timeout is this time
+ * multiplied by keep_alive_max_attempt (plan.c). */
 static bool conf_keep_alive(struct cli_rdzv_conf *conf, const char *value)
 {
     return read_duration(value, &conf->keep_alive_ms) && conf->keep_alive_ms > 0;
@@ -598,7 +600,7 @@ static bool conf_attempts(struct cli_rdzv_conf *conf, const char *value)
     return read_whole_number(value, 1, CLI_COUNT_MAX, &conf->keep_alive_attempts);
 }
 
-/* the words that torchrun accepts as a boolean value; the first five mean yes */
+/* The words that torchrun accepts as a boolean value. The first five words mean yes. The other words mean no. */
 static const struct option_words yes_and_no =
     OPTION_WORDS(NULL, "1", "true", "t", "yes", "y", "0", "false", "f", "no", "n");
 
@@ -609,14 +611,14 @@ static bool conf_is_host(struct cli_rdzv_conf *conf, const char *value)
     return word >= 0;
 }
 
-/* Accept only "tcp", because ddprun has no store in a file. */
+/* Accept "tcp" only, because ddprun has no store in a file. */
 static bool conf_tcp(struct cli_rdzv_conf *conf, const char *value)
 {
     (void)conf;
     return strcmp(value, "tcp") == 0;
 }
 
-/* The keys of --rdzv_conf. A key with `parse` NULL has no effect, for the reason `idle`. */
+/* The keys of --rdzv_conf. If `parse` is NULL, the key has no effect; `idle` has the reason. */
 static const struct {
     const char *key;
     bool (*parse)(struct cli_rdzv_conf *conf, const char *value);
@@ -666,7 +668,7 @@ static ddp_status set_key(struct cli_rdzv_conf *conf, const char *key, const cha
     return DDP_OK;
 }
 
-/* Copy `len` bytes without the blanks at both ends. Return false if they do not fit. */
+/* Copy `len` bytes without the blanks at both ends. Return false if `to` is too small. */
 static bool trim(const char *from, size_t len, char *to, size_t size)
 {
     for (; len > 0 && *from == ' '; len--)
@@ -676,7 +678,7 @@ static bool trim(const char *from, size_t len, char *to, size_t size)
     return len < size && snprintf(to, size, "%.*s", (int)len, from) >= 0;
 }
 
-/* Parse one "KEY=VALUE" of `len` bytes, without blanks around key and value, as in torchrun. */
+/* Parse one "KEY=VALUE" of `len` bytes; blanks around key and value are ignored, as in torchrun. */
 static ddp_status read_item(struct cli_rdzv_conf *conf, const char *item, size_t len, struct ddp_err *err)
 {
     char key[CLI_CONF_KEY_MAX], value[CONF_VALUE_MAX];
@@ -705,17 +707,16 @@ static ddp_status value_RDZV_CONF(const char *text, void *to, struct ddp_err *er
 
 /* --- cli torchrun values ---------------------------------------------------------------------------------- */
 
-/* Parsers of options that exist because torchrun has them. base/options.h describes the results of a parser. There are
- * three kinds:
+/* Parsers of options that exist because torchrun has them. base/options.h describes the results of a parser.
  *
- *   - The option has the same effect as in torchrun, as --role does.
- *   - It concerns only the implementation of torchrun, as --start_method does: its value is checked and ignored.
- *   - It names Python code, which ddprun cannot load, as --logs_specs does: any value except the default is an error,
- *     which names a replacement. */
+ * There are three kinds of such options. Options such as --role have the same effect as in torchrun. Options such as
+ * --start_method concern only the implementation of torchrun: ddprun checks and ignores their values. Options such as
+ * --logs_specs name Python code, which ddprun cannot load. Any value except the default of the option is an error. The
+ * error names a replacement. */
 
 enum { ROLE_MAX = 128 };
 
-/* Parse a role. It is printed, so control characters are invalid. */
+/* Parse a role. Control characters are invalid, because the role is printed in prefixes and reports. */
 static ddp_status value_ROLE(const char *text, void *to, struct ddp_err *err)
 {
     const char **field = to;
@@ -730,7 +731,7 @@ static ddp_status value_ROLE(const char *text, void *to, struct ddp_err *err)
 }
 
 /* Parse words that are separated by commas. A double comma is a comma within a word. One allocation contains the
- * pointers and the texts. */
+ * pointers, followed by the texts. */
 static ddp_status value_FILTERS(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_filters *filters = to;
@@ -755,7 +756,7 @@ static ddp_status value_FILTERS(const char *text, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Parse whole seconds, the only form of torchrun. */
+/* Parse whole seconds, the only form that torchrun accepts. */
 static ddp_status value_SECONDS(const char *text, void *to, struct ddp_err *err)
 {
     uint64_t *ms = to;

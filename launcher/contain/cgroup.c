@@ -1,5 +1,9 @@
-/* cgroup.c -- see cgroup.h. The owner of a group holds a shared lock (flock) on its directory, by which a later ddprun
- * detects whether the owner lives. ddprun enables no controllers, so the user's limits are unchanged. */
+/* cgroup.c -- see cgroup.h.
+ *
+ * The owner of a group holds a shared lock (flock) on the group's directory until the owner ends. A later start of
+ * ddprun uses this lock to detect whether the owner still lives.
+ *
+ * ddprun enables no controllers in its groups, so the user's limits are unchanged. */
 #include "contain/cgroup.h"
 
 #include "base/clock.h"
@@ -50,7 +54,8 @@ static bool is_octal(const char *p)
     return p[0] >= '0' && p[0] <= '3' && p[1] >= '0' && p[1] <= '7' && p[2] >= '0' && p[2] <= '7';
 }
 
-/* Copy the bytes up to `end`, and decode octal escapes, such as \040. Return false if the result does not fit. */
+/* Copy the bytes up to `end`, and decode octal escapes, such as \040 for a space. Return false if the result does not
+ * fit. */
 static bool unescape(const char *from, const char *end, char out[CGROUP_PATH_MAX])
 {
     size_t n = 0;
@@ -87,7 +92,7 @@ static bool lists(const char *names, size_t len, const char *word)
     return false;
 }
 
-/* Return true if a mount shows the wanted hierarchy. `super` lists the options of its file system. */
+/* Return true if a mount shows the wanted hierarchy. `super` is the list of options of the mounted file system. */
 static bool is_cgroup_mount(const char *fs, const char *super, const char *v1)
 {
     if (v1 == NULL)
@@ -96,14 +101,14 @@ static bool is_cgroup_mount(const char *fs, const char *super, const char *v1)
            lists(super, (size_t)(word_end(super) - super), v1);
 }
 
-/* Parse one line of mountinfo. Return false for another hierarchy or file system. */
+/* Parse one line of mountinfo. Return false if the line is about another hierarchy or file system. */
 static bool parse_mount(const char *line, const char *v1, struct cgroup_mount *m)
 {
     const char *root = skip_words(line, 3);
     const char *where = root != NULL ? skip_words(root, 1) : NULL;
     const char *options = where != NULL ? skip_words(where, 1) : NULL;
     const char *fs = options;
-    /* skip the optional fields, which end with a lone dash */
+    /* Skip the optional fields, which end with a lone dash. */
     while (fs != NULL && strncmp(fs, "- ", 2) != 0)
         fs = skip_words(fs, 1);
     const char *super = fs != NULL ? skip_words(fs, 3) : NULL;
@@ -158,8 +163,9 @@ const char *cgroup_below(const char *group, const char *root)
     return strcmp(group + len, "/") == 0 ? "" : group + len;
 }
 
-/* Find the directory of this process's own group of version 2. `groups` and `mounts` are the texts of /proc/self/cgroup
- * and /proc/self/mountinfo, or "". On failure return false and write the reason to `why`. */
+/* Find the directory of this process's own group of version 2. `groups` is the text of /proc/self/cgroup, and
+ * `mounts` is the text of /proc/self/mountinfo. A text is "" if its file cannot be read. If no directory is found,
+ * return false and write the reason to `why`. */
 static bool cgroup_locate(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX],
                           char why[CGROUP_WHY_MAX])
 {
@@ -185,7 +191,8 @@ static bool cgroup_locate(const char *groups, const char *mounts, char dir[CGROU
     return false;
 }
 
-/* Format the group's name, with '_' in place of unsuitable characters. The digits of the cookie make it unique. */
+/* Format the group's name. Replace each character that is unsuitable for a file name by '_'. The digits of the cookie
+ * make the name unique. */
 void cgroup_name(char out[CGROUP_NAME_MAX], const char *job, const char *cookie)
 {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.";
@@ -203,7 +210,7 @@ static bool cgroup_is_name(const char *name)
            strspn(name + len - digits, "0123456789abcdef") == digits;
 }
 
-/* Return true if a cgroup.events file reports a process in the group or below it. */
+/* Return true if the text of a cgroup.events file reports a process in the group or in a group below it. */
 static bool cgroup_is_populated(const char *events)
 {
     const char *line;
@@ -213,8 +220,9 @@ static bool cgroup_is_populated(const char *events)
     return false;
 }
 
-/* DEPTH_MAX limits the recursion, because a worker could nest groups without end. make_owned() waits at most MAKE_TRIES
- * * MAKE_AGAIN_MS = 100 ms for another ddprun. The magic numbers are those of linux/magic.h. */
+/* DEPTH_MAX limits the recursion into nested groups, because a worker could nest groups without end. If another ddprun
+ * is removing the group, make_owned() waits at most MAKE_TRIES * MAKE_AGAIN_MS = 100 ms. The magic numbers are
+ * CGROUP_SUPER_MAGIC and CGROUP2_SUPER_MAGIC of linux/magic.h. */
 enum {
     DEPTH_MAX = 16,
     MAKE_TRIES = 100,
@@ -236,7 +244,8 @@ static bool may_write(const char *dir, const char *name)
     return make_path(path, dir, name) && faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) == 0;
 }
 
-/* Return the text of a file, or "" if it does not exist (the root group lacks some files). The caller frees `text`. */
+/* Return the text of a file, or "" if the file does not exist (the root group lacks some files). The caller frees
+ * `text`. */
 static const char *cgroup_read(const char *dir, const char *name, struct buf *text)
 {
     char path[CGROUP_PATH_MAX];
@@ -257,8 +266,8 @@ static bool has_file(const char *dir, const char *name)
     return make_path(path, dir, name) && access(path, F_OK) == 0;
 }
 
-/* Return true if the mount at `where` is older than this process's cgroup namespace. It shows groups above the
- * namespace, so "/" names another group there. */
+/* Return true if the mount at `where` shows groups above this process's cgroup namespace, because the mount is older
+ * than the namespace. The path of this process's group, usually "/", names a different group in such a mount. */
 static bool shows_above_us(const char *where, long magic)
 {
     const bool top =
@@ -266,8 +275,8 @@ static bool shows_above_us(const char *where, long magic)
     return top && !procfs_in_first_namespace(FIRST_CGROUP);
 }
 
-/* Append the mounts at the usual places: cgroup version 2, version 2 beside version 1, and the controllers `memory` and
- * `pids` of version 1. */
+/* Append the mounts at the usual places. The rows of the table are: cgroup version 2, version 2 beside version 1,
+ * and the controllers `memory` and `pids` of version 1. */
 bool cgroup_usual_mounts(struct buf *mounts)
 {
     static const struct {
@@ -296,8 +305,8 @@ static bool is_threaded(const char *dir)
     return threaded;
 }
 
-/* Find ddprun's own group, the parent of the job's group, and check its permissions. A move of a worker needs write
- * permission for cgroup.procs of both groups. */
+/* Find ddprun's own group, which becomes the parent of the job's group, and check its permissions. To move a worker
+ * into the job's group, ddprun must have write permission for cgroup.procs of both groups. */
 bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX])
 {
     if (!cgroup_locate(groups, mounts, dir, why))
@@ -322,8 +331,8 @@ static bool is_still_there(int fd, const char *dir)
     return fstat(fd, &mine) == 0 && stat(dir, &now) == 0 && mine.st_ino == now.st_ino;
 }
 
-/* Open and lock the new group. Return -1 with EAGAIN if another ddprun is removing it. A file system without locks is
- * accepted. */
+/* Open and lock the new group. Return -1 with EAGAIN if another start of ddprun is removing the group. If the file
+ * system has no locks, continue without a lock. */
 static int open_owned(const char *dir)
 {
     const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -335,7 +344,8 @@ static int open_owned(const char *dir)
     return -1;
 }
 
-/* Create and lock a group. At the first try it must not exist, but later tries may find the group of an earlier try. */
+/* Create and lock a group. If the group exists at the first try, fail at once. If the group exists at a later try, open
+ * the group, because the first try may have created it. */
 static int make_owned(const char *dir)
 {
     for (int i = 0; i < MAKE_TRIES; i++) {
@@ -350,8 +360,8 @@ static int make_owned(const char *dir)
     return -1;
 }
 
-/* Create the group and return a descriptor of its directory. Fail with ENOSYS on Linux before 5.14, which has no
- * cgroup.kill. */
+/* Create the group and return a descriptor of its directory. The caller keeps the descriptor open, because spawn.c
+ * needs it to create workers in the group. Fail with ENOSYS on Linux before 5.14, which has no cgroup.kill. */
 int cgroup_make(const char *dir)
 {
     const int fd = make_owned(dir);
@@ -365,13 +375,14 @@ int cgroup_make(const char *dir)
     return fd;
 }
 
-/* Return true if `dir` is a control group. The record of a dead job may name a group that no longer exists. */
+/* Return true if `dir` is a control group. The path may come from the record of a dead job, whose group no longer
+ * exists. */
 static bool is_group(const char *dir)
 {
     return is_of_kind(dir, CGROUP2_MAGIC);
 }
 
-/* Kill all processes of the group by cgroup.kill, even processes that are being created. */
+/* Kill all processes of the group with one write to cgroup.kill, which also kills processes that are being created. */
 bool cgroup_kill(const char *dir)
 {
     char path[CGROUP_PATH_MAX];
@@ -399,8 +410,8 @@ static int lines_in(const char *text)
     return n;
 }
 
-/* Count the processes in the group and below it, for a message. A process that moves meanwhile may be missed or counted
- * twice. */
+/* Count the processes in the group and in all groups below it, for a message. A process that moves to another group
+ * at the same time may be counted twice, or not at all. */
 static int count_below(const char *dir, int depth)
 {
     struct buf text = { 0 };
@@ -434,7 +445,7 @@ static bool remove_tree(const char *dir, int depth)
     return rmdir(dir) == 0 || errno == ENOENT;
 }
 
-/* Wait until the group is empty. poll(2) on cgroup.events returns when `populated` changes. */
+/* Wait until the group is empty. poll(2) on cgroup.events returns when the kernel changes `populated` in this file. */
 static bool wait_until_empty(const char *dir, uint64_t limit_ms)
 {
     char path[CGROUP_PATH_MAX], text[256];
@@ -454,8 +465,8 @@ static bool wait_until_empty(const char *dir, uint64_t limit_ms)
     }
 }
 
-/* Remove the group and its child groups. The kernel needs a moment to release killed processes, so wait if rmdir
- * fails. */
+/* Remove the group and its child groups. If rmdir fails, wait first until the group is empty, because the kernel needs
+ * a moment to release killed processes. */
 bool cgroup_remove(const char *dir, uint64_t limit_ms)
 {
     if (rmdir(dir) == 0 || errno == ENOENT) /* usually the group has no child groups */

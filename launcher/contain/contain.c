@@ -1,11 +1,16 @@
-/* contain.c -- see contain.h. Which process performs each step:
+/* contain.c -- see contain.h.
+ *
+ * Which process performs each step:
  *
  *     main       contain_open: choose a layer; kill the processes of dead jobs
  *     guardian   contain_fork: create the PID namespace and its record
  *     agent      contain_enter: set up the namespace. contain_name_store: write the record
  *     agent      contain_attempt: make the group of each attempt
  *     agent      contain_leave: remove the group, because no process is left
- *     guardian   contain_kill, contain_remove; after the death of the guardian, the agent calls both */
+ *     guardian   contain_kill, contain_remove; after the death of the guardian, the agent calls both
+ *
+ * The guardian knows the names of the group and the record, so the guardian can remove both after the death of the
+ * agent. */
 #include "contain/contain.h"
 
 #include "base/log.h"
@@ -50,7 +55,7 @@ static const struct obstacle {
       "sysctl kernel.apparmor_restrict_unprivileged_userns=0" },
 };
 
-/* Return the command that allows namespaces again, or NULL if no known setting forbids them. */
+/* Return the command that allows namespaces again, or NULL if no known setting forbids namespaces. */
 static const char *find_remedy(void)
 {
     const char *remedy = NULL;
@@ -63,7 +68,7 @@ static const char *find_remedy(void)
     return remedy;
 }
 
-/* Write to `err` that `step` failed with the errno `error`, and the setting that forbids it, if any. */
+/* Write to `err` that `step` failed with the errno `error`. If a setting forbids the step, name this setting. */
 static ddp_status explain(const char *step, int error, struct ddp_err *err)
 {
     const char *remedy = find_remedy();
@@ -88,8 +93,8 @@ static bool write_text(const char *path, const char *text)
     return ok;
 }
 
-/* Map the ids of the user and of the group to themselves. The kernel requires that an unprivileged process writes
- * "deny" to setgroups first. */
+/* Map the ids of the user and of the group to themselves. Write "deny" to setgroups first, because the kernel
+ * requires this from an unprivileged process. */
 static bool map_ids(unsigned uid, unsigned gid)
 {
     char uids[64], gids[64];
@@ -99,7 +104,8 @@ static bool map_ids(unsigned uid, unsigned gid)
            write_text("/proc/self/gid_map", gids);
 }
 
-/* Create a PID namespace, whose process 1 is the guardian's next child. Call this before threads exist. */
+/* Create a new PID namespace. The next child of the guardian becomes process 1 of the namespace. Call this function
+ * before threads exist. */
 static ddp_status pidns_unshare(struct ddp_err *err)
 {
     const unsigned uid = geteuid(), gid = getegid();
@@ -124,7 +130,7 @@ static bool is_over(int lifeline)
 }
 
 /* Set up process 1 of the namespace: mount a private /proc, and arm the parent-death signal. Call this first in the
- * child. */
+ * child. `lifeline` is readable if the guardian is gone. */
 static ddp_status pidns_enter(int lifeline, struct ddp_err *err)
 {
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
@@ -140,8 +146,9 @@ static ddp_status pidns_enter(int lifeline, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Return the pid of the child `pid` on the host, or 0 if unknown. In `host_proc`, the host's /proc from before
- * pidns_enter, the fdinfo of a pidfd shows this pid. */
+/* Return the pid that the child has on the host, or 0 if it is unknown. `pid` is the child's pid in this namespace.
+ * `host_proc` is the host's /proc, opened before pidns_enter. In this /proc, the fdinfo of a pidfd shows the pid on the
+ * host. */
 static pid_t pidns_host_pid(int host_proc, pid_t pid)
 {
     char path[64], text[512];
@@ -166,7 +173,7 @@ static void leave(int pipe, const struct ddp_err *err)
     _exit(len == 0 || write(pipe, err->msg, len) == (ssize_t)len ? 0 : 1);
 }
 
-/* Create and enter a PID namespace in the test process, as a real start does. */
+/* Create and enter a PID namespace in the test process, by the same steps as a real start. */
 static void try_all(int pipe, int lifeline)
 {
     struct ddp_err err = { 0 };
@@ -185,8 +192,8 @@ static void try_all(int pipe, int lifeline)
     leave(pipe, &err);
 }
 
-/* Check in a separate process whether a PID namespace can be created. If not, return DDP_ERR_UNSUPPORTED with the step
- * and the reason. */
+/* Check in a separate process whether a PID namespace can be created. If a step fails, the test process writes an error
+ * text with the step and the reason to a pipe. Return this text with DDP_ERR_UNSUPPORTED. */
 static ddp_status pidns_probe(struct ddp_err *err)
 {
     int words[2], lifeline[2];
@@ -228,8 +235,8 @@ static bool has_call(long result)
     return result >= 0 || (errno != ENOSYS && errno != EPERM);
 }
 
-/* Test clone3 with an invalid control group, so that no process is created. A clone3 without control groups fails with
- * E2BIG. */
+/* Test clone3 with an invalid descriptor of a control group, so that the kernel rejects the call before it creates a
+ * process. A kernel whose clone3 does not support control groups fails with E2BIG. */
 static bool has_clone3(void)
 {
     const struct clone_args args = { .flags = CLONE_INTO_CGROUP, .cgroup = UINT64_MAX };
@@ -242,7 +249,8 @@ static bool has_close_range(void)
     return has_call(sys_close_range(~0U, ~0U, 0U));
 }
 
-/* Return true if /proc shows the processes of all users. The mount option hidepid hides process 1 of root. */
+/* Return true if /proc shows the processes of all users. With the mount option hidepid, /proc hides process 1 from an
+ * ordinary user, because process 1 belongs to root. */
 static bool shows_all(void)
 {
     return !procfs_is_own() || access("/proc/1/stat", F_OK) == 0;
@@ -291,15 +299,16 @@ const char *lacks_words(size_t n, bool only_grave, bool *grave)
 
 enum {
     WORDS_MAX = 1024,
-    EMPTY_LIMIT_MS = 1000 /* ms; the kernel releases gigabytes of killed processes in this time */
+    EMPTY_LIMIT_MS =
+        1000 /* milliseconds that the kernel needs to release killed processes with gigabytes of memory */
 };
 
 struct contain {
-    enum contain_kind kind;      /* the chosen layer, never CONTAIN_AUTO */
-    bool may_fall_back;          /* CONTAIN_AUTO was requested, so a layer that fails may be replaced */
-    bool recorded;               /* this process has tried once to write the record */
-    bool all_mounts;             /* `mounts` has all mounts, not only those at the usual places */
-    char *job, *cookie;          /* owned; `cookie` is "" if there is no cookie */
+    enum contain_kind kind; /* the chosen layer, never CONTAIN_AUTO */
+    bool may_fall_back;     /* CONTAIN_AUTO was requested, so another layer may replace a layer that fails */
+    bool recorded;          /* this process has tried to write the record; there is only one try */
+    bool all_mounts;        /* `mounts` has all mounts, not only mounts at the usual places */
+    char *job, *cookie;     /* owned; `cookie` is "" if there is no cookie */
     struct buf mounts, groups;   /* texts that contain_mounts() and contain_groups() return */
     char group[CGROUP_PATH_MAX]; /* directory of the job's group, below ddprun's group; "" without a group */
     int group_fd;                /* descriptor of `group` during an attempt; -1 without a group */
@@ -311,7 +320,8 @@ struct contain {
 
 #define STRONGER "--contain=pidns is stronger, but changes the pids that workers see"
 
-/* Use the plain layer, because no control group can be used (`why`). With CONTAIN_AUTO, the user gets the reason. */
+/* Use the plain layer. `why` is the reason why no control group is used. With CONTAIN_AUTO, add this reason to the text
+ * for the user. */
 static void choose_plain(struct contain *c, const char *why)
 {
     c->kind = CONTAIN_PLAIN;
@@ -327,7 +337,7 @@ static void choose_plain(struct contain *c, const char *why)
                  "plain, in which ddprun and its agent process watch each other (set by --contain=plain)");
 }
 
-/* Use a control group below `own`, which contain_attempt creates later. */
+/* Use a control group below ddprun's own group `own`. The group is created later, by contain_attempt. */
 static void choose_cgroup(struct contain *c, const char *own)
 {
     char name[CGROUP_NAME_MAX];
@@ -350,7 +360,7 @@ static ddp_status no_cgroup(const char *why, struct ddp_err *err)
         why);
 }
 
-/* Read all mounts, not only the usual ones. Return false if this was done before. */
+/* Read all mounts instead of only the usual mounts. Return false if all mounts were read before. */
 static bool read_all_mounts(struct contain *c)
 {
     if (c->all_mounts)
@@ -367,7 +377,8 @@ static bool find_group(struct contain *c, char own[CGROUP_PATH_MAX], char why[CG
            (read_all_mounts(c) && cgroup_find(contain_groups(c), contain_mounts(c), own, why));
 }
 
-/* Choose the layer (see contain.h). A group needs the random cookie of the job for its name. */
+/* Choose the layer: PID namespace, control group or none (see contain.h). The group's name contains the random cookie
+ * of the job. If no cookie exists, no group can be used. */
 static ddp_status contain_choose(struct contain *c, enum contain_kind kind, struct ddp_err *err)
 {
     char own[CGROUP_PATH_MAX],
@@ -385,7 +396,8 @@ static ddp_status contain_choose(struct contain *c, enum contain_kind kind, stru
     return kind == CONTAIN_CGROUP && c->kind != kind ? no_cgroup(why, err) : DDP_OK;
 }
 
-/* Remove the empty control groups of dead jobs without a record, which record_sweep does not find. */
+/* Remove the empty control groups of dead jobs, because record_sweep finds only jobs that have left a record. The
+ * groups have the same parent as the group of this job. */
 static void sweep_groups(const struct contain *c)
 {
     char parent[CGROUP_PATH_MAX];
@@ -396,8 +408,8 @@ static void sweep_groups(const struct contain *c)
     cgroup_sweep(parent);
 }
 
-/* Choose a layer for the processes of this job. Kill the remaining processes of dead jobs, which may hold GPUs, memory
- * or a port. */
+/* Choose a layer for the processes of this job. Then kill the remaining processes of dead jobs, because they may hold
+ * GPUs, memory or a port that this job needs. */
 ddp_status contain_open(const struct contain_options *options, struct contain **out, struct ddp_err *err)
 {
     struct contain *c = calloc(1, sizeof(*c));
@@ -490,7 +502,8 @@ ddp_status contain_enter(struct contain *c, int lifeline, struct ddp_err *err)
     return c->kind == CONTAIN_PIDNS ? pidns_enter(lifeline, err) : DDP_OK;
 }
 
-/* Write the job's record, unless the guardian has written it (fork_into_namespace). */
+/* Write the job's record. If the agent runs in a PID namespace, do nothing: the guardian has written the record
+ * (fork_into_namespace). */
 static void write_record(struct contain *c)
 {
     struct ddp_err err;
@@ -514,8 +527,8 @@ void contain_name_store(struct contain *c, const char *host, int port)
         record_write_store(c->cookie, endpoint_print(host, port, address));
 }
 
-/* Remove the group of the previous attempt, because all attempts use the same name. If a process is unkillable, no
- * attempt follows. */
+/* Remove the group of the previous attempt. All attempts use the same name, by which the guardian finds the group. The
+ * removal fails only if a process is unkillable, and then no attempt follows. */
 static void leave_group(struct contain *c)
 {
     if (c->group_fd < 0)
@@ -525,8 +538,8 @@ static void leave_group(struct contain *c)
     cgroup_remove(c->group, EMPTY_LIMIT_MS);
 }
 
-/* Create a group for each attempt, so that a kill never hits the next attempt. If this fails, use the plain layer,
- * unless the user has requested the layer cgroup. */
+/* Create a group for each attempt, so that a kill of one attempt never hits the next attempt. If no group can be
+ * created, use the plain layer. If the user has requested the layer cgroup, fail instead. */
 ddp_status contain_attempt(struct contain *c, struct ddp_err *err)
 {
     char why[CGROUP_WHY_MAX];
@@ -550,7 +563,7 @@ int contain_cgroup_fd(const struct contain *c)
     return c->group_fd;
 }
 
-/* Return the pid outside the PID namespace of the workers, for ps and gdb. */
+/* Return the pid outside the PID namespace of the workers, because users need this pid for ps and gdb. */
 pid_t contain_shown_pid(const struct contain *c, pid_t pid)
 {
     pid_t shown = c->host_proc >= 0 ? pidns_host_pid(c->host_proc, pid) : 0;
@@ -564,14 +577,14 @@ bool contain_kill(struct contain *c)
     return c->kind == CONTAIN_CGROUP && cgroup_kill(c->group);
 }
 
-/* Remove the group now if it is already empty. */
+/* Remove the group if it is already empty, so that the guardian does not have to remove it later. */
 void contain_leave(struct contain *c)
 {
     if (c->group_fd >= 0)
         cgroup_remove(c->group, 0);
 }
 
-/* Remove the group and the record. Keep the record if the group is not empty, for the next start. */
+/* Remove the group and the record. Keep the record if the group is not empty, so that the next start tries again. */
 void contain_remove(struct contain *c)
 {
     if (c->cookie[0] == '\0')

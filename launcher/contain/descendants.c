@@ -1,9 +1,12 @@
-/* descendants.c -- see descendants.h. The tree is read from /proc/PID/task/TID/children, or else from the parent field
- * of every /proc/PID/stat. A pid that was read may name another process now:
+/* descendants.c -- see descendants.h.
  *
- *   - A child's pid is not reused before it is reaped, and no child is reaped between reading the tree and signalling.
- *   - A deeper process gets the signal by a pidfd, after its parent was checked again. Without pidfds, the start time
- *     identifies it.
+ * The tree is read from /proc/PID/task/TID/children. If the kernel lacks that file, the tree is read from the parent
+ * field of every /proc/PID/stat. A pid that was read a moment ago may name another process now, because pids are
+ * reused:
+ *   - The pid of a child of ddprun is not reused before ddprun reaps the child. ddprun reaps no child between reading
+ *     the tree and signalling.
+ *   - For a deeper process, ddprun opens a pidfd, then checks the parent of the process again, and then signals the
+ *     pidfd. On a kernel without pidfds, the start time identifies the process.
  *
  * A scan may miss a process that is being created, so killing repeats until no child is left. */
 #include "contain/descendants.h"
@@ -32,7 +35,8 @@ enum {
     PID_MOST = 4 * 1024 * 1024 /* the largest pid_max that the kernel supports */
 };
 
-/* How to find children: by the `children` files, by a scan of all of /proc, or by waitid without /proc. */
+/* How to find the children of a process: by the `children` files, by a scan of all of /proc, or by waitid without
+ * /proc. */
 enum way { UNKNOWN, BY_FILE, BY_SCAN, BY_WAIT };
 
 bool descendants_adopt(void)
@@ -49,7 +53,7 @@ static pid_t parent_of(pid_t pid)
     return procfs_stat(pid, &stat) ? stat.parent : 0;
 }
 
-/* The children that this process had before the job began and has not reaped: an array of pid_t. */
+/* The children that this process had before the job began and has not reaped, as an array of pid_t. */
 static struct buf spared;
 
 static bool is_spared(pid_t pid)
@@ -60,7 +64,7 @@ static bool is_spared(pid_t pid)
     return false;
 }
 
-/* Remove a reaped child from `spared`, because the job may get its pid. */
+/* Remove a reaped child from `spared`, because a process of the job may get the same pid. */
 static void spared_remove(pid_t pid)
 {
     pid_t *pids = (pid_t *)(void *)spared.data;
@@ -80,15 +84,15 @@ static void add_pid(struct buf *pids, pid_t pid)
         buf_append(pids, &pid, sizeof(pid)); /* if memory is short, the next scan finds this child */
 }
 
-/* Append the children of process `of` from the files /proc/PID/task/TID/children. Return false if this kernel has no
- * such files. */
+/* Append the pids of the children of process `of`. Read the pids from the files /proc/PID/task/TID/children. Return
+ * false if this kernel has no such files. */
 static bool children_by_file(pid_t of, struct buf *pids)
 {
     char path[512];
     snprintf(path, sizeof(path), "/proc/%d/task", (int)of);
     DIR *tasks = opendir(path);
     if (tasks == NULL)
-        return errno == ENOENT; /* the process has ended, so it has no children */
+        return errno == ENOENT; /* ENOENT: the process has ended, so it has no children */
     bool supported = true;
     for (struct dirent *e; supported && (e = readdir(tasks)) != NULL;) {
         struct buf text = { 0 };
@@ -108,8 +112,8 @@ static bool children_by_file(pid_t of, struct buf *pids)
     return supported;
 }
 
-/* Append the children of `of` by reading every process of the machine. The caller repeats this, because the scan may
- * miss new children. */
+/* Append the children of `of` by reading every process of the machine. The scan may miss new children, so the caller
+ * repeats the scan. */
 static void children_by_scan(pid_t of, struct buf *pids)
 {
     DIR *proc = opendir("/proc");
@@ -123,7 +127,7 @@ static void children_by_scan(pid_t of, struct buf *pids)
     closedir(proc);
 }
 
-/* Append the pids up to `most` that belong to children of this process. Return the length of `pids` in bytes. */
+/* Append all pids up to `most` that belong to children of this process. Return the length of `pids` in bytes. */
 static size_t children_up_to(pid_t most, struct buf *pids)
 {
     for (pid_t pid = 1; pid <= most; pid++) {
@@ -134,8 +138,9 @@ static size_t children_up_to(pid_t most, struct buf *pids)
     return pids->len;
 }
 
-/* Find the children of this process by waitid for every pid. This takes up to a second, and is used only without a
- * /proc of this PID namespace. */
+/* Find the children of this process by calling waitid for every pid, because waitid fails for a pid that is not a
+ * child. Use this search only if /proc is missing or belongs to another PID namespace. The search takes up to a
+ * second. */
 static void children_by_wait(struct buf *pids)
 {
     siginfo_t unused;
@@ -144,7 +149,7 @@ static void children_by_wait(struct buf *pids)
         children_up_to(PID_MOST, pids);
 }
 
-/* Return how this process finds children, which never changes. */
+/* Return how this process finds children. The result never changes during the life of this process. */
 static enum way way_to_children(void)
 {
     static enum way way;
@@ -158,7 +163,8 @@ static enum way way_to_children(void)
     return way;
 }
 
-/* Append the children of `of`, including zombies, to `pids`, an array of pid_t. Return the new length of the array. */
+/* Append the children of `of`, including zombies, to `pids`, an array of pid_t. Return the new length of the array. If
+ * `of` is this process, the pids cannot be reused before this process reaps the children. */
 static size_t children_of(pid_t of, struct buf *pids)
 {
     const enum way way = way_to_children();
@@ -171,7 +177,8 @@ static size_t children_of(pid_t of, struct buf *pids)
     return pids->len / sizeof(pid_t);
 }
 
-/* Read /proc only if this process has a child, because it usually starts without one. */
+/* Read /proc only if a child exists. Every start of ddprun calls this function, and usually there is no child, so this
+ * test saves time. */
 void descendants_spare(void)
 {
     siginfo_t unused;
@@ -182,7 +189,7 @@ void descendants_spare(void)
     spared = present;
 }
 
-/* Append the descendants of `pid`: the loop later visits the children that it has appended. */
+/* Append the descendants of `pid`. The loop appends the children of each process, and later visits these children. */
 size_t descendants_below(pid_t pid, size_t max, struct buf *pids)
 {
     const size_t before = pids->len / sizeof(pid_t);
@@ -195,7 +202,8 @@ size_t descendants_below(pid_t pid, size_t max, struct buf *pids)
     return n - before;
 }
 
-/* Return the only child of `parent`, or else its only child that is a Python process, or 0. */
+/* Return the child of `parent` if `parent` has exactly one child. If exactly one of several children is a Python
+ * process, return this child. Otherwise return 0. */
 static pid_t only_child(pid_t parent)
 {
     struct buf pids = { 0 };
@@ -235,11 +243,11 @@ pid_t descendants_program(pid_t worker)
 /* A process to signal; a reused pid cannot redirect the signal. */
 struct target {
     pid_t pid;
-    int pidfd;            /* -1 for a child of this process, and without pidfds */
-    uint64_t start_ticks; /* start time, if there is no pidfd; 0 for a child of this process */
+    int pidfd;            /* -1 for a child of this process, and on a kernel without pidfds */
+    uint64_t start_ticks; /* start time, set if there is no pidfd; 0 for a child of this process */
 };
 
-/* Signal a process. Without a pidfd, first check that pid and start time still match. */
+/* Signal a process. If the target has no pidfd, first check that pid and start time still match. */
 static bool signal_target(const struct target *t, int signal)
 {
     struct proc_stat stat;
@@ -250,7 +258,7 @@ static bool signal_target(const struct target *t, int signal)
     return kill(t->pid, signal) == 0;
 }
 
-/* Open `pid` as a target. Return false if it has ended. pidfd_send_signal may be forbidden. */
+/* Open `pid` as a target. Return false if the process has ended. Use no pidfd if pidfd_send_signal is forbidden. */
 static bool open_target(pid_t pid, struct target *t)
 {
     struct proc_stat stat;
@@ -273,17 +281,18 @@ static void close_target(const struct target *t)
         close(t->pidfd);
 }
 
-/* Return false if the child of `parent` has ended before its pidfd was opened, and an unrelated process has its pid. */
+/* Return false if the child of `parent` with this pid has ended, and an unrelated process has got the pid. This can
+ * happen before the pidfd of the child is opened. */
 static bool is_in_job(pid_t pid, const struct target *parent)
 {
     pid_t now = parent_of(pid);
     if (now == getpid())
-        return true; /* `parent` has died, so its child became a child of ddprun */
+        return true; /* `parent` has died, and its child became a child of ddprun */
     return now == parent->pid && signal_target(parent, 0);
 }
 
-/* Signal `t` and all processes below it. Read its children before the signal, which may end it. Signal them afterwards,
- * because a running parent could create more. */
+/* Signal `t` and all processes below `t`. Read the children of `t` before the signal, which may end `t`. Signal the
+ * children afterwards, because a running parent could create more children. */
 static void signal_tree(const struct target *t, int signal)
 {
     struct buf pids = { 0 };
@@ -326,17 +335,21 @@ void descendants_names(struct buf *out)
 
 /* --- descendants kill ------------------------------------------------------------------------------------- */
 
-/* A chain of processes, which each fork and exit, outdates every list of processes. But it ends if its only live
- * process is killed before it forks. So ddprun kills in short rounds, without a pause:
+/* How descendants_kill_all() works.
  *
- *   - A round signals only the children of ddprun, without pidfds. The live process of a chain is such a child, because
- *     ddprun adopts orphans.
- *   - ddprun raises its own priority, if permitted. Otherwise 64 busy chains leave it almost no processor time.
+ * The hard case is a chain of processes that each fork and exit. A list of processes is outdated as soon as it is read.
+ * But a chain has only one live process at a time, and ends if this process is killed before it forks. So ddprun kills
+ * in short rounds, without a pause between the rounds:
+ *
+ *   - A round signals only the children of ddprun. A child needs no pidfd. The live process of a chain is such a child,
+ *     because its parent has exited and ddprun adopts orphans.
+ *   - ddprun raises its own priority while it kills, if permitted. Otherwise 64 busy chains leave almost no processor
+ *     time for ddprun.
  *   - If a round has changed nothing, all descendants are signalled, because an unkillable child may have children. */
 
 enum { RESCAN_MS = 5, REAPED_PER_ROUND = 256 };
 
-/* Return true if a child is left that is not spared. A child must exist. */
+/* Return true if a child is left that is not spared. The caller has checked that a child exists. */
 static bool has_job_child(void)
 {
     struct buf pids = { 0 };
@@ -345,8 +358,8 @@ static bool has_job_child(void)
     return found;
 }
 
-/* Reap at most REAPED_PER_ROUND exited processes, because others may fork and exit quickly. Return their number, and
- * set *left to false if no child is left. */
+/* Reap at most REAPED_PER_ROUND exited processes and return their number. Set *left to false if no child is left.
+ * Without the limit, processes that fork and exit quickly would keep ddprun in this function. */
 static int reap(bool *left)
 {
     int count = 0;
@@ -359,7 +372,8 @@ static int reap(bool *left)
     return count;
 }
 
-/* Kill the direct children by pid, which stays reserved until this process reaps them. */
+/* Kill the direct children by pid. No pidfd is needed, because a child's pid stays reserved until this process reaps
+ * the child. */
 static void kill_children(void)
 {
     struct buf pids = { 0 };
@@ -369,8 +383,8 @@ static void kill_children(void)
     buf_free(&pids);
 }
 
-/* Kill all descendants, then wait until a child exits, or for RESCAN_MS: the kernel sends no SIGCHLD for an adopted
- * orphan. */
+/* Kill all descendants, not only the children. Then wait until a child exits. Wait at most RESCAN_MS, because the
+ * kernel sends no SIGCHLD when this process adopts an orphan. */
 static void wait_a_moment(const sigset_t *child_ended)
 {
     descendants_signal(SIGKILL);
@@ -388,7 +402,8 @@ void killer_priority_raise(struct killer_priority *before)
         before->raised = sched_setscheduler(0, SCHED_RR, &(struct sched_param){ .sched_priority = 1 }) == 0;
 }
 
-/* Restore scheduling policy and timer slack, which a change of the policy resets. */
+/* Restore scheduling policy and timer slack. The slack must be restored, because a change of the policy resets the
+ * slack. */
 void killer_priority_restore(const struct killer_priority *before)
 {
     if (!before->raised)
@@ -397,7 +412,7 @@ void killer_priority_restore(const struct killer_priority *before)
     prctl(PR_SET_TIMERSLACK, (unsigned long)before->slack_ns);
 }
 
-/* Kill in rounds until no child is left, or until `end_ms`. Return true if no child is left. */
+/* Repeat rounds of killing until no child is left or `end_ms` is reached. Return true if no child is left. */
 static bool kill_until(uint64_t end_ms, const sigset_t *child_ended)
 {
     bool left = true;
@@ -442,7 +457,7 @@ static int rank_of(pid_t pid, const pid_t *pids, const struct plan *plan)
     return -1;
 }
 
-/* Describe process `pid` in *s. Return false if it only waits to be reaped. */
+/* Describe process `pid` in *s. Return false if the process is dead and only waits to be reaped. */
 static bool stuck_describe(struct stuck *s, pid_t pid, int rank)
 {
     struct proc_stat stat;
@@ -455,7 +470,8 @@ static bool stuck_describe(struct stuck *s, pid_t pid, int rank)
     return !seen || !proc_stat_is_dead(&stat);
 }
 
-/* List the children of this process, which adopts its deeper descendants. Skip zombies. */
+/* List only children of this process. This process is the subreaper of its deeper descendants, so they become its
+ * children when their parents have ended. Skip zombies. */
 size_t stuck_find(struct stuck found[STUCK_MAX], const pid_t *pids, const struct plan *plan)
 {
     struct buf children = { 0 };

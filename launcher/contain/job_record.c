@@ -1,5 +1,5 @@
-/* job_record.c -- see job_record.h. The parts of this file are: safe directories, the runtime directory, the text of a
- * record, processes with a cookie, dead jobs. */
+/* job_record.c -- see job_record.h. The parts of this file are, in this order: safe directories, the runtime
+ * directory, the text of a record, finding processes by their cookie, cleaning up after dead jobs. */
 #include "contain/job_record.h"
 
 #include "base/clock.h"
@@ -24,23 +24,23 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Return true if `owner` may own a directory or a program that ddprun uses. In a user namespace, the host's root may
- * appear as the overflow uid, so trust the owner of "/". */
+/* Return true if `owner` may own a directory or a program that ddprun uses. In a user namespace, files of the host's
+ * root user may have the overflow uid as their owner. "/" then has the same owner, so the owner of "/" is trusted. */
 static bool is_trusted(uid_t owner)
 {
     struct stat root;
     return owner == geteuid() || owner == 0 || (stat("/", &root) == 0 && owner == root.st_uid);
 }
 
-/* Return true if other users may write to a file or directory. The user's private group (user "bob", group "bob") does
- * not count. */
+/* Return true if other users may write to a file or directory. Write permission for the user's private group does not
+ * count (user "bob", group "bob"). */
 static bool is_writable_for_others(const struct stat *st)
 {
     const bool own_group = st->st_uid == geteuid() && st->st_gid == getegid();
     return (st->st_mode & S_IWOTH) != 0 || ((st->st_mode & S_IWGRP) != 0 && !own_group);
 }
 
-/* Check one directory, without those above. If it is unsafe, return false and write the reason to `why`. */
+/* Check one directory, without the directories above. If it is unsafe, return false and write the reason to `why`. */
 static bool is_safe(const char *dir, char why[SAFE_DIR_WHY_MAX])
 {
     struct stat st;
@@ -69,7 +69,7 @@ bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX])
         snprintf(why, SAFE_DIR_WHY_MAX, "%.100s: %s", path, strerror(errno));
         return false;
     }
-    errno = EACCES; /* for failures that set no errno */
+    errno = EACCES; /* the errno if no system call of is_safe() fails */
     memcpy(above, out, strlen(out) + 1);
     while (is_safe(above, why)) {
         char *slash = strrchr(above, '/');
@@ -122,8 +122,8 @@ static bool place(int n, char out[PATH_MAX])
     return len < PATH_MAX;
 }
 
-/* Format the path of the n-th candidate, with the links above it resolved. Return false if a directory above it is
- * unsafe. */
+/* Format the path of the n-th candidate, after resolving all links in the directories above the candidate. Return
+ * false if a directory above the candidate is not safe. */
 static bool safe_place(int n, char out[PATH_MAX])
 {
     char path[PATH_MAX], parent[PATH_MAX], why[SAFE_DIR_WHY_MAX];
@@ -135,7 +135,8 @@ static bool safe_place(int n, char out[PATH_MAX])
     return safe_dir(path, parent, why) && snprintf(out, PATH_MAX, "%s/%s", parent, name) < PATH_MAX;
 }
 
-/* Open the directory if only this user can use it. Otherwise return -1 and set errno. */
+/* Open the directory if only this user can use it. Return -1 and set errno if the directory is missing or not
+ * safe. */
 static int open_own(const char *path)
 {
     struct stat st;
@@ -163,7 +164,7 @@ int runtime_dir_open(int n)
     return fd;
 }
 
-/* Create the runtime directory. Another start may create it at the same time. */
+/* Create the runtime directory, or use the directory if it exists: another start may create it at the same time. */
 int runtime_dir_make(char path[PATH_MAX])
 {
     int fd = -1;
@@ -174,7 +175,7 @@ int runtime_dir_make(char path[PATH_MAX])
     return fd;
 }
 
-/* Return true if the directory exists, or if this process may create it. */
+/* Return true if the directory exists, or if this process may create it. Create nothing. */
 static bool is_usable(const char *path)
 {
     char parent[PATH_MAX];
@@ -220,16 +221,16 @@ struct record_process {
 };
 
 struct record {
-    /* id of the boot for which pids and start times are valid */
+    /* id of the boot; pids and start times are valid only until the next boot */
     char boot[RECORD_BOOT_CHARS + 1];
     uint64_t pid_namespace; /* PID namespace in which the pids are valid */
     struct record_process guardian, agent;
     char cookie[COOKIE_CHARS + 1];
     char job[RECORD_JOB_MAX];
-    char cgroup[CGROUP_PATH_MAX]; /* directory of the job's control group; "": none */
+    char cgroup[CGROUP_PATH_MAX]; /* directory of the job's control group; "" without a control group */
 };
 
-/* Append the text of a record. Return false if memory is short, or if a field contains a newline. */
+/* Append the text of a record. Return false if memory is short, or if a field of the record contains a newline. */
 static bool record_print(struct buf *out, const struct record *r)
 {
     return one_line(r->boot) && one_line(r->cgroup) && one_line(r->job) &&
@@ -241,8 +242,8 @@ static bool record_print(struct buf *out, const struct record *r)
                       (unsigned long long)r->agent.start_ticks, r->cookie, r->cgroup, r->job);
 }
 
-/* Copy the value after "name " in the line at *at, and move *at to the next line. Return false for another name, or if
- * the value does not fit. */
+/* Copy the value after "name " in the line at *at, and move *at to the next line. Return false if the line has
+ * another name, or if the value does not fit. */
 static bool record_copy_field(const char **at, const char *name, char *value, size_t size)
 {
     size_t len = strlen(name), n = strcspn(*at, "\n");
@@ -254,7 +255,8 @@ static bool record_copy_field(const char **at, const char *name, char *value, si
     return true;
 }
 
-/* Parse decimal digits at *at and skip the space after them. Return false without digits, or above `limit`. */
+/* Parse decimal digits at *at and skip the space after the digits. Return false if *at is no digit, or if the number is
+ * above `limit`. */
 static bool parse_number(const char **at, uint64_t limit, uint64_t *to)
 {
     size_t n = strspn(*at, "0123456789");
@@ -292,8 +294,8 @@ static bool is_cookie(const char *text)
     return strlen(text) == COOKIE_CHARS && strspn(text, "0123456789abcdef") == COOKIE_CHARS;
 }
 
-/* Return true if a control group may be killed: its path ends with the name of a ddprun group with this job's cookie. A
- * damaged record could otherwise kill other processes. */
+/* Return true if a control group may be killed: the last part of the path must be the name of a ddprun group with
+ * this job's cookie. A damaged record could otherwise kill other processes. */
 static bool is_our_group(const char *path, const char *cookie)
 {
     const char *name = strrchr(path, '/');
@@ -320,23 +322,24 @@ static bool record_parse(const char *text, struct record *out)
 
 /* --- leftovers -------------------------------------------------------------------------------------------- */
 
-/* A process is killed if its environment contains the mark, which is DDPRUN_COOKIE with the cookie of the dead job. The
- * pid may be reused meanwhile, so ddprun opens a pidfd, reads environment and start time, and signals the pidfd.
+/* A process is killed if its environment contains the mark, which is DDPRUN_COOKIE with the cookie of the dead job. A
+ * pid may be reused between check and signal. So ddprun opens a pidfd, reads environment and start time, and signals
+ * the pidfd. A signal to a pidfd whose process is gone has no effect.
  *
- * /proc is read in ascending order, because a new process usually has a higher pid than its parent. Pids wrap around,
- * so a second pass is needed. */
+ * /proc is read in ascending order. A new process usually has a higher pid than its parent, so one pass also finds
+ * processes that are created meanwhile. A second pass is needed because pids wrap around. */
 
 enum {
     MARK_MAX = 32 + COOKIE_CHARS, /* characters of "DDPRUN_COOKIE=<cookie>" and the NUL that ends an entry */
-    CHASES = 40,                  /* how often one call of chase() reads the newest pid */
-    SCANS = 50,                   /* how often all AHEAD pids are checked after each read */
-    AHEAD = 16,                   /* number of pids above the newest pid that chase() checks */
-    BLOCK = 64 * 1024,            /* bytes read at a time */
+    CHASES = 40,                  /* number of times that one call of chase() reads the newest pid */
+    SCANS = 50,        /* after each read of the newest pid, all AHEAD pids are checked this many times */
+    AHEAD = 16,        /* chase() checks this number of pids, right above the newest pid */
+    BLOCK = 64 * 1024, /* bytes read at a time */
     ENVIRONMENT_MAX = 8 * 1024 * 1024 /* bytes; the kernel allows no larger environment */
 };
 
-/* Return true if this piece of an environment contains the entry `mark` (with its NUL). `first`: an entry begins at its
- * first byte. */
+/* Return true if this piece of an environment contains the entry `mark` (with its NUL). If `first` is true, an entry
+ * begins at the piece's first byte. */
 static bool has_mark(const char *piece, size_t len, const char *mark, size_t mark_len, bool first)
 {
     const char *at = piece, *found;
@@ -348,8 +351,8 @@ static bool has_mark(const char *piece, size_t len, const char *mark, size_t mar
     return false;
 }
 
-/* Return true if the environment from `fd` contains the cookie. Keep the end of each block, because an entry may cross
- * the border of two blocks. */
+/* Return true if the environment that is read from `fd` contains the cookie. Search the environment in blocks. Keep
+ * the end of each block for the next search, because an entry may cross the border of two blocks. */
 static bool environment_has(int fd, const char *cookie)
 {
     char piece[BLOCK], mark[MARK_MAX];
@@ -383,11 +386,11 @@ static bool leftovers_is_marked(int pid, const char *cookie)
 
 struct leftovers {
     const char *cookie;   /* value of DDPRUN_COOKIE */
-    uint64_t start_ticks; /* earliest possible start time of a process of the job */
+    uint64_t start_ticks; /* earliest start time that a process of the job can have */
     int killed;           /* result: number of killed processes */
 };
 
-/* Kill process `pid` if it belongs to the job. Return true if it was killed. */
+/* Kill process `pid` if this process belongs to the job. Return true if the process was killed. */
 static bool kill_one(const struct leftovers *l, pid_t pid)
 {
     struct proc_stat stat;
@@ -401,7 +404,7 @@ static bool kill_one(const struct leftovers *l, pid_t pid)
     return of_job;
 }
 
-/* Return true if the process belongs to this user, or if this user is root. */
+/* Return true if the process belongs to this user. For root, return true for any process. */
 static bool is_of_this_user(DIR *proc, const char *name)
 {
     struct stat st;
@@ -439,8 +442,9 @@ static bool kill_newborn(const struct leftovers *l, pid_t pid)
     return of_job;
 }
 
-/* Kill a chain of processes in which each forks and exits at once, perhaps after 0.1 ms. Its next process probably gets
- * one of the AHEAD pids above the newest pid, so check only these. Return the number of killed processes. */
+/* Kill a chain of processes in which each process forks and exits at once. Return the number of killed processes. A
+ * process may live for only 0.1 ms, which is too short for a pass over /proc. So check only the AHEAD pids right above
+ * the newest pid, because the next process of the chain gets one of these pids. */
 static int chase(const struct leftovers *l)
 {
     int found = 0;
@@ -453,8 +457,9 @@ static int chase(const struct leftovers *l)
     return found;
 }
 
-/* Send SIGKILL to the job's processes until two passes find none. Return false if a process remains after `limit_ms`,
- * or on a kernel without pidfds. */
+/* Send SIGKILL to the job's processes until two passes find no process. Return false if a process remains after
+ * `limit_ms`. Also return false on a kernel without pidfds, where a signal to a reused pid could hit another
+ * process. */
 static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
 {
     uint64_t end = clock_ms() + limit_ms;
@@ -465,10 +470,11 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
     killer_priority_raise(&priority);
     while (clean_scans < 2 && clock_ms() < end) {
         int found = kill_pass(l);
-        /* a pass finds killed processes again until they end */
+        /* a pass finds killed processes again until they end, so count only the increase */
         l->killed += found > before ? found - before : 0;
         clean_scans = found == 0 ? clean_scans + 1 : 0;
-        if (found > 0 && found <= before) { /* killed processes have not ended yet, or have forked */
+        if (found > 0 &&
+            found <= before) { /* killed processes have not ended yet, or each has forked a new process */
             poll(NULL, 0, 1);
             l->killed += chase(l);
         }
@@ -486,7 +492,7 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
 enum {
     RECORDS_MAX = 256, /* largest number of records that one pass examines */
     TURN_MS = 5,       /* milliseconds between two attempts to get the lock */
-    LITTER_S = 60,     /* seconds after which an unused FIFO or draft is removed */
+    LITTER_S = 60,     /* seconds after which an unused FIFO or a draft of a record is removed */
     STORE_NAME_MAX = RUNTIME_NAME_DIGITS + sizeof(".store")
 };
 
@@ -504,7 +510,7 @@ static bool identify_process(pid_t pid, struct record_process *to)
     return stat.start_ticks != 0;
 }
 
-/* Read this process's boot id and PID namespace. Return false if /proc lacks one of them. */
+/* Read this process's boot id and PID namespace. Return false if /proc does not show both. */
 static bool read_own_record(struct record *r)
 {
     struct stat st;
@@ -516,7 +522,7 @@ static bool read_own_record(struct record *r)
     return true;
 }
 
-/* Fill in the boot id and the PID namespace of this process, which are read once. */
+/* Fill in the boot id and the PID namespace of this process. Keep both values for later calls. */
 static bool where_are_we(struct record *r)
 {
     static struct record here;
@@ -527,8 +533,8 @@ static bool where_are_we(struct record *r)
     return true;
 }
 
-/* Write the text to a temporary file (a draft) and rename it, so that no reader finds half a file. Readers ignore
- * drafts, whose names begin with a dot. */
+/* Write the text to a temporary file (a draft) and rename the draft, so that no reader finds half a file. The name of a
+ * draft begins with a dot, and readers ignore such names. */
 static bool record_write_file(int dir, const char *name, const struct buf *text)
 {
     char draft[COOKIE_CHARS + 16];
@@ -547,15 +553,15 @@ static bool record_write_file(int dir, const char *name, const struct buf *text)
     return false;
 }
 
-/* Write to `err` that `first` or `second` of /proc could not be read, for the reason in errno; 0: it has unexpected
- * contents. */
+/* Write to `err` that one of the files `first` and `second` of /proc could not be read, for the reason in errno. If
+ * errno is 0, a file has other contents than expected. */
 static ddp_status record_unreadable(const char *first, const char *second, struct ddp_err *err)
 {
     return ddp_fail(err, DDP_ERR_IO, "cannot read /proc/%s or /proc/%s: %s; run 'mount -t proc proc /proc'",
                     first, second, errno != 0 ? strerror(errno) : "unknown format");
 }
 
-/* Write the record. Format its text before any directory is created. */
+/* Write the record. Format its text first, so that no directory is created if formatting fails. */
 ddp_status record_write(const char *job, const char *cookie, const char *cgroup, pid_t guardian, pid_t agent,
                         struct ddp_err *err)
 {
@@ -610,14 +616,16 @@ void record_write_store(const char *cookie, const char *address)
     }
 }
 
-/* Return true if `name` is a file of the job: its record, or the first digits of the cookie, a dot and a word. */
+/* Return true if `name` is a file of the job: its record, or a file whose name is the first digits of the cookie, a
+ * dot and a word. */
 static bool is_of(const char *name, const char *cookie)
 {
     return strcmp(name, cookie) == 0 ||
            (strncmp(name, cookie, RUNTIME_NAME_DIGITS) == 0 && name[RUNTIME_NAME_DIGITS] == '.');
 }
 
-/* Open the entries of a directory, or return NULL. closedir closes a descriptor, so use a copy. */
+/* Open the entries of a directory with a copy of the descriptor, because closedir closes the descriptor that it uses.
+ * Return NULL on failure. */
 static DIR *entries_of(int dir)
 {
     int copy = fcntl(dir, F_DUPFD_CLOEXEC, 0);
@@ -639,8 +647,8 @@ static void remove_files(int dir, const char *cookie)
     closedir(d);
 }
 
-/* Remove the job's files from all candidate directories, because the job may have had other variables than this
- * process. */
+/* Remove the job's files from all candidate directories. XDG_RUNTIME_DIR or TMPDIR may have another value in the job
+ * than in this process. */
 void record_remove(const char *cookie)
 {
     for (int i = 0; i < RUNTIME_DIRS; i++) {
@@ -676,22 +684,25 @@ static bool read_record(int dir, const char *name, struct record *r)
            strcmp(r->cookie, name) == 0;
 }
 
-/* Return true if a thread of the process still lives. An agent that is dying may still create a worker, which has no
- * cookie before its execve. */
+/* Return true if a process of a record still lives. A process counts as alive until all its threads have ended. For
+ * example, the agent may be dying while one of its threads still creates a worker. Such a worker has no cookie before
+ * its execve, and would not be found. */
 static bool is_alive(const struct record_process *p)
 {
     struct proc_stat stat;
     return procfs_stat(p->pid, &stat) && stat.start_ticks == p->start_ticks && !proc_stat_is_dead(&stat);
 }
 
-/* Return true if the job of a record runs. For another PID namespace, check only whether the namespace exists. */
+/* Return true if the job of a record runs. If the job is in another PID namespace, its pids cannot be checked here.
+ * Check instead whether the namespace exists, because a namespace ends with its last process. */
 static bool is_running(const struct record *r, const struct record *here)
 {
     return r->pid_namespace == here->pid_namespace ? is_alive(&r->guardian) || is_alive(&r->agent)
                                                    : procfs_namespace_lives(r->pid_namespace);
 }
 
-/* Report that `killed` processes of a dead job were killed. `all`: none survives. */
+/* Report that `killed` processes of a dead job were killed. If `all` is false, also warn that some processes cannot
+ * be killed. */
 static void record_log_burial(const struct record *r, int killed, bool all)
 {
     if (killed > 0)
@@ -704,7 +715,7 @@ static void record_log_burial(const struct record *r, int killed, bool all)
                  r->job);
 }
 
-/* Kill the remaining processes of a dead job. Return true if none is left. */
+/* Kill the remaining processes of a dead job. Return true if no process of the job is left. */
 static bool bury(const struct record *r, bool quiet)
 {
     struct leftovers l = { .cookie = r->cookie, .start_ticks = r->agent.start_ticks };
@@ -719,8 +730,8 @@ static bool bury(const struct record *r, bool quiet)
     return all;
 }
 
-/* Lock the directory, so that one start cleans up at a time, because raised priorities leave no processor time to dying
- * processes. Continue without the lock after SWEEP_LIMIT_MS. */
+/* Lock the directory, so that only one start of ddprun cleans up at a time. Two processes that kill with raised
+ * priority would leave no processor time to the dying processes. Continue without the lock after SWEEP_LIMIT_MS. */
 static void wait_for_turn(int dir)
 {
     const uint64_t end = clock_ms() + SWEEP_LIMIT_MS;
@@ -728,8 +739,9 @@ static void wait_for_turn(int dir)
         poll(NULL, 0, TURN_MS);
 }
 
-/* Lock the directory and clean up after a dead job. Return true if no process is left and its record is removed. For a
- * record that cannot be removed, return false, because record_sweep would otherwise repeat without end. */
+/* Lock the directory and clean up after a dead job. Return true if no process of the job is left and its record is
+ * removed. Return false for a record that cannot be removed, for example on a read-only file system. Otherwise
+ * record_sweep would examine this record without end. */
 static bool bury_in_turn(int dir, struct record *r, bool quiet)
 {
     char cookie[sizeof(r->cookie)];
@@ -743,8 +755,9 @@ static bool bury_in_turn(int dir, struct record *r, bool quiet)
     return buried && fstatat(dir, cookie, &st, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT;
 }
 
-/* Clean up after the job of a record if it is dead. Return true if this succeeds: the caller starts over, because the
- * dead job may have started other jobs. For an earlier boot, only remove the files. */
+/* Examine a record and clean up after a dead job. Return true if no process of the dead job is left and its record is
+ * removed. The caller then examines all records again, because the dead job may have started other jobs. For a record
+ * of an earlier boot, only remove the files. */
 static bool check_record(int dir, const char *name, const struct record *here, bool quiet)
 {
     struct record r;
@@ -759,7 +772,7 @@ static bool check_record(int dir, const char *name, const struct record *here, b
     return bury_in_turn(dir, &r, quiet);
 }
 
-/* Remove a file of a job without a record: a timer FIFO that no process reads, or a draft. */
+/* Remove an abandoned file of a job without a record: a timer FIFO that no process reads, or a draft of a record. */
 static void remove_litter(int dir, const char *name)
 {
     struct stat st;
@@ -776,7 +789,7 @@ static void remove_litter(int dir, const char *name)
         unlinkat(dir, name, 0);
 }
 
-/* Check the records in `dir`. Return how many dead jobs were cleaned up. */
+/* Check the records in `dir`, and clean up after each dead job. Return how many jobs were cleaned up. */
 static int check_directory(int dir, const struct record *here, bool quiet)
 {
     int seen = 0, buried = 0;
@@ -796,8 +809,8 @@ static int check_directory(int dir, const struct record *here, bool quiet)
     return buried;
 }
 
-/* Clean up each directory until it has no dead job. A worker of a dead job may be a ddprun, whose job is dead only
- * after the first pass. */
+/* Clean up each directory until it has no dead job. One pass is not enough, because a worker of a dead job may be a
+ * ddprun with a second job. The second job becomes a dead job when the processes of the first job are killed. */
 void record_sweep(bool quiet)
 {
     struct record here = { 0 };
@@ -826,7 +839,8 @@ static uint64_t age_ms(const struct record_process *p)
     return now_ms > start_ms ? now_ms - start_ms : 0;
 }
 
-/* Read the job of a record. Return false for a job of another PID namespace. */
+/* Read the job of a record. Return false for a job of another PID namespace, because the pids and addresses of such a
+ * job may not be valid here. */
 static bool find_job(int dir, const char *cookie, const struct record *here, struct record_job *job)
 {
     struct record r;

@@ -1,5 +1,6 @@
-/* job_record.h -- the record of a running job in the runtime directory, by which a later start finds and kills the
- * processes of a dead job. The directory must be safe, because another user could replace the files by links. */
+/* job_record.h -- the record of a running job in the runtime directory. A later start reads the record to find and kill
+ * the processes of a dead job. A record must be in a safe directory, because another user could otherwise replace the
+ * files by links. */
 #ifndef LAUNCHER_CONTAIN_JOB_RECORD_H
 #define LAUNCHER_CONTAIN_JOB_RECORD_H
 
@@ -17,37 +18,39 @@
 
 enum { SAFE_DIR_WHY_MAX = 160 }; /* bytes of a reason, with the NUL */
 
-/* Resolve all links in `path`, write the result to `out`, and check that it is a safe directory. Use only `out`
- * afterwards, because another user may change a link in `path`. If a directory is unsafe, return false, write it and
- * the reason to `why`, and set errno.
+/* Resolve all links in `path`, write the result to `out`, and check that `out` is a safe directory. Use only `out`
+ * afterwards, because another user may be able to change a link in `path`. If a directory is unsafe, return false,
+ * write this directory and the reason to `why`, and set errno.
  *
- * A directory is safe if this user or root owns it and all directories above, and if no other user can write to them,
- * except to a sticky directory such as /tmp. With `sudo -E`, TMPDIR and XDG_RUNTIME_DIR may be unsafe. */
+ * With `sudo -E`, TMPDIR and XDG_RUNTIME_DIR may name a directory of another user. A directory is safe if this user or
+ * root owns the directory and all directories above. Other users must not have write permission for any of these
+ * directories. Only a sticky directory, such as /tmp, may be writable for other users. */
 bool safe_dir(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX]);
 
-/* Check that no other user can change the program `path`: this user or root owns it, in a safe directory. Set `out` and
- * `why` as safe_dir does. */
+/* Check that no other user can change the program `path`: the program belongs to this user or root, and its directory
+ * is safe. Set `out` and `why` as safe_dir does. */
 bool safe_program(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MAX]);
 
 /* --- runtime dir ------------------------------------------------------------------------------------------ */
 
-/* The runtime directory contains the record of each running job and the error files of its workers. Both are removed
- * when the job ends. The name of a record is the job's cookie; an error file begins with its first RUNTIME_NAME_DIGITS
- * digits.
+/* The runtime directory belongs to this user, and only this user can enter it. The directory contains the record of
+ * each running job and the error files of the job's workers. These files are removed when the job ends. The name of a
+ * record is the job's cookie. The name of an error file begins with the cookie's first RUNTIME_NAME_DIGITS digits.
  *
  * ddprun uses the first usable directory of $XDG_RUNTIME_DIR/ddprun, /run/user/UID/ddprun, /tmp/ddprun-UID,
- * $TMPDIR/ddprun-UID and /var/tmp/ddprun-UID. A usable directory belongs to this user, has mode 0700, is no symbolic
- * link, and is in a safe directory. It stays after a job, because its creation takes as long as the start of a worker.
- */
+ * $TMPDIR/ddprun-UID and /var/tmp/ddprun-UID. A usable directory is owned by this user, has mode 0700, is not a
+ * symbolic link, and is in a safe directory. The directory is not removed when a job ends, because creating it again
+ * would take as long as starting a worker. */
 
 enum { RUNTIME_DIRS = 5, RUNTIME_NAME_DIGITS = 8 };
 
-/* Open or create the runtime directory. Return the descriptor, which the caller closes. Return -1 and set errno on
- * failure; `path` is then the last directory that was tried. */
+/* Open the runtime directory, and create the directory if needed. Return the descriptor, which the caller closes.
+ * Return -1 and set errno on failure; `path` is then the last directory that was tried. */
 int runtime_dir_make(char path[PATH_MAX]);
 
-/* Open the n-th candidate of the list above, from 0 to RUNTIME_DIRS - 1. Return the descriptor, which the caller
- * closes. Return -1 if it is missing, unsafe, or the same directory as an earlier candidate. */
+/* Open the n-th candidate of the list above; `n` is from 0 to RUNTIME_DIRS - 1. Return the descriptor, which the caller
+ * closes. Return -1 if the candidate is missing, unsafe, or the same directory as an earlier candidate. XDG_RUNTIME_DIR
+ * is usually /run/user/UID, whose jobs must not be found twice. */
 int runtime_dir_open(int n);
 
 /* Write the path of the runtime directory to `path`, without creating it. Return false if no directory is usable. */
@@ -81,7 +84,7 @@ enum { SWEEP_LIMIT_MS = 5000 };
 ddp_status record_write(const char *job, const char *cookie, const char *cgroup, pid_t guardian, pid_t agent,
                         struct ddp_err *err);
 
-/* Write the address of the job's store beside its record, so that ddpctl finds the job. */
+/* Write the address of the job's store beside its record. Without this file, ddpctl does not find the job. */
 void record_write_store(const char *cookie, const char *address);
 
 /* A running job of this user. */
@@ -91,16 +94,16 @@ struct record_job {
     uint64_t age_ms; /* time since the job started */
 };
 
-/* Call `visit` for each running job of this user on this host, except jobs in another PID namespace or without a known
- * store. */
+/* Call `visit` for each running job of this user on this host. Skip a job in another PID namespace, and a job without a
+ * known store. Ignore files of other users. */
 void record_each(void (*visit)(void *user, const struct record_job *job), void *user);
 
 /* Remove the record and all other files of a job that has ended. */
 void record_remove(const char *cookie);
 
-/* Read all records. If guardian and agent of a job are gone, kill its processes, remove the record, and print a line
- * unless `quiet` is true. Skip a job that contains this process, and another PID namespace that may still have
- * processes. */
+/* Read all records. If guardian and agent of a job are both gone, kill the processes of the job, and remove the record.
+ * Print a line for each such job if `quiet` is false. Skip running jobs, and a job that contains this process. Skip a
+ * job of another PID namespace, too, if that namespace may still have processes. */
 void record_sweep(bool quiet);
 
 #endif

@@ -1,4 +1,4 @@
-/* procfs.c -- see procfs.h. Formats differ between kernels and containers, so every parser checks for missing fields,
+/* procfs.c -- see procfs.h. Formats differ between kernels and containers. So every parser checks for missing fields,
  * and every read has a limit. */
 #include "contain/procfs.h"
 
@@ -23,7 +23,7 @@
 bool proc_stat_parse(const char *text, struct proc_stat *out)
 {
     unsigned long long start, user, system;
-    /* the name in parentheses may contain any bytes, so continue after the last ')' */
+    /* The name in parentheses may contain any bytes, even ')'. So continue after the last ')'. */
     const char *end = strrchr(text, ')');
     if (end == NULL || sscanf(end + 1,
                               " %c %d %d %*d %*d %d %u %*u %*u %*u %*u %llu %llu %*d %*d %*d %*d %d %*d "
@@ -48,7 +48,7 @@ bool pids_signal(int pidfd, int signal)
     return sys_pidfd_send_signal(pidfd, signal) == 0;
 }
 
-/* Call both functions, because seccomp may forbid only one of them. */
+/* Call both pidfd_open and pidfd_send_signal, because seccomp may allow one and forbid the other. */
 bool pids_can_hold(void)
 {
     const int self = pids_hold(getpid());
@@ -73,7 +73,7 @@ enum {
 };
 
 /* Parse a peer in /proc/net/tcp: address, ":" and port, in hexadecimal. An IPv4 address is one word, an IPv6 address
- * four, in the byte order of this machine. Write ::ffff:10.0.0.2 as IPv4. */
+ * four words, each in the byte order of this machine. Write an IPv4 address in IPv6 form (::ffff:10.0.0.2) as IPv4. */
 static bool parse_peer(const char *text, char peer[PEER_TEXT_MAX])
 {
     struct in6_addr v6;
@@ -107,7 +107,8 @@ bool proc_tcp_parse(const char *line, struct unanswered *out)
     return parse_peer(peer, out->peer);
 }
 
-/* Read until the end of the file, because one read returns only a part. `len` does not count the NUL. */
+/* Read until the end of the file, because the size is unknown and one read returns only a part. `len` does not count
+ * the NUL. */
 bool procfs_read(const char *path, struct buf *out)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -121,7 +122,7 @@ bool procfs_read(const char *path, struct buf *out)
     return ok && out->len < FILE_MAX;
 }
 
-/* Read the beginning of a short file without allocating memory; "" on failure. */
+/* Read the beginning of a short file without allocating memory. Write "" if the file cannot be read. */
 static void read_proc_file(pid_t pid, const char *file, char *to, size_t size)
 {
     char path[64];
@@ -146,7 +147,7 @@ struct signal_sender procfs_sender(int code, pid_t pid, unsigned uid)
     return sender;
 }
 
-/* Read all numbers with one read, so that they are from the same moment; a line has less than 512 bytes. */
+/* Read all numbers with one read, so that they are from the same moment. The longest line has less than 512 bytes. */
 bool procfs_stat(pid_t pid, struct proc_stat *out)
 {
     char text[512];
@@ -170,7 +171,8 @@ const char *procfs_boot_id(void)
     return id;
 }
 
-/* Return the cached start time. A forked child has inherited the parent's cache, so it reads again. */
+/* Return the cached start time. A forked child reads its own time, because its inherited cache has the parent's
+ * time. */
 uint64_t procfs_own_start(void)
 {
     static struct {
@@ -185,7 +187,8 @@ uint64_t procfs_own_start(void)
     return own.pid == getpid() ? own.ticks : 0;
 }
 
-/* Return true if /proc belongs to this PID namespace: its link "self" names getpid(). */
+/* Return true if /proc belongs to the PID namespace of this process. In the /proc of another namespace, the link
+ * "self" names another pid than getpid(). */
 bool procfs_is_own(void)
 {
     char text[32];
@@ -206,7 +209,8 @@ bool procfs_in_first_namespace(enum first_namespace kind)
     return stat(of[kind].link, &st) == 0 && st.st_ino == of[kind].first;
 }
 
-/* Return true if a process is in a PID namespace below this one. Its status file lists several pids. */
+/* Return true if a process is in a PID namespace below the namespace of this process. The status file of such a
+ * process lists several pids. */
 static bool is_below_us(const char *pid)
 {
     char path[64];
@@ -218,8 +222,8 @@ static bool is_below_us(const char *pid)
     return below;
 }
 
-/* Return true if process `pid` may be in PID namespace `number`. If its namespace cannot be read, any namespace below
- * this one counts. */
+/* Return true if process `pid` may be in PID namespace `number`. If the namespace of `pid` cannot be read, check only
+ * that `pid` is in a namespace below the namespace of this process. */
 static bool may_live_in(int proc, const char *pid, uint64_t number)
 {
     char path[64];

@@ -1,5 +1,6 @@
-/* procfs.h -- parsers of small files of /proc, and signals to processes by pidfd. The kernel reuses pids, so a process
- * is identified by a pidfd, or by pid, start time and boot id. */
+/* procfs.h -- parsers of small files of /proc, and signals to processes by pidfd. A pid alone does not identify a
+ * process, because the kernel reuses pids. A pidfd identifies a process. A pid together with its start time and boot id
+ * identifies a process, too. */
 #ifndef LAUNCHER_CONTAIN_PROCFS_H
 #define LAUNCHER_CONTAIN_PROCFS_H
 
@@ -10,7 +11,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* characters of /proc/sys/kernel/random/boot_id, a UUID; pids and start times are valid for one boot */
+/* Number of characters of /proc/sys/kernel/random/boot_id, a UUID. Pids and start times are valid for one boot
+ * only. */
 enum { BOOT_ID_CHARS = 36 };
 
 struct proc_stat {
@@ -22,33 +24,37 @@ struct proc_stat {
     /* number of threads that have not ended; the first one counts until the process is reaped */
     int threads;
     uint64_t cpu_ticks;   /* CPU time of all threads, in clock ticks (sysconf(_SC_CLK_TCK) per second) */
-    uint64_t start_ticks; /* start time, in clock ticks since boot */
+    uint64_t start_ticks; /* start time, in clock ticks since boot; pid and start time identify a process */
 };
 
 /* Parse the text of /proc/PID/stat. Return false if the text has another format. */
 bool proc_stat_parse(const char *text, struct proc_stat *out);
 
-/* Return true if all threads of the process have ended. `state` is only that of the first thread. */
+/* Return true if the process has ended with all its threads. `state` is not enough, because it is the state of the
+ * first thread, which may end before other threads. */
 static inline bool proc_stat_is_dead(const struct proc_stat *s)
 {
     return (s->state == 'Z' && s->threads <= 1) || s->state == 'X';
 }
 
-/* Return true if the kernel is ending the process, writes its core file or frees its memory. */
+/* Return true if the kernel is ending the process: a signal has killed it, or the kernel writes its core file or
+ * frees its memory. */
 static inline bool proc_stat_is_dying(const struct proc_stat *s)
 {
     enum { EXITING = 0x4, DUMPS_CORE = 0x200, SIGNALED = 0x400 }; /* PF_... of linux/sched.h */
     return (s->flags & (DUMPS_CORE | SIGNALED)) != 0 || ((s->flags & EXITING) != 0 && s->state != 'Z');
 }
 
-/* A TCP connection whose peer has not acknowledged data that was sent at least UNANSWERED_TIMES times. */
+/* A TCP connection without an answer: ddprun or a worker has sent the same data at least UNANSWERED_TIMES times, and
+ * the peer has not acknowledged it. */
 enum { UNANSWERED_TIMES = 4, PEER_TEXT_MAX = 64 };
 struct unanswered {
     uint64_t inode;           /* inode number of the socket */
     char peer[PEER_TEXT_MAX]; /* "10.0.0.2:4711" */
 };
 
-/* Parse a line of /proc/PID/net/tcp or tcp6. Return true for such a connection. */
+/* Parse a line of /proc/PID/net/tcp or tcp6. Return true if the line shows a connection whose peer has not acknowledged
+ * data that was sent several times. */
 bool proc_tcp_parse(const char *line, struct unanswered *out);
 
 /* --- pids ------------------------------------------------------------------------------------------------- */
@@ -59,49 +65,55 @@ bool proc_tcp_parse(const char *line, struct unanswered *out);
  * on failure. */
 int pids_hold(pid_t pid);
 
-/* Send a signal to the process of the descriptor. Return false and set errno on failure, for example after its end. */
+/* Send a signal to the process of the descriptor. Return false and set errno on failure, for example if the process
+ * has ended. */
 bool pids_signal(int pidfd, int signal);
 
-/* Return true if pids_hold and pids_signal both work here. Each call tests them again. */
+/* Return true if pids_hold and pids_signal both work here. Each call tests both functions again. */
 bool pids_can_hold(void);
 
-/* Start a process that exits at once, and return its pid, or -1 on failure. Later processes have higher pids, until
- * pids wrap around. */
+/* Start a process that exits at once, and return its pid, or -1 if no process can be created. Processes that start
+ * later have higher pids, until pids wrap around. */
 pid_t pids_newest(void);
 
-/* Read a whole file as text into `out`, and add a NUL that `out->len` does not include. Return false if it is missing
- * or longer than 1 MiB, or memory is short. The caller frees `out` in any case. */
+/* Read a whole file as text into `out`, and add a NUL that `out->len` does not include. Return false if the file is
+ * missing or longer than 1 MiB, or if memory is short. The caller frees `out` in any case. */
 bool procfs_read(const char *path, struct buf *out);
 
-/* Read the first line of /proc/PID/`file`, cut to `size`, or "" on failure. Unprintable bytes become '?', because a
- * process may choose any name. */
+/* Read the first line of /proc/PID/`file`, cut to `size`. Unprintable bytes become '?', because a process may choose
+ * any name. Write "" if the file cannot be read. */
 void procfs_line(pid_t pid, const char *file, char *to, size_t size);
 
-/* Return the sender of a signal, from si_code, si_pid and si_uid, with its name, because it may exit. */
+/* Return the sender of a signal, from si_code, si_pid and si_uid. The sender's name is read at once, because the
+ * sender may exit. */
 struct signal_sender procfs_sender(int code, pid_t pid, unsigned uid);
 
 /* Read /proc/PID/stat. Return false if the process does not exist. */
 bool procfs_stat(pid_t pid, struct proc_stat *out);
 
-/* Return true if `pid` has a terminal, but is not in its foreground. */
+/* Return true if `pid` has a terminal, but belongs to a process group that is not in the foreground of this
+ * terminal. */
 bool procfs_in_background(pid_t pid);
 
-/* Return true if this process is in the machine's first namespace of a kind, by the fixed inode number
+/* Return true if this process is in the machine's first namespace of a kind, whose inode number is fixed
  * (linux/proc_ns.h). */
 enum first_namespace { FIRST_PID, FIRST_USER, FIRST_CGROUP };
 bool procfs_in_first_namespace(enum first_namespace kind);
 
-/* Return the boot id of this machine, or "" if unknown. It is read once; the agent inherits it from the guardian. */
+/* Return the boot id of this machine, or "" if /proc has no boot id. The file is read once; the agent inherits the
+ * value from the guardian. */
 const char *procfs_boot_id(void);
 
-/* Return the start time of this process, or 0 if unknown. It is read once. */
+/* Return the start time of this process, or 0 if it is unknown. The time is read only once. Pid and start time together
+ * identify a process. */
 uint64_t procfs_own_start(void);
 
 /* Return true if the PID namespace `number` may still have processes. Only a process in the machine's first PID
- * namespace can check this; elsewhere return true. */
+ * namespace can check this, because only this namespace shows all processes. In any other namespace always return
+ * true. */
 bool procfs_namespace_lives(uint64_t number);
 
-/* Return true if /proc belongs to the PID namespace of this process. */
+/* Return true if /proc is mounted and belongs to the PID namespace of this process. */
 bool procfs_is_own(void);
 
 #endif

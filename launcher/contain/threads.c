@@ -1,5 +1,8 @@
-/* threads.c -- see threads.h. Every user may read the state of a thread, but its system call requires the right to
- * trace the process (Yama, CAP_SYS_PTRACE). A fact that cannot be read is left out. */
+/* threads.c -- see threads.h.
+ *
+ * Every user may read the state of a thread. Reading the system call of a thread requires the right to trace the
+ * process (Yama, CAP_SYS_PTRACE). A fact that cannot be read is left out, and threads_explain_ptrace() writes the
+ * reason. */
 #include "contain/threads.h"
 
 #include "base/endpoint.h"
@@ -79,8 +82,8 @@ static const struct call *find_call(long number)
     return NULL;
 }
 
-/* Parse a line of /proc/PID/syscall: the number and the first `n` arguments. Return false if the thread is not in a
- * system call. */
+/* Parse a line of /proc/PID/syscall: the number and the first `n` arguments. Return false if the thread is running, or
+ * if it is not in a system call. */
 static bool syscall_parse(const char *line, long *number, unsigned long *args, int n)
 {
     char *end;
@@ -106,7 +109,8 @@ static bool read_memory(pid_t pid, unsigned long address, void *to, size_t size)
     return process_vm_readv(pid, &here, 1, &there, 1, 0) == (ssize_t)size;
 }
 
-/* Read a path from the memory of a process. Read page by page, because the next page may be missing. */
+/* Read a path from the memory of a process. Split the read at the end of the memory page, because the next page may be
+ * missing. */
 static void write_path(pid_t pid, unsigned long address, char *to, size_t size)
 {
     const size_t page = 4096 - address % 4096, n = size - 1, first = page < n ? page : n;
@@ -116,8 +120,8 @@ static void write_path(pid_t pid, unsigned long address, char *to, size_t size)
     to[got > 0 ? got : 0] = '\0';
 }
 
-/* Format an address: "10.0.0.2:29500", "/run/x.sock", or "@x" for an abstract Unix address. Return false for other
- * families and unnamed sockets. */
+/* Format an address as "10.0.0.2:29500" or "/run/x.sock". Format an abstract Unix address as "@x". Return false for
+ * other families, and for a Unix socket without a name. */
 static bool format_address(const struct sockaddr_storage *a, char text[ENDPOINT_TEXT_MAX])
 {
     text[0] = '\0';
@@ -132,8 +136,8 @@ static bool format_address(const struct sockaddr_storage *a, char text[ENDPOINT_
     return text[0] != '\0';
 }
 
-/* Read the address to which a TCP socket connects, even before the peer answers (SO_PEERNAME). The buffer must not be
- * larger than the address, so try the size of IPv6, then of IPv4. */
+/* Read the address to which a TCP socket connects. Before the peer answers, getpeername fails, but SO_PEERNAME reports
+ * the address. SO_PEERNAME fails if the buffer is larger than the address, so try the size of IPv6, then of IPv4. */
 static bool read_target(int fd, struct sockaddr_storage *to)
 {
     socklen_t v6 = sizeof(struct sockaddr_in6), v4 = sizeof(struct sockaddr_in);
@@ -141,8 +145,8 @@ static bool read_target(int fd, struct sockaddr_storage *to)
            getsockopt(fd, SOL_SOCKET, SO_PEERNAME, to, &v4) == 0;
 }
 
-/* Format the peer of a socket, or its own address if it listens or its peer has no name. Leave `to` unchanged if
- * neither is known. */
+/* Format the peer of a socket. If the socket listens, or if its peer has no name, format the socket's own address.
+ * Leave `to` unchanged if no address is known. */
 static void describe_socket(int fd, char *to, size_t size)
 {
     struct sockaddr_storage own = { 0 }, peer = { 0 };
@@ -165,7 +169,7 @@ static void describe_socket(int fd, char *to, size_t size)
         snprintf(to, size, "%s %.128s", words, text);
 }
 
-/* Describe a socket of another process, by a copy of its descriptor (pidfd_getfd, Linux 5.6). */
+/* Describe a socket of another process. Use a copy of the descriptor (pidfd_getfd, Linux 5.6). */
 static void write_socket(pid_t pid, int fd, char *to, size_t size)
 {
     const int pidfd = pids_hold(pid), copy = pidfd < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
@@ -177,7 +181,8 @@ static void write_socket(pid_t pid, int fd, char *to, size_t size)
         close(pidfd);
 }
 
-/* Format the target of a descriptor: "/data/x.bin", "pipe:[1234]", or a text of describe_socket(). */
+/* Format the target of a descriptor: "/data/x.bin", "pipe:[1234]", "the connection to 10.0.0.2:29500". For the
+ * other texts about sockets see describe_socket(). */
 static void write_fd(pid_t pid, unsigned long fd, char *to, size_t size)
 {
     char path[64];
@@ -196,8 +201,8 @@ static void write_polled(pid_t pid, unsigned long address, unsigned long n, char
         write_fd(pid, (unsigned long)first.fd, to, size);
 }
 
-/* Format the object of a system call. If `has_memory` is false, do not read the memory, because the read could
- * block. */
+/* Format the object of a system call (see enum subject). If `has_memory` is false, do not read the memory of the
+ * process, because the read could block. */
 static void write_subject(pid_t pid, const struct call *call, const unsigned long *args, bool has_memory,
                           char *to, size_t size)
 {
@@ -209,7 +214,7 @@ static void write_subject(pid_t pid, const struct call *call, const unsigned lon
         write_polled(pid, args[0], args[1], to, size);
 }
 
-/* Return the pid of the child for which the system call waits, or 0. */
+/* Return the pid of the child for which the system call waits, or 0 if it waits for no such child. */
 static int waited_pid(const struct call *call, const unsigned long *args)
 {
     int pid = call->subject == CHILD ? (int)args[0] : 0;
@@ -238,7 +243,7 @@ size_t sockets_unanswered(pid_t pid, struct buf *out)
     return n;
 }
 
-/* Return the inode in "socket:[1234]", or 0 for another text. */
+/* Return the inode in "socket:[1234]", or 0 if the text has another form. */
 static uint64_t socket_inode(const char *link)
 {
     static const char prefix[] = "socket:[";
@@ -328,14 +333,15 @@ static const char *state_words(char state)
     }
 }
 
-/* Write to `to` what a thread does, such as "sleeping in read". `state` is the letter of /proc/PID/stat, `where` the
- * call or kernel function, or "". */
+/* Write to `to` what a thread does, such as "sleeping in read". `state` is the letter of /proc/PID/stat. `where` is the
+ * system call or kernel function, or "" if it is unknown. */
 static void thread_words(char state, const char *where, char to[STACK_NAME_MAX])
 {
     snprintf(to, STACK_NAME_MAX, "%s%s%s", state_words(state), where[0] != '\0' ? " in " : "", where);
 }
 
-/* Read the kernel function in which the thread waits, or "". */
+/* Read the kernel function in which the thread waits. Write "" if the thread does not wait, or if the kernel hides
+ * the function. */
 static void read_function(pid_t pid, const char *dir, char *to, size_t size)
 {
     char file[64];
@@ -345,8 +351,8 @@ static void read_function(pid_t pid, const char *dir, char *to, size_t size)
         to[0] = '\0';
 }
 
-/* Describe what a thread does: "sleeping in read", "uninterruptible in read (nfs_wait)", or with the kernel function
- * only. `has_memory` is as in write_subject(). */
+/* Describe what a thread does: "sleeping in read", "uninterruptible in read (nfs_wait)". If the system call cannot be
+ * read, print the kernel function. For `has_memory` see write_subject(). */
 static void describe(const char *dir, char state, bool has_memory, struct stack_thread *t)
 {
     char file[64], line[LINE_SIZE], function[48] = "", where[100];
@@ -370,7 +376,7 @@ static void describe(const char *dir, char state, bool has_memory, struct stack_
     t->waits_for = call != NULL ? waited_pid(call, args) : 0;
 }
 
-/* Copy the thread's name, between the first and the last parenthesis of the line. */
+/* Copy the thread's name, which is between the first and the last parenthesis of the line. */
 static void copy_name(const char *line, struct stack_thread *t)
 {
     const char *from = strchr(line, '('), *to = strrchr(line, ')');
@@ -378,8 +384,8 @@ static void copy_name(const char *line, struct stack_thread *t)
         snprintf(t->name, sizeof(t->name), "%.*s", (int)(to - from - 1), from + 1);
 }
 
-/* Set CPU time and number of runs from schedstat: CPU time in ns, time in the queue, number of runs. Without this file,
- * set the CPU time from `ticks`, which miss short runs. */
+/* Set CPU time and number of runs from the file schedstat, which has three numbers: CPU time in ns, time in the queue,
+ * number of runs. If the file is missing, set only the CPU time, from `ticks`. Ticks miss short runs. */
 static void read_schedstat(const char *dir, uint64_t ticks, struct stack_thread *t)
 {
     char file[48], line[LINE_SIZE];
@@ -454,8 +460,8 @@ static int ptrace_scope(const char *file)
     return scope;
 }
 
-/* Try to read /proc/PID/syscall. The kernel checks the permission in read(), or in open() for another user's
- * process. */
+/* Try to read /proc/PID/syscall. The kernel checks the permission in read(), or already in open() if another user owns
+ * the process. */
 bool threads_may_trace(pid_t pid)
 {
     char path[64], byte;
@@ -467,8 +473,9 @@ bool threads_may_trace(pid_t pid)
     return !is_denied;
 }
 
-/* Write the note about the missing permission. With a ptrace_scope of 1, ddprun can trace a worker (PR_SET_PTRACER),
- * but not its children. A ptrace_scope of 3 lasts until the next boot. */
+/* Write the note about the missing permission. With a ptrace_scope of 1, ddprun cannot trace a child of a worker.
+ * ddprun can trace the worker itself, because the worker allows this (PR_SET_PTRACER). A ptrace_scope of 3 cannot be
+ * changed before the next boot. */
 void threads_explain_ptrace(const char *file, bool by_py_spy, bool is_child, char note[STACK_NOTE_MAX])
 {
     const int scope = ptrace_scope(file);

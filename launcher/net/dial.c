@@ -1,5 +1,5 @@
-/* dial.c -- see dial.h. dial_plan.c chooses each step, and this file owns the sockets. It polls them, because libuv's
- * streams hide the kernel's errno, on which the findings depend. */
+/* dial.c -- see dial.h. dial_plan.c decides which step is next, and this file owns the sockets. The sockets are polled,
+ * because libuv's streams hide the kernel's errno, and the findings depend on this errno. */
 #include "net/dial.h"
 
 #include "auth/auth.h"
@@ -82,15 +82,16 @@ void loop_lookup_end(struct loop_lookup *l)
 
 /* --- the dial ------------------------------------------------------------------------------------------- */
 
-/* After every event, join_dial_advance() runs all due steps. A runner is the connection to one address:
+/* After every event, join_dial_advance() runs all due steps, prints the due messages and sets the only timer. A
+ * runner is the connection to one address:
  *
  *     connect() -> writable -> VALIDATE, PING and a CONTROL request in one write -> the echo -> JSON object -> found
  *
- * The three requests (the greeting) need one round trip. PyTorch's store also answers PING with the echo, then closes
- * the connection because of CONTROL.
+ * VALIDATE, PING and CONTROL are the greeting. One write for all three needs only one round trip. PyTorch's store also
+ * answers PING with the echo, but does not know CONTROL, so it then closes the connection.
  *
- * With --encrypt, a TLS handshake precedes the greeting. With MUNGE, the request for the store's credential precedes
- * the handshake. */
+ * With --encrypt, a TLS handshake precedes the greeting. If MUNGE delivers the secret, the request for the store's
+ * credential precedes the handshake. */
 
 enum { ANSWER_MAX = 4096, ECHO_BYTES = 4, HEAD_BYTES = ECHO_BYTES + 8, NOTE_BYTES = 1536, UNSEALING_MS = 2 };
 
@@ -122,7 +123,7 @@ struct join_dial {
     int handles; /* open handles of libuv; the last handle that closes frees the dial */
     bool closing;
     char host[ENDPOINT_HOST_MAX], who[64], note[NOTE_BYTES];
-    /* the answer of a refusing store (store_host.h): finding code, newline, sentence; "" without one */
+    /* The answer of a refusing store (store_host.h): finding code, newline, sentence. "" without such an answer. */
     char refusal[AUTH_GIFT_BYTES];
 };
 
@@ -149,8 +150,8 @@ static void on_runner_closed(uv_handle_t *handle)
     free(r);
 }
 
-/* End a runner, which on_runner_closed() frees. Close its socket, unless arrive() has passed it on. Stop polling first,
- * because a new descriptor may get the same number. */
+/* End a runner. Close its socket, unless arrive() has passed the socket to the owner of the dial. Stop polling before
+ * closing the socket, because a new descriptor may get the same number. on_runner_closed() frees the runner. */
 static void end_runner(struct join_dial *j, int index)
 {
     struct runner *r = j->runners[index];
@@ -194,7 +195,7 @@ static void runner_fail(struct runner *r, int error)
     end_runner(j, r->index);
 }
 
-/* Write the numeric address of one end of the connection, or "?". */
+/* Write the numeric address of one end of the connection, or "?" if the kernel reports no address. */
 static void name_of(int fd, int (*get)(int, struct sockaddr *, socklen_t *), char *text, size_t size)
 {
     struct sockaddr_storage addr = { 0 };
@@ -204,7 +205,7 @@ static void name_of(int fd, int (*get)(int, struct sockaddr *, socklen_t *), cha
         snprintf(text, size, "?");
 }
 
-/* Pass the socket of a runner to the owner of the dial, who later closes the dial. */
+/* Pass the socket of a runner to the owner of the dial. The owner later closes the dial. */
 static void arrive(struct runner *r)
 {
     struct join_dial *j = r->dial;
@@ -222,7 +223,8 @@ static void arrive(struct runner *r)
     j->options.found(j->options.user, &found);
 }
 
-/* Return the error for a connection that the peer has closed. PyTorch's store answers PING before it closes. */
+/* Return the error for a connection that the peer has closed. A peer that answers PING and then closes the connection
+ * is PyTorch's store. */
 static int closed_kind(const struct runner *r)
 {
     uint8_t echo[ECHO_BYTES];
@@ -232,7 +234,8 @@ static int closed_kind(const struct runner *r)
     return dial_answer_kind(slice_of(r->in, r->n));
 }
 
-/* Check whether the answer is complete. The answer of a store begins with the echo of this node's PING. */
+/* Check whether the answer is complete. The answer begins with the echo of this node's PING. If the first four bytes
+ * differ from the echo, the peer is not a store. */
 static void check_answer(struct runner *r)
 {
     uint8_t echo[ECHO_BYTES];
@@ -259,8 +262,9 @@ static bool send_all(struct runner *r, const struct buf *bytes)
     return bytes->len == 0 || send(r->fd, bytes->data, bytes->len, MSG_NOSIGNAL) == (ssize_t)bytes->len;
 }
 
-/* Return the error for a failed TLS handshake. `bytes` are the last bytes of the peer; 23 is a TLS record with
- * application data (RFC 8446). Any host on the path can forge an alert, so no error ends the dial. */
+/* Return the error for a failed TLS handshake. `bytes` are the last bytes that the peer sent: an alert (an error
+ * message of TLS), another TLS record, or bytes of another service. 23 is the type of a TLS record with application
+ * data (RFC 8446). The dial continues after any of these errors, because any host on the path can forge an alert. */
 static int rejected_kind(struct slice bytes)
 {
     const int kind = dial_answer_kind(bytes);
@@ -328,8 +332,9 @@ static void end_unsealing(struct runner *r)
         uv_poll_start(&r->poll, UV_READABLE, runner_on_event);
 }
 
-/* Continue the runners whose secret MUNGE has unsealed, and return true while others wait. The call of MUNGE has its
- * own time limit, so restart the runners' limit. */
+/* Check each runner (connection to one address) that waits until MUNGE has unsealed the secret. Restart the runner's
+ * time limit, because the call of MUNGE has its own time limit. Continue the runner if MUNGE has finished. Return true
+ * while a runner still waits. */
 static bool check_unsealing(struct join_dial *j)
 {
     bool runs = false;
@@ -346,7 +351,8 @@ static bool check_unsealing(struct join_dial *j)
     return runs;
 }
 
-/* Keep the refusal that a store has sent. It is not authenticated, so ddprun only prints it. */
+/* Keep the refusal that a store has sent. join_dial_advance() then ends the dial. The refusal is not authenticated, so
+ * ddprun only prints the refusal, and sends no data about the job. */
 static void read_refusal(struct runner *r, struct slice text)
 {
     struct join_dial *j = r->dial;
@@ -378,8 +384,8 @@ static void check_credential(struct runner *r)
     }
 }
 
-/* Read the answer. A reset counts as a FIN, because a service that closes before it has read all bytes causes a
- * reset. */
+/* Read the answer. Handle a reset like a FIN, because the kernel sends a reset if a service closes the connection
+ * before it has read all bytes. */
 static void read_answer(struct runner *r)
 {
     uint8_t bytes[ANSWER_MAX];
@@ -415,7 +421,8 @@ static bool append_hello(struct runner *r, struct buf *out)
     return ok;
 }
 
-/* Send the first message of the TLS handshake. Return false and set errno on failure. */
+/* Send the first message of the TLS handshake. The greeting follows after the handshake. Return false and set errno
+ * on failure. */
 static bool begin_tls(struct runner *r, const struct tls_context *context)
 {
     struct buf out = { 0 }, none = { 0 };
@@ -428,7 +435,8 @@ static bool begin_tls(struct runner *r, const struct tls_context *context)
     return sent;
 }
 
-/* Send the first message to the peer: of TLS, the request for the credential, or the greeting. */
+/* Send the first message to the peer. Depending on the options, this is the first message of TLS, the request for the
+ * credential, or the greeting. */
 static bool send_hello(struct runner *r)
 {
     struct buf out = { 0 };
@@ -459,7 +467,8 @@ static void connected(struct runner *r)
         uv_poll_start(&r->poll, UV_READABLE, runner_on_event);
 }
 
-/* Check the result of connect() on the socket, because libuv only reports that the socket is ready. */
+/* Check the result of connect(). After an error, libuv only reports that the socket is ready, so read the error from
+ * the socket. */
 static void check_connect(struct runner *r)
 {
     const int error = connector_error(r->fd);
@@ -554,13 +563,14 @@ static void on_timer(uv_timer_t *timer)
     join_dial_advance(timer->data);
 }
 
-/* End the dial without a store, and pass the reason to `failed`, which may close the dial. The reason is the first of
- * these that exists: a refusing store's answer, `note` with `code`, a report. */
+/* End the dial without a store, and pass the reason to the callback `failed`. The reason is the first of these texts
+ * that exists: the answer of a refusing store, `note` if the owner has set `code`, a report about the dial. Do not use
+ * `j` after the callback, because the callback may close the dial. */
 static void join_dial_give_up(struct join_dial *j)
 {
     struct buf report = { 0 };
     const size_t code_len = strcspn(j->refusal, "\n");
-    j->plan.phase = DIAL_OVER; /* a timer must not call `failed` again */
+    j->plan.phase = DIAL_OVER; /* a timer that is still set must not call `failed` again */
     if (j->refusal[0] != '\0') {
         const bool has_text = j->refusal[code_len] != '\0';
         j->refusal[code_len] = '\0';
@@ -596,7 +606,8 @@ static void carry_out(struct join_dial *j, const struct dial_step *step)
     }
 }
 
-/* Set the timer for the next step or message. libuv updates its clock only once in each turn, so update it here. */
+/* Set the timer for the next step or the next message, whichever is earlier. Update libuv's clock first, because
+ * libuv updates this clock only once in each turn of the loop. */
 static void set_timer(struct join_dial *j, uint64_t step_at_ms)
 {
     const uint64_t status_ms = dial_status_due(&j->plan),
@@ -606,8 +617,8 @@ static void set_timer(struct join_dial *j, uint64_t step_at_ms)
     uv_timer_start(&j->timer, on_timer, at_ms > now_ms ? at_ms - now_ms : 0, 0);
 }
 
-/* Run all due steps and print the due messages. `failed` and `print` may close the dial, whose memory stays valid until
- * the close callbacks. */
+/* Run all due steps and print the due messages. `failed` and `print` may close the dial. The memory of `j` stays valid
+ * until the loop runs the close callbacks. */
 static void join_dial_advance(struct join_dial *j)
 {
     struct dial_step step = { .what = DIAL_WAIT };
@@ -640,7 +651,8 @@ static uint32_t make_nonce(uint32_t seed)
     return 0x51500000u | (seed & 0xFFFFu);
 }
 
-/* Start a dial, and copy the texts. Random bytes only vary the pauses, so the pid may replace them. */
+/* Start a dial. Texts are copied, because they may be on the owner's stack. Random bytes only vary the pauses, so use
+ * the pid instead if reading random bytes would block. */
 ddp_status join_dial_start(const struct join_dial_options *options, struct join_dial **out,
                            struct ddp_err *err)
 {
@@ -695,7 +707,8 @@ struct path_sockets {
     int bytes;   /* bytes of a large packet with its headers */
 };
 
-/* Open a UDP socket whose packets are never fragmented. The kernel ignores the MTU that it has learnt. */
+/* Open a UDP socket whose packets are never fragmented. For these packets the kernel ignores
+ * the MTU that it has learnt. */
 static int path_open(const struct addrinfo *to)
 {
     const int level = to->ai_family == AF_INET6 ? IPPROTO_IPV6 : IPPROTO_IP;
@@ -710,8 +723,9 @@ static int path_open(const struct addrinfo *to)
     return -1;
 }
 
-/* Open both sockets. Set `bytes` to the largest packet that the kernel sends to this peer, at most PATH_LARGE_MAX. The
- * loss of a larger packet proves no fault: TCP uses the smaller segment size of the peer. */
+/* Open both sockets. Set `bytes` to the size of the largest packet that the kernel sends to this peer, but at most
+ * PATH_LARGE_MAX. Larger packets are not probed, because their loss does not prove a fault. For example, if only this
+ * host has an MTU of 9000, the peer announces a smaller segment size, and TCP connections work. */
 static bool path_open_both(struct path_sockets *p, const struct addrinfo *to)
 {
     const bool is_v6 = to->ai_family == AF_INET6;
@@ -729,7 +743,8 @@ static bool path_open_both(struct path_sockets *p, const struct addrinfo *to)
     return p->data[PATH_LARGE] > PATH_SMALL_BYTES;
 }
 
-/* Wait for an answer. Return ECONNREFUSED if the packet has arrived, 0 without an answer, or another errno. */
+/* Wait for an answer. Return ECONNREFUSED if the peer has rejected the packet or has sent a datagram, because both show
+ * that the packet has arrived. Return 0 if no answer arrives, or another errno for any other error. */
 static int path_answer(int fd, int wait_ms)
 {
     struct pollfd answer = { .fd = fd, .events = POLLIN };
@@ -741,7 +756,7 @@ static int path_answer(int fd, int wait_ms)
     return errno == EAGAIN ? 0 : errno;
 }
 
-/* Send a packet and wait for the answer, even a late answer to an earlier packet of this size. */
+/* Send a packet, and wait for the answer. A late answer to an earlier packet of this size counts, too. */
 static int path_try(int fd, const void *data, int len, int wait_ms)
 {
     int error = path_answer(fd, 0);
@@ -750,7 +765,7 @@ static int path_try(int fd, const void *data, int len, int wait_ms)
     return error != 0 ? error : path_answer(fd, wait_ms);
 }
 
-/* Return how long to wait for the answer to a large packet. The last small packet took `took_ms`. */
+/* Return how long to wait for the answer to a large packet if the last small packet got an answer after `took_ms`. */
 static int path_large_wait(uint64_t took_ms)
 {
     const uint64_t wait_ms = PATH_LARGE_FACTOR * took_ms;
@@ -765,8 +780,8 @@ static void path_add(struct path_answers *a, enum path_size size, int error)
     a->has_error = a->has_error || (error != 0 && error != ECONNREFUSED && error != EMSGSIZE);
 }
 
-/* Carry out the steps of path_next, and return the result. If large packets seem lost, check once more for a late
- * answer. */
+/* Carry out the steps of path_next. If large packets seem lost, check once more for a late answer. Then return the
+ * result. */
 static enum path_step path_run(const struct path_sockets *p, const void *data)
 {
     struct path_answers a = { 0 };
@@ -790,7 +805,8 @@ static enum path_step path_run(const struct path_sockets *p, const void *data)
     return step > PROBE_SEND_LARGE ? step : PROBE_UNKNOWN;
 }
 
-/* Probe port 33434, the first port of traceroute, because hosts usually reject packets to this port. */
+/* Probe port 33434, the first port of traceroute. Services do not use this port, so a host usually rejects packets to
+ * this port. A rejection shows that the packet has arrived. */
 enum path_step path_probe(const char *address, int *lost_bytes)
 {
     static const char data[PATH_LARGE_MAX];

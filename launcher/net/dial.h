@@ -1,5 +1,5 @@
-/* dial.h -- connects to the store by host name: uses the first of its addresses at which a store answers. Also probes
- * the path to another node with large packets. */
+/* dial.h -- connects to the store by host name: tries every address, and uses the first address at which a store
+ * answers. Also probes the path to another node with large packets. */
 #ifndef LAUNCHER_NET_DIAL_H
 #define LAUNCHER_NET_DIAL_H
 
@@ -12,29 +12,32 @@
 #include <stdint.h>
 #include <uv.h>
 
-/* A name lookup of base/connector.h whose result arrives on the loop. libuv's own lookup cannot be cancelled. */
+/* A name lookup of base/connector.h whose result arrives as an event of the libuv loop. libuv's own lookup cannot be
+ * cancelled, and would delay the exit of ddprun. */
 struct loop_lookup;
 
-/* Begin a lookup, which calls `done` once, on the loop. Return NULL if no memory, descriptor or thread is available.
- * The caller must call loop_lookup_end, perhaps in `done`. Afterwards `done` is not called. */
+/* Begin a lookup, which calls `done` once, on the loop. Return NULL if no memory, descriptor or thread is
+ * available. The caller must call loop_lookup_end, which is also allowed before and inside `done`. After
+ * loop_lookup_end, `done` is not called. */
 struct loop_lookup *loop_lookup_begin(uv_loop_t *loop, const char *host,
                                       void (*done)(void *user, const struct name_found *found), void *user);
 
 /* End a lookup. NULL is allowed. */
 void loop_lookup_end(struct loop_lookup *lookup);
 
-/* A dial is one node's attempt to connect to the store of another process. These stages are repeated with growing
- * pauses until a store answers or the timeout is over:
+/* A dial is one node's attempt to connect to the store. These stages are repeated with growing pauses until a store
+ * answers or the timeout is over:
  *
  *     resolve -> route -> connect -> hello
  *
- * No call blocks. The user gets the current finding after 2 s, when it changes, and every 30 s, and at the timeout a
- * full report. */
+ * A node dials if its own process does not host the store. No call blocks: a thread resolves names, and
+ * connections are polled. The user gets a message with the current finding after 2 s, when the finding changes, and
+ * every 30 s. At the timeout the user gets a full report with the results of each stage. */
 struct join_dial;
 
 /* A store that has answered. */
 struct join_dial_found {
-    /* owned by the caller: connected and non-blocking; the next request is IDENTIFY or AUTH */
+    /* owned by the caller: connected and non-blocking; the next request on this socket is IDENTIFY or AUTH */
     int fd;
     char address[ENDPOINT_HOST_MAX]; /* numeric address of the store; the workers get it as MASTER_ADDR */
     int port;
@@ -48,33 +51,34 @@ struct join_dial_options {
     uv_loop_t *loop;
     const char *host; /* name or numeric address of the store; copied */
     int port;
-    bool master;        /* this node hosts the store, or should, so the address may be a loopback address */
+    bool master; /* this node hosts the store, or should host it, so the address may be a loopback address */
     uint64_t budget_ms; /* timeout of the dial, counted from join_dial_start */
     const char *knob;   /* name of the option that sets `budget_ms`, such as "--timeout"; static */
     const char *who;    /* "node 0's store" or "the store", for messages; copied */
     const char *note;   /* a line for the full report, or NULL; copied */
     /* a warning that follows each message about waiting; "" or NULL: none; borrowed */
     const char *local_only;
-    /* number of earlier connections that failed; above 0, the dial begins with a pause */
+    /* number of earlier connections that failed; if it is above 0, the dial begins with a pause */
     unsigned n_failed;
     int max_segment; /* largest TCP segment in both directions, in bytes; 0 for the kernel's default */
     /* Static. If not NULL, a failed dial reports this code and `note` instead of a finding. The answer of a refusing
      * store goes first. */
     const char *code;
-    /* borrowed; if not NULL, use TLS, and accept only a store that has the secret */
+    /* Borrowed. If not NULL, use TLS, and accept only a store that has the secret. */
     const struct tls_context *tls;
-    /* Borrowed: the job id. If not NULL, use TLS with the secret that MUNGE unseals. A store at a loopback address is
-     * used without TLS. */
+    /* Borrowed: the job id. If not NULL, the dial uses TLS with the secret that MUNGE unseals. A store at a loopback
+     * address is an exception: it is used without TLS. */
     const char *munge_job;
     const char *this_host; /* name of this node, for messages; borrowed */
     /* The dial calls `found` or `failed` once, and ends. The owner then calls join_dial_close, perhaps inside the
      * callback. */
     void (*found)(void *user, const struct join_dial_found *found);
-    /* Called after the timeout, or if the dial can never succeed. `code` is the name of a finding. `report` may have
-     * several lines, without the last newline. Both are borrowed during the call. A refusing store supplies both. */
+    /* Called when the dial has timed out or can never succeed. `code` is the name of a finding. `report` may
+     * have several lines, and does not end with a newline. If a store has refused this node, both texts are
+     * from the store's answer. Both texts are borrowed during the call. */
     void (*failed)(void *user, const char *code, const char *report);
-    /* Called with a message for the user. `words` may have several lines, without the last newline, and is borrowed
-     * during the call. */
+    /* Called during the dial with a message for the user. `words` may have several lines, does not end with a
+     * newline, and is borrowed during the call. */
     void (*print)(void *user, const char *words);
     void *user;
 };
@@ -86,12 +90,10 @@ ddp_status join_dial_start(const struct join_dial_options *options, struct join_
 /* End the dial at once, without a callback. libuv frees the memory later. NULL is allowed. */
 void join_dial_close(struct join_dial *dial);
 
-/* Check whether the path to `address`, a numeric address of another node, loses large packets (path_next). Block for
- * about PATH_PROBE_MS at most, so do not call this from the loop. Results:
- *
- *   - PROBE_LOSES: large packets are lost; *lost_bytes is their size, otherwise 0.
- *   - PROBE_UNKNOWN: an error has occurred, or small packets got no answer.
- *   - PROBE_CARRIES: a large packet has arrived, or a router has reported a smaller MTU. */
+/* Check whether the path to `address`, a numeric address of another node, loses large packets (path_next). PROBE_LOSES:
+ * large packets are lost, and *lost_bytes is their size. For any other result, *lost_bytes is 0. PROBE_UNKNOWN: an
+ * error has occurred, or small packets got no answer. PROBE_CARRIES: a large packet has arrived, or a router has
+ * reported a smaller MTU. Block for at most about PATH_PROBE_MS, so do not call this from the loop. */
 enum { PATH_PROBE_MS = 1000 };
 enum path_step path_probe(const char *address, int *lost_bytes);
 

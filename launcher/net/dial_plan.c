@@ -1,5 +1,6 @@
-/* dial_plan.c -- see dial_plan.h. A round tries every address of the name once; its finding is the failure at the
- * latest stage. The pauses grow, because a thousand nodes may dial a store that starts minutes later. */
+/* dial_plan.c -- see dial_plan.h. A round tries every address of the name once, and the failure at the latest stage is
+ * the finding of the round. The first pauses are short, because the store is usually just starting. The pauses grow,
+ * because a store may start minutes later, and a thousand nodes may dial its host. */
 #include "net/dial_plan.h"
 
 #include "auth/tls.h"
@@ -8,7 +9,8 @@
 #include <string.h>
 
 enum {
-    /* In ms: the limit of a lookup, and the maximum age of its result. A longer lookup continues, but is a finding. */
+    /* In ms: the limit of a lookup, and the maximum age of its result. A longer lookup continues, but is reported as
+     * a finding. If the result is too old at the next attempt to connect, the name is looked up again. */
     RESOLVE_MS = 5000
 };
 
@@ -25,7 +27,7 @@ static const struct row {
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
-/* Return the finding of the first row that matches. Each stage ends with a row for every error. */
+/* Return the finding of the first row that matches. The last row of each stage matches every error. */
 static enum finding_code dial_finding_of(const struct dial_met *met)
 {
     for (int i = 0; i < ROWS; i++)
@@ -41,8 +43,8 @@ static void enter(struct dial *d, enum dial_phase phase, uint64_t now_ms)
     d->since_ms = now_ms;
 }
 
-/* Return a random number (xorshift). All nodes of a job begin to dial at the same time, so pauses need a random
- * part. */
+/* Return a random number (xorshift). Pauses have a random part, because all nodes of a job begin to dial at the same
+ * time. */
 static uint32_t next_random(struct dial *d)
 {
     d->random ^= d->random << 13;
@@ -104,8 +106,9 @@ int dial_answer_kind(struct slice bytes)
     return HELLO_OTHER;
 }
 
-/* Keep the failure at the latest stage of this round. At the same stage keep the first, because the resolver returns
- * the best address first. */
+/* Keep the failure at the latest stage of this round. For example, if IPv6 has no route and the peer refuses IPv4, keep
+ * the refusal. Of two failures at the same stage, keep the first, because the resolver returns the best address
+ * first. */
 static void meet(struct dial *d, const struct dial_met *met)
 {
     if (d->round_met && met->stage <= d->worst.stage)
@@ -114,7 +117,8 @@ static void meet(struct dial *d, const struct dial_met *met)
     d->round_met = true;
 }
 
-/* Add a finding to the history, or extend its last row. If the history is full, drop the second row. */
+/* Add a finding to the history. A repeated finding only extends the last row. If the history is full, the second row
+ * is dropped. */
 static void remember(struct dial *d, uint64_t now_ms)
 {
     const uint64_t at_ms = now_ms - d->begun_ms;
@@ -124,7 +128,7 @@ static void remember(struct dial *d, uint64_t now_ms)
         last->times++;
         return;
     }
-    if (d->n_past == DIAL_HISTORY_MAX) { /* keep the first row: how the dial began */
+    if (d->n_past == DIAL_HISTORY_MAX) { /* keep the first row: it shows how the dial began */
         memmove(&d->history[1], &d->history[2], (DIAL_HISTORY_MAX - 2) * sizeof(d->history[0]));
         d->n_past--;
         d->past_lost++;
@@ -152,17 +156,17 @@ static void begin_race(struct dial *d, uint64_t now_ms)
     enter(d, DIAL_RACING, now_ms);
 }
 
-/* Begin a lookup. Drop the old addresses, which may be outdated. */
+/* Begin a lookup. The old addresses are dropped, because the store may have another address now. */
 static void begin_lookup(struct dial *d, uint64_t now_ms)
 {
     d->race.n = 0;
-    d->next_ms = now_ms; /* becomes UINT64_MAX after dial_next has returned RESOLVE */
+    d->next_ms = now_ms; /* becomes UINT64_MAX as soon as dial_next has returned RESOLVE */
     d->seen[STAGE_RESOLVE].tries++;
     enter(d, DIAL_RESOLVING, now_ms);
 }
 
-/* End a round. If the store's name resolves to this machine by mistake, record this as the error, because it causes all
- * others. */
+/* End a round, after a failed lookup or after all connection attempts have failed. If the store's name resolves to this
+ * machine by mistake, this mistake causes all other errors, so record it as the error of the round. */
 static void end_round(struct dial *d, const struct dial_met *met, uint64_t now_ms)
 {
     struct dial_met loopback = *met;
@@ -175,7 +179,7 @@ static void end_round(struct dial *d, const struct dial_met *met, uint64_t now_m
     d->next_ms = now_ms + race_pause_ms(d->failed_rounds++, next_random(d));
 }
 
-/* Return true if the name resolves to this machine by mistake, unlike "localhost". */
+/* Return true if the name resolves to this machine by mistake. "localhost" resolves to this machine on purpose. */
 static bool means_us(const struct dial *d)
 {
     bool all = d->race.n > 0 && !d->options.master && !d->options.literal &&
@@ -185,7 +189,7 @@ static bool means_us(const struct dial *d)
     return all;
 }
 
-/* Begin a dial. xorshift cannot use the seed 0. */
+/* Begin a dial. Replace a seed of 0 by 1, because xorshift returns only zeros for the seed 0. */
 void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now_ms)
 {
     *d = (struct dial){ .options = *options, .begun_ms = now_ms };
@@ -193,7 +197,7 @@ void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now
     begin_lookup(d, now_ms);
 }
 
-/* Process the addresses of the name, if a lookup is in progress. */
+/* Process the addresses of the name. Ignore the addresses if no lookup is in progress. */
 void dial_resolved(struct dial *d, const char *const *addresses, int n, const char *hosts_line,
                    uint64_t now_ms)
 {
@@ -232,8 +236,8 @@ void dial_connected(struct dial *d, int runner, const char *source, uint64_t now
     race_connected(&d->race, runner, now_ms);
 }
 
-/* Record a failed attempt. DIAL_REFUSED_HERE: a loopback address refuses the connection, but this node does not host
- * the store. */
+/* Record a failed attempt. If this node does not host the store and a loopback address refuses the connection, the
+ * error is DIAL_REFUSED_HERE. Usually the store is then on another machine, or has not started yet. */
 static void dial_count_failure(struct dial *d, struct race_runner *r, const struct dial_met *what,
                                uint64_t now_ms)
 {
@@ -248,8 +252,8 @@ static void dial_count_failure(struct dial *d, struct race_runner *r, const stru
     meet(d, &met);
 }
 
-/* Return the stage of a failure. A connect() that fails at once (`on_the_spot`) has found no route, unless this machine
- * refuses or descriptors have run out. */
+/* Return the stage of a failure. A connect() that fails at once (`on_the_spot`) has usually found no route. There are
+ * two exceptions: this machine has refused the connection, or descriptors have run out. */
 static enum dial_stage stage_of(const struct race_runner *r, bool on_the_spot, int error)
 {
     if (r->state == RUNNER_GREETS)
@@ -257,7 +261,7 @@ static enum dial_stage stage_of(const struct race_runner *r, bool on_the_spot, i
     return on_the_spot && error != ECONNREFUSED && error != EMFILE ? STAGE_ROUTE : STAGE_CONNECT;
 }
 
-/* Process the failure of a runner, unless dial_next has already recorded its timeout. */
+/* Process the failure of a runner. Do nothing if dial_next has already recorded a timeout of this runner. */
 void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct slice answer,
                  uint64_t now_ms)
 {
@@ -289,7 +293,8 @@ static struct dial_step wait_until(uint64_t at_ms)
     return (struct dial_step){ .what = DIAL_WAIT, .at_ms = at_ms };
 }
 
-/* Return RESOLVE once for each lookup, then WAIT. A lookup beyond its limit continues, but is a finding. */
+/* Return the step RESOLVE once for each lookup, and then the step WAIT. If the lookup exceeds its limit, record a
+ * finding, but let the lookup continue. */
 static struct dial_step next_lookup(struct dial *d, uint64_t now_ms)
 {
     const struct dial_met silent = { .stage = STAGE_RESOLVE, .error = ETIMEDOUT, .took_ms = RESOLVE_MS };
@@ -304,7 +309,7 @@ static struct dial_step next_lookup(struct dial *d, uint64_t now_ms)
     return wait_until(UINT64_MAX);
 }
 
-/* Return the next step of the race between the addresses. Record tries and failures. */
+/* Return the next step of the race between the addresses. Record tries and failures for the report. */
 static struct dial_step next_of_race(struct dial *d, uint64_t now_ms)
 {
     const struct race_step step = race_next(&d->race, now_ms);
@@ -329,7 +334,8 @@ static struct dial_step next_of_race(struct dial *d, uint64_t now_ms)
     return wait_until(step.at_ms);
 }
 
-/* Return the step after a pause. Look the name up again if the addresses are older than RESOLVE_MS. */
+/* Return the step after a pause. If the addresses are older than RESOLVE_MS, look the name up again, because the
+ * addresses may have changed. */
 static struct dial_step next_after_pause(struct dial *d, uint64_t now_ms)
 {
     if (now_ms < d->next_ms)
@@ -357,8 +363,8 @@ static struct dial_step next_in_phase(struct dial *d, uint64_t now_ms)
     return wait_until(UINT64_MAX);
 }
 
-/* Return the next step. Check the timeout first, because no round may begin after it. WAIT without a time in the future
- * means that the phase has changed. */
+/* Return the next step. No round may begin after the timeout, so check the timeout first. If next_in_phase returns WAIT
+ * without a time in the future, the phase has changed, so call next_in_phase again. */
 struct dial_step dial_next(struct dial *d, uint64_t now_ms)
 {
     const uint64_t end_ms = d->begun_ms + d->options.budget_ms;
@@ -379,7 +385,7 @@ struct dial_step dial_next(struct dial *d, uint64_t now_ms)
  * The sentences are in findings.h, and this part fills in their values. A finding is printed in full or in one line:
  *
  *     at once         in full, if waiting rarely resolves it
- *     after 2 s       in one line
+ *     after 2 s       in one line: what the node waits for (a faster start prints no message)
  *     later           in one line when it changes, and in full when it has not changed for 8 s
  *     every 30 s      in one line, with the time that is left */
 
@@ -396,7 +402,8 @@ const char *dial_code(enum finding_code finding)
     return finding_code_name(finding != FINDING_NONE ? finding : FINDING_NO_ANSWER_YET);
 }
 
-/* Return true if waiting rarely resolves the finding. Such a finding is printed in full at once. */
+/* Return true if waiting rarely resolves the finding, for example when the name resolves to this machine by mistake.
+ * Such a finding is printed in full at once. Any other finding is printed in full after STANDS_MS. */
 static bool is_sure(enum finding_code finding)
 {
     int i = 0;
@@ -405,7 +412,8 @@ static bool is_sure(enum finding_code finding)
     return i < ROWS && rows[i].sure;
 }
 
-/* Append "host:port" in the form of --rdzv_endpoint, with brackets around an IPv6 address. */
+/* Append "host:port", with brackets around an IPv6 address, so that a user can copy the text into
+ * --rdzv_endpoint. */
 static bool append_endpoint(struct buf *out, const char *host, int port)
 {
     char text[ENDPOINT_TEXT_MAX];
@@ -459,7 +467,7 @@ static bool fill_in(struct buf *out, const struct dial *d, const char *text)
     return finding_fill(out, text, append_value, (void *)d);
 }
 
-/* Describe the current step of the dial, for messages before the first finding. */
+/* Describe the current step of the dial. Messages show this text until a finding exists. */
 static const char *meanwhile(const struct dial *d)
 {
     for (int i = 0; i < d->race.n; i++)
@@ -469,14 +477,14 @@ static const char *meanwhile(const struct dial *d)
                                       : "no answer to the connection attempt yet";
 }
 
-/* Append the sentence of the finding, or the current step without a finding. */
+/* Append the sentence of the finding, or the current step of the dial if no finding exists yet. */
 static bool append_sentence(struct buf *out, const struct dial *d)
 {
     return d->finding == FINDING_NONE ? buf_printf(out, "%s", meanwhile(d))
                                       : fill_in(out, d, finding_sentence(d->finding));
 }
 
-/* Append the warning about a loopback address, unless the finding contains it. */
+/* Append the warning about a loopback address. The finding MASTER_IS_LOOPBACK already contains this warning. */
 static bool append_local_only(struct buf *out, const struct dial *d)
 {
     const char *words = d->options.local_only;
@@ -510,7 +518,8 @@ static bool append_full(struct buf *out, const struct dial *d, uint64_t now_ms)
     return append_short(out, d, now_ms) && append_advice(out, d);
 }
 
-/* Return true if the finding must be printed in full now. A repeated finding is printed only after another finding. */
+/* Return true if the finding must be printed in full now. The same finding is printed in full again only if another
+ * finding was printed meanwhile. */
 static bool full_is_due(const struct dial *d, uint64_t now_ms)
 {
     const bool was_printed = d->printed.in_full && d->printed.finding == d->finding;
@@ -518,7 +527,8 @@ static bool full_is_due(const struct dial *d, uint64_t now_ms)
            (is_sure(d->finding) || now_ms >= d->finding_since_ms + STANDS_MS);
 }
 
-/* Return true if a short message is due: after FIRST_WORD_MS, then every AGAIN_MS, or CHANGE_MS after a new finding. */
+/* Return true if a short message is due. The first short message is due after FIRST_WORD_MS, and the next after
+ * AGAIN_MS. If the finding has changed, the next short message is due after CHANGE_MS. */
 static bool short_is_due(const struct dial *d, uint64_t now_ms)
 {
     const struct dial_printed *printed = &d->printed;
@@ -550,8 +560,8 @@ void dial_print_status(struct dial *d, uint64_t now_ms, void (*print)(void *user
     buf_free(&words);
 }
 
-/* Return when full_is_due() or short_is_due() becomes true. For a finding of is_sure() this may be too late, but the
- * loop prints such a finding first. */
+/* Return the time at which full_is_due() or short_is_due() becomes true. For a finding of is_sure(), this time may be
+ * too late, but the loop prints such a finding before it calls this function. */
 uint64_t dial_status_due(const struct dial *d)
 {
     const struct dial_printed *printed = &d->printed;
@@ -564,7 +574,8 @@ uint64_t dial_status_due(const struct dial *d)
     return printed->anything && printed->finding != d->finding && change_ms < at_ms ? change_ms : at_ms;
 }
 
-/* Append the line of a stage. "4 of 4 tries worked" shows that this stage is not the cause. */
+/* Append the line of a stage. A stage without a failure gets a line, too: "4 of 4 tries worked" shows that this stage
+ * is not the cause. */
 static bool append_stage(struct buf *out, const struct dial *d, enum dial_stage stage)
 {
     const struct dial_stage_seen *seen = &d->seen[stage];
@@ -591,7 +602,7 @@ static bool append_past(struct buf *out, const struct dial_past *past)
            (past->times == 1 || buf_printf(out, "%u times", past->times));
 }
 
-/* Append the history of findings, with the number of dropped rows after the first row. */
+/* Append the history of findings. If rows were dropped, the line after the first row shows their number. */
 static bool append_history(struct buf *out, const struct dial *d)
 {
     bool ok = true;
@@ -603,7 +614,8 @@ static bool append_history(struct buf *out, const struct dial *d)
     return ok;
 }
 
-/* Append the finding, the advice, the stages and the history. Most users need only the first two. */
+/* Append the finding, the advice, the stages and the history, in this order, because most users need only the first
+ * two. */
 bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms)
 {
     bool ok = buf_printf(out, "%s cannot reach %s at ", d->options.here, d->options.who) &&

@@ -1,5 +1,5 @@
 /* dial_plan.h -- decides how a node connects to the store, and which messages the user gets. The module is pure: dial.c
- * carries out the steps. */
+ * carries out the steps, and reports each result with its time. */
 #ifndef LAUNCHER_NET_DIAL_PLAN_H
 #define LAUNCHER_NET_DIAL_PLAN_H
 
@@ -39,8 +39,8 @@ enum dial_error {
     HELLO_TLS,       /* the peer is a TLS server, but not a store */
     HELLO_SSH,       /* the peer is an ssh server */
     HELLO_ENCRYPTED, /* the peer is a store that accepts other hosts only with TLS */
-    HELLO_NO_SECRET, /* MUNGE does not deliver the store's secret, for the reason in dial_met.bytes */
-    HELLO_PLAIN,     /* the peer is a store without TLS, which this node requires */
+    HELLO_NO_SECRET, /* MUNGE does not deliver the store's secret; dial_met.bytes has the reason */
+    HELLO_PLAIN,     /* the peer is a store without TLS, although this node requires TLS */
     HELLO_REJECTED,  /* the TLS handshake has failed */
     HELLO_TORCH,     /* the peer is PyTorch's store, which rejects ddprun's requests */
     HELLO_OTHER      /* the peer is another service */
@@ -97,8 +97,8 @@ struct dial_options {
     const char *who;        /* name of the store in messages, such as "the store" or "node 0's store" */
     const char *here;       /* name of this node */
     const char *knob;       /* the option that sets `budget_ms`, for messages */
-    const char *note;       /* a line to add to each message that has advice; "" or NULL: none */
-    const char *local_only; /* a warning that follows each message about waiting; "" or NULL: none */
+    const char *note;       /* a line to add to each message that has advice; "" or NULL for no line */
+    const char *local_only; /* a warning that follows each message about waiting; "" or NULL for no warning */
     uint64_t budget_ms;     /* duration after which the dial gives up */
     uint64_t open_files;    /* this process's limit of open files; only error texts use it */
     uint32_t seed;          /* seed of the random part of the pauses */
@@ -114,20 +114,20 @@ struct dial_met {
     char bytes[DIAL_REASON_MAX];
 };
 
-/* one row of the history: a finding, perhaps recorded several times in succession */
+/* One row of the history: a finding that was recorded once, or several times in succession. */
 struct dial_past {
     enum finding_code finding;
     uint64_t from_ms, to_ms; /* ms since the dial began: when `finding` was recorded first and last */
     unsigned times;          /* how often `finding` was recorded in succession */
 };
 
-/* The phases of a dial:
+/* The phases of a dial: one node's attempt to connect to the store, with all retries.
  *
  *     RESOLVING --addresses--> RACING --all failed--> PAUSING --time--> RESOLVING or RACING ...
  *         '--unknown--> PAUSING   '--one answered--> ARRIVED          budget used up: OVER
  *
- * The runners, one for each address, overlap, and the first that gets an answer wins (base/race.h). The pauses grow
- * from about 20 ms to about 2 s. */
+ * All addresses of a name are tried at overlapping times, and the first address that answers wins (base/race.h). The
+ * connection to one address is a runner. The pauses between two races grow from about 20 ms to about 2 s. */
 enum dial_phase { DIAL_RESOLVING, DIAL_RACING, DIAL_PAUSING, DIAL_ARRIVED, DIAL_OVER };
 
 struct dial {
@@ -145,7 +145,8 @@ struct dial {
     char hosts_line[HOSTS_LINE_MAX]; /* first line of /etc/hosts that has the name; "" without such a line */
     bool only_loopback;              /* the name resolves to this machine by mistake */
     struct dial_stage_seen {
-        /* tries: attempts that began this stage; done: attempts that completed it */
+        /* tries: number of attempts that began this stage; done: number of attempts that completed this
+         * stage */
         unsigned tries, done;
         uint64_t took_ms; /* duration of the stage when it was last completed */
     } seen[DIAL_STAGES];
@@ -161,7 +162,7 @@ struct dial {
         uint64_t at_ms;
         enum finding_code finding;
         bool anything; /* the user has got a message in this dial */
-        bool in_full;  /* this or an earlier message about this finding had the advice */
+        bool in_full;  /* this message, or an earlier message about this finding, had the advice */
     } printed;
 };
 
@@ -169,42 +170,44 @@ enum dial_do { DIAL_WAIT, DIAL_RESOLVE, DIAL_CONNECT, DIAL_DROP, DIAL_GIVE_UP };
 
 struct dial_step {
     enum dial_do what;
-    int runner;     /* for CONNECT: the new runner; for DROP: the runner to close */
-    uint64_t at_ms; /* for WAIT: when to call dial_next at the latest */
+    int runner;     /* for CONNECT: the new runner; for DROP: the runner whose socket must be closed */
+    uint64_t at_ms; /* for WAIT: when to call dial_next if no event occurs before that time */
 };
 
 /* Begin a dial. The texts of `options` must outlive the dial. */
 void dial_begin(struct dial *d, const struct dial_options *options, uint64_t now_ms);
 
-/* Return the next step. The caller carries it out and repeats the call, until the step is WAIT or GIVE_UP. */
+/* Return the next step. The caller carries out the step and calls this function again, until the step is WAIT or
+ * GIVE_UP. */
 struct dial_step dial_next(struct dial *d, uint64_t now_ms);
 
-/* Process the numeric addresses of the name, at most RACE_ADDRESSES_MAX. `hosts_line` is the line of /etc/hosts with
- * the name, or NULL. */
+/* Process the numeric addresses of the name. At most RACE_ADDRESSES_MAX addresses are used. `hosts_line` is the
+ * line of /etc/hosts with the name, or NULL. */
 void dial_resolved(struct dial *d, const char *const *addresses, int n, const char *hosts_line,
                    uint64_t now_ms);
 
 /* Record that the lookup has failed. `error` is an EAI value. */
 void dial_unresolved(struct dial *d, int error, uint64_t now_ms);
 
-/* Record that a runner has connected from `source` and sends its greeting. */
+/* Record that a runner has connected from the local address `source` and now sends its greeting. */
 void dial_connected(struct dial *d, int runner, const char *source, uint64_t now_ms);
 
-/* Record that a runner has failed in its current stage. `on_the_spot`: connect() has failed at once. `answer`: the
- * received bytes; for HELLO_NO_SECRET, the reason. */
+/* Record that a runner has failed in its current stage. `on_the_spot` is true if connect() has failed at once.
+ * `answer` contains the received bytes. For HELLO_NO_SECRET, `answer` contains the reason instead. */
 void dial_failed(struct dial *d, int runner, bool on_the_spot, int error, struct slice answer,
                  uint64_t now_ms);
 
 /* Record that a store has answered. The caller cancels the other runners. */
 void dial_arrived(struct dial *d, int runner, uint64_t now_ms);
 
-/* Restart the time limit of a runner, which waits for MUNGE, not for the peer. */
+/* Restart the time limit of a runner (connection to one address). The caller repeats this while MUNGE unseals the
+ * secret, because the peer does not cause this delay. */
 void dial_continued(struct dial *d, int runner, uint64_t now_ms);
 
-/* Return the error (enum dial_error) for a service that has sent these first bytes. */
+/* Return the error (enum dial_error) for a service that has sent these first bytes instead of a store's answer. */
 int dial_answer_kind(struct slice bytes);
 
-/* Return the name of a finding, "NO_ANSWER_YET" for FINDING_NONE. */
+/* Return the name of a finding, such as "CONNECT_REFUSED", or "NO_ANSWER_YET" for FINDING_NONE. */
 const char *dial_code(enum finding_code finding);
 
 /* Print the messages that are due now. */
@@ -224,8 +227,8 @@ bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms);
 enum path_size { PATH_SMALL, PATH_LARGE };
 struct path_answers {
     int sent[2], answered[2]; /* numbers of packets, indexed by enum path_size */
-    bool is_reported;         /* a router has reported a smaller MTU, which all connections then use */
-    bool has_error;           /* the kernel has reported another error */
+    bool is_reported; /* a router has reported a smaller MTU, to which the kernel adapts all connections */
+    bool has_error;   /* the kernel has reported another error, for example that it cannot send packets */
 };
 
 enum path_step { PROBE_SEND_SMALL, PROBE_SEND_LARGE, PROBE_LOSES, PROBE_CARRIES, PROBE_UNKNOWN };

@@ -11,14 +11,16 @@
  * Two mistakes are reported before the first connect, because later they look like the effect of a firewall:
  * - A name resolves to 127.0.1.1 on its own machine, because Debian's installer writes such a line to /etc/hosts. Other
  *   nodes cannot reach a store at this address.
- * - The endpoint is the address of a container bridge, which exists on many machines. */
+ * - The endpoint is the address of a container bridge, which exists on many machines.
+ *
+ * The addresses of this machine and of the name are arguments, so that a test can check every row of the table. */
 #include "net/hosting.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Return the entry of `address` in the list of this machine's addresses, or NULL. A loopback address that the list
- * lacks, such as 127.0.0.2, has the entry `loopback`. Addresses include the scope, as in "fe80::1%eth0". */
+/* Return the entry of `address` in the list of this machine's addresses, or NULL. For a loopback address that
+ * the list lacks, such as 127.0.0.2, return the entry `loopback`. Addresses include the scope, as in "fe80::1%eth0". */
 static const struct own_address *own_of(const struct hosting_facts *f, const char *address)
 {
     static const struct own_address loopback = { .interface = "lo" };
@@ -28,7 +30,8 @@ static const struct own_address *own_of(const struct hosting_facts *f, const cha
     return endpoint_is_loopback(address) ? &loopback : NULL;
 }
 
-/* Return an address of this machine to which the endpoint's name resolves, preferably no loopback address, or NULL. */
+/* Return an address of this machine to which the endpoint's name resolves, or NULL. An address that other nodes can
+ * reach is preferred to a loopback address. */
 static const char *local_address(const struct hosting_facts *f, const struct own_address **which)
 {
     const char *found = NULL;
@@ -44,14 +47,14 @@ static const char *local_address(const struct hosting_facts *f, const struct own
     return found;
 }
 
-/* Return true if other hosts can reach the address, unlike a link-local address, whose scope has another name on each
- * host. */
+/* Return true if other hosts can reach the address. Other hosts cannot use a link-local address, because its scope
+ * has another name on each host. */
 static bool is_reachable(const struct own_address *own)
 {
     return !endpoint_is_loopback(own->text) && strncmp(own->text, "fe80:", 5) != 0;
 }
 
-/* Return the first address that other hosts can reach, or NULL. */
+/* Return the first address that other hosts can reach, or NULL if no such address exists. */
 static const char *reachable(const struct hosting_facts *f)
 {
     for (int i = 0; i < f->n_own; i++)
@@ -67,7 +70,8 @@ static const char *such_as(const struct hosting_facts *f)
     return address != NULL ? address : "ADDRESS";
 }
 
-/* Return true for an interface of containers or virtual machines, whose address often exists on many machines. */
+/* Return true for a network interface of containers or virtual machines. The address of such an interface often exists
+ * on many machines. The name begins with one of the words in `fronts`. */
 static bool is_bridge(const char *interface)
 {
     static const char *const fronts[] = {
@@ -80,7 +84,7 @@ static bool is_bridge(const char *interface)
 }
 
 /* List the local addresses that fit into `text`, loopback last: "10.1.0.5 (eth0), 127.0.0.1 (lo)". If `reachable` is
- * true, omit loopback, and list container interfaces last. */
+ * true, list only the addresses that other hosts may reach, those of container interfaces last. */
 static void list_own(const struct hosting_facts *f, bool reachable, char *text, size_t size)
 {
     size_t used = 0;
@@ -97,15 +101,17 @@ static void list_own(const struct hosting_facts *f, bool reachable, char *text, 
         snprintf(text + size - 4, 4, "...");
 }
 
-/* Store a finding as text, which is an error for HOSTING_ERROR or HOSTING_ASK, otherwise a warning. */
+/* Store a finding as text. The caller sets `choice`: with HOSTING_ERROR or HOSTING_ASK, the text is printed as an
+ * error, otherwise as a warning. */
 static void hosting_set_words(struct hosting *out, const struct finding *f)
 {
     out->code = finding_code_name(f->code);
     finding_format(f, out->words, sizeof(out->words));
 }
 
-/* Decide to host the store on `address`, or on every address if it is "". The workers' MASTER_ADDR is then the first
- * address that other hosts can reach, or 127.0.0.1. */
+/* Decide to host the store on `address`. If `address` is "", the store listens on every address of this host. In this
+ * case, the node dials the first of these addresses that other hosts can reach, or 127.0.0.1 if no such address exists.
+ * A loopback address is the last choice, because the dialled address becomes the workers' MASTER_ADDR. */
 static void host_on(const struct hosting_facts *f, struct hosting *out, enum hosting_choice choice,
                     const char *address)
 {
@@ -126,15 +132,15 @@ static bool is_literal(const struct hosting_facts *f)
     return strchr(host, ':') != NULL || host[strspn(host, "0123456789.")] == '\0';
 }
 
-/* Return true if a name resolves to a loopback address by mistake. "localhost" and a numeric address are no mistake,
- * because all nodes may run on one host. */
+/* Return true if a name resolves to a loopback address by mistake. A numeric loopback address and "localhost" are no
+ * mistake, because all nodes may run on one host. */
 static bool is_wrong_loopback(const struct hosting_facts *f, const char *address)
 {
     return f->meeting->nnodes_max > 1 && endpoint_is_loopback(address) && !is_literal(f) &&
            strcmp(f->meeting->host, "localhost") != 0;
 }
 
-/* Reject a loopback address, which other nodes could not reach. */
+/* Reject a loopback address, because other nodes could not reach the store. */
 static void refuse_loopback(const struct hosting_facts *f, const char *address, struct hosting *out)
 {
     struct finding finding;
@@ -144,8 +150,9 @@ static void refuse_loopback(const struct hosting_facts *f, const char *address, 
     hosting_set_words(out, &finding);
 }
 
-/* Set the choice and the error for node 0 of a static job if the endpoint is on another machine. First ask for a store
- * there, because two nodes may have node rank 0 by mistake. */
+/* Set the choice and the error for node 0 of a static job if the endpoint is on another machine. The error is that no
+ * node hosts the store. If the endpoint's name resolves, first ask whether a store exists there, because two nodes may
+ * have node rank 0 by mistake. The other node's store then reports both nodes. */
 static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
 {
     char own[300], subject[FINDING_SUBJECT_MAX];
@@ -158,8 +165,8 @@ static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
     hosting_set_words(out, &finding);
 }
 
-/* Decide to join a store on another machine. If the dial fails, print this node's addresses, because perhaps no node
- * has the endpoint's address. */
+/* Decide to join a store on another machine. Perhaps no node of an elastic job has the endpoint's address. So write a
+ * text with this node's addresses. The text is printed if the dial fails. */
 static void hosting_join_other(const struct hosting_facts *f, struct hosting *out)
 {
     char own[300];
@@ -185,13 +192,15 @@ static void warn_of_bridge(const struct hosting_facts *f, const char *address,
     hosting_set_words(out, &finding);
 }
 
-/* Return true for a loopback endpoint. `address` is NULL on a node that only joins, which has not resolved the name. */
+/* Return true for a loopback endpoint. `address` is NULL on a node that only joins, because such a node has not
+ * resolved the name. On such a node, only the name "localhost" counts as a loopback endpoint. */
 static bool is_loopback_endpoint(const struct hosting_facts *f, const char *address)
 {
     return address != NULL ? endpoint_is_loopback(address) : strcmp(f->meeting->host, "localhost") == 0;
 }
 
-/* Warn about a loopback endpoint. Nodes on different hosts would form separate jobs without an error. */
+/* Warn about a loopback endpoint, which works only if all nodes run on one host. Nodes on different hosts would form
+ * separate jobs without an error. */
 static void warn_of_loopback(const struct hosting_facts *f, const char *address, struct hosting *out)
 {
     char such[300];
@@ -205,7 +214,7 @@ static void warn_of_loopback(const struct hosting_facts *f, const char *address,
     hosting_set_words(out, &finding);
 }
 
-/* Decide to host the store on the endpoint's address only, because other networks should not reach it. */
+/* Decide to host the store on the endpoint's address only, because other networks should not reach the store. */
 static void host_at_endpoint(const struct hosting_facts *f, const char *address,
                              const struct own_address *which, struct hosting *out)
 {

@@ -1,5 +1,7 @@
-/* hosting.h -- decides whether this node hosts the store: if the address of the rendezvous is an address of its
- * machine. The module is pure. It compares addresses, because a machine may have several names. */
+/* hosting.h -- decides whether this node hosts the store or joins a store on another machine. The module is pure.
+ *
+ * A node hosts the store if the address of the rendezvous is an address of its machine. Addresses are compared, not
+ * names, because a machine may have several names. */
 #ifndef LAUNCHER_NET_HOSTING_H
 #define LAUNCHER_NET_HOSTING_H
 
@@ -13,7 +15,7 @@ struct own_address {
     char interface[16];
 };
 
-/* The facts for hosting_decide; all borrowed. */
+/* The facts from which hosting_decide makes the decision; all borrowed. */
 struct hosting_facts {
     const struct plan_meeting *meeting;
     const char *here;            /* name of this node */
@@ -24,10 +26,10 @@ struct hosting_facts {
 };
 
 enum hosting_choice {
-    HOSTING_HOST,  /* this node must host the store: a port in use is an error */
-    HOSTING_TRY,   /* this node may host the store; if the port is in use, another process hosts it */
-    HOSTING_JOIN,  /* another machine hosts the store */
-    HOSTING_ASK,   /* this node cannot host the store; if none answers at once, `words` is the error */
+    HOSTING_HOST, /* this node must host the store: a port in use is an error */
+    HOSTING_TRY,  /* this node may host the store; a port in use means that another process hosts the store */
+    HOSTING_JOIN, /* another machine hosts the store */
+    HOSTING_ASK,  /* this node cannot host the store; if no store answers at once, `words` is the error */
     HOSTING_ERROR, /* the options can never work: `words` is the error */
 };
 

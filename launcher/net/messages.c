@@ -1,5 +1,6 @@
 /* messages.c -- see messages.h. The peer is not trusted, so hub/messages.h limits every number in a push, and this file
- * cuts texts. Only an invalid round is rejected, because it could start wrong ranks. */
+ * cuts texts to their buffers. Of the pushes, only an invalid round is rejected, because it could start wrong ranks.
+ * store_link.c decodes how a round ends. */
 #include "net/messages.h"
 
 #include "base/text.h"
@@ -24,8 +25,10 @@ static const char *scheduler_of_task(const struct plan *plan)
     return s != NULL && s->tasks.known && s->tasks.here > 1 && !plan->cli->per_task ? s->title : "";
 }
 
-/* Encode `join`, with the options that must be equal on all nodes. The address of this end lets the store detect a
- * router that translates addresses. node_timeout_ms is 0 if the job has only this node (plan_meeting.elsewhere). */
+/* Encode `join`. The store compares the options that must be equal on all nodes, so the message has these options. The
+ * address of this end of the connection lets the store detect a router that translates addresses. If the store cannot
+ * be on another host (plan_meeting.elsewhere), the job has only this node. In this case, node_timeout_ms is 0, because
+ * no other node waits for this node. */
 cJSON *encode_join(const struct plan *plan, const struct link_who *who, const char *instance)
 {
     static const char *const grow_words[] = {
@@ -76,7 +79,7 @@ cJSON *encode_join(const struct plan *plan, const struct link_who *who, const ch
         .grace_ms = (int64_t)cli->grace_ms });
 }
 
-/* Encode a finding as text, which the store only displays. */
+/* Encode a finding as text, because the store only displays the finding and does not evaluate it. */
 cJSON *encode_notice(const struct finding *finding)
 {
     return message_encode_notice(&(struct message_notice){ .code = finding_code_name(finding->code),
@@ -92,7 +95,7 @@ cJSON *encode_started(int rank, int local_rank, int pid, const char *host)
         .rank = rank, .pid = pid, .host = host, .local_rank = local_rank, .round = MESSAGE_NONE });
 }
 
-/* Encode the end of a worker. The pid lets the store detect a worker of another attempt. */
+/* Encode the end of a worker. The store uses the pid to detect a report about a worker of another attempt. */
 cJSON *encode_exited(int rank, int pid, int exit_code, int signal, bool told)
 {
     return message_encode_worker_exited(
@@ -127,8 +130,8 @@ cJSON *encode_flight_call(int rank, const struct flight_entry *call)
                                        .at = call->place });
 }
 
-/* Encode `leave`. The other nodes print `by`: the sender of the signal if `code` is "", else the sentence of the
- * finding `code`. */
+/* Encode `leave`. `by` is a text that the other nodes print. If `code` is "", `by` describes the sender of the
+ * signal. Otherwise `by` is the sentence of the finding with this code. */
 cJSON *encode_leave(int signal, const char *by, const char *code)
 {
     return message_encode_leave(&(struct message_leave){
@@ -195,8 +198,8 @@ bool decode_round(const cJSON *push, int nproc, struct heard_round *r)
            r->first_rank <= r->world_size - nproc;
 }
 
-/* Append `text` to the list in `out` of *len bytes, such as "n0, n1". If it does not fit, append ", ..." and return
- * false. A cut name could be the name of another host. */
+/* Append `text` to the list in `out`, such as "n0, n1". The list has *len bytes. If `text` does not fit, append ", ..."
+ * instead and return false. Never cut `text`, because a cut name may be the name of another host. */
 static bool append_item(char *out, size_t size, size_t *len, const char *text)
 {
     const char *comma = *len > 0 ? ", " : "";
@@ -240,8 +243,9 @@ void decode_waiting(const cJSON *push, struct heard_waiting *w)
     join_list(m.missing, w->missing, sizeof(w->missing));
 }
 
-/* Return true if the finding explains why the job does not start: an error with a sentence, and not a count of missing
- * nodes. For an unknown code, use the grade in the message. */
+/* Return true if the finding explains why the job does not start. Such a finding has a sentence and the grade "error",
+ * and is not only a count of missing nodes (finding_is_count). If this ddprun does not know the code of the finding,
+ * use the grade in the message. */
 static bool is_cause(const struct message_finding *f)
 {
     const enum finding_code known = finding_by_name(f->code);
@@ -249,7 +253,8 @@ static bool is_cause(const struct message_finding *f)
     return f->sentence[0] != '\0' && !finding_is_count(known) && strcmp(grade, "error") == 0;
 }
 
-/* Write the first cause in the push to `out`, or "". The store lists causes before their consequences. */
+/* Write the first cause in the push to `out`, or "" if the push has no cause. The store lists causes before their
+ * consequences. */
 void decode_first_cause(const cJSON *push, char *out, size_t size)
 {
     struct message_findings m;
@@ -279,7 +284,7 @@ static bool is_unfinished(const char *state)
     return strcmp(state, "running") == 0 || strcmp(state, "stopping") == 0;
 }
 
-/* List the unfinished nodes of a status, except node `node_rank`. Nodes with an unknown state are left out. */
+/* List the unfinished nodes of a status, except node `node_rank`. A node with an unknown state is left out. */
 void decode_unfinished(const cJSON *status, int node_rank, char out[HEARD_LIST_MAX])
 {
     struct message_status_lists m;

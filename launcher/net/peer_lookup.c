@@ -1,6 +1,6 @@
-/* peer_lookup.c -- see peer_lookup.h. One walk through /proc answers all questions of the store, because a hundred
- * workers connect together. Even a question about a newer socket waits for the next walk, so that unknown clients
- * cannot cause walks. */
+/* peer_lookup.c -- see peer_lookup.h. One walk through /proc finds the sockets of all workers and their descendants. So
+ * when a hundred workers connect, one walk answers all questions of the store. A question about a newer socket waits
+ * for the next walk, because otherwise an unknown client could cause a walk with each connection. */
 #include "net/peer_lookup.h"
 
 #include "base/endpoint.h"
@@ -34,7 +34,7 @@ static bool parse_end(const char *text, struct sockaddr_storage *out)
     return inet_pton(AF_INET6, end.host, &v6->sin6_addr) == 1;
 }
 
-/* Find the owner of a socket on this host. Return false if no process holds it. */
+/* Find the owner of a socket on this host. Return false if no process holds the socket. */
 static bool peer_lookup_owner(struct peer_lookup *v, const char *ours, const char *theirs,
                               struct socket_owner *owner)
 {
@@ -44,8 +44,8 @@ static bool peer_lookup_owner(struct peer_lookup *v, const char *ours, const cha
                SOCKET_OPEN;
 }
 
-/* Search again with v->own in place of the address in `ours`. A router that translates addresses usually keeps the
- * port. */
+/* Search again with v->own in place of the address in `ours`, because a router may have translated the address. Such a
+ * router usually keeps the port. */
 static bool translated_owner(struct peer_lookup *v, const char *ours, const char *theirs,
                              struct socket_owner *owner)
 {
@@ -59,7 +59,7 @@ static bool translated_owner(struct peer_lookup *v, const char *ours, const char
 /* --- the sockets of the workers --------------------------------------------------------------------------- */
 
 enum {
-    WALK_EVERY_MS = 100, /* minimum time between two walks, and longest wait of a question */
+    WALK_EVERY_MS = 100, /* minimum time between two walks; a question waits at most this long */
     QUESTIONS_MAX = 4096
 };
 
@@ -68,7 +68,7 @@ struct owned_socket {
     struct peer_process process;
 };
 
-/* Compare two sockets by inode. A difference of 64-bit inodes would not fit into an int. */
+/* Compare two sockets by inode. A subtraction of 64-bit inodes would not fit into an int. */
 static int by_inode(const void *a, const void *b)
 {
     uint64_t x = ((const struct owned_socket *)a)->inode, y = ((const struct owned_socket *)b)->inode;
@@ -102,8 +102,8 @@ static void check_process(struct peer_lookup *v, struct peer_process process)
         closedir(dir);
 }
 
-/* Append the child processes of one thread to `family`, with the rank of their worker. Data loaders connect to the
- * store, too. */
+/* Append the child processes of one thread to `family`, with the rank of their worker. Data loaders are such children,
+ * and they connect to the store, too. */
 static void add_children(struct buf *family, const char *path, int rank)
 {
     int pid;
@@ -117,7 +117,8 @@ static void add_children(struct buf *family, const char *path, int rank)
         fclose(file);
 }
 
-/* Append the children of all threads, because the kernel lists a child under the thread that created it. */
+/* Append the children of all threads, because the kernel lists a child only under the thread that created the
+ * child. */
 static void add_all_children(struct buf *family, struct peer_process of)
 {
     char path[400];
@@ -133,7 +134,8 @@ static void add_all_children(struct buf *family, struct peer_process of)
         closedir(dir);
 }
 
-/* Walk through all workers and their descendants. `family` grows and may move, so copy each entry. */
+/* Walk through all workers and their descendants. The list `family` grows during the walk, so each entry is copied
+ * before the array may move. */
 static void walk_processes(struct peer_lookup *v, const struct peer_process *workers, size_t n)
 {
     struct buf family = { 0 };
@@ -150,7 +152,8 @@ static void walk_processes(struct peer_lookup *v, const struct peer_process *wor
               by_inode);
 }
 
-/* Find a process that has the socket. All processes that share a socket belong to the same worker. */
+/* Find a process that has the socket. If several processes have the socket, any of them is correct, because they
+ * belong to the same worker. */
 static bool known(const struct peer_lookup *v, uint64_t inode, struct peer_process *found)
 {
     struct owned_socket key = { .inode = inode };
@@ -162,8 +165,8 @@ static bool known(const struct peer_lookup *v, uint64_t inode, struct peer_proce
     return s != NULL;
 }
 
-/* Find the process that had the socket during the last walk. Return false if it has ended, because another socket may
- * now have the same inode number. */
+/* Find the process that had the socket during the last walk through the processes. Return false if no process had the
+ * socket. Return false also if the process has ended, because another socket may now have the same inode number. */
 static bool known_and_alive(const struct peer_lookup *v, uint64_t inode, struct peer_process *found)
 {
     char path[64];

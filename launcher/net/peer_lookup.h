@@ -1,5 +1,5 @@
-/* peer_lookup.h -- finds the worker that owns a connection, for the store's message `who`. PyTorch's client does not
- * send its rank, so the agent asks the kernel. */
+/* peer_lookup.h -- finds the worker that owns a connection. The store asks the agent for this worker with the message
+ * `who`, because PyTorch's client does not send its rank. The agent asks the kernel. */
 #ifndef LAUNCHER_NET_PEER_LOOKUP_H
 #define LAUNCHER_NET_PEER_LOOKUP_H
 
@@ -11,8 +11,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* A worker, or a process that owns a socket. `rank` is the rank of the worker, or of the worker from which the process
- * descends. */
+/* As an argument: a worker. As a result: the process that owns a socket. `rank` is the rank of the worker, or of the
+ * worker from which the process descends. */
 struct peer_process {
     pid_t pid;
     int rank;
@@ -29,13 +29,13 @@ struct peer_question {
  *
  *     10.0.0.2:41234 -> 10.0.0.1:29500  --sock_diag-->  inode 88213  --/proc/PID/fd-->  pid 77, a child of worker 3
  *
- * The second step, a walk, reads /proc/PID/fd of all workers and their descendants. It takes milliseconds, so at most
- * one walk runs every 100 ms.
+ * The first step takes microseconds. The second step reads /proc/PID/fd of all workers and their descendants. Such a
+ * walk takes milliseconds, so at most one walk runs every 100 ms.
  *
  * Zero the struct before its first use, and free it with peer_lookup_free. */
 struct peer_lookup {
-    /* The address of this host on the connection to the store, which a router may translate; "" if unknown. Set by the
-     * owner of this struct. */
+    /* The address of this host on the connection to the store. If a router translates addresses, the store
+     * receives another address. Set by the owner of this struct; "" if unknown. */
     char own[64];
     struct socket_owners owners;
     struct buf sockets;    /* array of struct owned_socket, sorted by inode */
@@ -48,24 +48,25 @@ enum peer_answer {
     PEER_FOUND,   /* a worker, or its descendant, holds the socket */
     PEER_CLOSED,  /* no process of this host holds the socket */
     PEER_FOREIGN, /* a process of another user holds the socket */
-    PEER_UNKNOWN  /* a process of this user holds the socket; the next walk may find it */
+    PEER_UNKNOWN  /* a process of this user holds the socket; the next search of /proc may find the process */
 };
 
-/* Search the results of the latest walk for the process that holds a connection. `ours` is the process's end and
- * `theirs` the store's end, such as "10.0.0.2:41234". Set *found for PEER_FOUND, and *owner except for PEER_CLOSED. */
+/* Search the results of the latest walk for the process that holds a connection. `ours` is the process's end of the
+ * connection, and `theirs` is the store's end. Both are texts such as "10.0.0.2:41234". Set *found for PEER_FOUND. Set
+ * *owner for every result except PEER_CLOSED. */
 enum peer_answer peer_lookup_find(struct peer_lookup *v, const char *ours, const char *theirs,
                                   struct peer_process *found, struct socket_owner *owner);
 
-/* Keep a question until the next walk. Return the time of this walk, or UINT64_MAX if the question was dropped: too
- * many wait, or memory is short. */
+/* Keep a question until the next walk through /proc. Return the time of this walk, which may be `now_ms`. Return
+ * UINT64_MAX if the question was dropped, because too many questions wait or memory is short. */
 uint64_t peer_lookup_put_off(struct peer_lookup *v, const struct peer_question *question, uint64_t now_ms);
 
-/* Find the sockets of `workers` and their descendants. The caller then calls peer_lookup_next until it returns
- * false. */
+/* Find the sockets of `workers` and their descendants. The caller then reads the answers with peer_lookup_next until
+ * peer_lookup_next returns false. */
 void peer_lookup_walk(struct peer_lookup *v, const struct peer_process *workers, size_t n, uint64_t now_ms);
 
-/* Remove one question, and search the latest walk for its socket. If it is found, set *is_found to true and *found to
- * the process. Return false if no question is left. */
+/* Remove one question, and search the results of the latest walk for its socket. If a worker or its descendant holds
+ * the socket, set *is_found to true and *found to this process. Return false if no question is left. */
 bool peer_lookup_next(struct peer_lookup *v, struct peer_question *question, bool *is_found,
                       struct peer_process *found);
 

@@ -5,8 +5,8 @@
  *                    ^   '-> unknown: report the failure after 2 s, and every 30 s; wait 1 s
  *                    '-----------------------------------------------------'      until the timeout
  *
- * The name of a Kubernetes pod may become known late, so the lookup is repeated. With MUNGE, a thread seals the secret
- * between `decide` and `listen`, because munged may hang. */
+ * The name of a Kubernetes pod may become known only later, so the lookup is repeated until the timeout. If MUNGE
+ * delivers the secret, a thread seals the secret between `decide` and `listen`, because munged may hang. */
 #include "net/store_host.h"
 
 #include "auth/secret.h"
@@ -28,8 +28,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Return the size of an address for getnameinfo, or 0 if it is not IP. base/connector.c uses getnameinfo, too, so the
- * texts can be compared. */
+/* Return the size of an address for getnameinfo, or 0 for an address that is not IP. base/connector.c uses
+ * getnameinfo, too, so own addresses and resolved addresses can be compared as text. */
 static socklen_t size_of(const struct sockaddr *addr)
 {
     return addr->sa_family == AF_INET    ? sizeof(struct sockaddr_in)
@@ -37,7 +37,8 @@ static socklen_t size_of(const struct sockaddr *addr)
                                          : 0;
 }
 
-/* List the addresses of interfaces that are up, and return their number. */
+/* List the addresses of interfaces that are up, and return their number. If the list is empty, hosting.c treats every
+ * address as an address of another machine. */
 int own_addresses(struct own_address own[OWN_ADDRESSES_MAX])
 {
     struct ifaddrs *list = NULL;
@@ -56,7 +57,7 @@ int own_addresses(struct own_address own[OWN_ADDRESSES_MAX])
     return n;
 }
 
-/* Reject --local_addr, with all local addresses, so that the user can copy one. */
+/* Reject --local_addr. The error lists all local addresses, so that the user can copy one of them. */
 static ddp_status refuse(const char *address, const struct own_address *own, int n, struct ddp_err *err)
 {
     char list[400] = "";
@@ -69,7 +70,7 @@ static ddp_status refuse(const char *address, const struct own_address *own, int
                     list);
 }
 
-/* Check --local_addr. All addresses of 127/8 are local, but only 127.0.0.1 is listed. */
+/* Check --local_addr. All addresses of 127/8 are local, although only 127.0.0.1 is listed. */
 ddp_status own_address_check(const char *address, struct ddp_err *err)
 {
     struct own_address own[OWN_ADDRESSES_MAX];
@@ -100,7 +101,7 @@ static bool bind_any(int fd, int family, int port)
            bind(fd, (const struct sockaddr *)&six, sizeof(six)) == 0;
 }
 
-/* Read the port of a socket, which is at the same offset in sockaddr_in and sockaddr_in6. */
+/* Read the port of a socket. The port is at the same offset in sockaddr_in and sockaddr_in6. */
 static bool port_of(int fd, int *port)
 {
     struct sockaddr_in6 at;
@@ -133,9 +134,9 @@ enum { RETRY_MS = 1000, SEALING_MS = 1 };
 
 struct store_host {
     struct store_host_options options;
-    struct hosting decided;     /* result of decide(), until MUNGE has sealed the secret */
-    struct secret_call *seal;   /* owned; the call of MUNGE that seals the secret, or NULL */
-    struct dial waiting;        /* when to look up the store's name, and which messages the user gets */
+    struct hosting decided;   /* result of decide(), kept until MUNGE has sealed the secret */
+    struct secret_call *seal; /* owned; the call of MUNGE that seals the secret; NULL if no call runs */
+    struct dial waiting;      /* decides when to look up the store's name, and which messages the user gets */
     struct loop_lookup *lookup; /* owned; NULL if no lookup is in progress */
     uv_timer_t timer;
     bool closing;
@@ -159,7 +160,8 @@ static void drop_secret(struct plan *plan)
     plan->credential = NULL;
 }
 
-/* Start the store and write its port to the plan, because the workers need the real number of port 0. */
+/* Start the store and write its port to the plan. Port 0 means any free port, but the workers need the real
+ * number. */
 static ddp_status listen_on(struct plan *plan, const char *host, int port, struct store_server **out,
                             struct ddp_err *err)
 {
@@ -184,7 +186,7 @@ static ddp_status listen_on(struct plan *plan, const char *host, int port, struc
     return DDP_OK;
 }
 
-/* Write a note that a free port replaces the port `taken`. */
+/* Write a note that the free port `port` replaces the port `taken`, and which process uses `taken`. */
 static void note_port(char note[NOTE_MAX], int taken, int port)
 {
     struct port_holder holder = { 0 };
@@ -202,7 +204,7 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
     ddp_status status = listen_on(plan, plan->master_addr, port, out, err);
     if (status == DDP_ERR_IO && plan->meeting.port_may_change && port != 0) {
         struct ddp_err second;
-        /* If this fails, too, the port is not the reason, and the caller gets the first error. */
+        /* Try any free port. If this fails, too, the port is not the reason, and the caller gets the first error. */
         if (listen_on(plan, plan->master_addr, 0, out, &second) == DDP_OK) {
             status = DDP_OK;
             note_port(note, port, plan->master_port);
@@ -228,8 +230,9 @@ static const char *listen_code(int port)
     return finding_code_name(held ? FINDING_PORT_IN_USE : FINDING_CANNOT_LISTEN);
 }
 
-/* Make the finding about a store that other hosts can reach without a secret. Return its code, or FINDING_NONE if the
- * store is safe. `why` is the reason why MUNGE delivers no secret, as " (REASON)", or "". */
+/* Make the finding about a store that other hosts can reach without a secret. Return the code of the finding, or
+ * FINDING_NONE if the store is safe. The finding is an error, or a warning if the user has allowed an open store. `why`
+ * is the reason why MUNGE delivers no secret, in the form " (REASON)", or "". */
 static enum finding_code openness(const struct store_host_options *o, const char *address, const char *why,
                                   struct finding *finding)
 {
@@ -242,7 +245,7 @@ static enum finding_code openness(const struct store_host_options *o, const char
     return code;
 }
 
-/* Make the finding about a node without the secret of node 0's store. */
+/* Make the finding about a node that has no secret for the store of node 0. */
 static void make_node_has_no_secret(const struct store_host_options *o, const char *address,
                                     struct finding *finding)
 {
@@ -252,7 +255,8 @@ static void make_node_has_no_secret(const struct store_host_options *o, const ch
                  endpoint_print(address, o->plan->meeting.port, store), NULL);
 }
 
-/* Fail, because other hosts could reach the store without a secret. `at` is host_failure.at. */
+/* Fail, because other hosts could reach the store without a secret. `at` is the address on which a refusing store may
+ * listen (host_failure.at). */
 static void refuse_to_open(const struct store_host_options *o, const struct finding *finding, const char *at)
 {
     char words[HOSTING_WORDS_MAX];
@@ -260,21 +264,24 @@ static void refuse_to_open(const struct store_host_options *o, const struct find
     store_host_fail(o, finding_code_name(finding->code), words, at);
 }
 
-/* Return the address for a refusing store after a failure to listen, or NULL. The port may be in use on some addresses,
- * but free on the address that other nodes dial. */
+/* Return the address for a refusing store (store_host.h) after a failure to listen, or NULL if no refusing store can
+ * start. A store that listens on every address fails if the port is in use on one of these addresses. The port may
+ * still be free on the address that other nodes dial. */
 static const char *free_place(const struct hosting *decided)
 {
     return decided->address[0] == '\0' && !endpoint_is_loopback(decided->dial) ? decided->dial : NULL;
 }
 
-/* Return the address at which other hosts reach the store. */
+/* Return the address at which other hosts reach the store: the address on which the store listens. If the store listens
+ * on all addresses of this host, return the address that this node dials. */
 static const char *address_of(const struct hosting *decided)
 {
     return decided->address[0] != '\0' ? decided->address : decided->dial;
 }
 
-/* Host the store. If it cannot listen: HOSTING_HOST fails, and HOSTING_TRY joins the store that another node on this
- * machine probably hosts. `why` is the argument of openness(). */
+/* Host the store. If the store cannot listen and the choice is HOSTING_HOST, fail. If it cannot listen and the choice
+ * is HOSTING_TRY, join the store that another node on this machine probably hosts. `why` is the argument of
+ * openness(). */
 static void host(const struct store_host_options *o, const struct hosting *decided, const char *why)
 {
     struct ddp_err err;
@@ -305,7 +312,8 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     }
     place.port = status == DDP_OK ? o->plan->master_port : o->plan->meeting.port;
     snprintf(place.host, sizeof(place.host), "%s", decided->dial);
-    /* only for the report of a failed dial, because another node on this machine usually hosts the store */
+    /* Keep the error only for the report of a failed dial. Usually the error is harmless, because another node of this
+     * job on this machine hosts the store. */
     if (status != DDP_OK)
         snprintf(place.report_note, sizeof(place.report_note), "%s", err.msg);
     if (decided->code != NULL && (status == DDP_OK || decided->local_only[0] != '\0'))
@@ -315,9 +323,9 @@ static void host(const struct store_host_options *o, const struct hosting *decid
     o->found(o->user, &place);
 }
 
-/* Join a store that this node does not host. decided->words is:
+/* Join a store that this node does not host. The meaning of decided->words depends on the choice and the code:
  *
- *   - HOSTING_ASK: the error if the dial fails.
+ *   - HOSTING_ASK: the error if the dial fails. The text is not printed now.
  *   - HOSTING_JOIN with a code: a warning that is printed now.
  *   - HOSTING_JOIN without a code: a line of the report if the dial fails, or "". */
 static void store_host_join_other(const struct store_host_options *o, const struct hosting *decided)
@@ -331,8 +339,11 @@ static void store_host_join_other(const struct store_host_options *o, const stru
     o->found(o->user, &place);
 }
 
-/* Return true if only node 0 can host the store that this node joins. A node without a secret can join it only if the
- * user allows an open store. */
+/* Return true if node 0 hosts the store that this node joins. Otherwise return false, for example if a ddp-rendezvous
+ * may host this store.
+ *
+ * Node 0 opens its store to other hosts only if a secret exists, or if the user allows an open store. So a node without
+ * a secret cannot join a store of node 0. The caller reports this error at once, without waiting for the store. */
 static bool follows_node_0(const struct store_host_options *o, const struct hosting *decided)
 {
     const struct cli *cli = o->plan->cli;
@@ -340,8 +351,8 @@ static bool follows_node_0(const struct store_host_options *o, const struct host
            cli->host_store == HOST_STORE_AUTO;
 }
 
-/* Collect the facts, and host the store, join a store, or fail, as hosting_decide says. Return true if the secret must
- * be sealed before the store starts. */
+/* Collect the facts and call hosting_decide. Then host the store, join a store, or fail, as decided. Return true if the
+ * store is not started yet, because its secret must be sealed first. */
 static bool decide(const struct store_host_options *o, const struct name_found *name, struct hosting *decided)
 {
     struct own_address own[OWN_ADDRESSES_MAX];
@@ -372,8 +383,8 @@ static bool decide(const struct store_host_options *o, const struct name_found *
     return false;
 }
 
-/* Host the store with the sealed secret. If MUNGE fails, the finding about the missing secret has the reason. The timer
- * repeats while the thread seals. */
+/* Host the store with the sealed secret. If MUNGE fails, the finding about the missing secret contains the reason.
+ * The timer repeats until the thread that seals the secret has ended. */
 static void on_sealing(uv_timer_t *timer)
 {
     struct store_host *h = timer->data;
@@ -449,7 +460,7 @@ static void on_timer(uv_timer_t *timer)
     store_host_advance(timer->data);
 }
 
-/* Handle the result of a lookup. If the name is known, decide where the store is. */
+/* Handle the result of a lookup. If the name is known, stop the timer, and decide whether to host or join the store. */
 static void on_resolved(void *user, const struct name_found *name)
 {
     struct store_host *h = user;
@@ -478,7 +489,8 @@ static void store_host_give_up(struct store_host *h)
     buf_free(&report);
 }
 
-/* Run the steps that are due. dial_plan.h determines pauses and messages, but the only step is the lookup. */
+/* Run the steps that are due. As in dial.c, dial_plan.h determines the pauses and messages. Here the only step is the
+ * lookup of the store's name, without a connection. */
 static void store_host_advance(struct store_host *h)
 {
     struct dial_step step = dial_next(&h->waiting, clock_ms());
@@ -516,7 +528,7 @@ static struct store_host *host_new(const struct store_host_options *o)
     return h;
 }
 
-/* Return true if this node only joins the store. dial.c then looks up the store's name. */
+/* Return true if this node never hosts the store, but only joins it. dial.c then looks up the store's name. */
 static bool only_joins(const struct plan_meeting *m)
 {
     return m->host_store == HOST_STORE_NO ||
@@ -557,7 +569,7 @@ struct refusing_store {
     char code[64], sentence[FINDING_TEXT_MAX], advice[FINDING_TEXT_MAX];
 };
 
-/* Count a refused host, on the thread of the server. */
+/* Count a refused host. The server calls this on its thread. */
 static void on_refused(void *user)
 {
     struct refusing_store *r = user;
@@ -574,8 +586,8 @@ void failure_split(const char *words, char sentence[FINDING_TEXT_MAX], char advi
     snprintf(advice, FINDING_TEXT_MAX, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
-/* Start a store that rejects every node with the text of `failure`. Without a secret every host can read the text, so
- * it has no confidential data. */
+/* Start a store that rejects every node and sends the text of `failure` to each node. The text contains no confidential
+ * data, because without a secret every host can get the text. */
 ddp_status refusing_store_start(const struct plan *plan, const struct host_failure *failure,
                                 struct refusing_store **out, struct ddp_err *err)
 {

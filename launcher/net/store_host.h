@@ -1,5 +1,6 @@
-/* store_host.h -- decides whether this node hosts the store of the job, and starts the store. A node that must host it
- * but cannot starts a refusing store, because the other nodes would wait until their timeout. */
+/* store_host.h -- decides whether this node hosts the store of the job, and if so, starts the store. If a node must
+ * host the store but cannot, it tries to start a refusing store, which rejects every node. Otherwise the other nodes
+ * would wait until their timeout. */
 #ifndef LAUNCHER_NET_STORE_HOST_H
 #define LAUNCHER_NET_STORE_HOST_H
 
@@ -28,7 +29,7 @@ int port_hold(int *port);
 
 enum { NOTE_MAX = HOSTING_WORDS_MAX };
 
-/* Where the store is. If `server` is NULL, the caller dials `host` and `port` (dial.h). */
+/* Where the store is. If `server` is NULL, the caller of store_host_find dials `host` and `port` (dial.h). */
 struct store_place {
     struct store_server *server;  /* owned by the caller; NULL if another process hosts the store */
     char host[ENDPOINT_HOST_MAX]; /* address to dial; numeric if the store was started here */
@@ -36,10 +37,10 @@ struct store_place {
     bool here;                           /* the store is, or will be, on this machine */
     char note[NOTE_MAX];                 /* a sentence for the user, or "" */
     char report_note[HOSTING_WORDS_MAX]; /* line to add to the report if no store answers, or "" */
-    const char *code; /* code of the error in `note`, reported only if no store answers; or NULL */
+    const char *code; /* code of the error in `note`, or NULL; reported only if no store answers */
 };
 
-/* Why this node cannot host the store. All texts are borrowed. */
+/* Why this node cannot host the store. All texts are borrowed: the receiver copies the texts that it keeps. */
 struct host_failure {
     const char *code;  /* name of the finding, or NULL */
     const char *words; /* the error; more lines may have the advice and the code of a finding */
@@ -47,8 +48,8 @@ struct host_failure {
     const char *at;
 };
 
-/* Copy the first line of `words` to `sentence`, and the advice in `words` to `advice`. `words` is a failure or a
- * message of the search. */
+/* Copy the first line of `words` to `sentence`, and the advice in `words` to `advice`. `words` describes a failure, or
+ * is a message about the search for the store. */
 void failure_split(const char *words, char sentence[FINDING_TEXT_MAX], char advice[FINDING_TEXT_MAX]);
 
 struct store_host;
@@ -64,20 +65,21 @@ struct store_host_options {
     void *user;
 };
 
-/* Start the search for the node that hosts the store (hosting.h). A failed lookup of the endpoint's name is repeated
- * until the timeout. After DDP_OK the caller owns *out and calls store_host_close; *out is NULL if the search has
- * already ended.
- *
- * The store listens on the endpoint's address. With --host_store=yes it listens on every address if the endpoint is not
- * an address of this node, or resolves to a loopback address by mistake. */
+/* Start the search. With several nodes, hosting.h decides which node hosts the store. The store listens only on the
+ * address of the endpoint. With --host_store=yes, the store listens on every address in two cases: the endpoint is not
+ * an address of this node, or the endpoint is a name that resolves to a loopback address by mistake. If the endpoint is
+ * a name, the name is looked up first. A failed lookup is repeated until the timeout. After DDP_OK the caller owns *out
+ * and calls store_host_close. *out is NULL if the search has already ended. */
 ddp_status store_host_find(const struct store_host_options *options, struct store_host **out,
                            struct ddp_err *err);
 
-/* End the search, perhaps inside `found` and `failed`. A started store continues to run. NULL is allowed. */
+/* End the search. A store that was started continues to run. This function may be called inside `found` and `failed`.
+ * NULL is allowed. */
 void store_host_close(struct store_host *host);
 
-/* Start the store of a job with one node, on 127.0.0.1 or --master_addr. `note` names the free port that replaces a
- * default port in use, or is "". After DDP_OK the caller owns *out. */
+/* Start the store of a job with one node. The store listens on 127.0.0.1 or --master_addr. If the default port is in
+ * use, `note` names the free port that replaces the default port. Otherwise `note` is "". After DDP_OK the caller owns
+ * *out. */
 ddp_status store_host_start(struct plan *plan, struct store_server **out, char note[NOTE_MAX],
                             struct ddp_err *err);
 
@@ -87,7 +89,8 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
  * only nodes with the secret get the failure. */
 struct refusing_store;
 
-/* Start a refusing store on the job's port. After DDP_OK the caller owns *out. DDP_ERR_IO: the port is in use. */
+/* Start a refusing store on the job's port. After DDP_OK the caller owns *out. Return DDP_ERR_IO if the port is in
+ * use. */
 ddp_status refusing_store_start(const struct plan *plan, const struct host_failure *failure,
                                 struct refusing_store **out, struct ddp_err *err);
 

@@ -1,5 +1,6 @@
-/* store_link.c -- see store_link.h. New requests are collected in `out`, because `sending` must not change while libuv
- * writes it. If the queue overflows or memory is short, the link is lost before the loop waits again. */
+/* store_link.c -- see store_link.h. While libuv writes the bytes in `sending`, new requests are collected in `out`,
+ * because `sending` must not change during a write. If the queue overflows or memory is short, the link is lost before
+ * the loop waits again. */
 #include "net/store_link.h"
 
 #include "base/clock.h"
@@ -32,8 +33,8 @@ static void link_handle_answer(struct store_link *link, struct slice text);
  * little-endian. */
 enum { LENGTH_BYTES = 8 };
 
-/* Queue VALIDATE, which every store of PyTorch's protocol expects first. Its code also selects dialect C
- * (store/ops.h). */
+/* Queue VALIDATE, the request of PyTorch's protocol that every store expects first. The code of VALIDATE also selects
+ * dialect C of the protocol (store/ops.h). An empty queue always has space for these bytes. */
 static void link_queue_validate(struct link_queue *q)
 {
     const uint32_t magic = WIRE_MAGIC;
@@ -42,8 +43,8 @@ static void link_queue_validate(struct link_queue *q)
     buf_append(&q->bytes, bytes, sizeof(bytes));
 }
 
-/* Return true if the queue has space. After one refused request it refuses all, because the store would not notice a
- * missing request. */
+/* Return true if the queue has space. After one refused request, the queue refuses all later requests, because the
+ * store would not notice a missing request. */
 static bool has_room(struct link_queue *q, size_t bytes)
 {
     q->full = q->full || bytes > LINK_QUEUE_MAX - q->bytes.len;
@@ -51,8 +52,8 @@ static bool has_room(struct link_queue *q, size_t bytes)
     return !q->full && !q->no_memory;
 }
 
-/* Append a request, or nothing, because half a request would corrupt the connection. Without `auth`, it has no
- * authentication tag. */
+/* Append a request. Space for the whole request is reserved first, because half a request would corrupt the
+ * connection. If `auth` is NULL, the request has no authentication tag. */
 static bool link_queue_bytes(struct link_queue *q, enum op_id op, struct slice bytes, struct auth *auth)
 {
     const uint8_t code = (uint8_t)op_table[op].code[DIALECT_C];
@@ -62,7 +63,7 @@ static bool link_queue_bytes(struct link_queue *q, enum op_id op, struct slice b
     return auth != NULL ? auth_append_frame(auth, code, bytes, &q->bytes) : append_blob(&q->bytes, bytes);
 }
 
-/* Append the request `json`, and free `json` in any case. */
+/* Append a request that consists of `json`, and free `json` in any case. */
 static bool link_queue_add(struct link_queue *q, enum op_id op, cJSON *json, struct auth *auth)
 {
     char *text = json != NULL ? cJSON_PrintUnformatted(json) : NULL;
@@ -73,11 +74,9 @@ static bool link_queue_add(struct link_queue *q, enum op_id op, cJSON *json, str
     return fits;
 }
 
-/* Parse the first answer in `in`. If `status` is not NULL, a status byte precedes the answer. Return:
- *
- *   - 1 for a complete answer: *text is its JSON (borrowed from `in`), and *used is its whole length
- *   - 0 for an incomplete answer
- *   - -1 for an invalid length */
+/* Parse the first answer in the buffer `in`. If `status` is not NULL, a status byte precedes the answer. If the answer
+ * is complete, return 1. Then *text is its JSON (borrowed from `in`), and *used is the length of the whole answer.
+ * Return 0 for an incomplete answer, and -1 for an invalid length. */
 static int link_answer(const struct buf *in, uint8_t *status, struct slice *text, size_t *used)
 {
     const size_t at = status != NULL ? 1 : 0;
@@ -109,7 +108,7 @@ static bool can_flush(const struct store_link *link)
            (link->out.bytes.len > 0 || wire->cipher.len > 0);
 }
 
-/* Encrypt all queued bytes. After a failure, on_before_poll ends the link. */
+/* Encrypt all queued bytes. After a failure only set no_memory; on_before_poll then ends the link. */
 static void encrypt(struct store_link *link)
 {
     struct link_wire *wire = link->wire;
@@ -152,7 +151,7 @@ static void on_written(uv_write_t *write, int status)
         flush(link);
 }
 
-/* Give up the link, because the store does not read and has probably stopped. */
+/* Give up the link, because the queue is full. The store does not read and has probably stopped. */
 static void lose_because_full(struct store_link *link)
 {
     char why[128];
@@ -168,8 +167,8 @@ static void on_patience_over(uv_timer_t *patience)
     flush(patience->data);
 }
 
-/* Send all messages of this turn, before the loop waits. Messages that are not urgent wait up to PATIENCE_MS, so that
- * one packet reports the ends of many workers. */
+/* Send all messages that were queued in this turn of the loop. Messages that are not urgent wait up to PATIENCE_MS, so
+ * that one packet can report the ends of many workers. uv_prepare runs this function before the loop waits. */
 static void on_before_poll(uv_prepare_t *prepare)
 {
     struct store_link *link = prepare->data;
@@ -188,14 +187,14 @@ static bool has_secret(const struct store_link *link)
     return link->secret != NULL;
 }
 
-/* Return the state that adds authentication tags, or NULL if the link has no secret. */
+/* Return the state that adds authentication tags to requests, or NULL if the link has no secret. */
 static struct auth *tags_of(struct store_link *link)
 {
     return has_secret(link) ? &link->auth : NULL;
 }
 
-/* Queue a request. If the link may resume, keep a copy until the answer. While the connection is broken, only keep the
- * copy. */
+/* Queue a request. If the link may resume, keep a copy until the answer arrives. While the connection is broken, only
+ * make the copy. */
 static void ask(struct store_link *link, cJSON *json)
 {
     struct link_queue *out = &link->out;
@@ -215,7 +214,7 @@ static void ask(struct store_link *link, cJSON *json)
     link->asked += fits;
 }
 
-/* Queue a request. After the loss of the link, only free it. */
+/* Queue a request. After the loss of the link, the request is only freed. */
 static void request(struct store_link *link, cJSON *json)
 {
     if (link_is_over(link))
@@ -224,8 +223,8 @@ static void request(struct store_link *link, cJSON *json)
         ask(link, json);
 }
 
-/* Queue a message with the number of the round, by which the store detects outdated messages. Take ownership of `json`,
- * even if `link` is NULL. */
+/* Queue a message with the number of the round, so that the store detects outdated messages. Take ownership of
+ * `json`, even if `link` is NULL. */
 void store_link_mention(struct store_link *link, cJSON *json)
 {
     if (link == NULL) {
@@ -239,11 +238,11 @@ void store_link_mention(struct store_link *link, cJSON *json)
 void store_link_send(struct store_link *link, cJSON *json)
 {
     if (link != NULL)
-        link->urgent = true; /* on_before_poll then sends without a delay */
+        link->urgent = true; /* on_before_poll then sends the queue without a delay */
     store_link_mention(link, json);
 }
 
-/* Send `join`, and record the number of this request, which identifies the answer. */
+/* Send `join`. Record the number of this request, because the number identifies the answer. */
 void store_link_join(struct store_link *link)
 {
     request(link, encode_join(link->options.plan, &link->options.who, link->instance));
@@ -251,7 +250,8 @@ void store_link_join(struct store_link *link)
     link->urgent = true;
 }
 
-/* Send `resume`, which is not counted as a request, because each connection begins with a new one. */
+/* Send `resume`. Do not count this message as a request. Unanswered requests are sent again on a later connection, but
+ * each connection begins with a new `resume`. */
 static void send_resume(struct store_link *link)
 {
     const struct message_resume m = { .job = link->options.plan->job,
@@ -261,7 +261,7 @@ static void send_resume(struct store_link *link)
     link->urgent = true;
 }
 
-/* Send IDENTIFY and `join` or `resume` in one round trip. */
+/* Send IDENTIFY together with `join` or `resume`, so that both need only one round trip. */
 static void identify(struct store_link *link)
 {
     const struct plan *plan = link->options.plan;
@@ -279,7 +279,7 @@ static void identify(struct store_link *link)
         store_link_join(link);
 }
 
-/* Queue the first message of AUTH. Return 0, or an error of libuv if there are no random numbers. */
+/* Queue the first message of AUTH. Return 0, or an error of libuv if the system provides no random numbers. */
 static int greet(struct store_link *link)
 {
     uint8_t nonce[AUTH_NONCE_BYTES] = { 0 }, hello[AUTH_HELLO_BYTES];
@@ -291,8 +291,9 @@ static int greet(struct store_link *link)
     return 0;
 }
 
-/* Queue the first messages. Data about the job follow only after the store has proved that it has the secret. Return 0,
- * or an error of libuv. */
+/* Queue the first messages. If the job has a secret, this node sends data about the job only after the store has proved
+ * that it has the same secret. If MUNGE delivers the secret, this node first asks for the store's credential; a later
+ * connection uses the secret that was delivered. Return 0, or an error of libuv. */
 static int introduce(struct store_link *link)
 {
     uint8_t ask[AUTH_ASK_BYTES];
@@ -314,7 +315,7 @@ static int introduce(struct store_link *link)
     return 0;
 }
 
-/* Identify this node, then send the requests that were queued during AUTH. */
+/* Identify this node. Requests that were queued during AUTH follow in their order. */
 static void end_auth(struct store_link *link)
 {
     cJSON *early = link->early;
@@ -325,7 +326,8 @@ static void end_auth(struct store_link *link)
     cJSON_Delete(early);
 }
 
-/* Lose the link because MUNGE has not delivered the secret. The remedy here replaces the one in `reason`. */
+/* Give up the link, because MUNGE has not delivered the secret. The text for the user contains `reason` without the
+ * remedy after its semicolon, because this function appends another remedy. */
 static void lose_without_secret(struct store_link *link, const char *reason)
 {
     char why[sizeof(struct ddp_err) + 160];
@@ -426,8 +428,9 @@ static bool is_silent(struct store_link *link, uint64_t now_ms)
     return link->options.silent_ms > 0 && now_ms - link->last_received_ms > link->options.silent_ms;
 }
 
-/* Record whether the kernel has sent segments several times without an acknowledgement. Then the network or the store's
- * host has failed. Keep the record during a dial (`suspect`). */
+/* Record whether the kernel has sent segments several times without an acknowledgement. In that case, the network or
+ * the store's host has failed. If only the store hangs, the kernel of its host still acknowledges. While the owner
+ * dials the store because of a silence (`suspect`), change nothing. */
 static void note_stuck(struct store_link *link)
 {
     enum { STUCK_TIMES = 2 };
@@ -464,8 +467,9 @@ static void lose_silent(struct store_link *link)
     link_lose(link, why);
 }
 
-/* Call `broken` once if a request has no answer for a quarter of the timeout, so that the owner dials again. A
- * heartbeat every third of the timeout calls this, so the last third is left for the dial. */
+/* Call `broken` once if a request has no answer for a quarter of the timeout. The owner then dials again. A router may
+ * have forgotten the connection, and the kernel would notice this too late. Heartbeats call this function every third
+ * of the timeout, so at least the last third is left for the dial. */
 static void suspect_silence(struct store_link *link)
 {
     if (link->state != LINK_UP || link->suspect || !can_resume(link) || link->asked == link->answered ||
@@ -477,7 +481,8 @@ static void suspect_silence(struct store_link *link)
     forget_stuck(link);
 }
 
-/* Confirm the received frames now if many are unconfirmed, because the store keeps them until then. */
+/* Confirm the received frames now if many frames are unconfirmed, without waiting for the next heartbeat. The store
+ * keeps each frame until this node confirms the frame. */
 static void confirm_received(struct store_link *link)
 {
     enum { CONFIRM_EVERY = 256 };
@@ -489,8 +494,9 @@ static void confirm_received(struct store_link *link)
                   .moved_ms = MESSAGE_NONE, .heard = (int64_t)link->received, .round = MESSAGE_NONE }));
 }
 
-/* Give up a silent link, or send a heartbeat with the changes of the workers' processes. A broken connection gets none;
- * the next connection's first heartbeat has these changes. */
+/* Give up the link if the store was silent for the whole node timeout. Otherwise send a heartbeat, which also reports
+ * changes of the workers' processes. While the connection is broken, send nothing: the first heartbeat on the new
+ * connection reports these changes. */
 static void on_heartbeat(uv_timer_t *timer)
 {
     struct store_link *link = timer->data;
@@ -544,7 +550,8 @@ static bool handle_answer(struct store_link *link)
     return true;
 }
 
-/* Provide the buffer of struct link_wire for a read. The suggested size is 64 KiB. */
+/* Provide the buffer of struct link_wire for a read. A buffer of the suggested size would take 64 KiB for each
+ * read. */
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;
@@ -552,7 +559,8 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     *buf = uv_buf_init(wire->chunk, sizeof(wire->chunk));
 }
 
-/* End a silence, because an answer has arrived. If the owner dials because of the silence, call `restored`. */
+/* Clear the record of a silence, because an answer has arrived. If the owner has begun a dial because of the silence,
+ * call `restored`. */
 static void report_end_of_silence(struct store_link *link)
 {
     link->fate.is_silent = false;
@@ -563,7 +571,8 @@ static void report_end_of_silence(struct store_link *link)
     link->options.calls.restored(link->options.user);
 }
 
-/* Decrypt received bytes. If bytes were changed on the way, the link resumes with a new connection, if it can. */
+/* Decrypt received bytes. TLS may also produce bytes to send. If bytes were changed on the way, TLS fails. The link
+ * then resumes with a new connection, if it can resume. */
 static void decrypt(struct store_link *link, struct slice bytes)
 {
     struct link_wire *wire = link->wire;
@@ -586,8 +595,8 @@ static void on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
         wire_fails(link, (int)n);
         return;
     }
-    /* During a resume, only the answer to `resume` is a sign of life. Otherwise the link could connect again without
-     * end. */
+    /* During a resume, only the answer to `resume` counts as a sign of life. If other bytes counted, each new
+     * connection would restart the timeout, and the link could connect again without end. */
     if (link->state == LINK_UP)
         link->last_received_ms = now_ms;
     if (link->wire->tls != NULL)
@@ -598,7 +607,8 @@ static void on_read(uv_stream_t *tcp, ssize_t n, const uv_buf_t *buf)
         continue;
 }
 
-/* Set the kernel's timeouts for a host that has disappeared, for sent bytes and for an idle connection. */
+/* Set the kernel's timeouts for a host that has disappeared. The kernel ends the connection if sent bytes, or
+ * probes of an idle connection, are not acknowledged in time. */
 static void watch_host(struct store_link *link)
 {
     int fd = -1, interval = KEEPALIVE_S, probes = KEEPALIVE_PROBES;
@@ -611,7 +621,7 @@ static void watch_host(struct store_link *link)
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof(limit_ms));
 }
 
-/* Start to read. Nagle's algorithm would delay small messages. */
+/* Start to read. Switch off Nagle's algorithm, because it would delay small messages. */
 static void read_wire(struct store_link *link)
 {
     link->wire->connected = true;
@@ -640,7 +650,7 @@ static void on_connected(uv_connect_t *connect, int status)
         store_link_connected(link);
 }
 
-/* Give the link a new socket, which owns `tls`. Return false if memory is short. */
+/* Give the link a new socket (struct link_wire), which owns `tls`. Return false if memory is short. */
 static bool open_wire(struct store_link *link, struct tls *tls)
 {
     struct link_wire *wire = calloc(1, sizeof(*wire));
@@ -665,8 +675,8 @@ static void on_wire_closed(uv_handle_t *handle)
     free(wire);
 }
 
-/* Close the socket of the link. If `by_reset` is true, send a reset, because a FIN means to the store that this node
- * has ended. */
+/* Close the socket of the link. The close callback frees the struct link_wire. If `by_reset` is true, send a reset
+ * instead of a FIN, because after a FIN the store would assume that this node has ended. */
 static void drop_wire(struct store_link *link, bool by_reset)
 {
     struct link_wire *wire = link->wire;
@@ -696,16 +706,16 @@ static void clear_wire(struct store_link *link)
     link->early = NULL;
 }
 
-/* Return true if the store has closed the connection: EOF, or EPIPE at a later write. With TLS, a FIN counts only after
- * TLS's last message, because an attacker can forge a FIN. */
+/* Return true if the status shows that the store has closed the connection. The kernel reports a FIN as EOF, or as
+ * EPIPE at a later write. With TLS, a FIN counts only after TLS's last message, because an attacker can forge a FIN. */
 static bool is_end(const struct store_link *link, int status)
 {
     const struct tls *tls = link->wire->tls;
     return (status == UV_EOF || status == UV_EPIPE) && (tls == NULL || tls_state(tls) != TLS_OPEN);
 }
 
-/* Handle an error of the socket. If the store has closed it, or the link cannot resume, give up the link. Otherwise
- * call `broken`. */
+/* Handle an error of the socket. If the store has closed the connection, or the link cannot resume, give up the link.
+ * Otherwise call `broken`, so that the owner dials. */
 static void wire_fails(struct store_link *link, int status)
 {
     link->fate.is_silent = status == UV_ETIMEDOUT;
@@ -748,7 +758,7 @@ void store_link_resume(struct store_link *link, int fd, struct tls *tls, const c
         link_lose(link, uv_strerror(rc));
 }
 
-/* Handle the answer to `resume`: send the requests again that the store has not received. */
+/* Handle the answer to `resume`: send again the requests that the store has not received. */
 static void handle_resumed(struct store_link *link, const cJSON *json)
 {
     struct message_answer answer;
@@ -777,15 +787,15 @@ static void handle_resumed(struct store_link *link, const cJSON *json)
     link->options.calls.restored(link->options.user);
 }
 
-/* Parse a numeric address, which the dial has resolved. */
+/* Parse a numeric address. The address is never a name, because the dial has resolved the name. */
 static int resolve(const char *address, int port, struct sockaddr_storage *out)
 {
     int rc = uv_ip4_addr(address, port, (struct sockaddr_in *)out);
     return rc == 0 ? 0 : uv_ip6_addr(address, port, (struct sockaddr_in6 *)out);
 }
 
-/* Connect to the store, or use the socket of the options, on which join_dial has sent the greeting. The link owns this
- * socket, even after a failure. */
+/* Connect to the store. If the options have a socket, use this socket instead, because join_dial has already sent the
+ * greeting on the socket. The link owns the socket of the options, even if this function fails. */
 static int start(struct store_link *link)
 {
     struct sockaddr_storage to;
@@ -859,13 +869,14 @@ static void link_handle_welcome(struct store_link *link, uint8_t status, struct 
     link_lose(link, why);
 }
 
-/* Return true if this node must not join the store, because it has no secret. */
+/* Return true if this node must not join the store, because the store has no secret. If the store rejects the node
+ * first, handle_join reports that rejection instead. */
 static bool must_be_refused(const struct store_link *link)
 {
     return link->is_open && (!link->options.plan->cli->torchrun || link->options.plan->encrypt);
 }
 
-/* End the link: the store has accepted this node, but has no secret. */
+/* End the link: the store has accepted this node, but the node must not join a store without a secret. */
 static void lose_open_store(struct store_link *link)
 {
     link_lose(link,
@@ -873,8 +884,8 @@ static void lose_open_store(struct store_link *link)
               "nodes with the same --secret_file, or pass --insecure to all nodes");
 }
 
-/* Handle the answer to `join`. The next `join` sends `instance`, the store's id for this run of the job, to a restarted
- * store. */
+/* Handle the answer to `join`. `instance` is the store's id for this run of the job. The next `join` sends this id, so
+ * that a restarted store recognizes a node that the previous store had accepted. */
 static void handle_join(struct store_link *link, const cJSON *json)
 {
     struct message_answer answer;
@@ -900,10 +911,10 @@ static void handle_join(struct store_link *link, const cJSON *json)
                                (uint64_t)joined.ms);
 }
 
-/* Handle a rejection. Ignore four harmless codes, each for one kind of message:
+/* Handle a rejection. Ignore four harmless codes. Each code rejects one kind of message:
  *
- *     STALE_ROUND, NO_MEMBER  a message about a round that is over, or that this node is not in
- *     VOUCH_REFUSED           the owner of a connection; usually the worker has identified itself
+ *     STALE_ROUND, NO_MEMBER  a message about a round that is over, or about a round without this node
+ *     VOUCH_REFUSED           a message about the owner of a connection; usually the worker has identified itself
  *     NOTICE_REFUSED          a finding that another node of this host has already sent
  *
  * After any other code, give up the link, because store and agent disagree about the job. */
@@ -917,7 +928,7 @@ static void handle_rejection(struct store_link *link, const char *code, const ch
     link_lose(link, why);
 }
 
-/* Handle an answer. Most answers need no reaction. */
+/* Handle an answer. Only a rejection, and the answers to `join` and to a status request, need a reaction. */
 static void handle_reply(struct store_link *link, const cJSON *json)
 {
     struct message_answer answer;
@@ -963,7 +974,8 @@ static void push_round(struct store_link *link, const cJSON *push)
     free(round);
 }
 
-/* Report which nodes have joined or are missing. Missing time limits become -1; other missing numbers become 0. */
+/* Report to the owner which nodes have joined, and which nodes are missing. Time limits that the push lacks become -1;
+ * other missing numbers become 0. */
 static void push_waiting(struct store_link *link, const cJSON *push)
 {
     struct heard_waiting waiting;
@@ -971,14 +983,15 @@ static void push_waiting(struct store_link *link, const cJSON *push)
     link->options.calls.waiting(link->options.user, &waiting);
 }
 
-/* Decode the failure that ended a round. Reports print `why`, the store's reason, first. */
+/* Decode the failure that ended a round. `why` is the store's reason, which reports print first. */
 static void decode_cause(const cJSON *cause, const char *why, struct failure *f)
 {
     message_decode_failure(cause, f);
     text_copy(f->why, sizeof(f->why), why);
 }
 
-/* Pass the push `stop` to the owner, unless it is about an earlier round. */
+/* Pass the push `stop` to the owner. Ignore a stop of an earlier round, because this node has already ended that
+ * round. */
 static void push_stop(struct store_link *link, const cJSON *push)
 {
     struct message_stop m;
@@ -1010,8 +1023,8 @@ static bool decode_verdict(const struct message_verdict *m, struct heard_verdict
     return v->what.restart || strcmp(m->next, "finish") == 0;
 }
 
-/* Report a verdict to the owner, unless it is about an earlier round. A node that waits for a place gets verdicts about
- * later rounds. */
+/* Report a verdict to the owner. Ignore a verdict about a round before this node's latest round. Accept a verdict about
+ * a later round: a node that waits for a place is not in the running round, but gets the verdict about this round. */
 static void push_verdict(struct store_link *link, const cJSON *push)
 {
     struct message_verdict m;
@@ -1025,7 +1038,7 @@ static void push_verdict(struct store_link *link, const cJSON *push)
         link_lose(link, "the store's message about the end of the round is invalid");
 }
 
-/* Pass findings to the owner, for the time of the call. */
+/* Pass findings to the owner. The findings are valid only during the call. */
 static void push_findings(struct store_link *link, const cJSON *push)
 {
     link->options.calls.findings(link->options.user, push);
@@ -1057,7 +1070,8 @@ static void push_event(struct store_link *link, const cJSON *push)
         link->options.calls.event(link->options.user, m.event);
 }
 
-/* Handle `dropped`, the store's last message, with the reason why it drops this node. */
+/* Handle `dropped`, the store's last message to this node. The message contains the reason why the store drops this
+ * node. */
 static void push_dropped(struct store_link *link, const cJSON *push)
 {
     struct message_dropped m;
@@ -1072,8 +1086,8 @@ static void push_left_waiting(struct store_link *link, const cJSON *push)
     link->options.calls.left_waiting(link->options.user, push);
 }
 
-/* Call the function for a push of this kind. Ignore unknown kinds of newer stores. If this node must not join the
- * store, end the link before a round starts workers. */
+/* Call the function that handles a push of this kind. Ignore unknown kinds, because a newer store may send them. If
+ * this node must not join the store, only end the link, because a push with a new round would start workers. */
 static void handle_push(struct store_link *link, const cJSON *json, const char *kind)
 {
     static void (*const receivers[MESSAGE_COUNT + 1])(struct store_link * link, const cJSON *push) = {
@@ -1090,8 +1104,9 @@ static void handle_push(struct store_link *link, const cJSON *json, const char *
         receivers[id](link, json);
 }
 
-/* Handle an object from the store, and count it in `received`, from the answer with the token on, but without answers
- * to `resume`. The store does not send counted objects again. */
+/* Handle an object from the store, and count it in `received`. The first counted object is the answer that contains the
+ * token. Answers to `resume` are not counted. This node reports the count to the store, so that the store does not send
+ * the counted objects again. */
 static void link_handle_answer(struct store_link *link, struct slice text)
 {
     cJSON *json = cJSON_ParseWithLength(text.data, text.len);
@@ -1126,11 +1141,14 @@ const struct link_fate *store_link_fate(const struct store_link *link)
     return &link->fate;
 }
 
-/* Give up the link after a failure that no new connection can repair: stop the heartbeats and call `lost`, the last
- * callback. calls.lost is then NULL (link_is_over). The owner still closes the link.
+/* Give up the link: stop the heartbeats and call `lost`, the last callback of the link. Set calls.lost to NULL, which
+ * marks the link as lost (link_is_over). The link stays allocated until its owner closes the link.
  *
  * `lost` is called from the loop or inside store_link_resume, but never inside another function that the owner calls.
- */
+ * The link is lost at the first failure that no new connection can repair, for example:
+ *   - No process listens.
+ *   - The store rejects this agent, closes the connection, sends invalid data or does not read.
+ *   - The store is silent for the whole node timeout. */
 static void link_lose(struct store_link *link, const char *why)
 {
     if (link_is_over(link))
@@ -1144,7 +1162,7 @@ static void link_lose(struct store_link *link, const char *why)
     lost(link->options.user, why);
 }
 
-/* Free the link after the last of its three handles is closed. */
+/* Free the link after the last of its three handles is closed, because libuv may use a handle until then. */
 static void handle_closed(uv_handle_t *handle)
 {
     struct store_link *link = handle->data;
@@ -1160,7 +1178,7 @@ static void handle_closed(uv_handle_t *handle)
     free(link);
 }
 
-/* Send the queued bytes. They are lost if a write is in progress. */
+/* Send the queued bytes. If a write is in progress, libuv accepts no further bytes, and the queued bytes are lost. */
 static void send_last(struct store_link *link)
 {
     struct link_wire *wire = link->wire;
@@ -1176,7 +1194,7 @@ static void send_last(struct store_link *link)
         uv_try_write((uv_stream_t *)&wire->tcp, &bytes, 1);
 }
 
-/* Close the link. The last message is sent if the kernel has space. */
+/* Close the link. The last message is sent if the kernel has space for the message. */
 void store_link_close(struct store_link *link)
 {
     if (link == NULL || link->closing)

@@ -1,6 +1,6 @@
-/* store_link.h -- the agent's connection to the store: an ordinary TCP client, for a store on any host. If it breaks
- * without a FIN from the store, a new connection replaces it. Each end keeps a frame until the other end confirms it,
- * because each frame must arrive exactly once. */
+/* store_link.h -- the agent's connection to the store: an ordinary TCP client, for a store on any host. If the
+ * connection breaks without a FIN from the store, a new connection replaces the broken connection. Each end keeps a
+ * frame until the other end confirms this frame, because each frame must arrive exactly once. */
 #ifndef LAUNCHER_NET_STORE_LINK_H
 #define LAUNCHER_NET_STORE_LINK_H
 
@@ -16,15 +16,15 @@
 #include <stdint.h>
 #include <uv.h>
 
-/* A request is an opcode, a length and JSON. An answer is a length and JSON; only the answer to IDENTIFY begins with a
- * status byte. */
+/* A request is an opcode, a length and JSON. An answer is a length and JSON. Only the answer to IDENTIFY begins with
+ * a status byte. The length is limited in both directions. */
 
 enum { LINK_QUEUE_MAX = 4 << 20 }; /* bytes; ten times the messages for the start and end of 1,000 workers */
 
 /* Requests that are not sent yet. */
 struct link_queue {
     struct buf bytes;
-    /* full: LINK_QUEUE_MAX was exceeded; no_memory: memory was short; then no request fits */
+    /* full: LINK_QUEUE_MAX was exceeded; no_memory: memory was short; both: every later request is rejected */
     bool full, no_memory;
 };
 
@@ -41,39 +41,42 @@ struct store_link_calls {
     void (*verdict)(void *user, const struct heard_verdict *verdict);
     /* Called with the push "findings". */
     void (*findings)(void *user, const struct cJSON *push);
-    /* Called when the store has accepted the join. `spare`: this node waits for the next round. `store_ms`: time of the
-     * store's clock. `instance` identifies this start of the job. */
+    /* Called when the store has accepted the join. If `spare` is true, a round is running, and this node waits for
+     * the next round. `store_ms` is the time of the store's clock. `instance` identifies this start of the job. */
     void (*joined)(void *user, bool spare, const char *instance, uint64_t store_ms);
-    /* Called with an event of the store (base/events.h), for the event log. */
+    /* Called with an event of the store, for the event log. `event` is an object of base/events.h. */
     void (*event)(void *user, const struct cJSON *event);
-    /* Called when the store rejects this node. `code` is a row of diagnosis/findings.h; `advice` may be "". */
+    /* Called when the store rejects this node. `code` is a row of diagnosis/findings.h. `advice` may be "". */
     void (*refused)(void *user, const char *code, const char *why, const char *advice);
-    /* Called before each heartbeat. The owner adds changes of the workers' processes. */
+    /* Called before each heartbeat. The owner adds changes of the workers' processes to `beat`. */
     void (*beat)(void *user, struct message_heartbeat *beat);
-    /* Called when the store asks which process owns the connection `conn` from `peer` to `store`, both "ADDRESS:PORT".
-     * The owner of the link answers with encode_vouch for a worker, and with encode_owner for another process if `any`
-     * is true. */
+    /* Called when the store asks which process owns the connection `conn` from `peer` to `store`, both
+     * "ADDRESS:PORT". If the process is a worker, the owner of the link answers with encode_vouch. For any
+     * other process, the owner of the link answers with encode_owner, but only if `any` is true. */
     void (*who)(void *user, int64_t conn, const char *peer, const char *store, bool any);
     /* Called with the answer to store_link_ask_status. */
     void (*status)(void *user, const struct cJSON *answer);
-    /* Called when the store asks for the stacks of `ranks` ("": all ranks), and for their flight records if `still_ms`
-     * is not negative. The owner answers with encode_sampled. */
+    /* Called when the store asks for the stacks of `ranks`; "" means all ranks. If `still_ms` is not negative, the
+     * store also asks for the flight records of these ranks. The owner answers with encode_sampled. */
     void (*sample)(void *user, int64_t id, const char *ranks, bool is_native, int64_t still_ms);
-    /* Called with the push "left_waiting", one finding about a rank that left while other ranks waited. */
+    /* Called with the push "left_waiting". The push contains one finding: a rank exited early with code 0, gave up a
+     * wait, or lost a connection to another node. */
     void (*left_waiting)(void *user, const struct cJSON *push);
-    /* Called when the connection is broken, or silent (`why` is NULL). The owner must then dial the store again.
-     * Without this callback, the link is lost. */
+    /* Called when the connection is broken, or silent. The owner must then dial the store again. `why` is NULL for a
+     * silent connection. If this callback is NULL, the link is lost instead. */
     void (*broken)(void *user, const char *why);
-    /* Called when the old or a new connection works. The owner then ends its dial. */
+    /* Called when the old connection works again, or when a new connection works. The owner of the link then ends its
+     * dial. */
     void (*restored)(void *user);
-    /* Called at most once, after a failure that no new connection can repair, from the loop or from
+    /* Called at most once, after a failure that no new connection can repair. The call is made from the loop or from
      * store_link_resume. */
     void (*lost)(void *user, const char *why);
 };
 
 /* The details of a lost link or a silent store. */
 struct link_fate {
-    /* why the store has dropped this node, such as "silent for 3.0 s"; "" if it has not */
+    /* Why the store has dropped this node, such as "silent for 3.0 s"; "" if the store has not dropped this
+     * node. */
     char dropped[LINK_DROPPED_MAX];
     uint64_t stood_ms; /* how long this process was paused before the loss; 0 if not paused */
     bool is_silent;    /* the store was silent, or a timeout of TCP has ended the connection */
@@ -85,7 +88,7 @@ struct link_fate {
 
 struct store_link_options {
     uv_loop_t *loop;
-    /* owned by the link: a socket on which dial.h has sent the greeting; -1 to connect to `address` */
+    /* owned by the link: a connected socket on which dial.h has sent the greeting; -1 to connect to `address` */
     int fd;
     struct tls *tls;     /* from dial.h, owned by the link; NULL if not encrypted */
     const char *address; /* numeric address of the store; copied */
@@ -100,34 +103,41 @@ struct store_link_options {
 };
 
 /* Start to connect to the store and to join the next round. After DDP_OK the caller owns *out and ends the link with
- * store_link_close. No function of this file blocks.
+ * store_link_close. No function of this file blocks. Requests are queued until the connection exists.
  *
- *     connect -> AUTH, if the job has a secret or uses MUNGE -> IDENTIFY as agent -> join -> `round` */
+ *     connect -> AUTH, if the job has a secret or uses MUNGE -> IDENTIFY as agent -> join -> `round`
+ *
+ * After the join, the agent sends the messages of messages.h as events occur, and a heartbeat every options.beat_ms. */
 ddp_status store_link_open(const struct store_link_options *options, struct store_link **out,
                            struct ddp_err *err);
 
-/* Continue on a new socket, on which dial.h has sent the greeting, after `broken` was called. The link owns the socket
- * and `tls`, and closes both if the old connection works again. `own` is the local address of the socket. */
+/* Continue on a new socket, after `broken` was called and the owner has dialed the store (dial.h). The dial has already
+ * sent the greeting on this socket. The link owns the socket and `tls`, and closes both if the old connection works
+ * again. `own` is the local address of the socket. The token from the join proves that the new connection belongs to
+ * this node. */
 void store_link_resume(struct store_link *link, int fd, struct tls *tls, const char *own);
 
 /* Join the next round. */
 void store_link_join(struct store_link *link);
 
-/* Send a request of messages.h with the number of the round, and take ownership of `json`. If `link` is NULL, only free
- * `json`. If the queue becomes too long, the link is lost. */
+/* Send a request that was made by a function of messages.h. Add the number of the round, and take ownership of `json`.
+ * If `link` is NULL, only free `json`. If the queue becomes too long, the link is lost. */
 void store_link_send(struct store_link *link, struct cJSON *json);
 
-/* Queue a request, which the link sends within a few milliseconds. The starts of 256 workers then wake the store
- * once. */
+/* Queue a request. Within a few milliseconds, the link sends all queued requests together. Otherwise the starts of 256
+ * workers would wake the store 256 times. */
 void store_link_mention(struct store_link *link, struct cJSON *json);
 
-/* Return the details of a loss or a silence, complete in `lost` or `broken`, and valid until the link is closed. */
+/* Return the details of a loss or a silence. The details are complete when `lost` or `broken` is called, and valid
+ * until the link is closed. */
 const struct link_fate *store_link_fate(const struct store_link *link);
 
-/* Request the status of the job, for the callback `status`. Return false if the store is not connected. */
+/* Request the status of the job. The callback `status` receives the answer. Return false if the store is not
+ * connected. */
 bool store_link_ask_status(struct store_link *link);
 
-/* Close the link at once, without a callback. The event loop frees the memory later. `link` may be NULL. */
+/* Close the link at once. After this call, no callback of the owner is called. The event loop frees the memory later.
+ * `link` may be NULL. */
 void store_link_close(struct store_link *link);
 
 /* --- state ------------------------------------------------------------------------------------------------ */
@@ -136,7 +146,7 @@ void store_link_close(struct store_link *link);
 
 enum { LINK_READ_BYTES = 4096, LINK_INSTANCE_MAX = LIMIT_INSTANCE };
 
-/* A socket of the link. A dropped socket exists until its close callback. */
+/* A socket of the link. A socket that the link has dropped exists until its close callback. */
 struct link_wire {
     uv_tcp_t tcp;
     uv_connect_t connect;
@@ -151,7 +161,8 @@ struct link_wire {
 
 enum link_state { LINK_UP, LINK_BROKEN, LINK_RESUMING };
 
-/* libuv uses the bytes of a write until the write is done. Until then, `out` collects new messages. */
+/* The link has two buffers for sending. libuv uses the bytes of a write until the write is done. Until then, new
+ * messages are collected in `out`. */
 struct store_link {
     struct store_link_options options;
     char address[ENDPOINT_HOST_MAX]; /* options.address points here */

@@ -1,6 +1,6 @@
 /* tls_relay.c -- see tls_relay.h. Each direction of a connection has a pipe of limited size, so a slow reader delays
- * only its own connection. The relay passes on a FIN or a reset, which distinguish a complete connection from a cut
- * one. */
+ * only its own connection. When one side ends, the relay sends a FIN or a reset to the other side, which must
+ * distinguish a complete connection from a cut connection. */
 #include "net/tls_relay.h"
 
 #include "base/limits.h"
@@ -26,16 +26,17 @@ enum {
     LINKS_MAX = 8192, /* largest number of connections of workers */
     LINKS_MIN = 16,
     HANDSHAKE_MS = 30000, /* time limit for the connection attempt and the TLS handshake together */
-    ENDING_MS = 5000,     /* after one side has ended: the link closes after this time without bytes */
-    LAST_MS = 1000,       /* when the relay closes: limit for the last bytes of ended workers */
+    ENDING_MS = 5000, /* after one side has ended, the link closes when no bytes have moved for this time */
+    LAST_MS = 1000,   /* when the relay closes, the last bytes of ended workers must be sent in this time */
     TICK_MS = 500,
     KEEPALIVE_S = 60,
-    /* One connection is allowed for each 4 descriptors of this process. It needs two, so the relay uses at most
-     * half. */
+    /* One connection is allowed for each 4 descriptors of this process. A connection needs two descriptors,
+     * so the relay uses at most half of the descriptors. */
     SHARE = 4
 };
 
-/* Bytes of a link on their way to the worker, or to the store. With PIPE_MAX bytes or more, the source is not read. */
+/* Bytes of a link on their way to the worker, or to the store. While a pipe has PIPE_MAX bytes or more, its source is
+ * not read. */
 struct pipe {
     uv_write_t write;
     uv_shutdown_t shutdown;
@@ -47,7 +48,7 @@ struct pipe {
     bool paused; /* the source of the bytes is not read */
 };
 
-/* One connection of a worker, and its connection to the store:
+/* One connection of a worker, and its connection to the store. The steps of a link are:
  *
  *     accept -> check the uid -> connect -> TLS handshake -> read the worker -> both directions -> both ends closed */
 struct relay_link {
@@ -161,7 +162,7 @@ static bool has_bytes(const struct pipe *p)
     return p->waiting.len + p->sending.len > 0;
 }
 
-/* Close the link if its time limit is over. Return true if an open link still has a time limit. */
+/* Close the link if its time limit is over. Return true if the link stays open and has a time limit. */
 static bool check_time(struct relay_link *l, uint64_t now_ms)
 {
     if (l->closing)
@@ -195,7 +196,7 @@ static void watch_time(struct tls_relay *r)
         uv_timer_start(&r->timer, on_tick, TICK_MS, TICK_MS);
 }
 
-/* Record that bytes have moved, which does not extend the time limit of the handshake. */
+/* Record that the link has received or sent bytes. During the handshake this does not extend the time limit. */
 static void link_moved(struct relay_link *l)
 {
     if (tls_state(l->tls) != TLS_HANDSHAKE)
@@ -233,7 +234,8 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
 static void pipe_forward(struct pipe *p);
 
-/* Close a link if both directions have ended. If the relay is closing, the direction to the store is enough. */
+/* Close a link if both directions have ended. If the relay is closing, the end of the direction to the store is
+ * enough. */
 static void close_if_over(struct relay_link *l)
 {
     if (l->up.ended && (l->relay->closing || (l->worker_ended && l->store_ended && l->down.ended)))
@@ -280,8 +282,8 @@ static void write_waiting(struct pipe *p)
     abandon(p);
 }
 
-/* Write the waiting bytes. After the last byte, shut down the sink, or reset it if the source was cut. Read the source
- * only while the pipe has room. */
+/* Write the waiting bytes. If the source has ended, shut down the sink after the last byte. If the connection of the
+ * source was cut, close the link with a reset instead. Read the source only while the pipe has room. */
 static void pipe_forward(struct pipe *p)
 {
     struct relay_link *l = link_of(p);
@@ -327,7 +329,7 @@ static void on_worker_bytes(struct relay_link *l, ssize_t n, const char *bytes)
         abandon(&l->down);
 }
 
-/* Decrypt the store's bytes. After the handshake, begin to read from the worker. */
+/* Decrypt the store's bytes. When the handshake is over, begin to read from the worker. */
 static void on_store_bytes(struct relay_link *l, ssize_t n, const char *bytes)
 {
     const bool was_open = tls_state(l->tls) != TLS_HANDSHAKE;
@@ -396,7 +398,7 @@ static void on_connected(uv_connect_t *connect, int status)
         pipe_forward(&l->up);
 }
 
-/* Return true if this user or root owns the accepted connection. */
+/* Return true if this user or root owns the accepted connection. The relay serves no other user. */
 static bool is_admitted(struct tls_relay *r, struct relay_link *l)
 {
     struct sockaddr_storage peer = { 0 };
@@ -455,8 +457,8 @@ static void on_client(struct acceptor *a, int fd, const struct sockaddr *peer)
         watch_time(r);
 }
 
-/* Handle a lack of descriptors. The acceptor pauses, and the timer ends the pause. No link is closed, because each
- * serves a worker. */
+/* Handle a lack of descriptors. No link is closed, because each link serves a worker. The acceptor pauses, and the
+ * timer ends this pause. */
 static void on_pause(struct acceptor *a, unsigned waiting)
 {
     (void)waiting;
@@ -480,9 +482,10 @@ static int parse_address(const char *address, int port, struct sockaddr_storage 
     return rc == 0 ? 0 : uv_ip6_addr(address, port, (struct sockaddr_in6 *)out);
 }
 
-/* Drop all packets that do not arrive through the loopback interface, which packets from this host use for every
- * address of this host. Accepted sockets inherit the filter. Set no filter on a socket that is bound to another
- * interface, such as a VRF. is_admitted() rejects other hosts anyway. */
+/* Drop all packets that do not arrive through the loopback interface. Packets from this host arrive through the
+ * loopback interface, for every address of this host. Accepted sockets inherit the filter. If the socket is bound to
+ * another interface, such as a VRF, set no filter: packets from this host then arrive through that interface. Even
+ * without the filter, is_admitted() rejects other hosts. */
 static void drop_foreign_packets(int fd)
 {
     char device[IFNAMSIZ] = "";
@@ -517,7 +520,8 @@ static int bind_at(const char *address)
     return -1;
 }
 
-/* Return how many links may be open at the same time. Further workers wait in the kernel's queue. */
+/* Return how many links may be open at the same time. While this many are open, further workers wait in the kernel's
+ * queue. */
 static unsigned links_max(void)
 {
     struct rlimit files = { .rlim_cur = 0 };
@@ -526,7 +530,7 @@ static unsigned links_max(void)
     return share > LINKS_MAX ? LINKS_MAX : share < LINKS_MIN ? LINKS_MIN : (unsigned)share;
 }
 
-/* Bind to `own`, or else to the loopback address. Return -1 and set errno on failure. */
+/* Bind to `own`, or to the loopback address if binding to `own` fails. Return -1 and set errno on failure. */
 static int relay_bind(struct tls_relay *r, const char *own)
 {
     snprintf(r->address, sizeof(r->address), "%s", own);
@@ -594,7 +598,7 @@ int tls_relay_port(const struct tls_relay *r)
     return r->port;
 }
 
-/* Find the link by its port only, because a router may have translated the address. */
+/* Find the link by its port. The address is not compared, because a router may have translated it. */
 enum tls_relay_found tls_relay_find(const struct tls_relay *r, const char *peer,
                                     char worker[static ENDPOINT_TEXT_MAX],
                                     char here[static ENDPOINT_TEXT_MAX])
@@ -634,7 +638,8 @@ static void on_last(uv_timer_t *timer)
     link_close(LIST_ENTRY(node, struct relay_link, node));
 }
 
-/* Close all links. Those with the last bytes of ended workers stay open for at most LAST_MS. */
+/* Close all links. If a worker has ended, but its last bytes are not sent yet, its link stays open for at most
+ * LAST_MS. */
 void tls_relay_close(struct tls_relay *r)
 {
     if (r == NULL || r->closing)

@@ -1,6 +1,6 @@
 /* tls_relay.h -- encrypts the connections of this node's workers to the store, for --encrypt. The workers get the
  * relay's address as MASTER_ADDR, because PyTorch's clients cannot use TLS. The relay accepts only connections from
- * this host. */
+ * this host, so the workers' unencrypted bytes are never on a network. */
 #ifndef LAUNCHER_NET_TLS_RELAY_H
 #define LAUNCHER_NET_TLS_RELAY_H
 
@@ -20,12 +20,14 @@ struct tls_relay_options {
     const struct tls_context *tls; /* borrowed until the loop has closed all handles */
     const char *address;           /* numeric address of the store */
     int port;
-    /* numeric address of this node's end of the connection to the store */
+    /* Numeric address of this node's end of the connection to the store. The relay listens at this
+     * address. */
     const char *own;
 };
 
-/* Begin to listen at `own`, at which other nodes reach this node: some libraries derive this address from MASTER_ADDR
- * or their connection. Listen on 127.0.0.1 only if binding fails. After DDP_OK the caller owns *out. */
+/* Begin to listen at the address `own`, at which other nodes reach this node. Some libraries need this address, and
+ * derive it from MASTER_ADDR or from the local end of their connection. Listen on 127.0.0.1 only if binding to `own`
+ * fails. After DDP_OK the caller owns *out. */
 ddp_status tls_relay_open(const struct tls_relay_options *options, struct tls_relay **out,
                           struct ddp_err *err);
 
@@ -39,15 +41,15 @@ enum tls_relay_found {
     TLS_RELAY_GONE    /* the relay owns the connection, but the worker has disconnected */
 };
 
-/* Find the worker that uses the relay's connection to the store. `peer` is the relay's end ("ADDRESS:PORT", as the
- * store sees it). For TLS_RELAY_WORKER, set `worker` and `here` to the two ends of the worker's connection. A NULL
- * relay is allowed. */
+/* Find the worker that uses the relay's connection to the store. `peer` is the relay's end of this connection
+ * ("ADDRESS:PORT", as the store sees it). For TLS_RELAY_WORKER, set `worker` and `here` to the two ends of the
+ * connection between the worker and the relay. A NULL relay is allowed. */
 enum tls_relay_found tls_relay_find(const struct tls_relay *relay, const char *peer,
                                     char worker[static ENDPOINT_TEXT_MAX],
                                     char here[static ENDPOINT_TEXT_MAX]);
 
-/* Close all connections. Those with the last bytes of ended workers stay open for at most 1 s. The last close callback
- * frees the memory. NULL is allowed. */
+/* Close all connections. If a worker has ended, but its last bytes are not sent yet, its connection stays open for at
+ * most 1 s. The last close callback of libuv frees the memory. NULL is allowed. */
 void tls_relay_close(struct tls_relay *relay);
 
 #endif

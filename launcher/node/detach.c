@@ -1,5 +1,6 @@
-/* detach.c -- runs jobs without a terminal (--detach), and the commands for these jobs; see guardian.h. A supervisor
- * outlives the terminal, so it keeps the socket on which these commands find the job. */
+/* detach.c -- runs jobs without a terminal (--detach), and carries out the commands for these jobs; see guardian.h. A
+ * supervisor that has left the terminal waits for the guardian, and answers requests on a socket in the runtime
+ * directory. The job writes its output to a file, and a viewer (ddprun attach) reads this file. */
 #include "node/guardian.h"
 
 #include "base/clock.h"
@@ -31,22 +32,23 @@
 
 #define SOCKET_PREFIX "detached-"
 
-/* Each request and each answer is one message, so neither side splits a stream. */
+/* Each request and each answer is one message of the socket, so neither side has to split a stream. */
 enum {
     REQUEST_MAX = 16,   /* bytes of a request, with a NUL: "info", "attach" or "stop" */
     ANSWER_MAX = 65536, /* bytes of an answer */
-    COMMAND_MAX = 4096, /* bytes of a command line in an answer; a longer one is cut */
+    COMMAND_MAX = 4096, /* bytes of a command line in an answer; a longer command line is cut */
     ID_MAX = 32,        /* characters of an id */
     /* maximum number of connections to a job; one of them is reserved for `stop` */
     VIEWERS_MAX = 32,
     ANSWER_MS = 2000,  /* how long a viewer waits for an answer */
     FOLLOW_MS = 100,   /* time between two reads of the output file by a viewer */
-    TAIL_LINES = 10,   /* lines of earlier output that a viewer shows first, at most */
-    TAIL_MAX = 65536,  /* bytes of earlier output that a viewer shows first, at most */
+    TAIL_LINES = 10,   /* largest number of lines of earlier output that a viewer shows first */
+    TAIL_MAX = 65536,  /* largest number of bytes of earlier output that a viewer shows first */
     COMMAND_SHOWN = 78 /* maximum bytes of a command line in a row of `ddprun list` */
 };
 
-/* The state of a supervisor. The parent creates the output file and the socket before it forks the supervisor. */
+/* The state of a supervisor. Before the parent forks the supervisor, the parent creates the output file and the
+ * socket, and stores their names here. */
 struct supervisor {
     const struct detached_job *job;
     pid_t guardian;
@@ -59,7 +61,7 @@ struct supervisor {
     char output[PATH_MAX], socket[PATH_MAX];
 };
 
-/* Return true if the peer of `fd` runs as this user, or as root. */
+/* Return true if the process that has connected to `fd` belongs to this user, or to root. */
 static bool is_own_peer(int fd)
 {
     struct ucred peer;
@@ -68,8 +70,8 @@ static bool is_own_peer(int fd)
            (peer.uid == geteuid() || peer.uid == 0);
 }
 
-/* Fill in the address of the socket `name` in directory `dir`. The path begins with /proc/self/fd/N, because sun_path
- * has only 108 bytes. */
+/* Fill in the address of the socket `name` in the directory with the descriptor `dir`. sun_path has only 108 bytes, so
+ * the path begins with the short link /proc/self/fd/N instead of the directory's path. */
 static void detach_address(int dir, const char *name, struct sockaddr_un *at)
 {
     *at = (struct sockaddr_un){ .sun_family = AF_UNIX };
@@ -94,7 +96,7 @@ static size_t cut_length(const char *text, size_t len, size_t max)
     return n;
 }
 
-/* Append the command line as one line, quoted for a shell. */
+/* Append the command line as one line, quoted for a shell. Write \n in place of a newline. */
 static bool append_command(const struct detached_job *job, struct buf *out)
 {
     bool ok = buf_printf(out, "ddprun");
@@ -147,7 +149,8 @@ static int count_attached(const struct supervisor *s)
     return n;
 }
 
-/* Answer a request with the description of the job. Before the answer to `stop`, send SIGINT to the guardian. */
+/* Answer each request with the description of the job. Before the answer to `stop`, send SIGINT to the guardian, as
+ * Ctrl-C does. If VIEWERS_MAX - 1 viewers are attached, reject another `attach`, because `stop` needs a connection. */
 static void answer_viewer(struct supervisor *s, int i)
 {
     char request[REQUEST_MAX] = "";
@@ -169,7 +172,8 @@ static void answer_viewer(struct supervisor *s, int i)
     cJSON_free(text);
 }
 
-/* Accept a connection of this user or of root, if an entry is free. */
+/* Accept a connection. If the connecting process belongs to neither this user nor root, or if VIEWERS_MAX connections
+ * are open, close the connection at once. */
 static void accept_viewer(struct supervisor *s)
 {
     int i = 0;
@@ -182,7 +186,8 @@ static void accept_viewer(struct supervisor *s)
         close(fd);
 }
 
-/* Send the exit code to all attached viewers. A viewer that does not read gets no message. */
+/* Print that the job has ended, and send its exit code to all attached viewers. A viewer that does not read gets no
+ * message. */
 static void send_end(struct supervisor *s, int code)
 {
     char text[32];
@@ -193,7 +198,9 @@ static void send_end(struct supervisor *s, int code)
             (void)!send(s->viewers[i], text, (size_t)len, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* Serve viewers until the guardian has ended. Return the exit code of the job. */
+/* Serve viewers until the guardian has ended. Return the exit code of the job. Discard signals that would end this
+ * process. A sender such as systemd signals all processes of a service, so the guardian gets the signal, too, and
+ * reacts to it. */
 static int supervise(struct supervisor *s)
 {
     int status = 0;
@@ -219,7 +226,8 @@ static int supervise(struct supervisor *s)
     return code;
 }
 
-/* Become the guardian of the job. Return false if the supervisor has already died. */
+/* Become the guardian of the job. Let the kernel send SIGHUP to the guardian when the supervisor dies. Return false if
+ * the supervisor has already died. */
 static bool become_guardian(pid_t supervisor, int listener)
 {
     static const int wanted[] = { SIGHUP, SIGINT, SIGTERM };
@@ -230,7 +238,8 @@ static bool become_guardian(pid_t supervisor, int listener)
     return prctl(PR_SET_PDEATHSIG, SIGHUP) == 0 && getppid() == supervisor;
 }
 
-/* Leave the terminal. Replace all its descriptors, because they would keep the terminal open. */
+/* Leave the terminal, so that no SIGHUP arrives when the terminal is closed. Replace all descriptors of the terminal,
+ * because they would keep the terminal open. Input that is not a terminal stays open for the workers. */
 static void leave_terminal(int output)
 {
     setsid();
@@ -244,8 +253,8 @@ static void leave_terminal(int output)
     close(output);
 }
 
-/* Block SIGCHLD and the signals that would end this process. Return a descriptor that reads these signals, or -1 with
- * errno set. */
+/* Block SIGCHLD and the signals that would end this process. Return a descriptor from which supervise() reads these
+ * signals, or -1 with errno set on failure. The guardian restores the mask `before`. */
 static int watch_guardian(sigset_t *before)
 {
     static const int watched[] = { SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGQUIT };
@@ -258,7 +267,8 @@ static int watch_guardian(sigset_t *before)
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* Fork the guardian, then run the supervisor and return its exit code. In the guardian, return -1. */
+/* Fork the guardian, then run the supervisor and return its exit code. In the guardian, return -1. The parent exits
+ * when the pipe `waits` is closed. */
 static int run_detached(struct supervisor *s, int output, int waits)
 {
     const pid_t supervisor = getpid();
@@ -266,7 +276,7 @@ static int run_detached(struct supervisor *s, int output, int waits)
     leave_terminal(output);
     /* The parent waits for this. The terminal may close as soon as the parent has exited. */
     close(waits);
-    /* call listen() again, so that SO_PEERCRED gives viewers the pid of this process */
+    /* Call listen() again, so that SO_PEERCRED gives viewers the pid of this process, not of its parent. */
     listen(s->listener, VIEWERS_MAX);
     s->signals = watch_guardian(&before);
     s->guardian = s->signals >= 0 ? fork() : -1;
@@ -283,8 +293,9 @@ static int run_detached(struct supervisor *s, int output, int waits)
     return EXIT_CODE_DDPRUN;
 }
 
-/* Create the socket under a draft name, and rename it when it listens. `ddprun list` removes sockets that refuse
- * connections. */
+/* Create the socket under a draft name, and rename the socket when it listens. `ddprun list` removes sockets that
+ * refuse connections, so a socket that does not listen yet must not have its final name. Store the path of the runtime
+ * directory in `dir_path`. */
 static bool open_socket(struct supervisor *s, char dir_path[PATH_MAX])
 {
     char draft[64], name[64];
@@ -350,7 +361,8 @@ int detach_begin(const struct detached_job *job)
     close(output);
     close(s.listener);
     if (supervisor > 0) {
-        /* Wait until the supervisor has left the terminal, because the terminal may close when this process ends. */
+        /* Wait until the supervisor has left the terminal, because a shell or a user may close the terminal as soon
+         * as this process has ended. */
         close(left[1]);
         while (read(left[0], &none, 1) < 0 && errno == EINTR)
             continue;
@@ -393,7 +405,7 @@ static int connect_to(int dir, const char *name)
     return -1;
 }
 
-/* Send a request. Return the job's description, or NULL on failure. The caller deletes it. */
+/* Send a request. Return the answer, a description of the job, or NULL on failure. The caller deletes the answer. */
 static cJSON *ask_supervisor(int fd, const char *request)
 {
     char *text = malloc(ANSWER_MAX);
@@ -412,11 +424,12 @@ static const char *job_text(const cJSON *o, const char *name)
     return text != NULL ? text : "";
 }
 
-/* Called once for each background job. `job` is its description, or NULL if the supervisor does not answer. The caller
- * closes `fd`, the connection. Return false to end the visit. */
+/* Called once for each background job. `job` is the description of the job, or NULL if the supervisor does not answer.
+ * `fd` is the connection to the supervisor. The caller closes `fd` afterwards. Return false to end the visit. */
 typedef bool (*job_visitor)(void *user, const char *id, const cJSON *job, int fd);
 
-/* Visit the jobs of a runtime directory, except dead jobs. Return false if the visitor has ended the visit. */
+/* Visit the jobs of a runtime directory. A socket without a supervisor belongs to a dead job and is skipped. Return
+ * false if the visitor has ended the visit. */
 static bool visit_directory(int dir, job_visitor visit, void *user)
 {
     const size_t prefix = strlen(SOCKET_PREFIX);
@@ -458,10 +471,10 @@ static bool visit_jobs(job_visitor visit, void *user)
 struct job_search {
     const char *rdzv_id;
     int n;  /* number of jobs with the wanted --rdzv_id */
-    int fd; /* connection to the supervisor of the first such job; -1 if `n` is 0 */
+    int fd; /* connection to the supervisor of the first job with this --rdzv_id; -1 if `n` is 0 */
 };
 
-/* Count a job with the wanted --rdzv_id, and keep the connection to the first one. */
+/* Count a job with the wanted --rdzv_id, and keep a connection to the first of these jobs. */
 static bool compare_rdzv_id(void *user, const char *id, const cJSON *job, int fd)
 {
     struct job_search *s = user;
@@ -471,7 +484,7 @@ static bool compare_rdzv_id(void *user, const char *id, const cJSON *job, int fd
     return true;
 }
 
-/* Connect to the supervisor of job `id`. Return -1 if this user has no such job. */
+/* Search all runtime directories for job `id` and connect to its supervisor. Return -1 if this user has no such job. */
 static int connect_by_id(const char *id)
 {
     char name[64];
@@ -487,8 +500,9 @@ static int connect_by_id(const char *id)
     return fd;
 }
 
-/* Connect to the supervisor of the job whose id or --rdzv_id is `id`; the id goes first, because ids are unique. On
- * failure, print the reason and return -1. */
+/* Connect to the supervisor of a job. `id` is the job's id or its --rdzv_id. If one job has this id and another job has
+ * this --rdzv_id, choose the job with the id, because ids are unique. On failure, print the reason and return -1.
+ * `command` is the name of the command, for the message. */
 static int find_supervisor(const char *command, const char *id)
 {
     struct job_search search = { .rdzv_id = id, .fd = -1 };
@@ -523,7 +537,7 @@ struct job_list {
     struct buf *out;
 };
 
-/* Append a row for a job. A job whose supervisor does not answer has the state "silent". */
+/* Append a row for a job. If its supervisor does not answer, the row has only the id and the state "silent". */
 static bool list_job(void *user, const char *id, const cJSON *job, int fd)
 {
     const struct job_list *list = user;
@@ -596,7 +610,8 @@ struct viewer {
     size_t kept;
 };
 
-/* Print bytes of the job, and escape control characters on a terminal. Return false if stdout cannot be written. */
+/* Print bytes of the job. If stdout is a terminal, escape control characters, because a worker could otherwise
+ * control the terminal. Newlines stay as they are. Return false if stdout cannot be written. */
 static bool view_bytes(const struct viewer *v, const char *bytes, size_t len)
 {
     const char *at = bytes, *end = bytes + len;
@@ -611,7 +626,8 @@ static bool view_bytes(const struct viewer *v, const char *bytes, size_t len)
     return print_stdout(ok, &out);
 }
 
-/* Return the length of `bytes` without an incomplete character or colour code at the end. */
+/* Return the length of `bytes` without an incomplete character or colour code at the end. The caller keeps the cut
+ * bytes until the rest arrives. Otherwise view_bytes() would print \xNN instead of the character or the colour. */
 static size_t whole_length(const char *bytes, size_t len)
 {
     enum { COLOUR_MAX = 40 };
@@ -632,7 +648,7 @@ static size_t whole_length(const char *bytes, size_t len)
     return is_cut ? at - 1 : len;
 }
 
-/* Print what is new in the file. Return false if stdout cannot be written. */
+/* Print the part of the file that is new since the last call. Return false if stdout cannot be written. */
 static bool view_file(struct viewer *v)
 {
     ssize_t n;
@@ -647,7 +663,7 @@ static bool view_file(struct viewer *v)
     return true;
 }
 
-/* Move the file position to the last TAIL_LINES lines, but at most TAIL_MAX bytes before the end. */
+/* Move the file position to the beginning of the last TAIL_LINES lines, but at most TAIL_MAX bytes before the end. */
 static void view_tail(const struct viewer *v)
 {
     char bytes[TAIL_MAX];
@@ -659,8 +675,9 @@ static void view_tail(const struct viewer *v)
     lseek(v->file, begin + (at > 0 ? at : 0), SEEK_SET);
 }
 
-/* Show the output until the job ends, or until Ctrl-C. Return the job's exit code, or else a code of ddprun. Read the
- * supervisor's message before the file, because the file is complete when "ended" has arrived. */
+/* Show the output until the job ends, or until Ctrl-C. If the job has ended, return its exit code, otherwise a code of
+ * ddprun. Receive the supervisor's message first, then read the output file. The file is complete when "ended" has
+ * arrived, so this read gets the rest of the output. */
 static int view_job(struct viewer *v)
 {
     char text[64];

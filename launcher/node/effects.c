@@ -1,5 +1,6 @@
-/* effects.c -- connects the agent with the machine: it passes events to the agent, and carries out the agent's effects.
- * Effects start processes, send signals, and notify the store and the user. */
+/* effects.c -- connects the agent with the machine: node_handle_event passes an event to the agent, and
+ * node_run_effects carries out the agent's effects. Effects start processes, send signals, and notify the store and the
+ * user. */
 #include "agent/agent.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -35,22 +36,24 @@ enum { STORE_ANSWER_MS = 60000 };
 
 static void finish_probe(struct node *n);
 
-/* Pass an event to the agent. Copy its effects to the queue, because the agent reuses their memory at the next
- * event. */
+/* Pass an event to the agent. Append a copy of the agent's effects to the queue, because the agent reuses their memory
+ * at the next event. After a stop, or after the loss of the store, end a running probe (struct cause_probe), because
+ * the effects must not wait for the probe. */
 void node_handle_event(struct node *n, struct agent_event event)
 {
     size_t count;
     event.now_ms = clock_ms();
     const struct agent_effect *effects = agent_step(n->agent, &event, &count);
     if (!buf_append(&n->effects, effects, count * sizeof(*effects)))
-        /* effects are lost, so processes might survive; after the abort the guardian kills them */
+        /* memory is short and effects are lost, so processes might survive; after the abort the guardian kills them */
         abort();
     /* these effects must not wait for a probe */
     if (agent_stop_signal(n->agent) != 0 || agent_lost_store(n->agent))
         finish_probe(n);
 }
 
-/* Set the timer to the earliest deadline: of the agent, the store's answer, or a slow reader of the output. */
+/* Set the timer to the earliest of three deadlines: the agent's deadline, the deadline of the store's answer, and the
+ * deadline for a slow reader of the output. */
 static void node_set_timer(struct node *n)
 {
     uint64_t at = agent_deadline(n->agent), now = clock_ms();
@@ -65,7 +68,7 @@ static void node_set_timer(struct node *n)
         uv_timer_start(&n->timer, n->on_timer, at > now ? at - now : 0, 0);
 }
 
-/* Set the deadline of the store's answer. */
+/* Set the deadline of the store's answer. A store that hangs would otherwise block this node forever. */
 void node_expect_answer(struct node *n)
 {
     const uint64_t limit_ms = n->plan->cli->timeout_ms;
@@ -97,7 +100,8 @@ void exits_open(struct exits *x)
     x->epoll = epoll_create1(EPOLL_CLOEXEC);
 }
 
-/* Add a worker to the set. The event data have the pidfd in the upper 32 bits and the pid in the lower 32 bits. */
+/* Add a worker to the set. The event data have the pidfd in the upper 32 bits and the pid in the lower 32 bits, so no
+ * table of pidfds is needed. A worker that cannot be added is still collected by reap_others(). */
 static void exits_watch(struct exits *x, pid_t pid)
 {
     int pidfd = x->epoll < 0 ? -1 : pids_hold(pid);
@@ -108,12 +112,13 @@ static void exits_watch(struct exits *x, pid_t pid)
         close(pidfd);
 }
 
-/* Return the pid of the worker that ended first, or 0 if no worker in the set has ended. Remove its pidfd explicitly,
- * because close() keeps it in the set if another process has a copy. */
+/* Return the pid of the worker that ended first, or 0 if no worker in the set has ended. Remove its pidfd from the set
+ * explicitly, because close() does not remove the pidfd if another process has a copy of this descriptor. */
 static pid_t exits_next(struct exits *x)
 {
     struct epoll_event event;
-    /* Read one event at a time: epoll_wait moves each returned event to the end of the ready list. */
+    /* Read one event at a time. epoll_wait moves each returned event to the end of the ready list, so a second event
+     * would lose its place in the order. */
     if (x->epoll < 0 || epoll_wait(x->epoll, &event, 1, 0) != 1)
         return 0;
     const int pidfd = (int)(event.data.u64 >> 32);
@@ -135,8 +140,8 @@ void exits_close(struct exits *x)
 /* --- ends ------------------------------------------------------------------------------------------------- */
 
 enum {
-    REAPED_PER_TURN = 256, /* limit of children for one call of reap_workers() or reap_others() */
-    LAST_LINES = 50        /* last lines of a worker in which the reason for its end is searched */
+    REAPED_PER_TURN = 256, /* limit of children that one call of reap_workers() or reap_others() collects */
+    LAST_LINES = 50 /* how many of a worker's last lines are searched for the reason why the worker ended */
 };
 
 /* Return the local rank of a worker, or -1 if `pid` is another child. */
@@ -148,8 +153,8 @@ static int local_rank_of(const struct node *n, pid_t pid)
     return -1;
 }
 
-/* Return true if the worker ended because it lost a peer. PyTorch has no exit code for this, so the last lines
- * decide. */
+/* Return true if the worker ended because it lost a peer. PyTorch has no exit code for a lost peer: the worker ends
+ * by abort() or with any other failure. So the last lines of its output decide. */
 static bool has_lost_peer(struct node *n, int local_rank, int status)
 {
     struct buf lines = { 0 };
@@ -161,7 +166,8 @@ static bool has_lost_peer(struct node *n, int local_rank, int status)
     return lost;
 }
 
-/* Return a hash of the import error that ended the worker, or 0. Python exits with code 1 after an import error. */
+/* Return a hash of the import error that ended the worker, or 0 if the worker ended for another reason. Python exits
+ * with code 1 after an import error. */
 static uint64_t import_error_of(struct node *n, int local_rank, int status)
 {
     struct buf lines = { 0 };
@@ -173,8 +179,9 @@ static uint64_t import_error_of(struct node *n, int local_rank, int status)
     return found;
 }
 
-/* Handle the end of a child: a worker, a helper of a stack dump, or an adopted orphan. Delete a worker's pid first,
- * because another process may get this pid after wait4. */
+/* Handle the end of a child: a worker, a helper of a stack dump, or an adopted orphan. Delete the pid of a worker
+ * first: after wait4, another process may get this pid, and must not be signalled. Collect evidence only if the agent
+ * counts the end as a failure or as the loss of a peer. */
 static void child_ended(struct node *n, pid_t pid, int status, const struct rusage *usage)
 {
     int local_rank = local_rank_of(n, pid);
@@ -198,7 +205,7 @@ static void child_ended(struct node *n, pid_t pid, int status, const struct rusa
     announce_worker_ended(&n->out.announce, local_rank, w);
 }
 
-/* Collect ended workers in the order of their ends, and return their number. */
+/* Collect the workers that have ended, in the order of their ends, and return their number. */
 static int reap_workers(struct node *n)
 {
     struct rusage usage;
@@ -210,7 +217,8 @@ static int reap_workers(struct node *n)
     return taken;
 }
 
-/* Collect the other ended children. Return false if more children may have ended. */
+/* Collect the ended children that reap_workers() does not collect: adopted orphans, and workers that are not in the
+ * epoll set. Return false if more children may have ended. Set `n->run.alone` if no child is left. */
 static bool reap_others(struct node *n)
 {
     struct rusage usage;
@@ -222,11 +230,13 @@ static bool reap_others(struct node *n)
     return taken < REAPED_PER_TURN;
 }
 
-/* Collect ended children.
+/* Collect ended children. SIGCHLD only sets `reap`, and on_more() calls this function in the next iteration of the
+ * event loop.
  *
- * wait4(-1) in reap_others() does not keep the order of ends. So call reap_others() only if reap_workers() has found no
- * ended worker, or if no worker is left. reap_others() may still collect a worker, and reap_workers() then removes the
- * pidfd of this worker. */
+ * reap_workers() collects workers in the order of their ends, but wait4(-1) in reap_others() does not. So call
+ * reap_others() only if reap_workers() has found no ended worker, or if no worker is left. If a worker ends between
+ * these two calls, reap_others() collects this worker. So call reap_workers() again, which removes the pidfd of this
+ * worker. */
 static void reap_children(struct node *n)
 {
     n->run.reap = true;
@@ -284,7 +294,7 @@ static void on_expired(void *user, const struct timer_row *row)
     print_timer(n, row, local_rank);
     if (local_rank < 0 || !has_signal(row))
         return;
-    /* another signal, or the end of a child, may leave the worker alive */
+    /* the timer explains only a SIGKILL to the worker itself: a worker may survive other signals, or outlive a child */
     if (row->signal == SIGKILL && row->pid == n->run.pids[local_rank])
         evidence_timer(n->run.evidence, local_rank, row->scope);
     kill(row->pid, row->signal);
@@ -332,7 +342,7 @@ bool node_print_not_started(const struct node *n, int error, struct buf *words)
     return ok;
 }
 
-/* Return a report with the facts that are known now, to describe the first failure. */
+/* Return a report with the facts that are known now. This report serves only to describe the first failure. */
 static struct report report_now(const struct node *n)
 {
     static struct program_file file; /* static, because its paths are too large for the stack */
@@ -356,7 +366,8 @@ static void add_lines(struct failure *f, const char *text, size_t n)
     }
 }
 
-/* Send the failure, without the worker's last lines. The store may be lost since this effect was queued. */
+/* Send the failure, without the worker's last lines, which are not read yet. Send nothing if the store was lost while
+ * this effect was in the queue, because the failure no longer matters. */
 static void send_failed(struct node *n)
 {
     struct failure room;
@@ -366,7 +377,8 @@ static void send_failed(struct node *n)
         store_link_send(n->meet.link, message_encode_failure(MESSAGE_FAILED, f));
 }
 
-/* Describe this node's first failure in *f, with the worker's last lines. Return false if there is no failure. */
+/* Describe this node's first failure in *f, with the last lines of the failed worker. Return false if this node has no
+ * failure. */
 static bool read_cause(const struct node *n, struct failure *f)
 {
     struct buf lines = { 0 };
@@ -424,7 +436,7 @@ static void close_probe_timer(uv_handle_t *poll)
     uv_close((uv_handle_t *)&p->timer, free_probe);
 }
 
-/* Add the driver's answer to the failure, and keep it for the report. `query` is NULL if the driver has not
+/* Add the driver's answer to the failure, and keep the answer for the report. `query` is NULL if the driver has not
  * answered. */
 static void add_gpu_users(struct node *n, const struct gpu_query *query, struct failure *f)
 {
@@ -437,7 +449,7 @@ static void add_gpu_users(struct node *n, const struct gpu_query *query, struct 
     text_copy(f->gpu_users, sizeof(f->gpu_users), answer->users);
 }
 
-/* End the probe, and add its result, if any, to p->failure. */
+/* End the probe. If the probe has a result, add the result to p->failure. */
 static void end_probe(struct node *n)
 {
     struct cause_probe *p = n->probe;
@@ -448,7 +460,7 @@ static void end_probe(struct node *n)
     uv_timer_stop(&p->timer);
     uv_close((uv_handle_t *)&p->poll, close_probe_timer); /* precedes timed_call_end, which closes the fd */
     const bool is_done = timed_call_end(p->call);
-    /* otherwise the report asks the driver again */
+    /* If the GPU query has neither ended nor expired, add no answer. The report then asks the driver again. */
     if (p->path == NULL && (is_done || has_expired))
         add_gpu_users(n, is_done ? p->gpus : NULL, &p->failure);
     if (p->path != NULL && is_done)
@@ -459,7 +471,8 @@ static void end_probe(struct node *n)
     }
 }
 
-/* End the running probe, if any. Send the failure to the store, and continue with the effects that have waited. */
+/* End the running probe. If no probe runs, do nothing. If the store is not lost, send the worker's failure to the
+ * store, with the result of the probe if known. Then let on_more() carry out the effects that have waited. */
 static void finish_probe(struct node *n)
 {
     const struct cause_probe *p = n->probe; /* freed in a later iteration of the event loop */
@@ -486,7 +499,8 @@ static void on_probe_limit(uv_timer_t *timer)
     finish_probe(p->node);
 }
 
-/* Probe the path to `address`, or the GPUs if `address` is NULL. Return false if no probe runs. */
+/* Begin a probe for this failure. Probe the path to `address`, or the GPUs if `address` is NULL. Return false if the
+ * workers use no GPU, memory is short, or no thread can be started. */
 static bool begin_probe(struct node *n, const char *address, const struct failure *f)
 {
     struct cause_probe *p = calloc(1, sizeof(*p));
@@ -529,8 +543,9 @@ static bool has_peer(const struct failure *f, const char *name)
     return false;
 }
 
-/* Return the address of `node` if a line of the failure names this node as a peer, or NULL. The store uses the same
- * rule (hub/lost_rank.c). */
+/* Return the address of `node` if a line of the failure names this node as a peer. The line may contain one of the
+ * node's two addresses or its host name. Return NULL if no line names the node. The store uses the same rule
+ * (hub/lost_rank.c). */
 static const char *find_named(const struct failure *f, const struct heard_node *node)
 {
     if (has_peer(f, node->own))
@@ -538,8 +553,8 @@ static const char *find_named(const struct failure *f, const struct heard_node *
     return has_peer(f, node->addr) || has_peer(f, node->host) ? node->addr : NULL;
 }
 
-/* Return the address of the node that a victim (a worker that lost its peer) names as its peer. Return NULL if it names
- * several nodes or its own node. */
+/* Return the address of the only node that a victim (a worker that lost its peer) names as its peer. If the victim
+ * names several nodes or its own node, the lost connection is unknown, so return NULL. */
 static const char *find_lost_peer(const struct node *n, const struct failure *f)
 {
     const char *found = NULL;
@@ -555,7 +570,8 @@ static const char *find_lost_peer(const struct node *n, const struct failure *f)
     return found;
 }
 
-/* Begin the probe that this failure needs. Return false if no probe runs. */
+/* Begin the probe that this failure needs. Return false if no probe runs: the failure needs no probe, the attempt ends
+ * for a reason other than this failure, or the probe cannot start. */
 static bool probe_cause(struct node *n, const struct failure *f)
 {
     if (node_cause_is_elsewhere(n) || agent_stop_signal(n->agent) != 0 || agent_is_stuck(n->agent))
@@ -565,7 +581,8 @@ static bool probe_cause(struct node *n, const struct failure *f)
     return (peer != NULL || cause_is_gpu_in_use(&r)) && begin_probe(n, peer, f);
 }
 
-/* Send this node's first failure as the message `cause`, after the probe if one is needed. */
+/* Send this node's first failure as the message `cause`, with the last lines of the failed worker. If the failure needs
+ * a probe, finish_probe() sends the message after the probe. */
 static void send_cause(struct node *n)
 {
     struct failure f;
@@ -573,8 +590,8 @@ static void send_cause(struct node *n)
         store_link_send(n->meet.link, message_encode_failure(MESSAGE_EXPLAIN, &f));
 }
 
-/* Report the end of a worker to the store, for the ranks that wait for this worker. After exit code 0 the message is
- * not urgent. */
+/* Report the end of a worker to the store. Ranks that wait in a barrier for this worker then get the reason before
+ * ddprun stops these ranks. After exit code 0 the message is not urgent. */
 static void send_exited(struct node *n, int local_rank)
 {
     const struct agent_worker *w = agent_worker(n->agent, local_rank);
@@ -585,8 +602,9 @@ static void send_exited(struct node *n, int local_rank)
         store_link_send(n->meet.link, json);
 }
 
-/* Report to the store that the attempt has ended on this node. The code of rank 0 is -1 if rank 0 is on another node.
- * Other nodes print the stacks of this node's survivors. */
+/* Report to the store that the attempt has ended on this node. Add the exit codes of agent_max_code() and
+ * agent_rank0_code(). The code of rank 0 is -1 if rank 0 is on another node. With several nodes, also add the stacks of
+ * the workers that survived the failure, because the other nodes print these stacks. */
 static void send_stopped(struct node *n)
 {
     cJSON *rows = NULL; /* owned by the message */
@@ -601,8 +619,8 @@ static void send_stopped(struct node *n)
                                       .round = MESSAGE_NONE }));
 }
 
-/* Report to the store that this node leaves the job. The reason is a signal with its sender, or the finding about a
- * lost host. */
+/* Report to the store that this node leaves the job. After a stop by the user, add the signal, and its sender if known.
+ * After the loss of a host, add the finding about the lost host. */
 static void send_leave(struct node *n)
 {
     const int signal = agent_stop_signal(n->agent);
@@ -618,8 +636,8 @@ static void send_leave(struct node *n)
     buf_free(&by);
 }
 
-/* Describe an attempt that failed on another node. Its time is counted from the start of the attempt, because the
- * clocks of two machines may differ. */
+/* Describe an attempt that failed on another node. The clocks of two machines may differ. So the time of the failure is
+ * the start of the attempt on this node plus the duration after_ms, which the store has sent. */
 static void note_elsewhere(const struct node *n, struct failed_attempt *a)
 {
     a->failure = n->run.cause;
@@ -628,7 +646,7 @@ static void note_elsewhere(const struct node *n, struct failed_attempt *a)
     a->failed_ms = n->run.attempt_started_ms + n->run.cause.after_ms;
 }
 
-/* Describe an attempt that failed here. Format the text now, because the next attempt drops the evidence. */
+/* Describe an attempt that failed here. The text is formatted now, because the next attempt drops the evidence. */
 static void note_here(const struct node *n, struct failed_attempt *a)
 {
     const struct agent_worker *w = agent_worker(n->agent, agent_first_failure(n->agent));
@@ -639,7 +657,8 @@ static void note_here(const struct node *n, struct failed_attempt *a)
     a->failed_ms = w->ended_ms;
 }
 
-/* Record the failed attempt once for the final report. A restart with more nodes is no failure. */
+/* Record the failed attempt for the final report. Several effects call this function for one attempt; only the first
+ * call records the attempt. An attempt that ended because the job restarts with more nodes has not failed. */
 static void note_failed(struct node *n)
 {
     struct failed_attempt a = { .attempt = agent_attempt(n->agent),
@@ -660,7 +679,7 @@ static void note_failed(struct node *n)
     buf_append(&n->run.failed, &a, sizeof(a));
 }
 
-/* Print why the job restarts. */
+/* Print why the job restarts. The reason is the failed attempt if note_failed() records one, otherwise `run.cause`. */
 static void print_restart(struct node *n)
 {
     const size_t before = n->run.failed.len;
@@ -674,7 +693,8 @@ static void print_restart(struct node *n)
         announce_again(&n->out.announce, &n->run.cause);
 }
 
-/* Print why the agent still waits: the kernel is still cleaning up worker `local_rank`. */
+/* Print why the agent still waits: other workers have lost the connection to worker `local_rank`, and the kernel is
+ * still cleaning up this worker. */
 static void print_dying(struct node *n, int local_rank)
 {
     output_note(n->out.output,
@@ -683,7 +703,8 @@ static void print_dying(struct node *n, int local_rank)
                 node_rank(n, local_rank), agent_worker(n->agent, local_rank)->pid, AGENT_DYING_MS / 1000);
 }
 
-/* Print which nodes this node waits for. If the agent is not done, ask the store first. */
+/* Print which nodes this node waits for. If the agent is not done, first ask the store for these nodes, and print the
+ * nodes when the answer arrives. */
 static void print_waiting_nodes(struct node *n)
 {
     n->meet.waiting_asked = agent_state(n->agent) != AGENT_DONE && store_link_ask_status(n->meet.link);
@@ -691,8 +712,8 @@ static void print_waiting_nodes(struct node *n)
         announce_waiting_for_end(&n->out.announce, n->meet.unfinished, n->agent);
 }
 
-/* Hold a new port for the store of rank 0: bind a socket, but do not listen. Port 0 in the plan means that this node
- * offers no port. */
+/* Bind a socket to a new port without listening, so that the port stays free for the store of rank 0. Close the socket
+ * of the previous port. Port 0 in the plan means that this node offers no port. */
 void node_offer_port(struct node *n)
 {
     int port = 0;
@@ -749,8 +770,9 @@ static void spawn(struct node *n, int local_rank)
     node_handle_event(n, (struct agent_event){ .type = AGENT_SPAWNED, .local_rank = local_rank, .pid = pid });
 }
 
-/* Send a signal to all descendants, which are mostly leftovers (see agent.h). descendants_kill_all() also reaps
- * children, so call it only when all workers are collected. */
+/* Send a signal to all descendants, which are mostly leftovers (see agent.h). For SIGKILL, descendants_kill_all() also
+ * reaps the children. This would lose the exit status of a worker, so descendants_kill_all() is called only after all
+ * workers were collected. If a descendant survives, the agent requests SIGKILL again. */
 static void signal_rest(struct node *n, int sig)
 {
     node_end_dumps(n);
@@ -766,7 +788,8 @@ static void signal_rest(struct node *n, int sig)
     node_handle_event(n, (struct agent_event){ .type = AGENT_ALONE });
 }
 
-/* Keep the rows of the dump for the report, and continue with the effects that have waited. */
+/* Keep the rows of the stack dump for the report. The next iteration of the event loop carries out the effects that
+ * have waited for the dump. */
 static void on_sampled(struct node *n, struct stacks *stacks, const struct stack_request *request)
 {
     (void)request;
@@ -777,8 +800,8 @@ static void on_sampled(struct node *n, struct stacks *stacks, const struct stack
         uv_idle_start(&n->more, on_more);
 }
 
-/* Dump the stacks of the surviving workers. The effects that signal them stay in the queue until the dump is
- * complete. */
+/* Start a dump of the stacks of the surviving workers. The effects that signal the workers stay in the queue until the
+ * dump is complete. */
 static void sample(struct node *n)
 {
     node_end_dumps(n);
@@ -787,8 +810,9 @@ static void sample(struct node *n)
         n->run.holds = false;
 }
 
-/* Begin the last phase: collect what the report needs, and read the last lines of the workers. node_on_output_idle()
- * prints the report afterwards. */
+/* Begin the last phase: collect everything that the report needs, and read the last lines of the workers. All processes
+ * are already gone, or cannot be killed. node_on_output_idle() prints the report after the last lines. If a process or
+ * a disk hangs, wait only STUCK_DRAIN_MS for these lines. */
 static void begin_to_finish(struct node *n, int exit_code)
 {
     n->out.finishing = true;
@@ -807,8 +831,8 @@ static void begin_to_finish(struct node *n, int exit_code)
     output_drain(n->out.output, stuck ? STUCK_DRAIN_MS : DRAIN_MS);
 }
 
-/* Send a signal to a worker's process group. Set `asked` only if the worker still runs, because otherwise another cause
- * ended it. */
+/* Send a signal to the process group of a worker. Set `asked` only if the worker still runs, because a worker that has
+ * already ended did not end because of this signal. */
 static void signal_worker(struct node *n, int local_rank, int sig)
 {
     const pid_t pid = n->run.pids[local_rank];
@@ -821,7 +845,7 @@ static void signal_worker(struct node *n, int local_rank, int sig)
     kill(-pid, sig);
 }
 
-/* Carry out one effect. If the agent expects a result, it gets the result as an event. */
+/* Carry out one effect. If the agent expects a result, pass the result to the agent as an event, at once or later. */
 static void carry_out(struct node *n, struct agent_effect effect)
 {
     switch (effect.type) {
@@ -877,8 +901,8 @@ static void carry_out(struct node *n, struct agent_effect effect)
     }
 }
 
-/* Copy the next effect out of the queue, because carry_out() may move the queue in memory. Return false if no effect is
- * due. */
+/* Take the next effect out of the queue. Return false if the queue is empty, or if the effects wait for a stack dump or
+ * a probe. The effect is copied, because carry_out() may append effects and so move the queue in memory. */
 static bool next_effect(struct node *n, struct agent_effect *effect)
 {
     if (n->run.holds)
@@ -891,7 +915,7 @@ static bool next_effect(struct node *n, struct agent_effect *effect)
     return true;
 }
 
-/* Continue in a new iteration of the event loop. */
+/* Continue the work in a new iteration of the event loop: collect ended children, then carry out more effects. */
 static void on_more(uv_idle_t *idle)
 {
     struct node *n = idle->data;
@@ -900,7 +924,8 @@ static void on_more(uv_idle_t *idle)
     node_run_effects(n);
 }
 
-/* Carry out some effects. Without this limit, the start of 256 workers would block the loop for 0.1 s. */
+/* Carry out some effects. Between two calls the loop reads pipes and handles signals. Otherwise the start of 256
+ * workers would block the loop for 0.1 s. */
 void node_run_effects(struct node *n)
 {
     struct agent_effect effect;
@@ -921,7 +946,8 @@ void node_run_effects(struct node *n)
 static void report(struct node *n)
 {
     const struct finding *loss = &n->meet.store_finding;
-    /* a job that has succeeded did not hang */
+    /* a job that has succeeded did not hang: ignore a finding about a hang, even if no progress followed the
+     * finding */
     const bool is_ok = agent_exit_code(n->agent) == 0 && agent_stop_signal(n->agent) == 0;
     const bool hangs = n->run.hang.code != FINDING_NONE && !is_ok;
     struct report r = {
@@ -952,7 +978,8 @@ static void report(struct node *n)
     final_report(&r, n->out.output, n->run.evidence, n->run.spawner.failed);
 }
 
-/* Close the sources of signals. All signals stay blocked, so that none ends this process before the report. */
+/* Close the sources of signals. All signals stay blocked, so that no signal can end this process before the report is
+ * printed. */
 static void close_signals(struct node *n)
 {
     uv_close((uv_handle_t *)&n->lifeline, NULL);
@@ -961,8 +988,8 @@ static void close_signals(struct node *n)
     close(n->signal_fd);
 }
 
-/* Close the handles whose callbacks could start new work, then print the report. close_node() frees the structs after
- * the close callbacks. */
+/* Close the handles whose callbacks could start new work, then print the report. Close the output last, because the
+ * report is printed through the output. The structs are freed in close_node(), after the close callbacks. */
 void node_finish(struct node *n, int exit_code)
 {
     if (n->ended)
@@ -995,7 +1022,7 @@ void node_finish(struct node *n, int exit_code)
     output_close(n->out.output);
 }
 
-/* End without writing the pending output, because the user has requested a stop. */
+/* End without writing the pending output, because the user has requested a stop and must not wait for a slow reader. */
 void node_leave_output(struct node *n)
 {
     log_warn("output of the workers is lost: the reader is too slow, and the user requested a stop");

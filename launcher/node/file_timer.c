@@ -1,4 +1,5 @@
-/* file_timer.c -- see file_timer.h. All times are from the wall clock, because the clients use the wall clock. */
+/* file_timer.c -- see file_timer.h. Each client opens the FIFO, writes a line and closes the FIFO again. All times are
+ * from the wall clock, because the clients use the wall clock. */
 #include "node/file_timer.h"
 
 #include "base/clock.h"
@@ -15,10 +16,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The timers, in no order. A zeroed struct is an empty table. */
+/* The timers, in no order. The table is searched from the front, because a job has few timers. A zeroed struct is an
+ * empty table. */
 struct timer_table {
     struct timer_row *rows;     /* owned */
-    size_t n, room;             /* number of timers; number that fits into `rows` */
+    size_t n, room;             /* number of timers, and number of timers that fit into `rows` */
     char line[TIMER_LINE_SIZE]; /* received part of the next line */
     size_t len;                 /* bytes in `line` */
     bool too_long;              /* drop the rest of the current line, which is too long */
@@ -42,7 +44,7 @@ static bool get_int(const cJSON *o, const char *name, int *to)
     return true;
 }
 
-/* Get the name of the timer, and replace control characters, because it is printed. */
+/* Get the name of the timer, and replace control characters, because the name is printed. */
 static bool get_scope(const cJSON *o, char scope[TIMER_SHOWN])
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "scope_id"));
@@ -53,8 +55,8 @@ static bool get_scope(const cJSON *o, char scope[TIMER_SHOWN])
     return true;
 }
 
-/* Read a request into *row. Return false if a member is missing or has a wrong type. Newer versions of PyTorch may add
- * members. */
+/* Read a request into *row. Return false if a member is missing or has a wrong type. Unknown members are ignored,
+ * because newer versions of PyTorch may add members. */
 static bool handle_request(const cJSON *o, struct timer_row *row)
 {
     const cJSON *when = cJSON_GetObjectItemCaseSensitive(o, "expiration_time");
@@ -76,13 +78,13 @@ static size_t timer_find(const struct timer_table *t, const struct timer_row *li
     return i;
 }
 
-/* Remove a timer. The last timer moves to index `i`. */
+/* Remove a timer. The last timer moves to index `i`, so `i` is then the index of another timer. */
 static void forget(struct timer_table *t, size_t i)
 {
     t->rows[i] = t->rows[--t->n];
 }
 
-/* Make room for one more timer, up to TIMERS_MAX. */
+/* Make room for one more timer. A worker may write any number of lines to the FIFO, so TIMERS_MAX limits the memory. */
 static bool make_room(struct timer_table *t)
 {
     const size_t room = t->room > 0 ? 2 * t->room : 16;
@@ -96,7 +98,8 @@ static bool make_room(struct timer_table *t)
     return true;
 }
 
-/* Set, replace or release a timer. Ignore the release of an unknown timer. Return false if the table is full. */
+/* Set, replace or release a timer. Ignore the release of an unknown timer: a client may release a timer twice, or this
+ * process has already removed the expired timer. Return false if the table is full. */
 static bool apply(struct timer_table *t, const struct timer_row *row)
 {
     const size_t at = timer_find(t, row);
@@ -112,7 +115,7 @@ static bool apply(struct timer_table *t, const struct timer_row *row)
     return true;
 }
 
-/* Handle the collected line. Return false if it is invalid or the timer cannot be kept. */
+/* Handle the collected line, and begin a new line. Return false if the line is invalid or the timer cannot be kept. */
 static bool handle_line(struct timer_table *t)
 {
     struct timer_row row;
@@ -124,7 +127,7 @@ static bool handle_line(struct timer_table *t)
     return ok;
 }
 
-/* Process bytes that were read. Return the number of rejected lines. */
+/* Process bytes that were read. Return the number of lines that were invalid or could not be kept. */
 static size_t timer_table_add(struct timer_table *t, const char *bytes, size_t n)
 {
     size_t wrong = 0;
@@ -148,7 +151,8 @@ static bool timer_table_next(const struct timer_table *t, double *expires)
     return t->n > 0;
 }
 
-/* Return true if timer `a` precedes timer `b`: a timer with a signal first, then the earlier one. */
+/* Return true if timer `a` has precedence over timer `b`. A timer with a signal precedes a timer without a signal.
+ * Otherwise the timer that expires earlier has precedence. */
 static bool is_better(const struct timer_row *a, const struct timer_row *b)
 {
     if ((a->signal > 0) != (b->signal > 0))
@@ -156,8 +160,9 @@ static bool is_better(const struct timer_row *a, const struct timer_row *b)
     return a->expires < b->expires;
 }
 
-/* Remove all timers of one process with an expired timer, as torchrun does. Set *row to the timer that precedes the
- * others (is_better). Return false if no timer has expired. The caller repeats the call for the other processes. */
+/* Find a process with an expired timer, and remove all timers of this process, as torchrun does. Set *row to the
+ * expired timer of this process that has precedence (is_better). Return false if no timer has expired. The caller
+ * repeats the call, because timers of several processes may have expired. */
 static bool timer_table_remove(struct timer_table *t, double now, struct timer_row *row)
 {
     bool found = false;
@@ -197,8 +202,8 @@ static double now_s(void)
 
 static void on_due(uv_timer_t *timer);
 
-/* Let on_due() run when the next timer expires. Run it at least every REST_MAX_MS, because the wall clock may be
- * changed. */
+/* Let on_due() run when the next timer expires, but after REST_MAX_MS at the latest, because the wall clock may be
+ * changed meanwhile. */
 static void set_timer(struct file_timer *ft)
 {
     double at;
@@ -233,7 +238,7 @@ static void note_wrong(struct file_timer *ft, size_t wrong)
     ft->calls.note(ft->calls.user, words);
 }
 
-/* Read requests from the workers, but not more than READ_MAX bytes, so that a busy worker cannot block the loop. */
+/* Read requests from the workers. At most READ_MAX bytes are read, so that a busy worker cannot block the loop. */
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
     struct file_timer *ft = poll->data;
@@ -249,7 +254,8 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 /* The remedy if the FIFO cannot be created or opened. */
 #define OTHER_PATH "set TORCHELASTIC_TIMER_FILE to another path"
 
-/* Create the FIFO for this user only. Replace a FIFO, which a killed job may have left, but no other file. */
+/* Create the FIFO for this user only. Remove an existing FIFO first, which a killed job may have left. Keep any other
+ * file, because the path may be a mistake of the user. */
 static ddp_status make_fifo(const char *path, struct ddp_err *err)
 {
     char why[WRITE_ERROR_MAX];
@@ -262,8 +268,8 @@ static ddp_status make_fifo(const char *path, struct ddp_err *err)
                     path_error_text(errno, path, OTHER_PATH, why));
 }
 
-/* Open the FIFO and begin to read. Open it for writing, too, because a read would otherwise return the end of file when
- * no worker has it open. */
+/* Open the FIFO and begin to read. Open the FIFO for writing, too, because otherwise a read would return the end of
+ * file when no worker has the FIFO open. */
 static ddp_status listen_to(struct file_timer *ft, uv_loop_t *loop, struct ddp_err *err)
 {
     char why[WRITE_ERROR_MAX];

@@ -1,6 +1,6 @@
-/* flight_shm.c -- see node.h and guardian.h: reads the last collective calls of each rank, from shared memory (libddp)
- * or files (PyTorch). The size of the shared memory is sealed, because the agent would get SIGBUS if a worker made it
- * smaller. */
+/* flight_shm.c -- see node.h and guardian.h: reads the last collective calls of each rank. A rank with libddp writes
+ * its calls to shared memory, and PyTorch writes its calls to files. The size of the shared memory is sealed,
+ * because the agent would get SIGBUS if a worker made the shared memory smaller. */
 #include "agent/agent.h"
 #include "base/clock.h"
 #include "base/endpoint.h"
@@ -36,7 +36,7 @@ static bool seal(int fd, size_t bytes)
            fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
 }
 
-/* Map the file for reading only. On success, `pages` owns `fd`; on failure, close `fd`. */
+/* Map the file for reading only. On success, `pages` owns the descriptor `fd`. If mmap() fails, close `fd`. */
 static void map(struct flight_shm *pages, int fd, int n)
 {
     void *base = mmap(NULL, (size_t)n * FLIGHT_PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
@@ -56,8 +56,8 @@ void flight_shm_open(struct flight_shm *pages, int n)
         close(fd);
 }
 
-/* Map the same pages a second time, for a thread that may outlive the attempt. The thread closes this mapping. If no
- * descriptor is left, `out` gets no pages. */
+/* Map the same pages a second time, for a thread that may outlive the attempt. The thread closes this mapping itself.
+ * If this process has no free descriptor, `out` gets no pages. */
 static void flight_shm_share(const struct flight_shm *pages, struct flight_shm *out)
 {
     *out = (struct flight_shm){ 0 };
@@ -122,7 +122,7 @@ enum {
     REASON_MAX = ENDING_MAX + 32, /* bytes of a reason, with the NUL */
 };
 
-/* The data of the thread that writes the records. The thread may outlive the node. */
+/* The data of the thread that writes the records. The thread may outlive the node, so it uses only these copies. */
 struct records {
     struct flight_shm pages;
     char pattern[PATH_MAX]; /* argument of flight_path() */
@@ -149,7 +149,8 @@ static void records_free(void *user)
     free(records);
 }
 
-/* Copy the data that write_records() needs. Return NULL if memory is short or the node has no pages. */
+/* Copy the data that write_records() needs on its thread. Return NULL if memory is short or the node has no pages of
+ * shared memory. */
 static struct records *records_of(const struct node *n, const char *pattern)
 {
     const size_t nproc = (size_t)n->plan->nproc;
@@ -168,7 +169,8 @@ static struct records *records_of(const struct node *n, const char *pattern)
     return NULL;
 }
 
-/* Write the records, on a separate thread. disk_begin() names the directory for the guardian, in case it hangs. */
+/* Write the records; this function runs on a separate thread. Between disk_begin() and disk_end(), the guardian can
+ * report which directory hangs. */
 static void write_records(void *user)
 {
     struct records *records = user;
@@ -187,7 +189,7 @@ void node_keep_flights(struct node *n)
     struct records *records = pattern != NULL ? records_of(n, pattern) : NULL;
     if (records == NULL)
         return;
-    /* neither a stop by the user nor a disk that hangs justifies a long wait */
+    /* a user who stops the job must not wait long, and a disk that hangs probably does not answer in time */
     const bool hurry = agent_stop_signal(n->agent) != 0 || disk_hangs(DISK_HUNG_MS, NULL);
     const int limit_ms = hurry ? STOPPED_WRITE_MS : WRITE_MS;
     if (!timed_call_run(write_records, records_free, records, limit_ms)) {
@@ -208,7 +210,8 @@ enum {
     UNANSWERED_MAX = 32  /* limit of connections that are printed for each worker */
 };
 
-/* Format the command line of the helper process. The directory is "" if the ranks write no records. */
+/* Format the command line of the helper process. If the ranks write no records, the argument for the directory is "",
+ * and the helper reports only connections. */
 bool flight_helper_words(const struct node *n, int64_t age_ms, struct flight_helper *words)
 {
     static char none[] = "";
@@ -230,8 +233,9 @@ bool flight_helper_words(const struct node *n, int64_t age_ms, struct flight_hel
     return true;
 }
 
-/* Ask a rank for a new record by a byte in its FIFO, which PyTorch with NCCL checks once a second. Without a reader,
- * O_NONBLOCK lets open() fail. */
+/* Ask a rank for a new record by writing a byte to the FIFO of this rank. The next sample reads the record. PyTorch
+ * with NCCL checks the FIFO once a second. If no process reads the FIFO, open() fails because of O_NONBLOCK, and
+ * nothing happens. */
 static void ask_rank(const char *dir, int rank)
 {
     char path[PATH_MAX];
@@ -250,8 +254,9 @@ static int64_t ms_of(struct timespec t)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* Return the time of the file server in ms since 1970: the modification time of a new file. If no file can be created,
- * return this host's time, which may differ. */
+/* Return the time of the file server in ms since 1970: the modification time of a new file. The clock of this host may
+ * differ, and the computed ages of records would then be wrong. Return the time of this host only if no file can be
+ * created. */
 static int64_t server_ms(const char *dir)
 {
     char path[PATH_MAX];
@@ -269,8 +274,8 @@ static int64_t server_ms(const char *dir)
     return ms_of(ok ? st.st_mtim : now);
 }
 
-/* Open a record that was written at `since_ms` or later, or return -1. Follow no link and do not block on a FIFO, which
- * a rank may have created. */
+/* Open a record that was written at `since_ms` or later. Return -1 if `path` is no such record. A rank creates the
+ * file, and may create a link or a FIFO instead, so follow no link and do not block on a FIFO. */
 static int open_dump(const char *path, int64_t since_ms, size_t *size)
 {
     struct stat st;
@@ -286,8 +291,8 @@ static int open_dump(const char *path, int64_t since_ms, size_t *size)
     return -1;
 }
 
-/* Print the calls of a rank as one line of JSON; the reader ignores an incomplete line. Return false if stdout cannot
- * be written. */
+/* Print the calls of a rank as one line of JSON. The reader ignores an incomplete last line: half a list of calls
+ * would look like a rank that is behind. Return false if stdout cannot be written. */
 static bool print_calls(int rank, const char *path, struct slice text)
 {
     const struct flight_entry *calls[FLIGHT_OPEN_MAX];
@@ -307,7 +312,7 @@ static bool print_calls(int rank, const char *path, struct slice text)
     return ok;
 }
 
-/* Print the calls of one rank, unless PyTorch is still writing the record. */
+/* Print the calls of one rank. A record that PyTorch is still writing cannot be parsed, and is left out. */
 static bool print_rank(const char *dir, int rank, int64_t since_ms)
 {
     char path[PATH_MAX];
@@ -326,11 +331,9 @@ static bool print_rank(const char *dir, int rank, int64_t since_ms)
     return ok;
 }
 
-/* Print the workers' connections in `each` as lines of JSON, one for each worker and connection. Set bit i of *theirs
- * if connection i belongs to a worker.
- *
- * `pids`: the workers, separated by commas. `lost_bytes`: NULL, or print connection i only if lost_bytes[i] is not 0.
- */
+/* Print the connections in `each` that belong to a worker, one line of JSON per worker and connection. Set bit i of
+ * *theirs if connection i belongs to a worker. `pids` are the pids of the workers, separated by commas. If `lost_bytes`
+ * is not NULL, print connection i only if lost_bytes[i] is not 0. */
 static bool print_peers(const char *pids, const struct unanswered *each, size_t n, const int *lost_bytes,
                         uint64_t *theirs)
 {
@@ -350,7 +353,9 @@ static bool print_peers(const char *pids, const struct unanswered *each, size_t 
     return ok && fflush(stdout) == 0;
 }
 
-/* Return the lowest index of a worker's connection to the host of connection `i`. Bit `i` of `theirs` must be set. */
+/* Return the lowest index of a worker's connection to the host to which connection `i` leads. In `theirs`, the bit of
+ * each connection of a worker is set. The caller passes only an `i` whose bit is set, so the search ends at `i` at the
+ * latest. */
 static size_t find_same_host(const struct endpoint *to, size_t i, uint64_t theirs)
 {
     size_t same = 0;
@@ -359,8 +364,8 @@ static size_t find_same_host(const struct endpoint *to, size_t i, uint64_t their
     return same;
 }
 
-/* Probe the paths to the peers of the workers, one after the other. Begin no probe after PROBES_MS, because
- * STACKS_PROCESS_MS limits the whole helper. */
+/* Probe the paths to the peers of the workers, one after the other. Begin no probe after PROBES_MS, because the helper
+ * has STACKS_PROCESS_MS for everything. */
 static void probe_paths(const struct unanswered *each, size_t n, uint64_t theirs,
                         int lost_bytes[UNANSWERED_MAX])
 {
@@ -392,8 +397,10 @@ static bool print_ranks(const char *dir, int first, int n, int64_t since_ms)
     return ok;
 }
 
-/* Carry out the steps that guardian.h lists. The connections precede the records, because the file server may never
- * answer. The probes are last, because the agent may kill this process during a probe. */
+/* Print the workers' connections whose peers do not acknowledge data, then the ranks' records. Then probe the paths to
+ * these peers, and print the connections whose path loses large packets. Print the connections before the records,
+ * because the file server of the records may never answer. The probes are last, because they may take so long that the
+ * agent kills this process. */
 int flight_helper_run(int argc, char **argv)
 {
     if (argc != FLIGHT_HELPER_WORDS)

@@ -1,5 +1,6 @@
-/* guardian.c -- see guardian.h. The guardian must survive the agent, so it has no thread, no event loop and no
- * allocation while it waits. Each of its events is a signal, except that an agent in a PID namespace uses shared
+/* guardian.c -- see guardian.h. The guardian must survive the agent, so it has little that can fail while it waits: no
+ * thread, no event loop, no allocation. The guardian sleeps in sigtimedwait, and each of its events is a signal. An
+ * agent in a PID namespace cannot send a signal to the guardian. In this case, the guardian also checks shared
  * memory. */
 #include "node/guardian.h"
 
@@ -29,12 +30,13 @@
 #include <unistd.h>
 
 enum {
-    /* limit for killing processes that the agent could not kill */
+    /* Limit for killing processes that the agent could not kill; short, because the agent has already waited. */
     STUCK_LIMIT_MS = 100,
-    /* After this time without a signal, code pages that only the start has used are released. If the agent cannot
-     * signal the guardian, the guardian checks at this interval whether the agent has left. */
+    /* After this time without a signal, the code pages that only the start has used are released. If the agent
+     * cannot signal the guardian, the guardian also checks at this interval whether the agent has left. */
     SETTLED_S = 1,
-    /* how long to wait for a hanging disk after the user's second request to stop */
+    /* How long to wait for a hanging disk after the user's second request to stop. With this limit, ddprun exits
+     * within 2 s after this request. */
     HUNG_LIMIT_MS = 1500,
     HUNG_CHECK_MS = 100 /* time between two checks of the disk after the second request to stop */
 };
@@ -54,8 +56,8 @@ struct guardian {
     uint64_t stuck_ms;
 };
 
-/* Return true if the signal must be watched. While SIGCHLD is ignored, the kernel drops the exit status of children, so
- * always watch it. */
+/* Return true if the signal must be watched. Watch SIGCHLD and SIGCONT even if both were ignored at the start: while
+ * SIGCHLD is ignored, the kernel drops the exit status of children. */
 static bool is_wanted(const struct signal_row *row)
 {
     struct sigaction now;
@@ -80,7 +82,8 @@ void signal_watch_block(sigset_t *watched)
     sigprocmask(SIG_BLOCK, watched, NULL);
 }
 
-/* Continue a stopped agent. An unneeded SIGCONT could block a debugger that attaches. */
+/* Continue the agent, but only if the agent is stopped. An unneeded SIGCONT could stay pending while a debugger
+ * attaches, and the debugger would then wait forever. */
 static void wake_if_stopped(pid_t agent)
 {
     siginfo_t stopped = { 0 };
@@ -88,16 +91,18 @@ static void wake_if_stopped(pid_t agent)
         kill(agent, SIGCONT);
 }
 
-/* Return true if the agent must not stay stopped: it should end, or it has an unread message. Check this after every
- * signal, because the agent may be stopped after the message. */
+/* Return true if the agent must not stay stopped: it should end, or it has an unread message. The guardian checks this
+ * after every signal, because the agent may be stopped after the guardian has sent the message. */
 static bool may_not_stand(const struct guardian *g)
 {
     int unread = 0;
     return g->ends || (ioctl(g->lifeline[1], FIONREAD, &unread) == 0 && unread > 0);
 }
 
-/* Send a received signal to the agent as a message, which has the original sender and is never merged. Ignore a full
- * pipe, which holds a thousand messages, and a closed pipe, because the agent is ending. */
+/* Send a received signal to the agent as a message in the lifeline, and continue the agent if it is stopped. Unlike a
+ * signal, a message is never merged with another message, and it contains the original sender. Ignore a full pipe,
+ * because it already holds a thousand messages, more than the agent needs. Ignore a closed pipe, because the agent is
+ * ending. */
 static void guardian_forward(const struct guardian *g, const struct received_signal *received)
 {
     if (write(g->lifeline[1], received, sizeof(*received)) < 0 && errno != EAGAIN && errno != EPIPE)
@@ -105,15 +110,17 @@ static void guardian_forward(const struct guardian *g, const struct received_sig
     wake_if_stopped(g->agent);
 }
 
-/* Handle Ctrl-Z: stop the job, then this process, so that the shell prints its prompt last. The first process of a
- * container cannot be stopped, and goes on. */
+/* Handle Ctrl-Z: stop the job, then this process, so that the shell prints its prompt after the job is stopped. If the
+ * guardian is the first process of a container, it cannot be stopped. It then continues, while the job stays stopped
+ * until a SIGCONT arrives. */
 static void rest(const struct guardian *g, const struct received_signal *received)
 {
     guardian_forward(g, received);
     raise(SIGSTOP);
 }
 
-/* Handle a signal. Count the signals that stop the job, because the agent may not respond. */
+/* Handle a signal that the guardian received. Count the signals that stop the job, so that a second Ctrl-C works even
+ * if the agent does not respond. */
 static void hand_on(struct guardian *g, const siginfo_t *info)
 {
     const struct received_signal received = {
@@ -131,7 +138,7 @@ static void hand_on(struct guardian *g, const siginfo_t *info)
         guardian_forward(g, &received);
 }
 
-/* Drop the code pages of one loaded object. The kernel reads them again when needed. */
+/* Drop the pages of code and constants of one loaded object. The kernel reads these pages again when needed. */
 static int forget_code(struct dl_phdr_info *object, size_t size, void *unused)
 {
     (void)size;
@@ -145,8 +152,9 @@ static int forget_code(struct dl_phdr_info *object, size_t size, void *unused)
     return 0;
 }
 
-/* Wait for a signal, and release code pages after SETTLED_S. While has_hung() checks the disk, wait at most
- * HUNG_CHECK_MS. Also return if the agent has left, but cannot send a signal. */
+/* Wait for a signal. After SETTLED_S without a signal, release about 2 MB of code pages that only the start has used.
+ * After has_hung() has begun to check the disk, wait at most HUNG_CHECK_MS, so that the check is repeated. Also return
+ * if the agent has left, but cannot send a signal. */
 static int wait_for_signal(const struct guardian *g, siginfo_t *info)
 {
     const struct timespec settled = { .tv_sec = SETTLED_S };
@@ -165,8 +173,9 @@ static int wait_for_signal(const struct guardian *g, siginfo_t *info)
     return sig;
 }
 
-/* Return true if SIGKILL cannot end the agent, for example because a file system hangs. Check this only after the
- * second request to stop, or if the agent has left (disk_watch_leave). Without a hanging disk, wait for SWEEP_LIMIT_MS,
+/* Return true if SIGKILL cannot end the agent. Possible reasons: a file system or a driver does not answer, or the
+ * agent is process 1 of a PID namespace and waits for processes that cannot be killed. Check this only after the user's
+ * second request to stop, or if the agent has left (disk_watch_leave). If no disk hangs, wait for SWEEP_LIMIT_MS,
  * because the agent may only be slow to exit. */
 static bool has_hung(struct guardian *g)
 {
@@ -198,8 +207,8 @@ static bool has_hung(struct guardian *g)
     return true;
 }
 
-/* Wait until the agent has ended, set *status to its wait status and return true. Return false if the agent hangs.
- * Check the agent after every signal, because two SIGCHLD may be merged. */
+/* Wait for signals until the agent has ended. Then set *status to the agent's wait status and return true. Return false
+ * if the agent hangs. The agent is checked after every signal, because two SIGCHLD may be merged into one. */
 static bool watch_agent(struct guardian *g, int *status)
 {
     do {
@@ -223,8 +232,8 @@ static void print_agent_died(pid_t agent, int sig)
               (int)agent, sig, name != NULL ? name : "?");
 }
 
-/* Kill all remaining descendants, then remove the control group and the record. If `named`, the agent has already
- * reported the processes that cannot be killed. */
+/* Kill all remaining descendants, then remove the control group and the record. If `named` is true, do not list
+ * processes that cannot be killed, because the agent has already reported these processes. */
 static void sweep(struct contain *contain, bool named)
 {
     struct buf names = { 0 };
@@ -243,11 +252,13 @@ static void sweep(struct contain *contain, bool named)
     buf_free(&names);
 }
 
-/* Run the agent in the child. In its own session, it gets a Ctrl-C only once, from the guardian.
+/* Run the agent in the child. The agent has its own session, so a Ctrl-C reaches only the guardian, which passes the
+ * signal on once.
  *
- * When the guardian dies, a SIGCONT wakes a stopped agent. The agent reads the end of the lifeline and kills all
- * processes. SIGKILL would let the workers' children survive. If the guardian dies before prctl(), no SIGCONT arrives.
- * So the agent closes its writing end of the lifeline, which then ends. */
+ * prctl() requests a SIGCONT when the guardian dies, because SIGCONT wakes a stopped agent. The agent then reads the
+ * end of the lifeline and kills all processes. If this signal were SIGKILL, the workers' children would survive. If the
+ * guardian dies before the call of prctl(), no SIGCONT arrives. So the agent also closes its writing end of the
+ * lifeline, and reads end-of-file when the guardian is dead. */
 static int become_agent(struct guardian *g, guardian_body body, void *arg, struct contain *contain)
 {
     struct ddp_err err;
@@ -259,9 +270,10 @@ static int become_agent(struct guardian *g, guardian_body body, void *arg, struc
     }
     setsid();
     descendants_adopt(); /* a child does not inherit PR_SET_CHILD_SUBREAPER */
-    descendants_spare(); /* the pids of the guardian's list may be wrong in this PID namespace */
+    descendants_spare(); /* replace the guardian's list, whose pids may be wrong in this PID namespace */
     const int code = body(arg, g->lifeline[0]);
-    /* A thread that hangs in the kernel keeps exit() from ending this process. So let the guardian limit its wait. */
+    /* If a thread hangs in the kernel, exit() cannot end this process. With --contain=pidns, a process that cannot be
+     * killed has the same effect. So wake the guardian, which then waits for this process only for a limited time. */
     const bool is_stuck = code == EXIT_CODE_UNKILLABLE || timed_call_has_left();
     if (is_stuck || disk_hangs(0, NULL)) {
         disk_watch_leave(is_stuck);
@@ -286,7 +298,7 @@ static int watch_over(struct guardian *g, struct contain *contain)
     }
     sweep(contain, false);
     print_agent_died(g->agent, WTERMSIG(status));
-    record_sweep(false); /* with --hosts, these agents were killed by sweep() */
+    record_sweep(false); /* with --hosts, remove the records of the agents that sweep() has killed */
     return EXIT_CODE_SIGNAL + WTERMSIG(status);
 }
 
@@ -296,7 +308,7 @@ int guardian_run(guardian_body body, void *arg, signal_set stop, struct contain 
     signal_watch_block(&g.watched);
     disk_watch_share();
     descendants_spare();
-    descendants_adopt(); /* contain.c reports a failure as a missing feature */
+    descendants_adopt(); /* a failure is ignored here; contain.c reports it as a missing feature */
     if (pipe2(g.lifeline, O_CLOEXEC | O_NONBLOCK) != 0 || (g.agent = contain_fork(contain)) < 0) {
         char why[FORK_ERROR_MAX];
         log_error("cannot start the agent process: %s", fork_error_text(errno, why));

@@ -1,13 +1,13 @@
-/* heartbeat.c -- see heartbeat.h. Only changes are sent, so the heartbeats of a healthy job are almost empty. This
- * module does no input or output. */
+/* heartbeat.c -- see heartbeat.h. The heartbeats of a healthy job with many workers are almost empty, because only
+ * changes are sent. This module does no input or output. */
 #include "node/heartbeat.h"
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Return the CPU share since the last sample, in percent of one processor, or 0 without an earlier sample. Several
- * threads may exceed 100. */
+/* Return the CPU share since the last sample, in percent of one processor. With several threads the share may exceed
+ * 100. Return 0 if there is no earlier sample. */
 static int cpu_percent(const struct heartbeat_known *k, const struct heartbeat_sample *sample,
                        uint64_t ticks_per_s)
 {
@@ -17,13 +17,15 @@ static int cpu_percent(const struct heartbeat_known *k, const struct heartbeat_s
     return (int)((sample->cpu_ticks - k->cpu_ticks) * 100000000 / ticks_per_s / us);
 }
 
-/* Return true if the CPU share shows a running process. The limit is low for busy machines. */
+/* Return true if the CPU share shows a running process. The limit is low, because a busy machine leaves a process
+ * only a small share. */
 static bool has_share(int percent)
 {
     return percent >= BEAT_CPU_SHARE;
 }
 
-/* Return true if the sample must be sent: its state, kernel function or CPU share has changed enough. */
+/* Return true if the sample must be sent: its state or kernel function is new, or its CPU share has changed by
+ * BEAT_CPU_STEP or has crossed BEAT_CPU_SHARE. */
 static bool is_news(const struct heartbeat_known *k, const struct heartbeat_sample *sample, int percent)
 {
     return k->state != sample->state || strcmp(k->where, sample->where) != 0 ||
@@ -44,7 +46,8 @@ static void add_row(struct cJSON *workers, int local_rank, int program, const st
         cJSON_Delete(row);
 }
 
-/* Set the state of a busy process to R (running), because it would alternate between R and S. */
+/* Set the state of a busy process to R (running). Otherwise the state would alternate between R and S, and each
+ * change would be sent. */
 static void settle(struct heartbeat_sample *sample, int percent)
 {
     if (percent >= BEAT_CPU_STEP && (sample->state == 'R' || sample->state == 'S')) {

@@ -1,5 +1,8 @@
-/* heartbeat.h -- the part of a heartbeat that describes the workers' processes, as changes since the previous
- * heartbeat. The store learns from it which ranks wait, compute, are stopped or hang in the kernel. */
+/* heartbeat.h -- the part of a heartbeat that describes the workers' processes. This part contains only the changes
+ * since the previous heartbeat.
+ *
+ * From this part the store knows which ranks only wait for other ranks, and which rank is stopped, hangs in the kernel
+ * or computes. */
 #ifndef LAUNCHER_NODE_HEARTBEAT_H
 #define LAUNCHER_NODE_HEARTBEAT_H
 
@@ -33,22 +36,23 @@ struct heartbeat_known {
     uint64_t at_us, cpu_ticks; /* time and CPU time of the last sample, to compute the CPU share */
 };
 
-/* Compare a sample of process `pid` with `known`, the last reported state of worker `local_rank`. After a change,
- * append [local_rank, "S", CPU share in percent, "futex_wait_queue"] to `workers`.
- *
- * `program` is 0 if `pid` is the worker itself. If `pid` is a program that the worker started, `program` is its pid
- * outside the PID namespace, and ends the row. */
+/* Compare a sample of process `pid` with `known`, the last reported state of worker `local_rank`. If the state has
+ * changed, append a row to the array `workers`: [local_rank, "S", CPU share in percent, "futex_wait_queue"]. Ignore a
+ * change of the CPU share that is smaller than BEAT_CPU_STEP and does not cross BEAT_CPU_SHARE. `program` is 0 if `pid`
+ * is the worker itself. If `pid` is a program that the worker started, `program` is the pid of this program outside the
+ * PID namespace. The row then ends with `program`. */
 void heartbeat_compare(struct heartbeat_known *known, int local_rank, int pid, int program,
                        const struct heartbeat_sample *sample, uint64_t ticks_per_s, struct cJSON *workers);
 
-/* The position of a worker: its training step and its latest collective call, from its page of record/flight.h. */
+/* The position of a worker: its training step and its latest collective call. A sample is read from the worker's page
+ * of shared memory (record/flight.h). */
 struct heartbeat_step_sample {
-    /* copied from struct flight; `records` is 0 without a recorded call or a page */
+    /* copied from struct flight; `records` is 0 if the worker has recorded no call or has no page */
     uint64_t step, records, call;
     char word[FLIGHT_WORD]; /* the call in which the worker waits; "" if it waits in no call */
 };
 
-/* Read a worker's position from its page, which may be NULL. */
+/* Read a worker's position from its page. `page` is NULL if the worker has no page. */
 struct heartbeat_step_sample beat_read_step(const struct flight *page);
 
 /* The position of a worker in the last report to the store. A zeroed struct means that no position was reported. */
@@ -57,8 +61,9 @@ struct heartbeat_step {
     uint64_t step, call;
 };
 
-/* Append [local_rank, step or -1, number of the call, "all_reduce" or ""] to `steps`, and copy the position to `known`.
- * Do nothing if the position has not changed, no call is recorded, or `steps` is NULL. */
+/* Append a row to the array `steps`: [local_rank, step or -1, number of the call, "all_reduce" or ""]. Then copy pid,
+ * step and call to `known`, the last reported position. Do nothing if pid, step and call have not changed, if the
+ * worker has recorded no call, or if `steps` is NULL. */
 void heartbeat_compare_step(struct heartbeat_step *known, int local_rank, int pid,
                             const struct heartbeat_step_sample *sample, struct cJSON *steps);
 

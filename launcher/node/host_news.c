@@ -1,5 +1,6 @@
-/* host_news.c -- findings that travel between the hosts of `ddprun --hosts` through the relays, because a node may be
- * unable to reach the store. All nodes except node 0 run with --quiet, so node 0 prints the findings. */
+/* host_news.c -- findings that travel between the hosts of `ddprun --hosts` without the store. The relays that have
+ * started the nodes carry these findings, because a node may be unable to reach the store. Such a node cannot show its
+ * finding to the user, because every node except node 0 runs with --quiet. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/exit_codes.h"
@@ -14,10 +15,12 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* how long to wait for a finding about a lost host; the ddprun with --hosts detects its end within this time */
+/* How long to wait for a finding about a lost host. The starter (the ddprun with --hosts) detects the end of a remote
+ * shell within this time. */
 enum { AWAIT_MS = 1000 };
 
-/* Return true if NEWS_FD is the socket of a relay, not a file that the user has opened. */
+/* Return true if NEWS_FD is the socket of a relay. The user may have started this process with another open file as
+ * descriptor 3. */
 static bool is_socket_of_relay(void)
 {
     int domain = 0, type = 0;
@@ -48,7 +51,8 @@ static void print_news(struct node *n, const struct news *news, const char *word
     buf_free(&text);
 }
 
-/* Log the finding of another node that has ended, and end this node, because the job cannot begin without that node. */
+/* Log the finding of another node that has ended. End this node too, because the job cannot begin without that node. If
+ * the finding's sentence does not begin with the other host's name, log this name first. */
 static void end_by_news(struct node *n, const struct news *news)
 {
     const char *semicolon = news->advice[0] != '\0' ? "; " : "";
@@ -59,8 +63,8 @@ static void end_by_news(struct node *n, const struct news *news)
     node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* Return true if the cause of the job's end is known: a stop by the user, a lost host, or a worker that failed by
- * itself in this attempt. */
+/* Return true if the cause of the job's end is known: a stop by the user, a lost host, or a failed worker on any node.
+ * Ignore the failure of a worker that only lost a peer, and a failure of an earlier attempt. */
 static bool has_reason(const struct node *n)
 {
     const enum agent_state state = agent_state(n->agent);
@@ -69,8 +73,8 @@ static bool has_reason(const struct node *n)
            (n->run.cause.rank >= 0 && !n->run.cause.victim && !is_over);
 }
 
-/* Keep the finding as the cause of the job's end if no earlier cause is known. The relay sends SIGTERM next, for this
- * reason. */
+/* Keep the finding as the cause of the job's end if no earlier cause is known. The relay sends SIGTERM to this process
+ * next, and the finding is the reason for this signal. */
 static void keep_reason(struct node *n, const struct news *news)
 {
     struct failure *c = &n->run.cause;
@@ -85,12 +89,13 @@ static void keep_reason(struct node *n, const struct news *news)
     agent_lose_host(n->agent);
 }
 
-/* Handle a finding of another host, by the first case that applies:
+/* Handle a finding of another host.
  *
- *   - It ends the job: keep it as the cause.
- *   - It has no code: delete the earlier finding of that host.
- *   - ddprun on that host has ended: end this node if it still waits for the first round.
- *   - Any other: keep and print it, because it explains why that node is missing. */
+ *   - If the finding ends the job, keep it as the cause.
+ *   - If the finding has no code, delete the earlier finding of that host.
+ *   - If the finding reports that ddprun on that host has ended, end this node if it still waits for the first round.
+ *     Otherwise ignore the finding.
+ *   - Keep and print any other finding, because it explains why the node of the other host is missing. */
 static void receive_news(struct node *n, const struct news *news)
 {
     const bool waits = n->meet.round == NULL && agent_state(n->agent) == AGENT_GATHERING;
@@ -184,7 +189,7 @@ void node_send_wait(struct node *n, const char *words)
         return;
     failure_split(words, news.sentence, news.advice);
     char *limit = strstr(news.sentence, "; giving up in ");
-    if (limit != NULL) /* cut off "; giving up in 60 s", the limit of this node only */
+    if (limit != NULL) /* cut off "; giving up in 60 s", because only this node has this limit */
         *limit = '\0';
     snprintf(news.code, sizeof(news.code), "%s", code);
     n->meet.has_sent_news = true;

@@ -1,5 +1,6 @@
-/* node.c -- see guardian.h and node.h: the agent process from start to end. It reports errors of the user before it
- * binds a port, and frees data only after its last callback. */
+/* node.c -- see guardian.h and node.h: the agent process from start to end. This file has the timer, the steps to
+ * join the job, and the order of opening and freeing. The order matters: errors of the user are reported before a
+ * port is bound, and no callback may run after its data was freed. */
 
 #include "auth/secret.h"
 #include "auth/tls.h"
@@ -25,8 +26,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Return true if the timer is much too late (clock.h), because this process was paused. Handle the events of the pause
- * before any deadline. */
+/* Return true if the timer is much too late (clock.h), which means that this process was paused. The caller then
+ * handles the events that arrived during the pause before any deadline. */
 static bool stood_still(struct node *n)
 {
     n->caught_up = !n->caught_up && clock_ms() > n->due_ms + STOOD_STILL_MS;
@@ -35,7 +36,8 @@ static bool stood_still(struct node *n)
     return n->caught_up;
 }
 
-/* Return the local rank of an ended worker that the kernel is still cleaning up, or -1. */
+/* Return the local rank of a worker that the kernel is still cleaning up after its end. Return -1 if no such worker
+ * exists. */
 static int find_dying(const struct node *n)
 {
     struct proc_stat stat;
@@ -45,7 +47,8 @@ static int find_dying(const struct node *n)
     return -1;
 }
 
-/* Pass AGENT_TICK to the agent. Only AGENT_SETTLING uses `dying`, and find_dying() reads /proc. */
+/* Pass AGENT_TICK to the agent. find_dying() reads /proc, so call it only in AGENT_SETTLING. In other states the agent
+ * does not use `dying`. */
 static void tick(struct node *n)
 {
     const int dying = agent_state(n->agent) == AGENT_SETTLING ? find_dying(n) : -1;
@@ -53,7 +56,8 @@ static void tick(struct node *n)
                              .type = AGENT_TICK, .local_rank = dying >= 0 ? dying : 0, .dying = dying >= 0 });
 }
 
-/* Handle a deadline that has passed. The first two deadlines may end the node. */
+/* Handle a deadline that has passed. First check the deadline of the store's answer and the deadline for a slow reader
+ * of the output, because their handlers may end the node. node_run_effects() sets the timer for the next deadline. */
 static void node_on_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -80,19 +84,21 @@ enum {
     /* How long a node that cannot host the store as planned waits for a store in another process; ends before the first
      * message about waiting. */
     ASK_MS = 1500,
-    /* How long a node that cannot start the program waits for a round. If the round begins, all nodes report the
-     * reason. */
+    /* How long to wait for a round if the program cannot be started here, and the job cannot begin without this node.
+     * If a round begins in this time, all nodes report why this node cannot start the program. */
     MISSING_MS = 2000,
     /* warn the user if more connections than this have ended without the store's answer to IDENTIFY */
     QUIET_JOINS = 5,
-    /* After REFUSE_MS, a node that cannot host the store does not wait for all other nodes; see on_refusing_timer and
-     * begin_refusing. */
+    /* A node that cannot host the store exits when all other nodes have received the reason. After REFUSE_MS, it also
+     * exits if nnodes_min nodes know the reason, or if the other nodes probably do not dial this host. In any case it
+     * exits at the end of --timeout. */
     REFUSE_MS = 10000,
-    REFUSE_CHECK_MS = 50 /* time between checks whether the other nodes have received the failure */
+    REFUSE_CHECK_MS = 50 /* time between checks whether the other nodes have received this node's failure */
 };
 
-/* Return the identity of this process, for the join message. The boot id identifies the machine. Leave out an address
- * with a scope ("fe80::1%eth0"), which has no meaning on other hosts. */
+/* Return the identity of this process, for the join message. The boot id identifies the machine; without /proc the boot
+ * id is empty. An address with a scope ("fe80::1%eth0") is left out, because the name of the interface has no meaning
+ * on other hosts. */
 static struct link_who who_am_i(const char *own)
 {
     struct link_who who = { .pid = getpid(), .pid_start = procfs_own_start(), .boot_id = procfs_boot_id() };
@@ -101,7 +107,7 @@ static struct link_who who_am_i(const char *own)
     return who;
 }
 
-/* Print each line separately, because output_note() prefixes only one line. */
+/* Print each line separately, because output_note() prefixes only one line. Print nothing with --quiet. */
 static void print_lines(const struct node *n, const char *words)
 {
     for (const char *at = words; !n->plan->cli->quiet && *at != '\0';) {
@@ -132,8 +138,9 @@ static void end_dial(struct node *n)
 static void on_found(void *user, const struct join_dial_found *found);
 static void on_dial_failed(void *user, const char *code, const char *words);
 
-/* Pass the new socket to the link. The link sends the token of the join as proof of this node's identity, then the
- * requests that the store has not confirmed. */
+/* Pass the new socket to the link. The link sends the token of the join, which proves that the connection belongs to
+ * this node. The link then sends again the requests that the store has not confirmed. The local address may differ
+ * from the address of the broken connection. */
 static void on_found_again(void *user, const struct join_dial_found *found)
 {
     struct node *n = user;
@@ -144,18 +151,20 @@ static void on_found_again(void *user, const struct join_dial_found *found)
     store_link_resume(n->meet.link, found->fd, found->tls, who.own);
 }
 
-/* End the dial without a message, because the link reports the lost connection. */
+/* End the dial without a message, because the link reports the lost connection at the same time. */
 static void on_not_found_again(void *user, const char *code, const char *words)
 {
     (void)code, (void)words;
     end_dial(user);
 }
 
-/* Size in bytes of a TCP segment that every IPv4 path carries (RFC 879). */
+/* Size of a TCP segment in bytes that every IPv4 path carries (RFC 879). If a path loses large packets, a later
+ * connection limits its segments to this size. */
 enum { SMALL_SEGMENT = 536 };
 
-/* Record the size of the segments that a silent connection could not deliver. After the second silence, or if the
- * caller is sure, limit later connections to small segments. */
+/* Record the size of the segments that the silent connection could not deliver. Limit later connections to small
+ * segments if the caller is sure that the path loses large segments, or if this is the second silent connection. One
+ * silence may be only a short failure of the network. */
 static void note_silence(struct node *n, bool is_sure)
 {
     const struct link_fate *fate = store_link_fate(n->meet.link);
@@ -166,7 +175,8 @@ static void note_silence(struct node *n, bool is_sure)
     n->meet.stuck_times = fate->stuck_times;
 }
 
-/* Report once to all nodes that the path to the store's host loses large packets, such as those of the workers. */
+/* Report to all nodes, only once, that the path from this node to the store's host loses large packets. The packets of
+ * the workers on this path are large, too, so they would be lost. */
 static void report_path(struct node *n)
 {
     char path[FINDING_SUBJECT_MAX], large[16], times[16], small[16];
@@ -185,8 +195,8 @@ static void report_path(struct node *n)
     store_link_send(n->meet.link, encode_notice(&f));
 }
 
-/* Dial the store again, by its numeric address, because the name server may have the same fault. `knob` is the option
- * that sets the timeout `budget_ms`. */
+/* Dial the store again. Use the store's numeric address, because the fault that broke the connection may affect the
+ * name server, too. `budget_ms` is the timeout, and `knob` is the option that sets this timeout. */
 static void dial_again(struct node *n, uint64_t budget_ms, const char *knob,
                        void (*found)(void *user, const struct join_dial_found *found))
 {
@@ -212,8 +222,9 @@ static void dial_again(struct node *n, uint64_t budget_ms, const char *knob,
         output_note(n->out.output, "warning: %s", err.msg);
 }
 
-/* Handle a connection to the store that is broken for the reason `why`, or silent (`why` is NULL). Do not warn about
- * silence, because the connection may recover. */
+/* Handle a connection to the store that is broken for the reason `why`, or silent (`why` is NULL). Warn only about a
+ * broken connection, because a silent connection may recover. The store keeps this node as a member for
+ * --node_timeout, so dial for the same time. */
 static void on_broken(void *user, const char *why)
 {
     struct node *n = user;
@@ -250,7 +261,7 @@ static void on_restored(void *user)
 
 /* Handle the loss of the link. Before the first round, dial again in two cases, until --timeout ends:
  *
- *   - The store is silent. Perhaps the packets with the join are too large for the path.
+ *   - The store is silent. The reason may be that the packets with the join are too large for the path.
  *   - The connection has ended without an answer to IDENTIFY. A store drops connections if hundreds of nodes arrive at
  *     once. */
 static void on_link_lost(void *user, const char *why)
@@ -278,7 +289,8 @@ static void on_link_lost(void *user, const char *why)
     dial_again(n, n->meet.join_until_ms - now_ms, n->plan->meeting.join_knob, on_found);
 }
 
-/* Warn if this node has joined a store that has no secret. The node that hosts the store warns about its own store. */
+/* Warn if this node has joined a store that has no secret, which is possible if ddprun was started as torchrun. The
+ * node that hosts the store warns about its own store. */
 static void report_open_store(struct node *n)
 {
     char store[FINDING_SUBJECT_MAX];
@@ -292,8 +304,9 @@ static void report_open_store(struct node *n)
     output_explain(n->out.output, finding_code_name(f.code));
 }
 
-/* Handle the answer to a join, and withdraw findings about an unreachable store. The two reports follow only now: the
- * store accepts findings only from members, and may reject a join. */
+/* Handle the answer to a join. The store is reachable now, so withdraw earlier findings about an unreachable store.
+ * Call report_path() only now, because the store accepts a finding only from a node that has joined. Call
+ * report_open_store() only now, because a store without a secret may reject the join. */
 static void on_joined(void *user, bool spare, const char *instance, uint64_t store_ms)
 {
     struct node *n = user;
@@ -304,7 +317,8 @@ static void on_joined(void *user, bool spare, const char *instance, uint64_t sto
     report_open_store(user);
 }
 
-/* Open the link. A store in this process gets no limit for its silence, because only a busy machine makes it silent. */
+/* Open the link. For a store in this process silent_ms is 0 (no limit), because only a busy machine can make this
+ * store silent. */
 static ddp_status open_link(struct node *n, const struct join_dial_found *at, struct ddp_err *err)
 {
     const uint64_t timeout_ms = n->plan->meeting.node_timeout_ms;
@@ -329,7 +343,8 @@ static ddp_status open_link(struct node *n, const struct join_dial_found *at, st
     return store_link_open(&options, &n->meet.link, err);
 }
 
-/* Join the store in this process. In a job of several nodes, its address becomes MASTER_ADDR. */
+/* Join the store in this process. With several nodes, the address of the store becomes MASTER_ADDR here, as on all
+ * other nodes. */
 static ddp_status join_own(struct node *n, const char *host, int port, struct ddp_err *err)
 {
     n->plan->master_port = port;
@@ -341,8 +356,8 @@ static ddp_status join_own(struct node *n, const char *host, int port, struct dd
     return open_link(n, &at, err);
 }
 
-/* Start the store of a single node, and join it. Read the port from the server, because the planned port may be in
- * use. */
+/* Start the store of a single node, and join it. The port is read from the server, because the store uses a free port
+ * if the planned port is in use. */
 static ddp_status have_store(struct node *n, struct ddp_err *err)
 {
     struct endpoint store;
@@ -378,8 +393,9 @@ static void give_up_joining(struct node *n, const char *code, const char *words)
     node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* Exit when every other node has received the failure of this node, or at refusing_until_ms. After REFUSE_MS,
- * nnodes_min nodes are enough. */
+/* Exit when every other node has received the failure of this node, or at refusing_until_ms. An elastic job may never
+ * reach its maximum number of nodes. So after REFUSE_MS, exit when nnodes_min nodes, including this node, know the
+ * failure. */
 static void on_refusing_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -391,11 +407,11 @@ static void on_refusing_timer(uv_timer_t *timer)
         node_finish(n, EXIT_CODE_DDPRUN);
 }
 
-/* Send the failure of this node to each node that dials, until the end of --timeout. Wait only for REFUSE_MS if the
- * other nodes probably do not dial this host:
+/* Send the failure of this node to each other node that dials, until the end of --timeout, so that these nodes give up,
+ * too. In two cases, the other nodes probably do not dial this host, so wait only for REFUSE_MS:
  *
  *   - The address of the endpoint is not on this host.
- *   - This node has no secret, so usually the other nodes have no secret, either. */
+ *   - This node has no secret. Usually the other nodes have no secret, either, so they do not dial. */
 static void begin_refusing(struct node *n, const struct host_failure *failure)
 {
     const struct plan_meeting *m = &n->plan->meeting;
@@ -415,8 +431,9 @@ static void begin_refusing(struct node *n, const struct host_failure *failure)
     uv_timer_start(&n->meet.refusing_timer, on_refusing_timer, REFUSE_CHECK_MS, REFUSE_CHECK_MS);
 }
 
-/* Print why this node cannot host the store, and send the reason to the other nodes: through the relay of --hosts, or
- * at the store's port. */
+/* Print why this node cannot host the store, and send the reason to the other nodes. With --hosts, the relay sends the
+ * reason. Otherwise the other nodes dial the store's port, so this node answers there with the reason, if the port is
+ * free. */
 static void on_host_failed(void *user, const struct host_failure *failure)
 {
     struct node *n = user;
@@ -431,8 +448,8 @@ static void on_host_failed(void *user, const struct host_failure *failure)
     begin_refusing(n, failure);
 }
 
-/* Start the TLS relay for the workers, if the store encrypts. A store on this host needs no relay, because it checks
- * the uid of each client. */
+/* Start the TLS relay for the workers, if the store encrypts. A store on this host needs no relay: the kernel carries
+ * these connections without a network, and the store checks the uid of each client. */
 static ddp_status open_relay(struct node *n, const struct join_dial_found *found, struct ddp_err *err)
 {
     const struct tls_relay_options options = { .loop = &n->loop,
@@ -449,8 +466,9 @@ static ddp_status open_relay(struct node *n, const struct join_dial_found *found
     return DDP_OK;
 }
 
-/* Open the link to the store that was found. Workers get its numeric address, so that a thousand workers do not query
- * the name server. The node now owns a secret and a TLS context that MUNGE has delivered. */
+/* Open the link to the store that was found. Give the workers the numeric address of the store, so that a thousand
+ * workers do not query the name server at the same time. If MUNGE has delivered a secret, the node now owns the secret
+ * and the TLS context. */
 static void on_found(void *user, const struct join_dial_found *found)
 {
     struct node *n = user;
@@ -467,7 +485,7 @@ static void on_found(void *user, const struct join_dial_found *found)
         give_up_joining(n, NULL, err.msg);
 }
 
-/* Exit, because no store answers. A node that should host the store first informs the other nodes. */
+/* Exit, because no store answers. If this node should host the store, first send the reason to the other nodes. */
 static void on_dial_failed(void *user, const char *code, const char *words)
 {
     struct node *n = user;
@@ -477,8 +495,8 @@ static void on_dial_failed(void *user, const char *code, const char *words)
         give_up_joining(n, code, words);
 }
 
-/* Connect to the store. If place->code is not NULL, this node should host the store but cannot. It then waits ASK_MS
- * for another store, and fails with place->note. */
+/* Connect to the store. If place->code is not NULL, this node should host the store but cannot. In this case, wait only
+ * ASK_MS for a store in another process, and fail with place->note if no store answers. */
 static ddp_status dial(struct node *n, const struct store_place *place, struct ddp_err *err)
 {
     const struct plan_meeting *m = &n->plan->meeting;
@@ -505,14 +523,15 @@ static ddp_status dial(struct node *n, const struct store_place *place, struct d
     return join_dial_start(&options, &n->meet.dial, err);
 }
 
-/* Join the store at the place that was found. The node now owns place->server, which may be NULL. */
+/* Join the store at the place that was found. From now on this node owns the server in place->server, if any, and
+ * stops the server at the end. */
 static void on_place(void *user, const struct store_place *place)
 {
     struct node *n = user;
     struct ddp_err err;
     n->meet.store = place->server;
     if (place->code == NULL)
-        print_lines(n, place->note); /* the wait for other nodes may be long */
+        print_lines(n, place->note); /* print this before the wait for other nodes, which may be long */
     const ddp_status status =
         n->meet.store != NULL ? join_own(n, place->host, place->port, &err) : dial(n, place, &err);
     if (status != DDP_OK)
@@ -527,7 +546,7 @@ static int missing_code(const struct node *n)
     return n->meet.missing == ENOENT ? EXIT_CODE_NOT_FOUND : EXIT_CODE_CANNOT_RUN;
 }
 
-/* Exit before a round, because the program is missing, and inform the other hosts of --hosts. */
+/* Exit before a round, because the program is missing. The other hosts of --hosts get the reason. */
 static void give_up_missing(struct node *n)
 {
     struct buf words = { 0 };
@@ -537,8 +556,8 @@ static void give_up_missing(struct node *n)
     node_finish(n, missing_code(n));
 }
 
-/* Exit if no round has begun within MISSING_MS. In a round, the attempt fails on all nodes, because the program is
- * missing. */
+/* Handle the timeout of a node that cannot start the program. If no round has begun within MISSING_MS, exit. If a round
+ * has begun, do nothing: its attempt fails on all nodes, because this node cannot start the program. */
 static void on_missing_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -546,10 +565,9 @@ static void on_missing_timer(uv_timer_t *timer)
         give_up_missing(n);
 }
 
-/* Check that the program exists, before this node waits for others. If the program is missing:
- *
- *   - The number of nodes is fixed, and 2 or more: join, so that all nodes report the reason. Exit after MISSING_MS.
- *   - Any other job: exit at once. */
+/* Check that the program exists, before this node waits for others. If the program is missing, exit at once. But a job
+ * with a fixed number of two or more nodes cannot begin without this node. In this case, join the job, so that the
+ * attempt fails on all nodes with this reason. Exit if no round begins within MISSING_MS. */
 static void check_program(struct node *n)
 {
     const struct plan_meeting *m = &n->plan->meeting;
@@ -562,7 +580,7 @@ static void check_program(struct node *n)
         give_up_missing(n);
 }
 
-/* Join the job. If no other host can have the store, start it here first. */
+/* Join the job. If the store cannot be on another host, start the store here first. */
 static ddp_status join_job(struct node *n, struct ddp_err *err)
 {
     const struct store_host_options options = { .loop = &n->loop,
@@ -592,7 +610,7 @@ enum {
     LINGER_REFUSED_MS = 3000
 };
 
-/* Print a warning of the event log, on stderr if the output is not open. */
+/* Print a warning of the event log. If the output is not open, print the warning on stderr. */
 static void on_event_log_trouble(void *user, const char *words)
 {
     struct node *n = user;
@@ -603,7 +621,7 @@ static void on_event_log_trouble(void *user, const char *words)
 }
 
 /* Open the handles, signals first, so that no stop by the user is missed. node_finish() closes all these handles, so
- * nothing else may fail before all are initialized. */
+ * all must be initialized before anything else can fail. */
 static bool init_handles(struct node *n, int lifeline)
 {
     if (!node_watch_signals(n, lifeline))
@@ -620,8 +638,10 @@ static bool init_handles(struct node *n, int lifeline)
     return true;
 }
 
-/* Copy the options that the agent needs. settle_ms exceeds the node timeout, because the store reports a lost node only
- * after this timeout. With an event log, `alone` is false, because the log needs the store's verdict. */
+/* Copy the options that the agent needs, because the agent does not read the command line. In a job of several nodes,
+ * settle_ms is longer than the node timeout, because the node of a lost peer may be lost, too. The store reports a lost
+ * node only after this timeout. With an event log, `alone` is false even if the job has one node. The agent then waits
+ * for the store's verdict, which the log needs. */
 static struct agent_options agent_options_of(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -635,15 +655,15 @@ static struct agent_options agent_options_of(const struct plan *plan)
                                    .alone = !plan->meeting.elsewhere && cli->events == NULL };
 }
 
-/* Run the loop once to connect, and once to send the greeting. The store answers while this thread prepares the
- * attempt. */
+/* Run the loop twice: the first pass connects, the second pass sends the greeting. The store's thread then answers
+ * while this thread prepares the attempt. */
 static void send_greeting(struct node *n)
 {
     for (int turn = 0; turn < 2 && !n->ended; turn++)
         uv_run(&n->loop, UV_RUN_NOWAIT);
 }
 
-/* Prepare the first attempt without the store's answer, if the ranks are already known. */
+/* Prepare the first attempt without waiting for the store's answer, if the ranks are already known. */
 static ddp_status make_ready(struct node *n, struct ddp_err *err)
 {
     const struct plan_round first = plan_same_round(n->plan, 0);
@@ -676,7 +696,7 @@ static void log_dir_free(void *user)
     free(work);
 }
 
-/* Create the log directory on a thread, because mkdir may block. */
+/* Create the log directory on a thread, because mkdir may block if the file system does not answer. */
 static ddp_status make_log_dir(struct plan *plan, struct ddp_err *err)
 {
     if (plan->log_root == NULL)
@@ -727,8 +747,8 @@ static void on_printed(void *user, int local_rank, int stream, struct slice byte
     progress_add(&n->out.progress, local_rank, stream == STD_ERR, bytes, clock_ms());
 }
 
-/* Open all parts of the node, the user's files first, so that their errors precede the bind of a port. node_finish()
- * and close_node() close everything, also after a failure. */
+/* Open all parts of the node. Open the user's files first, so that an error in these files is reported before a port is
+ * bound. node_finish() and close_node() close everything, also after a failure in a later step. */
 static ddp_status open_node(struct node *n, struct ddp_err *err)
 {
     const struct agent_options options = agent_options_of(n->plan);
@@ -761,7 +781,7 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
         status = input_new(&n->loop, n->plan, n->guardian, &n->out.input, err);
     if (status == DDP_OK)
         status = node_open_timers(n, err);
-    /* even after an error, node_finish() needs this to print the end of the job */
+    /* Set `announce` even after an error, because node_finish() needs it to print the end of the job. */
     n->out.announce =
         (struct announce){ .plan = n->plan, .output = n->out.output, .started_ms = n->started_ms };
     if (n->plan->cli->events != NULL)
@@ -773,12 +793,13 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     exits_open(&n->run.exits);
     if (status == DDP_OK)
         check_program(n);
-    /* check_program() has set `ended` if the program is missing */
+    /* check_program() has set `ended` if this node must exit at once, because the program is missing. */
     if (status == DDP_OK && !n->ended)
         n->run.n_busy_gpus = gpu_warn(n->plan, n->run.busy_gpus);
     if (status == DDP_OK && !n->ended)
         status = join_job(n, err);
-    /* make_ready() may begin an attempt, which uses the evidence */
+    /* Create the evidence before make_ready(), because make_ready() may begin an attempt, and an attempt uses the
+     * evidence. */
     n->run.evidence = evidence_new(contain_mounts(n->run.contain), contain_groups(n->run.contain),
                                    n->run.spawner.nofile.rlim_cur);
     if (status == DDP_OK && !n->ended)
@@ -786,10 +807,11 @@ static ddp_status open_node(struct node *n, struct ddp_err *err)
     return status == DDP_OK && !n->ended ? make_ready(n, err) : status;
 }
 
-/* Keep the store running for a short time, because other nodes may still need the verdict. */
+/* Keep the store running for a short time, because other nodes may still need the verdict. After a stop by the user,
+ * the time is shorter. */
 static void wait_for_peers(struct node *n)
 {
-    /* the store may still have to reject other nodes */
+    /* this node was rejected, and its store may still have to send rejections to other nodes */
     if (n->meet.store != NULL && n->meet.refused)
         store_server_wait_nodes(n->meet.store, LINGER_REFUSED_MS);
     const bool others = n->meet.round != NULL && n->meet.round->nnodes > 1;
@@ -798,8 +820,9 @@ static void wait_for_peers(struct node *n)
                                 agent_stop_signal(n->agent) != 0 ? LINGER_STOPPED_MS : LINGER_MS);
 }
 
-/* Free all parts of the node. Close the loop first, because callbacks use the other parts. The store's thread ends
- * while this thread frees the rest. */
+/* Free all parts of the node. Close the loop first, because callbacks of its handles use the other parts. Begin early
+ * to stop the store, so that its thread ends while this thread frees the rest. Remove the agent's control group if this
+ * group is empty. */
 static void close_node(struct node *n)
 {
     uv_loop_close(&n->loop);
@@ -834,8 +857,8 @@ static void close_node(struct node *n)
     n->plan->secret = NULL;
 }
 
-/* Run the agent until its end, and return ddprun's exit code. After a failure the loop still runs, because libuv frees
- * a handle only in the loop. */
+/* Run the agent until its end, and return ddprun's exit code. If opening a part fails, the loop still runs, because
+ * libuv frees a handle only in the loop. */
 int node_run(void *arg, int lifeline)
 {
     const struct node_job *job = arg;

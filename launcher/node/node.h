@@ -1,5 +1,5 @@
-/* node.h -- private to launcher/node: the agent process around the state machine of agent.h. All these functions run on
- * the thread of the event loop; the threads of timed_call.h never touch struct node. */
+/* node.h -- private to launcher/node: the agent process around the state machine of agent.h. One thread runs the event
+ * loop and all these functions; the threads of timed_call.h never touch struct node. */
 #ifndef LAUNCHER_NODE_NODE_H
 #define LAUNCHER_NODE_NODE_H
 
@@ -29,13 +29,13 @@
 struct node_meeting {
     /* Owned: the store in this process, stopped in close_node(). NULL if another node or a daemon hosts the store. */
     struct store_server *store;
-    /* owned: the search for the host of the store; NULL without a search, or after one that ended at once */
+    /* Owned: the search for the host of the store. NULL if no search was needed, or if the search ended at once. */
     struct store_host *host;
     struct join_dial *dial; /* owned: connects to the store, or connects again; NULL if no dial runs */
     /* this node should host the store but cannot */
     bool should_host;
-    /* Owned; NULL if not needed. The small server that sends the other nodes the reason if this node cannot host the
-     * store. */
+    /* Owned; NULL if not needed. If this node cannot host the store, this small server sends the reason to the other
+     * nodes and rejects them. Otherwise they would wait until their timeout. */
     struct refusing_store *refusing;
     uv_timer_t refusing_timer;  /* starts the next check whether every other node was rejected */
     uint64_t refusing_since_ms; /* when `refusing` was started */
@@ -53,36 +53,36 @@ struct node_meeting {
      * during the join. Above 0, a dial begins with a pause. */
     unsigned n_resumes;
 
-    int held_port;                   /* socket that holds a port for the store of rank 0, or -1 */
-    char port_note[NOTE_MAX];        /* message that a free port replaces a port in use; "" otherwise */
-    uv_timer_t port_timer;           /* starts the next check of `held_port` */
-    struct heard_round *round;       /* owned; the latest round; NULL before the first round */
-    struct heard_waiting waiting;    /* the store's latest message "waiting": which nodes have joined */
-    uint64_t waiting_received_ms;    /* when the message in `waiting` arrived */
-    uv_timer_t waiting_timer;        /* fires when the next line about missing nodes is due */
-    bool announced;                  /* announce_job() was called, in this node's first round */
-    bool waiting_due;                /* `waiting_timer` will print a line */
-    bool waiting_printed;            /* a line was printed in this wait; later lines show only changes */
-    bool waiting_asked;              /* the store was asked which nodes have not ended */
+    int held_port;                /* socket that holds a port for the store of rank 0, or -1 */
+    char port_note[NOTE_MAX];     /* message that a free port replaces a port in use; "" otherwise */
+    uv_timer_t port_timer;        /* starts the next check of `held_port` */
+    struct heard_round *round;    /* owned; the latest round that has begun; NULL before the first round */
+    struct heard_waiting waiting; /* the store's latest message "waiting": which nodes have joined */
+    uint64_t waiting_received_ms; /* when the message in `waiting` arrived */
+    uv_timer_t waiting_timer;     /* fires when the next line about missing nodes is due */
+    bool announced;               /* announce_job() was called, in this node's first round */
+    bool waiting_due;             /* `waiting_timer` will print a line */
+    bool waiting_printed; /* a line was printed in this wait, so later lines are printed only for changes */
+    bool waiting_asked;   /* the store was asked which nodes have not ended */
     char unfinished[HEARD_LIST_MAX]; /* the store's answer: the nodes that have not ended */
     int missing;                     /* errno if the workers' program is not usable, else 0 */
     uv_timer_t missing_timer;        /* if the program is not usable: limits the wait for a round */
     bool refused;                    /* the store has rejected this node */
 
     struct tls_context *tls;   /* owned; NULL if this node does not encrypt */
-    struct tls_relay *relay;   /* carries the workers' store traffic; NULL if they connect directly */
+    struct tls_relay *relay;   /* carries the workers' store traffic; NULL if the workers connect directly */
     struct peer_lookup lookup; /* questions of the store about owners of connections */
     uv_timer_t lookup_timer;   /* fires when the next search for owners of connections is due */
     /* A point in time that limits the searches of /proc by find_holder: each search moves it by 10 times its duration.
      * If it is more than 5 s in the future, no search starts. */
     uint64_t whose_ms;
 
-    /* finding of the store that explains why nodes are missing; "" without one */
+    /* A finding of the store that explains why nodes are missing; "" without such a finding. */
     char first_cause[LIMIT_WORDS / 2];
-    bool has_news_socket; /* the relay of --hosts has started this process and carries findings */
-    bool has_sent_news;   /* this node has sent a finding to the other hosts, not withdrawn yet */
+    bool has_news_socket; /* this process was started by --hosts, and the relay of --hosts carries findings */
+    bool has_sent_news;   /* this node has sent a finding to the other hosts, and has not withdrawn it */
     uv_poll_t news_poll;
-    /* latest finding that another host has sent about itself; `host` is "" without one */
+    /* latest finding that another host has sent about itself; `host` is "" without such a finding */
     struct news news;
 
     int next_attempt;                  /* number of the next attempt, from the verdict */
@@ -93,9 +93,10 @@ struct node_meeting {
     char store_node[HEARD_NAME_MAX + 32]; /* host of the lost store, as " on node 0 (n0)"; "" if unknown */
 };
 
-/* The order in which workers ended, because waitpid does not report it. The earliest failure is the first failure. */
+/* The order in which workers ended. If several workers fail at almost the same time, the worker that ended first is
+ * the first failure. waitpid does not report this order. */
 struct exits {
-    /* epoll set with one pidfd for each living worker; -1 if not available */
+    /* epoll set with one pidfd for each living worker; -1 if not supported or no descriptor was left */
     int epoll;
 };
 
@@ -111,10 +112,11 @@ struct node_sample {
     struct cJSON *stacks;           /* owned: rows of record/stacks.h; NULL if no sample was taken */
 };
 
-/* A page of record/flight.h for each worker, in an unnamed memory file of the attempt. Processes of an earlier attempt
- * cannot write into it. A zeroed struct has no pages. */
+/* The memory that this node shares with its workers: a page of record/flight.h for each worker, in an unnamed memory
+ * file. Each attempt has a new file, so that processes of an earlier attempt cannot write into the pages. A zeroed
+ * struct has no pages. */
 struct flight_shm {
-    int n, fd; /* number of pages; descriptor of the memory file if `n` > 0 */
+    int n, fd; /* number of pages, and descriptor of the memory file if `n` > 0 */
     void *base;
 };
 
@@ -133,10 +135,11 @@ struct node_run {
     struct evidence *evidence; /* facts about the ends of workers, for the report; NULL if memory was short */
     struct list dumps;         /* stack dumps in progress; see stack_dump.c */
     struct node_sample sample;
-    /* findings about this node's GPUs, from the start or the latest sample of a suspected hang */
+    /* Findings about this node's GPUs, from the check before the start or the latest sample of a suspected hang. */
     struct finding busy_gpus[GPU_FINDINGS_MAX];
     int n_busy_gpus;
-    /* the call that asks the GPU driver, which owns `gpu_query` meanwhile; NULL if no call runs */
+    /* The call that asks the GPU driver (check_gpus); NULL if no call runs. While the call runs, it owns
+     * `gpu_query`. */
     struct timed_call *gpu_call;
     struct gpu_query *gpu_query;
     uint64_t gpu_query_ms;        /* when `gpu_query` was started */
@@ -145,8 +148,8 @@ struct node_run {
     bool holds; /* the queued effects wait for a stack dump, or for `probe` in struct node */
     /* SIGCHLD has arrived, or more children may have ended: the next pass of the loop reaps them */
     bool reap;
-    bool alone;    /* this process has no child left */
-    bool resting;  /* the user has suspended the job: all its processes are stopped (SIGSTOP) */
+    bool alone;   /* this process has no child left */
+    bool resting; /* all processes of the job are stopped (SIGSTOP), because the user has suspended the job */
     bool prepared; /* the first attempt was prepared before its round began */
     uint64_t attempt_started_ms;
     /* when the store or the user asked this node to stop the attempt; 0 before that */
@@ -180,12 +183,14 @@ struct node_output {
     uint64_t unread_deadline_ms;
 };
 
-/* One node, from start to exit. Only node_finish() closes its handles; only close_node() frees the rest.
+/* One node, from start to exit. Only node_finish() closes the handles in this struct. Only close_node() frees the rest,
+ * after the loop has ended.
  *
- * A turn is one pass of the event loop. node_handle_event() calls the agent and queues the effects, and
- * node_run_effects() carries out a few of them in each turn. */
+ * A turn is one pass of the event loop. A callback passes an event to node_handle_event(), which calls the agent and
+ * queues the effects. node_run_effects() carries out a few effects in each turn. */
 struct node {
-    /* Borrowed. The secret, addresses, ports and ranks in the plan still change, until each round begins. */
+    /* Borrowed. The secret, addresses, ports and ranks in the plan change in open_node(), in the search for
+     * the store and in each round. */
     struct plan *plan;
     uint64_t started_ms; /* start of ddprun, monotonic; the times of events count from this time */
     struct agent *agent; /* owned */
@@ -205,8 +210,9 @@ struct node {
     uv_poll_t lifeline, signals; /* poll the descriptors `lifeline_fd` and `signal_fd` */
     int lifeline_fd, signal_fd;
     pid_t guardian;
-    /* The latest signals that stop the job, and that are passed to the workers. A second copy, sent to both guardian
-     * and agent, is ignored. */
+    /* The latest signal that stops the job, and the latest signal that is passed to the workers. A sender may
+     * signal both the guardian and the agent. The agent then gets the signal twice and ignores the second
+     * signal. */
     struct stop_memory stop_memory, pass_memory;
     struct received_signal stop_received; /* first request to stop; valid if agent_stop_signal() is not 0 */
 
@@ -249,10 +255,11 @@ static inline bool node_has_lost_host(const struct node *n)
 void flight_shm_open(struct flight_shm *pages, int n);
 void flight_shm_close(struct flight_shm *pages);
 
-/* Return the place of worker 0's page, for DDPRUN_FLIGHT_SHM (flight.h). Its pid is 0 without pages. */
+/* Return where worker 0's page is, for the variable DDPRUN_FLIGHT_SHM (flight.h). If no pages exist, the result's pid
+ * is 0. */
 struct flight_page flight_shm_first(const struct flight_shm *pages);
 
-/* Return the page of worker `i`, or NULL without pages or without a record. */
+/* Return the page of worker `i`. Return NULL if the worker has no record yet, or if no pages exist. */
 const struct flight *flight_shm_page(const struct flight_shm *pages, int i);
 
 /* Command line of the helper process; see flight_helper_run. */
@@ -265,7 +272,7 @@ struct flight_helper {
 /* Fill in the command line. Return false if this node has no workers. */
 bool flight_helper_words(const struct node *n, int64_t age_ms, struct flight_helper *words);
 
-/* After a failure or a stop, write the flight records that the ranks have not written themselves. */
+/* After a failure or a stop, write the flight record of each rank that has not written its record itself. */
 void node_keep_flights(struct node *n);
 
 /* --- stack_dump.c --- */
@@ -283,25 +290,26 @@ struct stack_request {
     void (*done)(struct node *n, struct stacks *stacks, const struct stack_request *request);
 };
 
-/* Start a dump of the threads of workers and of their children. Return false, without calling `done`, if it is not
- * possible now. */
+/* Start a dump of the threads of workers and of their children. Return false, without calling `done`, if a dump is
+ * not possible now. */
 bool node_dump_stacks(struct node *n, const struct stack_request *request);
 
-/* Handle the end of a child that is not a worker. `status` is the status of wait4. */
+/* Handle the end of a child that is not a worker: a helper of a dump, or an orphan. `status` is the status of
+ * wait4. */
 void node_helper_ended(struct node *n, pid_t pid, int status);
 
-/* End all dumps now, with the rows that exist. */
+/* End all dumps now, with the rows that were collected so far. */
 void node_end_dumps(struct node *n);
 
-/* End and free all dumps. Call this when no helper can be reaped any more. */
+/* End and free all dumps, even if helpers still run. Call this when no helper can be reaped any more. */
 void node_close_dumps(struct node *n);
 
-/* Find out whether py-spy can be used: node_begin_samples at the start of an attempt, node_find_python at each
- * heartbeat. */
+/* Find out whether stacks can be sampled with py-spy. Call node_begin_samples at the start of an attempt, and
+ * node_find_python at each heartbeat. */
 void node_begin_samples(struct node *n);
 void node_find_python(struct node *n);
 
-/* Add the stacks of the other nodes' ranks. The store has sent `rows`, which may be NULL. */
+/* Add the stacks of the other nodes' ranks to the stacks of this node. The store has sent `rows`, which may be NULL. */
 void node_add_survivors(struct node *n, const struct cJSON *rows);
 
 /* --- host_news.c --- */
@@ -312,20 +320,21 @@ void node_open_news(struct node *n);
 /* Handle the messages of the relay that have arrived, without waiting for more. */
 void node_read_news(struct node *n);
 
-/* After the loss of the store or of a node, wait a short time for the relay's finding. Do not wait without a relay, or
- * if the cause of the job's end is known. */
+/* Wait a short time for the relay's finding about a lost host, if this node has lost the store or another node is lost.
+ * Do not wait without --hosts, because then no relay exists, or if the cause of the end is known. */
 void node_await_news(struct node *n);
 
-/* Report to the other hosts that this node ends before the job has begun, for the reason `words`. `code` is the code of
- * a finding, or NULL. */
+/* Report to the other hosts that this node ends before the job has begun, with the reason in `words`. `code` is the
+ * code of a finding, or NULL if the reason is not a finding. */
 void node_send_end(struct node *n, const char *code, const char *words);
 
-/* Send to the other hosts the finding that `words` names, if any: why this node waits for the store. node_send_no_wait
- * withdraws it. */
+/* Send to the other hosts the finding that `words` names. The finding explains why this node waits for the store. Send
+ * nothing if `words` names no finding. node_send_no_wait withdraws the finding when the wait is over. */
 void node_send_wait(struct node *n, const char *words);
 void node_send_no_wait(struct node *n);
 
-/* Write the latest finding from `host` (NULL: any host) into `out`. Without one, write "" and return false. */
+/* Write the text of the latest finding from `host` into `out`. If `host` is NULL, a finding of any host counts. If no
+ * such finding exists, write "" and return false. */
 bool node_explain_absence(const struct node *n, const char *host, char *out, size_t size);
 
 /* --- store_events.c --- */
@@ -336,16 +345,17 @@ extern const struct store_link_calls node_store_calls;
 /* Handle the end of output_drain() (output_options.idle). */
 void node_on_output_idle(void *user);
 
-/* Drop the running query to the GPU driver, if any. Its thread may still run. */
+/* Drop the running query to the GPU driver, if any. The thread of the query may still run. */
 void node_drop_gpu_call(struct node *n);
 
-/* Prepare an attempt: ranks, containment and log files. */
+/* Prepare an attempt: ranks, containment and log files. Clear the output of the previous attempt. */
 ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err);
 
 /* Begin the prepared attempt if its round is known. */
 void node_begin_prepared(struct node *n);
 
-/* Handle the loss of the store, for the reason `why`. Before the first round, ddprun exits. */
+/* Handle the loss of the store, for the reason `why`. Before the first round, ddprun prints the reason and exits.
+ * After the first round, the agent decides. */
 void node_on_lost(void *user, const char *why);
 
 /* --- signals.c --- */

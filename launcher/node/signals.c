@@ -1,5 +1,5 @@
-/* signals.c -- see node.h: signals in the agent. The agent reads them from a descriptor, so that they cannot interrupt
- * any other function. */
+/* signals.c -- see node.h: signals in the agent. guardian.c has blocked the signals that ddprun handles. The agent
+ * reads these signals from a descriptor, so that they cannot interrupt any other function. */
 #include "base/clock.h"
 #include "contain/descendants.h"
 #include "contain/procfs.h"
@@ -28,7 +28,8 @@ static char state_of(pid_t pid)
     return procfs_stat(pid, &stat) ? stat.state : '\0';
 }
 
-/* Print the status, once for each request. `answer` is NULL if the store has not answered in time. */
+/* Print the status, once for each request. `answer` is NULL if the store has not answered in time. If memory is
+ * short, print nothing. */
 static void status_print(struct node *n, const struct cJSON *answer)
 {
     struct buf text = { 0 };
@@ -69,15 +70,15 @@ void node_on_status(void *user, const struct cJSON *answer)
         status_print(n, answer);
 }
 
-/* Print the stacks of the workers, after the status. */
+/* Print the stacks of the workers. The stacks arrive after the status was printed. */
 static void on_stacks(struct node *n, struct stacks *stacks, const struct stack_request *request)
 {
     (void)request;
     announce_stacks(&n->out.announce, stacks->rows, stacks->is_cut);
 }
 
-/* Request the status from the store, and the stacks from the workers. A further request before the answer reads no
- * stacks. */
+/* Request the status from the store, and print the status when the answer arrives. The stacks follow later, because
+ * reading stacks takes longer. If the user asks again before the answer arrives, do not read the stacks twice. */
 static void status_begin(struct node *n, const struct received_signal *received)
 {
     announce_status(&n->out.announce, received);
@@ -117,13 +118,14 @@ static bool attempt_runs(const struct agent *agent)
     return state >= AGENT_RUNNING && state <= AGENT_SWEEPING;
 }
 
-/* Inform the agent of a request to stop: the first is graceful, the second immediate. After the end of the job, a
- * request drops unread output. Ignore a request while EFFECT_FINISH is in the queue. */
+/* Inform the agent that a stop of the job was requested. The first request is graceful, the second request immediate.
+ * After the end of the job, only unread output remains, and a request drops this output. Ignore a request while
+ * EFFECT_FINISH, which sets the exit code, is still in the queue. */
 static void stop_asked(struct node *n, const struct received_signal *received)
 {
-    /* agent_stop_signal() also returns the signal of a stop from the store */
+    /* agent_stop_signal() is not suitable here: it also returns the signal of a stop from the store */
     const bool first = n->stop_memory.at_ms == 0;
-    node_read_news(n); /* a relay sends the reason before the signal */
+    node_read_news(n); /* read the reason, which a relay sends before the signal */
     if (n->ended)
         return;
     if (!signals_is_new_stop(&n->stop_memory, received, clock_ms()))
@@ -143,7 +145,8 @@ static void stop_asked(struct node *n, const struct received_signal *received)
     node_handle_event(n, (struct agent_event){ .type = AGENT_STOP, .signal = received->signal });
 }
 
-/* Pass the signal on to the workers only. The processes that they started, such as a data loader, would die of it. */
+/* Pass the signal on to the workers, but not to the processes that the workers started. Such a process, for example a
+ * data loader, has no handler and would die. */
 static void pass_on(struct node *n, const struct received_signal *received)
 {
     int passed = 0;
@@ -154,8 +157,9 @@ static void pass_on(struct node *n, const struct received_signal *received)
     announce_passed(&n->out.announce, received, passed);
 }
 
-/* Stop all processes of the job with SIGSTOP, because a worker may ignore SIGTSTP. Send it twice, for processes that
- * were created meanwhile. */
+/* Stop all processes of the job with SIGSTOP, because a worker may ignore SIGTSTP. Send the signal twice, because a
+ * process may have been created while the first signals were sent. This process continues, because it hosts the store
+ * and forwards the output. */
 static void rest(struct node *n)
 {
     n->run.resting = true;
@@ -163,8 +167,8 @@ static void rest(struct node *n)
     descendants_signal(SIGSTOP);
 }
 
-/* Report each worker that another process has stopped. Without WNOWAIT, waitid consumes the kernel's report, so each
- * stop is reported once. */
+/* Report each worker that another process has stopped, because one stopped worker blocks all other workers. WSTOPPED
+ * without WNOWAIT consumes the report of the kernel, so each stop is reported once. */
 static void report_stopped(struct node *n)
 {
     siginfo_t info = { 0 };
@@ -181,8 +185,8 @@ static void handle_signal(struct node *n, const struct received_signal *from)
 {
     struct received_signal now = *from;
     const struct received_signal *received = &now;
-    /* With --hosts, these signals arrive through the relay. Treat them like keys of a local terminal, which the kernel
-     * sends. */
+    /* With --hosts, Ctrl-C and Ctrl-\ arrive through the relay. Treat them like keys of a local terminal, for which
+     * the kernel is the sender. */
     now.sender.kernel = now.sender.kernel || (n->plan->cli->one_console && now.by_parent &&
                                               (now.signal == SIGINT || now.signal == SIGQUIT));
     switch (signals_act(n->plan->cli->stop_signals, received->signal)) {
@@ -218,7 +222,8 @@ static bool is_wake(const struct node *n, const struct signalfd_siginfo *info)
     return info->ssi_signo == SIGCONT && (pid_t)info->ssi_pid == n->guardian;
 }
 
-/* Handle all signals that have arrived. */
+/* Handle all signals that have arrived. If a signal was sent several times before this read, the kernel reports the
+ * signal only once. */
 static void on_signal(uv_poll_t *poll, int status, int events)
 {
     struct node *n = poll->data;
@@ -235,8 +240,8 @@ static void on_signal(uv_poll_t *poll, int status, int events)
     node_run_effects(n);
 }
 
-/* End everything, because the guardian is dead. Stop the store before node_finish() closes the connection to it.
- * Otherwise the store would report the loss of this node to some nodes but not to others. */
+/* End everything, because the guardian is dead. Stop the store before closing the connection to the store. Otherwise
+ * the store would report the loss of this node to some nodes but not to others. */
 static void finish_without_guardian(struct node *n)
 {
     const int code = guardian_is_gone(n->run.contain);
@@ -245,8 +250,8 @@ static void finish_without_guardian(struct node *n)
     node_finish(n, code);
 }
 
-/* Read the guardian's messages. End of file means that the guardian has died, so kill all processes without a
- * report. */
+/* Read messages of the guardian from the lifeline. End of file means that the guardian has died. In this case, no
+ * user can get a report, but all processes must still be killed. */
 static void on_lifeline(uv_poll_t *poll, int status, int events)
 {
     struct node *n = poll->data;
@@ -268,7 +273,8 @@ static void poll_fd(struct node *n, uv_poll_t *poll, int fd, uv_poll_cb cb)
     uv_poll_start(poll, UV_READABLE | UV_DISCONNECT, cb);
 }
 
-/* Watch the signals and the lifeline. The signals are already blocked; signal_watch_block() only returns their set. */
+/* Watch the signals and the lifeline. The guardian has already blocked the signals before the fork. This function calls
+ * signal_watch_block() again only to get the set of these signals. */
 bool node_watch_signals(struct node *n, int lifeline)
 {
     sigset_t watched;

@@ -1,5 +1,6 @@
-/* spawn.c -- see spawn.h. clone3 creates a worker inside its control group, because a write to cgroup.procs takes up to
- * 7 ms. The C library has no wrapper for clone3, so a few lines of assembly call it. */
+/* spawn.c -- see spawn.h. clone3 creates a worker inside its control group, because moving the worker by a write to
+ * cgroup.procs takes up to 7 ms. The C library has no wrapper for clone3, and the child needs its own stack. So a few
+ * lines of assembly call clone3. */
 #include "node/spawn.h"
 
 #include "base/limits.h"
@@ -29,8 +30,9 @@ enum { FLAGS = CLONE_VM | CLONE_VFORK | CLONE_FILES };
 
 #if defined(__x86_64__)
 
-/* Call clone3. In the child, call `child`, which never returns, on a new stack. The kernel preserves r12 (`arg`) and
- * r13 (`child`). A zero frame pointer ends the backtraces of debuggers. */
+/* Call clone3. In the child, call `child`, which never returns, on a new stack. The child cannot return from this
+ * function, because its new stack has no return address. The kernel preserves the registers r12, which keeps `arg`, and
+ * r13, which keeps `child`. A zero frame pointer ends the backtraces of debuggers in the child. */
 static long call_on_new_stack(struct clone_args *args, size_t size, int (*child)(void *), void *arg)
 {
     long result;
@@ -75,7 +77,8 @@ static long call_on_new_stack(struct clone_args *args, size_t size, int (*child)
 
 #else
 
-/* Return -ENOSYS, because this file has no assembly for this architecture. */
+/* Return -ENOSYS, because this file has no assembly for this architecture. A child then joins its control group by a
+ * write to cgroup.procs. */
 static long call_on_new_stack(struct clone_args *args, size_t size, int (*child)(void *), void *arg)
 {
     (void)args;
@@ -87,17 +90,17 @@ static long call_on_new_stack(struct clone_args *args, size_t size, int (*child)
 
 #endif
 
-/* Return true if clone3 is not available. E2BIG, EINVAL: no control groups (before Linux 5.7). EPERM: a seccomp
- * filter. */
+/* Return true if clone3 is not available. E2BIG and EINVAL mean that this clone3 cannot create a process in a control
+ * group (before Linux 5.7). EPERM means that a seccomp filter forbids clone3. */
 static bool is_missing(long error)
 {
     return error == -ENOSYS || error == -E2BIG || error == -EINVAL || error == -EPERM;
 }
 
-/* Run `child(arg)` in a new process on `stack` (16-aligned), with this process's memory and descriptors. This thread
- * waits until the child executes a program or ends. `cgroup_fd` is the directory of the child's control group, or -1
- * for this process's group. Return the pid, or -1 with errno set. ENOSYS: clone3 is missing, so the child cannot be
- * created in a control group. */
+/* Run `child(arg)` in a new process on `stack` (16-aligned). The child shares this process's memory and descriptors,
+ * and must not return. This thread waits until the child executes a program or ends. `cgroup_fd` is the directory of
+ * the child's control group, or -1 for the group of this process. Return the pid, or return -1 and set errno. ENOSYS
+ * means that a control group was requested but clone3 is not available. */
 static pid_t clone_on_stack(int (*child)(void *), void *arg, void *stack, size_t size, int cgroup_fd)
 {
     const bool grouped = cgroup_fd >= 0;
@@ -111,7 +114,7 @@ static pid_t clone_on_stack(int (*child)(void *), void *arg, void *stack, size_t
         return (pid_t)pid;
     if (is_missing(pid) && !grouped) {
         pid = clone(child, (char *)stack + size, FLAGS | SIGCHLD, arg);
-        /* qemu-user cannot share descriptors between processes */
+        /* qemu-user fails with EINVAL, because it cannot share descriptors between processes */
         if (pid < 0 && errno == EINVAL)
             pid = clone(child, (char *)stack + size, (FLAGS & ~CLONE_FILES) | SIGCHLD, arg);
         return (pid_t)pid;
@@ -122,8 +125,9 @@ static pid_t clone_on_stack(int (*child)(void *), void *arg, void *stack, size_t
 
 /* --- start a process -------------------------------------------------------------------------------------- */
 
-/* Until execve, a child shares the memory of this process, as after vfork, but has its own stack. So it can store the
- * errno of execve. fork would copy page tables, and posix_spawn and uv_spawn cannot set the parent-death signal.
+/* A child is created with CLONE_VM | CLONE_VFORK. Until execve, it shares the memory of this process, as after vfork,
+ * but has a separate stack. So it can store the errno of execve in the shared memory. Other functions do not fit: fork
+ * would copy page tables without need, and posix_spawn and uv_spawn cannot set the parent-death signal.
  *
  * Until execve, the child must not allocate memory, lock a mutex or use stdio. Signals are blocked, so no handler of
  * this process runs in the child. */
@@ -134,14 +138,15 @@ enum {
     FD_GAP = 1024 /* the search for open descriptors ends after this many unused numbers in a row */
 };
 
-/* Data that parent and child share, on the stack of the parent, which waits. */
+/* Data that parent and child share. This struct is on the parent's stack, because the parent waits until execve
+ * succeeds or the child ends. */
 struct child {
     const struct proc_slots *slots;
     const struct proc_spec *spec;
     pid_t parent; /* if getppid() returns another pid, the parent has died */
     int join;     /* descriptor of the control group that the child must join by itself, or -1 */
     /* Results, which the parent reads after the child has ended or called execve(2). */
-    bool lived;     /* child_main() has begun; otherwise the kernel has killed the child before */
+    bool lived;     /* child_main() has begun; if false, the kernel has killed the child before that */
     int error;      /* errno of the start; 0 if the program runs */
     int join_error; /* errno of joining the control group; 0 on success */
 };
@@ -151,7 +156,8 @@ struct child {
 /* execve leaves these functions without returning, so AddressSanitizer's marks would remain on their stack. */
 #define IN_CHILD __attribute__((no_sanitize_address))
 
-/* The struct of the system call rt_sigaction, whose signal mask has 8 bytes. */
+/* A struct for the system call rt_sigaction, whose signal mask has 8 bytes. The struct of the C library is
+ * different. */
 struct kernel_sigaction {
     void (*handler)(int);
     unsigned long flags;
@@ -159,8 +165,9 @@ struct kernel_sigaction {
     uint64_t mask;
 };
 
-/* Reset signals to their default action, then unblock them, so that no handler of the parent runs in shared memory. Use
- * direct system calls, because ThreadSanitizer's sigaction() would change its records of the parent's handlers. */
+/* Reset signals to their default action, and only then unblock all signals. Otherwise a handler of the parent could run
+ * in the child and change the memory that parent and child share. Use direct system calls, because ThreadSanitizer's
+ * sigaction() would change its records of the parent's handlers. */
 IN_CHILD static void default_signals(void)
 {
     const struct kernel_sigaction dfl = { 0 };
@@ -169,16 +176,17 @@ IN_CHILD static void default_signals(void)
         const int sig = signal_rows[i].number;
         struct kernel_sigaction now = { 0 };
         syscall(SYS_rt_sigaction, sig, NULL, &now, sizeof(now.mask));
-        /* Keep a signal that the user ignores. ddprun itself ignores the signals with SIGNAL_NONE
-         * (signal_watch_block). */
+        /* A signal that the user ignores stays ignored. But signals with SIGNAL_NONE are always reset, because ddprun
+         * ignores them itself (signal_watch_block). */
         if (now.handler != SIG_DFL && (now.handler != SIG_IGN || signal_rows[i].act == SIGNAL_NONE))
             syscall(SYS_rt_sigaction, sig, &dfl, NULL, sizeof(dfl.mask));
     }
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
 }
 
-/* Close all descriptors from `first` on, because close_range has failed. The descriptor limit may be a million, so stop
- * after FD_GAP unused numbers in a row. */
+/* Close all descriptors from `first` on, because close_range has failed. ddprun opens its own descriptors with
+ * close-on-exec, so the loop is needed only for descriptors that ddprun has inherited. The descriptor limit may be a
+ * million, so stop after FD_GAP unused numbers in a row. */
 IN_CHILD static void close_one_by_one(int first)
 {
     for (int fd = first, gap = 0; gap < FD_GAP; fd++)
@@ -186,8 +194,8 @@ IN_CHILD static void close_one_by_one(int first)
 }
 
 /* Copy the three reserved descriptors to 0, 1 and 2, and close all others. First leave the parent's table of
- * descriptors: CLOSE_RANGE_UNSHARE copies only the few descriptors up to the highest reserved one; unshare copies the
- * whole table. */
+ * descriptors: close_range with CLOSE_RANGE_UNSHARE copies only the few descriptors up to the highest reserved
+ * descriptor. If close_range fails, unshare copies the whole table. */
 IN_CHILD static bool place_fds(const struct proc_slots *slots, bool keeps_library)
 {
     const int first = keeps_library ? SHIPPED_LIBRARY_FD + 1 : STDERR_FILENO + 1;
@@ -204,8 +212,8 @@ IN_CHILD static bool place_fds(const struct proc_slots *slots, bool keeps_librar
     return true;
 }
 
-/* Join the control group by a write to cgroup.procs. After a failure, the search for leftovers still finds the
- * worker. */
+/* Join the control group by writing to cgroup.procs. If the write fails, the worker runs outside the group, but the
+ * search for leftovers still finds the worker. */
 IN_CHILD static void join_group(struct child *c)
 {
     int fd = openat(c->join, "cgroup.procs", O_WRONLY | O_CLOEXEC);
@@ -222,11 +230,12 @@ IN_CHILD static bool bind_cpus(const struct rank_set *cpus)
            syscall(SYS_sched_setaffinity, 0, (size_t)cpus->limit / 8, cpus->bits) == 0;
 }
 
-/* Prepare the worker. Create its process group first, so that a signal to the agent's group does not reach it. A
- * session for each worker would make the start of 64 workers 50 % slower on a busy machine (autogroup). */
+/* Prepare the worker. Create its process group first, so that a signal to the agent's group does not reach the
+ * worker. A separate session for each worker would make the start of 64 workers 50 % slower on a busy machine
+ * (autogroup). */
 IN_CHILD static bool become_worker(const struct child *c)
 {
-    /* py-spy, a child of the agent, may read this process (Yama) */
+    /* allows py-spy, a child of the agent, to read this process (Yama) */
     (void)prctl(PR_SET_PTRACER, c->parent);
     if (setpgid(0, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 ||
         !place_fds(c->slots, c->spec->keeps_library))
@@ -235,7 +244,7 @@ IN_CHILD static bool become_worker(const struct child *c)
         setrlimit(RLIMIT_NOFILE, c->spec->nofile);
     if (!bind_cpus(c->spec->cpus))
         return false;
-    /* The parent died before PR_SET_PDEATHSIG was set, so no SIGKILL will arrive. */
+    /* If the parent died before PR_SET_PDEATHSIG was set, no SIGKILL will arrive, so end the child here. */
     if (getppid() != c->parent) {
         errno = ESRCH;
         return false;
@@ -244,7 +253,8 @@ IN_CHILD static bool become_worker(const struct child *c)
     return true;
 }
 
-/* Run the child until execve. A worker that cannot join its control group still starts. */
+/* Run the child until execve. A worker that cannot join its control group still starts, because a job without a
+ * control group is better than no job. */
 IN_CHILD static int child_main(void *arg)
 {
     struct child *c = arg;
@@ -278,7 +288,8 @@ static void proc_slots_close(struct proc_slots *slots)
         close(slots->null);
 }
 
-/* Copy `fds` to the reserved descriptor numbers. If `fds` is NULL, copy /dev/null, so that the numbers stay in use. */
+/* Copy `fds` to the three reserved descriptor numbers. If `fds` is NULL, copy /dev/null, so that the numbers stay in
+ * use. */
 static bool fill_slots(const struct proc_slots *slots, const int fds[3])
 {
     for (int i = 0; i < 3; i++)
@@ -287,7 +298,8 @@ static bool fill_slots(const struct proc_slots *slots, const int fds[3])
     return true;
 }
 
-/* Create the child while all signals are blocked, because a handler in the child would change shared memory. */
+/* Create the child while all signals are blocked. The child shares the memory of this process, so a signal handler in
+ * the child would change this memory. */
 static pid_t clone_child(struct child *c)
 {
     _Alignas(16) char stack[CHILD_STACK];
@@ -301,9 +313,10 @@ static pid_t clone_child(struct child *c)
     return pid;
 }
 
-/* Create the child in its control group by clone3. After one failure, let this and all later children join their groups
- * themselves. A failure is a missing clone3, or a child that the kernel kills, as some kernels do after a kill of the
- * parent's group. */
+/* Create the child in its control group by clone3. After one failure, create this child and all later children outside
+ * their groups, and let them join the groups themselves. A failure is a missing clone3, or a child that the kernel
+ * kills before child_main(). After the parent's control group was killed, some kernels kill each child that clone3
+ * creates in a control group. */
 static pid_t clone_into_group(struct child *c)
 {
     static bool by_joining; /* true after clone3 has failed once */
@@ -320,7 +333,8 @@ static pid_t clone_into_group(struct child *c)
     return clone_child(c);
 }
 
-/* Start a process. A child that could not execute the program is reaped here, so the caller never sees its pid. */
+/* Start a process. The reserved descriptor numbers in `slots` hold the worker's descriptors only during the start. A
+ * child that could not execute the program is reaped here, so the caller never sees its pid. */
 pid_t proc_spawn(const struct proc_slots *slots, const struct proc_spec *spec, int *error)
 {
     struct child c = { .slots = slots, .spec = spec, .parent = getpid() };
@@ -338,7 +352,7 @@ pid_t proc_spawn(const struct proc_slots *slots, const struct proc_spec *spec, i
     return pid;
 }
 
-/* Return 0 if `path` is an executable file, else an errno. execve may still fail. */
+/* Return 0 if `path` is an executable file, else an errno. This check gives an early error; execve may still fail. */
 static int check_executable(const char *path)
 {
     struct stat st;
@@ -347,8 +361,9 @@ static int check_executable(const char *path)
     return S_ISREG(st.st_mode) && access(path, X_OK) == 0 ? 0 : EACCES;
 }
 
-/* Find the file that execvp would execute. `path` is the text of PATH, or NULL for the system's default. Write the
- * file's path to `out` and return 0, or return an errno: ENOENT, EACCES (found, but not executable), ENAMETOOLONG. */
+/* Find the file that execvp would execute: `program` itself if its name contains a '/', else the first executable file
+ * in the directories of `path`. `path` is the text of PATH, or NULL for the system's default. Write the file's path to
+ * `out` and return 0, or return an errno: ENOENT, EACCES (found, but not executable), ENAMETOOLONG. */
 static int proc_find(const char *program, const char *path, char *out, size_t size)
 {
     if (strchr(program, '/') != NULL)
@@ -357,7 +372,7 @@ static int proc_find(const char *program, const char *path, char *out, size_t si
     const char *dir = path != NULL ? path : "/usr/local/bin:/usr/bin:/bin";
     while (dir != NULL) {
         const char *end = strchrnul(dir, ':');
-        /* an empty entry in PATH means the current directory */
+        /* An empty entry in PATH means the current directory. */
         const char *glue = end == dir ? "./" : "/";
         if ((size_t)snprintf(out, size, "%.*s%s%s", (int)(end - dir), dir, glue, program) < size) {
             int error = check_executable(out);
@@ -373,13 +388,14 @@ static int proc_find(const char *program, const char *path, char *out, size_t si
 
 /* --- spawner ---------------------------------------------------------------------------------------------- */
 
-/* The agent prepares descriptors, memory and the path of the program, because only the agent can report an error.
+/* The agent, not the child, prepares descriptors, memory and the path of the program, because only the agent can
+ * report an error.
  *
- * This process raises its descriptor limit for many workers. Each worker gets the user's limit again, because select()
- * fails above 1,024. */
+ * A launcher of many workers needs more than the usual 1,024 descriptors, so this process raises its limit. Each
+ * worker gets the user's limit again, because select() fails above 1,024. */
 
 enum {
-    /* descriptors that ddprun needs in addition to those for workers */
+    /* number of descriptors that ddprun needs in addition to the descriptors for workers */
     FDS_OF_OURS = 64,
     FDS_PER_WORKER = 9, /* three pipes with two ends each during the start, two log files, a pidfd */
     /* with --encrypt: more descriptors for each worker, for 8 connections; the relay permits one for every 4
@@ -393,7 +409,8 @@ static rlim_t fds_needed(const struct plan *plan)
     return FDS_OF_OURS + (FDS_PER_WORKER + (plan->encrypt ? FDS_PER_RELAYED : 0)) * (rlim_t)plan->nproc;
 }
 
-/* Raise the limit as far as needed and permitted. A start beyond the hard limit reports the error. */
+/* Raise the limit as far as needed and permitted. If the hard limit is too low, the start of a worker will fail and
+ * report the error. */
 static void raise_fd_limit(struct spawner *s)
 {
     getrlimit(RLIMIT_NOFILE, &s->nofile);
@@ -405,7 +422,8 @@ static void raise_fd_limit(struct spawner *s)
     setrlimit(RLIMIT_NOFILE, &more);
 }
 
-/* Grow the table of descriptors now, because this may take 10 ms once this process has several threads. */
+/* Grow the table of descriptors to its final size while this process has one thread. With several threads, the growth
+ * may take 10 ms. */
 static void reserve_descriptors(const struct plan *plan)
 {
     const int fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, (int)fds_needed(plan) - 1);
@@ -437,7 +455,7 @@ static bool lacks_script(const char *script)
     return script != NULL && stat(script, &st) != 0 && (errno == ENOENT || errno == ENOTDIR);
 }
 
-/* Find the program of all workers, in the PATH of the workers, which --env may have changed. */
+/* Find the program of all workers with one search. Use the PATH of the workers, because --env may have changed it. */
 static int find_program(struct spawner *s, const char *program, char *const *envp)
 {
     if (s->path[0] != '\0')
@@ -464,7 +482,8 @@ int spawner_find(struct spawner *s)
     return error;
 }
 
-/* Warn once that workers run outside their control group, so only the search for descendants finds them. */
+/* Warn once that workers run outside their control group. Their containment is then weaker: only the search for
+ * descendants finds these workers. */
 static void note_outside(struct spawner *s, int error)
 {
     if (!s->outside_noted)
@@ -472,8 +491,10 @@ static void note_outside(struct spawner *s, int error)
     s->outside_noted = true;
 }
 
-/* Start a worker. If its program exists, ENOENT means that its interpreter or loader is missing: return ELIBACC. If the
- * program was removed, the next attempt searches again. */
+/* Start a worker. Its environment exists only during the start, because 256 environments would need megabytes. If
+ * proc_spawn() fails with ENOENT although the program exists, the program's interpreter or loader is missing. Return
+ * ELIBACC in this case. If the program was removed after an earlier attempt, let the next attempt search for the
+ * program again. */
 static int start_with(struct spawner *s, int local_rank, const int fds[3], pid_t *pid)
 {
     struct ddp_err err;
@@ -519,8 +540,8 @@ static int start_with_input(struct spawner *s, int local_rank, const int out[2],
     return error;
 }
 
-/* Start a worker. Always close the worker's ends of the pipes, because the output would never end while they are
- * open. */
+/* Start a worker. Close the worker's ends of the pipes in every case: while ddprun has these ends open, it cannot
+ * detect the end of the output. */
 int spawner_start(struct spawner *s, int local_rank, pid_t *pid)
 {
     struct ddp_err err;

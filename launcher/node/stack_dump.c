@@ -1,5 +1,6 @@
-/* stack_dump.c -- see node.h: reads the stacks of this node's processes. One py-spy (a helper) for each process reads
- * its memory within a time limit. Helpers write to memory files, because they could block on pipes. */
+/* stack_dump.c -- see node.h: reads the stacks of this node's processes. For each process, ddprun starts one py-spy (a
+ * helper), which reads the memory of the process from outside within a time limit. A helper writes to a memory file,
+ * because a helper could block on a pipe, and the loop never waits for a helper. */
 #include "base/clock.h"
 #include "base/exit_codes.h"
 #include "base/syscalls.h"
@@ -36,7 +37,7 @@ enum {
     SLICE_MS = 2,            /* time for reading /proc in one turn of the loop */
     ERRORS_MAX = 64 << 10,   /* bytes of the stderr of a helper */
     READ_BYTES = 64 << 10,   /* bytes per read of a helper's output */
-    CALLS_BYTES = 256 << 10, /* bytes that are used of the output of flight_helper_run */
+    CALLS_BYTES = 256 << 10, /* maximum bytes that are used of the output of flight_helper_run */
 };
 
 #define PTRACE_SCOPE "/proc/sys/kernel/yama/ptrace_scope"
@@ -53,7 +54,7 @@ struct target {
     pid_t pid;
     int local_rank;  /* local rank of the worker */
     bool is_child;   /* a descendant of the worker's program */
-    bool is_unasked; /* not started by the agent, so it has not permitted tracing */
+    bool is_unasked; /* the agent did not start this process, so the process has not permitted tracing */
 };
 
 /* A running py-spy, or the helper that reads flight records. */
@@ -64,12 +65,12 @@ struct helper {
     struct target about;     /* the process that py-spy reads */
     int out, err;            /* memory files for stdout and stderr of the helper; -1 if not open */
     struct buf threads;      /* array of struct stack_thread, read before py-spy started */
-    struct proc_stat before; /* state of the target before py-spy; see wake_target() */
-    bool killed;             /* killed at its time limit or at the end of the dump */
+    struct proc_stat before; /* state of the target before py-spy started; see wake_target() */
+    bool killed;             /* the helper was killed, because of its time limit or the end of the dump */
     uint64_t until_ms;       /* when to kill the helper */
 };
 
-/* A dump in progress. It is freed after `done` and after waitpid has returned all helpers. */
+/* A dump in progress. It is freed when `done` was called and waitpid has returned all helpers. */
 struct stack_dump {
     struct list in_node; /* link in node_run.dumps */
     struct node *node;
@@ -80,7 +81,7 @@ struct stack_dump {
     struct helper helpers[HELPERS_MAX];
     int running;       /* helpers that waitpid has not returned yet */
     bool is_over;      /* `done` was called */
-    uint64_t until_ms; /* deadline of the dump, even if rows are missing */
+    uint64_t until_ms; /* deadline of the dump, which then ends even if rows are missing */
     uv_timer_t timer;
 };
 
@@ -99,8 +100,8 @@ static void name_beside(const char *program, char path[PATH_MAX])
         path[0] = '\0';
 }
 
-/* Write the path of the py-spy beside the target of `link`, such as /proc/PID/exe. If the target was removed, write "",
- * because another user may control its directory. */
+/* Write the path of the py-spy that is in the same directory as the target of `link`, such as /proc/PID/exe. If the
+ * target was removed, as after --ship, write "", because another user may control its directory. */
 static void name_beside_link(const char *link, char path[PATH_MAX])
 {
     static const char removed[] = " (deleted)";
@@ -112,15 +113,15 @@ static void name_beside_link(const char *link, char path[PATH_MAX])
     name_beside(is_removed ? "" : program, path);
 }
 
-/* Write the path of py-spy in the directory of the workers' program. This file may not exist. */
+/* Write the path of a file "py-spy" in the directory of the workers' program. This file may not exist. */
 static void name_beside_workers(const struct node *n, char path[PATH_MAX])
 {
     const char *found = n->run.spawner.path;
     name_beside(found[0] != '\0' ? found : n->plan->workers[0].argv[0], path);
 }
 
-/* Return true if a process has only the uids of this user. Its paths decide which py-spy ddprun starts, perhaps as
- * root. */
+/* Return true if a process has only the uids of this user. The paths of the process can decide which py-spy ddprun
+ * starts. If ddprun runs as root, a process of another user must not make this choice. */
 static bool is_own(pid_t pid)
 {
     struct buf text = { 0 };
@@ -134,8 +135,8 @@ static bool is_own(pid_t pid)
     return own;
 }
 
-/* Put the working directory of process `pid` before a relative `command` with a slash. Write "" if the directory cannot
- * be read. */
+/* Put the working directory of process `pid` before `command`, if `command` is a relative path with a slash. Write ""
+ * if the working directory cannot be read. */
 static void make_absolute(pid_t pid, char command[PATH_MAX])
 {
     char link[64], program[PATH_MAX], folder[PATH_MAX];
@@ -149,16 +150,19 @@ static void make_absolute(pid_t pid, char command[PATH_MAX])
         command[0] = '\0';
 }
 
-/* Paths where the py-spy for a process may be. All except `of_exe` precede the directories of PATH. */
+/* Paths where the py-spy for a process may be. ddprun tries `of_exe` last, after the directories of PATH. ddprun tries
+ * all other places before PATH. */
 struct places {
-    /* beside the interpreter on the process's command line; each environment may have its own py-spy */
+    /* py-spy beside the interpreter that the process's command line names, because each environment may have its own
+     * py-spy */
     char of_process[PATH_MAX];
     char of_workers[PATH_MAX], of_ddprun[PATH_MAX];
-    char of_exe[PATH_MAX]; /* beside the file that the process executes; tried after PATH */
+    char of_exe[PATH_MAX]; /* py-spy beside the file that the process executes; tried after PATH */
 };
 
-/* Fill *p with the paths for a process. Check the owner last, because the process may change its program and its owner
- * meanwhile. */
+/* Fill *p with the paths where the py-spy for a process may be. Do not read the command line of the process if this
+ * could block. Check the owner of the process after reading its paths, because the process may change its program and
+ * its owner meanwhile. */
 static void find_places(const struct node *n, pid_t pid, struct places *p)
 {
     char command[PATH_MAX] = "", link[64];
@@ -185,8 +189,8 @@ static bool is_program(const char *path)
     return path[0] != '\0' && stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
 }
 
-/* Return true and write the real path to `path` if `place` is a program that no other user can change. Otherwise set
- * *is_unsafe if it is a program. */
+/* Return true if `place` is a program and no other user can change it. In this case, write its real path to `path`. If
+ * another user can change the program, set *is_unsafe. */
 static bool find_safe(const char *place, char path[PATH_MAX], bool *is_unsafe)
 {
     char why[SAFE_DIR_WHY_MAX];
@@ -197,7 +201,8 @@ static bool find_safe(const char *place, char path[PATH_MAX], bool *is_unsafe)
     return is_safe;
 }
 
-/* Find py-spy. Beside ddprun and in PATH it need not be safe, because the user runs programs from there anyway. */
+/* Find py-spy. Accept a py-spy beside ddprun or in PATH even if another user can change the file, because the user runs
+ * programs from these directories anyway. */
 static bool find_py_spy(const struct places *at, const struct env_sources *env, char path[PATH_MAX],
                         bool *is_unsafe)
 {
@@ -255,8 +260,8 @@ static void py_spy_search_run(void *user)
     q->is_found = find_py_spy(&q->at, &env, path, &q->is_unsafe);
 }
 
-/* Start a search for py-spy if none runs. `python` is the pid of a Python process, whose interpreter's directory is
- * searched, too, or 0. */
+/* Start a search for py-spy if no earlier search still runs. `python` is the pid of a Python process of the job, or 0
+ * if no such process is known. The search includes the directory of this Python process's interpreter. */
 static void py_spy_search_begin(struct node *n, pid_t python)
 {
     struct node_sample *s = &n->run.sample;
@@ -289,7 +294,7 @@ static void py_spy_search_read(struct node *n)
     s->question = NULL;
 }
 
-/* Forget a search. A thread that still waits frees the struct later. */
+/* Forget a search. A thread that still waits for a file server frees the struct py_spy_search later. */
 static void py_spy_search_end(struct node *n)
 {
     py_spy_search_read(n);
@@ -323,8 +328,8 @@ static bool plan_is_python(const struct plan *plan)
     return program_python(plan->cli, plan->facts->python) != NULL;
 }
 
-/* Delete the previous sample. If the command line names a Python program, search for py-spy now, otherwise in
- * node_find_python. */
+/* Delete the sample of the previous attempt. If the command line names a Python program, search for py-spy now.
+ * Otherwise node_find_python first examines the processes, to find out whether the job uses Python. */
 void node_begin_samples(struct node *n)
 {
     cJSON_Delete(n->run.sample.stacks);
@@ -335,7 +340,8 @@ void node_begin_samples(struct node *n)
         py_spy_search_begin(n, 0);
 }
 
-/* Search for Python and py-spy at heartbeats 1, 2, 4, 8 and so on, because each search takes time. */
+/* Search for Python and py-spy at heartbeats 1, 2, 4, 8 and so on. A script may start Python late, but each search
+ * takes time. */
 void node_find_python(struct node *n)
 {
     struct node_sample *s = &n->run.sample;
@@ -351,7 +357,8 @@ void node_find_python(struct node *n)
         py_spy_search_begin(n, python);
 }
 
-/* Add the rows of other nodes, in the order of the ranks. The rows for this node's own ranks already exist. */
+/* Add the rows of other nodes: first the ranks below the ranks of this node, then the ranks above. Ignore rows for this
+ * node's own ranks, because these rows already exist and are complete. */
 void node_add_survivors(struct node *n, const cJSON *rows)
 {
     const struct heard_round *round = n->meet.round;
@@ -381,7 +388,8 @@ static int open_unlinked(size_t bytes)
     return -1;
 }
 
-/* Read the file up to the first NUL, the first byte that was not written. Replace bytes that are not UTF-8. */
+/* Read the file up to the first NUL, which is the first byte that was not written. Replace bytes that are not
+ * UTF-8. */
 static bool read_file(int fd, struct buf *text)
 {
     struct buf bytes = { 0 };
@@ -421,7 +429,8 @@ static void clean_object(struct stack_thread *t)
     buf_free(&text);
 }
 
-/* Read the threads of a process from /proc. After a failure, read only the main thread, to save time. */
+/* Read the threads of a process from /proc. If a worker has failed, read only the main thread, because the agent stops
+ * the other workers only after the dump. */
 static size_t read_threads(const struct stack_dump *d, const struct target *t, struct buf *threads)
 {
     const struct stack_thread of = like(d, t);
@@ -437,7 +446,8 @@ static size_t read_threads(const struct stack_dump *d, const struct target *t, s
     return n;
 }
 
-/* Add the threads of a process from /proc, without Python frames. `note` is the reason why py-spy has shown none. */
+/* Add the threads of a process from /proc, which shows system calls but no Python frames. `note` is the reason why
+ * py-spy has shown no frames. */
 static void add_by_proc(struct stack_dump *d, const struct target *t, const char *note)
 {
     struct buf threads = { 0 };
@@ -450,7 +460,7 @@ static void add_by_proc(struct stack_dump *d, const struct target *t, const char
     buf_free(&threads);
 }
 
-/* Explain why py-spy failed, with the first line of its stderr. */
+/* Explain why py-spy failed. The first line of py-spy's stderr is the reason. */
 static void explain_end(const struct helper *h, int status, const char *error, char note[STACK_NOTE_MAX])
 {
     const bool denied = strcasestr(error, "permission denied") != NULL ||
@@ -470,7 +480,7 @@ static void explain_end(const struct helper *h, int status, const char *error, c
                  WEXITSTATUS(status), error[0] != '\0' ? ": " : "", (int)strcspn(error, "\n"), error);
 }
 
-/* Add a row for a worker's connection whose peer does not acknowledge data, or whose path loses large packets. */
+/* Add a row for a worker with a connection whose peer does not acknowledge data, or whose path loses large packets. */
 static void add_unanswered(struct stack_dump *d, const cJSON *row)
 {
     const struct target *targets = (const struct target *)(const void *)d->targets.data;
@@ -492,8 +502,8 @@ static void add_unanswered(struct stack_dump *d, const cJSON *row)
     }
 }
 
-/* Read the helper's output. Each line has the calls of one rank, or one connection. A killed helper leaves an
- * incomplete last line. */
+/* Read the output of the helper. Each line has either the calls of one rank, or one connection. Ignore an incomplete
+ * last line: the helper was killed while writing it. */
 static void add_records(struct stack_dump *d, const struct helper *h)
 {
     struct buf text = { 0 };
@@ -513,14 +523,16 @@ static void add_records(struct stack_dump *d, const struct helper *h)
     buf_free(&text);
 }
 
-/* Return true if the output fills the whole file, so its end is missing. */
+/* Return true if the output was too long: it fills the whole file, and the file has a fixed size. */
 static bool is_full(int fd)
 {
     char last = '\0';
     return pread(fd, &last, 1, STACKS_INPUT_MAX - 1) == 1 && last != '\0';
 }
 
-/* Add the Python frames in the output of a helper. If it has none, add the threads from /proc and the reason. */
+/* Add the Python frames in the output of a helper. If the helper failed, or if its output cannot be parsed, add
+ * what /proc shows, and the reason. If the helper failed and its output fills the file, the reason is that the
+ * output was too long. */
 static void add_output(struct stack_dump *d, const struct helper *h, int status)
 {
     struct buf text = { 0 }, error = { 0 };
@@ -556,8 +568,10 @@ static void helper_free(struct helper *h)
     *h = (struct helper){ .out = -1, .err = -1 };
 }
 
-/* Start the program of a helper like a worker, so that it cannot outlive the job. Its environment has the job's cookie,
- * by which a later ddprun finds and kills it. On failure return -1, with the errno in *error. */
+/* Start the program of a helper like a worker: with SIGKILL as parent-death signal, in the control group of the
+ * attempt. So the helper cannot outlive the job. The helper gets the environment of a worker, which contains the job's
+ * cookie. If all ddprun processes are killed, the next start of ddprun finds and kills the helper by this cookie. If
+ * the program was not started, return -1, with the errno in *error. */
 static pid_t start_program(const struct stack_dump *d, const struct helper *h, const char *path,
                            char *const *argv, int *error)
 {
@@ -578,8 +592,8 @@ static pid_t start_program(const struct stack_dump *d, const struct helper *h, c
     return started;
 }
 
-/* Start a helper that becomes py-spy. --native stops the target while reading; with --nonblocking a frame may be
- * wrong. */
+/* Start a helper that becomes py-spy. With --native, py-spy stops the target while reading. With --nonblocking, the
+ * target continues: a frame may be wrong, but the job is not disturbed. */
 static pid_t start_py_spy(const struct stack_dump *d, const struct helper *h, int *error)
 {
     static char program[] = "ddprun", option[] = PY_SPY_HELPER_OPTION, native[] = "--native",
@@ -596,7 +610,7 @@ static pid_t start_py_spy(const struct stack_dump *d, const struct helper *h, in
     return start_program(d, h, "/proc/self/exe", argv, error);
 }
 
-/* Return an unused helper, or NULL. */
+/* Return a helper that is not in use, or NULL if HELPERS_MAX helpers run. */
 static struct helper *free_helper(struct stack_dump *d)
 {
     for (int i = 0; i < HELPERS_MAX; i++)
@@ -615,7 +629,7 @@ static bool helper_open(const struct stack_dump *d, struct helper *h)
     return h->out >= 0 && h->err >= 0;
 }
 
-/* Count a helper that has started, or free it. Return true if it has started. */
+/* Count a helper that has started, or free a helper that has not started. Return true if the helper has started. */
 static bool helper_count(struct stack_dump *d, struct helper *h)
 {
     if (h->pid <= 0) {
@@ -627,8 +641,8 @@ static bool helper_count(struct stack_dump *d, struct helper *h)
     return true;
 }
 
-/* Read the state and the threads of a process before py-spy starts, because --native changes them. Return 0 or an
- * errno. */
+/* Read the state of a process for a helper, and open the helper's files. Return 0 or an errno. The threads are read
+ * before py-spy starts, because py-spy --native changes their states. */
 static int helper_prepare(const struct stack_dump *d, struct helper *h)
 {
     errno = 0;
@@ -638,7 +652,8 @@ static int helper_prepare(const struct stack_dump *d, struct helper *h)
     return errno == 0 || errno == ENOENT ? ESRCH : errno; /* an ended process has no files in /proc */
 }
 
-/* Start a helper for a process. On failure, return false and set `note` to the reason. */
+/* Start a helper for a process. If the helper cannot start, return false and set `note` to the reason, as a text for
+ * the user. */
 static bool helper_start(struct stack_dump *d, const struct target *t, char note[STACK_NOTE_MAX])
 {
     struct helper *h = free_helper(d); /* not NULL: dump_advance has checked this */
@@ -653,7 +668,8 @@ static bool helper_start(struct stack_dump *d, const struct target *t, char note
     return false;
 }
 
-/* Return true if a killed reader of flight records has not ended, because a file server does not answer. */
+/* Return true if a helper that reads flight records was killed but has not ended, because a file server does not
+ * answer. */
 static bool has_stuck_reader(const struct node *n)
 {
     LIST_EACH(at, &n->run.dumps)
@@ -678,8 +694,9 @@ static void list_workers(const struct stack_dump *d, char *out, size_t size)
                 (size_t)snprintf(out + used, size - used, "%s%d", used > 0 ? "," : "", (int)targets[i].pid);
 }
 
-/* Start the helper that reads flight records and connections. While an earlier one hangs in the kernel, omit the
- * records, so that at most one hangs. */
+/* Start the helper that reads flight records and connections. If it cannot start, the sample contains neither records
+ * nor connections. If an earlier helper hangs in the kernel, because a file server does not answer, the new helper gets
+ * no directory and reports only connections. So at most one such helper can hang. */
 static void start_reader(struct stack_dump *d)
 {
     static char no_directory[] = "";
@@ -697,8 +714,9 @@ static void start_reader(struct stack_dump *d)
     (void)helper_count(d, h);
 }
 
-/* Kill a helper and its processes. Add the lines of a reader, or for py-spy the target's threads from /proc. The pid
- * stays reserved until waitpid. */
+/* Kill a helper and all processes that the helper has started. If the helper reads flight records, keep the lines that
+ * it has written. If the helper is py-spy, add the target's threads from /proc instead of py-spy's output. The pid of
+ * the helper stays reserved until waitpid. */
 static void helper_kill(struct stack_dump *d, struct helper *h)
 {
     char note[STACK_NOTE_MAX];
@@ -718,8 +736,8 @@ static void helper_kill(struct stack_dump *d, struct helper *h)
         add_by_proc(d, &h->about, note);
 }
 
-/* Continue the target of a killed py-spy, which --native has stopped. Do nothing if the target was stopped before, or
- * if the pid belongs to another process. */
+/* Continue the target after ddprun has killed py-spy, because py-spy --native stops the target while reading. Do
+ * nothing if the target was stopped before py-spy started, or if the pid now belongs to another process. */
 static void wake_target(const struct helper *h)
 {
     struct proc_stat now;
@@ -739,7 +757,7 @@ static void on_closed(uv_handle_t *timer)
     free(timer->data);
 }
 
-/* Free a dump, when all its helpers are reaped or the node ends. */
+/* Free a dump. Call this when waitpid has returned all helpers of the dump, or when the node ends. */
 static void dump_free(struct stack_dump *d)
 {
     for (int i = 0; i < HELPERS_MAX; i++)
@@ -751,7 +769,8 @@ static void dump_free(struct stack_dump *d)
     uv_close((uv_handle_t *)&d->timer, on_closed);
 }
 
-/* Kill the remaining helpers, and call `done`. Afterwards the dump only waits for the ends of these helpers. */
+/* Kill the remaining helpers, and call `done` with the rows that exist. Afterwards the dump only waits for the ends
+ * of killed helpers. */
 static void dump_finish(struct stack_dump *d)
 {
     if (d->is_over)
@@ -764,8 +783,8 @@ static void dump_finish(struct stack_dump *d)
     d->request.done(d->node, &d->stacks, &d->request);
 }
 
-/* Kill late helpers, then continue the dump. node_helper_ended() must find a helper, so free the dump after the last
- * one has ended. */
+/* Kill helpers that are late, then continue the dump. Free the dump only after the last helper has ended, because
+ * node_helper_ended() must find the helper. */
 static void on_timer(uv_timer_t *timer)
 {
     struct stack_dump *d = timer->data;
@@ -780,7 +799,8 @@ static void on_timer(uv_timer_t *timer)
         dump_free(d);
 }
 
-/* Return the number of running helpers, without killed helpers, which may hang in the kernel. */
+/* Return the number of running helpers that were not killed. A killed helper may hang in the kernel, and must not
+ * delay the dump. */
 static int count_busy(const struct stack_dump *d)
 {
     int n = 0;
@@ -789,7 +809,8 @@ static int count_busy(const struct stack_dump *d)
     return n;
 }
 
-/* Set the timer for the next deadline of a helper or of the dump, or for the next turn if `at_once` is true. */
+/* Set the timer for the next deadline of a helper or of the dump. If `at_once` is true, continue in the next turn of
+ * the loop. */
 static void dump_set_timer(struct stack_dump *d, bool at_once)
 {
     uint64_t at_ms = d->until_ms;
@@ -800,7 +821,8 @@ static void dump_set_timer(struct stack_dump *d, bool at_once)
     uv_timer_start(&d->timer, on_timer, at_once || at_ms < now_ms ? 0 : at_ms - now_ms, 0);
 }
 
-/* Add a row for a zombie child of a worker, which may still wait for its result. Return false for any other target. */
+/* Add a row if the target is a zombie and a child of a worker. The worker may still wait for a result of the ended
+ * child. Return false for any other target. */
 static bool add_ended(struct stack_dump *d, const struct target *t)
 {
     struct proc_stat stat;
@@ -814,8 +836,9 @@ static bool add_ended(struct stack_dump *d, const struct target *t)
     return true;
 }
 
-/* Give a Python process a helper; read other processes from /proc. After a failure, only the program's name shows
- * Python, because a search for libpython takes long. */
+/* Handle one target process. A Python process gets a helper. The threads of other processes are read from /proc here.
+ * After the failure of a worker, only the program's name decides whether a process is Python, because a search for
+ * libpython would take too long. */
 static void process_target(struct stack_dump *d, const struct target *t)
 {
     if (add_ended(d, t))
@@ -835,7 +858,8 @@ static void process_target(struct stack_dump *d, const struct target *t)
         add_by_proc(d, t, note);
 }
 
-/* Handle targets for SLICE_MS. End the dump at its deadline, or when all targets are handled and no helper runs. */
+/* Handle as many targets as possible within SLICE_MS, in one turn of the loop. End the dump if its deadline has passed,
+ * or if all targets are handled and no helper runs. */
 static void dump_advance(struct stack_dump *d)
 {
     const size_t n = d->targets.len / sizeof(struct target);
@@ -861,7 +885,7 @@ static void add_target(struct stack_dump *d, pid_t pid, int local_rank, bool is_
         d->stacks.is_cut = true;
 }
 
-/* Add the descendants of a worker's program, such as a data loader, to the targets. */
+/* Add the descendants of a worker's program, such as the processes of a data loader, to the targets. */
 static void add_children(struct stack_dump *d, struct target program)
 {
     struct buf pids = { 0 };
@@ -871,8 +895,9 @@ static void add_children(struct stack_dump *d, struct target program)
     buf_free(&pids);
 }
 
-/* Collect the targets: the programs of the workers, then their descendants. Check the deadline after each worker,
- * because a kernel without /proc/PID/task/TID/children makes each search slow. */
+/* Collect the targets: the programs of the workers, then their descendants. Scripts that only wait for a program are
+ * left out. Check the deadline after each worker: on a kernel without /proc/PID/task/TID/children, each search reads
+ * all processes of the host. */
 static void find_targets(struct stack_dump *d)
 {
     const struct node *n = d->node;
@@ -922,7 +947,7 @@ bool node_dump_stacks(struct node *n, const struct stack_request *request)
     return true;
 }
 
-/* Return the helper with this pid and set *of to its dump, or return NULL. */
+/* Return the helper with this pid, and set *of to its dump. Return NULL if no helper has this pid. */
 static struct helper *find_helper(const struct node *n, pid_t pid, struct stack_dump **of)
 {
     LIST_EACH(at, &n->run.dumps)
@@ -937,7 +962,8 @@ static struct helper *find_helper(const struct node *n, pid_t pid, struct stack_
     return NULL;
 }
 
-/* Add the output of a helper that ended by itself. Rows for a killed helper already exist. */
+/* Add the output of a helper that ended by itself. The rows for a killed helper were added when the helper was
+ * killed. */
 void node_helper_ended(struct node *n, pid_t pid, int status)
 {
     struct stack_dump *d;

@@ -18,7 +18,7 @@ enum fan_state {
     FAN_ABSENT,   /* the worker does not read the input */
     FAN_EXPECTED, /* the worker will be started; no chunk is read before the start */
     FAN_OPEN,     /* the worker runs and reads */
-    FAN_CLOSED    /* the worker has all input, has closed its stdin, or could not be started */
+    FAN_CLOSED    /* the worker has received all input, has closed its stdin, or could not be started */
 };
 
 struct fan_reader {
@@ -50,19 +50,22 @@ static void fan_free(struct fan *fan)
     *fan = (struct fan){ 0 };
 }
 
-/* Record that a reader will start, so that no input is read before. fan_open or fan_close follows. */
+/* Record that a reader will start. Until this reader has started, no input is read. fan_open and fan_close record the
+ * start and the end. */
 static void fan_expect(struct fan *fan, int reader)
 {
     fan->readers[reader] = (struct fan_reader){ .state = FAN_EXPECTED };
 }
 
-/* Open a reader, which gets the current chunk from its beginning. */
+/* Open a reader. The new reader gets the current chunk from its beginning, even if the chunk was read for earlier
+ * workers, which have ended. */
 static void fan_open(struct fan *fan, int reader)
 {
     fan->readers[reader] = (struct fan_reader){ .state = FAN_OPEN };
 }
 
-/* Close a reader, also after a failed start, because the other readers wait for its start. */
+/* Close a reader. Call this also if a worker cannot be started. Otherwise the other readers would get no input,
+ * because no chunk is read before all expected readers have started. */
 static void fan_close(struct fan *fan, int reader)
 {
     if (fan->readers[reader].state != FAN_ABSENT)
@@ -77,8 +80,9 @@ static void fan_forget(struct fan *fan)
         fan->readers[i].done = 0;
 }
 
-/* Return true if the next chunk can be read: all expected readers have started, and all open readers have the whole
- * current chunk. Without an open reader, read only if `drains` is true, because the next process may need the input. */
+/* Return true if the next chunk can be read. Before that, all expected readers must start, and all open readers must
+ * receive the whole current chunk. If no reader is open, a chunk is read only to drop it, and only if `drains` is true.
+ * Otherwise the input stays unread for the next process. */
 static bool fan_wants(const struct fan *fan)
 {
     bool has_reader = false;
@@ -91,7 +95,7 @@ static bool fan_wants(const struct fan *fan)
     return (has_reader || fan->drains) && !fan->ended;
 }
 
-/* Record that a chunk was read. If `len` is 0, the input has ended. */
+/* Record that a chunk of `len` bytes was read. If `len` is 0, the input has ended. */
 static void fan_fill(struct fan *fan, size_t len)
 {
     fan_forget(fan);
@@ -99,7 +103,7 @@ static void fan_fill(struct fan *fan, size_t len)
     fan->ended = len == 0;
 }
 
-/* Return the number of bytes that `reader` still needs, and set *at to their offset in the chunk. */
+/* Return the number of bytes that `reader` still needs from the chunk, and set *at to their offset in the chunk. */
 static size_t fan_due(const struct fan *fan, int reader, size_t *at)
 {
     const struct fan_reader *r = &fan->readers[reader];
@@ -113,7 +117,7 @@ static void fan_gave(struct fan *fan, int reader, size_t len)
     fan->readers[reader].done += len;
 }
 
-/* Return true if a reader's pipe can be closed, because the reader has the whole input. */
+/* Return true if a reader's pipe can be closed: the input has ended, and the reader has received all bytes. */
 static bool fan_is_over(const struct fan *fan, int reader)
 {
     const struct fan_reader *r = &fan->readers[reader];
@@ -127,7 +131,7 @@ enum input_way {
 };
 
 /* Choose how the input is passed on. A single reader inherits the input if possible, so that line editing and seeking
- * work. */
+ * work as without ddprun. If two readers inherited the input, each would get only a part of the bytes. */
 static enum input_way input_way(int n_readers, bool terminal, bool background)
 {
     if (n_readers == 0)
@@ -137,11 +141,13 @@ static enum input_way input_way(int n_readers, bool terminal, bool background)
 
 /* --- input ------------------------------------------------------------------------------------------------ */
 
-/* Other processes, such as the shell, share ddprun's stdin and its flags, so stdin must stay blocking. libuv would
- * change this, so a separate epoll set polls stdin. libuv's threads read a plain file that is not in memory.
+/* Other processes, such as the shell, share ddprun's stdin and its flags, so ddprun never makes stdin non-blocking.
+ * libuv would make stdin non-blocking. So if stdin can be polled, ddprun polls stdin through a separate epoll set. A
+ * plain file is read at once if its data is in memory, otherwise by libuv's threads.
  *
- * The kernel does not stop the agent when a background job reads from its terminal (SIGTTIN), because the agent has its
- * own session. So before each read from a terminal, the agent checks whether the guardian is in the foreground. */
+ * The kernel stops a background process that reads from its terminal (SIGTTIN), but not the agent, because the agent
+ * has another session. So before each read from a terminal, the agent checks whether the guardian is in the
+ * foreground. */
 
 enum {
     CHUNK = 64 * 1024, /* bytes of one read; a pipe holds this many bytes */
@@ -158,7 +164,7 @@ struct pipe_end {
 struct input {
     uv_loop_t *loop;
     const struct plan *plan;
-    pid_t guardian; /* its process group shows whether the job is in the foreground */
+    pid_t guardian; /* the process group of the guardian shows whether the job is in the foreground */
     enum input_way way;
     struct fan fan;
     struct pipe_end **ends; /* by local rank; NULL if closed */
@@ -166,7 +172,7 @@ struct input {
     bool terminal;          /* stdin is a terminal */
     bool closing;           /* input_close() was called */
 
-    bool polled;      /* `source` can be polled, unlike a file or a device that is always ready */
+    bool polled;      /* `source` can be polled; false for a file, and for a device that is always ready */
     bool regular;     /* `source` is a regular file */
     int epoll;        /* epoll set that contains `source` */
     uv_poll_t ready;  /* polls `epoll`, which is readable when `source` is readable */
@@ -195,8 +201,8 @@ static void free_end(uv_handle_t *handle)
     free(handle->data);
 }
 
-/* Close the descriptor at once, because the worker waits for the end of its input. free_end frees libuv's handle
- * later. */
+/* Close the pipe's descriptor at once, so that the worker detects the end of its input. libuv's handle is freed later,
+ * by free_end. */
 static void close_end(struct input *in, int local_rank)
 {
     struct pipe_end *end = in->ends[local_rank];
@@ -218,7 +224,7 @@ static void on_room(uv_poll_t *poll, int status, int events)
     read_if_wanted(in);
 }
 
-/* Write as much as the pipe accepts. A worker that has closed its stdin is no longer a reader. */
+/* Write as much as the pipe accepts. A worker that has closed its stdin gets no more input. */
 static void give(struct input *in, int local_rank)
 {
     struct pipe_end *end = in->ends[local_rank];
@@ -273,8 +279,9 @@ static void on_ready(uv_poll_t *poll, int status, int events)
     go_on(in);
 }
 
-/* Read input that is in memory, faster than libuv's threads do. Return false if no byte was read. Linux 5.9 and 5.10
- * may report a wrong end of file here, so only a blocking read detects the end. */
+/* Read input that the kernel has in memory. Such a read is faster than libuv's threads. Return false if no byte
+ * was read. Linux 5.9 and 5.10 may report a wrong end of file here. So the end is detected only by a read that may
+ * block. */
 static bool read_at_once(struct input *in)
 {
     const struct iovec into = { .iov_base = in->chunk, .iov_len = CHUNK };
@@ -302,7 +309,8 @@ static void input_read(struct input *in)
         fan_fill(&in->fan, 0);
 }
 
-/* Continue after any event: write what the pipes accept, then read the next chunk if it is due. */
+/* Continue after any event: write what the pipes accept. If every reader has received the chunk, read the next
+ * chunk. */
 static void go_on(struct input *in)
 {
     for (int i = 0; i < in->fan.n && in->way == INPUT_COPIED && !in->reading; i++)
@@ -310,8 +318,8 @@ static void go_on(struct input *in)
     read_if_wanted(in);
 }
 
-/* Read the next chunk if every reader has the current one. Otherwise stop polling, because unread data would wake the
- * loop again and again. */
+/* Read the next chunk if every reader has received the current chunk. Otherwise stop polling stdin: unread data in
+ * stdin would wake the loop again and again. */
 static void read_if_wanted(struct input *in)
 {
     if (in->way != INPUT_COPIED || in->closing || in->reading)
@@ -346,8 +354,9 @@ static bool has_other_readers(const struct plan *plan)
     return found;
 }
 
-/* Begin an attempt. Its input begins with the next chunk. With --hosts, a node without readers must read and drop the
- * input, because the slowest node delays the others. */
+/* Begin an attempt. Drop the unsent rest of the current chunk. The input of the attempt's workers begins with the next
+ * chunk. With --hosts, all nodes get the same input, as fast as the slowest node reads it. So a node without readers
+ * must read and drop the input. */
 ddp_status input_attempt(struct input *in, struct ddp_err *err)
 {
     const struct cli *cli = in->plan->cli;
@@ -393,7 +402,8 @@ static int open_pipe(struct input *in, int local_rank)
     return fds[0];
 }
 
-/* Return the stdin of a worker. Without /dev/null, the first file that a worker opens would become its stdin. */
+/* Return the stdin of a worker. A worker without input gets /dev/null. If its stdin were closed, the first file that
+ * the worker opens would become its stdin. */
 int input_open(struct input *in, int local_rank)
 {
     if (!plan_gets_input(in->plan, local_rank))
@@ -401,8 +411,9 @@ int input_open(struct input *in, int local_rank)
     return in->way == INPUT_DIRECT ? STDIN_FILENO : open_pipe(in, local_rank);
 }
 
-/* Close the worker's end of the pipe, but not /dev/null or an inherited stdin. If the worker could not be started, it
- * is no longer a reader. */
+/* Close the worker's end of the pipe, but keep /dev/null and an inherited stdin open. If the worker could not be
+ * started, close ddprun's end, too. Otherwise ddprun would wait for the start of this worker, and the other workers
+ * would get no input. */
 void input_spawned(struct input *in, int local_rank, int fd, bool runs)
 {
     if (fd > STDERR_FILENO && fd != in->null)
@@ -414,7 +425,7 @@ void input_spawned(struct input *in, int local_rank, int fd, bool runs)
     go_on(in);
 }
 
-/* Close the pipe of a worker that has ended. The next read may have waited only for this worker. */
+/* Close the pipe of a worker that has ended. The next read may have waited only for this worker, so try to continue. */
 void input_ended(struct input *in, int local_rank, bool failed)
 {
     in->fan.drains = in->fan.drains && !failed;
@@ -432,7 +443,7 @@ static int open_source(bool is_file)
     return fd >= 0 ? fd : fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
 }
 
-/* Open the input for copying. epoll rejects files, so a file is not polled. */
+/* Open the input for copying. A file is not polled, because epoll rejects files. */
 static bool open_copied(struct input *in)
 {
     struct epoll_event event = { .events = EPOLLIN };
@@ -472,7 +483,7 @@ ddp_status input_new(uv_loop_t *loop, const struct plan *plan, pid_t guardian, s
     return DDP_OK;
 }
 
-/* Close the input. If a thread is reading, on_file_read runs later. */
+/* Close the input. If a thread is reading, on_file_read runs later and detects `closing`. */
 void input_close(struct input *in)
 {
     if (in == NULL || in->closing)

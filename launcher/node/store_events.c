@@ -1,5 +1,8 @@
-/* store_events.c -- turns messages from the store into events for the agent, and answers the store's questions:
- * heartbeats, owners of connections, stacks. All functions run in the loop, so none may block. */
+/* store_events.c -- turns messages from the store into events for the agent. It also fills in heartbeats, finds the
+ * owners of connections and the stacks that the store requests, and watches the port of rank 0.
+ *
+ * For each heartbeat, the state of every worker is read from /proc, and only changes are sent. All functions run in
+ * the loop, so none may block. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -22,8 +25,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Read the kernel function in which a process sleeps. The kernel prints "0" for a running process, and without
- * permission. */
+/* Read the kernel function in which a process sleeps. The kernel prints "0" for a running process, and also if this
+ * user has no permission to read the function. */
 static void read_wchan(pid_t pid, struct heartbeat_sample *sample)
 {
     if (sample->state != 'R')
@@ -32,7 +35,7 @@ static void read_wchan(pid_t pid, struct heartbeat_sample *sample)
         sample->where[0] = '\0';
 }
 
-/* Return a sample of a process. State 0: the process is gone. */
+/* Return a sample of a process. The state 0 means that the process is gone. */
 static struct heartbeat_sample sample_process(pid_t pid)
 {
     struct heartbeat_sample sample = { .at_us = clock_us() };
@@ -45,8 +48,8 @@ static struct heartbeat_sample sample_process(pid_t pid)
     return sample;
 }
 
-/* Return a sample of a worker, or of the program for which the worker's script waits. *pid then becomes the program's
- * pid. */
+/* Return a sample of a worker. If the worker is a script that waits for its program, return a sample of the program,
+ * and set *pid to the pid of the program. */
 static struct heartbeat_sample sample_worker(pid_t *pid)
 {
     const struct heartbeat_sample sample = sample_process(*pid);
@@ -56,7 +59,8 @@ static struct heartbeat_sample sample_worker(pid_t *pid)
     return sample_process(*pid);
 }
 
-/* Append the error of a worker's latest traceback, or "" if the worker has made progress since. */
+/* Append the error of a worker's latest traceback to the heartbeat. Append "" if the worker has made progress since
+ * this error. */
 static void add_error(struct progress_rank *r, int local_rank, cJSON *errors)
 {
     cJSON *row = cJSON_CreateArray();
@@ -66,8 +70,8 @@ static void add_error(struct progress_rank *r, int local_rank, cJSON *errors)
     r->has_news = false;
 }
 
-/* Add the time since the last sign of progress, and the new errors. The time is a duration, because the clocks of two
- * machines may differ. */
+/* Add two things to the heartbeat: how long ago the last sign of progress was, and the new errors. The store gets a
+ * duration, because the clocks of two machines may differ. */
 static void add_progress(struct node *n, struct message_heartbeat *beat)
 {
     struct progress *p = &n->out.progress;
@@ -84,7 +88,8 @@ static void add_progress(struct node *n, struct message_heartbeat *beat)
     }
 }
 
-/* Fill in the next heartbeat. A suspended job sends no states, because the store would report a hang. */
+/* Fill in the next heartbeat. While the user has suspended the job, send no states, because the store would report
+ * the stopped workers as the reason for a hang. */
 static void on_beat(void *user, struct message_heartbeat *beat)
 {
     struct node *n = user;
@@ -98,7 +103,8 @@ static void on_beat(void *user, struct message_heartbeat *beat)
         pid_t pid = n->run.pids[i];
         const struct heartbeat_sample sample = sample_worker(&pid);
         const int program = pid != n->run.pids[i] ? (int)contain_shown_pid(n->run.contain, pid) : 0;
-        /* a stopped program of a worker causes no SIGCHLD, so report it here */
+        /* a stopped worker causes a SIGCHLD, but a stopped program of a worker does not, so report the
+         * program here */
         if (program != 0 && sample.state == 'T' && n->run.known[i].state != 'T')
             announce_worker_stopped(&n->out.announce, i, program, 0);
         heartbeat_compare(&n->run.known[i], i, pid, program, &sample, ticks_per_s, beat->workers);
@@ -112,15 +118,15 @@ static void on_beat(void *user, struct message_heartbeat *beat)
 
 /* The store asks for the owner of a connection. Only the owner's node answers. */
 
-/* A search may take a tenth of a second without heartbeats. So searches use only a tenth of the time, and at most half
- * a second without a pause. */
+/* A search for a process may take a tenth of a second, during which this node sends no heartbeat. So searches may use
+ * only a tenth of the time, and at most half a second without a pause. */
 enum {
     WHOSE_SHARE = 10,      /* on average, searches use at most 1/WHOSE_SHARE of the time */
     WHOSE_AT_ONCE_MS = 500 /* total time that searches may take without a pause between them */
 };
 
-/* Search all processes for the holder of a socket. Return false if earlier searches have used up their time (`whose_ms`
- * in node.h). */
+/* Search all processes for the holder of a socket. Return false without a search if earlier searches have used up
+ * their share of the time, which `whose_ms` (node.h) records. */
 static bool find_holder(struct node *n, uint64_t inode, struct port_holder *holder)
 {
     const uint64_t now_ms = clock_ms();
@@ -133,7 +139,8 @@ static bool find_holder(struct node *n, uint64_t inode, struct port_holder *hold
     return found;
 }
 
-/* Report the owner of a socket among all processes of this machine, if one is found in time. */
+/* Find the owner of a socket among all processes of this machine, and report the owner to the store. Send nothing if
+ * the process is not visible, or if the searches have used up their share of the time. */
 static void send_socket_owner(struct node *n, int64_t conn, uint64_t inode)
 {
     char words[256];
@@ -146,14 +153,15 @@ static void send_socket_owner(struct node *n, int64_t conn, uint64_t inode)
                     encode_owner(conn, holder.pid, port_holder_words(&holder, words, sizeof(words))));
 }
 
-/* Report which worker owns a connection, with the pid outside the PID namespace. */
+/* Report to the store which worker owns a connection. The message contains the pid outside the PID namespace, because
+ * users need this pid. */
 static void send_socket_worker(struct node *n, int64_t conn, const struct peer_process *found)
 {
     store_link_send(n->meet.link,
                     encode_vouch(conn, found->rank, contain_shown_pid(n->run.contain, found->pid)));
 }
 
-/* Search /proc for the sockets of all workers and their descendants. */
+/* Search /proc for the sockets of all workers and of their descendants. */
 static void walk(struct node *n)
 {
     size_t count = 0;
@@ -172,7 +180,7 @@ static bool holds_socket(struct node *n, uint64_t inode)
     return peer_lookup_knows(&n->meet.lookup, inode);
 }
 
-/* Search /proc once, and answer all questions that wait for this search. */
+/* Search /proc once for the workers' sockets, and answer all questions that wait for this search. */
 static void answer_all(struct node *n)
 {
     struct peer_question question;
@@ -192,7 +200,8 @@ static void on_walk(uv_timer_t *timer)
     answer_all(timer->data);
 }
 
-/* Keep a question until the next search of /proc. One search answers the many questions when all workers connect. */
+/* Keep a question until the next search of /proc. Many questions arrive together when all workers connect, and one
+ * search answers all of them. */
 static void put_off(struct node *n, const struct peer_question *question)
 {
     const uint64_t now_ms = clock_ms(), walk_ms = peer_lookup_put_off(&n->meet.lookup, question, now_ms);
@@ -202,8 +211,9 @@ static void put_off(struct node *n, const struct peer_question *question)
         uv_timer_start(&n->meet.lookup_timer, on_walk, walk_ms - now_ms, 0);
 }
 
-/* Handle the store's request for the owner of a connection. `peer` is the client's address as the store sees it. If
- * `any` is true, the owner need not be a worker. Behind the TLS relay, the owner is the worker that uses the relay. */
+/* Handle the store's request for the owner of a connection. `peer` is the client's address as the store sees it: the
+ * address of this node's end of the connection. If `any` is true, the store also wants an owner that is not a worker.
+ * If the TLS relay has made the connection, the owner is the worker that uses the relay. */
 static void on_who(void *user, int64_t conn, const char *peer, const char *store, bool any)
 {
     struct node *n = user;
@@ -212,7 +222,7 @@ static void on_who(void *user, int64_t conn, const char *peer, const char *store
     char worker[ENDPOINT_TEXT_MAX], relay[ENDPOINT_TEXT_MAX];
     const enum tls_relay_found carried = tls_relay_find(n->meet.relay, peer, worker, relay);
     if (carried == TLS_RELAY_GONE)
-        return; /* no answer: the worker has disconnected, and a search would find the relay */
+        return; /* send no answer: the worker has disconnected, and a search would find only the relay */
     if (carried == TLS_RELAY_WORKER) {
         peer = worker;
         store = relay;
@@ -250,8 +260,10 @@ static bool has_busy_gpu(const struct node *n, const struct finding *f)
     return false;
 }
 
-/* Send the new findings, and withdraw old ones. Keep old findings if the driver's answer is incomplete, for example
- * because a GPU has failed. */
+/* Send the new findings, and withdraw findings that no longer hold. If the driver's answer is incomplete, keep the
+ * earlier findings. The answer is incomplete if the driver could not read a GPU, for example because the GPU has
+ * failed. The answer is also incomplete if the driver reports a pid that does not exist here, as it may in a
+ * container. */
 static void renew_busy_gpus(struct node *n)
 {
     struct finding before[GPU_FINDINGS_MAX];
@@ -275,7 +287,8 @@ void node_drop_gpu_call(struct node *n)
     n->run.gpu_call = NULL;
 }
 
-/* Use the answer to the previous query, then start the next one. At most one query waits for the driver. */
+/* Use the answer to the previous query, then start the next query. While the driver has not answered, start no query,
+ * so that at most one thread waits. */
 static void check_gpus(struct node *n)
 {
     struct node_run *run = &n->run;
@@ -301,7 +314,8 @@ static void on_sampled(struct node *n, struct stacks *stacks, const struct stack
     stacks->rows = NULL;
 }
 
-/* Handle a request for the stacks of `ranks`; "" means all ranks. If no dump is possible, answer without rows. */
+/* Handle a request for the stacks of `ranks`; "" means all ranks. If no dump is possible now, the answer has no rows,
+ * so that the store does not wait for this node. */
 static void on_sample(void *user, int64_t id, const char *ranks, bool is_native, int64_t still_ms)
 {
     struct node *n = user;
@@ -325,13 +339,14 @@ static void on_sample(void *user, int64_t id, const char *ranks, bool is_native,
 
 /* Watch the port that is held for the store of rank 0.
  *
- * The held socket is bound but does not listen. So a process of another user could listen on the port before rank 0,
- * and attack the ranks that connect. The port is checked until a process listens. A listener of this user ends the
- * watch, and any other listener ends the attempt. */
+ * The held socket is bound but does not listen. So a process of another user could listen on the port before rank 0
+ * does. The ranks would then connect to this process, which could attack the ranks. Therefore the port is checked until
+ * a process listens. If this user owns the listener, the watch ends. If another user owns the listener, the attempt
+ * ends. */
 
 enum {
     PORT_CHECK_MS = 20,    /* time between two checks of the port; a check takes 20 us */
-    QUICK_MS = 60000,      /* after this time, checks become rare, because rank 0 may never open a store */
+    QUICK_MS = 60000,      /* frequent checks end after this time, because rank 0 may never open a store */
     PORT_RECHECK_MS = 1000 /* time between two checks after QUICK_MS */
 };
 
@@ -351,7 +366,7 @@ static void print_taken(const struct node *n, const struct socket_owner *owner, 
              n->plan->offered_port, owner->uid, n->plan->offered_port);
 }
 
-/* Report that another user has the port. Kill rank 0, so that its end is the first failure. */
+/* Report that another user has the port. Kill rank 0, so that the end of rank 0 is the first failure. */
 static void kill_rank0(struct node *n, const struct socket_owner *owner)
 {
     char words[NOTE_MAX];
@@ -361,8 +376,8 @@ static void kill_rank0(struct node *n, const struct socket_owner *owner)
     kill(-n->run.pids[0], SIGKILL);
 }
 
-/* Check the port of rank 0 once, if the attempt still runs. Check again if no listener is found, or if rank 0 has no
- * process to kill yet. */
+/* Check the port of rank 0 once, if the attempt still runs. If another user listens, kill rank 0. Set the timer for the
+ * next check if no listener is found, or if rank 0 has no process to kill yet. */
 static void on_port_timer(uv_timer_t *timer)
 {
     struct node *n = timer->data;
@@ -382,8 +397,9 @@ static void on_port_timer(uv_timer_t *timer)
     uv_timer_start(timer, on_port_timer, is_early ? PORT_CHECK_MS : PORT_RECHECK_MS, 0);
 }
 
-/* Check the port that this node holds for the store of rank 0, and begin to watch it. Return DDP_ERR_IO if another user
- * already listens. */
+/* Before the attempt, check the port that this node holds for the store of rank 0, and begin to watch it. Return
+ * DDP_ERR_IO if another user already listens at this port. Only node 0 watches a port, because rank 0 runs on node
+ * 0. */
 static ddp_status watch_port(struct node *n, struct ddp_err *err)
 {
     struct socket_owner owner;
@@ -455,7 +471,8 @@ ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, st
 }
 
 /* Set the address and port of the store of rank 0, if node 0 has offered a port. Other nodes cannot use a loopback
- * address of node 0, which then is on the host of ddprun's store: use master_addr. */
+ * address. A node 0 with a loopback address runs on the host of ddprun's store, so use master_addr, the address of this
+ * store. */
 static void apply_rank0_store(const struct node *n, const struct heard_round *r, struct plan_round *round)
 {
     const struct heard_node *first = &r->nodes[0];
@@ -465,7 +482,7 @@ static void apply_rank0_store(const struct node *n, const struct heard_round *r,
     round->rank0_addr = endpoint_is_loopback(first->addr) ? n->plan->master_addr : first->addr;
 }
 
-/* Warn if PyTorch here needs a store that rank 0 hosts, but node 0 offers none. */
+/* Warn if PyTorch on this node needs a store that rank 0 hosts, but node 0 does not offer such a store. */
 static void warn_of_rank0_store(const struct node *n, const struct heard_round *r)
 {
     const struct heard_node *first = &r->nodes[0];
@@ -477,7 +494,8 @@ static void warn_of_rank0_store(const struct node *n, const struct heard_round *
                 first->host);
 }
 
-/* Convert a round of the store to a round of the plan, with the store of rank 0, if any. */
+/* Convert a round of the store to a round of the plan. If node 0 offers a store that rank 0 hosts, include the address
+ * of that store. */
 static struct plan_round plan_round_of(const struct node *n, const struct heard_round *r)
 {
     struct plan_round round = { .attempt = r->attempt,
@@ -492,7 +510,8 @@ static struct plan_round plan_round_of(const struct node *n, const struct heard_
     return round;
 }
 
-/* Report that this node cannot begin the attempt, as a failure, so that the other nodes do not wait. */
+/* Report that this node cannot begin the attempt, and pass the failure to the agent, so that the other nodes do not
+ * wait. */
 static void cannot_begin(struct node *n, const struct ddp_err *err)
 {
     output_note(n->out.output, "error: %s", err->msg);
@@ -500,7 +519,7 @@ static void cannot_begin(struct node *n, const struct ddp_err *err)
     node_run_effects(n);
 }
 
-/* Begin the attempt of a round. Only this node's first round is announced. */
+/* Begin the attempt of a round. The start of the job is announced only in this node's first round. */
 static void begin_round(struct node *n)
 {
     struct ddp_err err;
@@ -522,7 +541,7 @@ static void begin_round(struct node *n)
     node_run_effects(n);
 }
 
-/* Begin the prepared attempt if its round is known. Either may be first. */
+/* Begin the prepared attempt if its round is known. The preparation may end before or after the round arrives. */
 void node_begin_prepared(struct node *n)
 {
     n->run.prepared = true;
@@ -530,8 +549,9 @@ void node_begin_prepared(struct node *n)
         begin_round(n);
 }
 
-/* Handle a round: the ranks and nodes of the next attempt. Copy it to the heap, because struct node is on the stack.
- * Prepare the attempt, unless make_ready() prepares it. */
+/* Handle a round: the ranks and nodes of the next attempt. Copy the round to the heap, because it is too large for
+ * struct node, which is on the stack. Later rounds use the same memory. Prepare the attempt now. But in a single-node
+ * job, make_ready() prepares the first attempt, perhaps after this call. */
 static void on_round(void *user, const struct heard_round *received)
 {
     struct node *n = user;
@@ -577,7 +597,7 @@ static void on_waiting_timer(uv_timer_t *timer)
     uv_timer_start(timer, on_waiting_timer, STILL_WAITING_MS, 0);
 }
 
-/* Write an event of the store to the event log, if any. */
+/* Write an event of the store to the event log, if there is a log. */
 static void on_event(void *user, const cJSON *event)
 {
     struct node *n = user;
@@ -587,8 +607,9 @@ static void on_event(void *user, const cJSON *event)
     cJSON_free(text);
 }
 
-/* Handle a message about the wait for other nodes. Collect the changes of WAITING_PRINT_MS in one line, because 100
- * nodes may join at the same time. A wait for the next round prints nothing. */
+/* Handle a message about the wait for other nodes. Only changes are printed. A node that waits for the next round
+ * prints nothing. Changes within WAITING_PRINT_MS are collected in one line, because 100 nodes may join at the same
+ * time. */
 static void on_waiting(void *user, const struct heard_waiting *waiting)
 {
     struct node *n = user;
@@ -622,7 +643,7 @@ static void keep_hang(struct node *n, const cJSON *findings)
     }
 }
 
-/* Print findings of the store. A message without text and findings ends a hang. */
+/* Print findings of the store. A message with neither text nor findings means that the hang is over. */
 static void on_findings(void *user, const cJSON *push)
 {
     struct node *n = user;
@@ -646,7 +667,8 @@ static void send_notices(struct node *n)
         store_link_send(n->meet.link, encode_notice(&found[i]));
 }
 
-/* Handle the answer to a join. The store itself limits the wait for other nodes, so no deadline applies. */
+/* Handle the answer to a join. From now on, no deadline for an answer applies, because the store itself limits the
+ * wait for other nodes. */
 static void on_joined(void *user, bool spare, const char *instance, uint64_t store_ms)
 {
     struct node *n = user;
@@ -655,15 +677,15 @@ static void on_joined(void *user, bool spare, const char *instance, uint64_t sto
         send_notices(n);
     if (n->meet.round == NULL)
         send_busy_gpus(n);
-    /* a store in this process uses the clock of clock_ms() */
+    /* a store in this process uses the clock of clock_ms(), so `store_ms` is not needed */
     if (n->out.announce.events != NULL)
         event_log_clock(n->out.announce.events, n->meet.store != NULL ? clock_ms() : store_ms, instance);
     if (spare && !n->plan->cli->quiet)
         output_note(n->out.output, "the job already runs; this node waits to join at the next restart");
 }
 
-/* Handle the rejection of this node by the store. Before the first round, print an error and exit. Between two rounds,
- * the agent ends this node with the report of the last attempt. */
+/* Handle the rejection of this node by the store. Before the first round, print an error and exit. Between two
+ * rounds, let the agent end this node, because the report of the last attempt must still be printed. */
 static void on_refused(void *user, const char *code, const char *why, const char *advice)
 {
     struct node *n = user;
@@ -704,7 +726,8 @@ static void describe_timeout(struct node *n)
              w->missing, first[0] != '\0' ? "; first cause: " : "", first);
 }
 
-/* Return true if a node has left because of a lost host, and set the reason to FAILURE_HOST_LOST. */
+/* Check whether a node has left because its relay has reported a lost host. If so, set the reason to FAILURE_HOST_LOST
+ * and return true. Return false for any other failure. */
 static bool find_lost_host(struct failure *c)
 {
     if (strcmp(c->why, "node_left") != 0 || c->rank >= 0 || c->signal != 0 || c->code[0] == '\0' ||
@@ -714,15 +737,15 @@ static bool find_lost_host(struct failure *c)
     return true;
 }
 
-/* Return true if a node of --hosts has left because of SIGINT. The user's ddprun forwards Ctrl-C to all nodes, so this
- * node usually gets it, too. */
+/* Return true if a node of --hosts has left because of SIGINT. The ddprun that the user started forwards a Ctrl-C to
+ * all nodes. So this node usually receives SIGINT, too, but perhaps later than the message about the other node. */
 static bool is_stop_of_job(const struct node *n, const struct failure *cause)
 {
     return n->meet.has_news_socket && strcmp(cause->why, "node_left") == 0 && cause->signal == SIGINT;
 }
 
-/* Set the cause of the attempt's end. A message without a reason keeps the earlier cause. If the cause names a host but
- * no rank, append the latest finding from this host. */
+/* Set the cause of the attempt's end. A message without a reason keeps the cause of an earlier message. If the cause
+ * names a host but no rank, append the latest finding that this host has sent. */
 static void set_cause(struct node *n, const struct failure *cause)
 {
     char absence[LIMIT_WORDS];
@@ -743,16 +766,17 @@ static void set_cause(struct node *n, const struct failure *cause)
     }
 }
 
-/* Handle the store's message that the workers must stop because of `cause`. A cause on this node has already begun the
- * stop. */
+/* Handle the store's message that the workers must stop because of `cause`. If the cause is on this node, the agent has
+ * already begun to stop. The message then only confirms that the store has the cause. */
 static void on_stop(void *user, const struct failure *cause)
 {
     struct node *n = user;
     const bool by_user = is_stop_of_job(n, cause);
     n->run.stop_asked_ms = clock_ms();
     set_cause(n, cause);
-    /* The sender of the signal may be the user or a process there, so record the node that `cause` names. If the same
-     * Ctrl-C arrives here later, stop_asked() records the terminal. */
+    /* The sender of the signal is the user, or a process on the node that `cause` names. This agent cannot distinguish
+     * these two senders, so it records that node as the sender. If the same Ctrl-C arrives here later, stop_asked()
+     * records the terminal as the sender instead. */
     if (by_user && agent_stop_signal(n->agent) == 0) {
         n->stop_received = (struct received_signal){ .signal = cause->signal };
         snprintf(n->stop_received.sender.name, sizeof(n->stop_received.sender.name), "node %d",
@@ -765,7 +789,7 @@ static void on_stop(void *user, const struct failure *cause)
                                                    .signal = by_user ? cause->signal : 0 });
     } else {
         if (n->meet.round != NULL && n->meet.round->nnodes > 1 &&
-            /* with several nodes, every node prints this line, even the node of the failed rank */
+            /* in a job of several nodes, every node prints this line, even the node of the failed rank */
             cause->rank >= 0)
             announce_remote_stop(&n->out.announce, cause);
         node_handle_event(n, (struct agent_event){ .type = AGENT_ACKNOWLEDGED });
@@ -773,8 +797,8 @@ static void on_stop(void *user, const struct failure *cause)
     node_run_effects(n);
 }
 
-/* Handle a verdict, which may have more facts about the cause than the stop message. A final verdict closes the
- * link. */
+/* Handle a verdict, which may have more facts about the cause than the earlier stop message. After a final verdict the
+ * link is closed, because no further message matters. */
 static void on_verdict(void *user, const struct heard_verdict *verdict)
 {
     struct node *n = user;
@@ -791,8 +815,9 @@ static void on_verdict(void *user, const struct heard_verdict *verdict)
     node_run_effects(n);
 }
 
-/* Keep the first finding about a rank that left while other ranks waited. This is no failure, because a program may end
- * a rank early on purpose. */
+/* Handle a finding about a rank that left while other ranks waited. Only the first finding is kept, because later
+ * findings usually have the same cause. The finding does not count as a failure, because a program may end a rank early
+ * on purpose. */
 static void on_left_waiting(void *user, const cJSON *push)
 {
     struct node *n = user;
@@ -808,8 +833,9 @@ static void on_left_waiting(void *user, const cJSON *push)
     announce_findings(&n->out.announce, m.text, push);
 }
 
-/* Format " on node 0 (n0)" for the node that hosts the store, or "" if unknown. Of several nodes with the store's
- * address, the first one hosts it, but only in a job with a fixed number of nodes. */
+/* Format " on node 0 (n0)" for the node that hosts the store, or "" if the host is unknown. If several nodes have the
+ * address of the store, the first of these nodes hosts the store in a job with a fixed number of nodes. In an elastic
+ * job any of these nodes may host the store, so write "". */
 static void name_store_node(const struct node *n, char *out, size_t size)
 {
     const struct heard_node *found = NULL;
@@ -825,8 +851,9 @@ static void name_store_node(const struct node *n, char *out, size_t size)
         snprintf(out, size, " on node %d (%s)", found->node_rank, found->host);
 }
 
-/* Keep the reason why this node has lost the store, for the report. If this node itself is the cause, also keep the
- * finding, and write its code to `code`, as "  [NODE_FROZEN]". */
+/* Keep the reason why this node has lost the store, for the report. This node may have caused the loss, for example
+ * because its process was stopped. In this case, keep the finding about this cause, and write its code to `code`, as
+ * "  [NODE_FROZEN]". Otherwise do not change `code`. */
 static void explain_loss(struct node *n, const char *why, char code[FINDING_SUBJECT_MAX])
 {
     const struct link_fate *fate = store_link_fate(n->meet.link);
@@ -846,7 +873,7 @@ static void explain_loss(struct node *n, const char *why, char code[FINDING_SUBJ
     snprintf(code, FINDING_SUBJECT_MAX, "  [%s]", finding_code_name(n->meet.store_finding.code));
 }
 
-/* Handle the loss of the store. After the end of the job, print nothing. */
+/* Handle the loss of the store. Print nothing if the job has ended, because the store is then no longer needed. */
 void node_on_lost(void *user, const char *why)
 {
     struct node *n = user;
@@ -867,8 +894,9 @@ void node_on_lost(void *user, const char *why)
         return;
     }
     name_store_node(n, n->meet.store_node, sizeof(n->meet.store_node));
-    /* With --hosts, do not print this warning: the finding about the lost host, or the report, has the reason. After a
-     * stop by the user, the loss is expected. */
+    /* With --hosts, do not print this warning: the finding about the lost host, or the report, contains the
+     * reason for the loss. After a stop by the user, the loss is expected, because the stop also ends the
+     * host of the store. */
     if (!n->meet.has_news_socket) {
         output_note(n->out.output, "warning: lost the store of the job at %s:%d%s: %s%s%s",
                     n->plan->master_addr, n->plan->master_port, n->meet.store_node, n->meet.store_lost,
@@ -876,7 +904,7 @@ void node_on_lost(void *user, const char *why)
         output_explain(n->out.output, code[0] != '\0' ? finding_code_name(n->meet.store_finding.code) : NULL);
     }
     node_handle_event(n, (struct agent_event){ .type = AGENT_STORE_LOST });
-    /* the loss of the store is the cause; the lost peer was a consequence */
+    /* the loss of the store is now the cause; the lost peer was only a consequence */
     if (agent_lost_store(n->agent) && n->run.cause.rank >= 0 && n->run.cause.victim)
         n->run.cause = (struct failure){ .node_rank = -1, .rank = -1, .local_rank = -1 };
     node_run_effects(n);
@@ -897,7 +925,8 @@ const struct store_link_calls node_store_calls = { .round = on_round,
                                                    .left_waiting = on_left_waiting,
                                                    .lost = node_on_lost };
 
-/* Handle the end of output_drain(): all output is read and written. After EFFECT_DRAIN another attempt may follow. */
+/* Handle the end of output_drain(): all output of the attempt was read and written. After EFFECT_FINISH the node
+ * ends. After EFFECT_DRAIN another attempt may follow. */
 void node_on_output_idle(void *user)
 {
     struct node *n = user;

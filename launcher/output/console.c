@@ -1,5 +1,7 @@
-/* console.c -- see console.h. The row of a progress bar belongs to the console, not to a stream, because stdout and
- * stderr may be the same terminal. */
+/* console.c -- see console.h.
+ *
+ * stdout and stderr may be the same terminal. So the row of a progress bar belongs to the console, not to a stream.
+ * Before a stream prints a line, the stream erases the bar of any other stream. */
 #include "output/console.h"
 
 #include "output/lines.h"
@@ -11,9 +13,9 @@
 #include <unistd.h>
 
 enum {
-    BATCH_KEPT = 1 << 20,  /* a longer buffer, for a huge line, is freed after use */
-    HELD_MAX = 16 << 20,   /* limit for the unfinished lines of all streams */
-    HELD_FREE = 256 * 1024 /* above HELD_MAX, longer unfinished lines are printed in parts */
+    BATCH_KEPT = 1 << 20,  /* a longer buffer, which only a huge line needs, is freed after use */
+    HELD_MAX = 16 << 20,   /* limit for the unfinished lines of all streams together */
+    HELD_FREE = 256 * 1024 /* above HELD_MAX, an unfinished line longer than HELD_FREE is printed in parts */
 };
 
 /* --- folded lines --------------------------------------------------------------------------------------- */
@@ -37,7 +39,8 @@ static void folds_init(struct folds *f, struct sinks *sinks, struct line_row *co
             (struct folded_stream){ .folds = f, .sink = i == 0 ? SINK_STDOUT : SINK_STDERR, .row = rows[i] };
 }
 
-/* Start to fold the lines of `ranks` ranks, unless already folding. Return false when memory is short. */
+/* Start to fold lines, unless lines are folded already. `ranks` is the number of ranks. Return false when memory is
+ * short. */
 static bool folds_open(struct folds *f, int ranks)
 {
     for (int i = 0; i < 2; i++)
@@ -54,7 +57,7 @@ static void folds_free(struct folds *f)
     buf_free(&f->prefix);
 }
 
-/* Queue the batch, and free its buffer if it is larger than BATCH_KEPT. */
+/* Queue the batch, and free the buffer if a huge line has made the buffer larger than BATCH_KEPT. */
 static void queue_batch(struct sinks *sinks, int sink, struct buf *batch)
 {
     if (batch->len > 0)
@@ -64,7 +67,8 @@ static void queue_batch(struct sinks *sinks, int sink, struct buf *batch)
         buf_free(batch);
 }
 
-/* Add a line to the fold of stdout or stderr. The first waiting line requests a call of folds_time. */
+/* Add a line to the fold of stdout or stderr, where the line waits for equal lines of other ranks. If no other line
+ * waits, request a call of folds_time. If too many lines wait, print the oldest. */
 static void folds_add(struct folds *f, int which, const struct fold_line *line)
 {
     if (fold_add(f->of[which].fold, line))
@@ -72,7 +76,8 @@ static void folds_add(struct folds *f, int which, const struct fold_line *line)
     queue_batch(f->sinks, f->of[which].sink, &f->batch);
 }
 
-/* Print the due lines, and request the next call if lines remain. */
+/* Print the due lines of stdout and stderr. If more lines wait, request a call of this function when the next line is
+ * due. */
 static void folds_time(struct folds *f, uint64_t now_us)
 {
     uint64_t next = FOLD_NOTHING;
@@ -85,7 +90,7 @@ static void folds_time(struct folds *f, uint64_t now_us)
         f->waits(f->waits_user, next - now_us);
 }
 
-/* Print all waiting lines, then erase a progress bar. */
+/* Print all waiting lines. Then erase a progress bar that is still on the last row. */
 static void folds_finish(struct folds *f)
 {
     for (int i = 0; i < 2 && f->of[i].fold != NULL; i++) {
@@ -104,13 +109,14 @@ static bool is_screen(const struct plan *plan, int fd)
     return term != NULL && strcmp(term, "dumb") != 0 && isatty(fd);
 }
 
-/* Return true if colours are requested and `fd` is a terminal. */
+/* Return true if colours are requested and `fd` is a terminal. In a file, colour codes would be visible text. */
 static bool has_colour(const struct plan *plan, int fd)
 {
     return plan_wants_colour(plan) && is_screen(plan, fd);
 }
 
-/* Return the row for `fd`. Lines for both kinds of terminal are escaped. */
+/* Return the row for `fd`: `screen` for a terminal, `dumb` for a terminal that cannot move its cursor, `plain` for a
+ * file or pipe. Lines for both kinds of terminal are escaped. */
 static struct line_row *console_row(struct console *c, int fd)
 {
     if (is_screen(c->plan, fd))
@@ -142,13 +148,15 @@ static uint64_t since_start(const struct console *c)
     return clock_ms() - c->started_ms;
 }
 
-/* Read both clocks: the wall clock for comparison with other hosts, the monotonic clock for durations. */
+/* Read both clocks: the wall clock for comparison with other hosts, and the monotonic clock for durations, because the
+ * wall clock may jump. */
 static struct line_time now(const struct console *c)
 {
     return (struct line_time){ .unix_us = clock_unix_us(), .since_us = clock_us() - c->started_ms * 1000 };
 }
 
-/* Append a message of ddprun as a line. Escape it even for files, because it may contain names that are not trusted. */
+/* Append a message of ddprun as a line. The text may contain names from other programs and hosts, which are not
+ * trusted. So control characters and colours are escaped, on terminals and in files. */
 static void note_line(struct console *c, const char *text, struct buf *out)
 {
     bool ok = buf_printf(out, "%s%sddprun: ", c->midline ? "\n" : "", line_row_wipe(c->rows[1])) &&
@@ -172,8 +180,8 @@ void console_note(struct console *c, const char *text)
     buf_free(&out);
 }
 
-/* Append the prefix of a folded line. line->origin is valid, because the waiting lines are printed before the streams
- * are freed. */
+/* Append the prefix of a folded line. line->origin is still valid, because all waiting lines are printed before the
+ * streams are freed. */
 static void append_folded_prefix(void *user, const struct fold_line *line, struct buf *out)
 {
     const struct console *c = user;
@@ -222,7 +230,8 @@ static void make_prefix(struct console_stream *s)
     buf_free(&plain);
 }
 
-/* Read the clock once for all lines of one read(2), and format the prefix if necessary. */
+/* Read the clock once for all lines of one read(2). Format the prefix if this was not done before, or if the prefix
+ * contains the time. */
 static void stamp(struct console_stream *s)
 {
     s->at = now(s->console);
@@ -230,8 +239,8 @@ static void stamp(struct console_stream *s)
         make_prefix(s);
 }
 
-/* Append a line to the batch, as text or as an event. A queue operation per line would cost a lock and a system
- * call. */
+/* Append a line to the batch, as text or as an event. Queueing each line separately would cost a lock and a system
+ * call per line. */
 static void on_line(void *user, struct slice text, enum line_kind kind)
 {
     struct console_stream *s = user;
@@ -246,7 +255,8 @@ static void on_line(void *user, struct slice text, enum line_kind kind)
         line_show(&c->batch, s->row, buf_slice(&s->prefix), text, kind);
 }
 
-/* Initialize a stream. A `raw` stream shows a prompt without a newline at once. */
+/* Initialize a stream. The stream of a single worker without prefix is `raw`: the bytes are passed on unchanged, so a
+ * prompt without a newline is visible at once. */
 void console_stream_init(struct console_stream *s, struct console *c, int local_rank, int which)
 {
     const struct plan *plan = c->plan;
@@ -257,7 +267,7 @@ void console_stream_init(struct console_stream *s, struct console *c, int local_
     lines_init(&s->lines, on_line, s, LINES_LIMIT);
 }
 
-/* Record the pid, and format the prefix again, which may contain it. */
+/* Record the pid. The prefix is formatted again, because the prefix may contain the pid. */
 void console_stream_started(struct console_stream *s, pid_t pid)
 {
     s->pid = pid;
@@ -275,7 +285,8 @@ bool console_is_screen(const struct console_stream *s)
     return s->row->terminal;
 }
 
-/* Update the count of unfinished bytes. Over HELD_MAX, cut this stream's line if it is longer than HELD_FREE. */
+/* Update the number of bytes in unfinished lines. Cut this stream's line if this line is longer than HELD_FREE and all
+ * streams together exceed HELD_MAX. */
 static void account(struct console_stream *s)
 {
     struct console *c = s->console;
@@ -285,7 +296,8 @@ static void account(struct console_stream *s)
     s->held = s->lines.text.len;
 }
 
-/* Cut the bytes into lines and queue them. Return true if a progress bar needs console_stream_update. */
+/* Cut the bytes into lines and queue the lines. Return true if the caller must call console_stream_update later,
+ * because there is a progress bar. */
 bool console_stream_add(struct console_stream *s, struct slice bytes)
 {
     if (s->raw) {
@@ -308,7 +320,8 @@ void console_stream_update(struct console_stream *s)
         queue_batch(s->console->sinks, s->sink, &s->console->batch);
 }
 
-/* Print an unfinished line, and erase the progress bar. With --fold, folds_finish erases it after the waiting lines. */
+/* Print an unfinished line with a newline, and erase the progress bar. With --fold, leave the bar to folds_finish,
+ * which first prints the waiting lines. */
 void console_stream_finish(struct console_stream *s)
 {
     struct console *c = s->console;
@@ -326,7 +339,8 @@ void console_stream_finish(struct console_stream *s)
 
 enum { FOLDED_RANKS_MAX = 1 << 20 };
 
-/* Append the prefix of a line: the prefix of the rank's node, or for several ranks a new prefix with all ranks. */
+/* Append the prefix of a line. If only one rank has printed the line, use the prefix that the rank's node has sent. If
+ * several ranks have printed the line, format a prefix that contains all ranks. */
 static void append_ranks_prefix(void *user, const struct fold_line *line, struct buf *out)
 {
     const struct hosts_console *c = user;
@@ -392,8 +406,9 @@ void hosts_console_finish(struct hosts_console *c)
     folds_finish(&c->folds);
 }
 
-/* Append a line, or a piece of a line, without folding and without its mark. Escape it here for a terminal, because
- * the host prints to a pipe. */
+/* Append a line, or a piece of a line, that is not folded. If the host's ddprun has sent a mark and a prefix before
+ * the text, print the prefix without the mark. The host's ddprun prints to a pipe and escapes no control characters.
+ * So escape control characters here if the target is a terminal. */
 static void print_unfolded(struct hosts_console *c, int which, struct slice line)
 {
     struct marked_line m;
@@ -429,8 +444,9 @@ static void print_host_line(struct hosts_console *c, int which, struct slice lin
     buf_append(&c->folds.batch, "\n", 1);
 }
 
-/* Return true if bytes are printed as they arrive, neither folded nor escaped. On a terminal, only a single worker
- * without prefix may use control characters. */
+/* Return true if bytes are printed as they arrive, neither folded nor escaped. JSON, files and pipes need no escapes.
+ * On a terminal, the bytes of a single worker without prefix are not changed, with and without --hosts. The bytes of
+ * several workers are escaped, because control characters of several workers would mix on the terminal. */
 static bool is_unchanged(const struct hosts_console *c, int which)
 {
     const struct cli *cli = c->cli;
@@ -448,7 +464,7 @@ void hosts_console_print(struct hosts_console *c, int sink, struct slice lines)
     }
     for (; at < end && (newline = memchr(at, '\n', (size_t)(end - at))) != NULL; at = newline + 1)
         print_host_line(c, which, slice_of(at, (size_t)(newline - at)));
-    if (at < end) /* a piece of a long line */
+    if (at < end) /* the rest is a piece of a long line without a newline */
         print_unfolded(c, which, slice_of(at, (size_t)(end - at)));
     queue_batch(c->folds.sinks, sink, &c->folds.batch);
 }

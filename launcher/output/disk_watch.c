@@ -1,5 +1,5 @@
-/* disk_watch.c -- see disk_watch.h. An operation stores its path, then its start time. A reader reads the time before
- * and after the path: if both are equal, no operation has changed the path. */
+/* disk_watch.c -- see disk_watch.h. An operation stores its path, then its start time. A reader reads the time, the
+ * path and the time again. If both times are equal, no operation has changed the path meanwhile. */
 #include "output/disk_watch.h"
 
 #include "base/clock.h"
@@ -11,14 +11,15 @@
 struct disk_watch {
     atomic_bool left, stuck;
     struct disk_slot {
-        _Atomic uint64_t since_ms; /* 0: no operation runs */
+        _Atomic uint64_t since_ms; /* start of the operation; 0 if no operation runs */
         char path[DISK_PATH_MAX];
     } slots[DISK_USERS];
 };
 
 static struct disk_watch own, *watch = &own;
 
-/* Share the slots with the guardian. If mmap fails, the guardian waits for the agent without a limit. */
+/* Share the slots with the guardian. If mmap fails, the guardian cannot read the agent's slots and waits for the agent
+ * without a limit. */
 void disk_watch_share(void)
 {
     void *shared = mmap(NULL, sizeof(*watch), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -1,4 +1,5 @@
-/* event_log.c -- see event_log.h. A thread of log.c writes the lines, so that a slow disk never delays the job. */
+/* event_log.c -- see event_log.h. This file formats lines, and a thread of log.c writes the lines. So a slow disk may
+ * cause lost lines but never delays the job. */
 #include "output/event_log.h"
 
 #include "base/clock.h"
@@ -15,7 +16,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Create an event with the members "event" and "t". A complete event:
+/* Create an event with the members "event" and "t". The caller adds the other members. A complete event:
  *
  *     {"event":"output","t":2.5,"time":"...","rank":1,"local_rank":1,"stream":"stdout","kind":"line","text":"..."} */
 static cJSON *event_new_us(enum event_kind kind, uint64_t t_us)
@@ -46,7 +47,8 @@ bool event_add_worker(cJSON *o, const struct plan_worker *who)
     return json_add_number(o, "rank", who->rank) && json_add_number(o, "local_rank", who->local_rank);
 }
 
-/* Append a line of a worker. With "kind", a program can join the parts of a long line. */
+/* Append a line of a worker. The member "kind" lets a program join the parts of a long line, and draw a progress
+ * bar on one row. */
 bool event_output(struct buf *out, struct line_time at, const struct plan_worker *who, int stream,
                   struct slice text, enum line_kind kind)
 {
@@ -108,16 +110,17 @@ struct event_log {
     const struct plan *plan;
     void (*warn)(void *user, const char *words);
     void *user;
-    char *path;             /* owned; NULL until it is formatted */
+    char *path;             /* path of the log file, owned; NULL until the path is formatted */
     struct line_file *file; /* owned; NULL if the file is not open */
-    struct buf early;       /* lines before the file is open */
+    struct buf early;       /* lines that wait until the file is open */
     bool warned;
-    int round;        /* 0 before the first round */
+    int round;        /* current round; 0 before the first round */
     int64_t ahead_ms; /* store's clock minus this host's clock; valid if `instance` is set */
     char instance[LIMIT_INSTANCE];
 };
 
-/* Warn the user about `error`, once. If `why`, a text of write_error_text(), is "", use strerror(). */
+/* Warn the user about `error`, at most once. `why` is the text of write_error_text() for this error. If `why` is "",
+ * print the text of strerror(). */
 static void warn(struct event_log *log, int error, const char *why)
 {
     char words[LOG_PATTERN_MAX + WRITE_ERROR_MAX + 128];
@@ -149,8 +152,8 @@ static char *make_path(const struct plan *plan)
     return NULL;
 }
 
-/* Set `path`, open the file, and write the early lines. After a failure, all later lines are dropped, because `path`
- * is set. */
+/* Set `path`, open the file, and write the early lines. Create missing parent directories. If the file cannot be
+ * opened, all later lines are dropped, because event_log_line() tries to open the file only while `path` is NULL. */
 static void open_file(struct event_log *log)
 {
     int error = ENOMEM;
@@ -171,14 +174,15 @@ static void open_file(struct event_log *log)
     buf_free(&log->early);
 }
 
-/* Return true while the name needs a node rank that is not known yet. */
+/* Return true while the name of the file contains %n, but the rank of the node is not known: no round has begun,
+ * and --node_rank is not given. */
 static bool waits_for_name(const struct event_log *log)
 {
     return log->path == NULL && log->round == 0 && log->plan->meeting.node_rank < 0 &&
            strstr(log->plan->cli->events, "%n") != NULL;
 }
 
-/* Write a line, or keep at most EARLY_BYTES until the file is open. */
+/* Write a line, or keep the line until the file is open. Lines beyond EARLY_BYTES are dropped. */
 static void event_log_line(struct event_log *log, struct slice line)
 {
     if (log->path == NULL && !waits_for_name(log))
@@ -207,7 +211,7 @@ struct event_log *event_log_new(const struct plan *plan, void (*warn_user)(void 
     return log;
 }
 
-/* Close the log. Write lines that still wait for the node's rank. */
+/* Close the log. If the node never joined a round, lines may still wait for the node's rank. Write these lines now. */
 void event_log_close(struct event_log *log)
 {
     if (log == NULL)
@@ -235,7 +239,8 @@ static bool add_time(struct buf *more)
     return buf_printf(more, ",\"time\":\"%s\"", time);
 }
 
-/* Write an event: the members of `object`, then those in `more`. Drop it if memory was short. */
+/* Write an event: the members of `object`, then the members in `more`. If memory was short (`ok` is false), drop the
+ * event, because a reader cannot sort an event without time and job. */
 static void finish(struct event_log *log, struct slice object, const struct buf *more, bool ok)
 {
     struct buf line = { 0 };
@@ -244,7 +249,8 @@ static void finish(struct event_log *log, struct slice object, const struct buf 
     buf_free(&line);
 }
 
-/* Return true if the object has the member "job". In a string, JSON would escape the quotes. */
+/* Return true if the object has the member "job". A string cannot contain `"job":`, because JSON escapes its
+ * quotes. */
 static bool names_job(struct slice object)
 {
     static const char member[] = ",\"job\":";

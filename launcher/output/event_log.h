@@ -1,5 +1,8 @@
 /* event_log.h -- events as JSON objects, one per line, for --json and for the log of --events (docs/output.md, "Event
- * log"). When memory is short, functions drop the whole event and return false. */
+ * log").
+ *
+ * If memory is short, the whole event is dropped, because half an object would make the next lines unreadable.
+ * Functions return false when memory is short. */
 #ifndef LAUNCHER_OUTPUT_EVENT_LOG_H
 #define LAUNCHER_OUTPUT_EVENT_LOG_H
 
@@ -10,7 +13,8 @@
 
 #include <cjson/cJSON.h>
 
-/* Return an object with the common members of all events, or NULL when memory is short. event_print() frees it. */
+/* Return an object with the members that all events have in common, or NULL when memory is short. Pass the object to
+ * event_print(), which frees the object. */
 cJSON *event_new(enum event_kind kind, uint64_t t_ms);
 
 /* Append the object to `out` if `complete` is true. Free the object in any case. */
@@ -23,7 +27,7 @@ bool event_add_worker(cJSON *o, const struct plan_worker *who);
 bool event_output(struct buf *out, struct line_time at, const struct plan_worker *who, int stream,
                   struct slice text, enum line_kind kind);
 
-/* Append an event for a message to the user. */
+/* Append an event for a message to the user. Without --json, ddprun prints this message on stderr. */
 bool event_note(struct buf *out, uint64_t t_ms, const char *text);
 
 /* Add the number if `known` is true, else add null. */
@@ -32,8 +36,8 @@ bool json_add_number_or_null(cJSON *o, const char *name, bool known, double valu
 /* Add the members "signal" (the number of the signal) and "signal_name". */
 bool json_add_signal(cJSON *object, int signal);
 
-/* Add PREFIX_pid, PREFIX_name and PREFIX_uid of a signal's sender. Unknown values are null. All are null if `sender`
- * is NULL or the kernel. */
+/* Add the members PREFIX_pid, PREFIX_name and PREFIX_uid, which name the sender of a signal. Unknown values are null.
+ * All three are null if the kernel sent the signal or `sender` is NULL. */
 bool json_add_sender(cJSON *object, const char *prefix, const struct signal_sender *sender);
 
 /* --- the log of --events ----------------------------------------------------------------------------------- */
@@ -43,19 +47,20 @@ bool json_add_sender(cJSON *object, const char *prefix, const struct signal_send
 
 struct event_log;
 
-/* Return a new log, which the caller owns, or NULL when memory is short. The first lost event calls `warn` with a
- * sentence. */
+/* Return a new log, which the caller owns, or NULL when memory is short. If events are lost, the functions below
+ * call `warn` once, with a sentence for the user. */
 struct event_log *event_log_new(const struct plan *plan, void (*warn)(void *user, const char *words),
                                 void *user);
 
-/* Write an event of this agent, a JSON object. */
+/* Write an event of this agent: a JSON object from user_messages.h. */
 void event_log_append(struct event_log *log, struct slice object);
 /* Write an event that the store has sent. */
 void event_log_append_store(struct event_log *log, struct slice object);
 
-/* Record that the store's clock shows `store_ms` now. `instance` is the store's random id of this start of the job. */
+/* Record that the store's clock shows `store_ms` now. `instance` is a random id that the store has chosen for this
+ * start of the job. */
 void event_log_clock(struct event_log *log, uint64_t store_ms, const char *instance);
-/* Record the number of the plan's round, from 1. */
+/* Record the number of the round that the plan describes now. The first round has the number 1. */
 void event_log_round(struct event_log *log, int round);
 
 /* Wait briefly for pending writes, close the file, and free the log. `log` may be NULL. */

@@ -1,5 +1,6 @@
-/* lines.c -- see lines.h. A stream consists of segments, each ended by \n or \r. A \r only moves the cursor, so the
- * `update` before it stays visible until other text overwrites it. */
+/* lines.c -- see lines.h. A stream consists of segments, each ended by \n or \r. `text` contains the unfinished
+ * segment, and `update` contains the last segment that ended with \r. A carriage return only moves the cursor, so the
+ * update stays visible until other text overwrites the update. */
 #include "output/lines.h"
 
 #include "tables/text.h"
@@ -7,14 +8,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { KEEP_CAPACITY = 64 * 1024 }; /* a larger buffer, for a huge line, is freed after use */
+enum {
+    KEEP_CAPACITY = 64 * 1024
+}; /* a larger buffer is freed after use, because only a huge line needs so much memory */
 
 void lines_init(struct lines *l, line_fn line, void *user, size_t limit)
 {
     *l = (struct lines){ .line = line, .user = user, .limit = limit };
 }
 
-/* Clear the buffer, and free more memory than KEEP_CAPACITY. */
+/* Clear the buffer. If its memory is larger than KEEP_CAPACITY, free the memory. */
 static void empty(struct buf *b)
 {
     b->len = 0;
@@ -33,7 +36,7 @@ static void deliver(struct lines *l, struct slice text, enum line_kind kind)
     l->line(l->user, text, kind);
 }
 
-/* Deliver the unfinished text with the kind LINE_CUT. */
+/* Deliver the unfinished text with the kind LINE_CUT. The rest of the line follows later. */
 void lines_cut(struct lines *l)
 {
     if (l->text.len > 0)
@@ -41,7 +44,7 @@ void lines_cut(struct lines *l)
     empty(&l->text);
 }
 
-/* Append to the unfinished segment. When memory is short, deliver the bytes as LINE_CUT. */
+/* Append to the unfinished segment. When memory is short, deliver the bytes as LINE_CUT, so that no byte is lost. */
 static void lines_add(struct lines *l, const char *p, size_t len)
 {
     while (len > 0) {
@@ -58,15 +61,15 @@ static void lines_add(struct lines *l, const char *p, size_t len)
     }
 }
 
-/* Clear `update`: the line has ended or the row was erased. */
+/* Clear `update`, because the line has ended or the terminal row was erased. */
 static void forget_update(struct lines *l)
 {
     empty(&l->update);
     l->update_shown = false;
 }
 
-/* End the unfinished segment at a \r: it becomes the new `update`. An empty segment changes nothing, and an erase
- * sequence clears `update`. */
+/* End the unfinished segment at a \r. The segment becomes the new `update`. An empty segment changes nothing. A segment
+ * that only erases the terminal row clears `update`. */
 static void end_update(struct lines *l)
 {
     if (slice_equal(buf_slice(&l->text), slice_str(ERASE_ROW))) {
@@ -82,7 +85,8 @@ static void end_update(struct lines *l)
     empty(&l->text);
 }
 
-/* Deliver the line that ends here: the text after its last \r, or else an update that was not delivered before.
+/* Deliver the line that ends here: the text after its last \r. If that text is empty, deliver the latest update of the
+ * progress bar, if this update was not delivered before. Examples:
  *
  *     bytes                    line
  *     "a\r\n"                  "a"      a text file from Windows
@@ -99,7 +103,7 @@ static void end_line(struct lines *l, enum line_kind kind)
     forget_update(l);
 }
 
-/* Add bytes of a line without its \n. */
+/* Add bytes of a line without its \n. The bytes may contain \r. */
 static void add_segments(struct lines *l, const char *p, size_t len)
 {
     const char *cr;
@@ -113,7 +117,8 @@ static void add_segments(struct lines *l, const char *p, size_t len)
     lines_add(l, p, len);
 }
 
-/* Return true if the bytes are a complete line without \r, which needs no copy. */
+/* Return true for the usual case: the bytes are a complete line without \r. Such a line is delivered without a
+ * copy. */
 static bool is_plain(const struct lines *l, const char *p, size_t len)
 {
     return l->text.len == 0 && l->update.len == 0 && len <= l->limit && memchr(p, '\r', len) == NULL;
@@ -174,7 +179,8 @@ static bool tail_grow(struct tail *t, size_t need)
     return true;
 }
 
-/* Append bytes. A full ring overwrites the oldest bytes. */
+/* Append bytes. When the ring is full, overwrite the oldest bytes. If `bytes` is longer than the ring, copy only the
+ * last bytes. */
 void tail_add(struct tail *t, struct slice bytes)
 {
     const uint8_t *p = bytes.data;
@@ -203,7 +209,7 @@ static uint8_t byte_at(const struct tail *t, size_t i)
     return t->ring[(t->start + i) % t->cap];
 }
 
-/* Return the length without blank lines at the end. */
+/* Return the length of the tail without blank lines at its end. */
 static size_t text_end(const struct tail *t)
 {
     size_t end = t->len;
@@ -212,7 +218,8 @@ static size_t text_end(const struct tail *t)
     return end;
 }
 
-/* Count the lines from the end. A line whose beginning a full ring has lost counts, too. */
+/* Count the lines backwards from the end, because only the last `max` lines are copied. A full ring may begin in the
+ * middle of a line; the rest of this line counts as a line. */
 size_t tail_lines(const struct tail *t, size_t max, struct buf *out)
 {
     size_t end = text_end(t);
@@ -222,7 +229,7 @@ size_t tail_lines(const struct tail *t, size_t max, struct buf *out)
     while (begin > 0 && lines < max)
         lines += byte_at(t, --begin) == '\n';
     if (lines == max)
-        begin++; /* skip the previous line's newline */
+        begin++; /* skip the newline that ends the previous line */
     else
         lines++;
     uint8_t *to = buf_reserve(out, end - begin + 1);
@@ -250,7 +257,7 @@ static bool merge_append(struct merge *m, const void *data, size_t len, struct b
     return (!begins || buf_append(out, m->prefix, strlen(m->prefix))) && buf_append(out, data, len);
 }
 
-/* Append the beginning of the unfinished line. */
+/* Append the stored beginning of the unfinished line. */
 static bool merge_append_rest(struct merge *m, struct buf *out)
 {
     struct buf rest = m->rest;
@@ -295,7 +302,7 @@ void merge_free(struct merge *m)
 
 enum { RANKS_MAX = 200, NUMBER_MAX = 12, SEVERAL_COLOUR = 1 /* bold */ };
 
-/* The workers that printed a line. `base` is the (local) rank of the node's first worker. */
+/* The workers that printed a line. `base` is the rank or local rank of the node's first worker. */
 struct numbered {
     const struct rank_set *workers;
     int base;
@@ -316,7 +323,7 @@ static bool append_ranks(const struct line_origin *from, int base, struct buf *o
     return ok && buf_append(out, "", 1);
 }
 
-/* Append the prefix. `values` contains the ranks; this function sets the rest. */
+/* Append the prefix. The caller has set the ranks in `values`; this function sets the other values. */
 static bool append_prefix(const struct plan *plan, const struct line_origin *from,
                           struct prefix_values *values, int colour, struct buf *out)
 {
@@ -409,7 +416,7 @@ bool line_show(struct buf *out, struct line_row *row, struct slice prefix, struc
         return false;
     }
     if (row->terminal && kind == LINE_UPDATE) {
-        out->len--; /* the next line can overwrite this one */
+        out->len--; /* no newline, so that the next line can overwrite this line */
         row->drawn = true;
     }
     return true;
@@ -418,13 +425,13 @@ bool line_show(struct buf *out, struct line_row *row, struct slice prefix, struc
 enum { BUCKETS = 4096 };
 
 struct waiting {
-    struct fold_line line;         /* its text and prefix point into `text` below */
+    struct fold_line line;         /* `line.text` and `line.prefix` point into `text` below */
     struct waiting *next;          /* next waiting line, in the order of `number` */
     struct waiting *older, *newer; /* neighbours in the same hash bucket */
-    uint64_t number;               /* place in the order of output: 1, 2, 3, ... */
+    uint64_t number;               /* number of this line in the order of output: 1, 2, 3, ... */
     uint64_t hash;                 /* hash of the text */
-    uint64_t joined_us;            /* time of the latest join, in us since the start of ddprun */
-    struct rank_set ranks;         /* ranks that have printed the line; empty while `count` is 1 */
+    uint64_t joined_us;            /* when a rank last printed the line: us since the start of ddprun */
+    struct rank_set ranks;         /* ranks that have printed the line; empty as long as `count` is 1 */
     int count;                     /* number of ranks that have printed the line */
     char text[];                   /* the text, then the prefix */
 };
@@ -433,7 +440,7 @@ struct fold {
     fold_fn line;
     void *user;
     int ranks;
-    uint64_t *last; /* `number` of each rank's last line; 0: none */
+    uint64_t *last; /* `number` of each rank's last line; 0 before the rank's first line */
     uint64_t number;
     struct waiting *first, **end;
     struct waiting *newest[BUCKETS];
@@ -496,7 +503,7 @@ static bool append(struct fold *f, const struct fold_line *line, uint64_t hash)
     return true;
 }
 
-/* Remove and return the first waiting line, the oldest of its bucket. */
+/* Remove and return the first waiting line, which is also the oldest of its bucket. */
 static struct waiting *remove_first(struct fold *f)
 {
     struct waiting *w = f->first;
@@ -544,7 +551,8 @@ static bool may_fold(enum line_kind kind)
     return kind == LINE_WHOLE || kind == LINE_LAST;
 }
 
-/* Return the oldest waiting line with this text after the rank's last line, or NULL. */
+/* Return the oldest waiting line that has this text and is newer than the rank's previous line. Return NULL if there is
+ * no such line. */
 static struct waiting *fold_find(const struct fold *f, const struct fold_line *line, uint64_t hash)
 {
     struct waiting *found = NULL, *w = f->newest[hash % BUCKETS];
@@ -554,7 +562,8 @@ static struct waiting *fold_find(const struct fold *f, const struct fold_line *l
     return found;
 }
 
-/* Record that another rank has printed `w`. Deliver `w` if all ranks have. Return false when memory is short. */
+/* Record that another rank has printed the waiting line `w`. If all ranks have now printed `w`, deliver `w` at once.
+ * Return false when memory is short. */
 static bool fold_join(struct fold *f, struct waiting *w, const struct fold_line *line)
 {
     if (w->count == 1) {
@@ -575,7 +584,7 @@ bool fold_add(struct fold *f, const struct fold_line *line)
 {
     const bool was_empty = f->first == NULL;
     const size_t len = line->text.len;
-    /* the hash needs no secret: collisions slow down only the worker's own job */
+    /* The hash needs no secret, because a worker that causes collisions slows down only the console of its job. */
     uint64_t hash = hash_bytes(HASH_START, line->text.data, line->text.len);
     struct waiting *same = may_fold(line->kind) ? fold_find(f, line, hash) : NULL;
     if (same != NULL && fold_join(f, same, line))

@@ -1,5 +1,6 @@
-/* log_files.c -- see log_files.h. A rotation renames the full log file to a part, such as out.log.3. Parts keep their
- * names, so a user can copy one away at any time. */
+/* log_files.c -- see log_files.h. A rotation renames the full log file to a part, such as out.log.3. Later parts get
+ * higher numbers, so each part keeps its name. Each rotation is one rename, and a user can copy a part away at any
+ * time. */
 #include "output/log_files.h"
 
 #include "base/clock.h"
@@ -20,32 +21,34 @@
 #include <unistd.h>
 
 enum {
-    NEAR_BYTES = 64 * 1024, /* a part ends after a newline at most this far before the limit */
-    CHECK_MS = 1000         /* time between checks that the file still exists */
+    NEAR_BYTES = 64 * 1024, /* a part ends after a newline that is at most this far before the limit */
+    CHECK_MS = 1000         /* interval between checks that the file still exists */
 };
 
-/* A change of a log file that is not reported yet. */
+/* A change of a log file that ddprun has not yet reported to the user. LOG_NO_NEWS means that there is no such
+ * change. */
 enum log_news {
     LOG_NO_NEWS,
-    LOG_MADE_AGAIN, /* a deleted file was created again */
-    LOG_DELETED,    /* a deleted file cannot be created again: output is lost */
-    LOG_NOT_ROTATED /* the full file cannot be renamed */
+    LOG_MADE_AGAIN, /* the user deleted the file, and ddprun has created it again */
+    LOG_DELETED,    /* the user deleted the file, and ddprun cannot create it again: further output is lost */
+    LOG_NOT_ROTATED /* the file has reached its limit but cannot be renamed */
 };
 
 struct log_file {
     int fd;
     struct log_rotate rotate;
     uint64_t size;     /* bytes in the current file */
-    uint64_t full;     /* size for the next rotation; increased when a rotation fails */
-    int part;          /* latest part; 0: none */
-    int first_part;    /* first part of this job; 0: none */
+    uint64_t full;     /* size at which the file is rotated; increased when a rotation fails */
+    int part;          /* number of the latest part; 0 before the first rotation */
+    int first_part;    /* parts from this number to `part` belong to this job; 0 before the first rotation */
     bool line_ended;   /* the file is empty or ends with a newline */
-    uint64_t check_ms; /* time (clock_ms) of the next check_deleted */
-    atomic_int news;   /* an enum log_news, shared with the writer's thread */
+    uint64_t check_ms; /* earliest time (clock_ms) of the next check by check_deleted */
+    atomic_int news;   /* an enum log_news; written by the writer's thread, read by the event loop */
     char path[];
 };
 
-/* Create the file and its parent directories. The caller owns it until log_file_target passes it to a writer. */
+/* Create the file and its parent directories. The caller owns the file until log_file_target passes the file to a
+ * writer, which then closes the file. Without rotation (rotate.bytes is 0), `full` is UINT64_MAX and never reached. */
 static struct log_file *log_file_create(const char *path, struct log_rotate rotate, struct ddp_err *err)
 {
     const size_t len = strlen(path) + 1;
@@ -89,7 +92,8 @@ static bool part_name(char out[PATH_MAX], const struct log_file *f, int part)
     return snprintf(out, PATH_MAX, "%s.%d", f->path, part) < PATH_MAX;
 }
 
-/* Rename a file, but never replace a file. Return 0 or an errno. Without RENAME_NOREPLACE (NFS), use a hard link. */
+/* Rename a file, but never replace an existing file. Return 0 or an errno. On file systems that do not support
+ * RENAME_NOREPLACE, such as NFS, create a hard link with the new name, and remove the old name. */
 static int rename_new(const char *from, const char *to)
 {
     const int error = sys_renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0 ? 0 : errno;
@@ -98,7 +102,7 @@ static int rename_new(const char *from, const char *to)
     return link(from, to) == 0 && unlink(from) == 0 ? 0 : errno;
 }
 
-/* Rename the file to the next part whose name is free. */
+/* Rename the file to a part with the next number. If a part with this number exists, try higher numbers. */
 static bool move_away(struct log_file *f)
 {
     char name[PATH_MAX];
@@ -114,7 +118,7 @@ static bool move_away(struct log_file *f)
     return false;
 }
 
-/* Rename the part back to f->path, because the new file could not be created. */
+/* Rename the part back to f->path, because the new file could not be created. The user expects output at f->path. */
 static void rename_back(const struct log_file *f)
 {
     char name[PATH_MAX];
@@ -122,7 +126,8 @@ static void rename_back(const struct log_file *f)
         (void)rename_new(name, f->path);
 }
 
-/* Create a new file at f->path. The old file stays open until then, so that an error loses no output. */
+/* Create a new file at f->path, where no file exists now. The old file stays open until the new file exists, so
+ * that an error loses no output. */
 static bool open_anew(struct log_file *f)
 {
     struct ddp_err err;
@@ -136,7 +141,7 @@ static bool open_anew(struct log_file *f)
     return true;
 }
 
-/* Remove the oldest part if there are more than `keep`. */
+/* Remove the oldest part if there are more than `keep` parts. A missing part is not an error. */
 static void forget_oldest(const struct log_file *f)
 {
     char name[PATH_MAX];
@@ -145,14 +150,14 @@ static void forget_oldest(const struct log_file *f)
         unlink(name);
 }
 
-/* Rename the file to a part, and create a new file. After a failure, the file grows, and the next try follows after
- * rotate.bytes. */
+/* Rename the file to a part, and create a new file. A failed rotation loses no byte, because the file grows further,
+ * and the next rotation is tried after rotate.bytes more bytes. */
 static void rotate(struct log_file *f)
 {
     const int last = f->part;
     const bool moved = move_away(f);
     if (moved && open_anew(f)) {
-        if (f->first_part == 0 || f->part != last + 1) /* another job has used last + 1 */
+        if (f->first_part == 0 || f->part != last + 1) /* another job has used the number last + 1 */
             f->first_part = f->part;
         f->full = f->rotate.bytes;
         forget_oldest(f);
@@ -179,7 +184,8 @@ static void check_deleted(struct log_file *f)
         atomic_store(&f->news, open_anew(f) ? LOG_MADE_AGAIN : LOG_DELETED);
 }
 
-/* Return the unreported change, and mark it as reported. Any thread may call this until the file is closed. */
+/* Return the unreported change, and record that it is reported now. Any thread may call this function until the file
+ * is closed. */
 static enum log_news log_file_news(struct log_file *f)
 {
     return atomic_exchange(&f->news, LOG_NO_NEWS);
@@ -257,7 +263,8 @@ int logdir_parents(const char *path)
     return 0;
 }
 
-/* Create a directory. Unless `must_be_new`, it may exist: the private directory above protects it. */
+/* Create a directory. If `must_be_new` is false, the directory may already exist. A worker's existing directory is
+ * safe, because no other user can write to the private directory above. */
 static ddp_status make_dir(const char *path, mode_t mode, bool must_be_new, struct ddp_err *err)
 {
     char why[WRITE_ERROR_MAX];
@@ -266,7 +273,7 @@ static ddp_status make_dir(const char *path, mode_t mode, bool must_be_new, stru
         error = errno;
     if (error == 0)
         return DDP_OK;
-    /* the random name of a new directory means nothing to the user */
+    /* A new directory has a random name, which the user does not know, so the error shows the directory above. */
     const char *slash = must_be_new && error != EEXIST ? strrchr(path, '/') : NULL;
     const int shown = slash != NULL ? (int)(slash - path) + (slash == path) : PATH_MAX;
     return ddp_fail(err, DDP_ERR_IO, "cannot create the log directory %s%.*s: %s",
@@ -274,8 +281,8 @@ static ddp_status make_dir(const char *path, mode_t mode, bool must_be_new, stru
                     path_error_text(error, path, "choose another --log_dir", why));
 }
 
-/* Create the link under a temporary name and rename it, so that "latest" always exists. Leave a user's file or
- * directory "latest" alone. */
+/* Create the link under a temporary name and rename it to "latest", so that "latest" exists at any time. Create no
+ * link if a file or directory of the user is named "latest". */
 static void link_latest(const char *root)
 {
     char link[PATH_MAX], temporary[PATH_MAX];
@@ -300,7 +307,8 @@ ddp_status logdir_make(const char *root, bool latest, struct ddp_err *err)
     return status;
 }
 
-/* Return true if a FIFO can be created in `dir`, which nodes may share. */
+/* Return true if a FIFO can be created in `dir`. The name of the test FIFO contains the host and a nonce, because nodes
+ * may share `dir`. */
 static bool has_fifos(const char *dir, const struct plan_facts *facts)
 {
     char path[PATH_MAX];
@@ -363,7 +371,8 @@ static bool contains_one(const struct cli_filters *words, struct slice line)
     return false;
 }
 
-/* Append a matching line. When memory is short, drop it; the stream's log file has it. */
+/* Append the line if it contains one of the filter's words. When memory is short, drop the line, because the stream's
+ * log file also contains the line. */
 static void on_line(void *user, struct slice text, enum line_kind kind)
 {
     struct filtered *f = user;
@@ -437,31 +446,33 @@ bool filtered_is_behind(const struct filtered *f, bool resume)
  * the log files. Each sink has a share of QUEUED_BYTES, so a blocked sink blocks only its own streams. */
 
 enum {
-    QUEUED_BYTES = 16 << 20, /* limit for all sinks together */
-    SHARE_MAX = 1 << 20,     /* a longer queue would only delay output */
-    SHARE_MIN = 64 * 1024,   /* room for one read */
-    LOW_PART = 4             /* a stream is read again if the queue is below share / LOW_PART */
+    QUEUED_BYTES = 16 << 20, /* limit for the queues of all sinks together */
+    SHARE_MAX = 1 << 20,     /* largest share of a sink, because a longer queue would only delay output */
+    SHARE_MIN = 64 * 1024,   /* smallest share: room for one read, which returns at most this many bytes */
+    LOW_PART = 4             /* a stream is read again when the queue is below share / LOW_PART */
 };
 
 struct sink {
-    struct writer *writer; /* `out`, `err` or `files` of struct sinks; NULL: unused sink */
+    struct writer *writer; /* `out`, `err` or `files` of struct sinks; NULL if the sink is not in use */
     int slot;
-    char *name;                               /* owned */
-    struct log_file *file;                    /* owned by the writer; NULL for stdout and stderr */
-    bool ended;                               /* sinks_end_files was called */
-    bool failed_reported, recovered_reported; /* the first failure or recovery was reported */
+    char *name;            /* owned */
+    struct log_file *file; /* argument of log_file_news, owned by the writer; NULL for stdout and stderr */
+    bool ended;            /* sinks_end_files was called for the file */
+    bool failed_reported, recovered_reported; /* the sink's first failure was reported; the sink's first
+                                               * recovery was reported */
 };
 
 struct sinks {
-    struct writer *out, *err, *files; /* `err` is `out` if both are the same file */
+    struct writer *out, *err, *files; /* `err` equals `out` if stdout and stderr are the same file */
     enum writer_policy policy;
     struct sink *list;
     int n, files_open;
-    struct loss *past; /* lost bytes of closed files; owns the names */
+    struct loss *past; /* lost bytes of closed files; this struct owns the names in `past` */
     size_t n_past;
 };
 
-/* Return true if both descriptors are the same file, where lines of two threads would mix. */
+/* Return true if both descriptors are the same file, for example after "2>&1". Two threads must not write to the
+ * same file, because their lines would mix. */
 static bool same_file(int a, int b)
 {
     struct stat x, y;
@@ -477,7 +488,8 @@ static uint64_t share(const struct sinks *s)
     return each > SHARE_MAX ? SHARE_MAX : each < SHARE_MIN ? SHARE_MIN : each;
 }
 
-/* Set the share of each sink, which depends on the number of open files. */
+/* Set the share of each sink, which limits the bytes in its queue. The share becomes smaller when more files are
+ * open. */
 static void set_policy(struct sinks *s)
 {
     writer_set_policy(s->out, s->policy, share(s));
@@ -499,8 +511,8 @@ static int free_place(struct sinks *s)
     return s->n++;
 }
 
-/* Add a sink for `file`, or for `fd` if `file` is NULL. Return its number, or -1 when memory is short; the caller
- * then still owns `file`. */
+/* Add a sink for `file`, or for `fd` if `file` is NULL. Return the sink's number. When memory is short, return -1;
+ * the caller then still owns `file`. */
 static int add(struct sinks *s, struct writer *writer, int fd, struct log_file *file, const char *name)
 {
     const int place = free_place(s);
@@ -553,7 +565,7 @@ int sinks_add_file(struct sinks *s, const char *path, struct log_rotate rotate, 
     return sink;
 }
 
-/* Find an open log file by its path, which several workers may share. */
+/* Find an open log file by its path. The pattern may give two workers the same file, which ddprun creates only once. */
 int sinks_find_file(const struct sinks *s, const char *path)
 {
     for (int i = SINK_FILES; i < s->n; i++)
@@ -562,7 +574,8 @@ int sinks_find_file(const struct sinks *s, const char *path)
     return -1;
 }
 
-/* End all log files. The writer's thread frees them, so log_file_news must not be called afterwards. */
+/* End all log files. The writer's thread closes and frees each file after its last byte. So log_file_news must not be
+ * called for these files afterwards. */
 void sinks_end_files(struct sinks *s)
 {
     for (int i = SINK_FILES; i < s->n; i++) {
@@ -584,8 +597,9 @@ void sinks_write(struct sinks *s, int sink, struct slice bytes)
         writer_append(s->list[sink].writer, s->list[sink].slot, bytes);
 }
 
-/* Return true if the queue of `sink` is too long to read. The limit is much lower with `resume`, so that the caller
- * does not stop at every read. */
+/* Return true if the caller should not read, because the queue of `sink` is longer than a limit. The limit is much
+ * lower if `resume` is true. With equal limits, the caller would stop and resume with every read. With WRITER_DROP,
+ * return false, so that no caller stops. */
 bool sinks_is_behind(struct sinks *s, int sink, bool resume)
 {
     if (s->policy == WRITER_DROP)
@@ -610,7 +624,7 @@ uint64_t sinks_written(struct sinks *s)
            writer_written(s->files);
 }
 
-/* Stop waiting for sinks: a failed write is not retried. */
+/* Stop waiting for sinks. The threads still write queued bytes, but do not retry a failed write. */
 void sinks_wait_no_more(struct sinks *s)
 {
     s->policy = WRITER_DROP;
@@ -638,8 +652,8 @@ static void release_sink(struct sinks *s, struct sink *sink, const struct writer
     *sink = (struct sink){ 0 };
 }
 
-/* Store the unreported change of the log file in event->news, or return false. Call this before
- * state_news, because a deleted file may explain a failed write. */
+/* Store in event->news the unreported change of the log file, and return true. Return false if the log file has no such
+ * change. Call this function before state_news, because a deleted file may explain a failed write. */
 static bool file_news(struct sink *sink, struct sink_event *event)
 {
     static const enum sink_news news[] = {
@@ -650,7 +664,8 @@ static bool file_news(struct sink *sink, struct sink_event *event)
     return seen != LOG_NO_NEWS;
 }
 
-/* Report only the first failure and the first recovery, because a nearly full disk may have a thousand. */
+/* Report only the first failure and the first recovery of a sink, because a nearly full disk may fail and recover
+ * a thousand times. The total loss is reported at the end. */
 static bool state_news(struct sink *sink, const struct writer_state *state, struct sink_event *event)
 {
     bool *reported = state->dropping ? &sink->failed_reported : &sink->recovered_reported;
@@ -679,7 +694,8 @@ bool sinks_next_event(struct sinks *s, struct sink_event *event)
     return false;
 }
 
-/* Get the i-th loss, of earlier attempts first. Queued bytes count as lost, because the caller no longer waits. */
+/* Get the i-th loss. The losses of earlier attempts come first. Queued bytes count as lost, because the caller no
+ * longer waits until these bytes are written. */
 bool sinks_loss(struct sinks *s, size_t i, struct loss *loss)
 {
     if (i < s->n_past) {

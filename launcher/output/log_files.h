@@ -1,5 +1,6 @@
-/* log_files.h -- creates, rotates and filters the log files of the workers, and defines the sinks. A new log file
- * never overwrites another file. Then only the writer's thread uses it. */
+/* log_files.h -- creates, rotates and filters the log files of the workers. This file also defines the sinks: stdout,
+ * stderr and the log files. A new log file never overwrites another file. After the creation, only the writer's thread
+ * uses the file. */
 #ifndef LAUNCHER_OUTPUT_LOG_FILES_H
 #define LAUNCHER_OUTPUT_LOG_FILES_H
 
@@ -16,14 +17,14 @@
  * `latest`, also create a link "latest" to it. */
 ddp_status logdir_make(const char *root, bool latest, struct ddp_err *err);
 
-/* Create the workers' directories for the plan's attempt. With --flight_recorder, set plan->can_fifo if FIFOs work
- * there. */
+/* Create the directories of the workers for the plan's attempt. With --flight_recorder, set plan->can_fifo if
+ * FIFOs can be created in the directory of the flight records. */
 ddp_status logdir_attempt(struct plan *plan, struct ddp_err *err);
 
-/* Modes of new files, for the output of workers and for ddprun's own files. */
+/* Modes of new files. LOGDIR_OUTPUT is for the output of workers, and LOGDIR_PRIVATE is for ddprun's own files. */
 enum { LOGDIR_OUTPUT = 0666, LOGDIR_PRIVATE = 0600 };
-/* Create a new file of this `mode` and its parent directories, for appending. Return the descriptor, which the caller
- * closes, or -1 with the reason in `err`. */
+/* Create a new file and its parent directories, and open the file for appending. Fail if the file exists. `mode` is
+ * LOGDIR_OUTPUT or LOGDIR_PRIVATE. Return the descriptor, which the caller closes, or -1 with the reason in `err`. */
 int logdir_create(const char *path, int mode, struct ddp_err *err);
 
 /* Create the missing parent directories of `path`. Return 0 or an errno. */
@@ -37,20 +38,21 @@ int logdir_parents(const char *path);
 /* The lines of one stream for this file. A zeroed struct writes nothing. */
 struct filtered {
     struct sinks *sinks;
-    int sink; /* the file's sink, which other streams share */
+    int sink; /* number of the file's sink, to which other streams also write */
     const struct cli_filters *words;
-    const struct console_stream *console; /* the stream, for its rank and latest read time */
+    const struct console_stream *console; /* the stream; line prefixes show its rank and latest read time */
     struct lines lines;
-    struct buf out; /* matching lines of the latest read */
+    struct buf out; /* lines of the latest read that contain a word of `words` */
 };
 
-/* Initialize the struct for a stream, if the user has requested the file. Call filtered_free even after an error. */
+/* Initialize the struct for a stream. Do nothing if the user has not requested the file. Call filtered_free even
+ * after an error. */
 ddp_status filtered_init(struct filtered *f, const struct console_stream *console, struct ddp_err *err);
 void filtered_free(struct filtered *f);
 
 void filtered_add(struct filtered *f, struct slice bytes);
 
-/* Write the unfinished line at the stream's end. */
+/* Write the unfinished line, because the stream has ended. */
 void filtered_finish(struct filtered *f);
 
 /* Return true if the queue of the file is too long. For `resume` see sinks_is_behind. */
@@ -58,10 +60,11 @@ bool filtered_is_behind(const struct filtered *f, bool resume);
 
 /* --- sinks ------------------------------------------------------------------------------------------------ */
 
-/* The targets of output: stdout, stderr and the log files. Each is a slot of a writer (writer.h).
+/* The targets of output: stdout, stderr and the log files. Each sink is a slot of a writer (writer.h).
  *
- * stdout and stderr have separate threads, unless both are the same terminal, pipe or file. Another thread writes
- * all log files. If a sink fails, the job continues, and lost bytes are counted. */
+ * stdout and stderr have separate threads, so a blocked stdout does not block stderr. If both are the same terminal,
+ * pipe or file, one thread writes both, so that lines never mix. Another thread writes all log files. If a sink fails,
+ * the job continues, and lost bytes are counted and reported. */
 
 struct sinks;
 
@@ -70,28 +73,30 @@ enum { SINK_STDOUT, SINK_STDERR, SINK_FILES };
 
 /* A change of a sink's state. */
 enum sink_news {
-    SINK_FAILED,     /* the sink accepts no bytes, because of `error` */
-    SINK_RECOVERED,  /* the sink has lost `dropped` bytes and accepts bytes again */
-    SINK_MADE_AGAIN, /* a deleted log file was created again */
-    SINK_DELETED,    /* a deleted log file cannot be created again */
-    SINK_NOT_ROTATED /* the log file is full but cannot be renamed */
+    SINK_FAILED,     /* the sink accepts no bytes; `error` has the reason */
+    SINK_RECOVERED,  /* the sink accepts bytes again; `dropped` is the number of lost bytes */
+    SINK_MADE_AGAIN, /* the user deleted the log file, and ddprun has created it again */
+    SINK_DELETED,    /* the user deleted the log file, and ddprun cannot create it again */
+    SINK_NOT_ROTATED /* the log file has reached its limit but cannot be renamed */
 };
 
 struct sink_event {
     enum sink_news news;
     int sink;
     const char *name; /* "stdout", "stderr" or a path; owned by the sinks */
-    int error;        /* of SINK_FAILED: errno of the latest write; 0: too slow */
-    uint64_t dropped; /* bytes that this sink has lost so far */
+    int error;        /* reason of SINK_FAILED: errno of the latest write, or 0 if the sink is too slow */
+    uint64_t dropped; /* number of bytes that this sink has lost so far */
 };
 
-/* Return new sinks, which the caller owns, or NULL when memory is short. For `progress`, see writer.h. */
+/* Return new sinks, which the caller owns, or NULL when memory is short. For `progress` see writer.h. */
 struct sinks *sinks_new(enum writer_policy policy, writer_progress progress, void *user);
 
-/* Create the log file `path`. Return its sink number, or -1 with the reason in `err`.
+/* Create the log file `path`. Return its sink number, or -1 with the reason in `err`. A file that the user deletes is
+ * created again.
  *
- * A deleted file is created again. A full file is renamed to a part with a number, of which `out.log.1` is the
- * oldest. The parts, then `out.log`, are the whole output. */
+ * A file that has reached its limit is renamed to a part with a number, and a new file is created under the old name:
+ * `out.log.1` is the oldest part, and `out.log` is the newest part. Concatenated in this order, the parts are the
+ * output, byte for byte. */
 int sinks_add_file(struct sinks *s, const char *path, struct log_rotate rotate, struct ddp_err *err);
 
 /* Return the sink number of the open log file `path`, or -1. */
@@ -103,26 +108,28 @@ void sinks_end_files(struct sinks *s);
 /* Queue bytes for a sink. The bytes are written in one piece. */
 void sinks_write(struct sinks *s, int sink, struct slice bytes);
 
-/* Return true if the queue of `sink` is too long to read more. If the caller has stopped reading (`resume`), return
- * true until the queue is short again. With WRITER_DROP, return false. */
+/* Return true if the caller should not read, because the queue of `sink` is too long. A caller that reads passes false
+ * for `resume`. A caller that has stopped reading passes true. The result is then false only when the queue is short
+ * again. With WRITER_DROP the result is always false. */
 bool sinks_is_behind(struct sinks *s, int sink, bool resume);
 
 /* Return true if no queued bytes are left. */
 bool sinks_empty(struct sinks *s);
 
-/* Return the number of queued bytes. */
+/* Return the number of bytes that are queued in all sinks. */
 uint64_t sinks_queued(struct sinks *s);
-/* Return the number of written bytes. */
+/* Return the number of bytes that all sinks have written so far. */
 uint64_t sinks_written(struct sinks *s);
 
-/* Drop the bytes of failed writes from now on, instead of retrying, because the job ends. */
+/* From now on, drop the bytes of a failed write instead of retrying, because the job ends. The threads still write the
+ * queued bytes. */
 void sinks_wait_no_more(struct sinks *s);
 
-/* Get the next new event. Return false after the last one. */
+/* Get the next event that was not reported yet. Return false after the last event. */
 bool sinks_next_event(struct sinks *s, struct sink_event *event);
 
-/* Set *loss to record `i` of the lost output, from 0. Queued bytes count as lost. Return false if there is no such
- * record. */
+/* Set *loss to record `i` of the lost output, counted from 0. Bytes that are still queued count as lost. Return false
+ * if record `i` does not exist. */
 bool sinks_loss(struct sinks *s, size_t i, struct loss *loss);
 
 /* Free the sinks without waiting for queued bytes. `s` may be NULL. */

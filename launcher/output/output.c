@@ -1,5 +1,5 @@
-/* output.c -- see output.h. The event loop reads the pipes, and the writer's threads write, because a slow target
- * must not block the loop. */
+/* output.c -- see output.h. The event loop reads the pipes, and the threads of the writers write, because a slow
+ * terminal or disk must not block the loop. */
 #include "output/output.h"
 
 #include "base/clock.h"
@@ -19,8 +19,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* The eventfd replaces a uv_async, whose loop may spin until the sending thread has finished uv_async_send. With a
- * real-time priority (chrt), this takes a second. */
+/* The loop is woken by an eventfd instead of a uv_async. A loop that wakes in the middle of uv_async_send spins until
+ * the sending thread has finished this call. With a real-time priority (chrt), the spinning loop delays the sending
+ * thread for a second. */
 
 static void on_ring(uv_poll_t *poll, int status, int events)
 {
@@ -47,7 +48,8 @@ bool wakeup_open(struct wakeup *bell, uv_loop_t *loop, void (*rung)(void *user),
     return true;
 }
 
-/* Wake the loop. The write fails only if the counter is full, and the loop then wakes in any case. */
+/* Wake the loop. Ignore a failed write. A write fails only if the counter is full, and the loop then wakes in any
+ * case. */
 void wakeup_ring(const struct wakeup *bell)
 {
     const uint64_t one = 1;
@@ -55,7 +57,7 @@ void wakeup_ring(const struct wakeup *bell)
     (void)ignored;
 }
 
-/* Close the handle before the descriptor, which libuv polls until then. */
+/* Close the handle before the descriptor, because libuv polls the descriptor until uv_close. */
 void wakeup_close(struct wakeup *bell, uv_close_cb closed)
 {
     uv_close((uv_handle_t *)&bell->poll, closed);
@@ -68,18 +70,23 @@ void wakeup_close(struct wakeup *bell, uv_close_cb closed)
 /* The bytes of a stream go to three places: the report (only the last bytes), the log file (unchanged) and the
  * console (whole lines).
  *
- * While a sink is slow, reading stops, and the worker blocks in its write.
+ * Normal path: open_pipe creates a pipe, and the worker writes to it. on_readable passes the bytes to tail, file
+ * and console. At the end of the pipe, stream_end closes the pipe. If a sink is slow, reading stops until the sink's
+ * queue is short again. Meanwhile the pipe fills up and the worker blocks in its write, as on a slow terminal.
  *
- * libuv's streams are not used, so that each pass of the loop (a turn) reads only one piece from each stream. A
- * struct stream_pipe is allocated separately, because the next attempt may reopen the stream before pipe_closed. */
+ * This file reads the pipes itself, without libuv's streams. So each pass of the loop (a turn) reads only one piece
+ * from each stream, and a worker that writes without pause does not delay the other workers. A struct stream_pipe is
+ * allocated separately, because libuv uses `poll` until pipe_closed is called. The next attempt may open the stream
+ * again before this call. */
 
 enum {
     STREAM_NO_SINK = -1,
     STREAM_READ_BYTES = 64 * 1024,
-    TURN_BYTES = 1 << 20, /* limit for all streams in one turn */
-    BITE_MIN = 8 * 1024,  /* smallest share of TURN_BYTES */
+    TURN_BYTES = 1 << 20, /* limit for all streams together in one turn of the loop */
+    BITE_MIN = 8 * 1024,  /* smallest part of TURN_BYTES that one stream gets */
     PIPE_BYTES = 1 << 16, /* capacity of a pipe */
-    REST_BYTES = 1 << 20  /* limit for the last reads, because a daemon may write without end */
+    REST_BYTES = 1 << 20  /* limit in bytes for the last reads of a pipe, because a daemon may write without
+                           * end */
 };
 
 /* ddprun's end of a pipe. */
@@ -94,8 +101,8 @@ struct stream_group {
     const struct plan *plan;
     struct sinks *sinks;
     struct console *console;
-    char *chunk;           /* owned: buffer for one read, of STREAM_READ_BYTES, shared by all streams */
-    struct buf merged;     /* lines for a shared log file; see pass_merged */
+    char *chunk;           /* buffer for one read, STREAM_READ_BYTES long; owned, and shared by all streams */
+    struct buf merged;     /* lines for a shared log file; pass_merged queues these lines */
     int open;              /* number of open pipes */
     void (*ended)(void *); /* called when a pipe has ended */
     void (*bar)(void *, bool screen); /* a progress bar needs console_stream_update later */
@@ -105,14 +112,15 @@ struct stream_group {
     void *user;
 };
 
-/* stdout or stderr of one worker. Even without a pipe, the report reads `tail`. */
+/* stdout or stderr of one worker. A stream without a pipe has this struct, too, because the report reads `tail`, the
+ * last bytes of the stream. */
 struct stream {
     struct stream_group *group;
-    struct stream_pipe *pipe; /* NULL: no pipe to read */
-    bool paused;              /* not read, because a sink's queue is too long */
+    struct stream_pipe *pipe; /* NULL if there is no pipe to read */
+    bool paused;              /* reading has stopped, because the queue of a sink is too long */
     int local_rank, which;    /* `which` is STD_OUT or STD_ERR */
     bool to_console;
-    int file;    /* sink of the log file; STREAM_NO_SINK: none */
+    int file;    /* sink number of the stream's log file; STREAM_NO_SINK without a log file */
     bool shared; /* other streams write to the same file */
     struct merge merge;
     struct console_stream console;
@@ -126,7 +134,8 @@ static const struct plan_stream *planned(const struct stream *s)
     return s->which == STD_OUT ? &w->out : &w->err;
 }
 
-/* Open the log file of a stream, unless another stream has opened it. */
+/* Open the log file of a stream. If the pattern gives several streams the same file, use the file that is already
+ * open. */
 static ddp_status open_file(struct stream *s, const struct plan_stream *to, struct ddp_err *err)
 {
     const struct cli *cli = s->group->plan->cli;
@@ -142,7 +151,7 @@ static ddp_status open_file(struct stream *s, const struct plan_stream *to, stru
     return s->file >= 0 ? DDP_OK : err->code;
 }
 
-/* Initialize a stream for an attempt. Call stream_free even after an error. */
+/* Initialize a stream for an attempt, and open its log file. Call stream_free even after an error. */
 static ddp_status stream_init(struct stream *s, struct stream_group *group, int local_rank, int which,
                               struct ddp_err *err)
 {
@@ -173,7 +182,8 @@ static void pass_merged(struct stream *s)
     s->group->merged.len = 0;
 }
 
-/* Pass bytes to all consumers: first to the console, because `filtered` uses its time. */
+/* Pass bytes to all consumers. The console must get the bytes before `filtered`, because `filtered` reuses the time
+ * that the console has read from the clock. */
 static void pass_bytes(struct stream *s, struct slice bytes)
 {
     tail_add(&s->tail, bytes);
@@ -195,7 +205,8 @@ static void pipe_closed(uv_handle_t *handle)
     free(handle->data);
 }
 
-/* Close the stream's pipe, and print the unfinished line. `ended` is last, because it may free the stream. */
+/* Close the stream's pipe, if open, and print the unfinished line. `ended` is called last, because this callback may
+ * free the stream. */
 static void stream_end(struct stream *s)
 {
     struct stream_pipe *pipe = s->pipe;
@@ -216,8 +227,8 @@ static void stream_end(struct stream *s)
     s->group->ended(s->group->user);
 }
 
-/* Read what is in the pipe now, at most `most` bytes, because a daemon may write without end. The descriptor is
- * non-blocking. */
+/* Read at most `most` bytes that are in the pipe now. The limit is necessary, because a daemon of the worker may write
+ * without end. The read of an empty pipe fails at once, because libuv has made the descriptor non-blocking. */
 static void read_rest(struct stream *s, size_t most)
 {
     size_t done = 0;
@@ -229,14 +240,14 @@ static void read_rest(struct stream *s, size_t most)
     }
 }
 
-/* Read what is in the pipe now, then close it. */
+/* Read the bytes that are in the pipe now, without waiting. Then close the pipe. */
 static void stream_end_with_rest(struct stream *s)
 {
     read_rest(s, REST_BYTES);
     stream_end(s);
 }
 
-/* Return true if any sink's queue is too long. For `resume`, see sinks_is_behind. */
+/* Return true if the queue of any sink of the stream is too long. For `resume` see sinks_is_behind. */
 static bool is_behind(const struct stream *s, bool resume)
 {
     struct sinks *sinks = s->group->sinks;
@@ -245,14 +256,14 @@ static bool is_behind(const struct stream *s, bool resume)
            filtered_is_behind(&s->filtered, resume);
 }
 
-/* Return the size of one read, which is smaller with many streams. */
+/* Return how many bytes on_readable reads at once. If many streams are open, the number is smaller. */
 static size_t bite(const struct stream *s)
 {
     const size_t each = TURN_BYTES / (size_t)s->group->open;
     return each > STREAM_READ_BYTES ? STREAM_READ_BYTES : each < BITE_MIN ? BITE_MIN : each;
 }
 
-/* Read one piece of the stream. Pause the stream if a sink's queue is too long. */
+/* Read one piece of the stream and queue the piece. Then pause the stream if the queue of a sink is too long. */
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
     (void)status; /* read() reports the error */
@@ -270,8 +281,8 @@ static void on_readable(uv_poll_t *poll, int status, int events)
     }
 }
 
-/* Resume a paused stream if its sinks' queues are short. The cheap checks are first, because each write calls this
- * for every stream. */
+/* Resume a paused stream if the queues of its sinks are short again. This function is called for every stream
+ * after every write, so the cheap checks come first. */
 static void stream_resume(struct stream *s)
 {
     if (s->pipe == NULL || !s->paused || is_behind(s, true))
@@ -306,11 +317,9 @@ static int open_pipe(struct stream *s)
     return ends[1];
 }
 
-/* Return true if the worker inherits ddprun's stdout, to detect a terminal:
- *
- *   - several workers, a prefix or a log file: no
- *   - the job may have several nodes: only a terminal without --progress, because ddprun reads lines to detect hangs
- *   - otherwise: yes */
+/* Return true if the worker inherits ddprun's stdout, so that the worker can detect a terminal. Only a single worker
+ * without prefix and log file inherits stdout. If the job may have several nodes, ddprun reads the worker's lines to
+ * detect hangs. Then the worker inherits stdout only if stdout is a terminal and --progress is not given. */
 static bool inherits_stdout(const struct stream *s)
 {
     if (s->which != STD_OUT || !s->to_console || !s->console.raw || s->file != STREAM_NO_SINK)
@@ -319,8 +328,8 @@ static bool inherits_stdout(const struct stream *s)
     return plan->meeting.nnodes_max == 1 || (plan->cli->progress == NULL && isatty(STDOUT_FILENO) == 1);
 }
 
-/* Return the worker's descriptor, or -1 with the reason in `err`. stderr is always a pipe, because the report quotes
- * it. */
+/* Return the worker's descriptor, or -1 with the reason in `err`. stderr always passes through ddprun, because the
+ * report quotes stderr. */
 static int stream_open(struct stream *s, struct ddp_err *err)
 {
     if (inherits_stdout(s))
@@ -335,23 +344,25 @@ static int stream_open(struct stream *s, struct ddp_err *err)
 }
 
 enum {
-    UPDATE_MS = 1000,      /* time between updates of a progress bar in a file or pipe */
-    REDRAW_MS = 100,       /* time between updates of a progress bar on a terminal */
-    UNREAD_MS = 5000,      /* longest wait for a sink that accepts no byte, after the workers' end */
+    UPDATE_MS = 1000,      /* interval between updates of a progress bar in a file or pipe */
+    REDRAW_MS = 100,       /* interval between updates of a progress bar on a terminal */
+    UNREAD_MS = 5000,      /* after the workers' end: longest wait for a sink that accepts no byte */
     WATCH_MS = 250,        /* interval between calls of check_progress */
-    DISK_REPORT_MS = 5000, /* time after which a silent disk is reported */
+    DISK_REPORT_MS = 5000, /* report a disk that has not answered for this time */
     DISK_CHECK_MS = 2000,
     REPORTED_FILES_MAX = 4
 };
 
-/* The output of all workers. Streams queue lines, and the writer's threads write them and wake the loop
- * (on_progress).
+/* The output of all workers. Normal path: output_begin_attempt creates the files, output_open creates the pipes.
+ * Streams are read, and their lines are queued. The threads of the writers write the lines and wake the loop
+ * (on_progress). After a call of output_drain, check_idle calls `idle` when all pipes have ended and all bytes are
+ * written.
  *
  * Failures:
- *   - A sink is slower than the workers: the workers' streams wait.
- *   - The reader of stdout or stderr exits: ddprun closes the pipes, so the workers get SIGPIPE.
- *   - A disk is full: the workers wait, or with --log_policy=drop output is lost.
- *   - A process outside the job keeps a pipe open: output_drain's time limit closes it. */
+ * - A sink is slower than the workers: the workers' streams wait.
+ * - The reader of ddprun's stdout or stderr exits: ddprun closes the workers' pipes, so the workers get SIGPIPE.
+ * - A disk is full: the user is warned once. The workers wait, or with --log_policy=drop output is lost.
+ * - A process outside the job keeps a pipe open: the pipe is closed when the time limit of output_drain is over. */
 struct output {
     struct output_options options;
     struct sinks *sinks;
@@ -362,14 +373,14 @@ struct output {
     struct wakeup progress;
     uv_timer_t update, drain, fold, disk;
     int open_handles;
-    int files_reported;      /* number of printed warnings about log files */
+    int files_reported;      /* how many warnings about log files were printed */
     bool draining, given_up; /* given_up: unwritten bytes do not count */
     /* output_finish was called; its parameter `well` */
     bool finishing, finished_well;
     bool waiting_reported;
     bool hung_reported;         /* the user was warned about a hanging disk */
-    bool checking;              /* check_failures runs: do not call `idle` */
-    uint64_t written, moved_ms; /* bytes that all sinks have written; time of the last change */
+    bool checking;              /* check_failures runs, so `idle` must not be called */
+    uint64_t written, moved_ms; /* number of bytes written by all sinks, and when that number last changed */
 };
 
 static int n_streams(const struct output *o)
@@ -408,7 +419,7 @@ static void on_fold_time(uv_timer_t *timer)
     console_fold_time(&o->console);
 }
 
-/* Set the timer, unless it expires earlier. Round up to whole ms, so that the line is due. */
+/* Set the timer, if it does not already expire earlier. Round `us` up to whole ms, because no line is due earlier. */
 static void on_fold_waits(void *user, uint64_t us)
 {
     struct output *o = user;
@@ -429,7 +440,7 @@ static void console_is_closed(struct output *o, int sink)
     }
 }
 
-/* Format the error of a sink, with the free space or quota of a full disk. */
+/* Format the error of a sink. If the file system of the sink is full, add the free space or the quota. */
 static const char *sink_error(const struct sink_event *e, char why[WRITE_ERROR_MAX])
 {
     disk_begin(DISK_MAIN, e->name);
@@ -442,7 +453,7 @@ static const char *sink_error(const struct sink_event *e, char why[WRITE_ERROR_M
     return why;
 }
 
-/* Print a message about a sink, but only for the first few log files. */
+/* Print a message about a sink. If many log files fail, print only the first few messages. */
 static void output_report_loss(struct output *o, const struct sink_event *e)
 {
     static const char *const what[] = {
@@ -469,7 +480,8 @@ static void output_report_loss(struct output *o, const struct sink_event *e)
     }
 }
 
-/* Report the events of the sinks. `checking` delays `idle`, which may free the sinks. */
+/* Report the events of the sinks. console_is_closed may end the last stream, and `idle` may then close this output,
+ * which frees the sinks. `checking` delays `idle` until all events are reported. */
 static void check_failures(struct output *o)
 {
     struct sink_event e;
@@ -488,7 +500,8 @@ static bool is_idle(const struct output *o)
     return o->draining && !o->checking && o->group.open == 0 && (o->given_up || sinks_empty(o->sinks));
 }
 
-/* Call `idle` once, when the drain is complete. Check the sinks before, because their last write may have failed. */
+/* Call `idle` once, when the drain is complete. Check the sinks before this call, because their last write may have
+ * failed. Messages about such a failure must still be written. */
 static void check_idle(struct output *o)
 {
     if (is_idle(o))
@@ -508,7 +521,8 @@ static void on_stream_ended(void *user)
     check_idle(o);
 }
 
-/* Check all sinks and streams, because a wake-up names no sink. */
+/* Check all sinks and streams, because a wake-up does not name its sink, and the kernel may merge several wake-ups
+ * into one. */
 static void on_progress(void *user)
 {
     struct output *o = user;
@@ -518,14 +532,14 @@ static void on_progress(void *user)
     check_idle(o);
 }
 
-/* Wake the loop, from the writer's thread. */
+/* Wake the loop. The threads of the writers call this function. */
 static void wake_loop(void *user)
 {
     const struct output *o = user;
     wakeup_ring(&o->progress);
 }
 
-/* Report once that a log file's disk does not answer, and once that it answers again. */
+/* Warn once if the disk of a log file does not answer, and report once that the disk answers again. */
 static void on_disk_time(uv_timer_t *timer)
 {
     struct output *o = timer->data;
@@ -563,7 +577,7 @@ static void handle_closed(uv_handle_t *handle)
     free(o);
 }
 
-/* Initialize the handles before any step can fail, so that output_close() can close them. */
+/* Initialize the handles before any step that can fail. So output_close() can close the handles in any case. */
 static bool init_handles(struct output *o)
 {
     uv_loop_t *loop = o->options.loop;
@@ -577,7 +591,8 @@ static bool init_handles(struct output *o)
     return has_bell;
 }
 
-/* Initialize the group with one read buffer, because 512 would need 32 MiB. */
+/* Initialize the group. The streams are read one after the other, so they share one buffer. 512 separate buffers would
+ * need 32 MiB. */
 static void init_group(struct output *o)
 {
     o->group = (struct stream_group){ .loop = o->options.loop,
@@ -592,7 +607,8 @@ static void init_group(struct output *o)
                                       .user = o };
 }
 
-/* Start to fold lines on request, but never events, because a program needs each. */
+/* Start to fold lines if the user has requested folding. Events are not folded, because a program needs each
+ * event. */
 static bool fold_lines(struct output *o)
 {
     const struct cli *cli = o->options.plan->cli;
@@ -629,7 +645,8 @@ ddp_status output_new(const struct output_options *options, struct output **out,
                     files_remedy(has_bell ? 0 : EMFILE, remedy));
 }
 
-/* End and reset all streams, even if another process holds a pipe open. */
+/* End and reset all streams. Close each pipe of the last attempt, even if a process outside the job still holds the
+ * pipe open. */
 void output_end_attempt(struct output *o)
 {
     for (int i = 0; i < n_streams(o); i++) {
@@ -661,7 +678,8 @@ ddp_status output_open(struct output *o, int local_rank, int fds[2], struct ddp_
     return err->code;
 }
 
-/* Close ddprun's copies of the worker's descriptors, which would keep the pipe open. Descriptors 0 to 2 stay open. */
+/* Close ddprun's copies of the worker's descriptors. While a copy is open, the pipe has no end of file, even after the
+ * worker's exit. Descriptors 0 to 2 are ddprun's own and stay open. */
 void output_spawned(int fds[2])
 {
     for (int i = 0; i < 2; i++)
@@ -706,8 +724,9 @@ static void end_all(struct output *o)
         stream_end_with_rest(&o->streams[i]);
 }
 
-/* Give up the remaining bytes if no sink has accepted a byte for UNREAD_MS. After a successful job, print once that a
- * reader, such as a pager, is slow, and wait without a limit. */
+/* Do nothing if a sink has accepted a byte in the last UNREAD_MS. Otherwise, after a successful job, print once that
+ * ddprun waits for a reader, such as a pager, and wait without a limit. After a failure, or between two attempts, give
+ * up the remaining bytes. */
 static void check_progress(struct output *o)
 {
     const uint64_t now = clock_ms(), written = sinks_written(o->sinks);
@@ -751,14 +770,15 @@ static void on_drain_time(uv_timer_t *timer)
     uv_timer_start(&o->drain, on_watch_time, WATCH_MS, WATCH_MS);
 }
 
-/* Record that the job ends, for the next drain. */
+/* Record that the job ends, and whether the job was successful. The next drain depends on both facts. */
 void output_finish(struct output *o, bool well)
 {
     o->finishing = true;
     o->finished_well = well;
 }
 
-/* Start the drain. The timer limits the wait for pipes that another process holds open. */
+/* Start the drain. Usually all pipes have ended, and check_idle() completes the drain at once. The timer limits
+ * the wait for pipes that another process holds open. */
 void output_drain(struct output *o, uint64_t limit_ms)
 {
     o->draining = true;
@@ -784,7 +804,7 @@ const struct tail *output_tails(struct output *o, int which)
         return NULL;
     struct tail *tails = o->tails + (which == STD_ERR ? nproc : 0);
     for (int i = 0; i < nproc; i++)
-        tails[i] = stream_of(o, i, which)->tail; /* the stream owns the bytes */
+        tails[i] = stream_of(o, i, which)->tail; /* copies only the struct; the stream still owns the bytes */
     return tails;
 }
 

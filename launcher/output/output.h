@@ -1,5 +1,6 @@
-/* output.h -- passes the workers' output from their pipes to the console, the log files and the report. If the
- * console or a disk is slow, the workers block, not the event loop. */
+/* output.h -- passes the workers' output from their pipes to the console, the log files and the report. By default,
+ * ddprun does not read the pipes while the console or a disk is slow or full. The workers then block, so memory stays
+ * bounded. The event loop never blocks. */
 #ifndef LAUNCHER_OUTPUT_OUTPUT_H
 #define LAUNCHER_OUTPUT_OUTPUT_H
 
@@ -12,20 +13,22 @@
 #include <stdbool.h>
 #include <uv.h>
 
-/* Wakes the event loop from another thread. Several calls of wakeup_ring may cause one call of `rung`. */
+/* Wakes the event loop from another thread. The loop then calls `rung`, perhaps once for several calls of
+ * wakeup_ring. */
 struct wakeup {
     uv_poll_t poll;
     int fd; /* an eventfd; -1 if not open */
     void (*rung)(void *user);
 };
 
-/* Open the wakeup. Return false, with nothing to close, if no descriptor is available. */
+/* Open the wakeup. Return false when no descriptor is available; there is then nothing to close. */
 bool wakeup_open(struct wakeup *bell, uv_loop_t *loop, void (*rung)(void *user), void *user);
 
-/* Wake the loop from any thread, until wakeup_close is called. */
+/* Wake the loop. Any thread may call this function until wakeup_close is called. */
 void wakeup_ring(const struct wakeup *bell);
 
-/* Close the wakeup. The loop later calls `closed` with bell->poll, whose `data` is the `user` of wakeup_open. */
+/* Close the wakeup. The loop later calls `closed` with the address of bell->poll. bell->poll.data still points to
+ * `user`, the argument of wakeup_open. */
 void wakeup_close(struct wakeup *bell, uv_close_cb closed);
 
 /* The output of all workers of this node:
@@ -34,69 +37,78 @@ void wakeup_close(struct wakeup *bell, uv_close_cb closed);
  *                   \-> unchanged -----------------> writer -> log file
  *                   \-> tail, for the report
  *
- * A single worker may inherit ddprun's stdout instead (inherits_stdout in output.c). With --log_policy=drop,
- * output is dropped and counted instead of blocking the workers. */
+ * A single worker without prefix and without log file may inherit ddprun's stdout, see inherits_stdout in output.c.
+ * With --log_policy=drop, ddprun drops output instead of blocking the workers, and counts the lost bytes
+ * (output_loss). */
 struct output;
 
 struct output_options {
     uv_loop_t *loop;
-    const struct plan *plan; /* borrowed */
-    uint64_t started_ms;     /* start of ddprun; base of the events' times */
+    const struct plan *plan; /* owned by the caller */
+    uint64_t started_ms;     /* start of ddprun; the times of events count from this time */
     void (*idle)(void *);    /* the drain is complete; see output_drain */
     /* Gets the bytes of each read. May be NULL. */
     void (*printed)(void *, int local_rank, int stream, struct slice bytes);
     void *user;
 };
 
-/* Create the output. After DDP_OK, the caller owns *out. */
+/* Create the output. After DDP_OK the caller owns *out, and output_close frees *out. */
 ddp_status output_new(const struct output_options *options, struct output **out, struct ddp_err *err);
 
-/* End the streams and log files of the attempt, after output_drain. The plan must still have the attempt's paths. */
+/* End the streams and log files of the attempt. Call output_drain first, because this function drops unread output.
+ * Call this function before the plan gets the paths of the next attempt. */
 void output_end_attempt(struct output *o);
 
-/* Create the log files of the next attempt, in the plan's directories, and reset lines and tails. */
+/* Create the log files of the next attempt, in the directories of the plan, and reset lines and tails. */
 ddp_status output_begin_attempt(struct output *o, struct ddp_err *err);
 
-/* Get descriptors 1 and 2 for a worker. Call output_spawned after the fork, even if it failed: it closes ddprun's
- * copies, so that the pipes can end. */
+/* Get descriptors 1 and 2 for worker `local_rank`. Call output_spawned after the worker was started or has failed to
+ * start. output_spawned closes ddprun's copies of the descriptors, because otherwise the pipes would never end. */
 ddp_status output_open(struct output *o, int local_rank, int fds[2], struct ddp_err *err);
 void output_spawned(int fds[2]);
 
-/* Record the worker's pid. */
+/* Record that worker `local_rank` runs as `pid`. */
 void output_started(struct output *o, int local_rank, pid_t pid);
 
-/* Print a message of ddprun on a new line: "ddprun: ..." on stderr, or with --json an event. */
+/* Print a message of ddprun: "ddprun: ..." on stderr, or with --json an event. The message never starts within a
+ * worker's line. */
 void output_note(struct output *o, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Print "  (ddprun explain CODE)" after a message, if log_hint_is_due(). `code` may be NULL or "". */
+/* Print "  (ddprun explain CODE)" after a message with this code, if log_hint_is_due(). For NULL or "", do nothing. */
 void output_explain(struct output *o, const char *code);
 
-/* Print events, as whole lines, on stdout. The bytes are copied. */
+/* Print events of user_messages.h, as whole lines, on stdout. The bytes are copied. */
 void output_write(struct output *o, const struct buf *lines);
 
-/* Start to drain, after the last worker of an attempt has exited: read the pipes to their end, write all bytes, and
- * then call `idle` once. Pipes that are still open after `limit_ms` are closed. From then on, the drain gives up if no
- * sink accepts a byte for UNREAD_MS (see output_finish for the exception). */
+/* Start to drain, after the last worker of an attempt has exited. Read the pipes to their end, write all bytes, and
+ * then call `idle` once. Pipes that another process keeps open are closed after `limit_ms`. From then on, the drain
+ * gives up when no sink has accepted a byte for UNREAD_MS (5 s). After a successful job, the drain instead waits for a
+ * slow reader without a limit. */
 void output_drain(struct output *o, uint64_t limit_ms);
 
-/* Announce the last drain. If `well`, the job was successful, and the drain waits for a slow reader without a limit. */
+/* Record that the next drain is the last drain. If `well` is true, the job was successful, and this drain waits for a
+ * slow reader without a limit. */
 void output_finish(struct output *o, bool well);
 
-/* Return true if the output on stderr does not end with a newline. */
+/* Return true if the output on stderr does not end with a newline, so that ddprun must print a newline before its own
+ * text. */
 bool output_is_midline(const struct output *o);
 
-/* Get the loss of the i-th sink that has lost bytes, queued bytes included. Return false if there is no such sink. */
+/* Get the loss of the i-th sink that has lost bytes. Queued bytes count as lost, because output_close drops queued
+ * bytes. Return false after the last such sink. */
 bool output_loss(struct output *o, size_t i, struct loss *loss);
 
-/* Return the tails of STD_OUT or STD_ERR, indexed by local rank, or NULL if the only worker has inherited ddprun's
- * stdout. The result is valid until the next attempt or output_close. */
+/* Return the tails (last bytes) of STD_OUT or STD_ERR of all workers, as an array indexed by local rank. Streams that
+ * are written only to a file have tails too. Return NULL if the only worker has inherited ddprun's stdout, because
+ * ddprun then cannot read the output. The result is valid until the next attempt or output_close. */
 const struct tail *output_tails(struct output *o, int stream);
 
-/* Read the rest of the stderr pipe of an exited worker, and return its tail, valid until the next attempt or
- * output_close. */
+/* Read the bytes that are in the stderr pipe of a worker that has exited. Return the last bytes of the stream,
+ * valid until the next attempt or output_close. */
 const struct tail *output_last_lines(struct output *o, int local_rank);
 
-/* Close all streams and sinks without waiting. The loop must run afterwards to free the memory. `o` may be NULL. */
+/* Close all streams and sinks without waiting for pending bytes. The loop must run afterwards, because the last close
+ * callback frees the memory. `o` may be NULL. */
 void output_close(struct output *o);
 
 #endif

@@ -1,5 +1,6 @@
-/* writer.c -- see writer.h. Each slot has two buffers: `waiting` grows under the lock, and the thread writes `going`.
- * Swapping them lets one system call write many lines without the lock. */
+/* writer.c -- see writer.h. Each slot has two buffers: `waiting` grows under the lock, and `going` belongs to the
+ * thread while it writes. Before each write, the thread swaps the buffers. So no write holds the lock, and one system
+ * call writes many lines. */
 #include "output/writer.h"
 
 #include "base/buf.h"
@@ -29,7 +30,7 @@ static ssize_t write_some(int fd, const char *at, size_t len, uint64_t end_ms)
     const ssize_t n = n_ready > 0 ? write(fd, at, len < PIPE_BUF ? len : PIPE_BUF) : -1;
     if (n >= 0 || (errno != EINTR && errno != EAGAIN))
         return n;
-    poll(NULL, 0, 1); /* a terminal may be writable for poll, but not for write */
+    poll(NULL, 0, 1); /* poll can report a terminal as writable although write returns EAGAIN */
     return 0;
 }
 
@@ -51,47 +52,48 @@ int write_timeout(int fd, struct slice bytes, int unread_ms)
 }
 
 enum {
-    KEEP_BYTES = 64 * 1024,   /* an empty buffer with more memory is freed */
-    PIECE_BYTES = 128 * 1024, /* largest write */
+    KEEP_BYTES = 64 * 1024,   /* an empty buffer that has more memory than this is freed */
+    PIECE_BYTES = 128 * 1024, /* maximum size of one write */
     RETRY_MS = 250,           /* delay before the next write to a full disk */
-    JOIN_MS = 300             /* longest wait of writer_free for the thread */
+    JOIN_MS = 300             /* writer_free waits at most this time for the thread */
 };
 
-/* A target and its bytes. The thread owns `going`; the lock protects all other members. */
+/* A target and its bytes. The lock protects every member except `going`, which the thread owns. */
 struct slot {
     struct writer_target target;
-    int fd;            /* descriptor of writer_add; target.user points to it */
-    bool ended;        /* close the target after the last byte */
-    bool closed;       /* the target is closed */
-    bool free;         /* released for another target */
-    bool dead;         /* the reader is gone, so bytes are dropped */
-    bool midline;      /* the last written byte was not a newline */
-    int error;         /* errno of the latest write */
-    uint64_t retry_ms; /* time of the next write to a full disk */
+    int fd;       /* the descriptor, if writer_add added the slot; target.user then points to this member */
+    bool ended;   /* the target must be closed after the last byte */
+    bool closed;  /* the target is closed */
+    bool free;    /* the owner has released the slot for another target */
+    bool dead;    /* the reader of the target is gone, so bytes are dropped */
+    bool midline; /* the last written byte was not a newline */
+    int error;    /* errno of the latest write */
+    uint64_t retry_ms; /* when the write to a full disk is retried */
     uint64_t dropped;
     int why;          /* errno of the latest loss; 0: too slow */
     uint64_t hole[3]; /* lost bytes before `going`, before `waiting` and after `waiting` */
     struct buf waiting;
-    struct buf going; /* the first `at` bytes are written */
+    struct buf going; /* bytes that the thread writes; the first `at` bytes are already written */
     size_t at;
 };
 
-/* Indices of slot.hole: places in the stream where bytes were lost. While BEHIND has lost bytes, all new bytes are
- * dropped. A line that reports a hole is not counted, so written, queued and dropped bytes add up to the received
- * bytes. */
+/* Indices of slot.hole. A hole is a place in the stream where bytes were lost. There are at most three holes, because
+ * all new bytes are dropped while a hole is after `waiting`. When the target accepts bytes again, a line that reports
+ * the hole (a mark) is written. Marks are not counted. So the numbers of written, queued and dropped bytes add up to
+ * the number of bytes that writer_append has received. */
 enum { BEFORE_GOING, BEFORE_WAITING, BEHIND };
 
 struct writer {
     pthread_mutex_t lock;
-    pthread_cond_t work; /* new work, `stopping`, or the thread's end */
+    pthread_cond_t work; /* signalled for new work, when `stopping` is set, and when the thread ends */
     pthread_t thread;
     bool started, stopping, ended;
     enum writer_policy policy;
-    uint64_t limit; /* of WRITER_DROP: queued bytes per slot */
+    uint64_t limit; /* limit of queued bytes per slot, for WRITER_DROP */
     writer_progress progress;
     void *user;
     uint64_t queued, written;
-    struct slot **slots; /* a slot must not move when the table grows */
+    struct slot **slots; /* pointers, because a slot must not move when the table grows */
     int n_slots;
 };
 
@@ -153,8 +155,9 @@ static bool has_work(const struct slot *s)
     return s->going.len > 0 || s->waiting.len > 0 || (s->ended && !s->closed);
 }
 
-/* Return the next slot with work now, or NULL with the time of the next retry in *wake_ms (UINT64_MAX: none). The
- * caller increases `from` each time for fairness. It is unsigned, because it wraps around. */
+/* Return the next slot that has work now, or NULL. If the result is NULL, *wake_ms is the time of the next retry, or
+ * UINT64_MAX if no retry is due. The search begins at slot `from`. The caller increases `from` each time, so that no
+ * slot waits forever. `from` is unsigned, because its value wraps around in long jobs. */
 static struct slot *next_slot(const struct writer *w, unsigned from, uint64_t *wake_ms)
 {
     const uint64_t now = clock_ms();
@@ -169,7 +172,7 @@ static struct slot *next_slot(const struct writer *w, unsigned from, uint64_t *w
     return NULL;
 }
 
-/* Clear `going`, and free large memory, which 512 files could hold. */
+/* Clear `going`, and free its memory if this memory is large, because 512 files could each keep a large buffer. */
 static void empty(struct slot *s)
 {
     s->at = s->going.len = 0;
@@ -177,8 +180,8 @@ static void empty(struct slot *s)
         buf_free(&s->going);
 }
 
-/* Close the target of an empty slot. The caller holds the lock, which is released during the close, because close(2)
- * may wait for a file server. */
+/* Close the target of a slot that has no queued bytes. The caller holds the lock. This function releases the lock
+ * during the close, because close(2) may wait for a file server. */
 static void close_slot(struct writer *w, struct slot *s)
 {
     pthread_mutex_unlock(&w->lock);
@@ -194,7 +197,7 @@ static void close_slot(struct writer *w, struct slot *s)
     s->closed = true;
 }
 
-/* Swap the buffers and move the counters of lost bytes. */
+/* Swap the buffers and move the counters of lost bytes. The swap neither copies nor allocates memory. */
 static void swap_waiting(struct slot *s)
 {
     struct buf empty_one = s->going;
@@ -205,14 +208,15 @@ static void swap_waiting(struct slot *s)
     s->hole[BEHIND] = 0;
 }
 
-/* Return true if the error is a full disk or quota, which may pass. */
+/* Return true if the disk or the quota is full, because space may become free later. All other errors are
+ * permanent. */
 static bool may_pass(int error)
 {
     return error == ENOSPC || error == EDQUOT;
 }
 
-/* Handle a write error: with WRITER_BLOCK and a full disk, keep the bytes for a retry; otherwise count them as lost.
- * The caller holds the lock. */
+/* Handle a write error. With WRITER_BLOCK, if the disk or the quota is full, keep the unwritten bytes and try again
+ * later. In all other cases, count these bytes as lost. The caller holds the lock. */
 static void write_failed(struct writer *w, struct slot *s, int error)
 {
     const uint64_t rest = s->going.len - s->at;
@@ -228,7 +232,7 @@ static void write_failed(struct writer *w, struct slot *s, int error)
     empty(s);
 }
 
-/* Write one piece and return 0 or an errno. The caller holds the lock, which is released during the write. */
+/* Write one piece and return 0 or an errno. The caller holds the lock. The lock is released during the write. */
 static int write_piece(struct writer *w, struct slot *s)
 {
     int error = 0;
@@ -245,7 +249,8 @@ static int write_piece(struct writer *w, struct slot *s)
     return error;
 }
 
-/* Write all bytes of the slot before any other slot, so that lines do not mix. The caller holds the lock. */
+/* Write all bytes of the slot before any other slot is served, so that the lines of two slots do not mix. The caller
+ * holds the lock. */
 static void write_slot(struct writer *w, struct slot *s)
 {
     int error = s->dead ? s->error : 0;
@@ -262,7 +267,7 @@ static void write_slot(struct writer *w, struct slot *s)
         empty(s);
 }
 
-/* Wait for `work` or until `wake_ms`. The caller holds the lock. */
+/* Wait for a signal of `work`, or until `wake_ms`. The caller holds the lock. */
 static void wait_for_work(struct writer *w, uint64_t wake_ms)
 {
     const struct timespec at = { .tv_sec = (time_t)(wake_ms / 1000),
@@ -273,7 +278,7 @@ static void wait_for_work(struct writer *w, uint64_t wake_ms)
         pthread_cond_timedwait(&w->work, &w->lock, &at);
 }
 
-/* Record the thread's end. The caller does not hold the lock. */
+/* Record that the thread has ended or was cancelled. The caller does not hold the lock. */
 static void record_end(void *arg)
 {
     struct writer *w = arg;
@@ -283,7 +288,8 @@ static void record_end(void *arg)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Write until the writer stops. `progress` may be called with the lock held, because it only wakes the loop. */
+/* Write until the writer stops. `progress` may be called with the lock held, because this callback only wakes the
+ * loop. */
 static void *writer_main(void *arg)
 {
     struct writer *w = arg;
@@ -337,7 +343,8 @@ void writer_set_policy(struct writer *w, enum writer_policy policy, uint64_t lim
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Return an unused slot, or -1 when memory is short. The caller holds the lock. */
+/* Return the number of an unused slot, or -1 when memory is short. Slots never move; only the table of pointers
+ * moves. The caller holds the lock. */
 static int free_slot(struct writer *w)
 {
     for (int i = 0; i < w->n_slots; i++)
@@ -361,7 +368,7 @@ int writer_add_target(struct writer *w, struct writer_target target)
     return n;
 }
 
-/* Add a slot for a descriptor. target.user can point into the slot, because slots never move. */
+/* Add a slot for a descriptor. A slot never moves in memory, so target.user can point into the slot. */
 int writer_add(struct writer *w, int fd, bool owned)
 {
     int n = writer_add_target(w, (struct writer_target){ fd_write, owned ? fd_close : NULL, NULL });
@@ -383,7 +390,7 @@ void writer_end(struct writer *w, int slot)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Release a closed slot, whose final state the owner has read. */
+/* Release a closed slot. The owner has already read the final state of the slot. */
 void writer_release(struct writer *w, int slot)
 {
     pthread_mutex_lock(&w->lock);
@@ -391,13 +398,14 @@ void writer_release(struct writer *w, int slot)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* Return the number of unwritten bytes. The caller holds the lock. */
+/* Return how many bytes are not written yet. The caller holds the lock, which protects `at` and the lengths. */
 static uint64_t slot_queued(const struct slot *s)
 {
     return s->waiting.len + s->going.len - s->at;
 }
 
-/* Count `len` new bytes as lost. A new hole wakes the loop for a warning. The caller holds the lock. */
+/* Count `len` new bytes as lost. If these bytes begin a new hole, wake the loop, which warns the user. The caller
+ * holds the lock. */
 static void writer_drop(struct writer *w, struct slot *s, size_t len)
 {
     uint64_t *hole = &s->hole[s->waiting.len > 0 ? BEHIND : BEFORE_WAITING];
@@ -408,7 +416,8 @@ static void writer_drop(struct writer *w, struct slot *s, size_t len)
     s->why = s->error;
 }
 
-/* Write in the caller's thread, with the lock held, because there is no other thread. */
+/* Write in the caller's thread. Keep the lock during the write, because without a writer's thread, no other thread
+ * needs the lock. */
 static void write_here(struct writer *w, struct slot *s, struct slice bytes)
 {
     int error = s->error;
@@ -420,7 +429,8 @@ static void write_here(struct writer *w, struct slot *s, struct slice bytes)
         writer_drop(w, s, bytes.len - n);
 }
 
-/* Queue bytes without waiting for the target. If no thread can be created (ulimit -u), write here. */
+/* Queue bytes without waiting for the target, because the caller is the event loop. If no thread can be created
+ * (ulimit -u), write the bytes here, because slow output is better than lost output. */
 void writer_append(struct writer *w, int slot, struct slice bytes)
 {
     pthread_mutex_lock(&w->lock);
@@ -454,8 +464,8 @@ uint64_t writer_written(struct writer *w)
     return written;
 }
 
-/* Return true if the latest write failed, or the stream has a hole after queued bytes. A hole before `waiting` counts
- * only until `going` is written, because the target then accepts bytes again. */
+/* Return true if the latest write failed, or if the stream has a hole after bytes that are still queued. A hole between
+ * `going` and `waiting` counts only until `going` is written, because the target then accepts bytes again. */
 static bool is_dropping(const struct slot *s)
 {
     return s->error != 0 || s->hole[BEHIND] > 0 || (s->hole[BEFORE_WAITING] > 0 && s->going.len > 0);
@@ -475,7 +485,8 @@ struct writer_state writer_state(struct writer *w, int slot)
     return state;
 }
 
-/* End the thread; cancel it if bytes are queued. Return false if it hangs in a file system for JOIN_MS. */
+/* End the thread. If bytes are queued, cancel the thread, because the thread may block in write(2). Return false if the
+ * thread does not end within JOIN_MS, because a file system does not answer. */
 static bool stop_thread(struct writer *w)
 {
     const struct timespec limit = clock_after_us(JOIN_MS * 1000);
@@ -505,7 +516,7 @@ void writer_free(struct writer *w)
         return;
     if (w->started && !stop_thread(w)) {
         pthread_mutex_lock(&w->lock);
-        w->progress = no_progress; /* the caller may free `user` */
+        w->progress = no_progress; /* the caller may free `user` now */
         pthread_mutex_unlock(&w->lock);
         pthread_detach(w->thread); /* the thread uses this memory until the process ends */
         return;

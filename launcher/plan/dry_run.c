@@ -1,5 +1,5 @@
-/* dry_run.c -- prints the plan for --dry_run and the options for --explain. Printed commands and variables can be
- * pasted into a shell:
+/* dry_run.c -- prints the plan for --dry_run and the options for --explain, as text and as JSON. Commands and
+ * variables that --dry_run prints can be pasted into a shell:
  *
  *     job j: 2 workers on n1, store at 127.0.0.1:29500
  *     GPUs: 2 visible of 4
@@ -9,7 +9,8 @@
  *         environment:
  *             RANK=0
  *
- * The environment is built as for a real start. */
+ * A dry run and a real start build the environment with the same function, so both environments are equal.
+ * Inherited variables are not printed. */
 #include "base/text.h"
 #include "cli/cli.h"
 #include "plan/plan.h"
@@ -21,7 +22,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Print a command line with the necessary quotes. */
+/* Print a command line. Quote an argument only if a shell needs the quotes. */
 static bool print_command(struct buf *out, char *const *argv)
 {
     bool ok = buf_printf(out, "    command:");
@@ -40,7 +41,8 @@ static bool print_stream(struct buf *out, const char *name, const struct plan_st
                       stream->file != NULL ? stream->file : "");
 }
 
-/* Return true if only the rendezvous knows the ranks. */
+/* Return true if the ranks are unknown until the rendezvous. In a static job the user sets the node ranks, so all ranks
+ * are known before the rendezvous. */
 static bool has_open_ranks(const struct plan *plan)
 {
     return !plan->settled && plan->meeting.elastic;
@@ -52,7 +54,7 @@ static bool is_variable(const char *entry, const char *name)
     return strncmp(entry, name, len) == 0 && entry[len] == '=';
 }
 
-/* Return a description of a value that is not known yet, else NULL. */
+/* Return a description of a variable's value if this value is not known yet. Return NULL if the value is known. */
 static const char *unknown_value(const struct plan *plan, const char *entry)
 {
     static const char *const ranks[] = { "RANK",      "WORLD_SIZE",     "GROUP_RANK", "GROUP_WORLD_SIZE",
@@ -67,7 +69,7 @@ static const char *unknown_value(const struct plan *plan, const char *entry)
     return NULL;
 }
 
-/* Print a variable, with the meaning of a placeholder as a shell comment. */
+/* Print a variable. If the value is a placeholder, append the meaning as a shell comment. */
 static bool print_variable(struct buf *out, const struct plan *plan, const char *entry)
 {
     const char *meaning = unknown_value(plan, entry);
@@ -75,7 +77,7 @@ static bool print_variable(struct buf *out, const struct plan *plan, const char 
            (meaning != NULL ? buf_printf(out, "  # placeholder for %s\n", meaning) : buf_printf(out, "\n"));
 }
 
-/* Print the variables that ddprun sets, not the many inherited ones. */
+/* Print the variables that ddprun sets. Do not print inherited variables, because there are too many of these. */
 static bool print_environment(struct buf *out, const struct plan *plan, int local_rank)
 {
     struct worker_env env;
@@ -105,7 +107,7 @@ static bool print_worker(struct buf *out, const struct plan *plan, const struct 
            print_stream(out, "stderr", &w->err) && print_environment(out, plan, (int)(w - plan->workers));
 }
 
-/* Print "nodes: static; this is node 1 of 2, counted from 0; 15 min to join (--timeout)". */
+/* Print, for example, "nodes: static; this is node 1 of 2, counted from 0; 15 min to join (--timeout)". */
 static bool print_nodes(struct buf *out, const struct plan *plan)
 {
     const struct plan_meeting *m = &plan->meeting;
@@ -123,7 +125,7 @@ static const struct python_choice *chosen_python(const struct plan *plan)
     return program_needs_python(plan->cli) ? plan->facts->python : NULL;
 }
 
-/* Print the lines that apply to all workers. Port 0 means a free port. */
+/* Print the lines that apply to all workers. Port 0 means that the store chooses a port at the start. */
 static bool print_head(struct buf *out, const struct plan *plan)
 {
     bool ok = buf_printf(out, "job %s: %d worker%s on %s, store at %s:", plan->job, plan->nproc,
@@ -183,7 +185,7 @@ static bool add_stream(cJSON *worker, const char *name, const struct plan_stream
            json_add_text(o, "file", stream->file);
 }
 
-/* Add the variable "KEY=VALUE" as a member; null if the value is not known yet. */
+/* Add the variable "KEY=VALUE" as a member. The member is null if the value is not known yet. */
 static bool add_variable(cJSON *object, const struct plan *plan, const char *entry)
 {
     size_t len = strcspn(entry, "=");
@@ -208,13 +210,13 @@ static bool add_environment(cJSON *worker, const struct plan *plan, int local_ra
     return ok;
 }
 
-/* Add a rank, or null if only the rendezvous knows it. */
+/* Add a rank, or null if only the rendezvous knows the rank. */
 static bool add_rank(cJSON *o, const struct plan *plan, const char *name, int value)
 {
     return has_open_ranks(plan) ? json_add_text(o, name, NULL) : json_add_number(o, name, value);
 }
 
-/* Add the CPUs of a worker, if it is bound. */
+/* Add the CPUs of a worker. Add no member if the worker is not bound to CPUs. */
 static bool add_cpus(cJSON *o, const struct rank_set *cpus)
 {
     struct buf text = { 0 };
@@ -239,7 +241,7 @@ static bool add_worker(cJSON *array, const struct plan *plan, const struct plan_
            add_environment(o, plan, (int)(w - plan->workers));
 }
 
-/* Add the port, or null for a free port. */
+/* Add the port, or null if ddprun chooses a free port at the start. */
 static bool add_port(cJSON *o, int port)
 {
     return port != 0 ? json_add_number(o, "master_port", port) : json_add_text(o, "master_port", NULL);
@@ -283,7 +285,7 @@ bool plan_print_json(const struct plan *plan, struct buf *out)
 
 /* --- --explain: the values that the plan starts from, and their origins ------------------------------------------- */
 
-/* --explain prints each option that a scheduler can provide, its value in effect and the origin:
+/* --explain prints the value in effect of each option that a scheduler can provide, and the origin of the value:
  *
  *     scheduler       Slurm: SLURM_JOB_ID is set
  *     task            this is task 1 of 2; task 0 of 1 on this node; node 1 of 2 (counted from 0)
@@ -293,13 +295,13 @@ bool plan_print_json(const struct plan *plan, struct buf *out)
 
 enum { FROM_MAX = 2 * SCHEDULER_TEXT_MAX + 100, WIDTH_MIN = 19, WIDTH_MAX = 40 };
 
-/* A line of --explain. */
+/* A line of --explain: the option, its value and the origin of the value. */
 struct shown {
     const char *name;
     char text[SCHEDULER_TEXT_MAX], from[FROM_MAX];
 };
 
-/* Print --nnodes as on the command line, to be copied. */
+/* Print --nnodes in the form of the command line, so that the user can copy the value. */
 static void print_nnodes(const struct cli *cli, char *out, size_t size)
 {
     const struct cli_nnodes *n = &cli->nnodes;
@@ -321,7 +323,8 @@ static void print_nproc(const struct cli *cli, char *out, size_t size)
         snprintf(out, size, "%s", words[cli->nproc.kind]);
 }
 
-/* Print the value in effect, which may differ from the scheduler's. */
+/* Print the value in effect. This value may differ from the scheduler's value, because options override the
+ * scheduler. */
 static void print_value(const struct cli *cli, enum scheduler_value_id id, char *out, size_t size)
 {
     struct plan_meeting m = { .elastic = cli_is_elastic(cli), .nnodes_max = cli->nnodes.max };
@@ -355,7 +358,8 @@ static void print_value(const struct cli *cli, enum scheduler_value_id id, char 
     }
 }
 
-/* Print where a value comes from, and a different value of the scheduler. --rdzv_endpoint may give address and port. */
+/* Print where a value comes from. If the scheduler provides another value, print that value too. Address and port may
+ * come from --rdzv_endpoint. */
 static void print_origin(const struct scheduler *s, const struct cli *cli, enum scheduler_value_id id,
                          struct shown *shown)
 {
@@ -393,7 +397,7 @@ static void show(const struct scheduler *s, const struct cli *cli, enum schedule
     print_origin(s, cli, id, shown);
 }
 
-/* Print the task in the job, the task on its node, and the node, from 0. */
+/* Print three numbers, each counted from 0: the task in the job, the task on its node, and the node. */
 static bool print_tasks(const struct scheduler *s, const struct cli *cli, struct buf *out)
 {
     const struct scheduler_tasks *t = &s->tasks;
@@ -409,7 +413,8 @@ static bool print_tasks(const struct scheduler *s, const struct cli *cli, struct
     return ok;
 }
 
-/* Print all values in columns. A value longer than WIDTH_MAX moves only its own line. */
+/* Print all values in columns. The column of values is at most WIDTH_MAX wide. A longer value, such as a very long
+ * host name, moves only the rest of its line. */
 static bool print_values(const struct scheduler *s, const struct cli *cli, struct buf *out)
 {
     struct shown shown[SCHEDULER_VALUE_COUNT];

@@ -26,12 +26,12 @@ static bool parse_number(const char **at, const char *end, int *value, int *widt
     return *width > 0;
 }
 
-/* A range inside brackets, such as "01-16" or "20": first and last number, and minimum number of digits. */
+/* A range inside brackets, such as "01-16" or "20": first number, last number, and minimum number of digits. */
 struct range {
     int from, to, width;
 };
 
-/* Parse a range and the comma after it. As in Slurm, the first number sets the minimum number of digits. */
+/* Parse a range and the comma after the range. As in Slurm, the first number sets the minimum number of digits. */
 static bool parse_range(const char **at, const char *end, struct range *r)
 {
     int width;
@@ -48,8 +48,8 @@ static bool parse_range(const char **at, const char *end, struct range *r)
     return r->from <= r->to;
 }
 
-/* Return how many numbers the text between brackets describes, or 0 if it is invalid. Counting "[1-999999999]" would
- * take a second. */
+/* Return how many numbers the text between brackets describes, or 0 if the text is invalid. The size of a range is
+ * computed and not counted, because counting "[1-999999999]" would take a second. */
 static long count_ranges(const char *at, const char *end)
 {
     struct range r;
@@ -62,7 +62,8 @@ static long count_ranges(const char *at, const char *end)
     return n;
 }
 
-/* Format number `index` of the ranges between brackets, with leading zeros; "" if `index` is too large. */
+/* Format number `index` of the numbers that the ranges between brackets describe, with leading zeros. Write "" if
+ * `index` is too large. */
 static void print_number(const char *at, const char *end, long index, char *out, size_t size)
 {
     struct range r;
@@ -76,7 +77,7 @@ static void print_number(const char *at, const char *end, long index, char *out,
     }
 }
 
-/* Return the end of the item at `text`: a comma outside brackets, or the end. */
+/* Return the end of the item at `text`: the first comma outside brackets, or the end of the text. */
 static const char *item_end(const char *text)
 {
     bool inside = false;
@@ -87,8 +88,8 @@ static const char *item_end(const char *text)
     return text;
 }
 
-/* Return the number of hosts of an item, or 0 if it is invalid. The product of brackets cannot overflow, because the
- * loop stops above HOST_LIST_MAX. */
+/* Return the number of hosts of an item, or 0 if the item is invalid. The sizes of several brackets are multiplied.
+ * The loop stops when the product exceeds HOST_LIST_MAX, so the product cannot overflow. */
 static long item_hosts(const char *at, const char *end)
 {
     long n = at < end ? 1 : 0;
@@ -102,15 +103,15 @@ static long item_hosts(const char *at, const char *end)
     return n;
 }
 
-/* Return how many consecutive hosts have the same number in the bracket at `at`: 4 for the first one in
- * n[1-2]p[0-3]. */
+/* Return the number of consecutive hosts that have the same number in the bracket at `at`. For example, in n[1-2]p[0-3]
+ * the first number changes after 4 hosts. */
 static long hosts_behind(const char *at, const char *end)
 {
     const char *close = memchr(at, ']', (size_t)(end - at));
     return close != NULL && close + 1 < end ? item_hosts(close + 1, end) : 1;
 }
 
-/* Format the name of host `index` (from 0) of an item: host 0 of "n[1-3]" is "n1". */
+/* Format the name of host `index` (from 0) of an item. For example, host 0 of the item "n[1-3]" is "n1". */
 static bool item_name(const char *at, const char *end, long index, char name[HOST_NAME_SIZE])
 {
     size_t used = 0;
@@ -132,7 +133,7 @@ static bool item_name(const char *at, const char *end, long index, char name[HOS
     return used > 0;
 }
 
-/* Format the name of host `index` of the whole list. */
+/* Find the item that contains host `index`, and format only this host's name. */
 static bool host_list_slurm_at(const char *text, int index, char name[HOST_NAME_SIZE])
 {
     long left = index;
@@ -175,7 +176,7 @@ static bool same_host(const char *a, const char *b)
     return len == strcspn(b, ".") && strncmp(a, b, len) == 0;
 }
 
-/* Move *text after its next word. Return false if no word is left. */
+/* Find the next word of `text`, and set *text to the end of this word. Return false if no word is left. */
 static bool next_word(const char **text, const char **word, size_t *len)
 {
     *word = *text + strspn(*text, " \t\r\n");
@@ -195,8 +196,8 @@ static bool is_before(const char *text, const char *word, size_t len)
     return false;
 }
 
-/* Parse a list of names, each repeated for every slot. Repeated names are usually adjacent, so the previous name is
- * compared first. */
+/* Parse a list of names. A name may be repeated, once for each slot of the host. Repeated names are usually
+ * adjacent, so a comparison with the previous name avoids most searches. */
 bool host_list_words(const char *text, bool counted, const char *here, struct host_list *out)
 {
     const char *at = text, *word, *last = "";
@@ -221,7 +222,7 @@ bool host_list_words(const char *text, bool counted, const char *here, struct ho
     return out->n > 0;
 }
 
-/* Parse "4(x2),3": four tasks on each of two nodes, and three on the third. */
+/* Parse "4(x2),3": four tasks on each of the first two nodes, and three tasks on the third node. */
 int host_list_tasks(const char *text, int node)
 {
     const char *const end = text + strlen(text);
@@ -265,8 +266,8 @@ static ddp_status check_host_count(const char *name, const char *count, struct d
                     count, expected.msg);
 }
 
-/* Return true if `name` is "host" or "user@host" of letters, digits and ". - _ : @ %". Neither part may begin with
- * '-'. */
+/* Return true if `name` is a valid "host" or "user@host": letters, digits and ". - _ : @ %". Neither part may begin
+ * with '-'. */
 static bool is_name(const char *name)
 {
     const char *at = strchr(name, '@');
@@ -287,13 +288,14 @@ static struct host_spec *find_spec(const struct specs *s, const char *name, int 
     return NULL;
 }
 
-/* Return the number of workers in `count`: 1 for "", as for mpirun, and 0 for words such as "gpu". */
+/* Return the number of workers in `count`: 1 if `count` is "", as for mpirun, and 0 if `count` is a word such as
+ * "gpu". */
 static int slots_of(const char *count)
 {
     return count[0] == '\0' ? 1 : strspn(count, "0123456789") == strlen(count) ? atoi(count) : 0;
 }
 
-/* Add a host. As for mpirun, a repeated host gets more workers. */
+/* Add a host. If the list already contains the host, increase the host's number of workers, as mpirun does. */
 static ddp_status add_spec(struct specs *s, const char *name, const struct tail *tail, struct ddp_err *err)
 {
     struct host_spec *known = find_spec(s, name, tail->port);
@@ -339,7 +341,8 @@ static ddp_status set_port(const char *name, const char *text, int *port, struct
                     PORT_MAX);
 }
 
-/* Parse "COUNT", "PORT" or "PORT:COUNT". If `counted`, "slots=N" gives the count, so a single number is a port. */
+/* Parse "COUNT", "PORT" or "PORT:COUNT". If `counted` is true, "slots=N" gives the count, so a single number is a
+ * port. */
 static ddp_status parse_tail(const char *name, char *text, bool counted, struct tail *out,
                              struct ddp_err *err)
 {
@@ -358,8 +361,8 @@ static ddp_status parse_tail(const char *name, char *text, bool counted, struct 
     return check_host_count(name, out->count, err);
 }
 
-/* Return the colon after the host name, or NULL. An IPv6 address without brackets ("::" or at least three colons) has
- * none. */
+/* Return the colon after the host name. Return NULL if the item has no such colon, or is an IPv6 address without
+ * brackets. Such an address has "::" or at least three colons. */
 static char *find_tail(char *item)
 {
     char *close = strrchr(item, ']'), *first = strchr(close != NULL ? close : item, ':');
@@ -369,7 +372,8 @@ static char *find_tail(char *item)
     return first;
 }
 
-/* Split an item into name, port and count. Remove the brackets of an IPv6 address, not those of a range. */
+/* Split an item into name, port and count. Remove the brackets around an IPv6 address, and keep the brackets of a
+ * range. For `counted` see parse_tail(). */
 static ddp_status split_item(char *item, bool counted, struct tail *out, struct ddp_err *err)
 {
     char *user = strchr(item, '@'), *host = user != NULL ? user + 1 : item, *close = strchr(host, ']');
@@ -408,7 +412,8 @@ static ddp_status add_names(struct specs *s, const char *name, const struct tail
     return status;
 }
 
-/* Add the hosts of an item. `line` has count and port of a hostfile's line; its count replaces an item's. */
+/* Add the hosts of an item, which may contain ranges in brackets. `line` has the count and the port that a line of a
+ * hostfile sets for all items in this line. The line's count replaces an item's count. */
 static ddp_status add_host_item(struct specs *s, const char *text, size_t len, const struct tail *line,
                                 struct ddp_err *err)
 {
@@ -460,7 +465,7 @@ ddp_status host_specs_parse(const char *list, struct host_spec **out, int *n, st
     return return_specs(&s, add_items(&s, list, &(struct tail){ .count = "" }, err), out, n);
 }
 
-/* Remove the blanks around each '=', which Open MPI allows. */
+/* Remove the blanks around each '=', which Open MPI allows: "slots = 4". */
 static void join_settings(char *line)
 {
     char *to = line;
@@ -475,7 +480,7 @@ static void join_settings(char *line)
     *to = '\0';
 }
 
-/* Add the host of a line with a user: "user=NAME" (Hydra) or "username=NAME" (Open MPI). */
+/* Add the host of a line that sets a user: "user=NAME" in Hydra's syntax, "username=NAME" in Open MPI's syntax. */
 static ddp_status add_user(struct specs *s, const char *user, const char *item, const struct tail *line,
                            struct ddp_err *err)
 {
@@ -494,11 +499,11 @@ static ddp_status add_user(struct specs *s, const char *user, const char *item, 
     return status;
 }
 
-/* The settings of a line's words, such as "slots=4". LINE_NOTHING is for ignored words of Open MPI (max_slots) and
- * MPICH (ifname, binding). */
+/* In a line of a hostfile, a word such as "slots=4" changes one of these settings of the host. ddprun ignores the
+ * words of LINE_NOTHING, which are for Open MPI (max_slots) or MPICH (ifname, binding). */
 enum { LINE_SLOTS, LINE_USER, LINE_PORT, LINE_WORDS, LINE_NOTHING = LINE_WORDS };
 
-/* The words of a line with Open MPI's other spellings. '-' may replace '_'. */
+/* The words of a line, and the other spellings that Open MPI accepts. Open MPI also accepts '-' for each '_'. */
 static const struct {
     const char *name;
     int sets;
@@ -518,7 +523,7 @@ static bool word_has_name(const char *word, const char *name)
     return *name == '\0' && *word == '=';
 }
 
-/* Store the value of a word: "slots=4" sets values[LINE_SLOTS] to "4". */
+/* Store the value of a word in `values`. For example, "slots=4" sets values[LINE_SLOTS] to "4". */
 static ddp_status parse_word(const char *word, const char *values[LINE_WORDS], struct ddp_err *err)
 {
     for (size_t i = 0; i < sizeof(line_words) / sizeof(line_words[0]); i++) {
@@ -538,7 +543,7 @@ static ddp_status parse_word(const char *word, const char *values[LINE_WORDS], s
     return ddp_fail(err, DDP_ERR_ARG, "unknown word '%.64s'; expected slots=N, user=NAME or port=N", word);
 }
 
-/* Parse a line without its comment: items, then words. */
+/* Parse a line without its comment: items, then optionally "slots=N", "user=NAME" and "port=N". */
 static ddp_status add_line(struct specs *s, char *line, struct ddp_err *err)
 {
     join_settings(line);

@@ -1,5 +1,5 @@
-/* machine.c -- see plan.h: facts about this machine (GPUs, CPUs, Pythons and PyTorch). CUDA is not used, because it
- * needs a second to start and creates a context on each GPU. */
+/* machine.c -- see plan.h: facts about this machine (GPUs, CPUs, Pythons and PyTorch). CUDA is not used, because
+ * CUDA needs about a second to start and creates a context on each GPU. */
 #include "plan/plan.h"
 
 #include "base/syscalls.h"
@@ -24,8 +24,9 @@
 
 enum { CPUS_MAX = 16384 };
 
-/* Return true if the machine may have a driver, to avoid the search for NVML. Signs without a loaded driver are
- * nvidia-modprobe, which loads it, /dev/dxg of WSL, and LD_LIBRARY_PATH with a private NVML. */
+/* Return true if the machine may have a driver. This check avoids the search for NVML on a machine without GPUs.
+ * Without a loaded driver, three signs count: nvidia-modprobe, which loads a driver on request; /dev/dxg, the device
+ * of WSL; and LD_LIBRARY_PATH, which may contain a private NVML. */
 static bool may_have_driver(void)
 {
     static const char *const traces[] = { "/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg",
@@ -36,8 +37,8 @@ static bool may_have_driver(void)
     return getenv("LD_LIBRARY_PATH") != NULL;
 }
 
-/* Count the GPUs with NVIDIA's management library (NVML), a part of the driver. Return -1 if it is missing or finds
- * no driver. */
+/* Count the GPUs with NVIDIA's management library (NVML). Return -1 if NVML is missing or finds no driver. NVML is a
+ * part of the driver, so load NVML at run time. */
 static int count_by_nvml(void)
 {
     void *lib = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
@@ -56,7 +57,7 @@ static int count_by_nvml(void)
     return result;
 }
 
-/* Count the GPUs in /proc, where the driver lists even those that this process may not use. */
+/* Count the GPUs in /proc. The driver lists each GPU of the machine there, even GPUs that this process may not use. */
 static int count_in_proc(void)
 {
     int n = 0;
@@ -69,7 +70,7 @@ static int count_in_proc(void)
     return n;
 }
 
-/* Count the GPUs. NVML comes first, because it omits GPUs that a container or a batch system has removed. */
+/* Count the GPUs. Prefer NVML to /proc, because NVML omits GPUs that a container or a batch system has removed. */
 int gpu_count(void)
 {
     int n = may_have_driver() ? count_by_nvml() : 0;
@@ -78,7 +79,7 @@ int gpu_count(void)
 
 int cpu_count(void)
 {
-    cpu_set_t *set = CPU_ALLOC(CPUS_MAX); /* a cpu_set_t of fixed size is too small for big machines */
+    cpu_set_t *set = CPU_ALLOC(CPUS_MAX); /* a cpu_set_t of fixed size is too small on big machines */
     const size_t size = CPU_ALLOC_SIZE(CPUS_MAX);
     int n = 0;
     if (set != NULL && sched_getaffinity(0, size, set) == 0)
@@ -106,11 +107,11 @@ bool own_prefix(char prefix[PATH_MAX])
     slash -= strlen(bin);
     if (strcmp(slash, bin) != 0)
         return false;
-    slash[slash == prefix] = '\0'; /* keep the "/" of /bin/ddprun */
+    slash[slash == prefix] = '\0'; /* keep the "/" if the program is /bin/ddprun */
     return true;
 }
 
-/* Write PREFIX/bin/python to `path`, or "" if it cannot be executed. */
+/* Write PREFIX/bin/python to `path`, or "" if this file cannot be executed. */
 static bool find_python(const char *prefix, char path[PATH_MAX])
 {
     const bool found =
@@ -119,8 +120,8 @@ static bool find_python(const char *prefix, char path[PATH_MAX])
     return found;
 }
 
-/* Return true if pip has installed ddprun for this interpreter. Its real name, such as python3.13, has the version in
- * the packages' path. */
+/* Return true if pip has installed ddprun as a package of this interpreter. The path of the packages contains the
+ * version of Python. Take this version from the interpreter's real name, such as python3.13. */
 static bool has_package(const char *prefix, const char *python)
 {
     static const char package[] = "ddprun-", record[] = ".dist-info";
@@ -140,8 +141,8 @@ static bool has_package(const char *prefix, const char *python)
     return found;
 }
 
-/* Find the Python of the environment where ddprun is installed. In a shared directory such as /usr/bin, ddprun and
- * Python may be unrelated. */
+/* Find the Python of the environment in which ddprun is installed. A python3 in ddprun's directory is not enough,
+ * because in /usr/bin, for example, ddprun and Python are unrelated. */
 static void find_python_beside(char path[PATH_MAX])
 {
     char prefix[PATH_MAX], settings[PATH_MAX + 16];
@@ -186,20 +187,20 @@ struct nvml_pci {
 /* nvmlProcessInfo_t of nvml.h, for nvmlDeviceGetComputeRunningProcesses_v2 and _v3. */
 struct nvml_process {
     unsigned pid;
-    unsigned long long bytes; /* GPU memory of the process; ULLONG_MAX if unknown */
+    unsigned long long bytes; /* GPU memory that the process uses; ULLONG_MAX if unknown */
     unsigned gpu_instance, compute_instance;
 };
 
-/* A loaded NVML, whose functions return 0 on success, and the text of one file of /sys. */
+/* A loaded NVML, and room for the text of one file of /sys. NVML's functions return 0 on success. */
 struct machine {
     char text[FILE_SIZE]; /* result of the last sysfs_read() */
-    void *nvml;           /* NULL: NVML is not available */
+    void *nvml;           /* handle of NVML; NULL if NVML is not available */
     int (*by_index)(unsigned index, void **device);
     int (*by_uuid)(const char *uuid, void **device);
     int (*pci_info)(void *device, struct nvml_pci *info);
     int (*shut_down)(void);
-    int (*processes)(void *device, unsigned *count, struct nvml_process *out); /* NULL: old driver */
-    int (*compute_mode)(void *device, int *mode);                              /* NULL: old driver */
+    int (*processes)(void *device, unsigned *count, struct nvml_process *out); /* NULL if the driver is old */
+    int (*compute_mode)(void *device, int *mode);                              /* NULL if the driver is old */
 };
 
 static const char *sysfs_read(void *user, const char *path)
@@ -239,7 +240,7 @@ static int is_gpu(const struct dirent *entry)
     return entry->d_name[0] != '.';
 }
 
-/* Get the PCI address of a GPU from /proc. Return false for a UUID. */
+/* Get the PCI address of a GPU from the driver's files in /proc. Return false for a UUID. */
 static bool pci_from_proc(const char *gpu, char out[NUMA_PCI_SIZE])
 {
     struct dirent **names = NULL;
@@ -325,8 +326,8 @@ void numa_source_close(struct numa_source *source)
 
 enum { GPU_PROCESSES_MAX = 128 };
 
-/* Return true for the server of CUDA's multi-process service (MPS), which only works for other processes. The kernel
- * cuts its name to 15 characters. */
+/* Return true for the server process of CUDA's multi-process service (MPS). This server process does not count as a
+ * user of the GPU, because it only works for other processes. The kernel cuts a process name to 15 characters. */
 static bool is_service(int pid)
 {
     char path[64], name[16];
@@ -334,7 +335,8 @@ static bool is_service(int pid)
     return read_small_file(AT_FDCWD, path, name, sizeof(name)) > 0 && strcmp(name, "nvidia-cuda-mps") == 0;
 }
 
-/* Write the name of the process's owner, or the uid; nothing if /proc hides the process. */
+/* Write the name of the process's owner, or the uid if the uid has no name. Write nothing if /proc hides the
+ * process. */
 static void name_owner(int pid, char out[32])
 {
     char path[64], space[1024];
@@ -349,8 +351,8 @@ static void name_owner(int pid, char out[32])
         snprintf(out, 32, "%u", st.st_uid);
 }
 
-/* Count the processes on a GPU, and find the one with the most memory. After an error, such as more than
- * GPU_PROCESSES_MAX processes, only set out->unknown to 1. */
+/* Count the processes that compute on a GPU, and find the process with the most memory. After an error, only set
+ * out->unknown to 1. The GPU may have failed, or may have more than GPU_PROCESSES_MAX processes. */
 static void read_device(const struct machine *m, void *device, const struct gpu_owners *owners,
                         struct gpu_users *out)
 {
@@ -378,7 +380,7 @@ static void read_device(const struct machine *m, void *device, const struct gpu_
         name_owner(out->pid, out->user);
 }
 
-/* Read which processes use each GPU. `m` is NULL without a driver or memory. */
+/* Read which processes use each GPU. `m` is NULL if this machine has no driver, or if memory is short. */
 static void read_users(const struct machine *m, const char *const *gpus, int n,
                        const struct gpu_owners *owners, struct gpu_users *out)
 {
@@ -425,7 +427,8 @@ static char *read_whole(int fd, size_t size, size_t *len)
     return text;
 }
 
-/* Read a plain file. O_NONBLOCK is set, because the path may name a FIFO. */
+/* Read a plain file. O_NONBLOCK is set, because the path comes from a variable and may name a FIFO. A blocking open()
+ * of a FIFO would wait for a writer. */
 char *scheduler_read_file(const char *path, size_t *len)
 {
     struct stat st;
@@ -447,8 +450,8 @@ char *scheduler_read_file(const char *path, size_t *len)
  *     pyvenv.cfg                        shows a virtual environment, and whether it uses system packages
  *     torch/lib/libtorch_cpu.so         contains libuv if it needs libuv.so or defines uv_listen
  *
- * If the result is wrong, the report has a hint (report/cause.c). A name without a version (pyenv's shims) gives
- * no result. */
+ * A wrong result is not serious. If the job then fails, the report contains a hint (report/cause.c). If the
+ * interpreter's name has no version (pyenv's shims), there is no result. */
 
 #define UV_SINCE "2.4" /* PyTorch's client requires libuv by default since then */
 /* Limits for damaged files: bytes of a text file, program headers, dynamic entries, and symbols in one chain of the
@@ -508,8 +511,8 @@ bool env_find_program(const char *name, const struct env_sources *env, char path
     return false;
 }
 
-/* Write the prefix of a program: "/usr" for "/usr/bin/python3.13". A link at the end is not resolved, because in a
- * virtual environment it leads to the system's Python. */
+/* Write the prefix of a program: "/usr" for "/usr/bin/python3.13". Links in the directory are resolved. A link at the
+ * end of the path is not resolved, because in a virtual environment this link leads to the system's Python. */
 static bool cut_prefix(const char *program, char prefix[PATH_MAX])
 {
     char dir[PATH_MAX + sizeof("/..")];
@@ -517,8 +520,8 @@ static bool cut_prefix(const char *program, char prefix[PATH_MAX])
     return realpath(dir, prefix) != NULL;
 }
 
-/* Find the interpreter's version and prefixes. As in Python, case and blanks do not matter in
- * "include-system-site-packages = true". */
+/* Find the interpreter's version and prefixes. In pyvenv.cfg, case and blanks of the line
+ * "include-system-site-packages = true" do not matter, as in Python. */
 static bool find_interpreter(struct interpreter *s, const char *python, const struct env_sources *env)
 {
     static const char key[] = "include-system-site-packages";
@@ -540,7 +543,8 @@ static bool read_at(int fd, uint64_t at, void *to, size_t n)
     return at < INT64_MAX && pread(fd, to, n, (off_t)at) == (ssize_t)n;
 }
 
-/* Convert an address of the loaded library to an offset in its file, or UINT64_MAX. */
+/* Convert a memory address of the loaded library to an offset in the library's file. Return UINT64_MAX if the file
+ * does not contain this address. */
 static uint64_t file_offset(const Elf64_Phdr *segments, size_t n, uint64_t address)
 {
     for (const Elf64_Phdr *s = segments; s < segments + n; s++)
@@ -549,12 +553,10 @@ static uint64_t file_offset(const Elf64_Phdr *segments, size_t n, uint64_t addre
     return UINT64_MAX;
 }
 
-/* Return true if the GNU hash table (DT_GNU_HASH) at file offset `table` does not contain `name`. An equal hash
- * counts as the name.
- *
- *   - head: number of buckets, index of the first symbol, size of the filter
- *   - bucket: index of the first symbol of its chain
- *   - chain: a hash for each symbol, whose lowest bit ends the chain */
+/* Return true if the GNU hash table (DT_GNU_HASH) at file offset `table` does not contain `name`. The table's head
+ * contains the number of buckets, the index of the table's first symbol, and the size of the filter. A bucket contains
+ * the index of the first symbol of its chain. A chain contains a hash for each symbol. The lowest bit of a hash marks
+ * the end of the chain. If a hash equals the hash of `name`, assume that the table contains `name`. */
 static bool hash_table_lacks(int fd, uint64_t table, const char *name)
 {
     uint32_t hash = 5381, head[4], index, link;
@@ -576,13 +578,14 @@ static bool hash_table_lacks(int fd, uint64_t table, const char *name)
     return index == 0;
 }
 
-/* Return true if the library neither needs libuv.so nor defines uv_listen. Return false if it cannot be read. */
+/* Return true if the library neither needs libuv.so nor defines uv_listen. Return false if the file cannot be read or
+ * has an unexpected format. */
 static bool lacks_libuv(int fd)
 {
     static const char libuv[] = "libuv.so";
     Elf64_Ehdr header;
     Elf64_Phdr segments[SEGMENTS_MAX];
-    Elf64_Dyn entries[ENTRIES_MAX] = { 0 }; /* zeroed: a tag DT_NULL ends the list */
+    Elf64_Dyn entries[ENTRIES_MAX] = { 0 }; /* zeroed, so an entry with the tag DT_NULL ends the list */
     uint64_t names = UINT64_MAX, table = UINT64_MAX;
     char needed[sizeof(libuv)] = { 0 };
     if (!read_at(fd, 0, &header, sizeof(header)) || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
@@ -603,7 +606,7 @@ static bool lacks_libuv(int fd)
     return names < INT64_MAX && table < INT64_MAX && hash_table_lacks(fd, table, "uv_listen");
 }
 
-/* Find the first directory of a colon-separated list with torch/lib/libtorch_cpu.so. */
+/* Find torch in a colon-separated list of directories: the first directory with torch/lib/libtorch_cpu.so. */
 static bool find_in_list(struct torch_version *torch, const char *list)
 {
     static const char mark[] = "__version__ = '";
@@ -634,8 +637,8 @@ static bool find_in_prefix(struct torch_version *torch, const char *prefix, cons
     return prefix[0] != '\0' && find_in_list(torch, list);
 }
 
-/* Search the directories in the order of sys.path. As in Python, the home directory counts only with the system
- * packages. */
+/* Search the directories in the order of sys.path. Like Python, search the user's home directory only if the system
+ * packages are searched, too. */
 bool torch_find(const char *python, const struct env_sources *env, struct torch_version *torch)
 {
     const char *home = env_sources_find(env, "HOME");

@@ -1,5 +1,5 @@
-/* numa.c -- see numa.h. A GPU's PCI address determines its NUMA node, and the node its CPUs. The rules are
- * torchrun's. */
+/* numa.c -- see numa.h. A GPU's PCI address determines its NUMA node, and the node determines the CPUs. --numa_binding
+ * has the same rules as in torchrun. */
 #include "plan/numa.h"
 
 #include "plan/plan.h"
@@ -19,11 +19,11 @@ struct question {
     struct ddp_err *err;
 };
 
-/* CPUs in groups. key[cpu] is the lowest CPU of the group; -1: unusable. size[key] is the group's number of usable
- * CPUs. */
+/* CPUs in groups. key[cpu] is the lowest CPU of the group, or -1 if the CPU is unusable. size[key] is how many
+ * usable CPUs the group has. */
 struct groups {
-    int *key, *size; /* owned: one block, which begins at `key` */
-    int n;           /* length of both arrays */
+    int *key, *size; /* owned: two arrays in one block of memory, which begins at `key` */
+    int n;           /* length of `key` and of `size` */
 };
 
 /* --- reading ------------------------------------------------------------------------------------------------ */
@@ -55,7 +55,7 @@ static ddp_status read_list(const struct question *q, const char *path, int limi
     return status == DDP_ERR_ARG ? unreadable(q, path) : status;
 }
 
-/* Read a file with one number. */
+/* Read a file that contains only one number, perhaps with a newline. */
 static ddp_status read_number(const struct question *q, const char *path, int *to)
 {
     const char *text = q->source->read(q->source->user, path);
@@ -114,7 +114,7 @@ static ddp_status package_of(const struct question *q, int cpu, int *package)
     return read_number(q, path, package);
 }
 
-/* Add the CPUs of NUMA node `node`, which may have none, if it is in `package`. */
+/* Add the CPUs of NUMA node `node` if this node is in `package`. A node that has only memory adds no CPU. */
 static ddp_status add_if_in_package(const struct question *q, int node, int package, struct rank_set *cpus)
 {
     struct rank_set own = { 0 };
@@ -131,7 +131,7 @@ static ddp_status add_if_in_package(const struct question *q, int node, int pack
     return status;
 }
 
-/* Add the CPUs of all NUMA nodes in the package of `cpus`. */
+/* Add the CPUs of all NUMA nodes that are in the same package as the CPUs in `cpus`. */
 static ddp_status add_socket(const struct question *q, struct rank_set *cpus)
 {
     struct rank_set nodes = { 0 };
@@ -168,7 +168,8 @@ static ddp_status core_of(const struct question *q, int cpu, int *key)
     return lowest_in(q, path, key);
 }
 
-/* Set *level to the level of cache `i`, or to -1 for instructions. Return false if there is no such cache. */
+/* Set *level to the level of cache `i`, or to -1 for an instruction cache. Return false if the CPU has no cache
+ * `i`. */
 static bool cache_level(const struct question *q, int cpu, int i, int *level)
 {
     char path[PATH_SIZE];
@@ -183,7 +184,7 @@ static bool cache_level(const struct question *q, int cpu, int i, int *level)
     return true;
 }
 
-/* Find the core complex of a CPU: the CPUs that share its highest-level cache. */
+/* Find the core complex of a CPU: all CPUs that use the same cache of the highest level. */
 static ddp_status complex_of(const struct question *q, int cpu, int *key)
 {
     char path[PATH_SIZE];
@@ -198,7 +199,8 @@ static ddp_status complex_of(const struct question *q, int cpu, int *key)
     return best >= 0 ? lowest_in(q, path, key) : unreadable(q, path);
 }
 
-/* Add a CPU to its group. A key above `cpu` means that /sys is wrong. */
+/* Find the group of a CPU, and add 1 to the size of this group. The key is the lowest CPU number of the group. So /sys
+ * is wrong if the key is higher than `cpu`. */
 static ddp_status group_one(const struct question *q, int cpu, key_fn key_of, struct groups *g)
 {
     const ddp_status status = key_of(q, cpu, &g->key[cpu]);
@@ -236,7 +238,7 @@ static int count_groups(const struct groups *g)
     return n;
 }
 
-/* Return how many groups have a lower key. */
+/* Return the place of the group `own` in the order of keys: how many groups have a lower key. */
 static int place_by_key(const struct groups *g, int own)
 {
     int n = 0;
@@ -245,7 +247,8 @@ static int place_by_key(const struct groups *g, int own)
     return n;
 }
 
-/* Return how many groups are larger, or equally large with a lower key. */
+/* Return the place of the group `own` in the order of sizes: how many groups are larger. Of two equally large groups,
+ * the group with the lower key counts as larger. */
 static int place_by_size(const struct groups *g, int own)
 {
     int n = 0;
@@ -254,7 +257,7 @@ static int place_by_size(const struct groups *g, int own)
     return n;
 }
 
-/* Keep in `cpus` the groups whose place is at least `first` and below `end`. */
+/* Keep in `cpus` only the groups whose place is at least `first` and below `end`. */
 static void keep_places(const struct groups *g, int (*place)(const struct groups *, int), int first, int end,
                         struct rank_set *cpus)
 {
@@ -283,7 +286,8 @@ static ddp_status neighbours(const struct question *q, int node, int device, int
     return status;
 }
 
-/* Keep in `cpus` one GPU's share of the cores. `all` GPUs share them, of which `before` have a lower index. */
+/* Keep in `cpus` only the part of the cores that belongs to one GPU. `all` is the number of GPUs that share the cores.
+ * `before` is the number of these GPUs that have a lower index than this GPU. */
 static ddp_status keep_share(const struct question *q, int all, int before, struct rank_set *cpus)
 {
     struct groups g = { 0 };
@@ -304,7 +308,8 @@ static ddp_status keep_share(const struct question *q, int all, int before, stru
     return status;
 }
 
-/* Keep in `cpus` one GPU's core complex. `before` is the number of GPUs of the same node with a lower index. */
+/* Keep in `cpus` only the CPUs of the core complex for one GPU. `before` is the number of GPUs of the same NUMA node
+ * that have a lower index than this GPU. */
 static ddp_status keep_complex(const struct question *q, int before, struct rank_set *cpus)
 {
     struct groups g = { 0 };
@@ -316,12 +321,14 @@ static ddp_status keep_complex(const struct question *q, int before, struct rank
     return status;
 }
 
-/* Find the CPUs of GPU number `device` that ddprun may use. The mode selects them:
+/* Find the CPUs of the worker that uses GPU number `device`. Leave out CPUs that ddprun itself may not use. The mode
+ * selects the CPUs:
  *
  *     node            all CPUs of the node
  *     socket          all CPUs of the node's socket, which may have several nodes
  *     exclusive       an equal share of the node's cores; the first GPUs of the node get the remaining cores
- *     core-complex    one group of CPUs with a common cache, the largest for the first GPU; more GPUs share groups */
+ *     core-complex    one group of CPUs with a common cache: the first GPU gets the largest group; with more GPUs than
+ *                     groups, several GPUs get the same group */
 static ddp_status numa_choose_mode(const struct question *q, enum numa_binding mode, int device,
                                    struct rank_set *cpus)
 {

@@ -1,5 +1,5 @@
 /* plan.c -- see plan.h. This module resolves no host names and opens no files, so --dry_run and tests get the same
- * plan as a real start. */
+ * plan as a real start. The address and the timeouts of the rendezvous depend only on the options. */
 #include "plan/plan.h"
 
 #include "base/text.h"
@@ -35,11 +35,10 @@ void plan_choose_place(struct plan_meeting *m, const struct cli *cli)
     m->port_may_change = !port_given && !m->elsewhere;
 }
 
-/* Choose the timeouts:
- *
- *   - time to join: --timeout, --rdzv_conf, or torchrun's default
- *   - wait for more nodes: --rdzv_conf, or a default; none with port 0, because no other node can find the store
- *   - node timeout: --node_timeout, or from --rdzv_conf the interval of heartbeats * allowed failures */
+/* Choose the timeouts. The time to join comes from --timeout, from --rdzv_conf, or from torchrun's default. `join_knob`
+ * names the option that sets this time. Without --node_timeout, --rdzv_conf can set the node timeout: the interval of
+ * heartbeats, multiplied by the number of heartbeats that may fail. The wait for more nodes comes from --rdzv_conf, or
+ * from a default. With port 0 this default is 0, because no other node can find the store. */
 static void choose_times(struct plan_meeting *m, const struct cli *cli)
 {
     const struct cli_rdzv_conf *conf = &cli->rdzv_conf;
@@ -58,8 +57,8 @@ static void choose_times(struct plan_meeting *m, const struct cli *cli)
         m->node_timeout_ms = conf->keep_alive_ms * (uint64_t)attempts;
 }
 
-/* Copy the program's name without its directory, which may differ between nodes. All nodes cut a long name in the
- * same way. */
+/* Copy the program's name without its directory, because the directory may differ between the nodes of a job. A
+ * long name is cut in the same way on every node. */
 static void name_program(const struct cli *cli, char text[PLAN_PROGRAM_SIZE])
 {
     const char *slash = cli->program != NULL ? strrchr(cli->program, '/') : NULL;
@@ -67,8 +66,8 @@ static void name_program(const struct cli *cli, char text[PLAN_PROGRAM_SIZE])
     text_copy(text, PLAN_PROGRAM_SIZE, name != NULL ? name : "");
 }
 
-/* Guess the ranks before the first round. Static jobs: every node has as many workers as this one. Elastic jobs: this
- * is the first node. */
+/* Guess the ranks before the first round. The ranks of a single node are certain. In a static job, assume that every
+ * node has the same number of workers. In an elastic job, assume that this node is the first node. */
 static void guess(struct plan *plan)
 {
     const struct plan_meeting *m = &plan->meeting;
@@ -80,8 +79,9 @@ static void guess(struct plan *plan)
     snprintf(plan->master_addr, sizeof(plan->master_addr), "%s", m->host);
 }
 
-/* Return the default job id: random for one node, else "none" as in torchrun. If ddprun was started as torchrun, a
- * port, an endpoint or c10d also means "none". */
+/* Return the default job id. A job of several nodes gets "none", as in torchrun, because all nodes need the same id.
+ * A job of one node gets a random id. If ddprun was started as torchrun with a port, an endpoint or the backend c10d,
+ * the id is "none" as well. */
 static const char *default_job_id(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -92,8 +92,8 @@ static const char *default_job_id(const struct plan *plan)
     return plan->facts->nonce;
 }
 
-/* Return true if RANK0_SWITCH requires that rank 0 hosts the workers' store. Ignore it for programs without PyTorch,
- * because it is often set for a whole cluster. */
+/* Return true if the variable RANK0_SWITCH requires that rank 0 hosts the workers' store. This variable of torchrun is
+ * often set for a whole cluster. So ignore the variable for programs that cannot use PyTorch. */
 static bool asks_for_rank0(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -102,8 +102,8 @@ static bool asks_for_rank0(const struct plan *plan)
            program_python(cli, plan->facts->python) != NULL;
 }
 
-/* Choose the store of the workers. Some PyTorch versions reject the launcher's store without sending a byte, which
- * could not be detected later. */
+/* Choose the store of the workers before the start. Some PyTorch versions reject the launcher's store without sending a
+ * byte, and the launcher could not detect this later. */
 static void choose_worker_store(struct plan *plan)
 {
     const struct torch_version *torch = plan->facts->torch;
@@ -124,14 +124,16 @@ static void choose_worker_store(struct plan *plan)
         torch->version, torch->dir);
 }
 
-/* Decide everything about the rendezvous. The defaults are torchrun's:
+/* Decide everything about the rendezvous: address, port, timeouts, store and the job's name. The defaults are
+ * torchrun's:
  *
  *     nodes       backend   port    time to join                        ranks
  *     1           -         29500   -                                   known
  *     N           static    29500   --timeout, --rdzv_conf or 900 s     follow from --node_rank
  *     MIN:MAX     c10d      29400   --timeout, --rdzv_conf or 600 s     assigned by the rendezvous
  *
- * --rdzv_endpoint replaces address and port. An elastic job without it uses port 29500. */
+ * --rdzv_endpoint replaces the address and the port. An elastic job uses port 29400 if --rdzv_endpoint has no port,
+ * but port 29500 without --rdzv_endpoint. */
 static bool plan_meet(struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -163,13 +165,14 @@ static const char *parent_variable(const struct plan *plan)
     return hip != NULL && *hip != '\0' ? name : "CUDA_VISIBLE_DEVICES";
 }
 
-/* Return ddprun's list of GPUs for --virtual_local_rank, or NULL. */
+/* Return the list of GPUs in ddprun's environment, for --virtual_local_rank. Return NULL if the variable of
+ * parent_variable() is not set. */
 static const char *parent_gpus(const struct plan *plan)
 {
     return env_find(plan->facts->environ_block, parent_variable(plan));
 }
 
-/* Return the number of entries of parent_gpus(). */
+/* Return how many entries parent_gpus() has. */
 static int parent_entries(const struct plan *plan)
 {
     const char *list = parent_gpus(plan);
@@ -179,8 +182,8 @@ static int parent_entries(const struct plan *plan)
     return entries;
 }
 
-/* Return the index of a worker's GPU among the visible GPUs. A task uses the GPU of its local rank, unless
- * --virtual_local_rank is set and only one GPU is visible. */
+/* Return the index of a worker's GPU among the visible GPUs. A task uses the GPU of its local rank, because all tasks
+ * of a node usually see the same GPUs. With --virtual_local_rank, a task that sees only one GPU uses this GPU. */
 static int gpu_index(const struct plan *plan, int local_rank)
 {
     const struct cli *cli = plan->cli;
@@ -225,7 +228,8 @@ static void note_files(struct plan *plan)
         note_idle(plan, OPT_LOG_MERGE, "log_merge", "--log_file is not set");
 }
 
-/* Return true if this node has no local rank `highest`, which --OPTION names. Then write a sentence to `words`. */
+/* Return true if this node has no local rank `highest`, which is the highest rank that --OPTION names. In this case,
+ * write a sentence about this rank to `words`. */
 static bool plan_lacks_rank(const struct plan *plan, const char *option, int highest,
                             char words[PLAN_RANKS_WORDS])
 {
@@ -238,8 +242,8 @@ static bool plan_lacks_rank(const struct plan *plan, const char *option, int hig
     return true;
 }
 
-/* Add a note for each option with a local rank that this node does not have. As in torchrun, nodes may differ, so it
- * is no error. */
+/* Add a note for each option with a local rank that does not exist on this node. As in torchrun, do not reject such an
+ * option, because nodes with different numbers of workers may have the same command line. */
 static void note_ranks(struct plan *plan)
 {
     const struct {
@@ -254,7 +258,7 @@ static void note_ranks(struct plan *plan)
             plan_note(plan, "%s", words);
 }
 
-/* Add one note that lists torchrun's options without a use in ddprun. */
+/* Add one note that lists the options of torchrun that ddprun accepts but does not use. */
 static void note_ignored(struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -295,7 +299,8 @@ static void note_nodes(struct plan *plan)
         plan_note(plan, "'%s' in --rdzv_conf has no effect: unknown key; check its spelling", conf->unknown);
 }
 
-/* Add a note about a PET_ variable without effect, such as another version's PET_STRATEGY. */
+/* Add a note about a PET_ variable that has no effect here. For example, another version of torchrun reads
+ * PET_STRATEGY. */
 static void note_idle_default(struct plan *plan)
 {
     const char *option;
@@ -321,7 +326,7 @@ static void note_guess(struct plan *plan)
                   plan->meeting.nnodes_max, plan->nproc, plan->nproc == 1 ? "" : "s");
 }
 
-/* Add the scheduler's notes, and its finding about a wrong start. */
+/* Add the scheduler's notes, and the scheduler's finding about a wrong start of ddprun. */
 static void note_scheduler(struct plan *plan)
 {
     const struct scheduler *s = plan->facts->scheduler;
@@ -332,7 +337,8 @@ static void note_scheduler(struct plan *plan)
                   finding_code_name(s->finding.found.code));
 }
 
-/* Add a note if a task sees too few GPUs for its LOCAL_RANK. Often, each task sees only its own GPU, as number 0. */
+/* Add a note if a task sees too few GPUs for its LOCAL_RANK. A common mistake is that each task sees only its own GPU.
+ * Inside the task this GPU has the number 0, but LOCAL_RANK may be 3. */
 static void note_task_gpu(struct plan *plan)
 {
     const int local = plan->cli->task.local_rank;
@@ -344,7 +350,8 @@ static void note_task_gpu(struct plan *plan)
                   plan->gpus->n, plan->gpus->n == 1 ? "" : "s", local);
 }
 
-/* Add a note for each option without effect, which a script may always pass. */
+/* Add a note for each option without effect. Do not reject such an option, because a script may always pass the same
+ * options. */
 static void plan_note_idle(struct plan *plan)
 {
     note_encrypt(plan);
@@ -370,7 +377,7 @@ bool plan_asks_for_key(const struct plan *plan)
     return plan->encrypt && plan_uses_munge(plan, "");
 }
 
-/* Return DDP_ERR_ARG if --encrypt has no secret, from which the key is derived. */
+/* Return DDP_ERR_ARG if --encrypt has no secret, because the key is derived from the secret. */
 static ddp_status check_key(const struct plan *plan, struct ddp_err *err)
 {
     if (!plan->encrypt || plan->cli->secret_file != NULL || plan_asks_for_key(plan))
@@ -413,7 +420,7 @@ bool plan_gets_input(const struct plan *plan, int local_rank)
     return input->all || rank_set_has(&input->ranks, plan->workers[local_rank].rank);
 }
 
-/* Return true if colours are allowed. By the rule of no-color.org, NO_COLOR="" does not forbid them. */
+/* Return true if colours are allowed. By the rule of no-color.org, any NO_COLOR except "" forbids colours. */
 bool plan_wants_colour(const struct plan *plan)
 {
     const char *term = env_find(plan->facts->environ_block, "TERM");
@@ -458,10 +465,10 @@ struct plan_round plan_same_round(const struct plan *plan, int attempt)
 /* A value of CUDA_VISIBLE_DEVICES during parsing. */
 struct entries {
     const char *at;
-    const char *kind; /* "GPU-", "MIG-", or "" for numbers */
+    const char *kind; /* beginning of the names: "GPU-", "MIG-", or "" for numbers */
 };
 
-/* List all GPUs as "0", "1" ..., CUDA's default. */
+/* List all GPUs as "0", "1" ..., which is CUDA's default. */
 static void all_gpus(struct gpu_list *list)
 {
     list->n = list->physical < GPUS_MAX ? list->physical : GPUS_MAX;
@@ -469,7 +476,7 @@ static void all_gpus(struct gpu_list *list)
         snprintf(list->names[i], GPU_NAME_MAX, "%d", i);
 }
 
-/* Copy the next entry without blanks around it. Return false at the end. */
+/* Copy the next entry, without the blanks around it. Return false at the end of the list. */
 static bool next_entry(struct entries *e, char out[GPU_NAME_MAX])
 {
     if (e->at == NULL)
@@ -485,7 +492,8 @@ static bool next_entry(struct entries *e, char out[GPU_NAME_MAX])
     return true;
 }
 
-/* Replace an entry by the number at its beginning: "01gpu" -> "1". Return false if no GPU has this number. */
+/* Replace an entry by the number at its beginning: "01gpu" -> "1". Return false if the entry has no number or no
+ * GPU has this number. */
 static bool number_entry(struct gpu_list *list, char entry[GPU_NAME_MAX])
 {
     char *end;
@@ -512,7 +520,7 @@ static bool is_listed(const struct gpu_list *list, const char *entry)
     return false;
 }
 
-/* List the GPUs of CUDA_VISIBLE_DEVICES. Only the driver could check UUIDs. */
+/* List the GPUs of CUDA_VISIBLE_DEVICES. UUIDs are not checked, because only the driver knows them. */
 static void named_gpus(struct gpu_list *list, const char *visible)
 {
     struct entries e = { .at = visible, .kind = "" };
@@ -535,13 +543,14 @@ static void named_gpus(struct gpu_list *list, const char *visible)
     }
 }
 
-/* List the visible GPUs. `visible` is CUDA_VISIBLE_DEVICES, or NULL, and `physical` the machine's number of GPUs. */
+/* List the visible GPUs. `visible` is CUDA_VISIBLE_DEVICES, or NULL if the variable is not set. The variable may name
+ * GPUs in any order, by number, UUID or MIG id. `physical` is the number of GPUs in the machine. */
 static void gpus_list(struct gpu_list *list, const char *visible, int physical)
 {
     list->physical = physical;
     list->hidden = false;
     list->n = 0;
-    list->note[0] = '\0'; /* `names` (24 KB) stays uninitialized */
+    list->note[0] = '\0'; /* `names` stays uninitialized (24 KB), because only n entries are read */
     if (visible == NULL) {
         all_gpus(list);
         return;
@@ -552,7 +561,7 @@ static void gpus_list(struct gpu_list *list, const char *visible, int physical)
         named_gpus(list, visible);
 }
 
-/* Return DDP_ERR_ARG if there are more workers than visible GPUs. */
+/* Return DDP_ERR_ARG if the number of workers exceeds the number of visible GPUs. */
 static ddp_status check_number(const struct gpu_list *list, int count, struct ddp_err *err)
 {
     if (list->physical == 0 || list->hidden || count <= list->n)
@@ -584,8 +593,9 @@ static ddp_status no_gpu(const struct gpu_list *list, struct ddp_err *err)
         list->physical);
 }
 
-/* Compute the number of workers from --nproc_per_node (`want`). Return DDP_ERR_ARG for more than the visible GPUs,
- * unless there are no GPUs, they are hidden (a job on CPUs), or `share` is true. */
+/* Compute the number of workers from --nproc_per_node (`want`) and the number of usable CPUs. Return DDP_ERR_ARG if
+ * `want` exceeds the number of visible GPUs. Any number is allowed if there are no GPUs, if the GPUs are hidden (a job
+ * on CPUs), or if `share` is true. */
 static ddp_status gpus_workers(const struct gpu_list *list, struct cli_nproc want, bool share, int cpus,
                                int *nproc, struct ddp_err *err)
 {
@@ -610,7 +620,8 @@ static ddp_status gpus_workers(const struct gpu_list *list, struct cli_nproc wan
     return share ? DDP_OK : check_number(list, want.count, err);
 }
 
-/* Return the GPU of worker `local_rank` of `nproc`, or NULL. With `share`, workers may get the same GPU. */
+/* Return the name of the GPU of worker `local_rank` of `nproc` workers, or NULL if the worker has no GPU. If `share` is
+ * true, several workers get the same GPU. */
 static const char *gpus_of_worker(const struct gpu_list *list, int local_rank, int nproc, bool share)
 {
     if (share && list->n > 0)
@@ -618,7 +629,7 @@ static const char *gpus_of_worker(const struct gpu_list *list, int local_rank, i
     return nproc <= list->n ? list->names[local_rank] : NULL;
 }
 
-/* Return the GPU of the scheduler's task `local_rank`, or NULL. */
+/* Return the name of the GPU for the scheduler's task `local_rank`, or NULL if the list has too few GPUs. */
 static const char *gpus_of_task(const struct gpu_list *list, int local_rank)
 {
     return local_rank < list->n ? list->names[local_rank] : NULL;
@@ -655,7 +666,7 @@ static ddp_status check_input(const struct plan *plan, struct ddp_err *err)
                : DDP_OK;
 }
 
-/* Return true if other tasks may write to the same console. */
+/* Return true if other tasks of the scheduler may write to the same console. */
 static bool shares_console(const struct plan *plan)
 {
     const struct scheduler *s = plan->facts->scheduler;
@@ -670,7 +681,7 @@ static bool tees(const struct plan *plan)
     return false;
 }
 
-/* Return true if lines on the console need a prefix, usually because of several workers. */
+/* Return true if lines on the console need a prefix, usually because several workers write to the console. */
 static bool needs_prefix(const struct plan *plan)
 {
     int writers = 0;
@@ -678,7 +689,7 @@ static bool needs_prefix(const struct plan *plan)
         writers += plan->workers[r].out.console || plan->workers[r].err.console;
     if (plan->cli->prefix != PREFIX_AUTO)
         return plan->cli->prefix == PREFIX_ON;
-    if (plan->cli->torchrun) /* only --tee's streams have a prefix */
+    if (plan->cli->torchrun) /* torchrun adds a prefix only to the streams that --tee names */
         return tees(plan);
     return writers > 1 || (writers == 1 && shares_console(plan)) ||
            plan->cli->origin[OPT_PREFIX_TEMPLATE] == FROM_COMMAND_LINE ||
@@ -692,8 +703,8 @@ bool plan_stream_has_prefix(const struct plan *plan, int local_rank, int which)
     return plan->prefix && (!tees_only || (tee & which) != 0);
 }
 
-/* Choose the prefix of lines: the option, torchrun's variable, or the default. An invalid prefix is rejected before
- * the start. */
+/* Choose the prefix of lines: from the option, from torchrun's variable, or the default. Reject an invalid prefix
+ * before the start. Otherwise only the logs would show the mistake. */
 static ddp_status plan_prefix(struct plan *plan, struct ddp_err *err)
 {
     const struct cli *cli = plan->cli;
@@ -727,10 +738,9 @@ static ddp_status check_visible_env(const struct plan *plan, struct ddp_err *err
     return DDP_OK;
 }
 
-/* Return DDP_ERR_ARG if the list for --virtual_local_rank is too short for the workers:
- *
- *   - --share_gpu needs one entry for each visible GPU
- *   - --per_task may also have a list of one entry, because a scheduler may show a task only its own GPU */
+/* Return DDP_ERR_ARG if the GPU list for --virtual_local_rank has fewer entries than this node has workers. With
+ * --share_gpu, one entry for each visible GPU is enough. With --per_task, a list of one entry is also valid, because
+ * the scheduler may show each task only its own GPU. */
 static ddp_status check_visible(const struct plan *plan, struct ddp_err *err)
 {
     const struct cli *cli = plan->cli;
@@ -753,7 +763,8 @@ static ddp_status check_visible(const struct plan *plan, struct ddp_err *err)
         list, entries, entries == 1 ? "y" : "ies", workers, parent_variable(plan));
 }
 
-/* Set the worker's CUDA_VISIBLE_DEVICES to its entry of parent_gpus(), or without a list to its index. */
+/* Set the worker's CUDA_VISIBLE_DEVICES to the entry of parent_gpus() at gpu_index(). check_visible() has already
+ * checked the length of this list. Without a list, the value is the index itself. */
 static bool plan_visible_gpu(const struct plan *plan, struct plan_worker *w)
 {
     const char *at = parent_gpus(plan);
@@ -782,7 +793,8 @@ static ddp_status plan_cpus(struct plan *plan, struct ddp_err *err)
     return status;
 }
 
-/* Plan each worker with guessed ranks, to find a wrong --log_file pattern before the nodes join. */
+/* Plan each worker with the guessed ranks of a first round. So a wrong --log_file pattern is found before the nodes
+ * join. */
 static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
 {
     const struct python_choice *python = plan->facts->python;
@@ -808,7 +820,8 @@ static ddp_status plan_each(struct plan *plan, struct ddp_err *err)
     return status;
 }
 
-/* Make all decisions, first the number of workers. Impossible requests are rejected here. */
+/* Make all decisions. The number of workers comes first, because the later decisions need it. Impossible requests are
+ * rejected here, before any process starts. */
 static ddp_status decide(struct plan *plan, struct ddp_err *err)
 {
     ddp_status status = plan_workers(plan, err);

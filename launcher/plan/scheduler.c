@@ -1,5 +1,7 @@
-/* scheduler.c -- see scheduler.h. Each scheduler is a row of `rows`. Implausible numbers are ignored, because they
- * would start a job of the wrong size. */
+/* scheduler.c -- see scheduler.h.
+ *
+ * Each scheduler is a row of `rows`. The caller passes variables and files as text, so a test needs no scheduler.
+ * Implausible numbers are ignored, because a wrong number would start a job of the wrong size. */
 #include "plan/scheduler.h"
 
 #include "tables/worker_env.h"
@@ -23,20 +25,21 @@ enum list_format { LIST_SLURM, LIST_WORDS, LIST_COUNTED, LIST_FILE };
 typedef void read_scheduler(struct scheduler *s, const struct scheduler_facts *f);
 static read_scheduler read_slurm, read_kubernetes, read_pytorchjob;
 
-/* The schedulers. A row names the variables that identify the scheduler, and those of its tasks, job and lists of
- * hosts, which read_tasks and read_hosts read. Slurm and Kubernetes need their own functions.
+/* The schedulers. A row names the variables that identify the scheduler, and the variables of its tasks, its job and
+ * its lists of hosts. read_tasks and read_hosts read these variables. Slurm and Kubernetes need their own functions.
  *
- * A scheduler is recognized if all variables of `all`, and one of `one_of` if any, are set. */
+ * A scheduler is recognized if all variables of `all` are set, and if one variable of `one_of` is set. An empty
+ * `one_of` needs no variable. */
 static const struct row {
-    const char *all[4], *one_of[2];                    /* identify the scheduler */
-    const char *launch;                                /* starts one ddprun on each node */
-    const char *size, *rank, *local_size, *local_rank; /* variables of the tasks; may be NULL */
-    const char *job, *job_index;                       /* variables of the job and its index in a job array */
+    const char *all[4], *one_of[2];                    /* variables that identify the scheduler */
+    const char *launch;                                /* command that starts one ddprun on each node */
+    const char *size, *rank, *local_size, *local_rank; /* variables with the task numbers; may be NULL */
+    const char *job, *job_index;                       /* variables with the job id and the job-array index */
     struct list {
         const char *variable;
         enum list_format format;
-    } lists[2];           /* only the first list that is set is used */
-    read_scheduler *code; /* NULL: read_tasks, or read_hosts without `size` */
+    } lists[2];           /* only the first list whose variable is set is used */
+    read_scheduler *code; /* reads the variables; NULL means read_tasks, or read_hosts if `size` is NULL */
 } rows[IDS] = {
     [ID_OPEN_MPI] = { .all = { "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE" },
                       .launch = "mpirun --map-by ppr:1:node ddprun",
@@ -95,15 +98,16 @@ const enum cli_option scheduler_options[SCHEDULER_VALUE_COUNT] = {
 #undef X
 };
 
-/* Return the borrowed value of a variable, or NULL. An empty value counts as unset, because a script may hide a
- * variable this way. */
+/* Return the value of a variable, or NULL if the variable is unset. An empty variable counts as unset, because a
+ * script may hide a variable by an empty value. The value is borrowed. */
 static const char *scheduler_env(const struct scheduler_facts *f, const char *name)
 {
     const char *text = env_find(f->environ_block, name);
     return text != NULL && *text != '\0' ? text : NULL;
 }
 
-/* Return a variable as a number of at least 0, or -1 for other text, such as "4(x2)". */
+/* Return a variable as a number of at least 0. Return -1 if the variable is unset or has any other text, such as
+ * "4(x2)". */
 static int scheduler_number(const struct scheduler_facts *f, const char *name)
 {
     const char *text = scheduler_env(f, name);
@@ -123,7 +127,7 @@ __attribute__((format(printf, 4, 0))) static void scheduler_vset(struct schedule
     vsnprintf(v->from, sizeof(v->from), from, ap);
 }
 
-/* Set a value and its origin, usually a variable. */
+/* Set a value and its origin, which is usually the name of a variable. */
 __attribute__((format(printf, 4, 5))) static void
 scheduler_set(struct scheduler *s, enum scheduler_value_id id, const char *text, const char *from, ...)
 {
@@ -144,7 +148,7 @@ scheduler_set_number(struct scheduler *s, enum scheduler_value_id id, int number
     va_end(ap);
 }
 
-/* Add a note for the user, if there is room. */
+/* Add a note for the user. Drop the note if the array is full. */
 __attribute__((format(printf, 2, 3))) static void scheduler_note(struct scheduler *s, const char *fmt, ...)
 {
     va_list ap;
@@ -158,7 +162,8 @@ __attribute__((format(printf, 2, 3))) static void scheduler_note(struct schedule
     va_end(ap);
 }
 
-/* Return the next number in `text`, or 0. A large number wraps around, on all nodes alike. */
+/* Return the next number in `text`, or 0 if no number follows. A number that is too large wraps around. All nodes get
+ * the same result. */
 static unsigned long long next_number(const char **text)
 {
     unsigned long long value = 0;
@@ -169,9 +174,10 @@ static unsigned long long next_number(const char **text)
     return value;
 }
 
-/* Set the job id, and compute a port from its first two numbers: 12000 + (a * 31 + b) % 16000. All nodes compute the
- * same port, and jobs on one node usually get different ports. The factor 31 separates neighbouring jobs of an array.
- * The ports are below the kernel's ephemeral ports (from 32768) and torchrun's defaults. */
+/* Set the job id, and compute a port from the first two numbers a and b in the id: 12000 + (a * 31 + b) % 16000.
+ * So all nodes compute the same port, and two jobs on one node usually have different ports. The factor 31 gives
+ * neighbouring jobs of an array different ports. All ports are below 28000, because the kernel's ephemeral ports
+ * begin at 32768 and torchrun's defaults are 29400 and 29500. */
 static void scheduler_set_job(struct scheduler *s, const char *job, const char *from)
 {
     const char *at = job;
@@ -182,7 +188,7 @@ static void scheduler_set_job(struct scheduler *s, const char *job, const char *
                          PORT_SPAN);
 }
 
-/* Return the number of entries of a list such as "0,1,3". */
+/* Return how many entries a list such as "0,1,3" has. */
 static int scheduler_entries(const char *text)
 {
     int n = 1;
@@ -191,8 +197,8 @@ static int scheduler_entries(const char *text)
     return n;
 }
 
-/* Set the number of workers to the GPUs of the variable `name`, at most the visible GPUs. Set nothing if the variable
- * is unset or CUDA_VISIBLE_DEVICES hides all GPUs. */
+/* Set the number of workers to the smaller of two numbers: the number of GPUs in the variable `name`, and the
+ * number of visible GPUs. Set nothing if the variable is not set, or if CUDA_VISIBLE_DEVICES hides all GPUs. */
 static void scheduler_set_gpus(struct scheduler *s, const struct scheduler_facts *f, const char *name)
 {
     const char *visible = f->visible;
@@ -206,7 +212,8 @@ static void scheduler_set_gpus(struct scheduler *s, const struct scheduler_facts
         scheduler_set_number(s, SCHEDULER_WORKERS, given, "%s", name);
 }
 
-/* Make each task a node with one worker. On one machine, set the loopback address. */
+/* Make each task a node with one worker in the rendezvous. If all tasks run on one machine, set the loopback
+ * address. */
 static void scheduler_per_task(struct scheduler *s)
 {
     const struct scheduler_tasks *t = &s->tasks;
@@ -218,7 +225,7 @@ static void scheduler_per_task(struct scheduler *s)
         scheduler_set(s, SCHEDULER_ADDRESS, "127.0.0.1", "all tasks are on this host");
 }
 
-/* Parse a list of hosts. Return false on failure. */
+/* Parse a list of hosts. Return false if the list is missing or invalid. */
 static bool list_read(const struct list *l, const struct scheduler_facts *f, struct host_list *out)
 {
     const char *text = scheduler_env(f, l->variable);
@@ -230,7 +237,7 @@ static bool list_read(const struct list *l, const struct scheduler_facts *f, str
                                    : host_list_words(text, l->format == LIST_COUNTED, f->host, out);
 }
 
-/* Set the address to the first host of a list. Return false on failure. */
+/* Set the address to the first host of a list. Return false if the list is missing or invalid. */
 static bool set_first_host(struct scheduler *s, const struct scheduler_facts *f, const struct list *l)
 {
     struct host_list hosts;
@@ -272,8 +279,9 @@ static bool is_step(const struct scheduler_facts *f)
            scheduler_number(f, "SLURM_PROCID") >= 0;
 }
 
-/* Set the job id of the rendezvous, with the number of the step if `step`. It contains Slurm's restart count, so that
- * nodes of an earlier run of a requeued job cannot join. */
+/* Set the job id of the rendezvous. If `step` is true, srun started this process, and the id contains the number of the
+ * step. A requeued job keeps Slurm's job id. Therefore the id also contains Slurm's restart count. Without this count,
+ * nodes of an earlier run could join. */
 static void slurm_job(struct scheduler *s, const struct scheduler_facts *f, bool step)
 {
     char job[SCHEDULER_TEXT_MAX], again[32] = "";
@@ -296,7 +304,8 @@ static void slurm_address(struct scheduler *s, const struct scheduler_facts *f, 
         scheduler_note(s, "%s=%.120s is not a list of hosts; set --master_addr", list.variable, text);
 }
 
-/* Add a note for a heterogeneous job, whose components each have a SLURM_JOB_ID and so a rendezvous. */
+/* Add a note if this process belongs to a heterogeneous job. Each component has a different SLURM_JOB_ID, and
+ * therefore a different rendezvous. */
 static void note_components(struct scheduler *s, const struct scheduler_facts *f)
 {
     const int components = scheduler_number(f, "SLURM_HET_SIZE");
@@ -359,7 +368,7 @@ static int node_of(const struct scheduler_tasks *t)
     return in_turn ? t->task % t->nodes : t->task / t->here;
 }
 
-/* Set the address to the batch job's first host, where mpirun starts process 0. */
+/* Set the address to the first host of the batch job, because mpirun starts process 0 there. */
 static void tasks_address(struct scheduler *s, const struct scheduler_facts *f)
 {
     for (int id = 0; id < IDS; id++) {
@@ -379,8 +388,9 @@ static void array_index(const struct scheduler_facts *f, const struct row *r, ch
         snprintf(out, 16, ".%d", index);
 }
 
-/* Set the job id from mpirun's id, else from the batch job's id. Hydra's mpirun provides no id, so concurrent runs in
- * one batch job need --rdzv_id. */
+/* Set the job id from mpirun's id, or from the batch job's id if mpirun provides no id. All nodes of a run need the
+ * same id, but concurrent runs need different ids. Hydra's mpirun provides no id, so all runs in one batch job get the
+ * same id. For concurrent runs, the user must then set different values of --rdzv_id. */
 static void tasks_job(struct scheduler *s, const struct scheduler_facts *f, const struct row *r)
 {
     char job[SCHEDULER_TEXT_MAX], index[16], from[64];
@@ -394,7 +404,7 @@ static void tasks_job(struct scheduler *s, const struct scheduler_facts *f, cons
     snprintf(job, sizeof(job), "mpi-%.100s%s", id, index);
     for (char *p = job; *p != '\0'; p++)
         if (*p == '/')
-            *p = '-'; /* the log directory's name contains the job id */
+            *p = '-'; /* the job id is a part of the log directory's name, so it must not contain '/' */
     snprintf(from, sizeof(from), index[0] != '\0' ? "%s, %s" : "%s", r->job, r->job_index);
     scheduler_set_job(s, job, from);
 }
@@ -412,7 +422,7 @@ static void read_tasks(struct scheduler *s, const struct scheduler_facts *f, con
         return;
     t->nodes = (t->tasks + t->here - 1) / t->here;
     t->node = node_of(t);
-    /* an uneven layout such as 2+1+1 tasks is not detected, because 4 is a multiple of 2 and of 1 */
+    /* Some uneven layouts, such as 2+1+1 tasks, cannot be detected, because 4 is a multiple of 2 and of 1. */
     if (f->per_task && t->local == 0 && t->tasks % t->here != 0)
         scheduler_note(s,
                        "%s started different numbers of tasks on the nodes (%s=%d, %s=%d), so GROUP_RANK and "
@@ -447,12 +457,10 @@ static void batch_job(struct scheduler *s, const struct scheduler_facts *f, cons
     scheduler_set_job(s, job, from);
 }
 
-/* Return where ddprun was started. `place` is the index of this host in the list, or -1.
- *
- *   - not on the first host: on all hosts, by pbsdsh or blaunch
- *   - PBS_TASKNUM 1: by the batch script, on the first host
- *   - another PBS_TASKNUM: on all hosts
- *   - no number, as with LSF: REACH_PERHAPS_ONE */
+/* Return whether ddprun was started on all hosts or only on the first host. `place` is the index of this host in the
+ * list, or -1. If this host is not the first host, pbsdsh or blaunch has started ddprun on all hosts. On the first
+ * host, PBS_TASKNUM decides: 1 means the batch script, and any other number means a task of pbsdsh. Without this
+ * number, for example with LSF, return REACH_PERHAPS_ONE. */
 static enum scheduler_reach batch_reach(const struct scheduler_facts *f, const struct row *r, int place)
 {
     const int task = r->rank != NULL ? scheduler_number(f, r->rank) : -1;
@@ -507,8 +515,8 @@ static int stem_of(const char *host)
     return (int)(at < len && at > 1 && host[at - 1] == '-' ? at - 1 : len);
 }
 
-/* Return the domain of `host`: the text after the first dot of its first long name in `hosts`, the text of
- * /etc/hosts. Return NULL if there is no such name. */
+/* Return the domain of `host`: the text after the first dot of the first long name of this host in /etc/hosts. `hosts`
+ * is the text of this file. Return NULL if `host` is empty, or has no long name in the file. */
 static const char *domain_in(const char *hosts, const char *host, size_t *len)
 {
     const size_t short_len = strcspn(host, ".");
@@ -529,7 +537,8 @@ static const char *host_of(const struct scheduler_facts *f)
     return name != NULL ? name : f->host;
 }
 
-/* Set the address to pod 0 with this pod's domain: from the host name (setHostnameAsFQDN), or from /etc/hosts. */
+/* Set the address to the name of pod 0, with the domain of this pod. If the host name of this pod contains no domain,
+ * read the domain from /etc/hosts. With setHostnameAsFQDN the host name contains the domain. */
 static void set_pod_0(struct scheduler *s, const struct scheduler_facts *f)
 {
     const char *host = host_of(f), *dot = strchr(host, '.'), *domain = dot != NULL ? dot + 1 : NULL;
@@ -583,8 +592,9 @@ static void set_job_name(struct scheduler *s, const char *host)
     }
 }
 
-/* Set the address to MASTER_ADDR. Older PyTorchJob operators set localhost in rank 0's pod, which other pods cannot
- * reach: use the pod's host name. `pods` is below 1 if unknown. */
+/* Set the address to MASTER_ADDR. Older PyTorchJob operators set MASTER_ADDR to localhost in the pod of rank 0. In a
+ * job of several pods, use this pod's host name instead, because other pods cannot reach localhost. `pods` is below 1
+ * if the number of pods is unknown. */
 static void set_master(struct scheduler *s, const struct scheduler_facts *f, int pods, int pod)
 {
     const char *master = scheduler_env(f, "MASTER_ADDR");
@@ -626,7 +636,7 @@ static bool is_here(int id, const struct scheduler_facts *f)
     return one;
 }
 
-/* Return the row of the scheduler `name`, or IDS. */
+/* Return the row of the scheduler called `name`, or IDS if no row has this name. */
 static int row_by_name(const char *name)
 {
     int id = 0;
@@ -635,7 +645,7 @@ static int row_by_name(const char *name)
     return id;
 }
 
-/* Report that --scheduler names another or an unknown scheduler. */
+/* Report that --scheduler names a scheduler that did not start this process, or an unknown scheduler. */
 static ddp_status not_here(const char *wanted, struct ddp_err *err)
 {
     char list[200] = "";
@@ -652,8 +662,9 @@ static ddp_status not_here(const char *wanted, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_ARG, "--scheduler=%.60s: expected 'auto', 'none'%s", wanted, list);
 }
 
-/* Return the row of the scheduler that started this process, or -1 with the reason in s->rule. With "auto", a ddprun
- * that a worker has started (DDPRUN_JOB is set) only inherits the variables. */
+/* Return the row of the scheduler that started this process, or -1 with the reason in s->rule. With --scheduler=auto,
+ * a ddprun that a worker has started (DDPRUN_JOB is set) belongs to no scheduler, although ddprun then inherits a
+ * scheduler's variables. */
 static int scheduler_choose(struct scheduler *s, const char *wanted, const struct scheduler_facts *f)
 {
     const bool any = strcmp(wanted, "auto") == 0;
@@ -672,7 +683,8 @@ static int scheduler_choose(struct scheduler *s, const char *wanted, const struc
     return -1;
 }
 
-/* Return the path of the file for scheduler_read, which the caller reads. */
+/* Return the path of the file that scheduler_read needs. The caller reads this file, so that this module stays
+ * pure. */
 const char *scheduler_file(char *const *environ_block)
 {
     const struct scheduler_facts f = { .environ_block = environ_block };
@@ -680,7 +692,8 @@ const char *scheduler_file(char *const *environ_block)
     return nodes == NULL && is_here(ID_KUBERNETES, &f) ? "/etc/hosts" : nodes;
 }
 
-/* Read the scheduler's values. --per_task is last, because it replaces some. */
+/* Read the scheduler's values. Fail if --scheduler names a scheduler that did not start this process. Apply --per_task
+ * last, because this option replaces values of the scheduler. */
 ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct scheduler_facts *f,
                           struct ddp_err *err)
 {
@@ -712,8 +725,9 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
 
 /* --- into the command line --------------------------------------------------------------------------------- */
 
-/* These functions set options from the scheduler's values, and check how the job was started. The number of nodes
- * comes first, because one node needs no rank, address and port.
+/* These functions set options from the scheduler's values, and check how the job was started.
+ *
+ * The number of nodes is set first, because a job of one node does not need the scheduler's rank, address and port.
  *
  *     finding               when                                                      exit code
  *     WRONG_TASK_LAYOUT     more tasks than nodes, without --per_task                 2
@@ -721,7 +735,8 @@ ddp_status scheduler_read(struct scheduler *s, const char *wanted, const struct 
  *     STEP_TOO_SMALL        ddprun was not started on all nodes of the job            a warning
  *     NNODES_NOT_LAUNCHED   ddprun was started on fewer nodes than --nnodes           a warning
  *
- * --standalone, --nnodes or --node_rank suppresses the first three findings. */
+ * The first three findings are not reported if --standalone, --nnodes or --node_rank shows that the layout is
+ * intended. */
 
 static bool is_set_by_user(const struct cli *cli, enum cli_option option)
 {
@@ -733,7 +748,8 @@ static int number_of(const struct scheduler *s, enum scheduler_value_id id)
     return atoi(s->values[id].text);
 }
 
-/* Add a note for each option that differs from the scheduler's number. Addresses and job ids may differ. */
+/* Add a note for each option that differs from the scheduler's number, because a different number may be a mistake.
+ * Addresses and job ids are not compared. */
 static void note_conflicts(struct scheduler *s, const struct cli *cli)
 {
     const bool known_nodes = s->values[SCHEDULER_NODES].text[0] != '\0' && !cli->standalone;
@@ -753,7 +769,8 @@ static void note_conflicts(struct scheduler *s, const struct cli *cli)
                        s->title, s->values[SCHEDULER_WORKERS].text, s->values[SCHEDULER_WORKERS].from);
 }
 
-/* Return true if a job with these options needs this value. The caller checks whether the user has set its option. */
+/* Return true if a job with these options needs this value of the scheduler. The caller checks whether the user has set
+ * the option of this value. */
 static bool scheduler_value_counts(const struct cli *cli, enum scheduler_value_id id)
 {
     const bool endpoint = is_set_by_user(cli, OPT_RDZV_ENDPOINT),
@@ -774,8 +791,8 @@ static bool scheduler_value_counts(const struct cli *cli, enum scheduler_value_i
     return id != SCHEDULER_JOB || !cli->standalone;
 }
 
-/* Store LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK and GROUP_WORLD_SIZE for --per_task, because the rendezvous counts
- * each task as a node. */
+/* Store the values of LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK and GROUP_WORLD_SIZE for the worker of --per_task. The
+ * rendezvous cannot provide these values, because the rendezvous counts each task as a node. */
 static void give_task(const struct scheduler *s, struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;
@@ -785,7 +802,7 @@ static void give_task(const struct scheduler *s, struct cli *cli)
         };
 }
 
-/* Store the finding WRONG_TASK_LAYOUT, whose sentence needs plural forms. */
+/* Store the finding WRONG_TASK_LAYOUT. Format its sentence here, because the sentence needs plural forms. */
 static void find_tasks(struct scheduler *s)
 {
     const struct scheduler_tasks *t = &s->tasks;
@@ -801,7 +818,7 @@ static void find_tasks(struct scheduler *s)
     s->finding.fatal = true;
 }
 
-/* Store a finding about the number of nodes with ddprun. */
+/* Store a finding about the number of nodes on which ddprun was started. */
 static void find_nodes(struct scheduler *s, enum finding_code code, int nodes)
 {
     const char *const who = s->reach == REACH_ONE ? "ddprun runs" : "ddprun probably runs";
@@ -815,8 +832,8 @@ static void find_nodes(struct scheduler *s, enum finding_code code, int nodes)
     s->finding.fatal = code == FINDING_LAUNCHED_ON_ONE_NODE && s->reach == REACH_ONE;
 }
 
-/* Return true if the job has more tasks than nodes, so that each would start all workers. Options of the user may
- * show that this is intended. */
+/* Return true if the job has more tasks than nodes. In this case each task of a node would start all workers of the
+ * node. Return false if options of the user show that the layout is intended. */
 static bool is_wrong_layout(const struct scheduler *s, const struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;
@@ -825,7 +842,7 @@ static bool is_wrong_layout(const struct scheduler *s, const struct cli *cli)
     return t->known && t->tasks > t->nodes && !cli->per_task && !by_hand;
 }
 
-/* Check how the job was started. Store at most one finding. */
+/* Check how the job was started, and store at most one finding about the start. */
 static void scheduler_find(struct scheduler *s, const struct cli *cli)
 {
     const struct scheduler_tasks *t = &s->tasks;

@@ -1,5 +1,8 @@
-/* worker.c -- see worker.h. Environments and log paths have torchrun's form, which scripts and tools expect. The
- * command of a worker depends on PROGRAM:
+/* worker.c -- see worker.h. Environments and log paths have the same form as in torchrun, because scripts and tools
+ * for torchrun expect this form. File names may contain ranks and the attempt, so the names are built again in each
+ * round.
+ *
+ * The command of a worker depends on PROGRAM:
  *
  *     PROGRAM        command
  *     ./train        ./train ARGS
@@ -117,7 +120,7 @@ const char *program_script(const struct cli *cli, const struct python_choice *py
     return is_file && is_named_python(interpreter(python)) ? cli->program : NULL;
 }
 
-/* Store the words of the command before PROGRAM, and return their number. */
+/* Store the words of the command before PROGRAM, and return the number of these words. */
 static size_t interpreter_words(const struct cli *cli, const struct python_choice *python,
                                 const char *words[FRONT_MAX])
 {
@@ -135,7 +138,8 @@ static size_t interpreter_words(const struct cli *cli, const struct python_choic
     return n;
 }
 
-/* Return the length of the macro "${local_rank}" at `at`, or 0. Unless `braces_only`, "$local_rank" is also a macro. */
+/* Return the length of the macro "${local_rank}" at `at`, or 0 if there is no macro. If `braces_only` is false,
+ * "$local_rank" is also a macro. */
 static size_t mark_length(const char *at, bool braces_only)
 {
     const size_t len = sizeof(rank_name) - 1;
@@ -147,8 +151,8 @@ static size_t mark_length(const char *at, bool braces_only)
     return isalnum(next) || next == '_' ? 0 : len + 1;
 }
 
-/* Append `arg` and a NUL, and replace the macros. If ddprun was started as torchrun, "$$" becomes one dollar, as in
- * Python's Template. */
+/* Append `arg` and a NUL, and replace the macros in `arg`. If ddprun was started as torchrun, "$$" becomes one dollar,
+ * because torchrun uses Python's Template. */
 static bool add_argument(struct buf *text, const struct cli *cli, const char *arg, int local_rank)
 {
     bool ok = true;
@@ -219,13 +223,15 @@ static void set_task(struct env_facts *facts, const struct cli_task *task)
     facts->nnodes = task->nnodes;
 }
 
-/* Return true if rank 0 hosts the workers' store. A dry run reserves no port, so plan->rank0_port is 0. */
+/* Return true if rank 0 hosts the workers' store. plan->rank0_port is then not 0. But a dry run reserves no port, so
+ * check plan->rank0_store in a dry run. */
 static bool has_rank0_store(const struct plan *plan)
 {
     return plan->rank0_port != 0 || (plan->cli->dry_run && plan->rank0_store);
 }
 
-/* Set the address and port of rank 0's store, if any. */
+/* Set the address and port of the store that rank 0 hosts. If rank 0 hosts no store, keep the address of the
+ * launcher's store. */
 static void set_rank0_store(struct env_facts *facts, const struct plan *plan)
 {
     if (!has_rank0_store(plan))
@@ -242,23 +248,24 @@ const char *plan_user_value(const struct plan *plan, const char *name)
     return env_sources_find(&sources, name);
 }
 
-/* Return true if PyTorch may create FIFOs in the log directory. It ends a rank that cannot, for example in a
- * container that a shell script starts. So ddprun itself must start Python. */
+/* Return true if PyTorch may create FIFOs in the log directory. If a rank cannot create its FIFO, PyTorch ends the
+ * rank. A shell script may start the rank in a container without the log directory. So allow FIFOs only if ddprun
+ * itself starts Python. */
 static bool uses_fifos(const struct plan *plan)
 {
     return plan->can_fifo && program_python(plan->cli, plan->facts->python) != NULL &&
            plan_user_value(plan, worker_env_name(ENV_TORCH_NCCL_DEBUG_INFO_PIPE_FILE)) == NULL;
 }
 
-/* Return the user's path for flight records (DDP_FLIGHT_RECORDER), or NULL. */
+/* Return the path that the user has set for flight records (DDP_FLIGHT_RECORDER), or NULL. */
 static const char *own_flight(const struct plan *plan)
 {
     const char *value = plan_user_value(plan, worker_env_name(ENV_DDP_FLIGHT_RECORDER));
     return value != NULL && *value != '\0' ? value : NULL;
 }
 
-/* Return how many calls PyTorch's flight recorder keeps, as text: the user's value, which may be in either of two
- * variables, or "2000". */
+/* Return how many calls PyTorch's flight recorder keeps, as text: the user's value, or "2000". PyTorch reads the value
+ * from either of two variables. */
 static const char *flight_calls(const struct plan *plan)
 {
     const char *value = plan_user_value(plan, worker_env_name(ENV_TORCH_FR_BUFFER_SIZE));
@@ -287,7 +294,8 @@ static void set_worker(struct env_facts *facts, const struct plan *plan, int loc
     facts->terminal = plan->facts->terminal && w->err.console && !plan->cli->json;
 }
 
-/* Collect the facts for a worker's environment, each time, because the port of the store may change. */
+/* Collect the facts for the environment of a worker. plan_env calls this function for each environment, because the
+ * port of the store may be unknown earlier. */
 static struct env_facts facts_of(const struct plan *plan, int local_rank)
 {
     struct env_facts facts = { .world_size = plan->world_size,
@@ -316,8 +324,8 @@ static struct env_facts facts_of(const struct plan *plan, int local_rank)
     return facts;
 }
 
-/* Choose the path of the FIFO for torchrun's file timer, if the user enables it. The directory of the error files is
- * removed even if ddprun was killed. */
+/* Choose the path of the FIFO for torchrun's file timer, if the user's environment enables this timer. A FIFO in the
+ * directory of the workers' error files is removed together with these files, even if ddprun was killed. */
 static bool plan_timer_file(struct plan *plan)
 {
     const struct plan_facts *f = plan->facts;
@@ -330,14 +338,14 @@ static bool plan_timer_file(struct plan *plan)
     else if (f->error_stem != NULL)
         plan->timer_file = plan_text_of("%s.timer", f->error_stem);
     else if (f->tmp_dir == NULL)
-        return true; /* no safe directory, so no file timer */
+        return true; /* no directory is safe for the FIFO, so the workers get no file timer */
     else
         plan->timer_file = plan_text_of("%s/watchdog_timer_%s", f->tmp_dir, f->nonce);
     return plan->timer_file != NULL;
 }
 
-/* Build the common part of the workers' environments. Like torchrun, add a note about OMP_NUM_THREADS=1 for Python,
- * because one thread is slow. */
+/* Build the common part of the workers' environments. If ddprun sets OMP_NUM_THREADS=1 for a Python program, add a
+ * note for the user, as torchrun does. With one thread, work on the CPU is slow. */
 ddp_status plan_environment(struct plan *plan)
 {
     char *const *inherited = plan->facts->environ_block;
@@ -349,7 +357,7 @@ ddp_status plan_environment(struct plan *plan)
     plan->stop_signals = (char *)signals.data;
     struct env_facts facts = facts_of(plan, 0);
     const bool is_python = program_python(plan->cli, plan->facts->python) != NULL;
-    /* only one task of each node, and with --hosts one node, prints this note */
+    /* print this note in only one task of each node, and with --hosts only on one node */
     if (facts.set_omp && is_python && plan->cli->task.local_rank == 0 &&
         !(plan->cli->one_console && plan->node_rank > 0))
         plan_note(plan, "OMP_NUM_THREADS is not set, so each worker gets OMP_NUM_THREADS=1; set this "
@@ -365,7 +373,8 @@ const char *plan_flight(const struct plan *plan)
     return own != NULL ? own : plan->flight;
 }
 
-/* Set plan->flight to the prefix of this attempt's flight records in the log directory, or to NULL without it. */
+/* Set plan->flight to the prefix of the paths of this attempt's flight records. The flight records are in the log
+ * directory. Without a log directory, set plan->flight to NULL. */
 static bool plan_set_flight(struct plan *plan)
 {
     free(plan->flight);
@@ -405,14 +414,16 @@ static bool to_nowhere(const struct cli *cli)
     return cli->log_dir != NULL && strcmp(cli->log_dir, "/dev/null") == 0;
 }
 
-/* Return true if the console shows a worker's output. --local_ranks_filter does not affect files. */
+/* Return true if the console shows a worker's output. --local_ranks_filter hides workers but does not affect
+ * files. */
 static bool is_shown(const struct cli *cli, int local_rank)
 {
     return cli->console_ranks.limit == 0 || rank_set_has(&cli->console_ranks, local_rank);
 }
 
-/* Set *to_file to the worker's streams with a log file, and *off_console to those that the console does not show.
- * Without --tee and --redirects, --log_dir and --log_file imply --tee=3, unless ddprun was started as torchrun. */
+/* Set *to_file to the worker's streams that have a log file. Set *off_console to the streams that the console does not
+ * show. If neither --tee nor --redirects is given, --log_dir and --log_file imply --tee=3. This rule does not apply if
+ * ddprun was started as torchrun. */
 static void streams(const struct cli *cli, int local_rank, int *to_file, int *off_console)
 {
     bool chosen = cli->torchrun || cli_gives(cli, OPT_TEE) || cli_gives(cli, OPT_REDIRECTS);
@@ -424,7 +435,7 @@ static void streams(const struct cli *cli, int local_rank, int *to_file, int *of
     *off_console = is_shown(cli, local_rank) ? redirect & ~tee : STD_BOTH;
 }
 
-/* Return true if any stream is written to a file. */
+/* Return true if any stream is written to a file. --tee=0 and --redirects=0 need no file. */
 bool plan_any_file(const struct plan *plan)
 {
     int to_file, off_console;
@@ -436,7 +447,7 @@ bool plan_any_file(const struct plan *plan)
     return false;
 }
 
-/* Return true if the job needs a log directory, unlike --log_file alone. */
+/* Return true if the job needs a log directory. --log_file alone needs no directory. */
 static bool needs_log_root(const struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -454,7 +465,7 @@ ddp_status plan_check_log_dir(const struct plan *plan, struct ddp_err *err)
                     plan->facts->tmp_note);
 }
 
-/* Choose the job's log directory, with random text, so that each run has a new one. */
+/* Choose the job's log directory. The name contains random text, so that each run has a new directory. */
 bool plan_log_root(struct plan *plan)
 {
     const struct cli *cli = plan->cli;
@@ -478,7 +489,8 @@ bool plan_log_root(struct plan *plan)
     return true;
 }
 
-/* Build a stream's file name from --log_file. A relative name is in the log directory, if any. */
+/* Build the name of a stream's log file from --log_file. If the job has a log directory, a relative name is in
+ * that directory. */
 static char *name_by_pattern(const struct plan *plan, const struct plan_worker *w, const char *stream)
 {
     const char *pattern = plan->cli->log_file;
@@ -498,7 +510,8 @@ static char *name_by_pattern(const struct plan *plan, const struct plan_worker *
     return (char *)name.data;
 }
 
-/* Set the console and the file of a stream. With --log_dir=/dev/null no stream has a file. */
+/* Set whether a stream is shown on the console, and the path of its log file, if any. With --log_dir=/dev/null no
+ * stream has a file. A stream that is not on the console is then discarded. */
 static bool plan_stream(const struct plan *plan, const struct plan_worker *w, const char *name, bool to_file,
                         bool console, struct plan_stream *stream)
 {
@@ -511,7 +524,8 @@ static bool plan_stream(const struct plan *plan, const struct plan_worker *w, co
     return stream->file != NULL;
 }
 
-/* Set the files of a worker in torchrun's layout: <root>/attempt_0/<local rank>/stdout.log ... */
+/* Set the files of a worker in torchrun's layout, which other tools may expect: <root>/attempt_0/<local
+ * rank>/stdout.log ... */
 static bool plan_output(const struct plan *plan, struct plan_worker *w)
 {
     int to_file, off_console;
@@ -533,13 +547,13 @@ static bool plan_output(const struct plan *plan, struct plan_worker *w)
            plan_stream(plan, w, "stderr", to_file & STD_ERR, !(off_console & STD_ERR), &w->err);
 }
 
-/* A stream with a file, sorted by find_shared to find equal files. */
+/* A stream with a file. find_shared sorts these structs, so that streams with the same file are adjacent. */
 struct named {
     struct plan_stream *stream;
     const struct plan_worker *worker;
 };
 
-/* Compare by file, then by rank, so that an error always names the same ranks. */
+/* Compare by file, then by rank, so that an error always names the same two ranks. */
 static int by_file(const void *a, const void *b)
 {
     const struct named *x = a, *y = b;
@@ -547,7 +561,8 @@ static int by_file(const void *a, const void *b)
     return order != 0 ? order : x->worker->local_rank - y->worker->local_rank;
 }
 
-/* Mark two streams with the same file as shared. Return DDP_ERR_ARG for different workers without --log_merge. */
+/* Mark two streams with the same file as shared. Return DDP_ERR_ARG if the streams belong to different workers and
+ * --log_merge is not set. */
 static ddp_status share(const struct plan *plan, struct named *a, struct named *b, struct ddp_err *err)
 {
     a->stream->shared = b->stream->shared = true;
@@ -560,7 +575,7 @@ static ddp_status share(const struct plan *plan, struct named *a, struct named *
         plan->cli->log_file, a->worker->local_rank, b->worker->local_rank, a->stream->file);
 }
 
-/* Find streams that have the same file, which only --log_file can cause. */
+/* Find streams that have the same file. Only --log_file can give two streams the same file. */
 static ddp_status find_shared(const struct plan *plan, struct ddp_err *err)
 {
     struct named *all = calloc(2 * (size_t)plan->nproc, sizeof(*all));
@@ -602,7 +617,7 @@ static void set_round(struct plan *plan, const struct plan_round *round)
              round->rank0_addr != NULL ? round->rank0_addr : "");
 }
 
-/* Set the files of filtered lines beside the workers' directories, as in torchrun. */
+/* Set the files of filtered lines. As in torchrun, these files are beside the workers' directories. */
 static bool plan_filtered(struct plan *plan)
 {
     static const char *const names[] = { "stdout", "stderr" };
@@ -619,7 +634,7 @@ static bool plan_filtered(struct plan *plan)
     return ok;
 }
 
-/* Apply a round. File names may contain the attempt or a rank, so build them again. */
+/* Apply a round. Build the file names again, because a file name may contain the attempt or a rank. */
 ddp_status plan_round(struct plan *plan, const struct plan_round *round, struct ddp_err *err)
 {
     set_round(plan, round);

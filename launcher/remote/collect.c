@@ -1,5 +1,5 @@
-/* collect.c -- see remote.h. Sends and receives the log files of all hosts. The starter checks each name and size,
- * because it does not trust a host. */
+/* collect.c -- see remote.h. Sends and receives the log files of all hosts, for --collect_logs. The starter checks each
+ * name and size, because the starter does not trust a host. */
 #include "remote/remote.h"
 
 #include "base/limits.h"
@@ -23,8 +23,8 @@
 
 struct sender {
     int out;
-    bool counts;                     /* the first walk only counts; the second sends */
-    uint64_t files, bytes, left_out; /* of this walk */
+    bool counts;                     /* true in the first walk, which only counts; the second walk sends */
+    uint64_t files, bytes, left_out; /* numbers of files, bytes and left-out entries in this walk */
 };
 
 /* Write all bytes. Wait if a non-blocking descriptor accepts no bytes now. */
@@ -50,7 +50,8 @@ static bool send_words(const struct sender *s, enum remote_message kind, const c
     return send_bytes(s, kind, slice_str(text));
 }
 
-/* Send at most `size` bytes of a file. Return false if the starter is gone. */
+/* Send the first `size` bytes of a file, or fewer if the file has become shorter. Return false if the starter is
+ * gone. */
 static bool send_file(const struct sender *s, int fd, const char *name, uint64_t size)
 {
     char head[COLLECT_NAME_MAX + 32], bytes[COLLECT_PIECE_MAX];
@@ -65,7 +66,8 @@ static bool send_file(const struct sender *s, int fd, const char *name, uint64_t
 
 static bool walk(struct sender *s, int dir, const char *above, int depth);
 
-/* Count or send an entry. Leave out an entry that is neither a file nor a directory. */
+/* Count or send an entry of a directory. An entry that is neither a file nor a directory, such as a link, is left
+ * out. */
 static bool walk_entry(struct sender *s, int dir, const char *above, const char *entry, int depth)
 {
     char name[COLLECT_NAME_MAX + 1];
@@ -89,7 +91,8 @@ static bool walk_entry(struct sender *s, int dir, const char *above, const char 
     return ok;
 }
 
-/* Call walk_entry for each entry of a directory, and close the directory. */
+/* Call walk_entry for each entry of a directory, and close the directory. A directory that cannot be read is left
+ * out. */
 static bool walk(struct sender *s, int dir, const char *above, int depth)
 {
     DIR *d = fdopendir(dir);
@@ -115,7 +118,7 @@ bool collect_send(const char *root, int out)
         const int dir = open(root, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         s.counts = pass == 0;
         s.files = s.bytes = 0;
-        s.left_out = dir < 0 && errno != ENOENT; /* a job that did not start has no log directory */
+        s.left_out = dir < 0 && errno != ENOENT; /* a job that has not started has no log directory */
         if (dir >= 0 && !walk(&s, dir, "", 0))
             return false;
         snprintf(text, sizeof(text), "%" PRIu64 " %" PRIu64, s.files, s.bytes);
@@ -145,7 +148,8 @@ static bool stop_at(struct collected *c, const char *what, const char *why)
     return false;
 }
 
-/* Close the open file. Record a fault if it became shorter during the transfer. */
+/* Close the open file. Record a fault if the file became shorter during the transfer. The next files are still
+ * received. */
 static bool close_file(struct collected *c)
 {
     char why[WRITE_ERROR_MAX];
@@ -159,7 +163,7 @@ static bool close_file(struct collected *c)
     return true;
 }
 
-/* Handle the message FILE, which begins a file. Its body is "SIZE NAME". */
+/* Handle the message FILE, which begins a file. The body of the message is "SIZE NAME". */
 static bool receive_FILE(struct collected *c, struct slice body)
 {
     char text[COLLECT_NAME_MAX + 32], path[PATH_MAX], *end;

@@ -1,5 +1,6 @@
-/* relay.c -- see remote.h. The relay is the parent of the host's ddprun and outlives it, because the remote shell
- * returns the relay's exit status. */
+/* relay.c -- see remote.h. A remote shell runs `ddprun --relay` on each host, and the relay is the parent of the host's
+ * ddprun. The relay runs until this child has ended, because the remote shell returns the relay's exit status. If the
+ * relay dies, the kernel kills the child (PR_SET_PDEATHSIG), and the child's agent then ends the workers. */
 #include "remote/remote.h"
 
 #include "base/clock.h"
@@ -37,12 +38,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* FIRST_MS: longest silence of the starter before the message JOB
- * AT_ONCE_MS: from the first SIGTERM to the second, after a lost connection
- * KILL_MS: from the first SIGTERM to SIGKILL; after a signal to the relay, --grace is added
- * PLACE_MS: time in which the file systems of the job's directories must answer
- * PROBE_MS: time in which the addresses of the first host must answer
- * PROBE_MORE_MS: from the first answer, time to wait for a better address */
+/* FIRST_MS: longest silence of the starter before the message JOB.
+ * AT_ONCE_MS: after a lost connection, time from the first SIGTERM to the second, which makes ddprun kill its workers.
+ * KILL_MS: time from the first SIGTERM to SIGKILL; after a signal to the relay, --grace is added.
+ * PLACE_MS: time in which the file systems of the job's directories must answer.
+ * PROBE_MS: time in which the addresses of the first host must answer.
+ * PROBE_MORE_MS: minimum time to wait for a better address after the first answer. */
 enum {
     FIRST_MS = 60000,
     PLACE_MS = 10000,
@@ -64,29 +65,29 @@ struct relay {
     int news;                         /* socket to the host's ddprun for findings; -1 if not open */
     struct buf findings;              /* bytes of FINDING answers that stdout has not accepted yet */
     int child_in;                     /* write end of the child's stdin pipe; -1 if closed */
-    char token[REMOTE_TOKEN_MAX];     /* the token for probes */
+    char token[REMOTE_TOKEN_MAX];     /* the token that the relay sends to each probe */
     pid_t child;                      /* the host's ddprun, or the sender of log files; 0 without a child */
-    char *collect;                    /* owned: log directory of the job; NULL without --collect_logs */
-    char job_token[REMOTE_TOKEN_MAX]; /* the token in JOB; "" until JOB arrives */
+    char *collect;                    /* owned; log directory of the job; NULL without --collect_logs */
+    char job_token[REMOTE_TOKEN_MAX]; /* the token in the message JOB; "" until JOB arrives */
     bool has_probed;                  /* the relay has answered a message PROBE */
     bool had_job;                     /* the host's ddprun was started */
     bool sends;                       /* the child is the sender of log files */
     bool must_end;                    /* the starter has sent END */
-    int job_code;                     /* exit code of the job */
-    bool rests;                       /* Ctrl-Z has stopped the job and the starter */
-    uint64_t silent_ms;               /* longest allowed silence of the starter */
-    uint64_t last_received_ms;        /* when the starter's last message arrived */
-    uint64_t end_ms;                  /* when the relay first requested the child's end; 0 before that */
-    uint64_t grace_ms;                /* --grace of the job */
-    int terms;                        /* number of requests to end the child */
-    int passed;                       /* last stop signal that was passed to the child; 0: none */
-    int first_passed;                 /* first stop signal that was passed to the child; 0: none */
-    bool has_request;                 /* the starter has sent a stop signal */
-    bool knows_reason;                /* the starter has sent the finding that ends the job */
-    bool has_signal;                  /* a signal has requested the end of the relay */
-    const char *failed; /* why messages are no longer read from stdin; NULL while messages are read */
-    int exit_code;      /* -1 until it is known */
-    uint64_t branch_ms; /* silence of the starter that ends a branch; 0 until BRANCH arrives */
+    int job_code;                     /* exit code of the job; set before its log files are sent */
+    bool rests; /* Ctrl-Z has stopped the job and the starter, so silence of the starter is not a failure */
+    uint64_t silent_ms;        /* the relay ends the job if the starter is silent for longer than this */
+    uint64_t last_received_ms; /* when the starter's last message arrived */
+    uint64_t end_ms;           /* when the relay first requested the child's end; 0 before that */
+    uint64_t grace_ms;         /* --grace of the job */
+    int terms;                 /* how often the relay has requested the child's end */
+    int passed;                /* last signal that has asked the child to stop the job; initially 0 */
+    int first_passed;          /* first signal that has asked the child to stop the job; initially 0 */
+    bool has_request;          /* the starter has sent a signal that asks the child to stop the job */
+    bool knows_reason;         /* the starter has sent the finding that ends the job */
+    bool has_signal;           /* a signal has requested the end of the relay */
+    const char *failed;        /* why messages are no longer read from stdin; NULL while messages are read */
+    int exit_code;             /* the relay's exit code; -1 until it is known */
+    uint64_t branch_ms; /* a branch ends if the starter is silent for this time; 0 until BRANCH arrives */
 };
 
 /* Make a finding about this host. */
@@ -97,7 +98,7 @@ static void find_host(enum finding_code code, const char *words, struct finding 
     finding_make(f, code, host, "words", words, NULL);
 }
 
-/* Print a finding about this host. `what` names the step or the file that failed. */
+/* Print a finding about this host. `what` names the step or the file that failed, and `why` gives the reason. */
 static void report_host(enum finding_code code, const char *what, const char *why, struct finding *f)
 {
     char words[512];
@@ -109,7 +110,8 @@ static void report_host(enum finding_code code, const char *what, const char *wh
     log_explain(finding_code_name(f->code));
 }
 
-/* Print a finding, send it to the starter, and end the relay. */
+/* Print a finding and end the relay, because this host cannot start the job. The starter sends the finding to the
+ * other hosts as the reason why the job ends. */
 static void fail_host(struct relay *r, enum finding_code code, const char *what, const char *why)
 {
     struct remote_answer a = { .news = REMOTE_FINDING, .version = DDP_VERSION };
@@ -125,7 +127,7 @@ static void fail_host(struct relay *r, enum finding_code code, const char *what,
     buf_free(&line);
 }
 
-/* Call fail_host with the code that fits `why`, the text of a system error. */
+/* Print a finding and end the relay. Derive the code of the finding from `why`, the text of a system error. */
 static void not_ready(struct relay *r, const char *what, const char *why)
 {
     fail_host(r, start_code(why), what, why);
@@ -150,8 +152,8 @@ static void send_answer(struct relay *r, const struct remote_answer *answer)
     buf_free(&out);
 }
 
-/* List this host's addresses, separated by blanks. The loopback addresses are last; they work if all hosts are this
- * machine. */
+/* List this host's addresses, separated by blanks: first the network addresses, then the loopback addresses. A
+ * loopback address works if all names in --hosts are names of this machine. */
 static void list_addresses(char *out, size_t size)
 {
     struct own_address own[OWN_ADDRESSES_MAX];
@@ -198,7 +200,7 @@ static bool write_at_once(struct slice bytes)
     return n == (ssize_t)bytes.len;
 }
 
-/* Read the findings of the host's ddprun, and queue them as answers. */
+/* Read the findings of the host's ddprun, and queue an answer FINDING for each finding. */
 static void read_findings(struct relay *r)
 {
     struct remote_answer a = { .news = REMOTE_FINDING, .version = DDP_VERSION };
@@ -215,8 +217,8 @@ static void read_findings(struct relay *r)
     }
 }
 
-/* Send the queued findings, unless a child sends log files to the same stdout. If `waits`, block until stdout accepts
- * them. */
+/* Send the queued findings, unless the child process is sending log files to the same stdout. If `waits` is true, wait
+ * until stdout accepts the findings. */
 static void send_findings(struct relay *r, bool waits)
 {
     while (!r->sends && r->findings.len > 0) {
@@ -235,8 +237,9 @@ static void send_findings(struct relay *r, bool waits)
  * token as an unknown service. */
 static const char probe_text[] = "ddprun probe";
 
-/* Listen on the master port, which the store uses later. With TCP_DEFER_ACCEPT, answer_probe can read without
- * waiting. */
+/* Listen on the master port to answer probes. The store of the job uses this port later. The kernel reports a
+ * connection when its first bytes have arrived, or after about one second. So answer_probe does not wait when it
+ * reads. */
 static void handle_LISTEN(struct relay *r, struct slice body)
 {
     char text[16];
@@ -291,7 +294,8 @@ static void probe_begin(struct probe *p, const char *address, const char *port)
     freeaddrinfo(at);
 }
 
-/* Send probe_text to the connected address, then read and compare the token. */
+/* Send probe_text to the connected address. Then read the token. The probe fails if the token is different or
+ * incomplete. */
 static void probe_continue(struct probe *p, const char *token)
 {
     const ssize_t got = p->asked ? read(p->fd, p->got + p->n, sizeof(p->got) - 1 - p->n)
@@ -310,7 +314,8 @@ static void probe_continue(struct probe *p, const char *token)
     }
 }
 
-/* Return true if the first address whose probe has not failed has sent the token. */
+/* Return true if the best address has sent the token. The best address is the first address whose probe has not
+ * failed. */
 static bool is_best_known(const struct probe *probes, int n)
 {
     int i = 0;
@@ -319,8 +324,9 @@ static bool is_best_known(const struct probe *probes, int n)
     return i < n && probes[i].good;
 }
 
-/* Wait for the probes, at most PROBE_MS. Unless `waits_for_all`, stop as soon as the best address is known, or
- * PROBE_MORE_MS after the first answer. */
+/* Wait until every probe has ended or PROBE_MS is over. If `waits_for_all` is false, stop earlier: as soon as the best
+ * address is known, or a short time after the first answer. Without this early stop, each start would wait PROBE_MS
+ * for an address that no packet reaches. */
 static void probe_all(struct probe *probes, int n, const char *token, bool waits_for_all)
 {
     const uint64_t from_ms = clock_ms();
@@ -355,8 +361,9 @@ static void probe_all(struct probe *probes, int n, const char *token, bool waits
             close(probes[i].fd);
 }
 
-/* Probe all addresses of the first host, and report the addresses that sent the token. The starter sends a second
- * PROBE if no address suits all hosts. */
+/* Connect to all addresses of the first host at the same time, and report the addresses that sent the token. The
+ * starter sends a second PROBE if no address is reachable from all hosts. For the second PROBE, wait for all addresses;
+ * for the first, stop earlier (see probe_all). */
 static void handle_PROBE(struct relay *r, struct slice body)
 {
     char text[REMOTE_LINE_MAX + 1], *rest, *address;
@@ -415,8 +422,8 @@ static bool set_environment(const cJSON *env)
     return true;
 }
 
-/* Return the strings of a JSON array as a NULL-terminated list, or NULL. `array` owns the strings, the caller the
- * list. */
+/* Return the strings of a JSON array as a list that ends with NULL. `array` owns the strings, and the caller frees the
+ * list. Return NULL if the array is empty, an item is not a string, or memory is short. */
 static char **texts_of(const cJSON *array)
 {
     const int n = cJSON_GetArraySize(array);
@@ -431,7 +438,8 @@ static char **texts_of(const cJSON *array)
     return texts;
 }
 
-/* Start the host's ddprun. Its stdin gets `secret` as the first line, and then the job's input if `input` is true. */
+/* Start the host's ddprun. The first line of its stdin contains `secret`, unless `secret` is "". If `input` is true,
+ * the job's input follows. If `input` is false, stdin then ends. */
 static void spawn_job(struct relay *r, char **argv, const char *secret, bool input)
 {
     char line[80], why[FORK_ERROR_MAX];
@@ -463,8 +471,9 @@ static void spawn_job(struct relay *r, char **argv, const char *secret, bool inp
     r->input_ended = !input;
 }
 
-/* Write and close a temporary file in the directory; NFS reports a full quota only in close. Store the error of a
- * full disk or quota in `why`, or "". */
+/* Write a temporary file in the directory, and close the file, because NFS reports a full quota in close. The file
+ * gets a name only if the file system does not support unnamed files. If the disk or the quota is full, store the
+ * error in `why`, for example "No space left on device (0 bytes and 7 inodes free)". Otherwise store "". */
 static void probe_disk(const char *directory, char why[WRITE_ERROR_MAX])
 {
     static const char bytes[4096];
@@ -486,7 +495,7 @@ static void probe_disk(const char *directory, char why[WRITE_ERROR_MAX])
         path_error_text(error, directory, NULL, why);
 }
 
-/* The directories of the job. A thread checks them, because a file server may hang. */
+/* The directories of the job. A thread checks the directories, because a file server may hang. */
 struct place {
     char *directory, *log_dir;                               /* owned; log_dir is NULL without log files */
     int error;                                               /* errno of chdir */
@@ -501,8 +510,8 @@ static void place_free(void *user)
     free(p);
 }
 
-/* Change to the directory, and check the disks. A log directory that does not exist is checked at its nearest
- * parent. */
+/* Change to the directory, and check the disks of the directory and of the log files. If the log directory does not
+ * exist yet, check its nearest parent that exists. */
 static void place_enter(void *user)
 {
     struct place *p = user;
@@ -524,8 +533,8 @@ static void place_enter(void *user)
     probe_disk(".", p->own_why);
 }
 
-/* Change to the directory of the job within PLACE_MS. A full disk of log files ends the relay; a full disk of the
- * directory is only reported. */
+/* Change to the directory of the job within PLACE_MS. If the disk for the log files is full, end the relay. If only
+ * the disk of the directory is full, print a finding and continue. The job may write to other directories. */
 static void enter_directory(struct relay *r, const char *directory, const char *log_dir)
 {
     char why[80];
@@ -552,8 +561,9 @@ static void enter_directory(struct relay *r, const char *directory, const char *
         place_free(p);
 }
 
-/* Raise a soft limit to the starter's, at most to the hard limit. `name` is its name in limits.conf, and `object`
- * what it counts. */
+/* Raise a soft limit of this process to the soft limit of the starter. If the hard limit is lower, raise the soft
+ * limit to the hard limit, and print a message unless `quiet` is true. `name` is the limit's name in limits.conf, and
+ * `object` is what the limit counts, such as "open files". */
 static void raise_limit(int resource, const cJSON *wanted, const char *name, const char *object, bool quiet)
 {
     struct rlimit limit;
@@ -583,7 +593,7 @@ static void raise_limits(const cJSON *o)
 #undef X
 }
 
-/* Set the directory, variables, limits and umask that the host's ddprun inherits. */
+/* Set the directory, the variables, the limits and the umask of this process. The host's ddprun inherits all four. */
 static bool prepare_host(struct relay *r, const cJSON *o)
 {
     const cJSON *umask_item = cJSON_GetObjectItem(o, "umask");
@@ -647,8 +657,9 @@ static void handle_SIGNAL(struct relay *r, struct slice body)
     if (number == SIGTSTP || number == SIGCONT)
         r->rests = number == SIGTSTP;
     const bool stops = r->child > 0 && signals_act(0, number) == SIGNAL_STOP;
-    /* If end_child has already sent SIGTERM, do not pass on the starter's first SIGTERM. ddprun would count
-     * it as a second request. */
+    /* A batch system sends SIGTERM to the starter and to the relay. If the relay's SIGTERM has arrived first, end_child
+     * has already sent SIGTERM to the child. Then do not pass on the starter's first SIGTERM, because the child would
+     * count this SIGTERM as a second request and kill its workers. */
     const bool is_copy = stops && number == SIGTERM && r->passed == SIGTERM && !r->has_request;
     r->has_request = r->has_request || stops;
     if (r->child > 0 && number > 0 && !is_copy)
@@ -657,8 +668,9 @@ static void handle_SIGNAL(struct relay *r, struct slice body)
         note_passed(r, number);
 }
 
-/* Buffer input for the job, at most about REMOTE_INPUT_WINDOW bytes. Do not block, because signals follow on the same
- * stdin. */
+/* Buffer input for the job. Do not wait until the job reads the input, because the relay must still receive messages
+ * about signals. The buffer stays small, because the starter sends no input while REMOTE_INPUT_WINDOW bytes wait for
+ * the child's pipe. */
 static void handle_INPUT(struct relay *r, struct slice body)
 {
     if (r->input_ended || r->child_in < 0)
@@ -672,13 +684,14 @@ static void handle_INPUT(struct relay *r, struct slice body)
     }
 }
 
-/* Do nothing; process_messages has recorded the time. */
+/* Do nothing: process_messages has already recorded the time of the message. */
 static void handle_BEAT(struct relay *r, struct slice body)
 {
     (void)r, (void)body;
 }
 
-/* Send a finding to the host's ddprun, or drop it if the socket is full. */
+/* Send a finding to the host's ddprun. If the socket to ddprun is full, drop the finding, because the relay must not
+ * block. */
 static void handle_NEWS(struct relay *r, struct slice body)
 {
     struct news news;
@@ -693,7 +706,8 @@ static void handle_END(struct relay *r, struct slice body)
     r->must_end = true;
 }
 
-/* Report how many bytes of input the child's pipe has accepted, unless a child sends log files to the same stdout. */
+/* Report how many bytes of input the child's pipe has accepted, so that the starter sends more. Report nothing while
+ * the sender of log files writes to the same stdout. */
 static void send_room(struct relay *r)
 {
     struct remote_answer a = { .news = REMOTE_ROOM, .version = DDP_VERSION };
@@ -707,7 +721,7 @@ static void send_room(struct relay *r)
     buf_free(&out);
 }
 
-/* Record that the relay becomes a branch, which ends the loop of relay_run. */
+/* Record that the relay becomes a branch. The loop of relay_run then ends, and relay_run calls branch_run. */
 static void handle_BRANCH(struct relay *r, struct slice body)
 {
     char text[16];
@@ -737,7 +751,7 @@ static void write_input(struct relay *r)
     }
 }
 
-/* Send the reason of the job's end to the host's ddprun, for its report. */
+/* Send the reason why the relay ends the job to the host's ddprun, which shows this reason in its report. */
 static void send_reason(struct relay *r, const char *words)
 {
     struct finding f;
@@ -748,9 +762,18 @@ static void send_reason(struct relay *r, const char *words)
     buf_free(&line);
 }
 
-/* Request the child's end: SIGTERM, a second SIGTERM, which makes ddprun kill its workers, then SIGKILL. `why`
- * describes the failure of the connection; NULL if it has not failed. After a signal to the relay, the second SIGTERM
- * follows 5 s after the grace period, because leftover processes get a separate one. */
+/* Request the child's end: first with SIGTERM, then with a second SIGTERM, then with SIGKILL. The second SIGTERM makes
+ * ddprun kill its workers. Send SIGCONT after each of these signals, because a stopped process does not handle
+ * SIGTERM. `why` describes the failure of the connection to the starter. If `why` is NULL, the connection has not
+ * failed, and the child reports SIGTERM as the reason.
+ *
+ * After a signal to the relay, ddprun gets the grace period of the workers. The second SIGTERM follows 5 s after this
+ * period, because leftover processes get a separate grace period. In all other cases, the second SIGTERM follows
+ * AT_ONCE_MS after the first.
+ *
+ * A batch system sends SIGTERM both to the starter and to the relay. So the relay may have already passed the starter's
+ * SIGTERM on to ddprun. If ddprun also has a grace period, omit the first SIGTERM, because ddprun would count this
+ * SIGTERM as the second. */
 static void end_child(struct relay *r, const char *why)
 {
     const uint64_t now = clock_ms();
@@ -765,7 +788,7 @@ static void end_child(struct relay *r, const char *why)
     const uint64_t kill_ms = has_grace ? r->grace_ms + KILL_MS : KILL_MS;
     const int due = now >= r->end_ms + kill_ms ? 3 : now >= r->end_ms + twice_ms ? 2 : 1;
     if (r->terms < due) {
-        /* after a stop signal, the job ends because of this signal, not because of the lost connection */
+        /* If the child got a stop signal earlier, this signal has ended the job, not the lost connection. */
         if (r->terms == 0 && !r->knows_reason && why != NULL && r->passed == 0)
             send_reason(r, why);
         r->terms = due;
@@ -780,7 +803,7 @@ static void end_child(struct relay *r, const char *why)
 
 static void process_messages(struct relay *r)
 {
-    /* only the starter receives REMOTE_FILE_MESSAGES */
+    /* REMOTE_FILE_MESSAGES have no row here, because only the starter receives these messages. */
     static void (*const handlers[REMOTE_MESSAGE_KINDS])(struct relay *, struct slice) = {
 #define X(id, ...) [REMOTE_##id] = handle_##id,
         REMOTE_MESSAGES(X)
@@ -817,7 +840,7 @@ static void read_messages(struct relay *r)
         process_messages(r);
 }
 
-/* Send the log files in a child process, so that the relay still reads messages. */
+/* Send the log files of the job in a child process, so that the relay still reads messages. */
 static void start_sender(struct relay *r)
 {
     struct remote_answer a = { .news = REMOTE_FILES, .port = r->job_code, .version = DDP_VERSION };
@@ -838,14 +861,16 @@ static void start_sender(struct relay *r)
     _exit(getppid() == relay && collect_send(r->collect, STDOUT_FILENO) ? EXIT_CODE_OK : EXIT_CODE_DDPRUN);
 }
 
-/* Handle the end of the child. With --collect_logs, the sender of log files follows ddprun. */
+/* Handle the end of the child. With --collect_logs, start the sender of log files after the host's ddprun has
+ * ended. */
 static void reap(struct relay *r)
 {
     int status;
     if (r->child <= 0 || waitpid(r->child, &status, WNOHANG) != r->child)
         return;
-    /* A signal that kills ddprun is a failure of the launcher, unless a stop signal came before ddprun
-     * handled signals. The exit code contains the first stop signal. */
+    /* If a signal has killed ddprun, the launcher has failed, not the user's program. But if a stop signal arrives
+     * before ddprun's guardian handles signals, the signal ends ddprun as requested. After several stop signals, the
+     * exit code contains the first of them, because the first has stopped the job. */
     const bool is_stopped = WIFSIGNALED(status) && r->first_passed != 0 && !r->sends &&
                             signals_act(0, WTERMSIG(status)) == SIGNAL_STOP;
     const int code = WIFEXITED(status) ? WEXITSTATUS(status)
@@ -872,7 +897,7 @@ static void read_signals(struct relay *r)
     reap(r);
 }
 
-/* Return true if the starter has sent nothing for too long. */
+/* Return true if the starter has sent nothing for too long. Unread bytes on stdin count as received. */
 static bool is_silent(const struct relay *r)
 {
     return !r->rests && clock_ms() > r->last_received_ms + r->silent_ms && !remote_has_input();

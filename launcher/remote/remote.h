@@ -1,5 +1,6 @@
 /* remote.h -- runs a job on all nodes with one command: --hosts. The starter runs a remote shell for each host, in
- * which a relay starts the host's ddprun. */
+ * which a relay starts the host's ddprun. If the starter's messages stop, the starter, the remote shell or the network
+ * has failed. The relay then ends the job on its host. */
 #ifndef LAUNCHER_REMOTE_REMOTE_H
 #define LAUNCHER_REMOTE_REMOTE_H
 
@@ -12,9 +13,9 @@
 /* Send the files in and below `root` to the descriptor `out`. Return false if the starter no longer reads. */
 bool collect_send(const char *root, int out);
 
-/* Received files of one host. The caller sets `dir` and zeroes all other members. */
+/* Received files of one host. Before the first use, set `dir`, and zero all other members. */
 struct collected {
-    char *dir;     /* owned: path of the folder for the files */
+    char *dir;     /* owned: path of the folder for the files; created when the first file arrives */
     struct buf in; /* received bytes that do not form a complete message yet */
     bool open;     /* `fd` is an open file */
     bool ended;    /* the message FILES_END has arrived */
@@ -33,23 +34,23 @@ void collect_store(struct collected *c, struct slice bytes);
 
 /* The log files of all hosts. */
 struct collection {
-    const struct host_spec *hosts; /* borrowed; `n` hosts */
-    struct collected *of;          /* owned; one element for each host */
+    const struct host_spec *hosts; /* borrowed; an array of `n` hosts */
+    struct collected *of;          /* owned; an array of `n` elements, one for each host */
     char *root;                    /* owned; directory of the hosts' folders */
     int n;
 };
 
-/* Create the directory `dir`/`name`. Call collection_close even after a failure. */
+/* Create the directory `dir`/`name`, which gets a folder for each host. Call collection_close even after a failure. */
 ddp_status collection_open(struct collection *c, const char *dir, const char *name,
                            const struct host_spec *hosts, int n, struct ddp_err *err);
 void collection_close(struct collection *c);
 
-/* Append a line for each host with missing log files and, unless `is_quiet`, the number of copied files. Return false
- * if memory is short. */
+/* Append a line for each host from which log files are missing. Unless `is_quiet` is true, also append how many
+ * files were copied, and to which directory. Return false if memory is short. */
 bool collection_report(const struct collection *c, bool is_quiet, struct buf *out);
 
-/* Append the number of received bytes. `sending` is the number of hosts that still send files. Return false if memory
- * is short. */
+/* Append how many bytes have arrived so far. `sending` is the number of hosts that still send files. Return false if
+ * memory is short. */
 bool collection_progress(const struct collection *c, int sending, struct buf *out);
 
 /* --- processes of remote shells (tree.c) -------------------------------------------------------------------------- */
@@ -71,15 +72,18 @@ bool remote_has_input(void);
  * is a signalfd, and `in` the bytes read after the message BRANCH. */
 int branch_run(int signals, uint64_t silent_ms, struct buf *in);
 
-/* Map the bytes that --ship sends: this program without debug information, then the cJSON library. Set *library to
- * the size of the library, or 0 if cJSON is linked statically. Return NULL, or the reason of a failure. Unmap the bytes
- * with munmap. */
+/* Map the bytes that --ship sends: this program without symbols and debug information, then the cJSON library. The
+ * starter sends these bytes to the host's shell, which executes the program as the relay. Set *library to the size of
+ * the library. If this program does not load cJSON as a shared library, no library is sent and *library is 0. In the
+ * mapped program, the library has the name SHIPPED_LIBRARY. So the program loads the library that was sent. Unmap the
+ * bytes with munmap. Return NULL, or the reason of a failure. */
 const char *ship_map(struct slice *bytes, size_t *library);
 
 /* Return true if --ship has sent this program together with the cJSON library. */
 bool ship_has_library(void);
 
-/* A process that the starter or a branch runs, with a pipe for each of stdin, stdout and stderr. */
+/* A link is the starter's view of a process, with a pipe for each of stdin, stdout and stderr. The process was started
+ * by the starter itself or by a branch (a ddprun that starts processes on another host). */
 struct link;
 struct links;
 
@@ -93,25 +97,26 @@ struct link_hooks {
 
 struct uv_loop_s;
 
-/* Return an object for links with slots from 0 to `slots` - 1, or NULL. A slot identifies a process. Free the object
- * after the loop is closed. */
+/* Return an object for links with slots from 0 to `slots` - 1, or NULL. A slot is a number by which the starter and a
+ * branch identify a process. Free the object after the loop is closed. */
 struct links *links_new(struct uv_loop_s *loop, int slots, const struct link_hooks *hooks);
 void links_free(struct links *all);
 
-/* Start a process as a child of the starter, and write `program` to its stdin. Return NULL and set *error (of libuv)
- * on failure. `all` owns the result. */
+/* Start a process as a child of the starter, and write `program` to its stdin. Return NULL and set *error after an
+ * error of libuv. `all` owns the result. */
 struct link *link_start(struct links *all, int slot, void *peer, char **argv, struct slice program,
                         int *error);
 
-/* Start a process on the host of a branch. If `ship` is not 0, the branch writes its program of `ship` bytes to the
- * process. If `argv` is NULL, the process is a relay. Return NULL if memory is short or the branch has ended. */
+/* Start a process on the host of a branch. If `argv` is NULL, the process is a relay. If `ship` is not 0, the branch
+ * writes its own program to the process. The program must have `ship` bytes. Return NULL if memory is short or the
+ * branch has ended. */
 struct link *link_start_on(struct link *branch, int slot, void *peer, char *const *argv, size_t ship);
 
-/* Turn the relay of `link` into a branch, which ends if the starter is silent for `silent_ms`. */
+/* Turn the relay of `link` into a branch. The branch ends if it receives nothing from the starter for `silent_ms`. */
 void link_carry(struct link *link, uint64_t silent_ms);
 
-void link_send(struct link *link, struct slice bytes); /* write to the stdin */
-void link_close(struct link *link);                    /* close the stdin */
+void link_send(struct link *link, struct slice bytes); /* write to the stdin of the process */
+void link_close(struct link *link);                    /* close the stdin of the process */
 void link_kill(struct link *link, int signal);
 bool link_has_exited(const struct link *link);
 int link_exit_code(const struct link *link);
@@ -119,12 +124,12 @@ int link_exit_code(const struct link *link);
 /* Stop reading the output of all links if `paused` is true, else continue. */
 void links_pause(struct links *all, bool paused);
 
-/* Close the outputs of exited processes, even if another process holds them open. If `is_late`, do not wait for
- * further output. */
+/* Close the output streams of processes that have exited, even if another process holds these streams open. If
+ * `is_late` is true, do not wait for further output. */
 void links_drain(struct links *all, bool is_late);
 
-/* Close the stdin of all processes. If `is_late`, also kill this process's children. Return true if all processes
- * have exited and all output was read. */
+/* Close the stdin of the processes of all links. If `is_late` is true, also kill the processes that are children of
+ * this process. Return true if all processes have exited and all their output was read. */
 bool links_close(struct links *all, bool is_late);
 
 /* --- main programs ---------------------------------------------------------------------------------------------- */
@@ -147,8 +152,8 @@ struct starter_job {
     int n;
 };
 
-/* Start the job, a struct starter_job, on all hosts and print its output. Return its exit code. This is a
- * guardian_body. */
+/* Start the job on all hosts, print its output, and return its exit code. This function is a guardian_body. `job`
+ * is a struct starter_job. */
 int starter_run(void *job, int lifeline);
 
 #endif

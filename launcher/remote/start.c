@@ -1,5 +1,7 @@
-/* start.c -- see start.h. The messages, commands and decisions of --hosts. The command for a host is `sh -c` with one
- * quoted script, because the login shell may be any shell. */
+/* start.c -- see start.h. The messages, commands and decisions of --hosts, without processes or sockets.
+ *
+ * A user's login shell may be any shell, such as fish or csh. So the command for a host is `sh -c` with one quoted
+ * script. */
 #include "remote/start.h"
 
 #include "base/text.h"
@@ -15,14 +17,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* FIRST_MS: for the first answer of a host, in ms; longer than ssh's ConnectTimeout
- * PROBED_MS: for the answer to the message PROBE; a shorter --timeout lowers it
- * PROBED_LEAST_MS: lower limit of PROBED_MS, because the probes take up to 2 s */
+/* Time limits in ms.
+ * FIRST_MS: for the first answer of a host; longer than ssh's ConnectTimeout.
+ * PROBED_MS: for the answer to the message PROBE. A shorter --timeout lowers this limit.
+ * PROBED_LEAST_MS: --timeout does not lower the limit below this value, because the probes take up to 2 s. */
 enum {
     FIRST_MS = 60000,
     PROBED_MS = 15000,
     PROBED_LEAST_MS = 4000,
-    SHIP_BYTES_PER_MS = 100 /* --ship: speed of the slowest supported connection */
+    SHIP_BYTES_PER_MS = 100 /* --ship: speed of the slowest connection that the time limit permits */
 };
 
 /* --- messages --------------------------------------------------------------------------------------------- */
@@ -115,8 +118,9 @@ static size_t count_begun(struct slice text, const char *mark)
     return n;
 }
 
-/* Process an answer ROOM, FILES or FINDING in the job's output, as remote_split describes. Return false for any other
- * line, and for a wrong token: only a worker sends one. */
+/* Process an answer ROOM, FILES or FINDING in the job's output; remote_split describes the results. Return false for
+ * any other line, which then stays in the output. A line with a wrong token is output of the job, because the relay
+ * sends only the right token. */
 static bool process_inside(const struct remote_answer *answer, const char *token, uint64_t *taken,
                            struct buf *findings, int *files)
 {
@@ -170,8 +174,8 @@ static const char *bare_name(const struct host_spec *host)
     return at != NULL ? at + 1 : host->name;
 }
 
-/* Return true if the starter runs on this host. A port may lead to a container or to a tunnel, so it means another
- * host. */
+/* Return true if the starter runs on this host. Return false for a host with a port, because the port may lead to a
+ * container or to a tunnel. */
 static bool is_this_host(const struct start_facts *f, const struct host_spec *host)
 {
     if (host->port > 0)
@@ -179,7 +183,8 @@ static bool is_this_host(const struct start_facts *f, const struct host_spec *ho
     return strcmp(host->name, "localhost") == 0 || strcmp(host->name, f->host) == 0;
 }
 
-/* Append the script that finds ddprun: in the virtual environment, at the path of this ddprun, or in PATH. */
+/* Append the script that finds ddprun on the host: in the virtual environment, at the path of this ddprun, or in
+ * PATH. */
 static bool append_script(const struct start_facts *f, struct buf *out)
 {
     const char *venv = env_find(f->environ_block, "VIRTUAL_ENV");
@@ -210,9 +215,11 @@ uint64_t start_limit_ms(const struct start_facts *f, const struct host_spec *hos
     return asked_ms > least_ms ? asked_ms : least_ms;
 }
 
-/* Append the script that reads the program of --ship from stdin into a private directory, and executes it. It removes
- * the files while they are open, so that none remains after a failure. Then it opens them only for reading, because a
- * file open for writing cannot be executed. */
+/* Append the script that reads the program of --ship from stdin and executes it. The script creates a directory with
+ * mode 0700 where programs can be executed and all bytes fit: below XDG_RUNTIME_DIR, /run/user/UID or /tmp. The script
+ * opens two files there: descriptor 3 for the program, and SHIPPED_LIBRARY_FD for the library. The script removes both
+ * files and the directory before it writes to the files. So no file remains if ssh, the shell or the host fails. A
+ * file that is open for writing cannot be executed, so the script then opens the files again, only for reading. */
 static bool append_ship_script(const struct start_facts *f, struct buf *out)
 {
     return buf_printf(
@@ -247,7 +254,7 @@ static bool add_word(char ***argv, int *n, const char *word)
     return grown[(*n)++] != NULL;
 }
 
-/* Return true if `program` is the first word of --remote_shell, in any directory. */
+/* Return true if `program` is the first word of --remote_shell, with or without a directory. */
 static bool shell_is(const char *shell, const char *program)
 {
     shell += strspn(shell, " ");
@@ -258,7 +265,8 @@ static bool shell_is(const char *shell, const char *program)
     return len == strlen(program) && memcmp(shell, program, len) == 0;
 }
 
-/* The remote shells to which ddprun adds options. ssh passes the command to a login shell; srun executes it. */
+/* The remote shells to which ddprun adds options. ssh passes the command to a login shell. srun executes the command
+ * itself. */
 enum known_shell { SHELL_SSH, SHELL_SRUN, KNOWN_SHELLS };
 
 static const struct known_shell_row {
@@ -284,9 +292,10 @@ bool start_by_srun(const struct cli *cli)
     return find_shell(cli->remote_shell) == SHELL_SRUN;
 }
 
-/* Add the words of --remote_shell, then the options that ddprun sets. The host's port comes first, because ssh
- * uses the first port. ssh ends after three silent intervals: together the node timeout, but at least 9 s for a
- * busy host. */
+/* Add the words of --remote_shell, which are separated by blanks. Then add the options that ddprun sets for this
+ * shell. The host's port precedes a port in --remote_shell, because ssh uses the first port of its command line. ssh
+ * ends after three intervals without a byte from the host. Three intervals are about as long as the node timeout. They
+ * are at least 9 s, because a busy host may answer ssh after some seconds. */
 static bool add_shell(char ***argv, int *n, const struct cli *cli, int port)
 {
     const enum known_shell known = find_shell(cli->remote_shell);
@@ -338,12 +347,12 @@ int start_readers(const struct cli *cli, const struct host_spec *hosts, int n, b
         reads[i] = cli->input.all;
         for (int r = first; r <= highest && !(known && r >= first + workers); r++)
             reads[i] = reads[i] || rank_set_has(&cli->input.ranks, r);
-        first += workers > 0 ? workers : 1; /* an unknown number of workers counts as 1 */
+        first += workers > 0 ? workers : 1; /* count an unknown number of workers as 1, the minimum */
     }
     return known ? first : 0;
 }
 
-/* Reject a rank in --stdin that does not exist, because its input would be lost. */
+/* Reject a rank in --stdin that does not exist, because the input for this rank would be lost. */
 static ddp_status check_readers(const struct cli *cli, const struct host_spec *hosts, int n,
                                 struct ddp_err *err)
 {
@@ -378,15 +387,16 @@ ddp_status start_check(const struct cli *cli, const struct host_spec *hosts, int
     return check_readers(cli, hosts, n, err);
 }
 
-/* Build the tree level by level. The hosts of a level have consecutive indexes. */
+/* Build the tree level by level. The hosts of a level have consecutive indexes. Each level has `fanout` times as many
+ * hosts as the level above. */
 void start_tree(const struct start_facts *f, const struct host_spec *hosts, int n, int *above)
 {
     const bool given = cli_gives(f->cli, OPT_SSH_FANOUT);
     const bool grows = given || (n >= START_TREE_MIN && !start_by_srun(f->cli));
     const long fanout = !grows ? n : given ? f->cli->ssh_fanout : START_FANOUT;
-    /* first host and number of hosts of the current level */
+    /* `begin` is the first host of the level of host i, and `size` is the number of hosts in this level */
     long begin = 0, size = fanout > 0 ? fanout : n;
-    /* the same for the level above; -1 and 1 mean the starter */
+    /* `before` and `size_before` describe the level above in the same way; -1 and 1 mean the starter */
     long before = -1, size_before = 1;
     for (int i = 0; i < n; i++) {
         if (i == begin + size) {
@@ -448,8 +458,9 @@ static bool is_carried(const struct cli *cli, const char *variable)
     return false;
 }
 
-/* Append the options that the starter chooses. The user's options follow and override them. With --dry_run,
- * m->address is NULL, and the options for the store are left out. */
+/* Append the options that the starter chooses. The user's options come later and override the starter's options.
+ * main.c has already rejected options that contradict --hosts. With --dry_run, m->address is NULL, and the options for
+ * the store are left out. */
 static bool add_options(cJSON *array, const struct start_facts *f, const struct host_spec *host, int rank,
                         const struct start_meeting *m)
 {
@@ -478,7 +489,8 @@ static bool add_options(cJSON *array, const struct start_facts *f, const struct 
     return ok;
 }
 
-/* Add texts to an array. If `filter` is not NULL, they are variables: add those that every host gets. */
+/* Add texts to an array. If `filter` is not NULL, the texts are variables. In this case, add only the variables that
+ * every host receives. */
 static bool add_texts(cJSON *array, char *const *texts, const struct cli *filter)
 {
     bool ok = array != NULL;
@@ -494,7 +506,7 @@ uint64_t start_silent_ms(const struct cli *cli)
     return cli->node_timeout_ms > least_ms ? cli->node_timeout_ms : least_ms;
 }
 
-/* Add the log directory of the node. */
+/* Add the log directory of the node. The relay sends the files in this directory at the end of the job. */
 static bool add_collect(cJSON *o, const struct start_facts *f, int rank)
 {
     struct buf path = { 0 };
@@ -549,7 +561,7 @@ static bool add_started(cJSON *array, const struct start_facts *f, const struct 
     return ok;
 }
 
-/* Append a line for the remote command and a line for the relay's command. */
+/* Append two lines for a host: the command that starts its relay, and the command line that the relay executes. */
 static bool add_start_line(struct buf *out, const char *runs_on, char *const *argv, const cJSON *started)
 {
     bool ok = runs_on == NULL || buf_printf(out, "%s: ", runs_on);
@@ -562,7 +574,7 @@ static bool add_start_line(struct buf *out, const char *runs_on, char *const *ar
     return ok && buf_printf(out, "\n");
 }
 
-/* Append the command for a host as an object. "runs_on" is null for the starter. */
+/* Append the command for a host as an object. "runs_on" is null if the starter itself runs the command. */
 static bool add_start_json(cJSON *hosts, const char *name, const char *runs_on, char *const *argv,
                            const cJSON *started)
 {
@@ -683,8 +695,10 @@ static const char *known_name(const struct host_spec *host, char out[HOST_NAME_S
     return out;
 }
 
-/* Texts of OpenSSH, shells and strerror; the first row that matches counts. Exit status -1 and text "" match
- * everything. ssh's errors are first, because a host's banner may contain the text of a later row. */
+/* Error texts of OpenSSH, of shells and of strerror. The first row whose exit status and text both match gives the
+ * finding. Exit status -1 matches every status, and text "" matches every text. Errors of ssh itself come first,
+ * because the stderr of ssh also contains the banner of the host, and a banner may contain the text of a later row by
+ * chance. */
 static const struct failed_start {
     int exit_code;
     const char *piece;
@@ -726,8 +740,8 @@ enum finding_code start_code(const char *words)
     return find_start(-1, words)->code;
 }
 
-/* Return the last line of `text` that contains `piece`, or the last non-blank line if `piece` is "", without blanks
- * at the end. */
+/* Return the last line of `text` that contains `piece`. If `piece` is "", return the last line that is not blank.
+ * Blanks and the newline at the end of the line are left out. */
 static struct slice line_with_piece(const char *text, const char *piece)
 {
     size_t end = piece[0] != '\0' ? 0 : strlen(text);
@@ -742,7 +756,8 @@ static struct slice line_with_piece(const char *text, const char *piece)
     return slice_of(text + begin, end - begin);
 }
 
-/* Return true if the host `via` could not connect or log in, which the starter itself may be able to do. */
+/* Return true if the host `via` could not connect to another host or log in there. The starter may still be able to
+ * connect to that other host. */
 static bool is_hop(const char *via, const struct failed_start *row)
 {
     return via != NULL && (row->code == FINDING_HOST_NOT_REACHED || row->code == FINDING_HOST_REJECTS_LOGIN ||

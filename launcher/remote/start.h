@@ -1,5 +1,5 @@
 /* start.h -- the decisions of --hosts, and the messages between the starter, relays and branches. All functions are
- * pure. */
+ * pure. remote.h explains these processes. */
 #ifndef LAUNCHER_REMOTE_START_H
 #define LAUNCHER_REMOTE_START_H
 
@@ -59,14 +59,14 @@ enum remote_message {
 enum {
     REMOTE_HEADER_BYTES = 5,
     REMOTE_BEAT_MS = 1000,
-    /* with --collect_logs: longest delay of heartbeats by a slow disk */
+    /* with --collect_logs: how many ms a slow disk may delay the starter's heartbeats */
     REMOTE_SLOW_DISK_MS = 30000,
     REMOTE_ADDRESSES_MAX = 64,
     REMOTE_LINE_MAX = 8192,
     REMOTE_INSIDE_MAX = NEWS_MAX + 128, /* longest answer ROOM, FINDING or FILES, in bytes */
     REMOTE_INPUT_MAX = 65536,
     REMOTE_PIECE_MAX = 32768,
-    /* limit of sent bytes that the job's pipe has not accepted yet */
+    /* limit of sent bytes that the job's pipe has not accepted yet; at this limit, the starter stops sending input */
     REMOTE_INPUT_WINDOW = 1 << 20,
     REMOTE_TOKEN_MAX = 33
 };
@@ -74,12 +74,12 @@ enum {
 /* Append a message to `out`. Return false if memory is short or the body is too long. */
 bool remote_encode(struct buf *out, enum remote_message kind, struct slice body);
 
-/* Parse the first message of `in`. Return 1 and set *body, which points into `in`, and *size, the length of the whole
- * message. Return 0 for an incomplete message, and -1 if the bytes are not a message. */
+/* Parse the first message of `in`. Return 1 for a complete message: *body points into `in`, and *size is the length of
+ * the whole message. Return 0 for an incomplete message, and -1 if the bytes are not a message. */
 int remote_decode(struct slice in, enum remote_message *kind, struct slice *body, size_t *size);
 
-/* Append the body of a message NEWS about a host that has ended. For `stops`, see struct news. Return false if memory
- * is short. */
+/* Append the body of a message NEWS about a host that has ended. `stops` means the same as in struct news. Return false
+ * if memory is short. */
 bool remote_encode_end(const char *host, const struct finding *f, bool stops, struct buf *out);
 
 /* --- answers: relay to starter ------------------------------------------------------------------------------- */
@@ -87,14 +87,14 @@ bool remote_encode_end(const char *host, const struct finding *f, bool stops, st
 /* Prefix of an answer on the relay's stdout, which also carries other text. An answer ends with a newline. */
 #define REMOTE_ANSWER "\036ddprun "
 
-/* The kinds of answers. The last answer of a relay is ENDED, FAILED or FILES. Answers after the message JOB contain its
- * token, so that a worker cannot forge them. */
+/* The kinds of answers. The last answer of a relay is ENDED, FAILED or FILES. Answers after the message JOB contain
+ * the token of this message, so that a worker cannot forge an answer. */
 enum remote_news {
-    REMOTE_HERE,    /* the relay has started, or listens after LISTEN */
+    REMOTE_HERE,    /* the relay has started, or has begun to listen after the message LISTEN */
     REMOTE_REACHED, /* the result of PROBE */
     REMOTE_ENDED,   /* the job has ended on this host */
     REMOTE_FILES,   /* the job has ended on this host, and its log files follow */
-    REMOTE_ROOM,    /* accepted input bytes; may be inside the job's output */
+    REMOTE_ROOM,    /* how many input bytes the job's pipe has accepted; may be inside the job's output */
     REMOTE_FAILED,  /* the relay could not start the job */
     REMOTE_FINDING, /* a finding for the other hosts; may be inside the job's output */
     REMOTE_ANSWERS
@@ -106,8 +106,8 @@ struct remote_answer {
     int port; /* in HERE: port for probes; 0 before the message LISTEN. In ENDED, FAILED, FILES: exit code */
     /* Before JOB: the random text for probes, or "-" without probes. Later: the token in JOB. */
     char token[REMOTE_TOKEN_MAX];
-    /* HERE: addresses of the host, separated by blanks; REACHED: addresses that answered; ROOM: a number of
-     * bytes; FINDING: JSON */
+    /* In HERE: the addresses of the host, separated by blanks. In REACHED: the addresses that answered. In ROOM: a
+     * number of bytes. In FINDING: JSON. */
     char addresses[REMOTE_LINE_MAX];
     size_t before; /* length of other text before the answer, on the same line */
 };
@@ -118,8 +118,8 @@ bool remote_print_answer(const struct remote_answer *answer, struct buf *out);
 /* Parse a line without its newline. Return false if the line is not an answer. */
 bool remote_parse_answer(struct slice line, struct remote_answer *out);
 
-/* Separate the output of a job from the answers in `held`, and move the output to `out`. Bytes that may begin an answer
- * stay in `held`. Return false if memory is short.
+/* Separate the output of a job from the answers ROOM, FINDING and FILES. Move the output from `held` to `out`. Bytes
+ * that may begin an answer stay in `held`. Return false if memory is short.
  *
  *   - ROOM: store its number of bytes in *taken.
  *   - FINDING: append its text and a newline to `findings`.
@@ -150,7 +150,7 @@ enum { REMOTE_UNLIMITED = -1 };
 struct start_facts {
     const struct cli *cli;
     char *const *argv;          /* arguments of this ddprun */
-    char *const *environ_block; /* environment of this ddprun */
+    char *const *environ_block; /* environment of this ddprun; start_job sends a part of the environment */
     const char *program;        /* path of this ddprun */
     const char *directory;      /* working directory */
     const char *host;           /* name of this host */
@@ -158,43 +158,44 @@ struct start_facts {
     int umask;
     const char *log_name; /* with --collect_logs: the starter's directory below --log_dir; else NULL */
     double limits[REMOTE_LIMIT_COUNT]; /* REMOTE_UNLIMITED if there is no limit */
-    struct slice ship;                 /* --ship: this program and its library; empty without --ship */
-    size_t ship_library;               /* bytes of the library, at the end of `ship` */
-    const char *machine;               /* --ship: the architecture of this program, as `uname -m` prints it */
+    struct slice ship;   /* --ship: this program and its library; empty if each host uses its own ddprun */
+    size_t ship_library; /* how many bytes at the end of `ship` belong to the library */
+    const char *machine; /* --ship: the architecture of this program, as `uname -m` prints it */
 };
 
 /* Check that the list of hosts and the options do not contradict each other. Return DDP_OK or DDP_ERR_ARG. */
 ddp_status start_check(const struct cli *cli, const struct host_spec *hosts, int n, struct ddp_err *err);
 
-/* Store in above[i] the index of the host that starts host i; -1 for the starter. The starter always starts its own
- * host. The largest number of other hosts that the starter and each host start:
- *
- *   - with --ssh_fanout: its value; 0: the starter starts all hosts
- *   - with srun, or fewer than START_TREE_MIN hosts: the starter starts all hosts
- *   - otherwise: START_FANOUT */
+/* Store in above[i] the index of the host that starts host i, or -1 if the starter starts host i. The starter and each
+ * host start at most N other hosts. N is the value of --ssh_fanout; 0 means that the starter starts all hosts. Without
+ * this option, N is START_FANOUT. But with fewer than START_TREE_MIN hosts, or if --remote_shell is srun, the starter
+ * starts all hosts. The starter always starts its own host. */
 enum { START_TREE_MIN = 64, START_FANOUT = 16 };
 void start_tree(const struct start_facts *facts, const struct host_spec *hosts, int n, int *above);
 
 bool start_by_srun(const struct cli *cli);
 
-/* Build the command that starts the relay of a host, as a NULL-terminated array, which start_free frees. For the
- * starter's own host, it runs no remote shell. Return DDP_OK or DDP_ERR_NOMEM. */
+/* Build the command that starts the relay of a host: --remote_shell, options for ssh, the host's name and a shell
+ * script. For the starter's own host, the command is the relay itself. Store a NULL-terminated array, which start_free
+ * frees. Return DDP_OK or DDP_ERR_NOMEM. */
 ddp_status start_command(const struct start_facts *facts, const struct host_spec *host, char ***argv,
                          struct ddp_err *err);
 void start_free(char **argv);
-/* Append the remote command and the ddprun command of each host, as lines or, if `as_json`, one JSON object. Return
+/* Append two commands for each host: the command that starts its relay, and the ddprun command that the relay runs.
+ * Append lines, or one JSON object if `as_json` is true. A line "n0: COMMAND" means that n0 runs the command. Return
  * false if memory is short. */
 bool start_print(const struct start_facts *facts, const struct host_spec *hosts, int n, bool as_json,
                  struct buf *out);
 
-/* Return true if --ship sends the program to `host`. */
+/* Return true if --ship sends the program to `host`. Such a host answers only after it has read the program. */
 bool start_ships(const struct start_facts *facts, const struct host_spec *host);
 
-/* Return the time limit for the relay's answer to PROBE if `is_probe`, else for its first answer, in ms. A shorter
- * --timeout replaces it, but PROBE has at least 4 s. */
+/* Return how long the starter waits for the answer of a host's relay, in ms: for the answer to PROBE if `is_probe` is
+ * true, else for the first answer. With --ship, the limit of the first answer includes the transfer of the program
+ * over a slow connection. A shorter --timeout replaces the limit, but the limit for PROBE is at least 4 s. */
 uint64_t start_limit_ms(const struct start_facts *facts, const struct host_spec *host, bool is_probe);
 
-/* The values in the message JOB that are equal for all nodes. All strings are borrowed. */
+/* The values in the message JOB that are equal for all nodes. All texts are borrowed. */
 struct start_meeting {
     int nodes;
     const char *address; /* address of the store: numeric, or the name from --master_addr */
@@ -204,32 +205,33 @@ struct start_meeting {
 };
 
 /* Return the longest allowed silence of the starter, in ms: the node timeout, but at least three heartbeats. With
- * --collect_logs, it is at least REMOTE_SLOW_DISK_MS. */
+ * --collect_logs, return at least REMOTE_SLOW_DISK_MS. After a longer silence, a relay or a branch ends the job. */
 uint64_t start_silent_ms(const struct cli *cli);
 
-/* Set reads[i] to true if --stdin names a rank that is, or may be, on host i. Return the world size, or 0 if it is
- * unknown. */
+/* Set reads[i] to true if --stdin names a rank that is, or may be, on host i. The ranks of a host are uncertain if the
+ * options do not give the number of workers of an earlier host. Return the world size, or 0 if it is unknown. */
 int start_readers(const struct cli *cli, const struct host_spec *hosts, int n, bool *reads);
 
-/* Append the body of the message JOB for node `rank`. `input`: the host gets the user's stdin. Return false if memory
- * is short. */
+/* Append the body of the message JOB for node `rank` to `out`. If `input` is true, the starter sends the user's stdin
+ * to the host. Return false if memory is short. */
 bool start_job(const struct start_facts *facts, const struct host_spec *host, int rank, bool input,
                const struct start_meeting *meeting, struct buf *out);
 
-/* Store in `address` the first address of `own` that is in all `n` lists of `reached`, or "". Blanks separate the
- * addresses of a list. */
+/* Choose an address of the first host. `own` lists all addresses of the first host. Each of the `n` texts in `reached`
+ * lists the addresses that another host has reached. Blanks separate the addresses. Store in `address` the first
+ * address of `own` that is in all lists, or "" if no address is in all lists. */
 void start_choose_address(const char *own, const char *const *reached, int n,
                           char address[ENDPOINT_HOST_MAX]);
 
-/* Return the code of the finding about a system error. `words` is the text of strerror. */
+/* Return the code of the finding about a host that failed with the system error `words` (a text of strerror). */
 enum finding_code start_code(const char *words);
 
-/* Make the finding about a relay that did not start. `via` is the host that ran the remote shell; NULL for the
- * starter. `exit_code` and `words` are the exit status and the stderr of the shell. */
+/* Make the finding about a relay that did not start. `via` is the name of the host that ran the remote shell, or NULL
+ * if the starter ran it. `exit_code` is the exit status of the remote shell, and `words` is the shell's stderr. */
 void start_explain(const struct start_facts *facts, const struct host_spec *host, const char *via,
                    int exit_code, const char *words, struct finding *out);
 
-/* Make the finding about a relay that did not answer within start_limit_ms. */
+/* Make the finding about a relay that did not answer within start_limit_ms. See start_explain for `via`. */
 void start_explain_late(const struct start_facts *facts, const struct host_spec *host, const char *via,
                         bool is_probe, struct finding *out);
 
@@ -237,19 +239,19 @@ void start_explain_late(const struct start_facts *facts, const struct host_spec 
 
 /* Limits for each host, so that a faulty host cannot fill the disk of the starter. */
 enum {
-    COLLECT_NAME_MAX = 1024,   /* bytes, relative to the log directory */
-    COLLECT_DEPTH = 16,        /* directories between the log directory and a file */
+    COLLECT_NAME_MAX = 1024,   /* bytes of a file's name, relative to the log directory */
+    COLLECT_DEPTH = 16,        /* largest number of directories between the log directory and a file */
     COLLECT_PIECE_MAX = 32768, /* bytes in a message DATA */
     COLLECT_FILES_MAX = 100000,
     COLLECT_FOLDER_MAX = 96 /* bytes of a folder's name */
 };
 #define COLLECT_BYTES_MAX (UINT64_C(64) << 30)
 
-/* Return true if a file's name is safe to create below a directory: relative, without control characters and without
- * parts that are empty, "." or "..". */
+/* Return true if a file's name is safe to create below a directory. A safe name is relative and has no control
+ * characters. No part between slashes is empty, "." or "..". */
 bool collect_name_is_safe(struct slice name);
 
-/* Format the name of a host's folder, which is unique: "node0_n0". */
+/* Format the name of a host's folder: "node0_n0". Hosts with different node ranks have different folders. */
 void collect_folder(int rank, const struct host_spec *host, char folder[COLLECT_FOLDER_MAX]);
 
 #endif

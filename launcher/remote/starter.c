@@ -1,5 +1,6 @@
-/* starter.c -- see remote.h. Runs a remote shell for each host, and prints the output of the relays. Before the job
- * runs, a failed host ends the start. Later the nodes stop each other through the store. */
+/* starter.c -- see remote.h. Runs a remote shell for each host, and prints the output of the relays. If a host fails
+ * before its state is RUNNING, the starter ends the job on all hosts. Later the nodes of the job stop each other
+ * through the store. The starter then only passes on input, output, findings and log files. */
 #include "remote/remote.h"
 
 #include "auth/secret.h"
@@ -47,11 +48,11 @@ enum {
     BRANCH_SILENT_MS = 60000,
     STDERR_KEPT = 8192,
     NAMES_MAX = 8,
-    FDS_OF_OURS = 64, /* descriptors that belong to no host */
+    FDS_OF_OURS = 64, /* descriptors of the starter that belong to no host */
     FDS_PER_HOST = 3
 };
 
-/* The slots of host i, for the links to its relay and to its branch. */
+/* The slots of host i: SLOT_RELAY for the link to the relay, and SLOT_BRANCH for the link to the branch. */
 #define SLOT_RELAY(i)  (2 * (i))
 #define SLOT_BRANCH(i) (2 * (i) + 1)
 
@@ -59,8 +60,8 @@ enum {
  *
  *     WAITING -> STARTING -> HERE -> PROBING -> READY -> RUNNING -> ENDED
  *
- * The other hosts probe the port of the first host, unless --master_addr is set. When all are READY, the job is
- * sent. */
+ * The first host listens on the store's port. The other hosts probe this port, unless --master_addr is set. When all
+ * hosts are READY, the starter sends the job to every relay. */
 enum peer_state {
     PEER_WAITING,
     PEER_STARTING,
@@ -75,29 +76,29 @@ struct peer {
     struct starter *starter;
     const struct host_spec *host;
     enum peer_state state;
-    int above;             /* index of the host that starts this host; -1: the starter */
+    int above;             /* index of the host that starts this host; -1 for the starter */
     bool has_children;     /* this host starts other hosts */
     int n_starting;        /* number of hosts in the state STARTING that this host starts */
-    struct link *link;     /* to the relay; NULL before its start */
-    struct link *trunk;    /* to the branch; NULL without a branch */
+    struct link *link;     /* link to the relay; NULL before the relay's start */
+    struct link *trunk;    /* link to the branch, which starts other hosts; NULL if this host has no branch */
     struct merge out, err; /* join the pieces of the job's output into whole lines */
     /* the shell's stdout that may belong to an answer; not printed yet */
     struct buf held;
     struct buf head;             /* the remote shell's stderr before the job runs */
-    struct buf greeting;         /* the shell's stdout before the job runs, without the answers */
+    struct buf greeting;         /* the shell's stdout before the job runs, without the relay's answers */
     struct remote_answer answer; /* the relay's last answer of the kind HERE */
-    bool is_shipping;            /* the shell still reads the program of --ship: send no messages */
-    char *reached;               /* addresses of the first host that this host reached; NULL: unknown */
-    uint64_t deadline_ms;        /* when the state STARTING or PROBING must have ended */
-    uint64_t active_ms;          /* time of the shell's last output or exit */
-    bool has_failed;             /* the relay could not start the job and has printed why */
-    bool exited_early;           /* the remote shell exited before the relay began to send log files */
-    struct collected *files;     /* borrowed: received log files, with --collect_logs */
-    bool sends;                  /* the relay sends its log files */
-    uint64_t over_ms;            /* when the job and the transfer ended; 0 until then */
-    bool reads_input;            /* the user's stdin is sent to this host */
-    uint64_t input_taken;        /* bytes of the user's stdin that the job's pipe has accepted */
-    bool killed_late;            /* the remote shell outlived the job and was killed */
+    bool is_shipping;            /* the remote shell still reads the program of --ship, so send no messages */
+    char *reached; /* the first host's addresses that this host reached; NULL until they are reported */
+    uint64_t deadline_ms;    /* when the state STARTING or PROBING must have ended */
+    uint64_t active_ms;      /* time of the shell's last output, or of its exit if the exit was later */
+    bool has_failed;         /* the relay could not start the job and has printed why */
+    bool exited_early;       /* the remote shell exited before the relay began to send log files */
+    struct collected *files; /* received log files, with --collect_logs; borrowed */
+    bool sends;              /* the job has ended on this host, and the relay sends its log files */
+    uint64_t over_ms;        /* when the job and the transfer of its log files ended; 0 until then */
+    bool reads_input;        /* the user's stdin is sent to this host */
+    uint64_t input_taken;    /* how many bytes of the user's stdin the job's pipe on this host has accepted */
+    bool killed_late;        /* the remote shell outlived the job and was killed */
     /* exit code in the relay's last answer, not of the remote shell; -1 until it arrives */
     int reported_code;
 };
@@ -108,23 +109,23 @@ struct starter {
     struct peer *peers;
     struct links *links;
     int n;
-    int n_running;  /* hosts that have received the job */
-    int n_ended;    /* hosts in the state ENDED */
-    int n_starting; /* hosts in the state STARTING that the starter itself starts */
+    int n_running;  /* number of hosts that have received the job */
+    int n_ended;    /* number of hosts in the state ENDED */
+    int n_starting; /* number of hosts in the state STARTING that the starter itself starts */
     uv_loop_t loop;
     uv_timer_t beat;
-    uv_poll_t lifeline; /* pipe from the guardian; EOF: the guardian has died */
+    uv_poll_t lifeline; /* the pipe from the guardian; EOF means that the guardian has died */
     uv_poll_t signals;
     uv_poll_t input;                /* the user's stdin */
-    struct buf finished;            /* the event `finished` to print at the end */
-    const struct peer *finished_of; /* node of `finished`; NULL: no event yet */
+    struct buf finished;            /* the event `finished` of a node, which is printed at the end */
+    const struct peer *finished_of; /* the node that has sent `finished`; NULL before that */
     bool is_finished_own;           /* "ended_by" in `finished` is null: no other node has ended the job */
     uv_timer_t fold_timer;          /* expires when the console must print a waiting line */
     struct hosts_console console;
-    struct wakeup written; /* the sinks have written output */
+    struct wakeup written; /* wakes the loop when the sinks have written output */
     struct sinks *sinks;
     bool paused;           /* no output is read, because the console is slow */
-    bool has_probed_again; /* the hosts probe for the second time */
+    bool has_probed_again; /* probe_again() was called: the hosts probe for the second time */
     bool reported_flat;    /* start_flat() has printed its message */
     /* UV_UNKNOWN_HANDLE: stdin has ended or is not read */
     uv_handle_type input_type;
@@ -138,20 +139,20 @@ struct starter {
     bool is_of_host;     /* `exit_code` is the exit code of a host */
     /* time of the next message about progress */
     uint64_t status_ms;
-    uint64_t kill_ms; /* when to kill the remaining remote shells; 0: not set */
-    uint64_t end_ms;  /* when the last host ended; 0 until then */
-    int stops;        /* number of the user's stop signals */
-    int first_stop;   /* first stop signal of the user; 0: none */
+    uint64_t kill_ms; /* when the remaining remote shells are killed; 0 if not set */
+    uint64_t end_ms;  /* when the last host ended; 0 before that */
+    int stops;        /* how many signals of the user have requested to stop the job */
+    int first_stop;   /* the first signal that requested a stop; 0 before it arrives */
     struct stop_memory stop_memory;
     bool closing;
-    bool collects;  /* --collect_logs */
+    bool collects;  /* --collect_logs is set, so the relays send the log files at the end of the job */
     bool collected; /* the report about log files was printed */
     struct collection collection;
-    char token[REMOTE_TOKEN_MAX]; /* random token of the message JOB */
-    uint64_t input_sent;          /* bytes of the user's stdin sent to each reading host */
-    bool input_waits;             /* the job must read earlier input first */
-    bool input_rests;             /* this job is in the terminal's background */
-    int source;                   /* descriptor of the user's stdin */
+    char token[REMOTE_TOKEN_MAX]; /* random token that the message JOB contains; see enum remote_news */
+    uint64_t input_sent; /* how many bytes of the user's stdin were sent to each host that reads stdin */
+    bool input_waits;    /* no more input is sent until the job has read earlier input */
+    bool input_rests;    /* another job of the user's shell is in the terminal's foreground */
+    int source;          /* descriptor of the user's stdin */
 };
 
 /* --- output -------------------------------------------------------------------------------------------------- */
@@ -175,13 +176,13 @@ static void on_fold_waits(void *user, uint64_t us)
         uv_timer_start(&s->fold_timer, on_fold_time, us / 1000 + 1, 0);
 }
 
-/* Return true if the line is the event `finished` of a node. Set *is_own to true if no other node has ended the job
- * ("ended_by" is null). */
+/* Return true if the line is the event `finished` of a node. Set *is_own to true if "ended_by" is null in
+ * the event's report: no failure of another node has ended the job. */
 static bool parse_finished(struct slice line, bool *is_own)
 {
     static const char word[] = "\"finished\"";
     if (((const char *)line.data)[0] != '{' || memmem(line.data, line.len, word, sizeof(word) - 1) == NULL)
-        return false; /* do not parse other lines: the JSON parser is slow */
+        return false; /* do not parse a line without `word`, because the parser is slow */
     cJSON *o = cJSON_ParseWithLength(line.data, line.len);
     const cJSON *report = cJSON_GetObjectItemCaseSensitive(o, "report");
     const char *event = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "event"));
@@ -191,8 +192,8 @@ static bool parse_finished(struct slice line, bool *is_own)
     return found;
 }
 
-/* Keep one event `finished`, to print it at the end: preferably of a node that has ended the job, then of the lowest
- * rank. */
+/* Keep one event `finished`, which is printed at the end. Prefer the events of nodes whose own worker has ended the
+ * job. If several events are equally preferred, keep the event of the node with the lowest rank. */
 static void keep_finished(struct peer *p, struct slice line, bool is_own)
 {
     struct starter *s = p->starter;
@@ -212,7 +213,8 @@ static void print_plain_lines(struct starter *s, int sink, const char *from, con
         hosts_console_print(&s->console, sink, slice_of(from, (size_t)(to - from)));
 }
 
-/* Print lines of a host. With --json, keep the event `finished` for the end. */
+/* Print lines of a host. With --json, do not print an event `finished` now, because only one such event is printed, at
+ * the end. */
 static void print_host_lines(struct peer *p, int sink, const struct buf *lines)
 {
     struct starter *s = p->starter;
@@ -231,7 +233,8 @@ static void print_host_lines(struct peer *p, int sink, const struct buf *lines)
     print_plain_lines(s, sink, from, end);
 }
 
-/* Print a finding as a node prints it. Replace control characters, because the host is not trusted. */
+/* Print a finding in the format of a node's reports. The finding may contain text from a host that is not trusted, so
+ * control characters are replaced. */
 static void print_finding(struct starter *s, const struct finding *f)
 {
     struct buf out = { 0 };
@@ -258,7 +261,8 @@ static bool has_exited(const struct peer *p)
     return p->link != NULL && link_has_exited(p->link);
 }
 
-/* Send a message, unless the relay still reads the program. Return false if the body is too long or memory is short. */
+/* Send a message, unless the host has ended or its remote shell still reads the program of --ship. Return false if the
+ * body is too long or memory is short. */
 static bool send_message(struct peer *p, enum remote_message kind, struct slice body)
 {
     struct buf out = { 0 };
@@ -302,8 +306,9 @@ static uint64_t last_ms(const struct starter *s)
     return s->n_running == 0 && grace_ms < LAST_MS ? grace_ms : LAST_MS;
 }
 
-/* End the job on all hosts: close the stdin of every relay. A relay with log files gets END instead, because it needs
- * stdin for the transfer. A shell whose relay has not answered also gets SIGTERM. */
+/* End the job on all hosts: close the stdin of every relay. With --collect_logs, a relay that runs the job gets the
+ * message END instead, because the relay needs its stdin until the log files are sent. If a relay has not answered yet,
+ * its remote shell may wait for the host. So also send SIGTERM to this shell. */
 static void end_all(struct starter *s)
 {
     if (s->kill_ms == 0)
@@ -323,7 +328,7 @@ static void end_all(struct starter *s)
     }
 }
 
-/* End the job on all hosts, and print the finding if it is the first. */
+/* Print the finding, and end the job on all hosts. Only the first failure is printed. */
 static void fail(struct starter *s, const struct finding *f)
 {
     if (s->exit_code < 0) {
@@ -367,7 +372,8 @@ static void print_files_progress(struct starter *s)
     buf_free(&out);
 }
 
-/* Begin to receive log files after the answer FILES. End an unfinished line of the job. */
+/* Begin to receive log files after the answer FILES, which contains `exit_code`. If the job's output does not end with
+ * a newline, append a newline, so that output of another host begins on a new line. */
 static void begin_files(struct peer *p, int exit_code, struct buf *lines)
 {
     struct starter *s = p->starter;
@@ -381,8 +387,8 @@ static void begin_files(struct peer *p, int exit_code, struct buf *lines)
     p->held.len = 0;
 }
 
-/* Fill s->token with random digits. With --collect_logs, create the log directory now, to fail before the job
- * starts. */
+/* Fill s->token with random digits. With --collect_logs, also create the directory of the log files. If this fails, the
+ * user sees the error before the job starts, not at the end of the job. */
 static bool open_files(struct starter *s, const struct host_spec *hosts)
 {
     unsigned char random[(REMOTE_TOKEN_MAX - 1) / 2];
@@ -401,7 +407,7 @@ static bool open_files(struct starter *s, const struct host_spec *hosts)
     return false;
 }
 
-/* Close all handles, which ends the loop, if every remote shell has ended and all output is written. */
+/* Close all handles if every remote shell has ended and all output is written. The loop then ends. */
 static void finish_if_done(struct starter *s)
 {
     if (s->n_ended < s->n || s->closing)
@@ -429,7 +435,7 @@ static void finish_if_done(struct starter *s)
 
 static void read_input(struct starter *s);
 
-/* Send input to the hosts that read stdin. Length 0 ends the job's stdin. */
+/* Send input to the hosts whose ranks read stdin. If `len` is 0, end the job's stdin. */
 static void send_input(struct starter *s, const char *bytes, size_t len)
 {
     if (len == 0)
@@ -442,7 +448,8 @@ static void send_input(struct starter *s, const char *bytes, size_t len)
         read_input(s);
 }
 
-/* Read a pipe or a terminal. In the background, read nothing: the user types for another job. on_beat tries again. */
+/* Read a pipe or a terminal. Read nothing while another job of the user's shell is in the terminal's foreground,
+ * because the user types for that job. on_beat tries again. */
 static void on_input_ready(uv_poll_t *poll, int status, int events)
 {
     struct starter *s = poll->data;
@@ -467,8 +474,8 @@ static void on_file_input(uv_fs_t *request)
     send_input(s, s->input_bytes, n > 0 ? (size_t)n : 0);
 }
 
-/* Return true if each host with input has less than REMOTE_INPUT_WINDOW waiting bytes. Ignore hosts whose job has
- * ended. Return false if no host remains. */
+/* Return true if more input may be sent: on each host that gets input, fewer than REMOTE_INPUT_WINDOW sent bytes wait
+ * for the job's pipe. Ignore hosts whose job has ended. Return false if no host remains. */
 static bool wants_input(const struct starter *s)
 {
     bool wants = false;
@@ -497,9 +504,10 @@ static void read_input(struct starter *s)
     }
 }
 
-/* Watch stdin through an epoll descriptor, because libuv would make stdin non-blocking for all programs that share
- * it. A terminal is opened again as non-blocking, because another process may take its bytes. A terminal of another
- * user (after su) cannot be opened, so the job has no input. */
+/* Watch stdin through an epoll descriptor. libuv makes each watched descriptor non-blocking, and a non-blocking stdin
+ * would break other programs that share this stdin. A terminal is opened again as non-blocking, because another process
+ * may read the typed text first, and a blocking read would then stop the loop. A terminal of another user (after su)
+ * cannot be opened, so the job has no input. */
 static bool open_polled_input(struct starter *s)
 {
     struct epoll_event readable = { .events = EPOLLIN };
@@ -538,8 +546,8 @@ static void send_probe(struct peer *p)
     buf_free(&body);
 }
 
-/* Let all hosts probe again and wait for all addresses. In the first probe, they report only the addresses that
- * answer soon. */
+/* Let all hosts probe once more. In the first probe, a host reports only addresses that answer soon, so two hosts may
+ * report different addresses. In the second probe, each host waits for all addresses. */
 static void probe_again(struct starter *s)
 {
     s->has_probed_again = true;
@@ -550,7 +558,7 @@ static void probe_again(struct starter *s)
     }
 }
 
-/* Fail: no address of the first host is reachable from all other hosts. */
+/* Fail, because the first host has no address that all other hosts can reach. */
 static void fail_without_address(struct starter *s)
 {
     const struct peer *first = &s->peers[0];
@@ -571,7 +579,7 @@ static void fail_without_address(struct starter *s)
     fail(s, &f);
 }
 
-/* Fail: the message JOB cannot be sent. */
+/* Fail, because the message JOB cannot be sent. */
 static void fail_without_message(struct peer *p)
 {
     struct finding f;
@@ -633,7 +641,7 @@ static void run_job(struct starter *s)
 static void start_more(struct starter *s);
 static void send_listen(struct peer *first);
 
-/* Move hosts to their next states. If all are READY, start the job. */
+/* Move each host that can continue to its next state. If all hosts are READY, start the job. */
 static void advance(struct starter *s)
 {
     struct peer *first = &s->peers[0];
@@ -652,7 +660,7 @@ static void advance(struct starter *s)
         run_job(s);
 }
 
-/* Fail if relay and starter have different versions, whose options may differ. */
+/* Fail if relay and starter have different versions, because the relay may not accept all options of the starter. */
 static bool check_version(struct peer *p, const struct remote_answer *answer)
 {
     char words[128];
@@ -667,7 +675,8 @@ static bool check_version(struct peer *p, const struct remote_answer *answer)
 
 static void end_start(struct peer *p, struct finding *f);
 
-/* Turn a host's relay into a branch for its children, and start a second relay for the host itself. */
+/* Use the relay of a host with children as a branch, which starts the relays of the children. Then start a second
+ * relay, which runs the job on the host itself. */
 static void start_branch(struct peer *p)
 {
     struct starter *s = p->starter;
@@ -687,13 +696,15 @@ static void start_branch(struct peer *p)
     start_more(s);
 }
 
-/* Return the counter `n_starting` that includes this host. */
+/* Return the counter `n_starting` that includes this host. The counter belongs to the starter or to the host that
+ * starts this host. */
 static int *starting_with(struct peer *p)
 {
     return p->above < 0 ? &p->starter->n_starting : &p->starter->peers[p->above].n_starting;
 }
 
-/* Process an answer before the job runs. The first of several hosts sends HERE twice; the second contains the port. */
+/* Process an answer from the relay before the job runs. In a job of several hosts, the first host sends HERE twice:
+ * only the second HERE contains the port. */
 static void process_answer(struct peer *p, const struct remote_answer *answer)
 {
     struct starter *s = p->starter;
@@ -721,7 +732,8 @@ static void process_answer(struct peer *p, const struct remote_answer *answer)
     advance(s);
 }
 
-/* Parse the stdout lines before the job runs. Keep other lines, because nologin prints its error on stdout. */
+/* Parse the stdout lines that arrive before the job runs. Keep lines that a login shell has printed, because nologin
+ * prints its error on stdout. */
 static void parse_head(struct peer *p, struct slice bytes)
 {
     struct remote_answer answer;
@@ -738,8 +750,9 @@ static void parse_head(struct peer *p, struct slice bytes)
     }
 }
 
-/* Return the offset of the relay's last answer (ENDED or FAILED), or lines.len. Check every line, because a remote
- * shell may print lines after it. */
+/* Find the relay's last answer (ENDED or FAILED) in whole lines, and return the offset of the answer's line. Return
+ * lines.len if there is no answer with the token. Check every line, because a remote shell that outlives the job may
+ * print lines after the answer. */
 static size_t find_last_answer(const struct starter *s, struct slice lines, struct remote_answer *answer)
 {
     const char *begin = lines.data, *end = begin + lines.len, *at = begin, *newline;
@@ -752,7 +765,7 @@ static size_t find_last_answer(const struct starter *s, struct slice lines, stru
     return lines.len;
 }
 
-/* Remove the relay's last answer, which may follow an unfinished line of the job. */
+/* Remove the relay's last answer from the job's output. The answer may follow an unfinished line of the job. */
 static void remove_last_answer(struct peer *p, struct buf *lines)
 {
     struct remote_answer answer;
@@ -767,11 +780,10 @@ static void remove_last_answer(struct peer *p, struct buf *lines)
         buf_append(lines, "\n", 1); /* another host's line may follow */
 }
 
-/* Pass a finding of a host to other hosts:
- *
- *   - the first end of a host's ddprun: to all other hosts
- *   - a later end: to all, only if it stops the job
- *   - any other finding: to the first host, which prints it, because a blocked port causes one finding per host */
+/* Send a finding of a host to other hosts. The first finding that reports the end of a host's ddprun goes to all other
+ * hosts. If the first round has not begun, ddprun then ends on these hosts. A later finding of this kind is passed on
+ * only if this finding stops the job (news.stops). Any other finding goes only to the first host, which prints the
+ * finding, because with 1,000 hosts, a blocked port causes 1,000 findings. */
 static void pass_finding(const struct peer *from, struct slice line)
 {
     struct starter *s = from->starter;
@@ -784,7 +796,8 @@ static void pass_finding(const struct peer *from, struct slice line)
             send_message(&s->peers[i], REMOTE_NEWS, line);
 }
 
-/* Handle the findings of a host, one in each line. The first host whose ddprun ends determines the exit code. */
+/* Handle the findings of the host `from`, one in each line. The first host whose ddprun ends determines the exit code
+ * of the job. The other hosts end only as a consequence. */
 static void handle_findings(struct peer *from, struct slice lines)
 {
     struct starter *s = from->starter;
@@ -797,8 +810,9 @@ static void handle_findings(struct peer *from, struct slice lines)
     }
 }
 
-/* Report the end of a host's ddprun to the other hosts. They end only before the first round; later they wait for the
- * store. */
+/* Report to the other hosts that ddprun has ended on the host of `p`. Before the first round, ddprun then ends on the
+ * other hosts, too, because the job cannot begin. During a round, the other hosts ignore this report and wait for the
+ * report of the store. */
 static void pass_end(const struct peer *p, int exit_code)
 {
     struct buf line = { 0 };
@@ -811,8 +825,8 @@ static void pass_end(const struct peer *p, int exit_code)
     buf_free(&line);
 }
 
-/* Handle and remove the answers ROOM, FINDING and FILES in a host's output. Set *files to the exit code in FILES, or
- * to -1. */
+/* Handle and remove the answers ROOM, FINDING and FILES in a host's output. After an answer ROOM, read more of the
+ * user's stdin. Set *files to the exit code in FILES, or to -1. */
 static bool remove_answers(struct peer *p, struct slice bytes, struct buf *out, int *files)
 {
     struct starter *s = p->starter;
@@ -863,7 +877,8 @@ static void handle_bytes(struct peer *p, bool is_err, struct slice bytes)
     read_streams(p->starter);
 }
 
-/* Stop reading output while the console is slow, so that the workers block and memory stays small. */
+/* Stop reading the output of the hosts while the console is slow. The workers then block in their writes, and the
+ * starter needs no memory for their output. */
 static void read_streams(struct starter *s)
 {
     const bool behind = sinks_is_behind(s->sinks, SINK_STDOUT, s->paused) ||
@@ -879,7 +894,8 @@ static const char *name_above(const struct peer *p)
     return p->above < 0 ? NULL : p->starter->peers[p->above].host->name;
 }
 
-/* Make the finding about a relay that did not start. The error is `error`, else the shell's stderr, else its stdout. */
+/* Make the finding about a relay that did not start. If `error` is NULL, use the remote shell's stderr as the
+ * error. If stderr is empty, use the shell's stdout. */
 static void explain_start(struct peer *p, int exit_code, const char *error, struct finding *f)
 {
     struct buf *text = p->head.len > 0 ? &p->head : &p->greeting;
@@ -888,8 +904,9 @@ static void explain_start(struct peer *p, int exit_code, const char *error, stru
     start_explain(p->starter->facts, p->host, name_above(p), exit_code, error != NULL ? error : "", f);
 }
 
-/* Let the starter start a host that another host could not start, and all WAITING hosts. Return true if the host
- * starts again. */
+/* Let the starter itself start a host that another host could not start. The starter also starts all hosts that are
+ * still WAITING, because starts by other hosts would probably fail, too. If the user has requested the tree with
+ * --ssh_fanout, do nothing. Return true if the host starts again. */
 static bool start_flat(struct peer *p)
 {
     struct starter *s = p->starter;
@@ -921,8 +938,9 @@ static bool start_flat(struct peer *p)
     return true;
 }
 
-/* Report that a host was lost while the job ran. After a request to stop, end the job instead, because systemd and
- * batch systems also signal the remote shells. */
+/* Report that a host was lost while the job ran: the process of `link` has ended. Send this reason to the other hosts
+ * before the job ends there. After a request to stop, the host does not count as lost, and the whole job ends. systemd
+ * and batch systems also signal the remote shells, so the request has probably ended this shell. */
 static void lose_host(struct peer *p, const struct link *link)
 {
     struct starter *s = p->starter;
@@ -943,12 +961,14 @@ static void lose_host(struct peer *p, const struct link *link)
     if (remote_encode_end(p->host->name, &f, true, &line))
         pass_finding(p, buf_slice(&line));
     buf_free(&line);
-    /* Another host that ended earlier is probably a victim. Discard its exit code, because fail() needs -1. */
+    /* If another host has ended earlier, it probably ended because of this loss. So discard that exit code, because
+     * fail() reports the lost host only while exit_code is -1. */
     s->exit_code = -1;
     fail(s, &f);
 }
 
-/* Handle the end of a host: its remote shell has exited, and all output was read. */
+/* Handle the end of a host: its remote shell has exited, and all output of the shell was read. Report a failure, if
+ * any. */
 static void end_peer(struct peer *p)
 {
     struct starter *s = p->starter;
@@ -958,7 +978,7 @@ static void end_peer(struct peer *p)
         return;
     const bool ran = p->state == PEER_RUNNING;
     const bool has_reported = (p->sends && !p->exited_early) || p->killed_late;
-    /* after a second stop request, check_deadlines() kills a relay that has not answered */
+    /* true: the user has requested a stop twice, and check_deadlines() has killed the relay, which had not answered */
     const bool was_killed = s->stops > 1 && p->reported_code < 0 && clock_ms() >= s->kill_ms;
     const int exit_code = has_reported ? p->reported_code
                           : was_killed ? EXIT_CODE_SIGNAL + s->first_stop
@@ -981,12 +1001,12 @@ static void end_peer(struct peer *p)
         lose_host(p, p->link);
     } else if (ran && exit_code != 0 &&
                (s->exit_code < 0 || (s->is_of_host && s->kill_ms == 0 && p == s->decides))) {
-        /* prefer the exit code of s->decides, because other hosts may be victims */
+        /* Prefer the exit code of s->decides, because other hosts may have ended only because s->decides ended. */
         s->exit_code = exit_code;
         s->is_of_host = true;
     }
     if (ran && p->has_failed)
-        end_all(s); /* otherwise the other nodes would wait for this node */
+        end_all(s); /* without this call, the other nodes would wait for this node */
     else if (ran && exit_code != 0)
         pass_end(p, exit_code);
     finish_if_done(s);
@@ -1000,8 +1020,8 @@ static bool is_below(const struct peer *p, const struct peer *above)
     return p == above;
 }
 
-/* Handle the end of the branch of host `p`. If `p` or a host below it has not ended, its start has failed. During the
- * job, `p` is lost. */
+/* Handle the end of the branch of host `p`. The branch is the process that starts the hosts below `p`. If `p` or a host
+ * below `p` has not ended, report a failed start. If the job already runs, report `p` as lost instead. */
 static void end_branch(struct peer *p)
 {
     struct starter *s = p->starter;
@@ -1021,13 +1041,13 @@ static void end_branch(struct peer *p)
 static void on_link_output(void *peer, struct link *link, bool is_err, struct slice bytes)
 {
     struct peer *p = peer;
-    (void)link; /* stderr of a branch is printed like stderr of the relay */
+    (void)link; /* stderr of a branch is printed like stderr of the host's relay */
     p->active_ms = clock_ms();
     handle_bytes(p, is_err, bytes);
 }
 
-/* Handle the exit of a process. A branch that fails is lost at once. A branch with exit code 0 may have unread
- * messages, so on_link_over() handles it. */
+/* Handle the exit of a process. A branch that exits with another code than 0 is lost: report the loss at once. A branch
+ * that ends by itself exits with 0. on_link_over() handles this end after all messages of the branch are read. */
 static void on_link_exited(void *peer, struct link *link)
 {
     struct peer *p = peer;
@@ -1047,7 +1067,7 @@ static void on_link_over(void *peer, struct link *link)
         end_peer(p);
 }
 
-/* End the start of the job after a failed fork. `f` is the finding for the user. */
+/* End the start of the job, because the process for a host could not be created. `f` is the finding for the user. */
 static void end_start(struct peer *p, struct finding *f)
 {
     p->state = PEER_ENDED;
@@ -1066,7 +1086,8 @@ static void report_no_shell(const struct peer *p, const char *program, int error
                        : files_remedy(error == ENOMEM ? 0 : error, remedy)); /* ENOMEM: `why` has a remedy */
 }
 
-/* Start the relay of a host by a remote shell, here or on the host above in the tree. */
+/* Use a remote shell to start the relay of a host. The remote shell runs on the starter's host, or on the host above in
+ * the tree. */
 static void spawn_shell(struct peer *p)
 {
     struct starter *s = p->starter;
@@ -1101,7 +1122,7 @@ static void spawn_shell(struct peer *p)
     start_free(argv);
 }
 
-/* Let the first host answer the probes of the other hosts. */
+/* Let the first host listen on the port of the store, to answer the probes of the other hosts. */
 static void send_listen(struct peer *first)
 {
     const struct cli *cli = first->starter->facts->cli;
@@ -1111,7 +1132,8 @@ static void send_listen(struct peer *first)
         send_text(first, REMOTE_LISTEN, port);
 }
 
-/* Start WAITING hosts, at most AT_ONCE at a time for the starter and for each host. */
+/* Start hosts that are WAITING. The starter, and each host with children, starts at most AT_ONCE hosts at the same
+ * time. */
 static void start_more(struct starter *s)
 {
     for (int i = 0; i < s->n && s->exit_code < 0; i++) {
@@ -1154,8 +1176,9 @@ static void print_stop(struct starter *s, const struct received_signal *received
 
 static void check_deadlines(struct starter *s);
 
-/* Handle a signal from the user: forward it to all nodes. Before the job runs, a stop signal cancels the start, and a
- * second kills the remote shells. Drop copies, because the nodes would count them as second requests. */
+/* Handle a signal from the user. Usually, forward the signal to all hosts, where each node decides about the effect of
+ * the signal. While no host runs the job, a stop signal cancels the start, and a second stop signal kills the remote
+ * shells. Drop copies of a stop signal, because the nodes would count a copy as a second request. */
 static void forward_signal(struct starter *s, const struct received_signal *received)
 {
     char text[8];
@@ -1216,7 +1239,8 @@ static void on_signals(uv_poll_t *poll, int status, int events)
     }
 }
 
-/* Return true if the remote shell still runs LAST_MS after the job and its transfer. Paused time does not count. */
+/* Return true if the job and its transfer of log files have ended, but the remote shell still runs LAST_MS later. The
+ * time does not count while reading is paused, because the shell may then wait until its output is read. */
 static bool outlives_job(struct peer *p, uint64_t now)
 {
     const bool is_over = p->sends ? p->files->ended || p->files->stopped : p->reported_code >= 0;
@@ -1231,7 +1255,7 @@ static void check_deadlines(struct starter *s)
     for (int i = 0; i < s->n && s->kill_ms != 0 && s->stops < 2; i++)
         if (s->peers[i].sends && s->peers[i].over_ms == 0 && s->peers[i].state == PEER_RUNNING &&
             now < s->peers[i].active_ms + LAST_MS)
-            s->kill_ms = now + LAST_MS; /* log files still arrive: kill no shell yet */
+            s->kill_ms = now + LAST_MS; /* log files still arrive, so no shell is killed yet */
     for (int i = 0; i < s->n; i++) {
         struct peer *p = &s->peers[i];
         const bool asked = p->state == PEER_STARTING || p->state == PEER_PROBING;
@@ -1240,7 +1264,7 @@ static void check_deadlines(struct starter *s)
             start_explain_late(s->facts, p->host, p->trunk == NULL ? name_above(p) : NULL,
                                p->state == PEER_PROBING, &f);
             fail(s, &f);
-            if (p->state == PEER_PROBING) /* in STARTING, end_all() has sent SIGTERM */
+            if (p->state == PEER_PROBING) /* in STARTING, fail() has already sent SIGTERM (end_all) */
                 link_kill(p->link, SIGTERM);
         }
         if (outlives_job(p, now)) {
@@ -1260,7 +1284,7 @@ static void check_deadlines(struct starter *s)
     links_drain(s->links, s->kill_ms != 0 && now >= s->kill_ms);
 }
 
-/* Print which hosts have not started yet. */
+/* Print every STATUS_MS which hosts have not started yet. */
 static void print_waiting_hosts(struct starter *s)
 {
     struct buf names = { 0 }, out = { 0 };
@@ -1290,7 +1314,8 @@ static void on_beat(uv_timer_t *timer)
 {
     struct starter *s = timer->data;
 #ifdef __SANITIZE_THREAD__
-    raise(SIGCHLD); /* ThreadSanitizer may lose a SIGCHLD; repeat it for libuv */
+    raise(
+        SIGCHLD); /* ThreadSanitizer may lose a SIGCHLD; this SIGCHLD makes libuv check its children again */
 #endif
     send_to_all(s, REMOTE_BEAT, "");
     print_waiting_hosts(s);
@@ -1335,7 +1360,7 @@ static bool open_starter(struct starter *s, int lifeline)
     for (int i = 0; i < SIGNAL_ROWS; i++)
         if (signal_rows[i].act != SIGNAL_NONE && signal_rows[i].act != SIGNAL_CHILD)
             sigaddset(&watched, signal_rows[i].number);
-    sigset_t child; /* SIGCHLD, unblocked for libuv's handler */
+    sigset_t child; /* contains only SIGCHLD, which is unblocked because libuv has a handler for SIGCHLD */
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_UNBLOCK, &child, NULL);
@@ -1381,7 +1406,7 @@ static void close_starter(struct starter *s)
         close(s->source);
 }
 
-/* Return true if the options give exactly one worker. */
+/* Return true if the job has exactly one worker. Return false if only the host knows the number of its workers. */
 static bool has_one_worker(const struct starter_job *job)
 {
     bool reads;

@@ -1,5 +1,5 @@
-/* tree.c -- see remote.h. Runs the remote shells, directly or through branches. A branch only passes bytes, so that
- * all hosts look alike to the starter. */
+/* tree.c -- see remote.h. Runs the remote shells, directly or through branches. A branch makes no decisions and only
+ * passes bytes, so that the starter handles all hosts in the same way. */
 #include "remote/remote.h"
 
 #include "base/clock.h"
@@ -27,17 +27,20 @@
 #include <unistd.h>
 #include <uv.h>
 
-/* DRAIN_MS: silence after which the streams of an exited process are closed, because another process may hold them
- * END_MS: from the first call of branch_end() until the branch kills its processes, even if --grace is longer
- * LOST_MS: replaces END_MS if the starter was silent, because the network is probably lost */
+/* DRAIN_MS: the streams of an exited process are closed if no byte arrives for this time. Another process, such as a
+ * master connection of ssh, may hold these streams open.
+ * END_MS: time from the first call of branch_end() until the branch kills its processes. A relay needs less time to end
+ * a job after a lost connection. After a signal, a relay waits for --grace. The branch still kills its processes after
+ * END_MS, even if --grace is longer.
+ * LOST_MS: replaces END_MS if the starter was silent. This time is short, because the network is probably lost. */
 enum {
     DRAIN_MS = 2000,
     END_MS = 15000,
     LOST_MS = 1000,
-    TURN_MS = 250,         /* longest time between two checks of the time limits */
-    OUT_MAX = 1 << 18,     /* limit of queued bytes for the starter; above it, no output is read */
-    TO_MAX = 64 << 20,     /* limit of queued bytes for a process; above it, the process is killed */
-    SLOT_BYTES = 2,        /* see REMOTE_TREE_MESSAGES */
+    TURN_MS = 250,     /* longest wait of the loop between two checks of the time limits */
+    OUT_MAX = 1 << 18, /* limit of queued bytes for the starter; above the limit, a branch reads no output */
+    TO_MAX = 64 << 20, /* limit of queued bytes for a process; above the limit, the process is killed */
+    SLOT_BYTES = 2,    /* bytes of a slot in a message; see REMOTE_TREE_MESSAGES */
     EXIT_NOT_REACHED = 255 /* exit status of ssh if it cannot reach the host */
 };
 
@@ -55,7 +58,7 @@ static bool append_slot(struct buf *out, enum remote_message kind, int slot, str
     return ok;
 }
 
-/* Remove the slot from the beginning of a message's body, and return it, or -1 if the body is too short. */
+/* Remove the slot from the beginning of a message's body, and return the slot. Return -1 if the body is too short. */
 static int parse_slot(struct slice *body)
 {
     const uint8_t *at = body->data;
@@ -78,28 +81,28 @@ static long slice_number(struct slice text)
 struct carried {
     int slot;
     pid_t pid;            /* 0 if the process has ended */
-    int ends[3];          /* our ends of the pipes for stdin, stdout and stderr; -1: closed */
-    struct slice program; /* --ship: unwritten bytes of `mapped`, before those of `to` */
-    struct slice mapped;  /* mapped file of the program; empty without --ship */
-    struct buf to;        /* unwritten bytes for stdin */
+    int ends[3];          /* the branch's ends of the pipes for stdin, stdout and stderr; -1 if closed */
+    struct slice program; /* --ship: bytes of `mapped` to write to stdin before the bytes of `to` */
+    struct slice mapped;  /* the mapped file of the program; empty without --ship */
+    struct buf to;        /* bytes for stdin that are not written yet */
     bool in_ends;         /* close stdin after the last byte of `to` */
-    int status;           /* exit status; EXIT_NOT_REACHED after a signal */
-    uint64_t exited_ms;   /* time of the exit or of the last output after it */
+    int status;           /* exit status of the process; EXIT_NOT_REACHED if a signal ended it */
+    uint64_t exited_ms;   /* time of the process's exit, or of its last output if the output came later */
     bool is_over;         /* the message EXIT was sent */
 };
 
-/* A relay that starts other hosts. */
+/* A branch: a relay that starts other hosts. */
 struct branch {
     struct buf *in;       /* borrowed; received bytes that do not form a complete message yet */
-    struct buf out;       /* unwritten bytes for the starter */
-    struct carried *list; /* owned: `n` processes */
+    struct buf out;       /* bytes for the starter that are not written yet */
+    struct carried *list; /* owned; an array of `n` processes */
     int n;
     int signals;        /* a signalfd */
-    uint64_t silent_ms; /* longest allowed silence of the starter */
+    uint64_t silent_ms; /* the branch ends if the starter is silent for longer than this */
     uint64_t heard_ms;  /* when the starter's last message arrived */
-    uint64_t kill_ms;   /* when to kill processes that still run; 0: the branch runs */
-    bool rests;         /* Ctrl-Z has stopped the starter, so it is silent */
-    bool is_broken;     /* stdout has no reader */
+    uint64_t kill_ms;   /* when to kill processes that still run; 0 until the branch begins to end */
+    bool rests;         /* Ctrl-Z has stopped the starter, so its silence is expected */
+    bool is_broken;     /* a write to stdout has failed, because stdout has no reader */
 };
 
 static void carried_close(struct carried *c, int end)
@@ -109,7 +112,8 @@ static void carried_close(struct carried *c, int end)
     c->ends[end] = -1;
 }
 
-/* Begin to end the branch: close the stdin of all its processes. They are killed after `wait_ms`. */
+/* Begin to end the branch: close the stdin of all its processes, so that the relays end the job. After `wait_ms`, the
+ * branch kills the processes that still run. */
 static void branch_end(struct branch *b, uint64_t wait_ms)
 {
     const uint64_t kill_ms = clock_ms() + wait_ms;
@@ -142,7 +146,7 @@ static struct carried *branch_find(const struct branch *b, int slot)
     return NULL;
 }
 
-/* Replace the forked child by the command `argv`, or by a relay for this host if it is empty. */
+/* Replace the forked child by the command `argv`. If `argv` is empty, replace the child by a relay for this host. */
 static void exec_carried(pid_t branch, char **argv, int pipes[3][2])
 {
     static char *relay[] = { "ddprun", "--relay", NULL };
@@ -166,7 +170,7 @@ static void exec_carried(pid_t branch, char **argv, int pipes[3][2])
     _exit(EXIT_NOT_REACHED);
 }
 
-/* Return the file of cJSON, or NULL if cJSON is a part of this program. */
+/* Return the file from which the loader has read cJSON, or NULL if cJSON is a part of this program. */
 static const char *library_path(void)
 {
     Dl_info library, program;
@@ -181,7 +185,7 @@ bool ship_has_library(void)
     return path != NULL && strcmp(path, SHIPPED_LIBRARY) == 0;
 }
 
-/* Map a private copy of a file. Return an empty slice and set errno on failure. */
+/* Map a private copy of a file. Return an empty slice and set errno after a failure. */
 static struct slice map_file(const char *path)
 {
     struct stat st;
@@ -209,8 +213,9 @@ static size_t keep_loaded(struct slice program)
     return loaded;
 }
 
-/* Replace the file name of the library `path` by SHIPPED_LIBRARY. The first match is in the table of required
- * libraries, which comes before the code. Return false if there is no match or no space. */
+/* Replace the file name of the library `path` by SHIPPED_LIBRARY in a mapped program. The first match is in the table
+ * of required libraries, because this table comes before the code. Return false if there is no match, or no space for
+ * the new name. */
 static bool rename_library(struct slice program, const char *path)
 {
     char name[NAME_MAX + 2] = "";
@@ -223,8 +228,9 @@ static bool rename_library(struct slice program, const char *path)
     return true;
 }
 
-/* Fail if rename_library fails, because the other host may not have cJSON. LD_PRELOAD with another file name is one
- * reason. */
+/* Fail if rename_library fails, because the shipped program would then load cJSON from the other host, which may not
+ * have this library. rename_library fails if LD_PRELOAD has loaded a cJSON library with another file name than the
+ * program requires. */
 const char *ship_map(struct slice *bytes, size_t *library)
 {
     const char *path = library_path();
@@ -253,8 +259,8 @@ const char *ship_map(struct slice *bytes, size_t *library)
     return both != MAP_FAILED ? NULL : strerror(error);
 }
 
-/* Map this program for --ship. It must have `size` bytes, which the next host's script reads. Return NULL, or the
- * reason of a failure. */
+/* Map this program for --ship. The program must have `size` bytes, because the script on the next host reads exactly
+ * `size` bytes. Return NULL, or the reason of a failure. */
 static const char *map_own_program(struct carried *c, size_t size)
 {
     size_t library;
@@ -267,7 +273,7 @@ static const char *map_own_program(struct carried *c, size_t size)
                                    "sizes; install the same build of ddprun on both";
 }
 
-/* Start the process. Return NULL, or the reason of a failure in `why`. */
+/* Start the process. Return NULL on success. On failure, write the reason to `why` and return `why`. */
 static const char *fork_carried(struct carried *c, char **argv, char why[FORK_ERROR_MAX])
 {
     int pipes[3][2] = { { -1, -1 }, { -1, -1 }, { -1, -1 } };
@@ -290,7 +296,8 @@ static const char *fork_carried(struct carried *c, char **argv, char why[FORK_ER
     return c->pid < 0 ? fork_error_text(error, why) : NULL;
 }
 
-/* Report that a process could not be created, like a remote shell that exits with an error text. */
+/* Report to the starter that a process could not be created, because `step` has failed. The starter gets the same
+ * messages as for a remote shell that exits with an error text. */
 static void report_no_fork(struct branch *b, struct carried *c, const char *step, const char *why)
 {
     char text[FORK_ERROR_MAX + 64], status[8];
@@ -332,11 +339,12 @@ static void branch_OPEN(struct branch *b, int slot, struct slice body)
     free(argv);
 }
 
-/* Send a signal to a process and its group, because a script may have started the ssh. */
+/* Send a signal to a process and to all processes of its group. A signal to the process alone would end a script, but
+ * not the ssh that the script has started. */
 static void kill_group(pid_t pid, int signal)
 {
     if (kill(-pid, signal) != 0)
-        kill(pid, signal); /* it has no group yet */
+        kill(pid, signal); /* the process has no group yet */
 }
 
 static void branch_PASS(struct branch *b, int slot, struct slice body)
@@ -345,7 +353,7 @@ static void branch_PASS(struct branch *b, int slot, struct slice body)
     if (c == NULL || c->ends[0] < 0 || c->in_ends)
         return;
     if (c->to.len + body.len > TO_MAX || !buf_append(&c->to, body.data, body.len))
-        /* it does not read its stdin, so `to` would fill the memory */
+        /* the process does not read its stdin, and the bytes in `to` would fill the memory */
         kill_group(c->pid, SIGKILL);
 }
 
@@ -439,8 +447,8 @@ static void carried_read(struct branch *b, struct carried *c, int end)
     c->exited_ms = c->pid == 0 ? clock_ms() : 0;
 }
 
-/* Report the end of a process when all output is read. Close the pipes after DRAIN_MS, because another process may
- * hold them. */
+/* Report the end of a process when all its output is read. If no byte arrives for DRAIN_MS after the exit, close the
+ * pipes, because another process may hold the pipes open. */
 static void carried_check(struct branch *b, struct carried *c)
 {
     char status[8];
@@ -482,7 +490,8 @@ static void branch_read_signals(struct branch *b)
             branch_end(b, END_MS);
 }
 
-/* Indexes in the array for poll(). From TURN_CARRIED on, each process has three entries. */
+/* Indexes in the array that each turn of the loop passes to poll(). The branch has three entries. From TURN_CARRIED on,
+ * each process has three entries. */
 enum { TURN_STDIN, TURN_SIGNALS, TURN_STDOUT, TURN_CARRIED };
 
 static nfds_t branch_watch(const struct branch *b, struct pollfd *fds)
@@ -503,7 +512,7 @@ static nfds_t branch_watch(const struct branch *b, struct pollfd *fds)
 
 static void branch_turn(struct branch *b, struct pollfd *fds)
 {
-    const int n = b->n; /* a process added now has no entry in `fds` yet */
+    const int n = b->n; /* a message may add a process, which has no entries in `fds` until the next turn */
     poll(fds, branch_watch(b, fds), TURN_MS);
     if (fds[TURN_SIGNALS].revents != 0)
         branch_read_signals(b);
@@ -522,13 +531,13 @@ static void branch_turn(struct branch *b, struct pollfd *fds)
     if (b->out.len > 0 && !b->is_broken)
         branch_write(b);
     if (b->is_broken)
-        b->out.len = 0; /* without output, the processes cannot block */
+        b->out.len = 0; /* drop the output, so that the processes do not block and can end */
     if (!b->rests && clock_ms() > b->heard_ms + b->silent_ms && !remote_has_input())
         branch_end(b, LOST_MS);
 }
 
-/* Return true if all processes have ended and all output is sent, or DRAIN_MS after the time limit. At the limit,
- * kill the processes that still run. */
+/* Return true if the branch has ended: its processes have ended and all output is sent. At the time limit, kill the
+ * processes that still run. DRAIN_MS after this limit, return true in any case. */
 static bool branch_is_done(const struct branch *b)
 {
     const uint64_t now = clock_ms();
@@ -580,24 +589,24 @@ struct link {
     struct link *via;
     int slot;
     bool is_branch;  /* the process is a branch */
-    bool is_bad;     /* the branch sent an invalid message and was killed */
+    bool is_bad;     /* the process is a branch that was killed because it sent an invalid message */
     bool is_closed;  /* stdin is closed */
     bool has_exited; /* `exit_code` is set */
     bool is_over;    /* the process has exited, and all its output was read */
     int exit_code;
     struct buf in; /* received bytes of a branch that do not form a complete message yet */
     /* used only if `via` is NULL */
-    uint64_t active_ms; /* time of the last output or exit */
+    uint64_t active_ms; /* time of the last output, or of the process's exit if the exit was later */
     uv_process_t process;
     uv_pipe_t pipes[3]; /* stdin, stdout, stderr */
-    bool open[3];       /* pipes[i] is open and has not reached its end; open[0] is not used */
+    bool open[3];       /* pipes[i] has not reached its end and is not closed; open[0] is not used */
 };
 
 struct links {
     uv_loop_t *loop;
     const struct link_hooks *hooks;
-    struct link *first;  /* owned: all links, the newest first */
-    struct link **slots; /* owned: the newest link of each of `n` slots */
+    struct link *first;  /* all links, the newest first; freed by links_free */
+    struct link **slots; /* the newest link of each slot; the array has `n` elements */
     int n;
     bool paused; /* no output is read */
 };
@@ -647,8 +656,9 @@ int link_exit_code(const struct link *l)
     return l->exit_code;
 }
 
-/* End a link whose process has exited and whose output was read. The end of a branch also ends the links of its
- * processes. */
+/* End a link after its process has exited and all output of the process was read. If the process was a branch, also end
+ * the links to the processes that the branch ran, because the starter cannot reach these processes any more. These
+ * processes exit by themselves when their stdin ends. */
 static void link_finish(struct link *l)
 {
     struct links *all = l->all;
@@ -665,7 +675,8 @@ static void link_finish(struct link *l)
         }
 }
 
-/* Handle the bytes that a branch has sent. Kill the branch after an invalid message. */
+/* Handle the bytes that a branch has sent: output and exits of its processes. After an invalid message, kill the
+ * branch. */
 static void link_read(struct link *branch, struct slice bytes)
 {
     struct links *all = branch->all;
@@ -750,12 +761,13 @@ struct link_write {
 static void on_link_sent(uv_write_t *request, int status)
 {
     struct link_write *w = request->data;
-    (void)status; /* after an error, the exit of the remote shell follows */
+    (void)status; /* an error needs no action here: the exit of the remote shell follows */
     buf_free(&w->bytes);
     free(w);
 }
 
-/* Write `bytes`, which must not change until on_link_sent frees `w`, to the process's stdin. */
+/* Write `bytes` to the stdin of the link's process, which is a child of the starter. on_link_sent frees `w`. `bytes`
+ * must not change before on_link_sent is called. */
 static void link_write(struct link *l, struct link_write *w, struct slice bytes)
 {
     const uv_buf_t out = uv_buf_init((char *)(uintptr_t)bytes.data, (unsigned)bytes.len);
@@ -787,7 +799,7 @@ void link_send(struct link *l, struct slice bytes)
     buf_free(&out);
 }
 
-/* Send a message about link `l` to its branch. Return false if memory is short. */
+/* Send a message about link `l` to the branch that runs the process of `l`. Return false if memory is short. */
 static bool link_order(const struct link *l, enum remote_message kind, struct slice body)
 {
     struct buf out = { 0 };
@@ -812,7 +824,8 @@ struct link *link_start(struct links *all, int slot, void *peer, char **argv, st
         stdio[i].flags = UV_CREATE_PIPE | (i == 0 ? UV_READABLE_PIPE : UV_WRITABLE_PIPE);
         stdio[i].data.stream = (uv_stream_t *)&l->pipes[i];
     }
-    /* Ctrl-C must not signal the remote shell; the starter sends signals as messages. */
+    /* Ctrl-C in the terminal must not signal the remote shell, so the shell runs in a new session. The starter
+     * sends the signal to the relays as a message. */
     const uv_process_options_t options = { .file = argv[0],
                                            .args = argv,
                                            .stdio = stdio,
@@ -830,7 +843,7 @@ struct link *link_start(struct links *all, int slot, void *peer, char **argv, st
     for (int i = 1; i < 3; i++)
         l->open[i] = uv_read_start((uv_stream_t *)&l->pipes[i], on_link_room, on_link_bytes) == 0;
     struct link_write *w = program.len > 0 ? calloc(1, sizeof(*w)) : NULL;
-    if (w != NULL) /* not copied, because `program` outlives all links */
+    if (w != NULL) /* write `program` without a copy, because its bytes outlive all links */
         link_write(l, w, program);
     return l;
 }
@@ -903,7 +916,7 @@ void links_drain(struct links *all, bool is_late)
     const uint64_t now = clock_ms();
     for (struct link *l = all->first; l != NULL; l = l->next) {
         if (all->paused)
-            l->active_ms = now; /* the time limit does not run while paused */
+            l->active_ms = now; /* while reading is paused, the time limit does not run */
         if (l->via != NULL || !l->has_exited || l->is_over || (now < l->active_ms + DRAIN_MS && !is_late))
             continue;
         for (int i = 1; i < 3; i++)

@@ -1,5 +1,6 @@
-/* cause.c -- see cause.h. The table of sentences explains errors in a worker's last lines. spawn_error.c and
- * exit_text.c have the other tables of causes. */
+/* cause.c -- see cause.h. The table of sentences in this file explains errors in a worker's last lines. Two other files
+ * have such tables: spawn_error.c explains why a program could not be started, and exit_text.c explains how a worker
+ * ended. */
 #include "report/cause.h"
 
 #include "agent/agent.h"
@@ -14,8 +15,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Lines that are searched for hints: more than the report shows, because Python may print the reason before long
- * stacks. */
+/* Number of a worker's last lines that are searched for hints. The report shows fewer lines, but Python may print the
+ * reason before the stacks of many threads. */
 enum { HINT_LINES = 50 };
 
 int cause_first(const struct report *r)
@@ -29,7 +30,8 @@ const struct agent_worker *cause_worker(const struct report *r)
     return first >= 0 ? agent_worker(r->agent, first) : NULL;
 }
 
-/* Convert `ms` of the monotonic clock to the wall clock. One reading of the wall clock keeps the order of all times. */
+/* Convert `ms`, a time of the agent's monotonic clock, to the wall clock. All times are converted with the same
+ * reading of the wall clock. So the order of times is correct even if the wall clock is set during the job. */
 uint64_t cause_unix_ms(const struct report *r, uint64_t ms)
 {
     return r->ended_unix_ms - (r->ended_ms - ms);
@@ -49,7 +51,7 @@ static struct start_failure start_failure(const struct report *r, const struct a
                                    .limits = r->evidence };
 }
 
-/* Append how a worker ended, for headlines and the list of attempts. */
+/* Append how a worker ended. The headline, the reports of other nodes and the list of attempts use this text. */
 static bool append_ending(const struct report *r, const struct agent_worker *w, struct buf *out)
 {
     if (w->verdict != WORKER_NOT_STARTED)
@@ -63,7 +65,8 @@ static enum finding_code finding_of(enum worker_verdict verdict)
     return verdict == WORKER_NOT_STARTED ? FINDING_PROGRAM_MISSING_ON_NODE : FINDING_WORKER_FAILED;
 }
 
-/* Fill in the record of a worker's failure. Only a worker that never started has f->error. */
+/* Fill in `f`, the record of the failure of a worker. Set f->error only for a worker that never started. Other workers
+ * have a signal or an exit code. */
 static void fill_failure(const struct report *r, int local_rank, struct failure *f)
 {
     const struct agent_worker *w = agent_worker(r->agent, local_rank);
@@ -103,7 +106,8 @@ bool cause_has_left(const struct report *r, enum finding_code code)
     return r->left.sentence != NULL && r->left.sentence[0] != '\0' && r->left.code == code;
 }
 
-/* Return true if the failed worker is only a victim of a rank or connection that the store has reported. */
+/* Return true if the failed worker is only a victim, and the store has reported a rank that left early or a connection
+ * that broke. */
 bool cause_is_left_waiting(const struct report *r, const struct failure *f)
 {
     return f != NULL && f->rank >= 0 && f->victim &&
@@ -138,8 +142,9 @@ const char *cause_code_name(const struct report *r, const struct failure *f)
     return or_null(f != NULL ? f->code : r->store.code);
 }
 
-/* Append one line with rank, host, and how and when it ended. The time counts from the worker's start on this node,
- * else from the attempt's start. Without a failed rank, append only f->words. */
+/* Append one line with the rank, its host, and how and when the rank ended. A search through many logs then finds all
+ * these facts at once. The time counts from the start of the worker if the worker is on this node, else from the start
+ * of the attempt. If a node or the job has failed instead of a rank, append only f->words. */
 static bool failure_headline(const struct report *r, const struct failure *f, struct buf *out)
 {
     const bool here = r->elsewhere == NULL;
@@ -164,7 +169,9 @@ bool cause_never_began(const struct report *r)
     return true;
 }
 
-/* Append the headline. The first of the cases below that applies is used. */
+/* Append the headline. The first case that applies is used: a victim of a rank that left early or of a broken
+ * connection, a failure on any node, a lost store, a signal that stopped the job, a job that ended without this node, a
+ * success. */
 bool cause_headline(const struct report *r, struct buf *out)
 {
     struct failure room;
@@ -202,7 +209,8 @@ bool cause_why(const struct report *r, struct buf *out)
     return w == NULL || w->verdict == WORKER_NOT_STARTED || end_cause(w, r->evidence, out);
 }
 
-/* Return the remedy if no worker has failed (a hang, a lost or missing node), or NULL. */
+/* Return the remedy if no worker has failed: for a hang, for a lost node, or for nodes that have not joined in time.
+ * Return NULL if there is no remedy. */
 static const char *remedy_without_worker(const struct report *r)
 {
     const struct failure *f = r->elsewhere;
@@ -218,7 +226,7 @@ static const char *remedy_without_worker(const struct report *r)
                      "--master_addr; if so, check the output of ddprun there";
     const enum finding_code code = finding_by_name(f->code);
     const bool is_lost = code == FINDING_NODE_LOST_SILENT || code == FINDING_NODE_LOST_CLOSED;
-    return is_lost ? finding_advice(code) : NULL; /* the advice of these codes has no placeholder */
+    return is_lost ? finding_advice(code) : NULL; /* the advice of these two codes contains no placeholder */
 }
 
 bool cause_remedy(const struct report *r, struct buf *out)
@@ -257,7 +265,7 @@ static bool add_visible(const char *line, size_t len, struct buf *out)
     return buf_append(out, line, len) && buf_append(out, "\n", 1);
 }
 
-/* Append the last lines of a stream as a terminal shows them. Return their number. */
+/* Append the last lines of a stream as a terminal shows these lines. Return the number of lines. */
 static size_t visible_lines(const struct tail *tail, size_t max, struct buf *out)
 {
     struct buf raw = { 0 };
@@ -274,7 +282,7 @@ static size_t visible_lines(const struct tail *tail, size_t max, struct buf *out
     return ok ? n : 0;
 }
 
-/* Append the failed worker's last lines from its node's report. Return their number. */
+/* Append the last lines of the failed worker from the report of the worker's node. Return the number of lines. */
 static size_t reported_lines(const struct failure *f, size_t max, struct buf *out)
 {
     const size_t n = (size_t)f->n_lines, skip = n > max ? n - max : 0;
@@ -283,7 +291,7 @@ static size_t reported_lines(const struct failure *f, size_t max, struct buf *ou
     return n - skip;
 }
 
-/* Append the last lines of stderr, or of stdout, to which some programs log. */
+/* Append the last lines of stderr, or of stdout if stderr is empty. Some programs log only to stdout. */
 size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, bool *from_stdout)
 {
     const int first = cause_first(r);
@@ -304,15 +312,16 @@ size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, boo
 
 /* The facts for the choice of a hint. A zeroed struct means that no fact is known. */
 struct hint_facts {
-    const char *host;                       /* borrowed: host of the failure; NULL for this node */
-    const char *python;                     /* borrowed: Python of the worker; NULL if unknown */
-    bool no_gpu;                            /* this machine has no GPU */
-    bool rank0_store;                       /* --torch_store=rank0 applies */
-    bool standalone;                        /* --standalone is set */
-    bool gloo_interface;                    /* GLOO_SOCKET_IFNAME is set */
-    bool has_gpu_users;                     /* another node's record lists the GPU's processes */
-    const struct worker_evidence *evidence; /* borrowed: limits and memory of the worker; NULL if unknown */
-    const struct full_disk *full;           /* borrowed: the full disk; NULL if unknown */
+    const char *host;    /* host of the failure, borrowed; NULL if the failure is on this node */
+    const char *python;  /* path of the Python that ran the worker; borrowed; NULL if unknown */
+    bool no_gpu;         /* this machine has no GPU */
+    bool rank0_store;    /* --torch_store=rank0 applies */
+    bool standalone;     /* --standalone is set */
+    bool gloo_interface; /* GLOO_SOCKET_IFNAME is set */
+    bool has_gpu_users;  /* the record of another node's failure lists the processes on the GPU */
+    const struct worker_evidence *evidence; /* the worker's limits and memory; borrowed; NULL if unknown */
+    const struct full_disk *full;           /* the full disk or quota that caused the worker's write error;
+                                             * borrowed; NULL if unknown */
 };
 
 /* clang-format off */
@@ -352,12 +361,12 @@ static bool has_gloo_interface(const struct hint_facts *f)
     return f->gloo_interface;
 }
 
-/* `sentence` may contain the placeholders of append_hint(). */
+/* `sentence` may contain {python} and the other placeholders of append_hint(). */
 static const struct hint {
     const char *piece, *sentence;
-    const char *with;                                /* second required piece; or NULL */
-    bool (*applies)(const struct hint_facts *facts); /* NULL: the row always applies */
-    bool is_gpu_in_use;                              /* another process may use the GPU */
+    const char *with;                                /* second piece that the text must contain; or NULL */
+    bool (*applies)(const struct hint_facts *facts); /* returns true if the row applies; NULL means true */
+    bool is_gpu_in_use;                              /* the hint says that another process may use the GPU */
 } hints[] = {
     { .piece = "unrecognized arguments: --local-rank",
       "the script does not define this option; ddprun passes the local rank in LOCAL_RANK, and as an argument only with --pass_local_rank" },
@@ -443,7 +452,7 @@ static bool fits(const struct hint *h, struct slice text, const struct hint_fact
     return (h->with == NULL || contains(text, h->with)) && (h->applies == NULL || h->applies(facts));
 }
 
-/* Return the last occurrence of `piece`, or NULL. */
+/* Return the last occurrence of `piece`, or NULL if `text` does not contain `piece`. */
 static const uint8_t *last_place(struct slice text, const char *piece)
 {
     const size_t len = strlen(piece);
@@ -453,8 +462,8 @@ static const uint8_t *last_place(struct slice text, const char *piece)
     return last;
 }
 
-/* Return the row whose piece is last in the text, where programs print their reason. At the same place, the earlier
- * row counts. */
+/* Return the row whose piece is last in the text, because programs print the reason of their exit last. If two
+ * pieces begin at the same place, return the earlier row of the table. */
 static const struct hint *find_hint(struct slice text, const struct hint_facts *facts)
 {
     const struct hint *found = NULL;
@@ -513,7 +522,7 @@ static bool copy_path(const char *from, const char *to, char path[PATH_MAX])
     return to > from && to - from < PATH_MAX && snprintf(path, PATH_MAX, "%.*s", (int)(to - from), from) > 0;
 }
 
-/* Copy the path at the start of the text: in quotes, or a word with a slash. */
+/* Copy the path at the start of the text. The path is in quotes, or is a word that contains a slash. */
 static bool path_from(struct slice text, char path[PATH_MAX])
 {
     const char *from = text.data, *end = from + text.len, *to = from;
@@ -526,11 +535,11 @@ static bool path_from(struct slice text, char path[PATH_MAX])
     }
     while (to < end && strchr(" \t\r,;)]'\"", *to) == NULL)
         to++;
-    to -= to > from && to[-1] == ':'; /* "tar: /data/x: Cannot write: No space left on device" */
+    to -= to > from && to[-1] == ':'; /* as in "tar: /data/x: Cannot write: No space left on device" */
     return to - from > 1 && memchr(from, '/', (size_t)(to - from)) != NULL && copy_path(from, to, path);
 }
 
-/* Copy the path at the end of the text: in quotes, or a word with a slash. */
+/* Copy the path at the end of the text. The path is in quotes, or is a word that contains a slash. */
 static bool path_until(struct slice text, char path[PATH_MAX])
 {
     const char *front = text.data, *end = front + text.len, *from = end;
@@ -546,7 +555,8 @@ static bool path_until(struct slice text, char path[PATH_MAX])
     return end - from > 1 && memchr(from, '/', (size_t)(end - from)) != NULL && copy_path(from, end, path);
 }
 
-/* Copy the first absolute path of a line, but not its first word, usually a program. */
+/* Copy the first absolute path that follows a blank, a quote or a similar character. Skip the first word of the line,
+ * because this word is usually the name of a program. */
 static bool path_within(struct slice line, char path[PATH_MAX])
 {
     const char *front = line.data;
@@ -559,8 +569,8 @@ static bool path_within(struct slice line, char path[PATH_MAX])
     return false;
 }
 
-/* Find the path in the last line with the error `piece`: after it ("No space left on device: '/data/x'"), before it
- * ("write '/data/x': Disk quota exceeded"), or elsewhere. */
+/* Find the path in the last line that contains the error `piece`. The path may be after the error ("No space left on
+ * device: '/data/x'"), before the error ("write '/data/x': Disk quota exceeded"), or elsewhere in the line. */
 static bool path_of_error(struct slice text, const char *piece, char path[PATH_MAX])
 {
     const struct slice line = line_with(text, piece);
@@ -575,7 +585,7 @@ static bool path_of_error(struct slice text, const char *piece, char path[PATH_M
            path_within(line, path);
 }
 
-/* Find an error about a full file system or quota. Return false if there is no such error. */
+/* Find an error about a full file system or a used-up quota. Return false if the text contains no such error. */
 static bool hint_full_disk(struct slice text, struct full_disk *full)
 {
     static const char no_space[] = "No space left on device", no_quota[] = "Disk quota exceeded";
@@ -586,13 +596,13 @@ static bool hint_full_disk(struct slice text, struct full_disk *full)
     return space != NULL || quota != NULL;
 }
 
-/* Return true if the hint needs values that only the node of the failure has. */
+/* Return true if the hint needs values, such as free memory, that only the node of the failure has. */
 static bool hint_has_values(const struct hint *h, const struct hint_facts *facts)
 {
     return (h->is_gpu_in_use && !facts->has_gpu_users) || strchr(h->sentence, '{') != NULL;
 }
 
-/* Append the sentence of a hint, if any. Return false when memory is short. */
+/* Append the sentence of a hint, or nothing if `found` is NULL. Return false when memory is short. */
 static bool append_hint(const struct hint *found, const struct hint_facts *facts, struct buf *out)
 {
     static const struct worker_evidence nothing;
@@ -620,8 +630,8 @@ static bool append_hint(const struct hint *found, const struct hint_facts *facts
     return ok;
 }
 
-/* Return true if the text says that another rank is gone. "gloo/transport/" or "ncclRemoteError" excludes the
- * program's own connections. */
+/* Return true if the text says that another rank is gone. The program's own connections may break with the same
+ * messages. So the text must also contain "gloo/transport/" or "ncclRemoteError". */
 bool hint_is_of_lost_rank(struct slice text)
 {
     const struct hint *found = find_hint(text, &(struct hint_facts){ 0 });
@@ -654,8 +664,8 @@ bool cause_full_disk(const struct report *r, struct full_disk *full)
     return found;
 }
 
-/* Return the hint for the error file, else for the last lines. Return NULL if the network failed, because a hint
- * would blame a rank. */
+/* Return the hint for the error file. If no hint matches the error file, return the hint for the last lines, which
+ * contain other text, too. Return NULL if the network failed, because a hint would wrongly blame a rank. */
 static const struct hint *report_hint(const struct report *r, const struct hint_facts *facts)
 {
     struct buf lines = { 0 };
@@ -690,7 +700,8 @@ static bool begins_with(struct slice line, const char *front)
     return line.len >= len && memcmp(line.data, front, len) == 0;
 }
 
-/* Return true if `line` is an import or syntax error at the end of a traceback, after the indented line `before`. */
+/* Return true if `line` is an import or syntax error at the end of a traceback. `before` is the preceding line,
+ * which is indented in a traceback. */
 static bool is_import_exception(struct slice line, struct slice before)
 {
     static const char *const names[] = { "ImportError:", "ModuleNotFoundError:", "SyntaxError:",
@@ -703,15 +714,15 @@ static bool is_import_exception(struct slice line, struct slice before)
     return false;
 }
 
-/* Return a hash of the line, never 0. */
+/* Return a hash of the line. Never return 0, because hint_import_error returns 0 if there is no import error. */
 static uint64_t value_in_line(struct slice line)
 {
     const uint64_t hash = hash_bytes(HASH_START, line.data, line.len);
     return hash != 0 ? hash : 1;
 }
 
-/* Return a hash of the last import error, or 0. Another traceback after it means that the program has caught the
- * error. */
+/* Return a hash of the last import error, or 0. If another traceback follows, the program has caught the import
+ * error, and the result is 0. */
 uint64_t hint_import_error(struct slice text)
 {
     uint64_t found = 0;

@@ -1,5 +1,7 @@
-/* evidence.c -- see evidence.h. All input is untrusted: open and read never block, no link in a worker's directory is
- * followed, and lengths are limited. */
+/* evidence.c -- see evidence.h.
+ *
+ * All input is untrusted: files of the kernel, a file that a worker wrote, a program that the user named. So open
+ * and read never block, no link in a worker's directory is followed, and lengths are limited. */
 #include "report/evidence.h"
 
 #include "contain/cgroup.h"
@@ -31,12 +33,13 @@
 #include <unistd.h>
 
 enum {
-    CORE_FILE_BYTES = 64 * 1024, /* the notes are at the beginning of a core file */
-    PATTERN_MAX = 256,           /* core_pattern has at most 127 characters */
+    CORE_FILE_BYTES = 64 * 1024, /* bytes to read from a core file; enough for the notes at its beginning */
+    PATTERN_MAX = 256,           /* bytes for core_pattern, which the kernel limits to 127 characters */
     FLAG_MAX = 16
 };
 
-/* Read up to `size` bytes of a file, which may be a FIFO. Return an empty slice on failure. */
+/* Read up to `size` bytes of a file. Return an empty slice if the file cannot be read. O_NONBLOCK is set, because
+ * opening a FIFO could block. */
 static struct slice file_head(const char *path, char *bytes, size_t size)
 {
     size_t len = 0;
@@ -49,7 +52,7 @@ static struct slice file_head(const char *path, char *bytes, size_t size)
     return slice_of(bytes, len);
 }
 
-/* Read the address of the fault from the core file, unless the kernel's log has it. */
+/* Read the address of the fault from the core file, if the kernel's log does not contain this address. */
 static void read_fault(const char *path, struct worker_evidence *facts)
 {
     char bytes[CORE_FILE_BYTES];
@@ -60,7 +63,8 @@ static void read_fault(const char *path, struct worker_evidence *facts)
     }
 }
 
-/* Record the core file at `path` if it is newer than `began` and than all core files found so far. */
+/* Record the core file at `path` if this file was written after `began` and is newer than all core files that were
+ * found so far. */
 static void record_core(const char *path, time_t began, time_t *newest, struct worker_evidence *facts)
 {
     struct stat st;
@@ -72,7 +76,7 @@ static void record_core(const char *path, time_t began, time_t *newest, struct w
     snprintf(facts->core, sizeof(facts->core), "%s", path);
 }
 
-/* Find the newest core file that matches `glob`, with wildcards only in the last part. */
+/* Find the newest core file that matches `glob`. Only the last part of the path may contain wildcards. */
 static void search_core(const char *glob, time_t began, struct worker_evidence *facts)
 {
     char dir[PATH_MAX], path[PATH_MAX];
@@ -90,7 +94,7 @@ static void search_core(const char *glob, time_t began, struct worker_evidence *
         closedir(list);
 }
 
-/* Read the kernel's pattern for core files; "" on failure. */
+/* Read the kernel's pattern for core files. Write "" if the pattern is empty or cannot be read. */
 static void read_pattern(char out[PATTERN_MAX])
 {
     struct slice text = file_head("/proc/sys/kernel/core_pattern", out, PATTERN_MAX - 1);
@@ -98,8 +102,8 @@ static void read_pattern(char out[PATTERN_MAX])
     out[strcspn(out, "\n")] = '\0';
 }
 
-/* Find the core file. A relative pattern is searched in ddprun's working directory; if the worker's differs,
- * coredump_kind stays CORE_LOST. */
+/* Find the core file that the kernel has written. A relative pattern is searched in ddprun's working directory. If the
+ * worker has changed its working directory, the file is not found, and coredump_kind stays CORE_LOST. */
 static void find_core(pid_t pid, int signal, time_t began, struct worker_evidence *facts)
 {
     char pattern[PATTERN_MAX], uses_pid[FLAG_MAX], glob[PATH_MAX];
@@ -126,7 +130,7 @@ static void excuse_core(struct worker_evidence *facts)
     snprintf(facts->core, sizeof(facts->core), "%s", pattern);
 }
 
-/* Return true if the signal writes a core file by default, see signal(7). */
+/* Return true if the signal's default action writes a core file, see signal(7). */
 static bool writes_core(int signal)
 {
     static const int signals[] = { SIGQUIT, SIGILL,  SIGTRAP, SIGABRT, SIGBUS,
@@ -137,8 +141,9 @@ static bool writes_core(int signal)
     return false;
 }
 
-/* Record the core file of a worker, or why it is missing. `status` is from waitpid. Older files than `began` are
- * ignored. */
+/* Record the core file of a worker, or the reason why it is missing. `status` is from waitpid. Ignore files that
+ * are older than `began`, a time before the worker's start. Do nothing after a signal that writes no core file,
+ * such as SIGKILL. */
 static void coredump_find(pid_t pid, int status, time_t began, struct worker_evidence *facts)
 {
     if (!WIFSIGNALED(status))
@@ -149,50 +154,53 @@ static void coredump_find(pid_t pid, int status, time_t began, struct worker_evi
         excuse_core(facts);
 }
 
-/* All files are read as soon as a worker is reaped, because the control group, /dev/shm and the log soon change. This
- * delays the stop by about 0.1 ms, so only the first few failures are examined. */
+/* This part reads the files of the kernel. exit_text.c parses their texts.
+ *
+ * All files are read as soon as a worker is reaped, before the other workers are stopped. Later the control group
+ * is gone, /dev/shm has free space again, and the log has other lines. Reading delays the stop by about 0.1 ms, so
+ * only the first few failures are examined. */
 
 enum {
-    WATCHES_MAX = 24,        /* limit of control groups: ddprun's, the job's and all outer groups */
-    EXAMINED_MAX = 8,        /* limit of examined failures in one attempt */
-    GROUP_FILE_BYTES = 4096, /* buffer for a file of a control group */
-    FILE_BYTES = 64 * 1024,  /* buffer for a file of /proc */
-    LOG_RECORDS_MAX = 65536, /* limit of records per call; a record takes 1 us */
+    WATCHES_MAX = 24,        /* limit of watched control groups: ddprun's, the job's and all outer groups */
+    EXAMINED_MAX = 8,        /* limit of failures that are examined in one attempt */
+    GROUP_FILE_BYTES = 4096, /* size of the buffer for a file of a control group */
+    FILE_BYTES = 64 * 1024,  /* size of the buffer for a file of /proc */
+    LOG_RECORDS_MAX = 65536, /* limit of records that one call reads; a record takes 1 us */
     LOG_BYTES_MAX = 256 * 1024,
 };
 
-/* The hierarchies of control groups. A flag `v2` is also an index: false is MEMORY_V1, and true is ALL_V2. */
+/* The hierarchies of control groups. A flag `v2` is also used as an index: false is MEMORY_V1, and true is ALL_V2. */
 enum { MEMORY_V1, ALL_V2, PIDS_V1, HIERARCHIES };
 
 static const char *const controllers[HIERARCHIES] = { [MEMORY_V1] = "memory", [PIDS_V1] = "pids" };
 
 struct watch {
     char *dir;               /* owned */
-    char name[CGROUP_SHOWN]; /* as in /proc/PID/cgroup */
+    char name[CGROUP_SHOWN]; /* name of the group, as in /proc/PID/cgroup */
     struct oom_watch counts;
 };
 
 struct evidence {
     struct cgroup_mount mounts[HIERARCHIES];
     bool mounted[HIERARCHIES];
-    const char *groups; /* borrowed: text of /proc/self/cgroup */
+    const char *groups; /* text of /proc/self/cgroup; borrowed */
     struct watch watches[WATCHES_MAX];
     size_t n_watches;
-    unsigned long long system_kills; /* the machine's OOM kills when the attempt began */
-    int log;                         /* /dev/kmsg; -1 if it cannot be read */
-    struct buf lines;                /* records of the kernel's log, about LOG_BYTES_MAX bytes at most */
-    time_t began;                    /* start of the attempt, by the wall clock */
-    uint64_t open_files;             /* ulimit -n of the workers */
+    unsigned long long system_kills; /* number of the machine's OOM kills when the attempt began */
+    int log;                         /* descriptor of /dev/kmsg; -1 if /dev/kmsg cannot be read */
+    struct buf lines;                /* records of the kernel's log; about LOG_BYTES_MAX bytes at most */
+    time_t began;        /* start of the attempt by the wall clock; older core files are ignored */
+    uint64_t open_files; /* ulimit -n of the workers */
     struct examined {
         int local_rank;
         struct worker_evidence facts;
     } examined[EXAMINED_MAX];
     size_t n_examined;
-    /* `port`: taken by another user, or 0; `port_rank`: local rank of the port's worker */
+    /* `port`: port that another user has taken, or 0; `port_rank`: local rank of the worker of this port */
     int port_rank, port;
     unsigned port_uid;
-    int timer_rank;                /* local rank of the expired timer's worker */
-    char timer_scope[TIMER_SHOWN]; /* expired timer; "" if none has expired */
+    int timer_rank;                /* local rank of the worker whose timer has expired */
+    char timer_scope[TIMER_SHOWN]; /* scope of the expired timer; "" if no timer has expired */
 };
 
 /* --- control groups ------------------------------------------------------------------------------------- */
@@ -204,8 +212,9 @@ static struct slice read_in(const char *dir, const char *name, char bytes[GROUP_
     return file_head(path, bytes, GROUP_FILE_BYTES);
 }
 
-/* Read the counters of a version 2 group. memory.events also counts "oom" of inner groups, so prefer
- * memory.events.local (Linux 5.2). Return false if the group does not exist or has no memory controller. */
+/* Read the counters of a version 2 group. In memory.events, the counter "oom" also rises when an inner group reaches
+ * the inner group's limit. So read "oom" from memory.events.local, if the kernel has this file (Linux 5.2). Return
+ * false if the group does not exist or has no memory controller. */
 static bool count_v2(const char *dir, char bytes[GROUP_FILE_BYTES], struct oom_count *count)
 {
     const struct slice text = read_in(dir, "memory.events", bytes);
@@ -217,7 +226,8 @@ static bool count_v2(const char *dir, char bytes[GROUP_FILE_BYTES], struct oom_c
     return true;
 }
 
-/* Read the counters of a version 1 group. It does not count "out of memory", so use the refused pages. */
+/* Read the counters of a version 1 group. Version 1 has no counter for "out of memory", so the counter of refused
+ * pages is used instead. */
 static bool count_v1(const char *dir, char bytes[GROUP_FILE_BYTES], struct oom_count *count)
 {
     const struct slice text = read_in(dir, "memory.oom_control", bytes);
@@ -235,7 +245,8 @@ static bool read_counts(const char *dir, bool v2, struct oom_count *count)
     return v2 ? count_v2(dir, bytes, count) : count_v1(dir, bytes, count);
 }
 
-/* Read limit and peak of a group, after the worker's end. */
+/* Read limit and peak of a group. Call this function after the worker's end, because both values may change while the
+ * worker runs. */
 static void read_limits(struct watch *w)
 {
     char bytes[GROUP_FILE_BYTES];
@@ -244,7 +255,7 @@ static void read_limits(struct watch *w)
     w->counts.peak = limit_in(read_in(w->dir, v2 ? "memory.peak" : "memory.max_usage_in_bytes", bytes));
 }
 
-/* Record limit and use of the watched cgroup with the least memory left. */
+/* Record the limit and the use of the watched cgroup that has the least memory left. */
 static void find_group_limit(const struct evidence *e, struct worker_evidence *facts)
 {
     char bytes[GROUP_FILE_BYTES];
@@ -264,7 +275,8 @@ static void find_group_limit(const struct evidence *e, struct worker_evidence *f
     }
 }
 
-/* Return true if `dir` is already watched. Outer groups are found twice: for the job and for ddprun. */
+/* Return true if the control group `dir` is already watched. An outer group is found twice, because it contains both
+ * the job's group and ddprun's own group. */
 static bool is_watched(const struct evidence *e, const char *dir)
 {
     for (size_t i = 0; i < e->n_watches; i++)
@@ -273,14 +285,15 @@ static bool is_watched(const struct evidence *e, const char *dir)
     return false;
 }
 
-/* Join two parts of a path, if they fit. */
+/* Join two parts of a path. Return false if the result is too long. */
 static bool join_path(char out[PATH_MAX], const char *a, const char *b)
 {
     return (size_t)snprintf(out, PATH_MAX, "%s%s", a, b) < PATH_MAX;
 }
 
-/* Watch a control group: read its counters now, to compare them after a worker's end. `late`: the worker has already
- * ended. A group without a memory controller is not watched. */
+/* Watch a control group: read its counters now, to compare the counters after a worker's end. A control group without a
+ * memory controller is not watched. If `late` is true, the worker has already ended, so the counters before its end are
+ * not known. */
 static void watch(struct evidence *e, const char *dir, const char *name, bool v2, bool late)
 {
     struct oom_count before;
@@ -303,7 +316,7 @@ static void forget_watches(struct evidence *e)
         free(e->watches[--e->n_watches].dir);
 }
 
-/* Remove the last name of a path. Return false if no name is left. */
+/* Remove the last name of a path below a mount point. Return false if no name is left. */
 static bool leave_group(char *name)
 {
     char *slash = strrchr(name, '/');
@@ -312,8 +325,9 @@ static bool leave_group(char *name)
     return slash != NULL;
 }
 
-/* Watch a group, at `below` under the mount, and all outer groups, the innermost first. In a container, the mount's
- * root may be an inner group; its path is then a part of each name. */
+/* Watch a group and all groups that contain it, the innermost first. `below` is the group's path below the mount. In a
+ * container, the root of the mount may be a group inside the hierarchy. The path of this root is then a part of each
+ * group's name. */
 static void watch_upwards(struct evidence *e, const char *below, bool v2, bool late)
 {
     char at[PATH_MAX], dir[PATH_MAX], name[PATH_MAX];
@@ -327,8 +341,9 @@ static void watch_upwards(struct evidence *e, const char *below, bool v2, bool l
     } while (leave_group(at));
 }
 
-/* Return the lowest pids.max of ddprun's group and all outer groups: UINT64_MAX without a limit, 0 if unknown. ddprun
- * sets no limit for the job's own group. */
+/* Return the lowest pids.max of ddprun's own group and of all groups that contain it. Return UINT64_MAX if no group
+ * has a limit, and 0 if the limits are not known. The job's group inside ddprun's own group is not read, because
+ * ddprun sets no limit there. */
 static uint64_t lowest_pids_max(const struct evidence *e, int hierarchy)
 {
     char group[CGROUP_PATH_MAX], name[PATH_MAX];
@@ -337,12 +352,13 @@ static uint64_t lowest_pids_max(const struct evidence *e, int hierarchy)
     const char *below = cgroup_below(group, e->mounts[hierarchy].root);
     if (!join_path(name, below != NULL ? below : "", ""))
         return 0;
-    const uint64_t none = below != NULL ? UINT64_MAX : 0; /* 0: ddprun's hidden group may have a limit */
+    const uint64_t none = below != NULL ? UINT64_MAX : 0; /* 0, because a hidden group may have a limit */
     return lowest_limit_above(e->mounts[hierarchy].where, name, "pids.max", none);
 }
 
-/* Watch the control group `group`, a path of /proc/PID/cgroup. If it is hidden by a container, watch the visible
- * groups above in version 2. In version 1, they do not count its kills. */
+/* Watch the control group `group`, a path from /proc/PID/cgroup. If a container hides this group, watch the visible
+ * groups above this group, but only in version 2. In version 1, the visible groups do not count a kill in the hidden
+ * group. */
 static void watch_group(struct evidence *e, const char *group, bool v2, bool late)
 {
     const char *below = cgroup_below(group, e->mounts[v2].root);
@@ -350,7 +366,7 @@ static void watch_group(struct evidence *e, const char *group, bool v2, bool lat
         watch_upwards(e, below != NULL ? below : "", v2, late);
 }
 
-/* Watch ddprun's own control groups of both versions. */
+/* Watch the control groups of ddprun itself, in version 1 and in version 2. */
 static void watch_own(struct evidence *e)
 {
     char path[CGROUP_PATH_MAX];
@@ -367,7 +383,7 @@ static void find_mounts(struct evidence *e, const char *mounts)
     }
 }
 
-/* Watch the control group of the job, whose path /proc shows for `cgroup_fd`. */
+/* Watch the control group of the job. The link of `cgroup_fd` in /proc shows the path of this group. */
 static void watch_job(struct evidence *e, int cgroup_fd)
 {
     char link[64], dir[PATH_MAX];
@@ -382,7 +398,8 @@ static void watch_job(struct evidence *e, int cgroup_fd)
         watch_upwards(e, below, true, false);
 }
 
-/* Read the machine's number of OOM kills, which every user may read. Return false on failure. */
+/* Read the machine's number of OOM kills. Every user may read this number, even without control groups. Return false
+ * if the file cannot be read. */
 static bool system_kills(unsigned long long *kills)
 {
     char bytes[FILE_BYTES];
@@ -400,7 +417,7 @@ static void open_log(struct evidence *e)
         lseek(e->log, 0, SEEK_END);
 }
 
-/* Drop the older half of a full buffer. */
+/* Drop the older half of a full buffer, because only the newest lines can be about a worker's end. */
 static void forget_oldest(struct buf *lines)
 {
     const size_t half = lines->len / 2;
@@ -409,8 +426,9 @@ static void forget_oldest(struct buf *lines)
         buf_consume(lines, (size_t)(end + 1 - (const char *)lines->data));
 }
 
-/* Append the new records of the kernel's log to `lines`, such as "6,339,5140900,-;text\n". EPIPE means that records
- * were overwritten, and the next read continues. */
+/* Append the new records of the kernel's log to `lines`. Each read returns one record, for example
+ * "6,339,5140900,-;text\n". EPIPE means that records were overwritten; the next read continues with the oldest
+ * record. */
 static void read_log(struct evidence *e)
 {
     char record[8192];
@@ -424,8 +442,8 @@ static void read_log(struct evidence *e)
     }
 }
 
-/* Search the kernel's log for lines about a worker. Include earlier lines, because the kernel may write a line before
- * the SIGCHLD. */
+/* Search the kernel's log for lines about a worker. Also search lines that were read earlier, because the kernel may
+ * write a line about a worker before the SIGCHLD of this worker. */
 static void ask_log(struct evidence *e, pid_t pid, struct worker_evidence *facts)
 {
     /* the kernel's log has the pids of the first PID namespace */
@@ -455,14 +473,14 @@ static void check_shm(struct worker_evidence *facts)
     facts->shm_free = (uint64_t)fs.f_bavail * fs.f_frsize;
 }
 
-/* Return true if a pipe has no reader. poll sends no byte. */
+/* Return true if the reader of a pipe is gone. Use poll, because write would send a byte. */
 static bool reader_is_gone(int fd)
 {
     struct pollfd p = { .fd = fd, .events = POLLOUT };
     return poll(&p, 1, 0) == 1 && (p.revents & (POLLERR | POLLHUP)) != 0;
 }
 
-/* Return a soft limit, which the workers inherit, or UINT64_MAX. */
+/* Return a soft limit of this process, which the workers inherit, or UINT64_MAX if there is no limit. */
 static uint64_t soft_limit(int resource)
 {
     struct rlimit limit;
@@ -476,8 +494,8 @@ static uint64_t limit_or_0(uint64_t limit)
     return limit != UINT64_MAX ? limit : 0;
 }
 
-/* Return true if RLIMIT_NPROC does not apply: to root or with CAP_SYS_ADMIN or CAP_SYS_RESOURCE, in the first user
- * namespace. */
+/* Return true if RLIMIT_NPROC does not apply to this process. The kernel exempts root and processes with CAP_SYS_ADMIN
+ * or CAP_SYS_RESOURCE, but only in the machine's first user namespace. */
 static bool has_free_processes(void)
 {
     char bytes[FILE_BYTES];
@@ -498,7 +516,8 @@ static void check_cpu(struct worker_evidence *facts)
         snprintf(facts->cpu, sizeof(facts->cpu), "%.*s", (int)strcspn(p + 13, "\n"), p + 13);
 }
 
-/* Read the counters of all watched groups, and of the group that the kernel's log names. */
+/* Read the counters of all watched groups. If the kernel's log names another group of the worker, watch that group
+ * too. */
 static void check_memory(struct evidence *e, struct worker_evidence *facts)
 {
     struct oom_watch counts[WATCHES_MAX];
@@ -515,14 +534,15 @@ static void check_memory(struct evidence *e, struct worker_evidence *facts)
     oom_find_cause(counts, e->n_watches, now > e->system_kills ? now - e->system_kills : 0, facts);
 }
 
-/* Return a row of /proc/meminfo in bytes, or 0. */
+/* Return a row of /proc/meminfo in bytes, or 0 if the row is missing. */
 static uint64_t meminfo_row(const char *text, const char *name)
 {
     const char *row = strstr(text, name);
     return row != NULL ? strtoull(row + strlen(name), NULL, 10) * 1024 : 0;
 }
 
-/* Read the available memory, and with vm.overcommit_memory=2 the limit of reserved memory. */
+/* Read the available memory of the machine. Read the limit of reserved memory only with vm.overcommit_memory=2, because
+ * the limit applies only in this mode. */
 static void check_machine_memory(struct worker_evidence *facts)
 {
     char bytes[FILE_BYTES], mode[8];
@@ -549,7 +569,7 @@ static void check_limits(const struct evidence *e, struct worker_evidence *facts
     facts->pids_max = lowest_pids_max(e, e->mounted[PIDS_V1] ? PIDS_V1 : ALL_V2);
 }
 
-/* Collect the facts about the signal: closed pipes, limits, the core file. */
+/* Collect the facts that may explain the signal that ended the worker: closed pipes, limits, the core file. */
 static void check_signal(struct evidence *e, pid_t pid, int status, struct worker_evidence *facts)
 {
     int sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -600,19 +620,20 @@ void evidence_attempt(struct evidence *e, int cgroup_fd)
     forget_watches(e);
     watch_job(e, cgroup_fd);
     watch_own(e);
-    if (e->n_watches == 0) /* only without a group, because the machine's kills include other jobs */
+    if (e->n_watches == 0) /* use the machine's number of OOM kills only if no group is watched, because this
+                            * number includes the kills of other jobs */
         system_kills(&e->system_kills);
     e->began = time(NULL);
 }
 
-/* Examine a worker. The log is read first, because it may name a further control group. */
+/* Examine a worker. Read the log first, because the log may name a control group whose counters must be read. */
 void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status, const struct rusage *usage)
 {
     if (e == NULL || e->n_examined == EXAMINED_MAX)
         return;
     struct examined *l = &e->examined[e->n_examined++];
     *l = (struct examined){ .local_rank = local_rank,
-                            .facts.peak_rss = (uint64_t)usage->ru_maxrss * 1024 }; /* from KiB */
+                            .facts.peak_rss = (uint64_t)usage->ru_maxrss * 1024 }; /* ru_maxrss is in KiB */
     ask_log(e, pid, &l->facts);
     check_memory(e, &l->facts);
     check_shm(&l->facts);
@@ -626,7 +647,7 @@ void evidence_ended(struct evidence *e, int local_rank, pid_t pid, int status, c
     }
 }
 
-/* Record ddprun's own limit of open files, because the start failed in ddprun. */
+/* Record ddprun's own limit of open files, not the limit of the workers, because the start failed in ddprun. */
 void evidence_not_started(struct evidence *e, int local_rank)
 {
     if (e == NULL || e->n_examined == EXAMINED_MAX)
@@ -646,7 +667,7 @@ void evidence_port_taken(struct evidence *e, int local_rank, int port, unsigned 
     e->port_uid = uid;
 }
 
-/* Record the first expired timer, which ends the attempt. */
+/* Record a timer that has expired. Keep only the first such timer, because this timer ends the attempt. */
 void evidence_timer(struct evidence *e, int local_rank, const char *scope)
 {
     if (e == NULL || e->timer_scope[0] != '\0')
@@ -679,17 +700,18 @@ static char *copy_text(const cJSON *item)
     return NULL;
 }
 
-/* Convert seconds, a JSON number or text, to ms since 1970. Return 0 for an implausible time. */
+/* Convert a time in seconds to ms since 1970. `item` is a JSON number or a text. Return 0 for an implausible time. */
 static uint64_t moment(const cJSON *item)
 {
-    const double latest = 4102444800.0; /* the year 2100; a larger number may be in ms */
+    const double latest = 4102444800.0; /* the year 2100; a larger number is wrong, or in milliseconds */
     double seconds = cJSON_IsNumber(item)   ? item->valuedouble
                      : cJSON_IsString(item) ? strtod(item->valuestring, NULL)
                                             : 0;
     return seconds >= 1 && seconds < latest ? (uint64_t)(seconds * 1000) : 0;
 }
 
-/* Find the message in an error file of either shape (see evidence.h), with its call stack and time. */
+/* Find the message in an error file of either shape (see evidence.h). Set *callstack and *when to the call stack and
+ * the time that belong to the message. */
 static const cJSON *find_message(const cJSON *root, const cJSON **callstack, const cJSON **when)
 {
     const cJSON *message = cJSON_GetObjectItemCaseSensitive(root, "message");
@@ -701,7 +723,8 @@ static const cJSON *find_message(const cJSON *root, const cJSON **callstack, con
     return cJSON_IsObject(message) ? cJSON_GetObjectItemCaseSensitive(message, "message") : message;
 }
 
-/* Copy message, call stack and time. Reject a file without a message, because an empty report would hide the file. */
+/* Copy message, call stack and time from `root`, the JSON object of an error file. Reject a file without a message,
+ * because an empty report would hide that the worker wrote a file. */
 static ddp_status error_text_copy(const cJSON *root, struct error_text *out, struct ddp_err *err)
 {
     const cJSON *callstack, *when;
@@ -717,7 +740,8 @@ static ddp_status error_text_copy(const cJSON *root, struct error_text *out, str
     return ddp_fail(err, DDP_ERR_NOMEM, "out of memory");
 }
 
-/* Parse an error file. After DDP_OK, the caller frees `out` with error_text_free. */
+/* Parse an error file. Length and types are checked, because the file comes from the worker. After DDP_OK the caller
+ * frees `out` with error_text_free. */
 static ddp_status error_text_parse(struct slice bytes, struct error_text *out, struct ddp_err *err)
 {
     const char *end = NULL;
@@ -735,7 +759,7 @@ static ddp_status error_text_parse(struct slice bytes, struct error_text *out, s
     return status;
 }
 
-/* Return the parsed object, or NULL. */
+/* Return the parsed object, or NULL if the bytes are not an object or memory is short. */
 static cJSON *parse_object(struct slice bytes)
 {
     cJSON *root = bytes.len <= ERROR_FILE_MAX ? cJSON_ParseWithLength(bytes.data, bytes.len) : NULL;
@@ -745,8 +769,8 @@ static cJSON *parse_object(struct slice bytes)
     return NULL;
 }
 
-/* Append the JSON object `bytes`, with `code` as message.errorCode, as torchrun does. A `message` that is a text
- * stays unchanged. Return false if `bytes` are not an object, or memory is short. */
+/* Append the JSON object `bytes`, with `code` as the member message.errorCode, as torchrun does. If `message` is only
+ * a text, append the object unchanged. Return false if `bytes` are not a JSON object, or memory is short. */
 static bool error_text_with_code(struct slice bytes, int code, struct buf *out)
 {
     cJSON *root = parse_object(bytes);
@@ -800,7 +824,8 @@ static bool read_bytes(const char *path, struct buf *out)
     return ok;
 }
 
-/* Copy an error file. `to` comes from the user or an outer launcher, so it is not checked. */
+/* Copy an error file. `to` is opened without checks, because the path comes from the user or from an outer
+ * launcher. */
 void error_file_hand_on(const char *from, const char *to, int code)
 {
     struct buf bytes = { 0 }, out = { 0 };
@@ -808,7 +833,7 @@ void error_file_hand_on(const char *from, const char *to, int code)
     if (read_bytes(from, &bytes) && error_text_with_code(buf_slice(&bytes), code, &out) &&
         (fd = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600)) >= 0 &&
         write(fd, out.data, out.len) != (ssize_t)out.len)
-        (void)!ftruncate(fd, 0); /* an empty file is better than half an object */
+        (void)!ftruncate(fd, 0); /* leave an empty file rather than half of a JSON object */
     if (fd >= 0)
         close(fd);
     buf_free(&bytes);
@@ -837,14 +862,15 @@ ddp_status error_file_read(const char *path, struct error_text *out, struct ddp_
 /* The first HEAD_BYTES of a program contain the headers and the loader's name. */
 enum { HEAD_BYTES = 4096, NEAR_SEEN_MAX = 4096 };
 
-/* Return true if the file system is mounted noexec. */
+/* Return true if the file system is mounted noexec. The kernel then executes no file of this file system. */
 static bool on_noexec(const char *path)
 {
     struct statvfs fs;
     return statvfs(path, &fs) == 0 && (fs.f_flag & ST_NOEXEC) != 0;
 }
 
-/* Return the kind of a file. On a noexec mount, only the mode bits show whether it is executable. */
+/* Return the kind of a file. On a noexec mount, access(2) always fails for execution, so only the mode bits decide
+ * there. */
 static enum path_kind kind_of(const char *path)
 {
     struct stat st;
@@ -858,7 +884,8 @@ static enum path_kind kind_of(const char *path)
     return (st.st_mode & 0111) != 0 && may ? PATH_EXECUTABLE : PATH_NO_X;
 }
 
-/* Read the first bytes of a regular file, and return their number. On failure, return 0 and set *ok to false. */
+/* Read the first bytes of a regular file, and return the number of bytes. If the file cannot be read, return 0 and set
+ * *ok to false. */
 static size_t read_head(const char *path, uint8_t head[HEAD_BYTES], bool *ok)
 {
     struct stat st;
@@ -872,7 +899,8 @@ static size_t read_head(const char *path, uint8_t head[HEAD_BYTES], bool *ok)
     return n > 0 ? (size_t)n : 0;
 }
 
-/* Set `out` to the first directory of `path` that this user may not enter, or to "". */
+/* Set `out` to the first directory of `path` that this user may not enter: "/data/locked" for "/data/locked/bin/train".
+ * Set `out` to "" if there is no such directory. */
 static void find_locked(const char *path, char out[PATH_MAX])
 {
     size_t len = strlen(path);
@@ -887,8 +915,9 @@ static void find_locked(const char *path, char out[PATH_MAX])
     out[0] = '\0';
 }
 
-/* Find the most similar file in the directory of `path`. At most N / 3 + 1 of the N letters may differ, but never
- * all. An equal name belongs to a link to a missing file. Only the first few thousand files are compared. */
+/* Find the file in the directory of `path` whose name is most similar to the name in `path`. At most N / 3 + 1 of the N
+ * letters in this name may differ, but never all N. Skip an equal name, because such a name belongs to a link to a
+ * missing file. Compare only the first few thousand files. */
 static void find_near(const char *path, char out[PATH_MAX])
 {
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
@@ -909,7 +938,7 @@ static void find_near(const char *path, char out[PATH_MAX])
         closedir(d);
 }
 
-/* Examine a program. Compare its header with that of ddprun's own executable. */
+/* Examine a program. Compare its header with the header of ddprun's own executable, which runs on this machine. */
 static void program_examine(const char *path, struct program_file *file)
 {
     uint8_t head[HEAD_BYTES], own[HEAD_BYTES];
@@ -932,7 +961,8 @@ static void program_examine(const char *path, struct program_file *file)
         file->helper = kind_of(file->elf.interpreter);
 }
 
-/* Examine the program or script. A name without a slash was not found in PATH, so return false. */
+/* Examine the program or script that could not be started. If a program's name has no slash, the search in PATH has
+ * found no executable file. In this case return false, because there is no file to examine. */
 bool program_examine_failed(const char *failed, const char *script, struct program_file *file)
 {
     if (failed == NULL || (failed != script && strchr(failed, '/') == NULL))

@@ -1,4 +1,5 @@
-/* exit_text.c -- see exit_text.h. The first part parses the kernel's files, and the second part has the texts. */
+/* exit_text.c -- see exit_text.h. The first part has the parsers of the kernel's files (core files, counters of
+ * control groups, log). The second part has the texts. */
 #include "report/exit_text.h"
 
 #include "agent/agent.h"
@@ -41,13 +42,13 @@ static void ending_format_exit(char out[ENDING_MAX], const struct agent_worker *
     snprintf(out, ENDING_MAX, "killed by %.40s (signal %d)", name, worker->signal);
 }
 
-/* Describe an error of execve or fork, in English, because no ddprun program sets a locale. */
+/* Describe an error of execve or fork. No ddprun program sets a locale, so strerror returns English. */
 static void ending_format_error(char out[ENDING_MAX], int error)
 {
     snprintf(out, ENDING_MAX, "could not be started: %.60s", strerror(error));
 }
 
-/* Describe the end of a worker. Only a started worker has an exit code or a signal. */
+/* Describe the end of a worker. Only a worker that was started has an exit code or a signal. */
 void ending_text(char out[ENDING_MAX], const struct agent_worker *worker)
 {
     switch (worker->verdict) {
@@ -71,7 +72,7 @@ void ending_text(char out[ENDING_MAX], const struct agent_worker *worker)
     }
 }
 
-/* Return the name of a verdict. Events and report.json contain the names, which must not change. */
+/* Return the name of a verdict. The names are part of the formats of events and report.json, and must not change. */
 const char *verdict_name(enum worker_verdict verdict)
 {
     static const char *const names[] = {
@@ -86,11 +87,11 @@ const char *verdict_name(enum worker_verdict verdict)
     return names[verdict];
 }
 
-/* A core file is untrusted: each number is checked against the read bytes, and loops have limits. The offsets are of
- * siginfo_t on 64-bit machines. */
+/* A core file is untrusted: each number in it is compared with the number of bytes that were read, and every loop has a
+ * limit. The offsets apply to siginfo_t on 64-bit machines. */
 enum { SEGMENTS_MAX = 4096, NOTES_MAX = 4096, SI_CODE_AT = 8, SI_ADDR_AT = 16, SI_FROM_KERNEL = 0x80 };
 
-/* Append `text` to `glob`, if it fits. */
+/* Append `text` to `glob`. Return false if `glob` has no room. */
 static bool append_text(char glob[PATH_MAX], size_t *n, const char *text)
 {
     size_t len = strlen(text);
@@ -108,7 +109,8 @@ static bool append_plain(char glob[PATH_MAX], size_t *n, char c)
     return append_text(glob, n, strchr("*?[\\", c) != NULL ? escaped : text);
 }
 
-/* Convert the kernel's pattern, see core(5), for fnmatch(3). Placeholders other than pid and signal become '*'. */
+/* Convert the kernel's pattern, see core(5), to a pattern for fnmatch(3). Only the pid and the signal are known, so
+ * replace other placeholders with '*'. */
 bool coredump_glob(const char *pattern, bool uses_pid, int pid, int signal, char glob[PATH_MAX])
 {
     char pid_text[16], signal_text[16];
@@ -136,8 +138,8 @@ bool coredump_glob(const char *pattern, bool uses_pid, int pid, int signal, char
     return ok;
 }
 
-/* Read the address of a fault. Return false if the processor did not cause the signal: siginfo_t then has no
- * address. */
+/* Read the address of a fault. Return false if the processor did not cause the signal, because siginfo_t then
+ * contains other data at this place. */
 static bool fault_in_siginfo(const uint8_t *siginfo, uint64_t *address)
 {
     int code;
@@ -146,7 +148,8 @@ static bool fault_in_siginfo(const uint8_t *siginfo, uint64_t *address)
     return code > 0 && code < SI_FROM_KERNEL;
 }
 
-/* Find the note with the siginfo_t. A note is a header, a name and the content, each padded to four bytes. */
+/* Find the note with the siginfo_t. A note consists of a header, a name and the content, each padded to four
+ * bytes. */
 static bool fault_in_notes(struct slice notes, uint64_t *address)
 {
     const uint8_t *p = notes.data;
@@ -166,8 +169,8 @@ static bool fault_in_notes(struct slice notes, uint64_t *address)
     return false;
 }
 
-/* Find the address of the fault in a core file, which is 64-bit and has this machine's byte order for 64-bit
- * workers. */
+/* Find the address of the fault in a core file. Only 64-bit files in this machine's byte order are read, because this
+ * machine's kernel writes such files for 64-bit workers. */
 bool coredump_fault(struct slice head, uint64_t *address)
 {
     const uint8_t *p = head.data;
@@ -224,7 +227,8 @@ static bool number_at(const char *p, size_t len, int base, unsigned long long *v
     return end != digits;
 }
 
-/* Find the line that begins with the word `key`, and parse its number. "oom" must not match "oom_kill". */
+/* Find the line that begins with the word `key`, and parse the number after the word. The whole word must match: "oom"
+ * does not match a line that begins with "oom_kill". */
 bool counter_in(struct slice text, const char *key, unsigned long long *value)
 {
     size_t len = strlen(key);
@@ -239,7 +243,8 @@ bool counter_in(struct slice text, const char *key, unsigned long long *value)
 
 uint64_t limit_in(struct slice text)
 {
-    /* Version 1 of control groups shows "no limit" as 2^63 - 1, rounded down to a page. */
+    /* A value of this size or more means "no limit". Version 1 of control groups shows "no limit" as 2^63 - 1, rounded
+     * down to a page boundary. */
     const unsigned long long none_in_v1 = UINT64_C(1) << 62;
     unsigned long long value;
     return number_at(text.data, text.len, 10, &value) && value < none_in_v1 ? value : 0;
@@ -307,15 +312,16 @@ static unsigned long long rise(unsigned long long before, unsigned long long now
     return now > before ? now - before : 0;
 }
 
-/* Return true if the group has reached its limit. In version 1, the counter also rises when the kernel frees cache,
- * so the peak must be unknown or at least 98 % of the limit. */
+/* Return true if the group has reached its limit: the counter of hits has risen, and the peak is unknown or at least
+ * 98 % of the limit. The counter alone is not enough, because in version 1 the counter also rises when the kernel frees
+ * cache. */
 static bool at_limit(const struct oom_watch *w)
 {
     bool reached = w->peak == 0 || w->peak >= w->limit - w->limit / 50;
     return w->limit > 0 && rise(w->before.hits, w->now.hits) > 0 && reached;
 }
 
-/* Record that control group `w` ran out of memory. */
+/* Record that the control group `w` ran out of memory. */
 static void blame(const struct oom_watch *w, struct worker_evidence *e)
 {
     e->oom = OOM_CGROUP;
@@ -325,9 +331,10 @@ static void blame(const struct oom_watch *w, struct worker_evidence *e)
     e->peak = w->peak;
 }
 
-/* Return the number of OOM kills while the worker ran: the increase in the innermost group that is not `late`. Outer
- * groups include other jobs (version 2) or omit inner kills (version 1). With both versions, return the larger
- * increase. */
+/* Return the number of OOM kills while the worker ran: the increase of a group's count. Use the innermost group whose
+ * count before the worker's start is known (not `late`). The counts of outer groups are wrong: in version 2 they
+ * include kills of other jobs, and in version 1 they omit kills in inner groups. If the host has groups of both
+ * versions, return the larger increase. */
 static unsigned long long kills_in(const struct oom_watch *watches, size_t n)
 {
     unsigned long long kills = 0;
@@ -342,11 +349,10 @@ static unsigned long long kills_in(const struct oom_watch *watches, size_t n)
     return kills;
 }
 
-/* Decide where memory ran out:
- *
- *   - no group can be read, but the machine's counter has risen: likely on the machine
- *   - some groups have reached their limits: in the innermost of them
- *   - no group has reached its limit: on the machine, or in a group outside ddprun's container */
+/* Decide whether memory ran out, and where. If no control group can be read, use the counter of the machine, which
+ * includes kills of other jobs. If several groups have reached their limits, blame the innermost group, because its
+ * memory also counts in the outer groups. If no group has reached its limit, the whole machine or a group outside
+ * ddprun's container ran out of memory. */
 void oom_find_cause(const struct oom_watch *watches, size_t n, unsigned long long system_kills,
                     struct worker_evidence *e)
 {
@@ -381,8 +387,8 @@ static struct slice rest_of(struct slice line, const char *from)
     return slice_of(from, line.len - (size_t)(from - (const char *)line.data));
 }
 
-/* Parse "Memory cgroup out of memory: Killed process 77 (train)". Without "Memory cgroup", the machine was out of
- * memory. */
+/* Parse "Memory cgroup out of memory: Killed process 77 (train)". If the line does not contain "Memory cgroup", the
+ * whole machine was out of memory. */
 static void killed_line(struct slice line, int pid, struct worker_evidence *e)
 {
     unsigned long long who;
@@ -399,8 +405,8 @@ static void killed_line(struct slice line, int pid, struct worker_evidence *e)
     e->oom = behind(line, "Memory cgroup out of memory") != NULL ? OOM_CGROUP : OOM_SYSTEM;
 }
 
-/* Parse the program or library of a fault: "... ip 00007f11 sp ... in libc.so.6[152a89,7f00+1000]". Older kernels
- * print no offset "152a89". A text may follow: " likely on CPU 3 (core 3, socket 0)". */
+/* Parse the program or library of a fault, for example "... ip 00007f11 sp ... in libc.so.6[152a89,7f00+1000]". Older
+ * kernels do not print the offset "152a89". Text with a comma may follow: " likely on CPU 3 (core 3, socket 0)". */
 static void object_in(struct slice line, struct worker_evidence *e)
 {
     unsigned long long ip = 0, base = 0;
@@ -420,8 +426,8 @@ static void object_in(struct slice line, struct worker_evidence *e)
     snprintf(e->object, sizeof(e->object), "%.*s+0x%llx", (int)n, name, offset_given ? base : ip - base);
 }
 
-/* Parse "train[77]: segfault at 10 ip ...", or "traps: train[77] general protection fault ip:..." without an
- * address. */
+/* Parse "train[77]: segfault at 10 ip ...", or "traps: train[77] general protection fault ip:...", which contains
+ * no address. */
 static void crash_line(struct slice line, int pid, struct worker_evidence *e)
 {
     char who[32];
@@ -452,7 +458,7 @@ void kernel_log_line(struct slice line, int pid, struct worker_evidence *e)
 
 enum { NO_SIGNAL = 0 };
 
-/* A smaller /dev/shm is too small for training; docker's default is 64 MiB. */
+/* A /dev/shm below this size is too small for training; docker's default is 64 MiB. */
 static const uint64_t SMALL_SHM = UINT64_C(1) << 30;
 
 /* Flags for the observations about a worker's end. */
@@ -460,13 +466,13 @@ enum {
     ALWAYS = 0,
     OOM_IN_CGROUP = 1 << 0,
     OOM_OF_SYSTEM = 1 << 1,
-    OOM_LIKELY = 1 << 2, /* a process of this machine was killed, perhaps not the worker */
+    OOM_LIKELY = 1 << 2, /* the kernel killed a process of this machine, perhaps not the worker */
     OOM_UNSEEN = 1 << 3,
     OBJECT_KNOWN = 1 << 4,
     FAULT_KNOWN = 1 << 5,
     SHM_FULL = 1 << 6,
     SHM_SMALL = 1 << 7,
-    STDOUT_GONE = 1 << 8, /* the reader of ddprun's stdout is gone */
+    STDOUT_GONE = 1 << 8, /* the reader of ddprun's stdout is gone, so the worker is not at fault */
     STDERR_GONE = 1 << 9,
     CPU_LIMIT = 1 << 10,
     FILE_LIMIT = 1 << 11,
@@ -475,8 +481,8 @@ enum {
     PORT_TAKEN = 1 << 14,
 };
 
-/* Return the flags of all observations. /dev/shm is full if at most 1 % is free. A small /dev/shm has its own flag,
- * because the worker's end may have freed space. */
+/* Return the flags of all observations. /dev/shm counts as full if at most 1 % is free. But the worker's end may have
+ * freed space before /dev/shm was read. So a small /dev/shm is a second hint, with a separate flag. */
 static unsigned observations(const struct worker_evidence *e)
 {
     const struct {
@@ -519,7 +525,7 @@ static unsigned observations(const struct worker_evidence *e)
 static const struct row {
     int signal;
     unsigned seen;
-    const char *headline; /* NULL: ending_text() */
+    const char *headline; /* NULL means the text of ending_text() */
     const char *cause, *remedy;
 } rows[] = {
     { SIGKILL, TIMER_RAN_OUT, "its timer expired (SIGKILL)",
@@ -613,7 +619,8 @@ static const char *size_or_unknown(char out[SIZE_TEXT_MAX], uint64_t bytes)
     return bytes > 0 ? words_size(out, bytes) : "unknown";
 }
 
-/* Fill the placeholders of a sentence. All values are formatted, although few are used. */
+/* Fill the placeholders of a sentence. Format the values of all placeholders, although a sentence contains only a
+ * few. */
 static bool fill_sentence(const struct worker_evidence *e, const char *sentence, struct buf *out)
 {
     char limit[SIZE_TEXT_MAX], peak[SIZE_TEXT_MAX], shm_size[SIZE_TEXT_MAX], shm_free[SIZE_TEXT_MAX];
@@ -643,7 +650,7 @@ static bool fill_sentence(const struct worker_evidence *e, const char *sentence,
     return words_fill(out, sentence, words, sizeof(words) / sizeof(words[0]));
 }
 
-/* The evidence of a worker that was not examined. */
+/* The evidence of a worker that was not examined: no fact is known. */
 static const struct worker_evidence nothing;
 
 bool end_headline(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out)

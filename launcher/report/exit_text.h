@@ -1,4 +1,5 @@
-/* exit_text.h -- texts about the end of a worker: exit code or signal, and the cause. All functions are pure. */
+/* exit_text.h -- texts about the end of a worker: the exit code or signal, and the cause according to the facts of
+ * evidence.h. All functions are pure. */
 #ifndef LAUNCHER_REPORT_EXIT_TEXT_H
 #define LAUNCHER_REPORT_EXIT_TEXT_H
 
@@ -7,52 +8,52 @@
 
 #include <limits.h>
 
-/* The memory limit that led to a kill by the kernel. */
+/* The memory limit that was reached when the kernel killed a process. */
 enum oom_kind {
     OOM_NONE,
-    OOM_CGROUP, /* of a control group */
-    OOM_SYSTEM, /* of the whole machine */
+    OOM_CGROUP, /* a control group reached its limit */
+    OOM_SYSTEM, /* the whole machine had no memory left */
 };
 
 /* The place of the core file, or the reason why it is missing. */
 enum coredump_kind {
-    CORE_UNKNOWN,    /* not examined, or a signal without a core file */
-    CORE_FILE,       /* `core` is its path */
-    CORE_PIPED,      /* passed to a program; `core` is its command line */
-    CORE_LOST,       /* written but not found; `core` is the kernel's pattern */
+    CORE_UNKNOWN,    /* not examined, or the signal writes no core file */
+    CORE_FILE,       /* the core file was found; `core` is its path */
+    CORE_PIPED,      /* the kernel passed the core file to a program; `core` is the program's command line */
+    CORE_LOST,       /* the core file was written but not found; `core` is the kernel's pattern */
     CORE_NO_LIMIT,   /* not written: the size limit is 0 */
     CORE_NO_PATTERN, /* not written: the kernel's pattern is empty */
-    CORE_NOT_DUMPED, /* not written for another reason */
+    CORE_NOT_DUMPED, /* not written, although limit and pattern allow a core file */
 };
 
-/* Sizes of the texts below, including the NUL. */
+/* Sizes of the texts below, including the NUL. Longer texts are cut. */
 enum { TIMER_SHOWN = 128, CGROUP_SHOWN = 256, OBJECT_SHOWN = 64, CPU_SHOWN = 64 };
 
 /* Name of the file with a group's memory limit. */
 #define CGROUP_LIMIT_FILE(v2) ((v2) ? "memory.max" : "memory.limit_in_bytes")
 
-/* The facts about the end of a worker; 0 and "" mean that a fact is not known. */
+/* The facts about the end of a worker. A zeroed struct means that no fact is known. */
 struct worker_evidence {
     enum oom_kind oom;
     bool oom_named; /* the kernel's log names the worker */
     /* only the machine's counter has risen: maybe for another job */
     bool oom_likely;
     bool oom_unseen;               /* no counter of OOM kills can be read */
-    unsigned long long kills;      /* number of killed processes */
-    char cgroup[CGROUP_SHOWN];     /* group that reached its limit; "": the whole machine */
-    bool cgroup_v2;                /* version 2 of control groups, with other file names */
-    uint64_t peak_rss;             /* peak memory of the worker or a reaped child, in bytes */
-    uint64_t limit, peak;          /* of `cgroup`, in bytes; 0 if unknown */
-    uint64_t shm_size, shm_free;   /* of /dev/shm, in bytes; shm_size 0: /dev/shm is missing */
-    bool stdout_gone, stderr_gone; /* ddprun's stdout or stderr has no reader */
+    unsigned long long kills;      /* how many processes the kernel killed */
+    char cgroup[CGROUP_SHOWN];     /* name of the group that reached its limit; "" for the whole machine */
+    bool cgroup_v2;                /* the group is of version 2; version 1 has other file names */
+    uint64_t peak_rss;             /* peak memory of the worker, or of a reaped child, in bytes */
+    uint64_t limit, peak;          /* memory limit and peak memory of `cgroup` in bytes; 0 if unknown */
+    uint64_t shm_size, shm_free;   /* size and free bytes of /dev/shm; shm_size is 0 if /dev/shm is missing */
+    bool stdout_gone, stderr_gone; /* the reader of ddprun's stdout is gone; the same for stderr */
     bool fault_known;
-    uint64_t fault;            /* address that could not be accessed */
-    char object[OBJECT_SHOWN]; /* program or library of the fault, with offset; "" if unknown */
+    uint64_t fault;            /* address that the worker could not access */
+    char object[OBJECT_SHOWN]; /* program or library that contained the fault, with offset; "" if unknown */
     enum coredump_kind coredump_kind;
     char core[PATH_MAX];
     uint64_t coredump_size;
-    char timer[TIMER_SHOWN]; /* expired timer; "" if no timer has expired */
-    int port;                /* port of the worker's store that user `port_uid` has taken; else 0 */
+    char timer[TIMER_SHOWN]; /* name of the expired timer; "" if no timer has expired */
+    int port;                /* port of the worker's store if user `port_uid` has taken this port; else 0 */
     unsigned port_uid;
     uint64_t cpu_limit_s, file_limit; /* ulimit -t in seconds, ulimit -f in bytes; 0: no limit */
     /* In the limits below, UINT64_MAX means "no limit", and 0 "not known". */
@@ -60,8 +61,8 @@ struct worker_evidence {
     uint64_t locked, stack;         /* ulimit -l, ulimit -s; in bytes */
     uint64_t pids_max;              /* lowest pids.max of the worker's cgroups */
     uint64_t address_space;         /* ulimit -v in bytes */
-    uint64_t group_limit;           /* of the cgroup with the least memory left, in bytes */
-    uint64_t group_used;            /* memory use of this cgroup, in bytes */
+    uint64_t group_limit;           /* memory limit of the cgroup with the least memory left, in bytes */
+    uint64_t group_used;            /* memory that the cgroup of `group_limit` uses, in bytes */
     uint64_t available;             /* memory available on the machine, in bytes */
     /* vm.overcommit_memory=2: allowed and present reservations, in bytes; otherwise 0 */
     uint64_t commit_limit, committed;
@@ -74,30 +75,33 @@ struct worker_evidence {
 enum { LIMIT_SHOWN = 48 };
 const char *limit_text(char out[LIMIT_SHOWN], uint64_t limit, bool is_bytes);
 
-/* Format the group's memory limit as " (64 MiB, of which 10 MiB are in use)", or like limit_text() without a limit. */
+/* Format the memory limit of the group as " (64 MiB, of which 10 MiB are in use)". Without a limit, or if the limit is
+ * not known, write the text of limit_text(). */
 const char *group_memory_text(char out[2 * LIMIT_SHOWN], const struct worker_evidence *e);
 
-/* Format the machine's memory as " (20 MiB are available)"; "" if unknown. */
+/* Format the machine's memory as " (20 MiB are available)", or write "" if the memory is not known. */
 const char *available_text(char out[LIMIT_SHOWN], const struct worker_evidence *e);
 
-/* Format the size of /dev/shm as " (64 MiB, of which 10 MiB are free)"; "" if unknown. */
+/* Format the size of /dev/shm as " (64 MiB, of which 10 MiB are free)", or write "" if the size is not known. */
 const char *shm_text(char out[2 * LIMIT_SHOWN], const struct worker_evidence *e);
 
-/* Format the limit of reserved memory as "; vm.overcommit_memory=2 permits 8 GiB, and 7.9 GiB are reserved"; "" in
- * another mode. */
+/* Format the machine's limit of reserved memory as "; vm.overcommit_memory=2 permits 8 GiB, and 7.9 GiB are reserved",
+ * or write "" in another overcommit mode. */
 enum { COMMIT_SHOWN = 128 };
 const char *commit_text(char out[COMMIT_SHOWN], const struct worker_evidence *e);
 
-/* Return ddprun's exit code for this failure; 0 for a restart without a failure. */
+/* Return ddprun's exit code for this failure. Return 0 if `cause` is not a failure but another reason to restart, such
+ * as new nodes. */
 int failure_code(const struct failure *cause);
 
 enum { ENDING_MAX = 96 };
 
 /* Format the end of a worker: "exit 7", "killed by SIGSEGV (signal 11)", "could not be started: No such file or
- * directory" or "still running". */
+ * directory" or "still running". All messages use this text. */
 void ending_text(char out[ENDING_MAX], const struct agent_worker *worker);
 
-/* Return the verdict as a word for JSON. */
+/* Return the verdict as a word for JSON: "pending", "alive", "ok", "failed", "not_started", "consequence" or
+ * "victim". */
 const char *verdict_name(enum worker_verdict verdict);
 
 /* --- a worker's end, with evidence -------------------------------------------------------------------------- */
@@ -114,7 +118,8 @@ bool end_cause(const struct agent_worker *w, const struct worker_evidence *e, st
 /* Append the remedy. */
 bool end_remedy(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out);
 
-/* Append the core file and the command that opens it, or how to get one. `program` is the executed file. */
+/* Append the path of the core file and the command that opens it, or how to get a core file next time. `program` is
+ * the executed file. */
 bool end_core(const struct agent_worker *w, const struct worker_evidence *e, const char *program,
               struct buf *out);
 
@@ -123,36 +128,39 @@ bool end_core(const struct agent_worker *w, const struct worker_evidence *e, con
 /* Find the number after `key` in a line such as "oom_kill 3". Return false if no line has this key. */
 bool counter_in(struct slice text, const char *key, unsigned long long *value);
 
-/* Parse a file with one limit. Return 0 without a limit, which is "max" in version 2 and a very large number in
- * version 1. */
+/* Parse a file that contains one limit. Return 0 if there is no limit. In this case version 2 of control groups writes
+ * "max", and version 1 writes a very large number. */
 uint64_t limit_in(struct slice text);
 
-/* Counters of a control group for memory, before the worker's start and after its end. */
+/* Counters of a control group for memory, read before the worker's start and after its end. */
 struct oom_count {
-    unsigned long long kills, hits; /* killed processes, and how often the limit was reached */
+    unsigned long long kills, hits; /* number of killed processes, and how often the limit was reached */
 };
 
 struct oom_watch {
     const char *name;
     bool v2;
-    bool late; /* found after the worker's end, so `before` is unknown */
+    bool late; /* the group was found after the worker's end, so `before` is unknown */
     struct oom_count before, now;
-    uint64_t limit, peak; /* in bytes; 0: unknown or no limit */
+    uint64_t limit, peak; /* limit and peak of the group in bytes; 0 if unknown or without limit */
 };
 
-/* Set the memory facts of `e`, but keep an e->oom of kernel_log_line. `watches` begin with the innermost group.
- * `system_kills` is the increase of the machine's OOM kills. */
+/* Set the members of `e` about memory that ran out. `watches` are ordered from the innermost group outwards.
+ * `system_kills` is the increase of the machine's counter of OOM kills. Keep e->oom if kernel_log_line has set it. */
 void oom_find_cause(const struct oom_watch *watches, size_t n, unsigned long long system_kills,
                     struct worker_evidence *e);
 
-/* Parse a line of the kernel's log. If it is about the end of process `pid`, store its facts. */
+/* Parse a line of the kernel's log. If the line is about the end of process `pid`, store the facts of the line in
+ * `e`. */
 void kernel_log_line(struct slice line, int pid, struct worker_evidence *e);
 
-/* Convert kernel.core_pattern to a pattern for fnmatch(3). `uses_pid` is kernel.core_uses_pid. Return false if the
- * kernel passes core files to a program, or the result is too long. */
+/* Convert kernel.core_pattern to a pattern for fnmatch(3), in which '*' replaces each unknown part. If `uses_pid`
+ * (kernel.core_uses_pid) is true, the kernel appends the pid. Return false if the kernel passes core files to a
+ * program, or if the result is too long. */
 bool coredump_glob(const char *pattern, bool uses_pid, int pid, int signal, char glob[PATH_MAX]);
 
-/* Find the address of the fault in the first bytes of a core file. Return false if it is not there. */
+/* Find the address of the fault in the first bytes of a core file. Return false if these bytes do not contain the
+ * address. */
 bool coredump_fault(struct slice head, uint64_t *address);
 
 #endif

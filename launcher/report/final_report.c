@@ -1,4 +1,6 @@
-/* final_report.c -- see report.h. The report is the last step, when no output is queued. So this code writes to the
+/* final_report.c -- see report.h.
+ *
+ * The report is the last step: no worker runs, and no output is queued any more. So this code writes to the
  * descriptors directly, and may block for UNREAD_MS. */
 
 #include "agent/agent.h"
@@ -54,7 +56,8 @@ static const char *outcome(const struct report *r)
     return agent_stop_signal(r->agent) != 0 ? "stopped" : "ok";
 }
 
-/* Add a time twice: in seconds since the start of ddprun, and by the wall clock for other hosts. */
+/* Add a time twice: in seconds since the start of ddprun, and by the wall clock, so that times of different hosts can
+ * be compared. */
 static bool add_moment(cJSON *o, const struct report *r, const char *since, const char *unix_s, uint64_t ms)
 {
     return json_add_number(o, since, (double)(ms - r->started_ms) / 1000.0) &&
@@ -83,7 +86,7 @@ static bool add_ending(cJSON *o, const struct report *r, const struct agent_work
     return ok;
 }
 
-/* Append a worker to the array, in the order of local ranks. */
+/* Append a worker to the array. The workers in the array are in the order of their local ranks. */
 static bool add_worker(cJSON *array, const struct report *r, int local_rank)
 {
     cJSON *o = json_add_object(array);
@@ -105,7 +108,7 @@ static bool add_made(cJSON *o, const struct report *r, const char *name,
     return ok;
 }
 
-/* Add the facts about memory that ran out, in bytes. Unknown facts are left out. */
+/* Add the facts about memory that ran out, with sizes in bytes. An unknown limit or peak is left out. */
 static bool add_oom(cJSON *o, const struct worker_evidence *e)
 {
     cJSON *oom = cJSON_CreateObject();
@@ -129,7 +132,7 @@ static bool add_fault(cJSON *o, const struct worker_evidence *e)
     return ok;
 }
 
-/* Add the evidence for cause and remedy. Unknown facts are left out. */
+/* Add the evidence on which the cause and the remedy are based. Unknown facts are left out. */
 static bool add_evidence(cJSON *o, const struct report *r)
 {
     const struct worker_evidence *e = r->evidence;
@@ -150,7 +153,7 @@ static bool add_evidence(cJSON *o, const struct report *r)
     return ok;
 }
 
-/* Add the worker's error file, or null. */
+/* Add the worker's error file, or null if the worker wrote no such file. */
 static bool add_error(cJSON *o, const struct report *r)
 {
     if (r->error_trouble != NULL && !json_add_text(o, "error_file_trouble", r->error_trouble))
@@ -165,7 +168,7 @@ static bool add_error(cJSON *o, const struct report *r)
                                   : json_add_number(error, "unix_s", (double)r->error->unix_ms / 1000.0);
 }
 
-/* Add the last lines of the failed worker, as in the printed report. */
+/* Add the last lines of the failed worker: the same lines as in the printed report. */
 static bool add_last_lines(cJSON *f, const struct report *r)
 {
     struct buf lines = { 0 };
@@ -177,7 +180,7 @@ static bool add_last_lines(cJSON *f, const struct report *r)
     return ok;
 }
 
-/* Add the failure of another node's worker, from its report. */
+/* Add the failure of another node's worker, from the report of that node. */
 static bool add_ending_elsewhere(cJSON *o, const struct failure *f)
 {
     bool ok = json_add_text(o, "verdict", verdict_name(f->error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED)) &&
@@ -204,7 +207,7 @@ static bool add_facts(cJSON *o, const struct failure *f)
     return ok;
 }
 
-/* Add the first failure: the members of a worker, and cause, remedy, evidence and last lines. */
+/* Add the first failure: the members that describe a worker, and also cause, remedy, evidence and last lines. */
 static bool add_first_failure(cJSON *o, const struct report *r)
 {
     struct failure room;
@@ -230,7 +233,8 @@ static double seconds(uint64_t from_ms, uint64_t to_ms)
     return (double)(to_ms - from_ms) / 1000.0;
 }
 
-/* Add a failed attempt, with a worker's members. started_s and ended_s are times of the attempt. */
+/* Add a failed attempt. Its members have the same names as the members of a worker, but started_s and ended_s are
+ * times of the attempt. */
 static bool add_attempt(cJSON *array, const struct report *r, const struct failed_attempt *a)
 {
     const struct failure *f = &a->failure;
@@ -257,7 +261,7 @@ static bool add_stuck(cJSON *array, const struct stuck *s)
            json_add_text(o, "wchan", s->where[0] != '\0' ? s->where : NULL);
 }
 
-/* Add why no restart followed, as in the printed report. */
+/* Add why no restart followed, with the same text as in the printed report. */
 static bool add_no_restart(cJSON *o, const struct report *r)
 {
     struct buf words = { 0 };
@@ -294,7 +298,8 @@ static bool add_gpus(cJSON *o, const struct report *r)
     return ok;
 }
 
-/* Add the members about attempts, processes and findings. Even empty arrays are present. */
+/* Add the members about failed attempts, unkillable processes, restarts, left_waiting, hangs and GPUs. Empty arrays
+ * are also added, so that a reader does not have to check whether an array exists. */
 static bool add_attempts(cJSON *o, const struct report *r)
 {
     const char *left = r->left.sentence != NULL && r->left.sentence[0] != '\0' ? r->left.sentence : NULL;
@@ -332,13 +337,14 @@ static bool add_local_only(cJSON *o, const struct report *r)
     return ok;
 }
 
-/* Add the stacks of the workers that still ran at the first failure. */
+/* Add the stacks of the workers that still ran at the first failure. If no stacks are known, add an empty array. */
 static bool add_stacks(cJSON *o, const struct report *r)
 {
     return json_add(o, "stacks", r->stacks != NULL ? cJSON_Duplicate(r->stacks, true) : cJSON_CreateArray());
 }
 
-/* Add the streams and files that lost output, which `last_lines` may still contain. */
+/* Add the streams and files that lost output. The member `last_lines` may still contain the lost lines, because ddprun
+ * keeps the last lines in memory. */
 static bool add_losses(cJSON *o, const struct report *r)
 {
     cJSON *all = cJSON_CreateArray();
@@ -353,7 +359,8 @@ static bool add_losses(cJSON *o, const struct report *r)
     return ok;
 }
 
-/* Add the members about the whole job. All are always present; unknown values are null. */
+/* Add the members about the whole job. All members are always present, so that a reader does not have to check whether
+ * a member exists. Unknown values are null. */
 static bool add_job(cJSON *o, const struct report *r)
 {
     struct failure room;
@@ -375,8 +382,8 @@ static bool add_job(cJSON *o, const struct report *r)
            add_first_failure(o, r) && add_attempts(o, r) && add_stacks(o, r) && add_losses(o, r);
 }
 
-/* Return the report as an object, which the caller owns, or NULL. report.schema.json describes it. `workers` is owned
- * here until json_add. */
+/* Return the report as one JSON object, which the caller owns, or NULL when memory is short. report.schema.json
+ * describes the object. This function owns `workers` until json_add adds the array to the report. */
 static struct cJSON *report_json(const struct report *r)
 {
     cJSON *o = cJSON_CreateObject();
@@ -394,7 +401,7 @@ static struct cJSON *report_json(const struct report *r)
     return NULL;
 }
 
-/* Append the last event of --json, with the report. */
+/* Append the last event of --json, which contains the report. */
 static bool event_finished(struct buf *out, const struct report *report)
 {
     cJSON *o = event_new(EVENT_FINISHED, report->ended_ms - report->started_ms);
@@ -405,9 +412,9 @@ static bool event_finished(struct buf *out, const struct report *report)
 
 enum {
     UNREAD_MS = 2000,    /* longest wait for a descriptor that accepts no byte */
-    LOSSES_MAX = 64,     /* limit of targets in lost_output of report.json */
-    LOSSES_PRINTED = 4,  /* limit of targets that warnings name */
-    FULL_BYTES = 1 << 20 /* with less free space, a file system is full */
+    LOSSES_MAX = 64,     /* maximum number of targets in the list lost_output of report.json */
+    LOSSES_PRINTED = 4,  /* maximum number of targets that warnings name; other targets are only counted */
+    FULL_BYTES = 1 << 20 /* a file system with less free space counts as full */
 };
 
 /* Write the whole text and a newline. After an error, remove the file, because half a report is invalid JSON. */
@@ -417,7 +424,7 @@ static void write_file(int fd, const char *path, const char *text)
     int error = write_timeout(fd, slice_str(text), UNREAD_MS);
     error = error == 0 ? write_timeout(fd, slice_str("\n"), UNREAD_MS) : error;
     if (close(fd) != 0 && error == 0)
-        error = errno; /* a file server may report a full disk at close */
+        error = errno; /* a file server may report a full disk only at close */
     if (error == 0)
         return;
     /* the text shows the free space, so format it before the removal */
@@ -426,7 +433,8 @@ static void write_file(int fd, const char *path, const char *text)
     log_warn("cannot write %s: %s", path, why);
 }
 
-/* Path and text of report.json, a copy for the thread that writes the file and may outlive the report. */
+/* The path and the text of report.json. The thread that writes the file owns this copy, because the thread may outlive
+ * the report. */
 struct report_file {
     char path[PATH_MAX];
     char *text;
@@ -483,10 +491,10 @@ static void leave_in_log_dir(const struct report *r)
             r->plan->log_root);
 }
 
-/* Return true if this node must not print the report:
- *
- *   - a finding about a host ended the job, and was printed
- *   - --hosts: only the node of the failed worker has the evidence; without a failed worker, node 0 prints */
+/* Return true if this node must not print the report. With `ddprun --hosts`, the node of the failed worker prints the
+ * report, because only this node has the evidence. If no worker failed, for example because a node was lost, node 0
+ * prints the report. If a finding about a host ended the job, no node prints the report, because the finding was
+ * already printed. */
 static bool other_node_prints(const struct report *r)
 {
     const struct failure *f = r->elsewhere;
@@ -499,14 +507,15 @@ static bool other_node_prints(const struct report *r)
                      : agent_first_failure(r->agent) < 0 && r->plan->node_rank != 0;
 }
 
-/* Print the report, or with --json the last event. `midline`: a worker's line is unfinished. After a success, only
- * --verbose prints. An error could not be printed, so it is ignored. */
+/* Print the report, or with --json the last event. If `midline` is true, print a newline first, because the last line
+ * of a worker does not end with a newline. After a success the report is printed only with --verbose. Ignore an error
+ * of the write, because a message about this error could not be written either. */
 static void print_it(const struct report *r, bool midline)
 {
     const struct cli *cli = r->plan->cli;
     const bool wanted = cli->json || cli->verbose || (report_needed(r) && !other_node_prints(r));
     struct buf out = { 0 };
-    const bool row = !midline || buf_append(&out, "\n", 1); /* midline is false with --json */
+    const bool row = !midline || buf_append(&out, "\n", 1); /* with --json, midline is always false */
     if (wanted && row && (cli->json ? event_finished(&out, r) : report_text(r, &out)))
         (void)write_timeout(cli->json ? STDOUT_FILENO : STDERR_FILENO, buf_slice(&out), UNREAD_MS);
     else if (wanted)
@@ -514,7 +523,8 @@ static void print_it(const struct report *r, bool midline)
     buf_free(&out);
 }
 
-/* Return the UTC offset in seconds. Call this only for printed times, because the C library reads a file. */
+/* Return the present UTC offset in seconds. Call this function only if the report contains times, because the C
+ * library reads a file to find the offset. */
 static int utc_offset_s(void)
 {
     struct tm local;
@@ -522,7 +532,7 @@ static int utc_offset_s(void)
     return localtime_r(&now, &local) != NULL ? (int)local.tm_gmtoff : 0;
 }
 
-/* The memory of members of `struct report`. */
+/* The memory to which members of `struct report` point. */
 struct details {
     char python[PATH_MAX];
     struct program_file file;
@@ -532,7 +542,7 @@ struct details {
     struct finding gpus[GPU_FINDINGS_MAX];
 };
 
-/* Find the Python that ran the workers, because a failed import often means the wrong Python. */
+/* Find the Python that ran the workers, because a failed import often means that the wrong Python ran. */
 static void find_python(struct report *r, struct details *d)
 {
     const struct cli *cli = r->plan->cli;
@@ -542,7 +552,7 @@ static void find_python(struct report *r, struct details *d)
         r->python = d->python;
 }
 
-/* Read the error file of the first failure. Other workers usually report a broken connection. */
+/* Read the error file of the first failure. The files of other workers usually report only a broken connection. */
 static void read_error_file(struct report *r, struct details *d)
 {
     int first = agent_first_failure(r->agent);
@@ -556,7 +566,7 @@ static void read_error_file(struct report *r, struct details *d)
         r->error_trouble = d->trouble.msg;
 }
 
-/* Add the free space of the file system of `file`. */
+/* Add a row to full->rooms: the free space of the file system that contains `file`. */
 static void add_room(struct full_disk *full, const char *file, const char *name)
 {
     char path[PATH_MAX];
@@ -571,7 +581,7 @@ static void add_room(struct full_disk *full, const char *file, const char *name)
     full->n_rooms++;
 }
 
-/* Find the quota on the file's file system. */
+/* Find the quota on the file system of a file. */
 static void find_quota(struct full_disk *full, const char *file)
 {
     char path[PATH_MAX];
@@ -582,7 +592,7 @@ static void find_quota(struct full_disk *full, const char *file)
         close(fd);
 }
 
-/* Add the file system of ddprun's stdout, which a single worker inherits. Return true if it is full. */
+/* Add the file system of ddprun's stdout, which a single worker inherits. Return true if the file system is full. */
 static bool add_stdout_room(struct full_disk *full)
 {
     static const char own[] = "/proc/self/fd/1";
@@ -594,8 +604,9 @@ static bool add_stdout_room(struct full_disk *full)
     return full->n_rooms > 0 && full->rooms[0].bytes < FULL_BYTES;
 }
 
-/* Find the free space of the full disk, or the quota. If the error names no file, examine an inherited stdout, then
- * the working directory and /dev/shm. */
+/* Find the free space of the disk that was full when the worker failed. After an error about a quota, find the quota
+ * instead. If the error names no file, examine the disk of an inherited stdout. If this disk has free space, examine
+ * the disks of the working directory and of /dev/shm. */
 static void find_room(struct report *r, struct details *d)
 {
     struct full_disk *full = &d->full;
@@ -617,8 +628,8 @@ static void find_room(struct report *r, struct details *d)
     add_room(full, "/dev/shm", "/dev/shm");
 }
 
-/* Find the other processes on a GPU that was full or busy: the driver's earlier answer, a new answer, or another
- * node's record. */
+/* Find the other processes on a GPU whose worker failed because the GPU was full or busy. Ask the driver if the agent
+ * has not asked the driver earlier. For a worker of another node, use that node's record of the failure. */
 static void find_gpu_users(struct report *r, struct details *d)
 {
     const struct failure *f = r->elsewhere;
@@ -634,8 +645,9 @@ static void find_gpu_users(struct report *r, struct details *d)
     }
 }
 
-/* Copy the error file to ddprun's own TORCHELASTIC_ERROR_FILE, for an outer launcher. As torchrun does, add the exit
- * code, or the negative signal. */
+/* Copy the error file of the first failure to the path in ddprun's own TORCHELASTIC_ERROR_FILE, which the user or an
+ * outer launcher has set. As torchrun does, add the worker's exit code, or the negative number of the signal that
+ * killed the worker. */
 static void hand_on_error(const struct report *r)
 {
     const char *to = env_find(r->plan->facts->environ_block, worker_env_name(ENV_TORCHELASTIC_ERROR_FILE));
@@ -646,7 +658,7 @@ static void hand_on_error(const struct report *r)
     error_file_hand_on(r->plan->workers[first].error_file, to, w->signal != 0 ? -w->signal : w->exit_code);
 }
 
-/* Warn about lost output, unless the reader, such as head, has exited. */
+/* Warn about lost output. A reader that has exited, such as head, needed no more output and is not reported. */
 static void warn_of_losses(const struct loss *lost, size_t n)
 {
     size_t printed = 0, more = 0;
@@ -673,7 +685,7 @@ static size_t collect_losses(struct output *output, struct loss lost[LOSSES_MAX]
     return n;
 }
 
-/* Warn after a success if nodes are missing because only this host could reach the store. */
+/* Warn after a success if nodes are missing because the store was reachable only on this host. */
 static void warn_of_local_only(const struct report *r)
 {
     struct buf text = { 0 };
@@ -682,7 +694,7 @@ static void warn_of_local_only(const struct report *r)
     buf_free(&text);
 }
 
-/* Collect the facts, print the report, then write the files, because a user may be waiting. */
+/* Collect the facts, print the report, then write the files. Printing comes first, because a user may be waiting. */
 void final_report(struct report *r, struct output *output, const struct evidence *evidence,
                   const char *program)
 {

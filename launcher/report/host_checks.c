@@ -1,5 +1,8 @@
-/* host_checks.c -- see host_checks.h. Each limit is compared with the workers' minimum before they start. Later, a
- * worker would get a misleading error, such as a bus error. */
+/* host_checks.c -- see host_checks.h.
+ *
+ * Before the workers start, each limit is compared with the minimum that the workers need. A worker that reaches a
+ * limit later gets a misleading error: "cannot create a pipe", a bus error, "cannot allocate memory" from a network
+ * card. */
 #include "report/host_checks.h"
 
 #include "base/limits.h"
@@ -21,10 +24,10 @@
 #include <unistd.h>
 
 enum {
-    FDS = 28,                  /* descriptors of guardian and agent, with the store */
-    FDS_PER_WORKER = 4,        /* descriptors: two pipes, a pidfd, a connection to the store */
+    FDS = 28,                  /* descriptors of guardian and agent, including descriptors of the store */
+    FDS_PER_WORKER = 4,        /* per worker: two pipes, a pidfd, a connection to the store */
     PROCESSES = 3,             /* guardian, agent and the store's thread */
-    SHM_PER_WORKER = 16 << 20, /* bytes for buckets, NCCL and data loaders */
+    SHM_PER_WORKER = 16 << 20, /* bytes in /dev/shm for buckets, NCCL and data loaders */
 };
 
 typedef char amount[SIZE_TEXT_MAX];
@@ -37,14 +40,15 @@ static const char *number(amount out, uint64_t n)
 
 /* Limits of this machine. shm_size and shm_free are 0 if unknown. */
 struct host_facts {
-    uint64_t nofile;  /* hard limit of open files */
-    uint64_t nproc;   /* limit of this user's processes; HOST_NO_LIMIT for root */
-    uint64_t memlock; /* soft limit of locked memory, in bytes */
+    uint64_t nofile;  /* hard limit of open files, because the agent raises the soft limit */
+    uint64_t nproc;   /* limit of processes of this user; HOST_NO_LIMIT for root */
+    uint64_t memlock; /* soft limit of locked memory in bytes, which the workers inherit */
     bool has_infiniband;
     uint64_t shm_size, shm_free; /* bytes */
 };
 
-/* Check open files, processes and locked memory. Only the buffers of an InfiniBand card need locked memory. */
+/* Check the limits of open files, processes and locked memory. Locked memory matters only with an InfiniBand card,
+ * because the buffers of such a card must be locked. */
 static void check_limits(const struct host_facts *f, uint64_t workers, const char *host, struct finding *out,
                          int *n)
 {
@@ -60,7 +64,7 @@ static void check_limits(const struct host_facts *f, uint64_t workers, const cha
         finding_make(&out[(*n)++], FINDING_LIMIT_MEMLOCK, host, "have", words_size(have, f->memlock), NULL);
 }
 
-/* Check the free space of /dev/shm, which a single worker does not need. */
+/* Check the free space of /dev/shm. A node with a single worker needs no shared memory. */
 static void check_shm(const struct host_facts *f, uint64_t workers, const char *host, struct finding *out,
                       int *n)
 {
@@ -73,7 +77,8 @@ static void check_shm(const struct host_facts *f, uint64_t workers, const char *
                  words_size(need, wanted), "workers", who, NULL);
 }
 
-/* Store a finding for each limit that is too low for `workers` workers. Return the number of findings. */
+/* Find which limits are too low for the number of workers in `workers`. Store the findings in `out`, and return the
+ * number of findings. */
 static int host_findings(const struct host_facts *facts, int workers, const char *host,
                          struct finding out[HOST_FINDINGS_MAX])
 {
@@ -90,7 +95,7 @@ static uint64_t limit_of(rlim_t limit)
     return limit == RLIM_INFINITY ? HOST_NO_LIMIT : (uint64_t)limit;
 }
 
-/* Read the limits of this process. The agent raises the soft limit of open files, so the hard limit counts.
+/* Read the limits of this process. For open files the hard limit counts, because the agent raises the soft limit.
  * RLIMIT_NPROC does not apply to root. */
 static void read_limits(struct host_facts *f)
 {
@@ -104,7 +109,8 @@ static void read_limits(struct host_facts *f)
         f->memlock = limit_of(limit.rlim_cur);
 }
 
-/* Return true if the directory has entries. /sys/class/infiniband exists even without a card. */
+/* Return true if the directory has entries other than "." and "..". /sys/class/infiniband exists even without a
+ * card. */
 static bool is_used(const char *path)
 {
     DIR *dir = opendir(path);
@@ -116,7 +122,7 @@ static bool is_used(const char *path)
     return entries > 2;
 }
 
-/* Read size and free space of /dev/shm, without blocks reserved for root. */
+/* Read size and free space of /dev/shm. f_bavail excludes blocks that are reserved for root. */
 static void read_shm(struct host_facts *f)
 {
     struct statvfs fs;
@@ -168,8 +174,8 @@ static void format_users(const struct gpu_users *users, char process[FINDING_SUB
                  users->count == 2 ? "" : "es");
 }
 
-/* Describe which processes use a GPU. `gpu` is its index or UUID, and `ranks` is " (rank 2)", or "" if unknown.
- * Return false if no process uses the GPU. */
+/* Describe which processes use a GPU. `gpu` is the GPU's index or UUID, as in CUDA_VISIBLE_DEVICES. `ranks` is " (rank
+ * 2)", or "" if ranks are not known yet. Return false if no process uses the GPU. */
 static bool gpu_finding(const struct gpu_users *users, const char *gpu, const char *ranks, const char *host,
                         struct finding *out)
 {
@@ -182,7 +188,7 @@ static bool gpu_finding(const struct gpu_users *users, const char *gpu, const ch
     return true;
 }
 
-/* Describe a compute mode that does not admit all workers of a GPU. Return false if it does. */
+/* Describe a compute mode that does not admit all workers of a GPU. Return false if the mode admits all workers. */
 static bool gpu_mode_finding(const struct gpu_users *users, const char *gpu, int workers, const char *host,
                              struct finding *out)
 {
@@ -198,13 +204,13 @@ static bool gpu_mode_finding(const struct gpu_users *users, const char *gpu, int
     return true;
 }
 
-/* Data of the thread that asks the driver. The thread may outlive the plan, so `job` and `names` are copies. */
+/* Data of the thread that asks the GPU driver. The thread may outlive the plan, so `job` and `names` are copies. */
 struct gpu_query {
     bool runs; /* the workers run or have run */
     char job[LIMIT_TEXT];
-    int world_size, first_rank, nproc; /* this node's ranks, `nproc` from `first_rank` on */
+    int world_size, first_rank, nproc; /* this node has `nproc` ranks, from `first_rank` on */
     int n;
-    int workers[GPUS_MAX]; /* number of workers of each GPU */
+    int workers[GPUS_MAX]; /* number of workers that use each GPU */
     char names[GPUS_MAX][GPU_NAME_MAX];
     struct gpu_users users[GPUS_MAX];
 };
@@ -220,8 +226,9 @@ static const char *environ_value(const struct buf *text, const char *name)
     return "";
 }
 
-/* Return true if another agent on this host has started the process: it has a rank of this job that is not ours. By
- * default all jobs of several nodes have the id "none", so the job id alone proves nothing. */
+/* Return true if the environment of the process contains a rank of this job that belongs to another node. Another
+ * agent on this host has then started the process. The job id alone proves nothing, because by default every job on
+ * several nodes has the id "none". */
 static bool has_rank_of_job(const struct gpu_query *query, int pid)
 {
     char path[64];
@@ -236,7 +243,7 @@ static bool has_rank_of_job(const struct gpu_query *query, int pid)
     return is_of_job;
 }
 
-/* Return true if the process runs the same program as this one. */
+/* Return true if the process runs the same program as this process. */
 static bool is_ddprun(int pid)
 {
     char path[64];
@@ -246,9 +253,10 @@ static bool is_ddprun(int pid)
            own.st_ino == other.st_ino;
 }
 
-/* Return the owner of a process on a GPU. A descendant of one of the job's agents belongs to this job, even an orphan
- * (PR_SET_CHILD_SUBREAPER). Without a process of this pid, the owner is unknown: the process has ended, or the pid is
- * of another namespace. */
+/* Return the owner of a process on a GPU. If the process descends from an agent of the job on this host, the owner is
+ * this job. Orphans of the workers still descend from the agent (PR_SET_CHILD_SUBREAPER). If no process with this pid
+ * exists here, the owner is unknown: perhaps a worker has just ended, or the driver reports pids of another PID
+ * namespace. */
 static enum gpu_owner gpu_owner(const void *user, int pid)
 {
     struct proc_stat stat = { .parent = pid };
@@ -260,7 +268,7 @@ static enum gpu_owner gpu_owner(const void *user, int pid)
         if (!procfs_stat(at, &stat)) {
             if (kill(at, 0) == 0 || errno != EPERM)
                 return GPU_OWNER_UNKNOWN;
-            break; /* /proc hides another user's process */
+            break; /* another user's process, which /proc hides, so its ancestors are unknown */
         }
         has_agent = has_agent || (at != pid && is_ddprun(at));
     }
@@ -277,7 +285,7 @@ void gpu_query_run(void *user)
     gpu_read_users(names, query->n, query->runs ? &owners : NULL, query->users);
 }
 
-/* Add a GPU, which several workers may share, only once. */
+/* Add a GPU if the list does not contain it yet. Several workers may share a GPU. */
 static void gpu_query_add(struct gpu_query *query, const char *gpu)
 {
     int i = 0;
@@ -393,11 +401,11 @@ int gpu_warn(const struct plan *plan, struct finding out[GPU_FINDINGS_MAX])
 
 /* --- the loss of the store ------------------------------------------------------------------------------ */
 
-/* After a lost connection, the user would suspect the store. Three findings name another cause:
- *
- *   - NODE_FROZEN: late timers show that this process was frozen for at least half of --node_timeout (net/store_link.c)
- *   - NODE_STOP_SLOW: by the store's last message, the workers did not stop
- *   - NODE_UNREACHABLE: by the store's last message, this node was silent, so the network has lost its messages */
+/* If the store closes the connection of a silent node, the user would suspect the store. Three findings name the real
+ * cause. NODE_FROZEN: late timers show that this process was recently frozen for at least half of --node_timeout
+ * (stood_still in net/store_link.c). NODE_STOP_SLOW: the store's last message gives a reason: the workers did not
+ * stop. NODE_UNREACHABLE: the store's last message gives another reason: this node was silent, because the network has
+ * lost its messages. */
 
 typedef char loss_text[FINDING_SUBJECT_MAX];
 

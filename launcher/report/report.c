@@ -1,5 +1,5 @@
-/* report.c -- see report.h. A report consists of many small appends. If one has failed, report_text discards the
- * whole report. */
+/* report.c -- see report.h. A report consists of many small appends. At the end, report_text checks whether an append
+ * has failed, and then discards the whole report, because half a report is useless. */
 #include "report/report.h"
 
 #include "agent/agent.h"
@@ -18,11 +18,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A row is two blanks, the label, a blank and the text, which begins in column TEXT_AT. */
+/* A row consists of two blanks, the label, a blank and the text, which begins in column TEXT_AT. A row has at most
+ * ROW_WIDTH columns, unless a single word is longer. */
 
 enum {
     ROW_WIDTH = 100,
-    ROW_QUOTE_MAX = 300, /* bytes of a worker's line */
+    ROW_QUOTE_MAX = 300, /* maximum number of bytes of a worker's line */
     LABEL_WIDTH = 8,
     TEXT_AT = 11,
     TEXT_WIDTH = ROW_WIDTH - TEXT_AT
@@ -30,13 +31,13 @@ enum {
 
 static const char BOLD_RED[] = "\033[1;31m", DIM[] = "\033[2m", PLAIN[] = COLOUR_OFF;
 
-/* The rows of the report. Lines after `limit` are dropped. All text passes through text.h, because workers may print
- * any bytes. */
+/* The rows of the report, each with a label and a text. A row may have several lines. After `limit` lines, further
+ * lines are dropped. All text passes through functions of text.h, because workers may print any bytes. */
 struct rows {
     struct buf *out;
     bool colour;
     int lines, limit;
-    bool ok; /* false after a failed append, which stops all later ones */
+    bool ok; /* false after a failed append; later appends then do nothing */
 };
 
 static void append_row(struct rows *r, const void *bytes, size_t len)
@@ -50,7 +51,7 @@ static void append_colour(struct rows *r, const char *code)
         append_row(r, code, strlen(code));
 }
 
-/* Append text. Escape control characters and colours, because it may contain other programs' names. */
+/* Append text. Escape control characters and colours, because the text may contain names from other programs. */
 static void rows_append(struct rows *r, struct slice text)
 {
     r->ok = r->ok && escape_append_plain(r->out, text);
@@ -70,7 +71,8 @@ static bool begin_line(struct rows *r, const char *label)
     return true;
 }
 
-/* Append the headline. It is never wrapped, so that a search through logs finds rank, host and cause in one line. */
+/* Append the headline. Never wrap this line, so that a search through many logs finds rank, host and cause in one
+ * line. */
 static void rows_headline(struct rows *r, struct slice text)
 {
     r->lines++;
@@ -81,8 +83,8 @@ static void rows_headline(struct rows *r, struct slice text)
     append_row(r, "\n", 1);
 }
 
-/* Return how many bytes fit on this line, up to the last blank or a newline. A long word, such as a path, is not
- * split. */
+/* Return how many bytes fit on this line, up to the last blank before the right edge. A word that is too long, such as
+ * a path, is not split. A newline always ends the line. */
 static size_t line_length(const char *text, size_t len)
 {
     size_t end = 0, last_blank = 0;
@@ -96,15 +98,15 @@ static size_t line_length(const char *text, size_t len)
     return last_blank > 0 ? last_blank : end;
 }
 
-/* Append `text` as a row of at most `max` lines; " ..." ends a cut text. Without a label, the row continues the row
- * above. An empty text adds no row. */
+/* Append `text` as a row of at most `max` lines. If the text is longer, the last line ends with " ...". If `label` is
+ * "", the row continues the row above. Append no row for an empty text. */
 static void rows_text(struct rows *r, const char *label, struct slice text, int max)
 {
     const char *p = text.data;
     size_t left = text.len;
     for (int i = 0; i < max && left > 0 && begin_line(r, i == 0 ? label : ""); i++) {
         size_t n = line_length(p, left), shown = n;
-        while (shown > 0 && p[shown - 1] == ' ') /* no blanks at the end of the line */
+        while (shown > 0 && p[shown - 1] == ' ') /* print no blanks at the end of the line */
             shown--;
         rows_append(r, slice_of(p, shown));
         n += n < left; /* skip the blank or newline */
@@ -135,7 +137,7 @@ static void rows_quote(struct rows *r, const char *label, struct slice line)
     const uint8_t *p = line.data;
     bool cut = line.len > ROW_QUOTE_MAX;
     size_t len = cut ? ROW_QUOTE_MAX : line.len;
-    while (cut && len > 0 && (p[len] & 0xc0) == 0x80) /* keep UTF-8 characters whole */
+    while (cut && len > 0 && (p[len] & 0xc0) == 0x80) /* do not cut inside a UTF-8 character */
         len--;
     if (!begin_line(r, label))
         return;
@@ -166,8 +168,8 @@ static bool is_signal_of_ddprun(const struct report *r, int sig)
     return sig == SIGTERM || sig == agent_stop_signal(r->agent);
 }
 
-/* Return how a worker ended. A worker that lost a peer is BY_ITSELF, because this sentence has code and time. KILLED
- * means that SIGTERM was not enough. */
+/* Return how a worker ended. A worker that lost a peer counts as BY_ITSELF, because the report's sentence for BY_ITSELF
+ * contains the exit code and the time. KILLED means that the worker did not exit in time after SIGTERM. */
 static enum way way_of(const struct report *r, const struct agent_worker *w)
 {
     switch (w->verdict) {
@@ -190,7 +192,8 @@ static enum way way_of(const struct report *r, const struct agent_worker *w)
     return w->signal != 0 && is_signal_of_ddprun(r, w->signal) ? STOPPED : BY_ITSELF;
 }
 
-/* Return true if `w` ended in the same way as the workers of `g`. The worker in the headline belongs to no group. */
+/* Return true if `w` ended in the same way as the workers of `g`. Return false for the worker in the headline, because
+ * this worker belongs to no group. */
 static bool same_end(const struct group *g, const struct agent_worker *w)
 {
     return w != cause_worker(g->r) && way_of(g->r, w) == way_of(g->r, g->like) &&
@@ -203,8 +206,8 @@ static int rank_in_group(const void *user, int local_rank)
     return same_end(g, agent_worker(g->r->agent, local_rank)) ? g->r->plan->workers[local_rank].rank : -1;
 }
 
-/* Format the time from the first failure to the group's end: " 3 ms later", " 3 ms to 1.2 s later", " at the same
- * moment", or " 0.4 s earlier"; "" if no worker of this node failed first. */
+/* Format the time between the first failure and the end of the group: " 3 ms later", " 3 ms to 1.2 s later", " at the
+ * same moment", or " 0.4 s earlier". Write "" if no worker of this node failed first. */
 static void after_text(const struct group *g, char out[AFTER_MAX])
 {
     const struct agent_worker *first = cause_worker(g->r);
@@ -285,8 +288,8 @@ static void append_ranks_of_end(const struct group *g, struct rows *rows, const 
     buf_free(&ranks);
 }
 
-/* Append a sentence for each way in which other workers ended, by lowest rank. After GROUPS_MAX ways, the last
- * sentence refers to the log files. */
+/* Append one sentence for each way in which other workers ended. The sentences are ordered by their lowest rank. If
+ * there are more than GROUPS_MAX ways, the last sentence refers to the log files. */
 static void report_others(const struct report *r, struct rows *rows)
 {
     struct group groups[GROUPS_MAX];
@@ -309,14 +312,15 @@ static void report_others(const struct report *r, struct rows *rows)
 
 /* --- attempts ------------------------------------------------------------------------------------------- */
 
-/* Rows of the report, for example:
+/* Rows of the report, for example about an earlier attempt, a missing restart, a rank that exited while another rank
+ * waited for it, and a process that cannot be killed:
  *
  *     before   attempt 0: rank 1: exit 7, 2.5 s after its start, at step 100
  *     restart  none: no later attempt got beyond step 100 (--max_no_progress)
  *     left     rank 0 (n1, pid 4002) exited with code 0, 1.8 s ago, while rank 1 waited for it at barrier 'epoch-3'
  *     alive    pid 4711 (rank 1, python3) cannot be killed: state D in nfs_wait
  *
- * Only the JSON has more than ATTEMPTS_SHOWN older attempts. */
+ * The headline describes the latest failed attempt. Older attempts beyond ATTEMPTS_SHOWN are only in the JSON. */
 
 enum { ATTEMPTS_SHOWN = 4, STUCK_SHOWN = 4, GPUS_SHOWN = 4 };
 
@@ -379,7 +383,8 @@ static void format_who(const struct report *r, const struct failure *f, char *ou
         snprintf(out, size, "rank %d: ", f->rank);
 }
 
-/* Append a row about a failed attempt. The time counts from the worker's start, to distinguish a crash at the start. */
+/* Append a row about a failed attempt. The time counts from the worker's own start, so that the user can
+ * distinguish a crash at the start from a crash during training. */
 static void append_attempt(const struct report *r, struct rows *rows, const char *label,
                            const struct failed_attempt *a)
 {
@@ -398,7 +403,7 @@ static bool has_failure(const struct report *r)
     return r->elsewhere != NULL || cause_first(r) >= 0;
 }
 
-/* Append the failed attempts, except the one in the headline. */
+/* Append the failed attempts, without the attempt that the headline describes. */
 static void append_attempts(const struct report *r, struct rows *rows)
 {
     size_t n = r->n_failed, first = 0;
@@ -412,7 +417,7 @@ static void append_attempts(const struct report *r, struct rows *rows)
         append_attempt(r, rows, i == 0 ? "before" : "", &r->failed[i]);
 }
 
-/* Append the reason for the missing restart. */
+/* Append the reason for the missing restart. A user who has set --max_restarts expects a restart. */
 static void append_no_restart(const struct report *r, struct rows *rows)
 {
     struct buf words = { 0 };
@@ -422,8 +427,8 @@ static void append_no_restart(const struct report *r, struct rows *rows)
     buf_free(&words);
 }
 
-/* Append a row about a process that cannot be killed. The kernel function where it hangs shows the cause: nfs_... is
- * a network file system, nvidia_... the GPU driver. */
+/* Append a row about a process that cannot be killed. The kernel function in which the process hangs shows the cause:
+ * nfs_... is a network file system, and nvidia_... is the GPU driver. */
 static void append_stuck(struct rows *rows, const char *label, const struct stuck *s)
 {
     char rank[32] = "";
@@ -433,8 +438,8 @@ static void append_stuck(struct rows *rows, const char *label, const struct stuc
                 s->where[0] != '\0' ? " in " : "", s->where);
 }
 
-/* Append the remedy for processes that SIGKILL has not ended. A runnable process only needs CPU time; any other is in
- * a system call. */
+/* Append the remedy for processes that SIGKILL has not ended. A runnable process ends as soon as it gets CPU time. Any
+ * other process is in a system call. */
 static void append_stuck_remedy(const struct report *r, struct rows *rows)
 {
     bool all_run = true;
@@ -471,7 +476,7 @@ static void report_attempts(const struct report *r, struct rows *rows)
     append_no_restart(r, rows);
     if (r->hang != NULL && !cause_is_hang(r))
         rows_printf(rows, "hang", "%s  [%s]", r->hang->sentence, finding_code_name(r->hang->code));
-    if (!has_failure(r)) /* after a failure, first_cause() has done this */
+    if (!has_failure(r)) /* after a failure, first_cause() has appended these rows */
         append_gpus(r, rows);
     if (cause_has_left(r, FINDING_RANK_EXITED_EARLY) && !cause_is_left_waiting(r, cause_failure(r, &room)))
         append_left(r, rows);
@@ -481,7 +486,8 @@ static void report_attempts(const struct report *r, struct rows *rows)
         append_stuck_remedy(r, rows);
 }
 
-/* The report describes the first failure, then the other workers, the logs and the exit code:
+/* The report first describes the first failure: its cause and remedy, the rank, its times and its last lines. Then the
+ * report shows how the other workers ended, where the logs are, and the exit code:
  *
  *     ddprun: rank 2 on n1 failed first: exit 7, 2.5 s after its start
  *       worker   rank 2 (local rank 2), pid 4002, host n1
@@ -495,21 +501,21 @@ static void report_attempts(const struct report *r, struct rows *rows)
  *       logs     logs/k3x9; logs of the first failed worker: logs/k3x9/attempt_0/2
  *       exit     7, because of rank 2 on n1
  *
- * Each part has a limit, so the report has at most REPORT_LINES_MAX lines. The JSON and the log files contain the
- * rest. */
+ * Each part has a limit, so the report has at most REPORT_LINES_MAX lines for any number of workers. The JSON and
+ * the log files contain the rest. */
 
 enum {
     WHY_LINES = 3,
     ERROR_LINES = 6,
     OTHERS_LINES = 8,
     STACK_LINES = 16,
-    STACK_LINES_KEPT = 6, /* reserved for stacks, not for the worker's last lines */
+    STACK_LINES_KEPT = 6, /* lines that are reserved for stacks, not for the worker's last lines */
     END_LINES = 8,
     DAY_S = 24 * 3600
 };
 
-/* Return true after a failure, a stop, the loss of the store, or an end of a worker without code 0, such as an
- * unkillable worker. */
+/* Return true if a report is needed: after a failure, a stop or the loss of the store. A report is also needed if a
+ * worker has not exited with code 0, for example because it cannot be killed. */
 bool report_needed(const struct report *r)
 {
     if (has_failure(r) || agent_stop_signal(r->agent) != 0 || r->store.how != NULL)
@@ -548,7 +554,7 @@ static bool append_bytes(struct buf *out, const char *label, int64_t value)
     return value == 0 || buf_printf(out, ", %s %s", label, words_size(size, (uint64_t)value));
 }
 
-/* Append the facts of the failure, such as ", peak memory 1.2 GiB", except those that FAILURE_ROWS hides. */
+/* Append the facts of the failure, for example ", peak memory 1.2 GiB". Leave out facts that FAILURE_ROWS hides. */
 static bool append_facts(const struct failure *f, struct buf *out)
 {
     bool ok = true;
@@ -562,7 +568,8 @@ static bool append_facts(const struct failure *f, struct buf *out)
     return ok;
 }
 
-/* Append the row about the failed worker or node. For another node's worker, it refers to that node's report. */
+/* Append the row that names the failed worker or node. For a worker of another node, the row refers to that node's
+ * report. */
 static void who(const struct report *r, const struct failure *f, struct rows *rows)
 {
     const bool elsewhere = r->elsewhere != NULL;
@@ -597,7 +604,8 @@ static void times(const struct report *r, struct rows *rows, const struct agent_
         rows_printf(rows, "times", "started %s, ended %s", from, to);
 }
 
-/* Return true if the worker's last lines contain the first line of `message`, as after a Python exception. */
+/* Return true if the last lines of the worker's output already contain the first line of `message`. This is usual after
+ * a Python exception. */
 static bool is_in_last_lines(const struct report *r, const char *message)
 {
     struct buf lines = { 0 };
@@ -608,7 +616,7 @@ static bool is_in_last_lines(const struct report *r, const char *message)
     return found;
 }
 
-/* Append the error of the worker's error file, or why it cannot be used. */
+/* Append the error from the worker's error file, or why that file cannot be used. */
 static void recorded(const struct report *r, struct rows *rows)
 {
     if (r->error_trouble != NULL)
@@ -617,7 +625,7 @@ static void recorded(const struct report *r, struct rows *rows)
         rows_text(rows, "error", slice_str(r->error->message), ERROR_LINES);
 }
 
-/* Append the last lines of the failed worker, with room for the rows that follow. */
+/* Append the last lines of the failed worker, but leave room for the rows that follow. */
 static void append_last_lines(const struct report *r, struct rows *rows)
 {
     struct buf lines = { 0 };
@@ -662,8 +670,8 @@ static void first_cause(const struct report *r, struct rows *rows)
     append_last_lines(r, rows);
 }
 
-/* Append why the store was lost, and the remedy. Its host, a ddprun or ddp-rendezvous, has ended, or the network has
- * failed. */
+/* Append why the store was lost, and the remedy. The process that hosts the store is a ddprun or the daemon
+ * ddp-rendezvous. This node loses the store if this process ends, or if the network to this process fails. */
 static void store_gone(const struct report *r, struct rows *rows)
 {
     if (r->store.how == NULL || has_failure(r))
@@ -720,7 +728,8 @@ static void where(const struct report *r, struct rows *rows)
         rows_printf(rows, "logs", "%s", r->plan->log_root);
 }
 
-/* Make a shell pattern for the files of all ranks: %r becomes a star. */
+/* Make a shell pattern for the files of all ranks: a star replaces each %r. A path longer than PATH_MAX is cut,
+ * because no file can have such a path. */
 static void pattern_of_all(char out[PATH_MAX], const char *pattern)
 {
     size_t n = 0;
@@ -729,11 +738,11 @@ static void pattern_of_all(char out[PATH_MAX], const char *pattern)
     out[n] = '\0';
 }
 
-/* Append where the other ranks were at the first failure, at most STACK_LINES lines. */
+/* Append where the other ranks were at the first failure, with at most STACK_LINES lines. report.json has all stacks. */
 static void stacks(const struct report *r, struct rows *rows)
 {
     struct buf text = { 0 };
-    const int room = rows->limit - rows->lines - 1; /* a line for the number of further stacks */
+    const int room = rows->limit - rows->lines - 1; /* one line is kept for the number of further stacks */
     const int most = room < 0 ? 0 : room < STACK_LINES ? room : STACK_LINES;
     const int left = stacks_brief(r->stacks, most, &text);
     const char *label = "stacks";
@@ -751,7 +760,7 @@ static void stacks(const struct report *r, struct rows *rows)
     buf_free(&text);
 }
 
-/* Append the command that finds, in the flight records, the rank that was behind. */
+/* Append the command that compares the flight records of all ranks and finds the rank that was behind. */
 static void flights(const struct report *r, struct rows *rows)
 {
     char all[PATH_MAX];
@@ -762,7 +771,7 @@ static void flights(const struct report *r, struct rows *rows)
                 strstr(r->flights, "%r") == NULL ? "/flight_*.json" : "");
 }
 
-/* Format which worker or node determined the exit code; "" after a user's stop and for code 124. */
+/* Format which worker or node determined the exit code. Write "" after a stop by the user and for exit code 124. */
 static void whose_code(const struct report *r, const struct failure *f, char *out, size_t size)
 {
     static const char *const policies[] = { "first", "max", "rank0", "workers" };
@@ -779,8 +788,8 @@ static void whose_code(const struct report *r, const struct failure *f, char *ou
         snprintf(out, size, ", because of node %d on %.200s", f->node_rank, f->host);
 }
 
-/* Append the exit code, in the last line, which many users read alone. Name the culprit again, and explain codes such
- * as 137 (128 + SIGKILL). */
+/* Append the exit code. Many users read only this last line. So name the culprit again, and explain a code such as 137
+ * (128 + SIGKILL). */
 static void exit_code(const struct report *r, struct rows *rows)
 {
     struct failure room;

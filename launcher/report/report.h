@@ -1,5 +1,6 @@
-/* report.h -- the report at the end of a job: at most 40 lines, with the first failure at the top. report.c is pure;
- * final_report.c and effects.c collect the facts. */
+/* report.h -- the report at the end of a job: at most 40 lines, with the first failure at the top. report.c is pure:
+ * effects.c and final_report.c collect the facts, the files and the workers' last output lines. So a test can check a
+ * report without a job. */
 #ifndef LAUNCHER_REPORT_REPORT_H
 #define LAUNCHER_REPORT_REPORT_H
 
@@ -9,11 +10,12 @@
 
 enum { REPORT_LINES_MAX = 40, REPORT_STDERR_LINES = LIMIT_LAST_LINES };
 
-/* Return true if the job needs a report: after a failure, a stop by a signal, the loss of the store, or if a worker of
- * this node has not exited with code 0. */
+/* Return true if the job needs a report. A report is needed after a failure, after a stop by a signal, and after the
+ * loss of the store. A report is also needed if a worker of this node has not exited with code 0. */
 bool report_needed(const struct report *r);
 
-/* Append the warning that other hosts could not join, or nothing. Return false when memory is short. */
+/* Append the warning that other hosts could not join. Append nothing if all nodes joined, or if other hosts can
+ * reach the store's address. Return false when memory is short. */
 bool report_local_only(const struct report *r, struct buf *out);
 
 /* Append the report to `out`. Return false when memory is short. */

@@ -1,11 +1,14 @@
-/* spawn_error.c -- see spawn_error.h. execve returns only an errno, but the header of the file shows the machine
- * and the loader:
+/* spawn_error.c -- see spawn_error.h.
+ *
+ * execve returns only an errno: ENOEXEC for a program of another machine, ENOENT for a program whose loader is
+ * missing. The header of the file shows the machine and the loader:
  *
  *     byte 4   1 = 32 bits, 2 = 64 bits          byte 16  type: 2 and 3 are programs
  *     byte 5   1 = little endian, 2 = big        byte 18  machine
  *     then the table of segments; the segment of type 3 (PT_INTERP) contains the loader's path
  *
- * The file is untrusted, so offsets are checked. Its byte order may differ, so numbers are assembled byte by byte. */
+ * The file is untrusted, so every offset is compared with the size of the file. Numbers are assembled byte by
+ * byte, because the file may have another byte order. */
 #include "report/spawn_error.h"
 
 #include "tables/text.h"
@@ -34,7 +37,7 @@ static const struct {
 
 enum { ELF_MACHINE_NAME_MAX = 32 };
 
-/* Return "x86-64", "aarch64" and so on, or for an unknown machine "machine type 4711" in `buffer`. */
+/* Return "x86-64", "aarch64" and so on, or "machine type 4711" in `buffer` for an unknown machine. */
 static const char *elf_machine_name(int machine, char buffer[ELF_MACHINE_NAME_MAX])
 {
     for (size_t i = 0; i < sizeof(machines) / sizeof(machines[0]); i++)
@@ -44,15 +47,15 @@ static const char *elf_machine_name(int machine, char buffer[ELF_MACHINE_NAME_MA
     return buffer;
 }
 
-/* The first bytes of a file, and their encoding of numbers. */
+/* The first bytes of a file, and the encoding of numbers in this file. */
 struct reader {
     const uint8_t *data;
     size_t len;
     bool big_endian;
-    bool wide; /* a 64-bit program */
+    bool wide; /* the file is a 64-bit program */
 };
 
-/* Read an integer of `size` bytes at `at`. Return 0 if the file is too short; all callers reject 0. */
+/* Read an integer of `size` bytes at offset `at`. Return 0 if the file is too short; all callers reject 0. */
 static uint64_t number(const struct reader *r, uint64_t at, unsigned size)
 {
     uint64_t value = 0;
@@ -63,7 +66,7 @@ static uint64_t number(const struct reader *r, uint64_t at, unsigned size)
     return value;
 }
 
-/* Initialize the reader for `file`, which must outlive it. Return false if it is not an ELF file. */
+/* Initialize the reader. Return false if the bytes are not an ELF file. `file` must outlive the reader. */
 static bool reader_open(struct reader *r, struct slice file)
 {
     *r = (struct reader){ .data = file.data, .len = file.len };
@@ -84,7 +87,8 @@ static int machine_of(const struct reader *r)
     return (int)number(r, offsetof(Elf64_Ehdr, e_machine), 2);
 }
 
-/* Copy the loader's path from a segment, if it ends with a NUL. */
+/* Copy the loader's path from a segment. Do nothing if the path does not end with a NUL, because such a path is
+ * incomplete. */
 static void copy_interpreter(const struct reader *r, uint64_t segment, char out[ELF_INTERPRETER_MAX])
 {
     uint64_t at = number(r, segment + (r->wide ? 8 : 4), r->wide ? 8 : 4);
@@ -107,14 +111,14 @@ static void find_interpreter(const struct reader *r, char out[ELF_INTERPRETER_MA
             copy_interpreter(r, table + i * size, out);
 }
 
-/* Return true if one machine is the 32-bit variant of the other. */
+/* Return true if one machine is the 32-bit variant of the other: i386 and x86-64, or ARM and AArch64. */
 static bool same_family(int a, int b)
 {
     return (a == EM_386 && b == EM_X86_64) || (a == EM_X86_64 && b == EM_386) ||
            (a == EM_ARM && b == EM_AARCH64) || (a == EM_AARCH64 && b == EM_ARM);
 }
 
-/* Return the first problem of the file. Problems that invalidate later bytes are checked first. */
+/* Return the first problem of the file. Problems that make later bytes meaningless are checked first. */
 static enum elf_kind first_problem(const struct reader *file, const struct reader *own)
 {
     int machine = machine_of(file), our_machine = machine_of(own);
@@ -129,10 +133,13 @@ static enum elf_kind first_problem(const struct reader *file, const struct reade
         return ELF_BITS;
     if (type != ET_EXEC && type != ET_DYN)
         return ELF_NO_PROGRAM;
-    return number(file, file->wide ? 56 : 44, 2) > 0 ? ELF_RUNS : ELF_CUT; /* no segments: not loadable */
+    return number(file, file->wide ? 56 : 44, 2) > 0
+               ? ELF_RUNS
+               : ELF_CUT; /* a program without segments cannot be loaded */
 }
 
-/* Compare the first bytes of a file with those of this machine's programs. 4 KiB contain all that is needed. */
+/* Compare the first bytes of a file with the first bytes of a program that runs on this machine. The first 4 KiB
+ * contain the header, the segment table and the loader's path. */
 static void elf_check(struct slice file, struct slice own, struct elf_facts *elf)
 {
     struct reader theirs, mine;
@@ -144,7 +151,7 @@ static void elf_check(struct slice file, struct slice own, struct elf_facts *elf
     }
     if (!reader_open(&theirs, file))
         return;
-    /* compare with itself if ddprun's header is not known */
+    /* If ddprun's header is not known, compare the file with itself, so that no difference is reported. */
     elf->kind = first_problem(&theirs, known ? &mine : &theirs);
     elf->machine = machine_of(&theirs);
     elf->bits = theirs.wide ? 64 : 32;
@@ -168,7 +175,7 @@ static void read_first_line(struct program_file *file, const char *text, size_t 
     size_t stop = at;
     while (stop < line && text[stop] != ' ' && text[stop] != '\t' && text[stop] != '\0')
         stop++;
-    file->carriage_return = ends_in_cr && stop == line; /* after a blank, \r belongs to the argument */
+    file->carriage_return = ends_in_cr && stop == line; /* after a blank, the \r is a part of the argument */
     if (stop - at < INTERPRETER_MAX)
         memcpy(file->interpreter, text + at, stop - at);
 }
@@ -200,16 +207,16 @@ enum { PATH_SHOWN = 120, ANY_ERROR = 0 };
 /* Flags for the observations about a program. */
 enum {
     ALWAYS = 0,
-    SEARCHED = 1 << 0,   /* name without a slash, not found in PATH */
+    SEARCHED = 1 << 0,   /* a name without a slash was not found in PATH */
     SCRIPT = 1 << 1,     /* the first line names an interpreter */
     CR = 1 << 2,         /* the interpreter's name ends with \r */
     HELPER_DIR = 1 << 3, /* the interpreter is a directory */
-    NEAR = 1 << 4,       /* a similar name is in the directory */
-    FILE_THERE = 1 << 5, /* ENOENT although the file exists: interpreter or loader is missing */
+    NEAR = 1 << 4,       /* a file in the same directory has nearly the same name */
+    FILE_THERE = 1 << 5, /* after ENOENT: the file exists, so its interpreter or loader is missing */
     NAMES_LOADER = 1 << 6,
     DIRECTORY = 1 << 7,
     NO_FILE = 1 << 8,
-    LOCKED = 1 << 9, /* this user may not enter a directory of the path */
+    LOCKED = 1 << 9, /* this user has no permission to enter a directory of the path */
     LACKS_X = 1 << 10,
     NOEXEC = 1 << 11, /* the file system forbids execution, so chmod does not help */
     EMPTY = 1 << 12,
@@ -326,7 +333,8 @@ static const struct row *row_of(const struct start_failure *f)
     return row;
 }
 
-/* Fill the placeholders of a sentence. All values are formatted, although few are used. */
+/* Fill the placeholders of a sentence. Format the values of all placeholders, although a sentence contains only a
+ * few. */
 static bool fill_row(const struct start_failure *f, const char *sentence, struct buf *out)
 {
     char machine[ELF_MACHINE_NAME_MAX], own[ELF_MACHINE_NAME_MAX], search[PATH_SHOWN + 4];

@@ -1,5 +1,7 @@
-/* user_messages.c -- see user_messages.h. Each function reports one fact: as an event, as a sentence, as both or not
- * at all, as the user's options demand. */
+/* user_messages.c -- see user_messages.h.
+ *
+ * Each function reports one fact: as an event, as a sentence, as both or not at all, depending on the user's
+ * options. So the caller does not check these options. */
 #include "report/user_messages.h"
 
 #include "agent/agent.h"
@@ -46,8 +48,8 @@ static bool event_worker_started(struct buf *out, uint64_t t_ms, const struct pl
                            json_add_text(o, "gpu", who->gpu));
 }
 
-/* Append the event "worker_ended". exit_code is the shell's: 137 after SIGKILL, but also after exit(137). signal is
- * present only after a signal. */
+/* Append the event "worker_ended". The member exit_code is the code that a shell would show: 137 after SIGKILL, but
+ * also after exit(137). The member signal is present only if a signal ended the worker. */
 static bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan_worker *who,
                                const struct agent_worker *how)
 {
@@ -64,7 +66,8 @@ static bool event_worker_ended(struct buf *out, uint64_t t_ms, const struct plan
     return event_print(out, o, ok);
 }
 
-/* Append the event "restart": the failed attempt, and the number and the delay of the next attempt. */
+/* Append the event "restart", which describes the failed attempt and its failure. The event also contains the number
+ * `next` of the next attempt, and the wait before this attempt. Attempts are numbered from 0, like log directories. */
 static bool event_restart(struct buf *out, uint64_t t_ms, const struct failed_attempt *failed, int next,
                           const struct agent *agent)
 {
@@ -109,7 +112,7 @@ static bool event_worker_stopped(struct buf *out, uint64_t t_ms, const struct pl
                            (signal == 0 || json_add_signal(o, signal)));
 }
 
-/* Append the store's findings, from its message. */
+/* Append the store's findings, from its message "findings". */
 static bool event_findings(struct buf *out, uint64_t t_ms, const cJSON *push)
 {
     cJSON *o = event_new(EVENT_FINDINGS, t_ms);
@@ -133,7 +136,8 @@ static bool event_launched(struct buf *out, uint64_t t_ms, const struct plan *pl
     return event_print(out, o, ok);
 }
 
-/* Append the last event for --events, without a report. `why` may be "". */
+/* Append the last event for --events. This event contains no report, unlike the last event of --json. `why` may be
+ * "". */
 static bool event_ended(struct buf *out, uint64_t t_ms, int exit_code, const char *why)
 {
     cJSON *o = event_new(EVENT_FINISHED, t_ms);
@@ -149,7 +153,8 @@ static uint64_t since_start(const struct announce *a)
     return clock_ms() - a->started_ms;
 }
 
-/* Write an event to the outputs of --json and --events. `made` is false if memory was short. */
+/* Write an event to the outputs of --json and --events. `made` is false if memory was short; the event is then
+ * skipped. */
 static void emit_event(const struct announce *a, bool made, struct buf *event)
 {
     if (made && a->plan->cli->json)
@@ -164,7 +169,8 @@ static bool wants_events(const struct announce *a)
     return a->plan->cli->json || a->events != NULL;
 }
 
-/* Write an event only to the log of --events. The reader of --json has started this ddprun and gets the report. */
+/* Write an event only to the log of --events. The reader of --json does not need this event, because the reader has
+ * started this ddprun and gets the report at the end. */
 static void log_event(const struct announce *a, bool made, struct buf *event)
 {
     if (made)
@@ -186,8 +192,8 @@ void announce_end(const struct announce *a, int exit_code, const char *why)
         log_event(a, event_ended(&event, since_start(a), exit_code, why), &event);
 }
 
-/* Print a line before the first worker starts. It bypasses the empty output queue, so that a job without output needs
- * no writer's thread. */
+/* Print a line before the first worker starts. Without --json the line bypasses the output queue, which is still
+ * empty. Queued bytes would start the writer's thread, which a job without output does not need. */
 __attribute__((format(printf, 2, 3))) static void note_before(const struct announce *a, const char *fmt, ...)
 {
     char text[2048];
@@ -201,8 +207,8 @@ __attribute__((format(printf, 2, 3))) static void note_before(const struct annou
         log_info("%s", text);
 }
 
-/* Print the missing features of the kernel and their replacements. Without --verbose, print only those that affect
- * the user. */
+/* Print which features of the kernel are missing on this machine, and what ddprun uses instead. Without --verbose,
+ * print only features that change the result for the user. */
 static void announce_lacks(const struct announce *a)
 {
     bool grave;
@@ -256,14 +262,14 @@ void announce_worker_ended(const struct announce *a, int local_rank, const struc
     }
 }
 
-/* Return true if node 0 prints this message on the same console (--hosts). */
+/* Return true if node 0 prints this message too, on the same console (--hosts). */
 static bool is_repeated(const struct announce *a)
 {
     return a->plan->cli->one_console && a->plan->node_rank > 0;
 }
 
-/* Print "attempt 0 failed: rank 3: exit 7; starting attempt 1 (restart 1 of 3) in 2 s". Even --quiet prints it,
- * because the workers' output begins again. */
+/* Print "attempt 0 failed: rank 3: exit 7; starting attempt 1 (restart 1 of 3) in 2 s". Print the line even with
+ * --quiet, because the line explains why the workers' output begins again. */
 void announce_restart(const struct announce *a, const struct agent *agent,
                       const struct failed_attempt *failed, int next)
 {
@@ -277,11 +283,11 @@ void announce_restart(const struct announce *a, const struct agent *agent,
         snprintf(who, sizeof(who), "rank %d on %s: ", failed->failure.rank, failed->failure.host);
     else if (failed->failure.rank >= 0)
         snprintf(who, sizeof(who), "rank %d: ", failed->failure.rank);
-    /* an elastic job's restart after the loss of a node does not count */
+    /* A restart after the loss of a node does not count in an elastic job, so the message shows no restart number. */
     if (failed->failure.rank >= 0 || !a->plan->meeting.elastic)
         snprintf(restart, sizeof(restart), " (restart %d of %d)", a->plan->restarts + 1,
                  agent_max_restarts(agent));
-    /* several nodes may have to wait for each other */
+    /* A job of several nodes may have to wait until enough nodes join, so the time of its next start is not known. */
     if (agent_backoff(agent) == 0 && a->plan->nnodes > 1)
         snprintf(when, sizeof(when), "when enough nodes have joined");
     else
@@ -322,7 +328,7 @@ void announce_gathering(const struct announce *a, const struct heard_waiting *w)
     buf_free(&out);
 }
 
-/* Print findings of the store, even with --quiet, because the job waits. */
+/* Print findings of the store, even with --quiet, because the user must know why the job waits. */
 void announce_findings(struct announce *a, const char *screen, const struct cJSON *push)
 {
     struct buf event = { 0 };
@@ -331,7 +337,7 @@ void announce_findings(struct announce *a, const char *screen, const struct cJSO
         emit_event(a, event_findings(&event, since_start(a), push), &event);
         return;
     }
-    /* printed already, or by node 0 */
+    /* the text is empty if this node has already printed the finding; is_repeated: node 0 prints the finding */
     if (*screen == '\0' || is_repeated(a))
         return;
     while (*screen != '\0') {
@@ -412,7 +418,8 @@ void announce_stop(const struct announce *a, const struct received_signal *recei
         note_signal(a, received, words[runs][first]);
 }
 
-/* Report that a signal was passed on. A signal of the kernel, such as SIGWINCH, is printed only with --verbose. */
+/* Report that a signal was passed on to the workers. If the kernel sent the signal, such as SIGWINCH, print the message
+ * only with --verbose. */
 void announce_passed(const struct announce *a, const struct received_signal *received, int workers)
 {
     char what[64];
@@ -426,13 +433,13 @@ void announce_passed(const struct announce *a, const struct received_signal *rec
 
 enum { STACKS_LINES_MAX = 200 };
 
-/* Print that the status follows, even with --quiet. */
+/* Print that the status follows, even with --quiet, because the user has requested it. */
 void announce_status(const struct announce *a, const struct received_signal *received)
 {
     note_signal(a, received, ": the state of the job follows");
 }
 
-/* Print stacks, each line as a note with the prefix "ddprun: ". */
+/* Print stacks. Each line is a separate note, so that each line gets the prefix "ddprun: ". */
 void announce_stacks(const struct announce *a, const struct cJSON *rows, bool is_cut)
 {
     struct buf text = { 0 };
@@ -494,7 +501,8 @@ static bool is_running(const struct status_facts *f, int local_rank)
     return agent_worker(f->agent, local_rank)->verdict == WORKER_ALIVE;
 }
 
-/* Append ", has waited in all_reduce #5 for 3.7 s, after step 3", the last reported step. */
+/* Append ", has waited in all_reduce #5 for 3.7 s, after step 3". The step is the last step that the rank has
+ * reported. */
 static bool append_steps(const cJSON *member, struct buf *out)
 {
     const cJSON *step = cJSON_GetObjectItemCaseSensitive(member, "step");
@@ -506,7 +514,7 @@ static bool append_steps(const cJSON *member, struct buf *out)
     return ok && (!cJSON_IsNumber(step) || buf_printf(out, ", after step %.0f", step->valuedouble));
 }
 
-/* Append the rank's state from the store's answer, such as ", waits for barrier 'x'". */
+/* Append the state of the rank from the store's answer, for example ", waits for barrier 'x'". */
 static bool append_store(const struct status_facts *f, int rank, struct buf *out)
 {
     const cJSON *member = member_of(f, rank);
@@ -524,7 +532,7 @@ static bool append_store(const struct status_facts *f, int rank, struct buf *out
            text_append_ms(out, (uint64_t)silent->valuedouble) && buf_printf(out, " ago");
 }
 
-/* Append the process state if it is stopped or hangs in the kernel. */
+/* Append the process state if the process is stopped or hangs in the kernel. */
 static bool append_state(char state, int pid, struct buf *out)
 {
     if (state == 'T')
@@ -556,7 +564,7 @@ static bool is_shown(const struct status_facts *f, int local_rank)
     return text_of(member, "waits_for")[0] == '\0' && text_of(member, "call")[0] == '\0';
 }
 
-/* Return the local rank of the n-th shown worker, or nproc. */
+/* Return the local rank of the n-th worker that is shown, or nproc if fewer workers are shown. */
 static int nth_shown(const struct status_facts *f, int n)
 {
     int i = 0;
@@ -574,7 +582,7 @@ static int count(const struct status_facts *f, bool (*is)(const struct status_fa
     return n;
 }
 
-/* Append the headline. A store that does not answer may explain a hang. */
+/* Append the headline. Report also that the store does not answer, because this may explain why a job hangs. */
 static bool append_headline(const struct status_facts *f, struct buf *out)
 {
     return text_append_ms(out, f->now_ms - f->started_ms) &&
@@ -583,7 +591,7 @@ static bool append_headline(const struct status_facts *f, struct buf *out)
                       f->answer == NULL ? "; the store does not answer" : "");
 }
 
-/* Append line `i`. The last line counts the ranks that are not listed. */
+/* Append line `i`. If some ranks are not listed, the last line contains the number of these ranks. */
 bool status_line(const struct status_facts *f, int i, struct buf *out)
 {
     const int shown = count(f, is_shown);

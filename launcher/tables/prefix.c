@@ -1,7 +1,9 @@
-/* prefix.c -- see prefix.h. Unlike in torchrun, an unknown field is rejected. Times are UTC, so that the lines of
- * several hosts can be sorted.
+/* prefix.c -- see prefix.h.
  *
- *     "${time} [$rank] "   ->   field TIME, " [", field RANK, "] " */
+ *     "${time} [$rank] "   ->   field TIME, " [", field RANK, "] "
+ *
+ * An unknown field is rejected. torchrun prints an unknown field as text, so a typing error appears in every
+ * line. Times are UTC, so that the lines of several hosts can be sorted. */
 #include "tables/prefix.h"
 
 #include "base/events.h"
@@ -60,7 +62,8 @@ static ddp_status add_field(struct prefix *p, const char *name, size_t len, stru
     return prefix_refuse(err, "unknown field", name, len);
 }
 
-/* Return the length of the name at `p`, or 0. "$5" is text, because no name begins with a digit. */
+/* Return the length of the name at `p`, or 0 if no name begins there. A name does not begin with a digit, so "$5"
+ * is text. */
 static size_t name_length(const char *p)
 {
     size_t n = 0;
@@ -69,7 +72,8 @@ static size_t name_length(const char *p)
     return isdigit((unsigned char)p[0]) ? 0 : n;
 }
 
-/* Parse the field at *at, after which *at points. "$$" is one dollar, and a dollar before other characters is text. */
+/* Parse the field at *at, which begins with a dollar sign, and move *at to the end of the field. "$$" is one
+ * dollar. A dollar sign before other characters is text. */
 static ddp_status add_dollar(struct prefix *p, const char **at, struct ddp_err *err)
 {
     const char *dollar = *at;
@@ -85,7 +89,8 @@ static ddp_status add_dollar(struct prefix *p, const char **at, struct ddp_err *
     return prefix_add_text(p, dollar, 1, err);
 }
 
-/* Return true if the template has a control character, which could break lines or change the terminal. */
+/* Return true if the template has a control character. A newline would break every line in two, and an escape
+ * sequence could change settings of the terminal. */
 static bool has_control(const char *text)
 {
     for (; *text != '\0'; text++)
@@ -137,7 +142,7 @@ static bool append_pieces(const struct prefix *p, const struct prefix_values *va
     return ok;
 }
 
-/* Append the prefix. The colour ends before its last blanks. */
+/* Append the prefix. The colour ends before the blanks at the end of the prefix. */
 bool prefix_render(const struct prefix *p, const struct prefix_values *values, int colour, struct buf *out)
 {
     size_t begin = out->len, blanks = 0;
@@ -155,7 +160,8 @@ bool prefix_render(const struct prefix *p, const struct prefix_values *values, i
 
 int prefix_colour(int rank)
 {
-    /* Readable on dark and light backgrounds. Red is reserved for errors. */
+    /* These colours are readable on dark and on light backgrounds. Red is missing, because red is reserved for
+     * errors. */
     static const int colours[] = { 36, 32, 33, 35, 34, 96, 92, 95 };
     enum { COLOURS = sizeof(colours) / sizeof(colours[0]) };
     return colours[(unsigned)rank % COLOURS];

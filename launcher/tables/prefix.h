@@ -1,5 +1,7 @@
-/* prefix.h -- the prefix of a worker's line, from a template such as "${host}[${rank}] ". It is formatted once per
- * stream, or once per read(2) if it contains the time. */
+/* prefix.h -- the prefix of a worker's line, from a template such as "${host}[${rank}] ".
+ *
+ * The template is parsed once. The prefix is formatted once per stream. A prefix that contains the time is formatted
+ * once per read(2), not for each line. */
 #ifndef LAUNCHER_TABLES_PREFIX_H
 #define LAUNCHER_TABLES_PREFIX_H
 
@@ -29,36 +31,37 @@ enum prefix_field {
 
 enum { PREFIX_PIECES_MAX = 32, PREFIX_TIME_MAX = 48, PREFIX_NO_COLOUR = 0 };
 
-/* The pieces of parsed templates. A zeroed struct is an empty prefix. The string passed to prefix_add must outlive
- * the struct. */
+/* The pieces of parsed templates. A zeroed struct is an empty prefix. The `text` of a piece points into the string
+ * passed to prefix_add, so this string must outlive the struct. */
 struct prefix {
     struct prefix_piece {
-        const char *text; /* text between fields; NULL: a field */
+        const char *text; /* text between fields; NULL if the piece is a field */
         size_t len;
         enum prefix_field field;
     } pieces[PREFIX_PIECES_MAX];
     size_t n;
-    bool timed;  /* has ${time} or ${elapsed} */
-    bool ranked; /* has ${rank} or ${local_rank} */
+    bool timed;  /* the template contains ${time} or ${elapsed} */
+    bool ranked; /* the template contains ${rank} or ${local_rank} */
 };
 
 /* Append the pieces of a template: ${name} and $name are fields, and $$ is a dollar sign, as in torchrun. Return
- * DDP_ERR_ARG for an invalid template, with all field names in `err`. */
+ * DDP_ERR_ARG for an invalid template; `err` then lists the names of all fields. */
 ddp_status prefix_add(struct prefix *p, const char *template, struct ddp_err *err);
 
-/* The values of the fields, borrowed; NULL if unknown. */
+/* The values of the fields, borrowed. NULL means that a value is unknown. */
 struct prefix_values {
     const char *of[PREFIX_FIELD_COUNT];
 };
 
-/* Append the prefix, with control characters of values replaced. `colour` is an SGR number or PREFIX_NO_COLOUR. Return
+/* Append the prefix. `colour` is an SGR number or PREFIX_NO_COLOUR. Control characters in values are replaced. Return
  * false when memory is short. */
 bool prefix_render(const struct prefix *p, const struct prefix_values *values, int colour, struct buf *out);
 
 /* Return the colour of a rank as an SGR number. */
 int prefix_colour(int rank);
 
-/* Format ${time} (prefix_time), in us since 1970, or ${elapsed} (prefix_elapsed), in us since the start. */
+/* Format the value of ${time} (prefix_time) or ${elapsed} (prefix_elapsed). `unix_us` counts microseconds since 1970.
+ * `us` counts microseconds since the start. */
 void prefix_time(char out[PREFIX_TIME_MAX], uint64_t unix_us);
 void prefix_elapsed(char out[PREFIX_TIME_MAX], uint64_t us);
 

@@ -1,5 +1,8 @@
-/* signals.c -- see signals.h. A second request to stop kills the workers, so a copy of the first must not count. Only
- * a copy reaches the agent by another route than the first signal. */
+/* signals.c -- see signals.h.
+ *
+ * A second request to stop kills the workers, so a copy of the first request must not count as the second. A copy
+ * reaches the agent by another route than the first signal. A second request reaches the agent by the same route as
+ * the first. */
 #include "tables/signals.h"
 
 #include "base/text.h"
@@ -32,7 +35,7 @@ static signal_set bit(int signal)
     return UINT64_C(1) << (signal & 63);
 }
 
-/* Return the row of the signal `name` (`len` characters), or NULL if it cannot stop a job. */
+/* Return the row of the signal called `name` (`len` characters), or NULL if this signal cannot stop a job. */
 static const struct signal_row *stopper(const char *name, size_t len)
 {
     if (len > 3 && strncasecmp(name, "SIG", 3) == 0) {
@@ -141,11 +144,10 @@ static unsigned way_of(const struct received_signal *received)
     return received->by_parent ? 4 : received->by_guardian ? 2 : 1;
 }
 
-/* Return true if the signal is a copy of the previous signal:
- *
- *   - SIGHUP: always, because a terminal that closes may send several
- *   - other signals: within COPY_MS and by a new route (way_of), if both have the same sender or exactly one of them
- *     comes from the guardian's parent */
+/* Return true if the signal is a copy of the previous signal. Every repeated SIGHUP is a copy, because a terminal that
+ * closes may send several SIGHUPs. Any other copy arrives within COPY_MS, by another route (way_of) than the previous
+ * signal and its earlier copies. Also, both signals have the same sender, or exactly one of them comes from the
+ * guardian's parent. */
 static bool is_copy(const struct stop_memory *memory, const struct received_signal *received, uint64_t now_ms)
 {
     const struct received_signal *last = &memory->last;
@@ -169,7 +171,7 @@ bool signals_is_new_stop(struct stop_memory *memory, const struct received_signa
     return true;
 }
 
-/* Format a name such as "SIGSEGV". Real-time signals count from SIGRTMIN, as in kill -l. */
+/* Format a name such as "SIGSEGV". Real-time signals are numbered from SIGRTMIN, as in kill -l. */
 void signal_name(char out[SIGNAL_NAME_MAX], int sig)
 {
     const char *abbrev = signal_abbrev(sig);

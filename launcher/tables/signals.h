@@ -1,5 +1,6 @@
-/* signals.h -- the effect of each signal on the guardian (ddprun), the agent and a worker. The rows are also in the
- * manual page and in docs/signals.md. All functions are pure. */
+/* signals.h -- the effect of each signal on the guardian (ddprun), the agent and a worker. Each signal has a row, whose
+ * texts are also in the manual page and in docs/signals.md. All functions are pure: the caller passes each received
+ * signal as a struct. */
 #ifndef LAUNCHER_SIGNALS_H
 #define LAUNCHER_SIGNALS_H
 
@@ -80,19 +81,20 @@ extern const struct signal_row signal_rows[SIGNAL_ROWS];
 /* A set of signals: bit N modulo 64 for signal N. */
 typedef uint64_t signal_set;
 
-/* Parse a list such as "SIGTERM,INT". Return DDP_ERR_ARG for an invalid name, with the valid names in `err`. */
+/* Parse a list such as "SIGTERM,INT", in which "SIG" is optional. Return DDP_ERR_ARG if a name is invalid; `err`
+ * then lists the valid names. */
 ddp_status signals_parse(const char *text, signal_set *set, struct ddp_err *err);
 
-/* Append a NUL-terminated list of the signals that stop the job: "SIGTERM,SIGINT,SIGHUP" and those in `stop`. Return
- * false when memory is short. */
+/* Append a list of all signals that stop the job: "SIGTERM,SIGINT,SIGHUP" and the names in `stop`. A NUL ends the list.
+ * Return false when memory is short. */
 bool signals_print(signal_set stop, struct buf *out);
 
-/* Return the effect of a signal. `stop` is the set of additional stop signals. */
+/* Return the effect of a signal. `stop` is the set of additional signals that stop the job. */
 enum signal_act signals_act(signal_set stop, int signal);
 
 enum { SIGNAL_NAME_MAX = 32 };
 
-/* Format the name of a signal: "SIGSEGV", "SIGRTMIN+3", or "signal 77". */
+/* Format the name of a signal: "SIGSEGV", "SIGRTMIN+3", or "signal 77" if the signal has no name. */
 void signal_name(char out[SIGNAL_NAME_MAX], int sig);
 
 /* --- sender ------------------------------------------------------------------------------------------------- */
@@ -100,11 +102,11 @@ void signal_name(char out[SIGNAL_NAME_MAX], int sig);
 enum { SENDER_NAME_MAX = 16 };
 
 struct signal_sender {
-    bool kernel; /* sent by the kernel (a key, a closed terminal); the other members are unset */
-    int pid;     /* 0: in another PID namespace or on another node */
+    bool kernel; /* the kernel sent the signal (a key, a closed terminal); the other members are unset */
+    int pid;     /* 0 if the process is in another PID namespace or on another node */
     unsigned uid;
-    /* Printable name of the program; "" if it has ended. If `pid` is 0: the receiving node ("node 3"), or
-     * "". */
+    /* Printable name of the program; "" if the process has already ended. If `pid` is 0: name of the node that
+     * received the signal ("node 3"), or "" for this node. */
     char name[SENDER_NAME_MAX];
 };
 
@@ -116,10 +118,11 @@ struct received_signal {
     struct signal_sender sender;
 };
 
-/* Append the signal and its sender: "SIGTERM from bash (pid 12, uid 0)". Return false when memory is short. */
+/* Append the signal and its sender, for example "SIGTERM from bash (pid 12, uid 0)". Return false when memory is
+ * short. */
 bool received_signal_text(const struct received_signal *received, struct buf *out);
 
-/* Append only the sender: "slurmstepd (pid 812, uid 0)". */
+/* Append only the sender, for example "slurmstepd (pid 812, uid 0)". */
 bool signal_sender_text(const struct received_signal *received, struct buf *out);
 
 /* --- repeated signals --------------------------------------------------------------------------------------- */
@@ -133,8 +136,10 @@ struct stop_memory {
     unsigned ways;
 };
 
-/* Return true if `received` is a new request to stop, not a copy of the previous signal. Batch systems, systemd and
- * pkill may signal both guardian and agent. A second SIGHUP is never new. */
+/* Return true if `received` is a new request to stop. Return false if `received` is a copy of the previous signal. A
+ * batch system, systemd or pkill may signal both the guardian and the agent. The agent then gets a copy, because the
+ * guardian passes each signal on to the agent. With --hosts, the relay may send another copy to the guardian. A second
+ * SIGHUP is never a new request. */
 bool signals_is_new_stop(struct stop_memory *memory, const struct received_signal *received, uint64_t now_ms);
 
 #endif

@@ -1,5 +1,5 @@
-/* text.c -- see text.h. Texts of workers may contain any bytes, but a terminal gets only known escape sequences, and
- * JSON only valid UTF-8. */
+/* text.c -- see text.h. Texts of workers may contain any bytes. So a terminal gets only known escape sequences, and a
+ * JSON string gets only valid UTF-8. */
 #include "tables/text.h"
 
 #include "base/text.h"
@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Decode one UTF-8 character of `len` bytes. The first byte has a prefix (110, 1110 or 11110) before its bits; each
- * further byte has six bits. */
+/* Decode one UTF-8 character of `len` bytes, and return its code point. In the first byte, the code point's bits
+ * follow the prefix (110, 1110 or 11110). In each further byte, the lower six bits belong to the code point. */
 static uint32_t utf8_code(const uint8_t *p, size_t len)
 {
     static const uint8_t masks[] = { 0x7f, 0x7f, 0x1f, 0x0f, 0x07 };
@@ -35,7 +35,8 @@ static const char *fill_of(const char *gap, const struct word *words, size_t n, 
     return NULL;
 }
 
-/* Fill the placeholders. Other braces stay unchanged, because a path may contain braces. */
+/* Fill the placeholders. A brace that begins no known placeholder stays unchanged, because a path may contain
+ * braces. */
 bool words_fill(struct buf *out, const char *sentence, const struct word *words, size_t n)
 {
     bool ok = true;
@@ -70,7 +71,7 @@ const char *words_clock(char out[TIME_TEXT_MAX], uint64_t unix_ms, int offset_s,
     return out;
 }
 
-/* Compute the edit distance with one row of the usual matrix. */
+/* Compute the edit distance with the usual matrix. Only one row of the matrix is kept in memory. */
 size_t words_distance(const char *a, const char *b)
 {
     size_t row[WORDS_DISTANCE_MAX + 1];
@@ -106,7 +107,8 @@ bool shell_word(struct buf *out, const char *word)
 
 /* --- escape ----------------------------------------------------------------------------------------------- */
 
-/* Only a few known sequences reach the terminal. Any other ESC is printed as \x1b, and the bytes after it as text.
+/* Only a few known sequences reach the terminal, because a list of harmful sequences would never be complete. Any
+ * other ESC is printed as \x1b, and the bytes after this ESC as text.
  *
  *     bytes                          terminal
  *     ESC [ 31 m                     unchanged: a colour; only digits, ; and : are allowed before the m
@@ -116,7 +118,8 @@ bool shell_word(struct buf *out, const char *word)
  *     bidi and other format codes
  *     not UTF-8                      \xff
  *
- * Lines are complete, so no sequence is cut. Eight bytes are checked at a time for speed. */
+ * The caller passes complete lines, so no sequence is cut. Eight bytes are checked at a time, because most text
+ * contains only printable ASCII. */
 
 enum { ESC = 0x1b, DEL = 0x7f, PARAMETERS_MAX = 32 };
 
@@ -141,7 +144,7 @@ static size_t plain_run(const uint8_t *p, size_t len)
     return n;
 }
 
-/* Return true for code points that reorder or hide text, and for U+0080 to U+009F. */
+/* Return true for code points that reorder or hide text, and for the control characters U+0080 to U+009F. */
 static bool is_format(uint32_t code)
 {
     static const struct {
@@ -154,7 +157,7 @@ static bool is_format(uint32_t code)
     return false;
 }
 
-/* Return the length of the tab or character outside ASCII at `p`, else 0. */
+/* Return the length of the character at `p` if this character is a tab or valid text outside ASCII, else 0. */
 static size_t text_sequence(const uint8_t *p, size_t len)
 {
     size_t n = utf8_sequence(p, len);
@@ -174,7 +177,7 @@ static size_t text_run(const uint8_t *p, size_t len)
     return n;
 }
 
-/* Return the length of the sequence "ESC [ parameters final" at `p`, or 0. */
+/* Return the length of the sequence "ESC [ parameters final" at `p`, or 0 for other bytes. */
 static size_t control_sequence(const uint8_t *p, size_t len, uint8_t final)
 {
     static const char parameters[] = "0123456789;:";
@@ -212,7 +215,7 @@ static bool append_character(struct buf *out, const uint8_t *p, size_t len, size
 }
 
 /* Append the special sequence or character at `p`: copy a colour, drop an erase sequence, print other bytes as \xNN.
- * Set *used to its length, and *coloured if a colour stays on. */
+ * Set *used to the length of this sequence or character. Set *coloured to true if a colour stays on. */
 static bool append_special(struct buf *out, const uint8_t *p, size_t len, size_t *used, bool *coloured)
 {
     if ((*used = control_sequence(p, len, 'm')) > 0) {
@@ -334,7 +337,7 @@ static bool is_known(char letter)
     return false;
 }
 
-/* Reject a pattern, with the valid tokens in the error. */
+/* Reject a pattern, and list the valid tokens in the error. When memory is short, the list is missing. */
 static ddp_status log_pattern_refuse(struct ddp_err *err)
 {
     struct buf list = { 0 };
@@ -347,7 +350,8 @@ static ddp_status log_pattern_refuse(struct ddp_err *err)
     return status;
 }
 
-/* Check a pattern. Each '%' must begin a token. A '/' at the end would name a directory. */
+/* Check a pattern. Each '%' must begin a token. A pattern must not end with '/', because such a pattern would name a
+ * directory. */
 ddp_status log_pattern_check(const char *pattern, struct ddp_err *err)
 {
     const size_t len = strlen(pattern);
@@ -357,7 +361,8 @@ ddp_status log_pattern_check(const char *pattern, struct ddp_err *err)
     return ok ? DDP_OK : log_pattern_refuse(err);
 }
 
-/* Return true if the pattern contains the token. Both characters are skipped, so "%%r" contains no %r. */
+/* Return true if the pattern contains the token. The loop skips both characters of a token, so the letter after
+ * "%%" is not a token. */
 static bool has_token(const char *pattern, char letter)
 {
     for (const char *p = pattern; (p = strchr(p, '%')) != NULL; p += 2)
@@ -366,7 +371,7 @@ static bool has_token(const char *pattern, char letter)
     return false;
 }
 
-/* Append the value of a token. TEXT or NUMBER formats the value of a row. */
+/* Append the value of a token. Each row of LOG_PATTERN_TOKENS formats its value with TEXT or NUMBER. */
 static bool add_token(char letter, const struct log_names *names, struct buf *out)
 {
 #define TEXT(text)     buf_printf(out, "%s", text)
@@ -378,7 +383,7 @@ static bool add_token(char letter, const struct log_names *names, struct buf *ou
         LOG_PATTERN_TOKENS(X)
 #undef X
     default:
-        return true; /* unreachable after log_pattern_check */
+        return true; /* unreachable: log_pattern_check rejects a pattern with any other letter */
     }
 #undef TEXT
 #undef NUMBER

@@ -1,5 +1,6 @@
-/* text.h -- texts for users: sentences with placeholders, shell words, times, JSON, names of log files. Names and
- * lines of other programs are made safe for a shell, a terminal or JSON. */
+/* text.h -- texts for users: sentences with placeholders, shell words, times, JSON, names of log files. Such texts may
+ * contain names and lines of other programs. So this file also has functions that make a text safe for a shell, a
+ * terminal or JSON. */
 #ifndef LAUNCHER_TABLES_TEXT_H
 #define LAUNCHER_TABLES_TEXT_H
 
@@ -16,11 +17,12 @@
 /* A placeholder of a sentence such as "{program} is a directory", and its value. */
 
 struct word {
-    const char *name; /* without braces */
-    const char *text; /* NULL counts as "" */
+    const char *name; /* name of the placeholder, without braces */
+    const char *text; /* value; NULL counts as "" */
 };
 
-/* Append `sentence`, with each {name} replaced by its value, if there is one. Return false when memory is short. */
+/* Append `sentence`, and replace each {name} by the value of this placeholder. A placeholder without a value stays
+ * unchanged. Return false when memory is short. */
 bool words_fill(struct buf *out, const char *sentence, const struct word *words, size_t n);
 
 /* Append a word, quoted for a POSIX shell if necessary. Return false when memory is short. */
@@ -47,8 +49,8 @@ size_t words_distance(const char *a, const char *b);
 /* Append a line without its newline, and switch off a colour that is still on. Return false when memory is short. */
 bool escape_append(struct buf *out, struct slice line);
 
-/* Append a line with colours as text: "\x1b[...". ddprun's messages use this, because they may contain other
- * programs' names. */
+/* Append a line, and print the colours in this line as text: "\x1b[...". ddprun's messages use this function, because
+ * a message may contain names from other programs. */
 bool escape_append_plain(struct buf *out, struct slice line);
 
 /* --- json text -------------------------------------------------------------------------------------------- */
@@ -57,22 +59,23 @@ bool escape_append_plain(struct buf *out, struct slice line);
 
 struct cJSON;
 
-/* Add a member to `object`; json_add_text adds null for a NULL `text`. Return false when memory is short. */
+/* Add a member called `name` to `object`. json_add_text adds the JSON value null if `text` is NULL. Return false when
+ * memory is short. */
 bool json_add_bytes(struct cJSON *object, const char *name, struct slice bytes);
 bool json_add_text(struct cJSON *object, const char *name, const char *text);
 bool json_add_number(struct cJSON *object, const char *name, double value);
 bool json_add_bool(struct cJSON *object, const char *name, bool value);
 bool json_add_null(struct cJSON *object, const char *name);
 
-/* Add `item` to `object`, which then owns it. On failure free `item` and return false. NULL counts as a failure, as
- * from cJSON_Create functions. */
+/* Add `item` to `object`, which then owns `item`. On failure free `item` and return false. A NULL `item` also counts
+ * as a failure, because the cJSON_Create functions return NULL if memory is short. */
 bool json_add(struct cJSON *object, const char *name, struct cJSON *item);
 
-/* Append a new object, which `array` owns. Return NULL when memory is short. */
+/* Append a new object to `array`. The array owns the object. Return NULL when memory is short. */
 struct cJSON *json_add_object(struct cJSON *array);
 
-/* Append the text of `object` and a newline, in several lines if `indented`. Free `object` in any case. Return false
- * for NULL. */
+/* Append the text of `object` and a newline. If `indented` is true, the text has several indented lines. Free `object`
+ * in any case. If `object` is NULL, return false. */
 bool json_print(struct buf *out, struct cJSON *object, bool indented);
 
 /* --- names of log files ----------------------------------------------------------------------------------- */
@@ -99,11 +102,11 @@ struct log_names {
 
 enum { LOG_PATTERN_MAX = 1024 };
 
-/* Check a pattern. Return DDP_ERR_ARG for an invalid pattern, with a description in `err`. */
+/* Check a pattern. Return DDP_ERR_ARG for an invalid pattern. `err` then describes a valid pattern. */
 ddp_status log_pattern_check(const char *pattern, struct ddp_err *err);
 
-/* Append the name of a stream's file. Without %a, later attempts append ".attempt_N", so that each has its own file.
- * Return false when memory is short. */
+/* Append the name of a stream's file. If the pattern has no %a, append ".attempt_N" from the second attempt on, so
+ * that each attempt has its own file. Return false when memory is short. */
 bool log_pattern_name(const char *pattern, const struct log_names *names, struct buf *out);
 
 #endif

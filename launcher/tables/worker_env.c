@@ -1,5 +1,5 @@
 /* worker_env.c -- see worker_env.h. The part that all workers share (struct env_base) is computed once per node,
- * because a node may start 256 workers. */
+ * because a node may start 256 workers. For each worker only about 40 texts are formatted. */
 #include "tables/worker_env.h"
 
 #include "base/buf.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* initial size of the buffer for all rows */
+/* initial size of the buffer for all rows; the buffer grows if a value is long */
 enum { ROWS_BYTES = 2048 };
 
 const char *worker_env_name(enum worker_env_var var)
@@ -22,8 +22,8 @@ const char *worker_env_name(enum worker_env_var var)
     return names[var];
 }
 
-/* Return true if `entry` is "NAME=..." for the `len` characters of `name`. The first characters are compared before
- * strncmp, because there are thousands of calls. */
+/* Return true if `entry` is "NAME=..." for the `len` characters of `name`. The first characters are compared
+ * before the call of strncmp, because this function is called thousands of times. */
 static bool is_named(const char *entry, const char *name, size_t len)
 {
     return entry[0] == name[0] && strncmp(entry, name, len) == 0 && entry[len] == '=';
@@ -55,7 +55,7 @@ static bool same_name(const char *a, const char *b)
     return *a == *b;
 }
 
-/* Return true if an entry has the KEY `name`. */
+/* Return true if one of the entries has the KEY `name`. */
 static bool names_one(const char *name, const char *const *entries, size_t n)
 {
     size_t len = strlen(name);
@@ -80,7 +80,7 @@ void env_facts_inherit(struct env_facts *facts, char *const *inherited, const ch
         facts->local_world_size > 1 && env_find(inherited, omp) == NULL && !names_one(omp, overrides, n);
 }
 
-/* Set names[i] to the variable of row i, or to NULL if the row does not apply. */
+/* Set names[i] to the variable's name in row i of the table, or to NULL if this row does not apply. */
 static void names_set(const struct env_facts *f, const char *names[WORKER_ENV_VARS])
 {
 #define X(name, format, value, when, text) names[ENV_##name] = (when) ? #name : NULL;
@@ -88,7 +88,8 @@ static void names_set(const struct env_facts *f, const char *names[WORKER_ENV_VA
 #undef X
 }
 
-/* Return true if a row sets the variable of `entry`, such as the RANK of an outer job. */
+/* Return true if a row sets the variable of `entry`. The inherited value of this variable, such as the RANK of an
+ * outer job, is then dropped. */
 static bool is_set_by_us(const char *entry, const char *const names[WORKER_ENV_VARS])
 {
     for (int i = 0; i < WORKER_ENV_VARS; i++)
@@ -97,10 +98,10 @@ static bool is_set_by_us(const char *entry, const char *const names[WORKER_ENV_V
     return false;
 }
 
-/* A hash table of variable names; a free place is NULL. At least half of the places are free, for thousands of
- * variables (seven for each service of Kubernetes). */
+/* A hash table of variable names. A free place is NULL. At least half of the places are free, so a search is short even
+ * with thousands of variables: Kubernetes sets seven variables for each service. */
 struct listed {
-    const char **place; /* owned array of borrowed entries */
+    const char **place; /* owned array; the entries are borrowed */
     size_t mask;
 };
 
@@ -120,7 +121,8 @@ static size_t hash_name(const char *entry)
     return (size_t)(hash ^ hash >> 32);
 }
 
-/* Add an entry. Return false if the name is known: as in getenv(3), the first is used. */
+/* Add an entry. Return false if the table already has the name, because the first of two equal names is used, as in
+ * getenv(3). */
 static bool listed_add(struct listed *listed, const char *entry)
 {
     size_t at = hash_name(entry) & listed->mask;
@@ -138,7 +140,8 @@ static void list_entry(struct env_base *base, struct listed *listed, const char 
         base->entries[base->n++] = entry;
 }
 
-/* Add the overrides, then the inherited variables that no override and no row replaces. */
+/* Add the overrides to `base` first. Then add the inherited variables. Leave out a variable that an override or a row
+ * of the table replaces. */
 bool env_base_init(struct env_base *base, const struct env_facts *facts, char *const *inherited,
                    const char *const *overrides, size_t n)
 {
@@ -146,7 +149,7 @@ bool env_base_init(struct env_base *base, const struct env_facts *facts, char *c
     struct listed listed;
     size_t most = n;
     names_set(facts, names);
-    /* a worker never inherits an outer job's flight recorder */
+    /* a worker never inherits the shared memory of an outer job's flight recorder */
     names[ENV_DDPRUN_FLIGHT_SHM] = worker_env_name(ENV_DDPRUN_FLIGHT_SHM);
     for (char *const *p = inherited; *p != NULL; p++)
         most++;
@@ -156,7 +159,7 @@ bool env_base_init(struct env_base *base, const struct env_facts *facts, char *c
         env_base_free(base);
         return false;
     }
-    for (size_t i = n; i-- > 0;) /* backwards: the last of equal names is used */
+    for (size_t i = n; i-- > 0;) /* backwards, so that the last of two equal names is used */
         list_entry(base, &listed, overrides[i]);
     base->n_overrides = base->n;
     for (int i = 0; i < WORKER_ENV_VARS; i++) {
@@ -176,7 +179,7 @@ void env_base_free(struct env_base *base)
     *base = (struct env_base){ 0 };
 }
 
-/* Append "KEY=VALUE\0" for each row that applies, and set *n to their number. */
+/* Append "KEY=VALUE\0" for each row that applies, and set *n to the number of these rows. */
 static bool format_rows(struct buf *text, const struct env_facts *f, const struct env_base *base, size_t *n)
 {
     bool ok = true;
@@ -191,7 +194,8 @@ static bool format_rows(struct buf *text, const struct env_facts *f, const struc
     return ok;
 }
 
-/* Build the environment. Rows such as USE_LIBUV may apply only now, so leave out their inherited variables. */
+/* Build the environment. For some rows, such as USE_LIBUV, it is not known earlier whether the row applies. So the
+ * shared part has the inherited variables of these rows. Leave out such a variable if its row applies. */
 bool worker_env_init(struct worker_env *env, const struct env_facts *facts, const struct env_base *base)
 {
     const char *names[WORKER_ENV_VARS];
@@ -212,7 +216,7 @@ bool worker_env_init(struct worker_env *env, const struct env_facts *facts, cons
         env->block[env->n++] = p;
     for (size_t i = 0; i < base->n; i++)
         if (i < base->n_overrides || !is_set_by_us(base->entries[i], names))
-            env->block[env->n++] = (char *)base->entries[i]; /* execve's type has no const */
+            env->block[env->n++] = (char *)base->entries[i]; /* execve's argument type has no const */
     env->n_set = rows + base->n_overrides;
     return true;
 

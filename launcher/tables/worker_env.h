@@ -1,5 +1,5 @@
-/* worker_env.h -- builds the environment of a worker. All variables that the launcher sets are rows of one table,
- * which --dry_run and the manual page use, too. */
+/* worker_env.h -- builds the environment of a worker. All variables that the launcher sets are rows of one table.
+ * --dry_run, the manual page and the environments are made from these rows. */
 #ifndef LAUNCHER_WORKER_ENV_H
 #define LAUNCHER_WORKER_ENV_H
 
@@ -8,13 +8,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Arguments for "%s%s" that print `path` as an absolute path, because a worker may change its directory. Without
- * ddprun's directory, it stays relative. */
+/* Two arguments for "%s%s", which print `path` as an absolute path, because a worker may change its working directory
+ * before it uses `path`. If ddprun's own working directory is unknown, a relative path stays relative. */
 #define ENV_PATH(path) \
     f->directory == NULL || (path) == NULL || (path)[0] == '/' || (path)[0] == '\0' ? "" : f->directory, path
 
-/* Columns: name, printf format, argument, condition for setting the variable, meaning. `f` is a struct env_facts.
- * Names are torchrun's or PyTorch's, except DDPRUN_* and DDP_*. */
+/* Columns: name, printf format of the value, argument of this format, condition for setting the variable, meaning. `f`
+ * is a struct env_facts. Names and values are torchrun's or PyTorch's; ddprun's own names begin with DDPRUN_ or
+ * DDP_. */
 #define WORKER_ENV_LIST(X)                                                                                   \
     X(RANK, "%d", f->rank, true, "rank in the job")                                                          \
     X(LOCAL_RANK, "%d", f->local_rank, true, "rank on this node, and index of the GPU")                      \
@@ -86,45 +87,46 @@ enum worker_env_var {
         WORKER_ENV_VARS
 };
 
-/* Return the name of a variable: "DDPRUN_COOKIE" for ENV_DDPRUN_COOKIE. */
+/* Return the name of a variable, for example "DDPRUN_COOKIE" for ENV_DDPRUN_COOKIE. */
 const char *worker_env_name(enum worker_env_var var);
 
 /* Length of a job's cookie: 128 random bits in hexadecimal. */
 enum { COOKIE_CHARS = 32 };
 
-/* The facts for a worker's variables. All texts are borrowed. */
+/* The facts from which the values of a worker's variables are computed. All texts are borrowed. */
 struct env_facts {
     int rank, local_rank, world_size, local_world_size, node_rank, nnodes;
     int role_rank, role_size;
-    int restart_count, max_restarts; /* number of restarts that count, and --max_restarts */
+    int restart_count, max_restarts; /* number of restarts that count, and their limit (--max_restarts) */
     int attempt;                     /* number of earlier starts of the workers, for any reason */
     const char *master_addr;
     int master_port;
-    bool rank0_store; /* rank 0, not the launcher, hosts the workers' store */
+    bool rank0_store; /* rank 0 hosts the workers' store; if false, the launcher hosts it */
     const char *job, *role;
-    const char *timer_file;     /* TORCHELASTIC_TIMER_FILE; NULL: unset */
-    const char *signals;        /* signals that stop the job, separated by commas */
-    const char *visible;        /* CUDA_VISIBLE_DEVICES; NULL: unset */
+    const char *timer_file;     /* path in TORCHELASTIC_TIMER_FILE; NULL to leave it unset */
+    const char *signals;        /* names of the signals that stop the job, separated by commas */
+    const char *visible;        /* value of CUDA_VISIBLE_DEVICES; NULL to leave it unset */
     bool hip;                   /* set HIP_VISIBLE_DEVICES to `visible` too */
-    const char *cookie;         /* DDPRUN_COOKIE; NULL: unset */
-    const char *directory;      /* working directory with a slash at the end; NULL if unknown */
-    const char *error_file;     /* TORCHELASTIC_ERROR_FILE; may be "" */
-    const char *nccl_async;     /* TORCH_NCCL_ASYNC_ERROR_HANDLING */
-    const char *nccl_async_old; /* NCCL_ASYNC_ERROR_HANDLING */
+    const char *cookie;         /* value of DDPRUN_COOKIE; NULL to leave it unset */
+    const char *directory;      /* working directory with a slash at the end; NULL if not known */
+    const char *error_file;     /* path in TORCHELASTIC_ERROR_FILE; may be "" */
+    const char *nccl_async;     /* value of TORCH_NCCL_ASYNC_ERROR_HANDLING */
+    const char *nccl_async_old; /* value of NCCL_ASYNC_ERROR_HANDLING */
     bool share_gpu;
     bool set_omp;
     bool terminal;                 /* stderr is shown on a terminal */
-    char page[FLIGHT_PAGE_TEXT];   /* DDPRUN_FLIGHT_SHM; "": unset */
-    const char *flight;            /* directory in DDP_FLIGHT_RECORDER; NULL: unset */
-    const char *torch_flight;      /* directory of PyTorch's flight records; NULL: none */
+    char page[FLIGHT_PAGE_TEXT];   /* value of DDPRUN_FLIGHT_SHM; "" to leave it unset */
+    const char *flight;            /* directory in DDP_FLIGHT_RECORDER; NULL to leave it unset */
+    const char *torch_flight;      /* directory of PyTorch's flight records; NULL if not requested */
     const char *torch_calls;       /* calls that PyTorch's flight recorder keeps, as text */
     bool torch_pipes;              /* FIFOs work in `torch_flight` */
     unsigned long long timeout_ms; /* DDPRUN_INIT_TIMEOUT_MS; 0: unset */
 };
 
-/* The part of the environment that all workers of a node share: the variables of --env, and the inherited variables.
- * An inherited variable is left out if --env or an applicable row of WORKER_ENV_LIST replaces it. Rows such as
- * USE_LIBUV are decided for each worker. The texts are borrowed. */
+/* The part of the environment that all workers of a node share: the variables from --env, and the inherited variables.
+ * An inherited variable is left out if --env, or a row of WORKER_ENV_LIST that applies, replaces this variable. For
+ * some rows, such as USE_LIBUV, it is decided later whether the row applies: when a worker's environment is built. The
+ * texts belong to the launcher's environment and to --env. */
 struct env_base {
     const char **entries; /* owned array; the first n_overrides entries are from --env */
     size_t n, n_overrides;
@@ -132,24 +134,27 @@ struct env_base {
     bool dropped[WORKER_ENV_VARS];  /* rows whose inherited variable is not in `entries` */
 };
 
-/* The environment of a worker for execve(2), without repeated names. The first source of a variable counts:
+/* The environment of a worker for execve(2). Each name occurs once. The value of a variable is from the first of these
+ * sources that sets the variable:
  *
  *     --env K=V, then the rows of the table, then ddprun's own environment
  *
- * `block` is NULL-terminated. Its first n_set entries are from the table and --env. */
+ * `block` is NULL-terminated. The first n_set entries come from the table and --env. The other entries are
+ * inherited. */
 struct worker_env {
     char **block;
     size_t n, n_set;
-    char *text; /* owned: entries of the table */
+    char *text; /* private: memory for the entries of the table */
 };
 
-/* Set the facts that depend on the launcher's environment. set_omp: the node has several workers, and OMP_NUM_THREADS
- * is not in `inherited` and `overrides`. `facts` may borrow texts of `inherited`. */
+/* Set the facts that depend on the environment of the launcher: nccl_async, nccl_async_old, hip and set_omp. set_omp
+ * becomes true if the node has several workers, and OMP_NUM_THREADS is neither in `inherited` nor in `overrides`. The
+ * texts in `facts` may point into `inherited`. */
 void env_facts_inherit(struct env_facts *facts, char *const *inherited, const char *const *overrides,
                        size_t n);
 
-/* Compute *base. `overrides` are "KEY=VALUE" texts; the last of equal names counts. All texts must outlive the base.
- * Return false when memory is short. */
+/* Compute *base. `overrides` contains "KEY=VALUE" texts. If several texts have the same name, the last text is used.
+ * All texts must outlive the base. Return false when memory is short. */
 bool env_base_init(struct env_base *base, const struct env_facts *facts, char *const *inherited,
                    const char *const *overrides, size_t n);
 void env_base_free(struct env_base *base);
@@ -158,17 +163,18 @@ void env_base_free(struct env_base *base);
 bool worker_env_init(struct worker_env *env, const struct env_facts *facts, const struct env_base *base);
 void worker_env_free(struct worker_env *env);
 
-/* The sources of variables outside the table: --env, then ddprun's own environment. All texts are borrowed. */
+/* The sources of variables that are not in the table: --env, then ddprun's own environment. All texts are
+ * borrowed. */
 struct env_sources {
-    const char *const *overrides; /* "KEY=VALUE" texts of --env; the last of equal names counts */
+    const char *const *overrides; /* "KEY=VALUE" texts from --env; of equal names, the last is used */
     size_t n;
     char *const *inherited;
 };
 
-/* Return the value that a worker gets, or NULL. It is borrowed. */
+/* Return the value that a worker gets, or NULL if the variable is not set. The value is borrowed. */
 const char *env_sources_find(const struct env_sources *sources, const char *name);
 
-/* Return the value of `name` in an environment block, into which it points, or NULL. */
+/* Return the value of `name` in an environment block, or NULL. The value points into the block. */
 const char *env_find(char *const *environ_block, const char *name);
 
 #endif

@@ -1,5 +1,6 @@
-/* auth.c -- see auth.h. libsodium computes HMAC-SHA256 and SHA-256. Proofs and tags are compared in constant time
- * (sodium_memcmp), because an attacker could measure how many bytes are right. */
+/* auth.c -- see auth.h. libsodium computes HMAC-SHA256 and SHA-256; this file implements no cipher and no hash. Proofs
+ * and tags are compared in constant time (sodium_memcmp), because an attacker could otherwise measure how many bytes
+ * are right. */
 #include "auth/auth.h"
 
 #include "store/encode.h"
@@ -9,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Offsets of the fields: AT_VERSION and AT_PRINT in both messages, AT_ROLE, AT_JOB and AT_NONCE in the hello, and the
- * others in the answer. */
+/* Offsets of the fields. Both messages have AT_VERSION and AT_PRINT. The client's hello also has AT_ROLE, AT_JOB and
+ * AT_NONCE, and the store's answer has AT_RESULT, AT_INSTANCE and AT_STORE_NONCE. */
 enum {
     AT_VERSION = 0,
     AT_ROLE = 1,
@@ -155,13 +156,13 @@ void auth_hello(struct auth *a, const struct secret *secret, enum auth_role role
     memcpy(a->talk, out, AUTH_HELLO_BYTES);
 }
 
-/* Read the result in a message from the store. */
+/* Read the result in a message from the store. A value that this version does not define counts as malformed. */
 static enum auth_result read_result(const uint8_t *m)
 {
     return m[AT_RESULT] <= AUTH_NOT_ENCRYPTED ? (enum auth_result)m[AT_RESULT] : AUTH_MALFORMED;
 }
 
-/* Wipe all keys, and return `result`. All later calls then fail. */
+/* Wipe all keys, and let all later calls fail. Return `result`. */
 static enum auth_result reject_with(struct auth *a, enum auth_result result)
 {
     sodium_memzero(a, sizeof(*a));
@@ -220,7 +221,8 @@ bool auth_is_other_version(uint8_t version)
     return version != AUTH_VERSION;
 }
 
-/* Check the client's hello. The fingerprint only lets the store report a wrong secret early; it proves nothing. */
+/* Check the client's hello. A different fingerprint lets the store report a wrong secret early. An equal fingerprint
+ * does not show that the client has the secret: only the client's proof shows this. */
 static enum auth_result check_hello(const struct auth *a, const struct secret *secret, struct slice hello,
                                     const uint8_t print[static AUTH_PRINT_BYTES])
 {
@@ -398,8 +400,8 @@ static void auth_seal(struct auth *a, uint8_t kind, struct slice frame, uint8_t 
     make_tag(&a->out, kind, frame, tag);
 }
 
-/* Append a frame with its tag. Reserve the memory first, because the receiver rejects all frames after a counted frame
- * that is missing. */
+/* Append a frame with its tag. Reserve the memory before make_tag counts the frame: if a frame is counted but not
+ * sent, the receiver rejects all later frames. */
 bool auth_append_frame(struct auth *a, uint8_t kind, struct slice frame, struct buf *out)
 {
     uint8_t tag[AUTH_TAG_BYTES];

@@ -1,5 +1,7 @@
-/* secret.c -- see secret.h. The checks call fstat on the open file, because a name may lead to another file at the next
- * call. Kubernetes mounts a Secret as symlinks, and may replace them at any time. */
+/* secret.c -- see secret.h.
+ *
+ * The checks call fstat on the open file, and not stat on its name. The name may lead to another file at the next call.
+ * Kubernetes mounts a Secret as a symlink to a symlink, and may replace both symlinks at any time. */
 #include "auth/secret.h"
 
 #include "base/clock.h"
@@ -23,11 +25,12 @@ enum {
     STDIN_MS = 60000,             /* longest wait for the line on stdin */
     LINE_MAX_BYTES = SECRET_TEXT, /* the digits and the newline */
     TENANTS_MAX = 1024,           /* maximum number of secrets in the file of ddp-rendezvous */
-    TENANTS_BYTES = TENANTS_MAX * (LIMIT_TEXT + SECRET_TEXT), /* limit for the file of secrets, in bytes */
+    TENANTS_BYTES = TENANTS_MAX * (LIMIT_TEXT + SECRET_TEXT), /* the file of secrets must have fewer bytes */
     MUNGE_MS = 3000,                                          /* longest wait for an answer of munged */
 };
 
-/* Return a zeroed secret in a separate page, or NULL. MADV_DONTFORK keeps the page from the workers. */
+/* Return a zeroed secret in a separate page, or NULL if memory is short. MADV_DONTFORK keeps the page from the workers
+ * that ddprun forks, because a worker must not have the secret. */
 static struct secret *secret_new(void)
 {
     void *page =
@@ -80,7 +83,7 @@ static bool parse_digits(const char *text, struct secret *secret)
     return true;
 }
 
-/* Parse the secret of a file that has `n` bytes and begins with `line`. */
+/* Parse the secret of a file that has `n` bytes. `line` has the first bytes of the file. */
 static ddp_status parse_line(const char *path, const char *line, size_t n, struct secret **out,
                              struct ddp_err *err)
 {
@@ -103,8 +106,8 @@ static ddp_status parse_line(const char *path, const char *line, size_t n, struc
                     path);
 }
 
-/* Check the owner and the mode of the file. The group may read a file of root, because Kubernetes sets the group
- * fsGroup. */
+/* Check the owner and the mode of the file. The group may read a file of root, because Kubernetes makes a Secret
+ * readable for the group fsGroup. */
 static ddp_status check_file(const char *path, int fd, struct ddp_err *err)
 {
     struct stat st;
@@ -143,7 +146,8 @@ static ssize_t read_all(int fd, char *text, size_t room)
     return (ssize_t)n;
 }
 
-/* Read one line of at most `room` bytes. Return the number of bytes, or -1 with an errno: ETIMEDOUT after STDIN_MS. */
+/* Read one line of at most `room` bytes. Return the number of bytes, or -1 with an errno. ETIMEDOUT means that no line
+ * has arrived within STDIN_MS. */
 static ssize_t read_line(int fd, char *text, size_t room)
 {
     /* read byte by byte: the bytes after the line are input of the workers */
@@ -170,8 +174,8 @@ static ssize_t read_line(int fd, char *text, size_t room)
     return (ssize_t)n;
 }
 
-/* Read the file `path`, or one line of stdin for "-". Return the number of bytes in `text`, or -1. With O_NONBLOCK,
- * open does not block on a FIFO. */
+/* Read the file `path` if its owner and mode are allowed. If `path` is "-", read one line of stdin. Return the number
+ * of bytes in `text`, or -1 after an error. Open with O_NONBLOCK, because open would otherwise block on a FIFO. */
 static ssize_t read_text(const char *path, char *text, size_t room, struct ddp_err *err)
 {
     const bool from_stdin = strcmp(path, "-") == 0;
@@ -215,8 +219,8 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r';
 }
 
-/* Parse a line without its newline; its last word is the 64 digits. For an empty line or a comment, set *out to
- * NULL. */
+/* Parse a line without its newline. The last word of the line is the 64 digits. For an empty line or a comment,
+ * return DDP_OK and set *out to NULL. */
 static ddp_status parse_tenant(const char *line, size_t n, struct secret **out, struct ddp_err *err)
 {
     while (n > 0 && is_blank(line[n - 1]))
@@ -373,17 +377,17 @@ enum { MUNGE_OPTION_CIPHER = 0, MUNGE_OPTION_USER = 9, MUNGE_AES128 = 4 };
 
 enum { MUNGE_OK = 0, MUNGE_EXPIRED = 15, MUNGE_REWOUND = 16, MUNGE_REPLAYED = 17, MUNGE_UNAUTHORIZED = 18 };
 
-/* The payload of a credential is this label with its NUL, then the secret. A credential without the label is from
- * another program. */
+/* The payload of a credential is this label with its NUL, then the secret. An agent rejects a credential without the
+ * label, because another program of the same user has made such a credential. */
 static const char label[] = "ddprun secret 1";
 
 enum { PAYLOAD_BYTES = sizeof(label) + SECRET_BYTES };
 
-/* A call of libmunge on a separate thread. Only that thread may use the fields after `until_ms` until libmunge has
- * returned. */
+/* A call of libmunge on a separate thread. Until libmunge has returned, only the separate thread may use the fields
+ * after `until_ms`. */
 struct secret_call {
     struct timed_call *call; /* owned */
-    uint64_t until_ms;       /* when the call counts as failed (clock_ms) */
+    uint64_t until_ms;       /* time when the caller stops waiting and the call counts as failed (clock_ms) */
     bool seals; /* true: encrypt `secret` to `credential`; false: decrypt `credential` to `secret` */
     char credential[SECRET_CREDENTIAL_MAX];
     struct secret *secret; /* owned */
@@ -415,8 +419,9 @@ static ddp_status munge_load(struct munge *m, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Set the error of a failed call. In a user namespace, munged sees another user id, and rejects even a credential that
- * this process has made (c->seals). */
+/* Set the error of a failed call. If munged rejects the user id, the error names a user namespace as a possible cause.
+ * Inside a namespace, the user id of a process may differ from the id that munged sees. munged then rejects even a
+ * credential that this process has made for itself (c->seals). */
 static void munge_fail(struct secret_call *c, const struct munge *m, void *context, int error)
 {
     const char *text = m->context_text(context);
@@ -463,7 +468,8 @@ static void unseal(struct secret_call *c, const struct munge *m, void *context)
     free(payload);
 }
 
-/* Seal (encrypt) c->secret, and unseal the result as a test. */
+/* Seal (encrypt) c->secret, and unseal the result as a test. A store must not begin to serve with a credential that no
+ * agent can unseal. */
 static void seal(struct secret_call *c, const struct munge *m, void *context)
 {
     char payload[PAYLOAD_BYTES], *credential = NULL;
@@ -489,7 +495,7 @@ static void seal(struct secret_call *c, const struct munge *m, void *context)
     free(credential);
 }
 
-/* Free a call. */
+/* Free a call. If the call has timed out, its thread calls this function when libmunge returns. */
 static void munge_free(void *user)
 {
     struct secret_call *c = user;
@@ -497,7 +503,7 @@ static void munge_free(void *user)
     free(c);
 }
 
-/* Load libmunge, and seal or unseal the secret, on the separate thread. */
+/* Load libmunge, and seal or unseal the secret. This function runs on the separate thread of struct secret_call. */
 static void munge_run(void *user)
 {
     struct secret_call *c = user;
@@ -511,8 +517,8 @@ static void munge_run(void *user)
     }
 }
 
-/* Begin a call that seals `secret`, or if that is NULL, unseals the `n` bytes of `credential`. The thread gets copies,
- * because it may run longer than the caller waits. */
+/* Begin a call that seals `secret`. If `secret` is NULL, unseal the `n` bytes of `credential` instead. Give the thread
+ * copies, because the thread may run longer than the caller waits. */
 static struct secret_call *call_begin(const struct secret *secret, const char *credential, size_t n)
 {
     struct secret_call *c = calloc(1, sizeof(*c));
@@ -536,8 +542,8 @@ static struct secret_call *call_begin(const struct secret *secret, const char *c
     return call != NULL ? c : NULL;
 }
 
-/* End a call, and copy its result. `out` and `credential` may be NULL. Return DDP_ERR_TIMEOUT if libmunge has not
- * returned; the thread then frees the call. */
+/* End a call, and copy its result. If its thread still waits for munged, return DDP_ERR_TIMEOUT; the thread then frees
+ * the call later (munge_free). `out` and `credential` may be NULL. */
 static ddp_status call_end(struct secret_call *c, struct secret **out, char *credential, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;

@@ -1,5 +1,6 @@
-/* secret.h -- the secret of a job: 32 random bytes that agents and the store share, but not the workers. A pass phrase
- * is rejected, because it could be found by trying. */
+/* secret.h -- the secret of a job: 32 random bytes that agents and the store share. Workers never have the secret. A
+ * pass phrase is rejected: an attacker who has recorded the proofs of a connection (auth.h) could try pass phrases
+ * until one matches. */
 #ifndef RENDEZVOUS_AUTH_SECRET_H
 #define RENDEZVOUS_AUTH_SECRET_H
 
@@ -16,21 +17,23 @@ enum {
     SECRET_CREDENTIAL_MAX = 480,        /* maximum size of a credential of MUNGE, in bytes with the NUL */
 };
 
-/* A secret in a separate memory page, which is neither in core dumps nor in forked children. */
+/* A secret in a separate memory page. The page is neither in core dumps nor in forked children, so each process must
+ * read the secret itself. */
 struct secret {
     uint8_t key[SECRET_BYTES];
-    struct secret *next;   /* secret of the next tenant, owned; NULL: none */
+    struct secret *next;   /* the secret of the next tenant, owned; NULL for the last tenant */
     char jobs[LIMIT_TEXT]; /* prefix of the tenant's job names; "" for all jobs */
 };
 
-/* Read the secret, one line of 64 hexadecimal digits, from a file or from stdin ("-"). The file must belong to this
- * user or to root, and no other user may read it. A file must have no other line, and no byte of stdin after the line
- * is read. After DDP_OK, free *out with secret_free. */
+/* Read the secret, one line of 64 hexadecimal digits, from a file or from stdin ("-"). A file must have no other line.
+ * No byte of stdin after this line is read. The file must belong to this user or to root, and no other user may read
+ * it. After DDP_OK, free *out with secret_free. */
 ddp_status secret_read(const char *path, struct secret **out, struct ddp_err *err);
 
-/* Read the secrets of all tenants from a file of ddp-rendezvous. Owner and mode must be as for secret_read. Each line
- * is `JOB_PREFIX DIGITS`, or only the digits for all other jobs. An empty line and a line that begins with '#' are
- * ignored. After DDP_OK, free the list *out with secret_free. */
+/* Read the secrets of all tenants from a file of ddp-rendezvous. Owner and mode must be as for secret_read. The file
+ * has one line for each tenant: `JOB_PREFIX DIGITS`, or only the digits for all other jobs. JOB_PREFIX is a prefix of
+ * the tenant's job names. Empty lines, and lines that begin with '#', are ignored. After DDP_OK, free the list *out
+ * with secret_free. */
 ddp_status secret_read_tenants(const char *path, struct secret **out, struct ddp_err *err);
 
 /* Make a random secret. After DDP_OK, free *out with secret_free. */
@@ -60,15 +63,17 @@ struct secret_call *secret_seal_begin(const struct secret *secret);
  * owns the call until secret_unseal_end. */
 struct secret_call *secret_unseal_begin(const char *credential, size_t n);
 
-/* Return true if secret_seal_end or secret_unseal_end would return at once. */
+/* Return true if secret_seal_end or secret_unseal_end would return at once: libmunge has returned, or 3 s have passed
+ * since the call began. */
 bool secret_call_is_over(struct secret_call *call);
 
-/* End and free the call. Copy the result to `credential`, which has SECRET_CREDENTIAL_MAX bytes or is NULL. Return
- * DDP_ERR_TIMEOUT if libmunge has not returned yet, and DDP_ERR_NOMEM if `call` is NULL. */
+/* End and free the call. Copy the result to `credential`, which has SECRET_CREDENTIAL_MAX bytes. If `credential` is
+ * NULL, discard the result. Return DDP_ERR_TIMEOUT if libmunge has not returned yet, and DDP_ERR_NOMEM if `call` is
+ * NULL. */
 ddp_status secret_seal_end(struct secret_call *call, char *credential, struct ddp_err *err);
 
-/* End and free the call, with the errors of secret_seal_end. After DDP_OK, free *out with secret_free. `out` may be
- * NULL. */
+/* End and free the call, with the same errors as secret_seal_end. After DDP_OK, free *out with secret_free. If `out` is
+ * NULL, discard the result. */
 ddp_status secret_unseal_end(struct secret_call *call, struct secret **out, struct ddp_err *err);
 
 /* Wipe and free `secret` and all secrets after it in the list. NULL is allowed. */

@@ -1,5 +1,5 @@
-/* tls.c -- see tls.h. OpenSSL does the handshake between two buffers in memory. Its declarations are copied, because
- * the program must build and start without OpenSSL. */
+/* tls.c -- see tls.h. OpenSSL does the handshake between two buffers in memory. The declarations of OpenSSL's functions
+ * are copied, because the program must build and start without OpenSSL. */
 #include "auth/tls.h"
 
 #include "auth/auth.h"
@@ -70,7 +70,7 @@ typedef int (*verify)(int ok, void *store);
 
 /* Numbers from OpenSSL's headers (ssl.h, tls1.h), with shorter names. */
 enum {
-    NO_LOAD_CONFIG = 0x80, /* ignore openssl.cnf, which could change the protocol */
+    NO_LOAD_CONFIG = 0x80, /* ignore openssl.cnf of the host: it must not change the protocol */
     CTRL_MODE = 33,
     MODE_RELEASE_BUFFERS = 0x10, /* an idle connection keeps no buffers */
     CTRL_SESS_CACHE_MODE = 44,
@@ -93,7 +93,7 @@ enum {
     IDENTITY_MAX = AT_JOB + LIMIT_TEXT
 };
 
-/* The functions of OpenSSL, for all contexts. `lock` is held while they are loaded. */
+/* The functions of OpenSSL, which all contexts share. `lock` is held while the functions are loaded. */
 static struct {
     pthread_mutex_t lock;
     void *handle; /* NULL if not loaded; never unloaded, because OpenSSL registers exit functions */
@@ -114,11 +114,11 @@ struct tls {
     SSL *ssl;
     BIO *in, *out; /* owned by `ssl` */
     enum tls_state state;
-    size_t handshake_bytes;      /* number of bytes of the handshake so far */
-    unsigned n_offers;           /* number of identities in the current message */
-    bool is_ddprun;              /* on a server: the client's identity begins with `magic` */
-    bool has_key;                /* this side has given OpenSSL the key of this connection */
-    const struct secret *secret; /* server: the client's secret, borrowed; NULL: none */
+    size_t handshake_bytes; /* number of bytes that were passed to OpenSSL during the handshake */
+    unsigned n_offers;      /* number of identities so far in the client message that OpenSSL is parsing */
+    bool is_ddprun;         /* on a server: the client's identity begins with `magic` */
+    bool has_key;           /* this side has given OpenSSL the key of this connection */
+    const struct secret *secret; /* server: secret that the client claims to have, borrowed; NULL if none */
     char job[LIMIT_TEXT];        /* server: the job that the client has named */
     char why[TLS_WHY_MAX];       /* reason of TLS_FAILED; "" without a failure */
     char identity[IDENTITY_MAX]; /* client: the identity that this side sends */
@@ -181,12 +181,13 @@ static SSL_SESSION *make_session(SSL *connection, const struct secret *secret, c
     return NULL;
 }
 
-/* Return the identity and the key of this client to OpenSSL, which copies the identity and owns the session. */
+/* Return the identity and the key of this client to OpenSSL, which calls this function. OpenSSL copies the identity,
+ * and owns the session that contains the key. */
 static int on_use(SSL *connection, const void *md, const unsigned char **id, size_t *len, SSL_SESSION **out)
 {
     struct tls *t = ssl.SSL_get_ex_data(connection, 0);
     char print[AUTH_PRINT_TEXT];
-    (void)md; /* both allowed cipher suites use SHA-256 */
+    (void)md; /* `md` is not needed, because both allowed cipher suites use SHA-256 */
     auth_fingerprint(t->context->secrets, print);
     *len = (size_t)snprintf(t->identity, sizeof(t->identity), "%s%s %s", magic, print, t->context->job);
     *id = (const unsigned char *)t->identity;
@@ -195,8 +196,8 @@ static int on_use(SSL *connection, const void *md, const unsigned char **id, siz
     return *out != NULL;
 }
 
-/* Return the secret that a client claims to have, or set `why` and return NULL. An operator names no job, so search all
- * secrets for the fingerprint `print`. */
+/* Return the secret that a client claims to have, or set `why` and return NULL. If the client names no job, as an
+ * operator does, search all secrets for the fingerprint `print`. */
 static const struct secret *choose(struct tls *t, const char *print)
 {
     const struct secret *first = t->context->secrets, *s = auth_secret_of(first, t->job);
@@ -246,8 +247,9 @@ static int on_find(SSL *connection, const unsigned char *id, size_t len, SSL_SES
     return 1;
 }
 
-/* Reject every certificate, for OpenSSL. By default, OpenSSL's client accepts a server with a certificate instead of
- * the key. */
+/* Reject every certificate, because a store must authenticate with the secret (PSK) instead. By default, OpenSSL's
+ * client also accepts a server that sends a certificate and does not use the key. OpenSSL calls this function in a
+ * client. */
 static int on_certificate(int ok, void *store)
 {
     (void)ok, (void)store;
@@ -270,7 +272,7 @@ static bool configure(struct tls_context *c)
     if (c->side == TLS_CLIENT) {
         ssl.SSL_CTX_set_verify(c->ctx, VERIFY_PEER, on_certificate);
         ssl.SSL_CTX_set_psk_use_session_callback(c->ctx, on_use);
-    } else /* this server requests no certificate */
+    } else /* no verify callback: this server requests no certificate from its clients */
         ssl.SSL_CTX_set_psk_find_session_callback(c->ctx, on_find);
     return true;
 }
@@ -370,7 +372,7 @@ const char *tls_why(const struct tls *t)
     return t->why;
 }
 
-/* Fail the connection. Keep an earlier reason, because it is more precise. */
+/* Fail the connection. Keep an earlier reason, such as a wrong secret, because it is more precise than OpenSSL's. */
 static void tls_fail(struct tls *t, const char *what, const char *reason)
 {
     t->state = TLS_FAILED;
@@ -386,7 +388,7 @@ static void tls_fail_by_openssl(struct tls *t, const char *what)
     ssl.ERR_clear_error();
 }
 
-/* Append to `out` the bytes that OpenSSL wants to send. */
+/* Append to `out` the bytes that OpenSSL wants to send. Return false if memory is short. */
 static bool drain(struct tls *t, struct buf *out)
 {
     for (size_t n; (n = ssl.BIO_ctrl_pending(t->out)) > 0;) {
@@ -398,7 +400,8 @@ static bool drain(struct tls *t, struct buf *out)
     return true;
 }
 
-/* Process messages of the handshake. At its end, both sides check that OpenSSL has used the key. */
+/* Process messages of the handshake. At the end of the handshake, accept only a peer that has proved that it has the
+ * secret. Both sides check that OpenSSL has used the key. */
 static void shake_hands(struct tls *t)
 {
     /* after a HelloRetryRequest, the client sends its identity again */
@@ -413,7 +416,7 @@ static void shake_hands(struct tls *t)
         tls_fail_by_openssl(t, "handshake failed");
 }
 
-/* Decrypt all complete records that were received. */
+/* Decrypt all complete records that were received. An incomplete record stays in OpenSSL's buffer. */
 static void decrypt(struct tls *t, struct buf *plain)
 {
     int n;
@@ -440,7 +443,8 @@ static void append_input(struct tls *t, struct slice bytes)
         tls_fail(t, "out of memory" MEMORY_REMEDY, NULL);
 }
 
-/* Pass at most TLS_HANDSHAKE_MAX bytes of an unknown peer to OpenSSL, and the rest after the handshake. */
+/* Pass at most TLS_HANDSHAKE_MAX bytes to OpenSSL until the peer has proved that it has the secret. OpenSSL must not
+ * get long messages from an unknown peer. Pass the remaining bytes after the handshake. */
 static void receive_handshake(struct tls *t, struct slice bytes)
 {
     const size_t room = TLS_HANDSHAKE_MAX - t->handshake_bytes, n = bytes.len < room ? bytes.len : room;

@@ -1,5 +1,6 @@
-/* tls.h -- TLS 1.3 with a key that is derived from the secret of a job. The caller receives and sends the bytes.
- * OpenSSL is loaded when the first context is opened, because other jobs must run without it. */
+/* tls.h -- TLS 1.3 with a key that is derived from the secret of a job. This module uses no socket: the caller receives
+ * and sends the bytes. OpenSSL is loaded when the first context is opened, because a job that does not encrypt must run
+ * without OpenSSL. */
 #ifndef RENDEZVOUS_AUTH_TLS_H
 #define RENDEZVOUS_AUTH_TLS_H
 
@@ -8,21 +9,22 @@
 
 enum {
     TLS_FIRST_BYTE = 22,       /* first byte of a TLS handshake (RFC 8446, 5.1); not an opcode of the store */
-    TLS_HANDSHAKE_MAX = 4096,  /* limit for the bytes of a peer's handshake */
+    TLS_HANDSHAKE_MAX = 4096,  /* limit for the bytes of a peer's handshake; ddprun sends less than 600 */
     TLS_ALERT_BYTES = 7,       /* bytes of an alert that is not encrypted */
     TLS_ALERT_ENCRYPTED = 115, /* unknown_psk_identity: the answer of an encrypting store to a plain client */
     TLS_ALERT_PLAIN = 120, /* no_application_protocol: the answer of a plain store to an encrypting client */
-    TLS_WHY_MAX = 160      /* bytes of the text of tls_why, with the NUL */
+    TLS_WHY_MAX = 160      /* maximum size of the text that tls_why returns, in bytes with the NUL */
 };
 
-/* The sides of a connection. Both authenticate only by the key. The client sends an identity, which contains the job
- * and the fingerprint of the secret. */
+/* The sides of a connection. Both sides authenticate only by the key, which depends on the job and the secret: no side
+ * has a certificate, and certificates are rejected. The client sends an identity, which contains the job and the
+ * fingerprint of the secret. */
 enum tls_side { TLS_CLIENT, TLS_SERVER };
 
 enum tls_state {
     TLS_HANDSHAKE, /* the peer has not proved yet that it has the secret */
     TLS_OPEN,
-    TLS_ENDED, /* the peer will send no more bytes */
+    TLS_ENDED, /* the peer has announced that no more bytes follow */
     TLS_FAILED /* the connection must be closed; tls_why has the reason */
 };
 
@@ -31,7 +33,7 @@ struct tls_context;
 struct tls;
 
 /* Load OpenSSL with dlopen, and make a context. `secrets` is borrowed: one secret for a client, the secrets of all
- * tenants for a server. `job` is copied; "" for a server. Return DDP_ERR_UNSUPPORTED if OpenSSL is missing or too
+ * tenants for a server. `job` is copied; a server passes "". Return DDP_ERR_UNSUPPORTED if OpenSSL is missing or too
  * old. */
 ddp_status tls_context_open(enum tls_side side, const struct secret *secrets, const char *job,
                             struct tls_context **out, struct ddp_err *err);
@@ -48,18 +50,19 @@ void tls_free(struct tls *t);
 enum tls_state tls_state(const struct tls *t);
 
 /* Process received bytes, and return the new state. Append the decrypted bytes to `plain`, and bytes for the peer to
- * `out`, which the caller must send in any state. A client begins the handshake with a call without bytes. */
+ * `out`. In any state, the caller must send the bytes in `out`. To begin the handshake, a client calls this function
+ * without bytes. */
 enum tls_state tls_receive(struct tls *t, struct slice bytes, struct buf *plain, struct buf *out);
 
 /* Append the encrypted form of `plain` to `out`, in the states TLS_OPEN and TLS_ENDED. Return false in other states, or
  * if memory is short. */
 bool tls_send(struct tls *t, struct slice plain, struct buf *out);
 
-/* Append the last message of TLS (close_notify). */
+/* Append the last message of TLS (close_notify), which announces that no more bytes follow. */
 void tls_end(struct tls *t, struct buf *out);
 
-/* Return the secret that the client has (tls_secret), or the job that it has named (tls_job). Both are borrowed, and
- * valid only for a server in the states TLS_OPEN and TLS_ENDED. */
+/* Return the secret that the client has (tls_secret), or the job that the client has named (tls_job). Both are
+ * borrowed, and valid only for a server in the states TLS_OPEN and TLS_ENDED. */
 const struct secret *tls_secret(const struct tls *t);
 const char *tls_job(const struct tls *t);
 
@@ -75,7 +78,7 @@ static inline void tls_alert(uint8_t code, uint8_t out[static TLS_ALERT_BYTES])
     memcpy(out, (const uint8_t[TLS_ALERT_BYTES]){ 21, 3, 3, 0, 2, 2, code }, TLS_ALERT_BYTES);
 }
 
-/* Return the code of the plain fatal alert with which `bytes` begin, or -1. */
+/* Return the code of the alert if `bytes` begin with a fatal alert that is not encrypted, else -1. */
 static inline int tls_alert_code(struct slice bytes)
 {
     const uint8_t *b = bytes.data;

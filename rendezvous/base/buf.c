@@ -1,5 +1,7 @@
-/* buf.c -- see buf.h. A buf is one block, so its contents can be parsed without copies. buf_consume moves the remaining
- * bytes, because callers leave few bytes or none. */
+/* buf.c -- see buf.h.
+ *
+ * A buf is one block, so its contents can be parsed without copies. buf_consume moves the remaining bytes to the front.
+ * This is cheap, because callers consume all bytes, or leave only an incomplete message. */
 #include "base/buf.h"
 
 #include <stdarg.h>
@@ -41,7 +43,8 @@ bool buf_append(struct buf *b, const void *data, size_t len)
     return true;
 }
 
-/* Format into the free room. If the text does not fit, reserve room and format again. */
+/* Format into the free room. If the text does not fit, reserve room for the length that vsnprintf has returned,
+ * and format again. The NUL is not counted in `len`, so the next append overwrites it. */
 bool buf_printf(struct buf *b, const char *fmt, ...)
 {
     const size_t room = b->cap - b->len;

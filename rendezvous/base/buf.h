@@ -36,8 +36,8 @@ static inline bool slice_equal(struct slice a, struct slice b)
 /* Value of the argument `hash` when hash_bytes is called for the first piece. */
 #define HASH_START UINT64_C(0xcbf29ce484222325)
 
-/* Return the 64-bit FNV-1a hash. To hash several pieces, pass the result for the previous piece as `hash`. If an
- * attacker chooses the bytes, use table_hash (store/table.h). */
+/* Return the 64-bit FNV-1a hash. To hash several pieces, pass the result for the previous piece as `hash`. An attacker
+ * can choose bytes with equal hashes. If equal hashes would do harm, use table_hash (store/table.h). */
 static inline uint64_t hash_bytes(uint64_t hash, const void *data, size_t len)
 {
     const uint8_t *p = data;
@@ -47,21 +47,21 @@ static inline uint64_t hash_bytes(uint64_t hash, const void *data, size_t len)
 }
 
 /* Bytes that are appended at the end and consumed from the front. A zeroed struct is an empty buffer. Reserve memory
- * only for bytes that have arrived, because a peer may announce any length. */
+ * only for bytes that have arrived: a peer could otherwise fill the memory by announcing a long message. */
 struct buf {
     uint8_t *data; /* owned; NULL if nothing is allocated */
     size_t len;    /* bytes in use */
     size_t cap;    /* bytes allocated */
 };
 
-/* Reserve `more` bytes after `len`, and return their address, which is valid until the next change. The caller adds the
- * number of written bytes to `len`. Return NULL if memory is short. */
+/* Reserve `more` bytes after `len`, and return their address, which is valid until the next change. The caller writes
+ * bytes there, and then increases `len` by their number. Return NULL, with an unchanged buffer, if memory is short. */
 void *buf_reserve(struct buf *b, size_t more);
 
-/* Append a copy of `len` bytes. Return false if memory is short. */
+/* Append a copy of `len` bytes. Return false, with an unchanged buffer, if memory is short. */
 bool buf_append(struct buf *b, const void *data, size_t len);
 
-/* Append formatted text without its final NUL. Return false if memory is short. */
+/* Append formatted text without its final NUL. Return false, with unchanged contents, if memory is short. */
 bool buf_printf(struct buf *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Remove the first `n` (<= len) bytes. */
@@ -75,45 +75,49 @@ static inline struct slice buf_slice(const struct buf *b)
     return slice_of(b->data, b->len);
 }
 
-/* Numbered frames that the peer of a connection has not confirmed. After a new connection, the sender sends these
- * frames again. A zeroed struct keeps no frame. */
+/* Numbered frames that the peer of a connection has not confirmed. The sender keeps a copy of each frame. On the next
+ * connection the peer reports the last frame that it received, and the sender sends the later frames again. So every
+ * frame arrives once and in order. The first frame has the number 1. A zeroed struct keeps no frame. */
 struct kept {
     struct buf bytes; /* for each frame: its length (a size_t), then its bytes */
-    uint64_t last;    /* number of the last frame that was added; the first frame is 1 */
+    uint64_t last;    /* number of the last frame that was added */
     uint64_t done;    /* number of the last frame that was confirmed */
 };
 
-/* Keep a copy of the next frame. Return false if memory is short. */
+/* Keep a copy of the next frame. Return false, with an unchanged struct, if memory is short. */
 bool kept_add(struct kept *k, struct slice frame);
 
-/* Remove the frames up to the number `done`. Return false if no frame with this number was added. */
+/* Remove the frames up to the number `done`. Do nothing if these frames were confirmed before. If no frame with this
+ * number was added, the peer is wrong: change nothing and return false. */
 bool kept_confirm(struct kept *k, uint64_t done);
 
-/* Set *frame to the frame at the position *at, and *at to the next position; begin with 0. The frame is valid until the
- * next change. Return false after the last frame. */
+/* Set *frame to the frame at the position *at, and *at to the position of the next frame. The first frame is at
+ * position 0. The frame is valid until the next change. Return false after the last frame. */
 bool kept_next(const struct kept *k, size_t *at, struct slice *frame);
 
 enum { SHARED_MIN = 64 << 10 }; /* bytes; below this size a copy is cheaper than a reference */
 
-/* A block of bytes that a value of the store and unsent replies share. The bytes may change only while there is a
- * single reference. Only one thread may use a block. */
+/* A block of bytes that a value of the store and unsent replies share. The block is freed with the last reference.
+ * The bytes may change only while there is a single reference. All references are used by one thread, because the count
+ * is not atomic. */
 struct shared {
-    uint32_t holders; /* number of references; not atomic */
+    uint32_t holders; /* number of references */
     size_t size;      /* size of `bytes` */
     uint8_t bytes[];
 };
 
 /* Return a block of `size` bytes that begins with the first `keep` bytes of `old`. Release the caller's reference to
- * `old`, which may be NULL. Return NULL, with an unchanged `old`, if memory is short. */
+ * `old`, which may be NULL. The memory of `old` is reused if there is no other reference. Return NULL, with an
+ * unchanged `old`, if memory is short. */
 struct shared *shared_resize(struct shared *old, size_t size, size_t keep);
 
-/* Add a reference, and return `s`. */
+/* Add a reference, and return `s`. The caller releases the reference with shared_release. */
 struct shared *shared_hold(struct shared *s);
 
 /* Release one reference. NULL is allowed. */
 void shared_release(struct shared *s);
 
-/* Return true if there is more than one reference. NULL is allowed. */
+/* Return true if there is more than one reference. Such bytes must not be changed. NULL is allowed. */
 static inline bool shared_is_held_twice(const struct shared *s)
 {
     return s != NULL && s->holders > 1;

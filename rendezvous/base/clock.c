@@ -1,5 +1,6 @@
-/* clock.c -- see clock.h. No function returns an error, because clock_gettime cannot fail for these clocks. Pass the
- * result of clock_after_us only to a condition variable with CLOCK_MONOTONIC. */
+/* clock.c -- see clock.h. No function returns an error, because clock_gettime cannot fail for CLOCK_MONOTONIC and
+ * CLOCK_REALTIME. A condition variable uses CLOCK_REALTIME by default. Pass the result of clock_after_us only to a
+ * condition variable that was set to CLOCK_MONOTONIC. */
 #include "base/clock.h"
 
 static uint64_t read_us(clockid_t clock)

@@ -1,4 +1,7 @@
-/* completion.c -- see options.h. A script consists of fixed texts and of lists that are made from the options. */
+/* completion.c -- see options.h.
+ *
+ * A script consists of fixed texts and of lists that are made from the options. The scripts for bash, zsh and fish work
+ * alike: the words before the cursor show what the user is typing. */
 #include "base/options.h"
 
 #include <string.h>
@@ -10,7 +13,8 @@ static bool is_shown(const struct option_row *o)
 
 enum value_kind { VALUE_NONE, VALUE_WORDS, VALUE_FILE, VALUE_DIR };
 
-/* Return how the value of an option is completed, or VALUE_NONE. */
+/* Return how the value of an option is completed. Return VALUE_NONE if the option has no value, or if any text is
+ * valid. */
 static enum value_kind kind_of(const struct option_row *o)
 {
     if (o->words != NULL && o->words->list != NULL)
@@ -31,7 +35,8 @@ static bool append_template(struct buf *out, const struct completion *c, const c
     return ok && buf_printf(out, "%s", text);
 }
 
-/* Append the names of all options that take a value, or of all switches: "--a --b". */
+/* Append the names of all options that take a value, such as "--a --b". If `with_value` is false, append the names of
+ * all switches instead. */
 static bool append_names(struct buf *out, const struct completion *c, bool with_value)
 {
     const char *blank = "";
@@ -80,8 +85,8 @@ static bool append_key(struct buf *out, const char *name)
     return ok;
 }
 
-/* Append the line `KEY) BEFORE words AFTER ;;` for each option whose value can be completed. For files and directories,
- * the line is `KEY) FILE ;;` or `KEY) DIR ;;`. */
+/* Append the line `KEY) BEFORE words AFTER ;;` for each option whose value can be completed. If the value is a file or
+ * a directory, the line is `KEY) FILE ;;` or `KEY) DIR ;;`. */
 static bool append_cases(struct buf *out, const struct completion *c, const char *before, const char *after,
                          const char *file, const char *dir)
 {
@@ -123,7 +128,8 @@ static bool append_commands(struct buf *out, const struct completion *c)
     return ok;
 }
 
-/* Append a help text up to its first `;`, `:`, `(` or newline, escaped for a shell's single quotes. */
+/* Append a help text up to its first `;`, `:`, `(` or newline, escaped for a text in single quotes of a shell. The
+ * appended text has no colon, because zsh separates name and text by a colon. */
 static bool append_help(struct buf *out, const char *help, bool fish)
 {
     size_t len = strcspn(help, ";:(\n");
@@ -338,7 +344,8 @@ static const char fish_dashes[] =
     "    string match -qr -- '^--[^=]*[^-=]-' (commandline -ct) (commandline -opc)[-1]\n"
     "end\n";
 
-/* Append the list of options that take a value, with underscores: "__nproc_per_node -r". */
+/* Append the list of options that take a value, with underscores in place of dashes: "__nproc_per_node -r". The
+ * function __`_words of fish_walk searches this list for each typed option. */
 static bool append_fish_valued(struct buf *out, const struct completion *c)
 {
     bool ok = append_template(out, c, "set -g __`_valued");

@@ -1,5 +1,5 @@
-/* connector.c -- see connector.h. Each lookup calls lookup_run on a separate thread, which owns struct name_lookup
- * until lookup_run returns. */
+/* connector.c -- see connector.h. Each lookup calls lookup_run on a separate thread. The thread owns struct name_lookup
+ * until lookup_run returns. If the caller ends the lookup earlier, the thread frees the struct. */
 #include "base/connector.h"
 
 #include "base/timed_call.h"
@@ -23,7 +23,7 @@ struct name_lookup {
     char host[];
 };
 
-/* Return true if a line of /etc/hosts contains the name `host`, ignoring case. */
+/* Return true if a line of /etc/hosts contains the name `host`. Case is ignored, as in resolvers. */
 static bool names_host(const char *line, const char *host)
 {
     const size_t len = strlen(host);
@@ -38,7 +38,9 @@ static bool names_host(const char *line, const char *host)
     return false;
 }
 
-/* Find the first line of /etc/hosts that names `host`, for an error message. Replace control characters by blanks. */
+/* Find the first line of /etc/hosts that names `host`, because the C library uses this line. An error message shows
+ * this line if the name resolves to a loopback address, because the line is then usually wrong. Replace control
+ * characters by blanks, because the line is printed on a terminal. */
 static void find_hosts_line(const char *host, char line[HOSTS_LINE_MAX])
 {
     char text[1024];
@@ -56,8 +58,9 @@ static void find_hosts_line(const char *host, char line[HOSTS_LINE_MAX])
         fclose(file);
 }
 
-/* Find the IPv4 and IPv6 addresses of `host`, in the order of the C library (RFC 6724). Do not set AI_ADDRCONFIG,
- * because it would remove all addresses on a laptop without a network. */
+/* Find the IPv4 and IPv6 addresses of `host`. Do not set AI_ADDRCONFIG: this flag would remove all addresses on a
+ * laptop without a network, which has only loopback addresses. Keep the order of the C library (RFC 6724), because
+ * other programs try the same address first. */
 static void resolve_host(const char *host, int flags, struct name_found *found)
 {
     const struct addrinfo hints = { .ai_socktype = SOCK_STREAM, .ai_flags = flags };
@@ -80,7 +83,8 @@ bool name_is_literal(const char *host, struct name_found *found)
     return found->error == 0;
 }
 
-/* Resolve the name on a separate thread, because getaddrinfo may take half a minute. */
+/* Resolve the name. A separate thread calls this function, because getaddrinfo takes half a minute if no name server
+ * answers. */
 static void lookup_run(void *user)
 {
     struct name_lookup *l = user;
@@ -149,8 +153,10 @@ int connector_begin(const char *address, int port, int max_segment)
     return error != 0 ? -error : fd;
 }
 
-/* Return true if a socket is connected to itself. The kernel chooses the same port for the client in one of 28,000
- * connects to a free ephemeral port of this host. Such a socket occupies the store's port. */
+/* Return true if a socket is connected to itself. This may happen on a connect to an ephemeral port of this host if no
+ * process listens there. In one of 28,000 connects, the kernel chooses the same port for the client. TCP then treats
+ * the connect as a simultaneous open. Such a socket echoes all bytes, and it occupies the port on which the store must
+ * listen. */
 static bool is_connected_to_itself(int fd)
 {
     struct sockaddr_storage here = { 0 }, there = { 0 };

@@ -1,5 +1,5 @@
-/* connector.h -- opens a TCP connection to a host name without blocking. A separate thread resolves the name, because
- * the C library cannot interrupt a lookup. */
+/* connector.h -- opens a TCP connection to a host name without blocking, for the launcher and the store's client. A
+ * separate thread resolves the name, because the C library may take many seconds and cannot be interrupted. */
 #ifndef BASE_CONNECTOR_H
 #define BASE_CONNECTOR_H
 
@@ -9,10 +9,10 @@ enum { HOSTS_LINE_MAX = 160 }; /* bytes of a line of /etc/hosts, with the NUL */
 
 /* The result of a lookup. */
 struct name_found {
-    int error;                                         /* 0, or the error EAI_... of getaddrinfo */
-    int n;                                             /* number of addresses, at most RACE_ADDRESSES_MAX */
+    int error; /* 0, or the error EAI_... of getaddrinfo */
+    int n;     /* number of addresses; further addresses of the name are left out */
     char addresses[RACE_ADDRESSES_MAX][RACE_TEXT_MAX]; /* numeric, in the order of getaddrinfo */
-    char hosts_line[HOSTS_LINE_MAX];                   /* first line of /etc/hosts with the name, or "" */
+    char hosts_line[HOSTS_LINE_MAX]; /* first line of /etc/hosts with the host's name, or "" */
 };
 
 /* The steps of a connection. The caller polls the descriptor of name_lookup_fd() in its loop.
@@ -21,8 +21,8 @@ struct name_found {
  *     -> the socket becomes writable -> connector_error */
 struct name_lookup;
 
-/* Start a lookup of `host`, which is copied. Return 0 or an errno. After 0, the caller owns *out until name_lookup_end,
- * also while the lookup runs. */
+/* Start a lookup of `host`, which is copied. Return 0 or an errno. After 0, the caller must free *out with
+ * name_lookup_end. This is allowed even while the lookup runs. */
 int name_lookup_begin(const char *host, struct name_lookup **out);
 
 /* Return a descriptor that becomes readable when the lookup has its result. */
@@ -35,11 +35,12 @@ void name_lookup_end(struct name_lookup *lookup); /* does not wait for the threa
 /* Set *found and return true if `host` is a numeric address, such as "127.1" or "fe80::1%eth0". */
 bool name_is_literal(const char *host, struct name_found *found);
 
-/* Start to connect to a numeric address. Return the socket, which is non-blocking, close-on-exec and TCP_NODELAY, or
- * -errno. The caller owns the socket. `max_segment` is the greatest size of a TCP segment in bytes; 0: no limit. */
+/* Start to connect to a numeric address. Return the socket, which is non-blocking, close-on-exec and TCP_NODELAY; the
+ * caller owns it. Return -errno if the kernel rejects the connect at once. If `max_segment` is not 0, TCP segments of
+ * both directions have at most `max_segment` bytes. */
 int connector_begin(const char *address, int port, int max_segment);
 
-/* Return the result of a connect: 0 or an errno. `fd` must be writable. */
+/* Return the result of a connect: 0 or an errno. Call this function when `fd` is writable. */
 int connector_error(int fd);
 
 #endif

@@ -1,5 +1,7 @@
-/* endpoint.c -- see endpoint.h. The port follows the last colon. A text such as "::1:29400" is rejected, because it may
- * be an address with or without a port. */
+/* endpoint.c -- see endpoint.h.
+ *
+ * The port follows the last colon. A text such as "::1:29400" is rejected, because it may be an IPv6 address with or
+ * without a port. The error shows how to write both forms. */
 #include "endpoint.h"
 
 #include <arpa/inet.h>
@@ -51,7 +53,7 @@ static ddp_status set_host(struct endpoint *out, const char *host, size_t len, c
     return DDP_OK;
 }
 
-/* Parse "[host]" or "[host]:port". */
+/* Parse "[host]" or "[host]:port". Colons inside the brackets are part of the address. */
 static ddp_status parse_bracketed(const char *text, struct endpoint *out, struct ddp_err *err)
 {
     const char *end = strchr(text, ']');
@@ -82,7 +84,7 @@ ddp_status endpoint_parse(const char *text, int default_port, struct endpoint *o
     return status != DDP_OK ? status : set_host(out, text, (size_t)(colon - text), text, err);
 }
 
-/* Format an address, with brackets around IPv6. */
+/* Format an address. Put brackets around an IPv6 address, so that the port is not read as a part of the address. */
 char *endpoint_print(const char *host, int port, char text[static ENDPOINT_TEXT_MAX])
 {
     const bool v6 = strchr(host, ':') != NULL;
@@ -91,7 +93,8 @@ char *endpoint_print(const char *host, int port, char text[static ENDPOINT_TEXT_
     return text;
 }
 
-/* Format an IPv4 peer as 10.0.0.2, although a socket for both families has ::ffff:10.0.0.2. */
+/* Format an IPv4 peer as 10.0.0.2. A socket for both families shows the peer as ::ffff:10.0.0.2, which operators do not
+ * expect. */
 char *endpoint_of_sockaddr(const struct sockaddr *addr, char text[static ENDPOINT_TEXT_MAX])
 {
     char host[INET6_ADDRSTRLEN] = "?";

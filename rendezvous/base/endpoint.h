@@ -29,10 +29,10 @@ ddp_status endpoint_parse(const char *text, int default_port, struct endpoint *o
 /* Format "host:port", with brackets around an IPv6 address. Return `text`. */
 char *endpoint_print(const char *host, int port, char text[static ENDPOINT_TEXT_MAX]);
 
-/* Format a socket address as "host:port", an IPv4-mapped address as IPv4. Return `text`. */
+/* Format a socket address as "host:port". An IPv4-mapped IPv6 address is formatted as IPv4. Return `text`. */
 char *endpoint_of_sockaddr(const struct sockaddr *addr, char text[static ENDPOINT_TEXT_MAX]);
 
-/* Return true for a numeric loopback address. Return false for a host name. */
+/* Return true for a loopback address in numeric form. Return false for a host name. */
 bool endpoint_is_loopback(const char *address);
 
 #endif

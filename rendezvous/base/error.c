@@ -1,4 +1,5 @@
-/* error.c -- see ddp/error.h. The text has a fixed size, because an error must not allocate memory. */
+/* error.c -- see ddp/error.h. The text has a fixed size, because the report of missing memory must not allocate
+ * memory. */
 #include "base/limits.h"
 #include "base/not_null.h"
 
@@ -6,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Return the name of a status. The switches have no default, so that the compiler reports a missing case. */
+/* Return the name of a status. The switch has no default, here and below, so that the compiler reports a missing case.
+ * The return after the switch is for values that only a newer library defines. */
 const char *ddp_status_name(ddp_status status)
 {
     switch (status) {
@@ -48,8 +50,9 @@ int ddp_exit_code(ddp_status status)
 
 void (*error_keep)(const char *msg);
 
-/* Set the error and return `code`, so that a function can fail in one statement. A second buffer is needed, because an
- * argument may be err->msg or ddp_last_error(). */
+/* Set the error and return `code`, so that a function can fail in one statement: return ddp_fail(err, ...). Format in a
+ * second buffer, because an argument may be err->msg or ddp_last_error(). A text with "out of memory" has the same
+ * remedy everywhere, so this function appends the remedy. */
 ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...)
 {
     char msg[sizeof(err->msg)];
@@ -72,8 +75,9 @@ ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...)
     return code;
 }
 
-/* Prepend a text to the error, such as "rank 3: ". Cut the end of a long result, because the beginning shows where the
- * error occurred. */
+/* Prepend a text to the error. Each caller may prepend its own context, such as "checkpoint 'a.ckpt': " or "rank 3: ".
+ * Build the result in a second buffer, because err->msg has the old text. If the result is too long, cut its end,
+ * because the beginning shows where the error occurred. */
 ddp_status ddp_wrap(struct ddp_err *err, const char *fmt, ...)
 {
     char front[sizeof(err->msg)];

@@ -1,5 +1,5 @@
-/* events.c -- see events.h. event_line does not parse the object, because this program has printed it. event_add_text
- * writes only ASCII, so every name gives valid JSON. */
+/* events.c -- see events.h. This program has printed each JSON object itself, so event_line checks only the braces and
+ * does not parse the object. event_add_text writes only ASCII, so every job id and host name gives valid JSON. */
 #include "base/events.h"
 
 #include "base/text.h"
@@ -23,7 +23,8 @@ enum event_kind event_kind_of(const char *word)
     return (enum event_kind)kind;
 }
 
-/* Append `object` and a newline. Insert `more` before the last brace of the object. */
+/* Append `object` and a newline. Insert `more` before the last brace of the object. This program has formatted the text
+ * of the object, so only newlines can follow the last brace. */
 bool event_line(struct buf *out, struct slice object, struct slice more)
 {
     const char *text = object.data;

@@ -1,23 +1,24 @@
-/* events.h -- the kinds of lines in an event log. The word of a kind never changes, because other programs read it.
- * launcher/events.schema.json describes the members of each line. */
+/* events.h -- the kinds of lines in an event log, and the members that all lines have. The word of a kind never
+ * changes, because other programs read it. launcher/events.schema.json describes the other members of each line. */
 #ifndef BASE_EVENTS_H
 #define BASE_EVENTS_H
 
 #include "base/buf.h"
 
-/* Events of a job's rendezvous. Each row has a constant and its word in the log. */
-#define EVENTS_OF_RENDEZVOUS(X)                                             \
-    X(JOIN, "join")                                                         \
-    X(SPARE, "spare") /* the node waits for a later round */                \
-    X(REFUSED, "refused")                                                   \
-    X(LEAVE, "leave")                                                       \
-    X(LOST, "lost")                                                         \
-    X(LAST_CALL, "last_call")                                               \
-    X(ROUND, "round")                                                       \
-    X(NODE_DONE, "node_done")                                               \
-    X(STOP, "stop")                                                         \
-    X(NODE_STOPPED, "node_stopped")                                         \
-    X(STALE, "stale") /* the store ignored a message about another round */ \
+/* Events that a job's rendezvous writes. Each row of this list and of the lists below has a constant and its word in
+ * the log. */
+#define EVENTS_OF_RENDEZVOUS(X)                                                                    \
+    X(JOIN, "join")                                                                                \
+    X(SPARE, "spare") /* the node waits, because a round is running or the job has enough nodes */ \
+    X(REFUSED, "refused")                                                                          \
+    X(LEAVE, "leave")                                                                              \
+    X(LOST, "lost")                                                                                \
+    X(LAST_CALL, "last_call")                                                                      \
+    X(ROUND, "round")                                                                              \
+    X(NODE_DONE, "node_done")                                                                      \
+    X(STOP, "stop")                                                                                \
+    X(NODE_STOPPED, "node_stopped")                                                                \
+    X(STALE, "stale") /* the store ignored a message about another round */                        \
     X(VERDICT, "verdict")
 
 /* Events that the store writes. */
@@ -56,16 +57,18 @@ enum event_kind {
         EVENT_N_KINDS
 };
 
-/* Return the word of a kind, such as "worker_started", or "?". */
+/* Return the word of a kind, such as "worker_started", or "?" for an invalid kind. */
 const char *event_word(enum event_kind kind);
-/* Return the kind of `word`, or EVENT_N_KINDS for an unknown word. */
+/* Return the kind of `word`, or EVENT_N_KINDS for an unknown word, which a later version may have written. */
 enum event_kind event_kind_of(const char *word);
 
-/* Append the JSON object `object` as one line, with the members `more` (",\"ms\":1") at its end. Return false if memory
- * is short, or if `object` is not a JSON object with a member. */
+/* Append an event as one line: the JSON object `object`, with the members `more` added at its end. The text `object`
+ * may end with a newline. An example of `more` is ",\"ms\":1". Return false and append nothing if memory is short, or
+ * if `object` is not a JSON object with a member. */
 bool event_line(struct buf *out, struct slice object, struct slice more);
 
-/* Append the member ,"NAME":"TEXT" with JSON's escapes. Return false if memory is short. */
+/* Append the member ,"NAME":"TEXT" with JSON's escapes; bytes that are not printable ASCII become \u00NN. Return false
+ * if memory is short. */
 bool event_add_text(struct buf *out, const char *name, const char *text);
 
 enum { EVENT_TIME_MAX = 32 }; /* bytes of the text of event_time, with the NUL */

@@ -1,5 +1,5 @@
 /* exit_codes.h -- the exit codes of ddprun, one row for each code. `ddprun explain`, the manual page, the documentation
- * and the enum are made from these rows. */
+ * and the enum are made from these rows, so these four always agree. */
 #ifndef RENDEZVOUS_EXIT_CODES_H
 #define RENDEZVOUS_EXIT_CODES_H
 
@@ -7,8 +7,9 @@
 
 #include <signal.h>
 
-/* The columns: code, name, meaning, remedy, how ddprun detects the case, an example of a message or command. The codes
- * 125 to 127 mean the same as in env(1), timeout(1) and shells. */
+/* Each row has a code, its name, its meaning and the remedy. The fifth column explains how ddprun detects the case,
+ * with typical causes. The last column is an example of a message or a command. The codes 125 to 127 mean the same as
+ * in env(1), timeout(1) and shells. */
 #define EXIT_CODE_LIST(X)                                                                                 \
     X(0, OK, "every worker exited with 0", "none is needed",                                              \
       "The agents of all nodes reported exit code 0 for all workers. Typical cause: the job is done.",    \
@@ -59,7 +60,7 @@
       "limit of the scheduler (143).",                                                                    \
       "rank 3 on n1 failed first: out of memory (SIGKILL), 12.3 s after its start")
 
-/* The columns: signal, typical causes, remedy. They replace the general texts of row SIGNAL. */
+/* Each row has a signal, typical causes and the remedy. These texts replace the general texts of row SIGNAL. */
 #define EXIT_SIGNAL_LIST(X)                                                                              \
     X(SIGHUP, "a closed terminal, or an ssh connection that ended",                                      \
       "start the job with --detach, or in a session of tmux")                                            \
@@ -86,7 +87,7 @@
     X(SIGXCPU, "the limit of processor time", "raise the limit: ulimit -t")                              \
     X(SIGXFSZ, "the limit of file sizes", "raise the limit: ulimit -f")
 
-/* The texts for an exit code without a row. */
+/* The texts for every exit code that has no row. agent_exit_code in agent/agent.c chooses the exit code. */
 #define EXIT_CODE_OTHER_MEANING "the exit code of the worker that failed first"
 #define EXIT_CODE_OTHER_REMEDY \
     "read the end of the worker's log, and look up the code in the documentation of the worker's program"
@@ -100,7 +101,7 @@ enum exit_code {
 #undef X
 };
 
-/* The values of --exit_code: the exit code of ddprun if workers fail. */
+/* The values of --exit_code: which exit code ddprun returns if workers fail. */
 enum exit_policy { EXIT_POLICY_FIRST, EXIT_POLICY_MAX, EXIT_POLICY_RANK0, EXIT_POLICY_WORKERS };
 
 #endif

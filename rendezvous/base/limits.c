@@ -1,4 +1,5 @@
-/* limits.c -- see limits.h. Free space and quotas are read when the error occurs, because they change. */
+/* limits.c -- see limits.h. Free space and quotas are read when the error occurs, because the values may differ
+ * later. */
 #include "base/limits.h"
 
 #include "base/syscalls.h"
@@ -64,8 +65,8 @@ uint64_t lowest_limit_above(const char *root, char *group, const char *name, uin
     return lowest;
 }
 
-/* Return the lowest limit of the cgroups that contain this process; 0: unknown. `v2` and `v1` are the file's names in
- * the two versions of cgroups. */
+/* Return the lowest limit of the cgroups that contain this process, or 0 if no limit can be read. Search at the usual
+ * mount points. `v2` and `v1` are the names of the limit's file in the two versions of cgroups. */
 static uint64_t lowest_of_groups(const char *controller, const char *v2, const char *v1)
 {
     char root[64], *line = NULL;
@@ -90,8 +91,8 @@ static uint64_t lowest_of_groups(const char *controller, const char *v2, const c
     return lowest;
 }
 
-/* Format a limit of the cgroups as "; pids.max 512", or "" if `limit` is 0. A limit of 2^62 or more is "unlimited",
- * because version 1 reports no limit as a number near 2^63. */
+/* Format a limit of the cgroups as "; pids.max 512", or "" if `limit` is 0 (not read). A limit of 2^62 or more is
+ * printed as "unlimited", because version 1 of cgroups reports "no limit" as a number near 2^63. */
 enum { GROUP_LIMIT_SHOWN = 64 };
 static void group_limit_text(char out[GROUP_LIMIT_SHOWN], const char *name, uint64_t limit, bool is_bytes)
 {
@@ -122,7 +123,7 @@ const char *fork_error_text(int error, char out[FORK_ERROR_MAX])
     return out;
 }
 
-/* Return a value of /proc/meminfo in bytes; 0: unknown. */
+/* Return a value of /proc/meminfo in bytes, or 0 if the file does not have it. */
 static uint64_t memory_value(const char *name)
 {
     char line[128];
@@ -180,8 +181,9 @@ static void find_file_system(int fd, char out[QUOTA_SHOWN / 2])
     fclose(file);
 }
 
-/* Append how many bytes and files are used, and how many the quota permits. Show a soft limit if there is no hard
- * limit, or if the soft limit is exceeded. */
+/* Append how many bytes and files are used, and how many the quota permits. Show the hard limit. If there is no hard
+ * limit, show the soft limit. Show an exceeded soft limit, too, because its grace period may be over. Append
+ * nothing if the quota has no limit. */
 static void append_quota(char out[QUOTA_SHOWN], const char *whose, unsigned id, const struct dqblk *quota)
 {
     enum { BLOCK = 1024 };
@@ -238,8 +240,8 @@ bool find_on_disk(char path[PATH_MAX])
     return S_ISREG(st.st_mode) || S_ISDIR(st.st_mode);
 }
 
-/* Append the free space of the file system of `path`, or after EDQUOT the quota. Return false for a device or a
- * pipe. */
+/* Append the free space of the file system of `path`. After EDQUOT, append the quota instead. Return false for a device
+ * or a pipe, and for a path that cannot be examined. */
 static bool append_room(int error, const char *path, char out[WRITE_ERROR_MAX])
 {
     char at[PATH_MAX], room[QUOTA_SHOWN] = "", size[SIZE_TEXT_MAX];
@@ -263,8 +265,8 @@ static bool append_room(int error, const char *path, char out[WRITE_ERROR_MAX])
     return true;
 }
 
-/* Format the remedy that depends on the path, or "". Root gets no remedy for EACCES, because root has every
- * permission. */
+/* Format the remedy that depends on the path. If the error has no such remedy, the text is "". Root gets no remedy for
+ * EACCES, because root already has every permission. */
 static const char *path_remedy(int error, char out[FILES_REMEDY_MAX])
 {
     out[0] = '\0';

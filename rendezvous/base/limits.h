@@ -1,5 +1,6 @@
-/* limits.h -- limits, defaults and keys that several programs share, because both ends of a connection must use the
- * same values. The functions for error texts add the limits of the system, because an errno does not name the limit. */
+/* limits.h -- limits, defaults and keys that several programs or several layers of one program share. All are in one
+ * header, because both ends of a connection must use the same values. The functions for error texts add the limits of
+ * the system (ulimit, cgroups, quota), because an errno does not name the limit that was reached. */
 #ifndef BASE_LIMITS_H
 #define BASE_LIMITS_H
 
@@ -13,16 +14,17 @@
 enum {
     LIMIT_NODES = 16384, /* maximum number of nodes of a job */
     LIMIT_NPROC = 4096,  /* maximum number of workers of a node */
-    LIMIT_LISTED = 256,  /* maximum number of node names in a list of the store */
+    LIMIT_LISTED = 256,  /* maximum number of node names in a list that the store sends */
     LIMIT_TEXT = 256,    /* bytes of a name (host, job), with the NUL */
     LIMIT_WORDS = 512,   /* bytes of a sentence, or of a line from the end of a worker's log, with the NUL */
     LIMIT_LAST_LINES = 12, /* maximum number of a worker's last log lines in a report */
-    LIMIT_INSTANCE = 64,   /* bytes of the random text of one run of a job, with the NUL */
-    LIMIT_TOKEN = 32,      /* hexadecimal digits of the token with which a node connects again */
+    LIMIT_INSTANCE = 64,   /* bytes of the random text that distinguishes two runs of a job, with the NUL */
+    LIMIT_TOKEN = 32,      /* number of hexadecimal digits of the token with which a node connects again */
 
     RDZV_DEFAULT_PORT = 29400, /* port of an elastic job's store and of ddp-rendezvous, as in torchrun */
 
-    BEATS_TO_LOSS = 3, /* heartbeats within the node timeout */
+    BEATS_TO_LOSS =
+        3, /* heartbeats that a node sends within the node timeout, so one late heartbeat does no harm */
     BEAT_MIN_MS = 100, /* shortest time between two heartbeats, for a short --node_timeout */
 
     /* Delay of a timer in ms from which the process counts as suspended. */
@@ -36,7 +38,8 @@ static inline uint64_t limit_beat_ms(uint64_t node_timeout_ms)
     return beat_ms > BEAT_MIN_MS ? beat_ms : BEAT_MIN_MS;
 }
 
-/* Format a soft limit such as RLIMIT_NPROC as `ulimit` does: "512" or "unlimited". */
+/* Format a soft limit of this process, such as RLIMIT_NPROC. The text is like that of `ulimit`: "512" or
+ * "unlimited". */
 enum { RLIMIT_TEXT_MAX = 24 };
 static inline const char *rlimit_text(int resource, char out[RLIMIT_TEXT_MAX])
 {
@@ -47,52 +50,61 @@ static inline const char *rlimit_text(int resource, char out[RLIMIT_TEXT_MAX])
     return out;
 }
 
-/* The remedy if memory is short. */
+/* The remedy if memory is short. In a message, this text follows the reason. */
 #define MEMORY_REMEDY "; free memory, or raise the limit (ulimit -v, or memory.max of the cgroup)"
 
-/* Format the remedy for too many open files, a lack of memory, or the limit of 'ulimit -f'. The text is "" for any
- * other error. */
+/* Format the remedy of an error that does not depend on a path. These errors are too many open files, a lack of memory,
+ * and a file that is longer than 'ulimit -f' permits. Example: "; raise the limit of 1024 open files with 'ulimit -n'".
+ * The text is "" for any other error. */
 enum { FILES_REMEDY_MAX = 96 };
 const char *files_remedy(int error, char out[FILES_REMEDY_MAX]);
 
-/* Read the number in the file `name` of ROOT/GROUP and of each directory above it, up to `root`. Return the lowest of
- * these numbers and of `lowest`; "max" is UINT64_MAX, and 0 means no number. `group` is changed to "". */
+/* Read the file `name` in the directory ROOT/GROUP and in each directory above it, up to `root`. Each file contains a
+ * number, or "max", which counts as UINT64_MAX. Return the lowest of these numbers and of `lowest`. `lowest` is the
+ * result of an earlier call. There and in the result, 0 means that no number was found. `group` is changed to "". */
 uint64_t lowest_limit_above(const char *root, char *group, const char *name, uint64_t lowest);
 
-/* Shorten `path` until it names an existing file or directory. Return false for a device, a pipe, or a path that cannot
- * be examined. */
+/* Shorten `path` until it names an existing file or directory. Return false for a device or a pipe, because neither is
+ * on a disk. Also return false if `path` cannot be examined. */
 bool find_on_disk(char path[PATH_MAX]);
 
-/* Describe the file system of `fd` and the quota of this user or group: " is on ext4 of /dev/sdb1, where user 1000 has
- * 2 GiB of 2 GiB and 7 of 100 files". The quota is left out if the kernel does not report it: a file server may manage
- * it, or Linux is older than 5.14. The text is "" if the file system is unknown. `fd` may have O_PATH. */
+/* Describe the file system of `fd`, and the quota of this user, or of the user's group, there. Example: " is on ext4 of
+ * /dev/sdb1, where user 1000 has 2 GiB of 2 GiB and 7 of 100 files". Leave out the quota if the kernel does not report
+ * the quota: a file server may manage quotas, or Linux is older than 5.14. The text is "" if the file system is
+ * unknown. `fd` may have O_PATH. */
 enum { QUOTA_SHOWN = 512 };
 void quota_text(int fd, char out[QUOTA_SHOWN]);
 
 /* Format an error of an open, a read or a write of `path`, with its remedies: "No space left on device (0 bytes and 7
- * inodes free); delete files there, or OTHER". `other` is the caller's remedy; "": none; NULL: print no remedy at
- * all. */
+ * inodes free); delete files there, or OTHER". After EDQUOT, the text has the quota instead of the free space. `other`
+ * is the caller's remedy, which is left out if it does not help, for example after EMFILE. Pass "" if the caller has no
+ * remedy, and NULL for a text without any remedy. If `path` does not exist, use the nearest directory above it that
+ * exists. If `path` is a device or a pipe, a full disk has no remedy. */
 enum { WRITE_ERROR_MAX = 256 + QUOTA_SHOWN };
 const char *path_error_text(int error, const char *path, const char *other, char out[WRITE_ERROR_MAX]);
 
-/* Call path_error_text for a write to a file that the user has chosen. */
+/* Call path_error_text for a write to a file that the user has chosen. The remedy is to use another path, or to create
+ * the directory of the file if the directory does not exist. */
 const char *write_error_text(int error, const char *path, char out[WRITE_ERROR_MAX]);
 
-/* Format an error of fork or of the start of a thread, with the limits on processes: "Resource temporarily unavailable
- * (ulimit -u 4096; pids.max 512; 4090 threads and load 12.5 on this host); end other processes or raise the limit". */
+/* Format an error of fork or of the start of a thread. After EAGAIN and ENOMEM add the limits on processes, and a
+ * remedy: "Resource temporarily unavailable (ulimit -u 4096; pids.max 512; 4090 threads and load 12.5 on this host);
+ * end other processes or raise the limit". pids.max is the lowest limit of this process's cgroups, and is left out if
+ * it cannot be read. */
 enum { FORK_ERROR_MAX = 256 };
 const char *fork_error_text(int error, char out[FORK_ERROR_MAX]);
 
-/* Format an error of an allocation of shared memory, with the limits: "Cannot allocate memory (ulimit -v unlimited;
- * memory.max 64 MiB; 3 GiB available on this host); ...". */
+/* Format an error of an allocation of shared memory, with the limits that were read and MEMORY_REMEDY: "Cannot
+ * allocate memory (ulimit -v unlimited; memory.max 64 MiB; 3 GiB available on this host); ...". memory.max is the
+ * lowest limit of this process's cgroups, and is left out if it cannot be read. */
 enum { MEMORY_ERROR_MAX = 256 + FILES_REMEDY_MAX };
 const char *memory_error_text(int error, char out[MEMORY_ERROR_MAX]);
 
-/* Key with the number of waiting nodes that a restart would add to the job; missing: 0. */
+/* Key whose value is the number of waiting nodes that a restart would add to the job. A missing key means 0. */
 #define GROW_WAITING_KEY "ddprun/waiting_nodes"
 /* Prefix of keys: "ddprun/grow/3" exists if rank 3 agrees to a restart with a larger world. */
 #define GROW_AGREED_KEY "ddprun/grow/"
-/* Prefix of keys: "ddprun/progress/3" has the highest finished step of rank 3, in decimal digits. */
+/* Prefix of keys: "ddprun/progress/3" has the highest step that rank 3 has finished, in decimal digits. */
 #define PROGRESS_KEY "ddprun/progress/"
 
 #endif

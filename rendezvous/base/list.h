@@ -1,12 +1,14 @@
-/* list.h -- a doubly linked list whose nodes are members of other objects. So inserting needs no memory, and removing
- * needs no search. The list is a ring that contains its head, so the ends are no special case. */
+/* list.h -- a doubly linked list whose nodes are members of other objects. So inserting an object needs no memory and
+ * cannot fail, and removing an object needs no search. The list is a ring, and its head is a node, too, so that
+ * inserting and removing need no special case for the ends. */
 #ifndef BASE_LIST_H
 #define BASE_LIST_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A node, or the head of a list. A node outside all lists points to itself, so it may be removed twice. */
+/* A node, or the head of a list. An object may be in several lists at once. A node outside all lists points to itself,
+ * so removing a node twice does no harm. */
 struct list {
     struct list *prev, *next;
 };
@@ -29,7 +31,7 @@ static inline bool list_is_empty(const struct list *head)
     return head->next == head;
 }
 
-/* Insert `node`, which must be in no list, before `at`. If `at` is the head, `node` becomes the last node. */
+/* Insert `node`, which is in no list, before `at`. If `at` is the head, `node` becomes the last node. */
 static inline void list_insert(struct list *at, struct list *node)
 {
     node->prev = at->prev;
@@ -38,7 +40,7 @@ static inline void list_insert(struct list *at, struct list *node)
     at->prev = node;
 }
 
-/* Remove `node` from its list, if any. */
+/* Remove `node` from its list. Do nothing if it is in no list. */
 static inline void list_remove(struct list *node)
 {
     node->prev->next = node->next;

@@ -1,5 +1,7 @@
-/* log.c -- see log.h. A line is built on the stack and written with one write(2), without stdio. So there is no lock,
- * no buffer that a fork would copy, and no allocation. */
+/* log.c -- see log.h.
+ *
+ * A line is built on the stack and written with one write(2), without stdio. So there is no lock, no buffer that a
+ * fork would copy, and no allocation. A long line is cut, so that logging never fails. */
 #include "base/log.h"
 
 #include "base/buf.h"
@@ -48,7 +50,7 @@ void log_line(enum log_level level, const char *fmt, ...)
         len = sizeof(line) - 2;
     text_disarm(line, len, '\t'); /* names, keys and paths of other users may contain control bytes */
     line[len++] = '\n';
-    /* A write to a full pipe would block this thread. */
+    /* Check before the write, because a write to a full pipe would block this thread. */
     struct pollfd ready = { .fd = STDERR_FILENO, .events = POLLOUT };
     const uint64_t until_ms = clock_ms() + PATIENCE_MS;
     int n;
@@ -131,7 +133,8 @@ static int write_line(int fd, const char *line, size_t len, bool *torn)
     return n < 0 ? errno : ENOSPC;
 }
 
-/* Count a lost line. Format the first error here, because only this thread may wait for the disk. */
+/* Count a lost line. Format the text of the first error here, in the thread that writes the file. Formatting reads the
+ * free space of the disk, and other threads must not wait for the disk. */
 static void note_error(struct line_file *f, int error)
 {
     char path[32], why[WRITE_ERROR_MAX] = "";
@@ -149,7 +152,8 @@ static void note_error(struct line_file *f, int error)
     pthread_mutex_unlock(&f->mutex);
 }
 
-/* Write each line separately. With O_APPEND, several processes may share a file. */
+/* Write each line separately. With O_APPEND the kernel appends each write as a whole, so several processes may share
+ * a file. */
 static void write_all(struct line_file *f, const struct buf *lines, bool *torn)
 {
     for (size_t at = 0; at < lines->len;) {
@@ -162,7 +166,8 @@ static void write_all(struct line_file *f, const struct buf *lines, bool *torn)
     }
 }
 
-/* Write queued lines until line_file_close. */
+/* Write queued lines until line_file_close. Under the lock, only exchange the queue for an empty buffer. Write without
+ * the lock, so that callers never wait for the disk. Both buffers keep their memory. */
 static void *run_writer(void *user)
 {
     struct line_file *f = user;
@@ -221,12 +226,14 @@ struct line_file *line_file_open(const char *path, int *error)
     return f;
 }
 
-/* Queue the line. Drop and count it if the queue is full, because an event log must never delay its job. */
+/* Queue the line. If the queue is full, drop the line and count it, because an event log must never delay its job.
+ * Start the writing thread only for the first line: a daemon forks after line_file_open, and its child would not have
+ * the thread. */
 void line_file_append(struct line_file *f, struct slice line)
 {
     pthread_mutex_lock(&f->mutex);
     if (!f->has_thread)
-        f->has_thread = thread_start(&f->thread, run_writer, f) == 0; /* not at open: a daemon forks later */
+        f->has_thread = thread_start(&f->thread, run_writer, f) == 0; /* the new thread blocks SIGPIPE */
     const bool ok =
         f->has_thread && f->queue.len + line.len <= QUEUE_BYTES && buf_append(&f->queue, line.data, line.len);
     if (!ok) {
@@ -246,8 +253,8 @@ struct line_file_state line_file_state(struct line_file *f)
     return state;
 }
 
-/* Wait until the thread has written all lines. Return false after `limit_ms`, because the reader of a full pipe may be
- * stopped. */
+/* Wait until the thread has written all lines. Return false if this takes longer than `limit_ms`. Without the limit,
+ * the program could not exit if the file is a full pipe whose reader is stopped. */
 static bool end_thread(struct line_file *f, uint64_t limit_ms, struct line_file_state *state)
 {
     const struct timespec until = clock_after_us(limit_ms * 1000);

@@ -1,5 +1,8 @@
-/* options.c -- see options.h. getopt_long is not used, because it prints errors and its table has no help texts. A
- * default is parsed like a value from the user, so it obeys the limits of its option. */
+/* options.c -- see options.h.
+ *
+ * getopt_long is not used, because its table has neither help texts nor offsets of fields, and the function itself
+ * prints errors. A default is a text that is parsed like a value from the user. So a default cannot exceed the limits
+ * of its option, and the help always shows the default that is used. */
 #include "base/options.h"
 
 #include "ddp/context.h"
@@ -13,7 +16,7 @@
 #include <string.h> /* this header also defines __GLIBC__, if the C library is glibc */
 
 enum {
-    SHOWN_MAX = 200,  /* maximum number of bytes of a word in an error text */
+    SHOWN_MAX = 200,  /* maximum number of bytes of a command-line word that an error shows */
     HELP_WIDTH = 80,  /* columns of the help */
     HELP_COLUMN = 26, /* column at which the help texts begin */
 };
@@ -196,8 +199,8 @@ static const struct option_row *find_name(const struct option_table *t, const ch
     return t->style != OPTIONS_ARGPARSE && len == 1 ? find_letter(t, typed[0]) : NULL;
 }
 
-/* Find the option that `typed` abbreviates; the lowest `rank` wins. *matches is the number of options with this
- * `rank`. */
+/* Find the option that `typed` abbreviates. If several options match, the option whose row has the lowest `rank` wins.
+ * *matches is the number of options with this `rank`. */
 static const struct option_row *find_abbreviation(const struct option_table *t, const char *typed, size_t len,
                                                   int *matches)
 {
@@ -213,7 +216,7 @@ static const struct option_row *find_abbreviation(const struct option_table *t, 
     return found;
 }
 
-/* Return the error for an ambiguous abbreviation, with the options that match. */
+/* Return the error for an abbreviation that matches several options. The error text lists these options. */
 static ddp_status ambiguous_option(const struct option_table *t, const char *word, size_t len,
                                    struct ddp_err *err)
 {
@@ -226,7 +229,7 @@ static ddp_status ambiguous_option(const struct option_table *t, const char *wor
     return ddp_fail(err, DDP_ERR_ARG, "option %.*s is ambiguous: %s", SHOWN_MAX, word, list);
 }
 
-/* Fail because the option does not exist. */
+/* Fail because the option does not exist. Show at most SHOWN_MAX bytes of the word. */
 static ddp_status unknown_option(const char *word, struct ddp_err *err)
 {
     const int len = (int)strcspn(word, "=");
@@ -242,7 +245,8 @@ static const char *next_word(const struct option_reader *r)
     return r->at != r->end ? *r->at : NULL;
 }
 
-/* Read the next word as the value. With OPTIONS_ARGPARSE, a word that looks like an option is not a value. */
+/* Read the next word as the value. With OPTIONS_ARGPARSE, reject a word that looks like an option, because the value is
+ * then missing. */
 static ddp_status read_value(struct option_reader *r, const struct option_row *row, const char **text,
                              struct ddp_err *err)
 {
@@ -267,7 +271,7 @@ static ddp_status unwanted_value(const struct option_reader *r, const char *valu
     return ddp_fail(err, DDP_ERR_ARG, "%s takes no value, but got '%s'", r->spelled, value);
 }
 
-/* Set the name of the option for error texts: with OPTIONS_PLAIN as typed, otherwise the full name. */
+/* Set the name that errors show for the option: with OPTIONS_PLAIN the word as typed, otherwise the full name. */
 static void set_spelled(struct option_reader *r, const struct option_row *row, const char *word)
 {
     if (r->table->style == OPTIONS_PLAIN)
@@ -276,7 +280,8 @@ static void set_spelled(struct option_reader *r, const struct option_row *row, c
         snprintf(r->spelled, sizeof(r->spelled), "--%s", row->name);
 }
 
-/* Read "--name", "--name=value", "-x" or "-x=value". r->at is already past `word`. */
+/* Read "--name", "--name=value", "-x" or "-x=value". With OPTIONS_ARGPARSE, a word with one dash may combine letters,
+ * so read_letter reads such a word. r->at is already past `word`. */
 static ddp_status read_word(struct option_reader *r, const char *word, const struct option_row **row,
                             const char **text, struct ddp_err *err)
 {
@@ -320,7 +325,8 @@ static ddp_status read_letter(struct option_reader *r, const char *word, const s
     return *rest != '\0' ? DDP_OK : read_value(r, *row, text, err);
 }
 
-/* Read the next option. A single "-" is not an option, because by convention it means standard input. */
+/* Read the next option. A single "-" is not an option, because by convention it means standard input. After "--" there
+ * are no options, even if the next word looks like an option. */
 ddp_status options_next(struct option_reader *r, const struct option_row **row, const char **text,
                         struct ddp_err *err)
 {
@@ -404,7 +410,7 @@ static const char *before_value(const struct option_table *table, const struct o
     return table->style == OPTIONS_ARGPARSE ? "=" : " ";
 }
 
-/* Append one row of the help. */
+/* Append one row of the help. The text begins at column HELP_COLUMN, or on the next line if the name is long. */
 bool options_help_row(const struct option_table *table, const struct option_row *row, const char *preset,
                       struct buf *out)
 {
@@ -430,8 +436,9 @@ bool options_help(const struct option_table *table, struct buf *out)
     return ok;
 }
 
-/* Append a text with the escapes of roff. roff prints a plain dash as a hyphen, and reads a line with a dot or quote at
- * its beginning as a command. */
+/* Append a text with the escapes of roff. Write a dash as \-, because roff prints a plain dash as a hyphen, which a
+ * shell does not accept. Write \& before a dot or a quote at the beginning, because roff would otherwise treat the line
+ * as a command. */
 bool options_roff(struct buf *out, const char *text)
 {
     bool ok = text[0] != '.' && text[0] != '\'' ? true : buf_append(out, "\\&", 2);
@@ -446,7 +453,7 @@ bool options_roff(struct buf *out, const char *text)
     return ok;
 }
 
-/* Append .TP, the names in bold and the value in italics (man-pages(7)). */
+/* Append .TP, then names in bold and the value in italics, as man-pages(7) requires. */
 bool options_man_row(const struct option_table *table, const struct option_row *row, struct buf *out)
 {
     char pet[OPTION_PET_MAX];
@@ -481,7 +488,8 @@ bool options_man(const struct option_table *table, struct buf *out)
 #define TEXT_OF(x) #x
 #define TEXT(x)    TEXT_OF(x)
 
-/* The C library of the build, which is the oldest that the program runs with. */
+/* The name and version of the C library whose headers were used for the build. The program runs with this version and
+ * all newer versions. */
 #if defined(__GLIBC__)
 #define LIBC "glibc " TEXT(__GLIBC__) "." TEXT(__GLIBC_MINOR__)
 #else

@@ -1,5 +1,6 @@
 /* options.h -- parses command lines by a table with one row for each option. --help, the manual page and the shell
- * completions (completion.c) are made from the same rows. The module prints nothing. */
+ * completions (completion.c) of each program are made from the same rows. The module returns texts and prints
+ * nothing. */
 #ifndef BASE_OPTIONS_H
 #define BASE_OPTIONS_H
 
@@ -42,16 +43,16 @@ struct option_row {
     char letter;       /* letter of the short form; 0 if none */
     const char *value; /* name of the value in the help; NULL for a switch; "[=X]" if the value is optional */
     enum option_type type;
-    /* Parse `text` ("1" for a switch) and store the value in the field `to`. Set `err` to the valid values only, such
-     * as "a number", because options_store prepends "--limit=0: expected ". If `parse` is NULL, `type` determines how
-     * the text is parsed. */
+    /* Parse `text` ("1" for a switch) and store the value in the field `to`. If `parse` is NULL, `type` determines how
+     * the text is parsed. Set `err` to the valid values only, such as "a number", because options_store prepends
+     * "--limit=0: expected ". */
     ddp_status (*parse)(const char *text, void *to, struct ddp_err *err);
     size_t at;                        /* offset of the field in the struct of the program's options */
     const char *preset;               /* default, as a user would type it; NULL if none */
     uint64_t min, max;                /* limits of OPTION_INT and OPTION_COUNT; OPTION_SET stores `min` */
     const struct option_words *words; /* for OPTION_WORD, OPTION_NAME and completions; NULL if none */
-    unsigned char group;              /* section of the help (launcher/cli/help.c) */
-    unsigned char rank;               /* the lowest rank wins if an abbreviation is ambiguous */
+    unsigned char group;              /* section of the help; only ddprun uses it (launcher/cli/help.c) */
+    unsigned char rank;               /* if an abbreviation matches several options, the lowest value wins */
     bool in_environment;              /* the environment variable PET_<NAME> sets the option, too */
     const char *help;                 /* NULL if the option is hidden */
 };
@@ -72,9 +73,9 @@ struct option_table {
         rows, sizeof(rows) / sizeof((rows)[0]), style \
     }
 
-/* Store the defaults, then the options in argv[1..], in the struct `into`. Set *rest to the index of the first word
- * that is not an option; if `rest` is NULL, such a word is an error. Return DDP_ERR_ARG, with the option and the remedy
- * in `err`. */
+/* Store the defaults, then the options in argv[1..], in the struct `into`. Stop at the first word that is not an
+ * option, and set *rest to its index in argv. If `rest` is NULL, such a word is an error. After DDP_ERR_ARG, `err` has
+ * the option and the remedy. */
 ddp_status options_parse(const struct option_table *table, int argc, char *const argv[], void *into,
                          int *rest, struct ddp_err *err);
 
@@ -83,12 +84,13 @@ struct option_reader {
     const struct option_table *table; /* borrowed */
     char *const *at;                  /* the next word */
     char *const *end;                 /* address after the last word; NULL if the list ends with a NULL */
-    const char *letters; /* letters of a word such as -qv that are not parsed yet; NULL if none */
+    const char *letters; /* letters of an argument such as -qv that are not parsed yet; NULL if none */
     char spelled[80];    /* the option that was read last, as error texts show it */
 };
 
-/* Read the next option. Set *row to its row and *text to its value ("1" for a switch). At the end of the options, set
- * *row to NULL; "--" is skipped. Return DDP_ERR_ARG, and set *row to NULL, if the option is unknown. */
+/* Read the next option. Set *row to its row and *text to its value ("1" for a switch). If all words are read, or the
+ * next word is not an option, set *row to NULL. A "--" ends the options and is skipped. If the option is unknown, set
+ * *row to NULL and return DDP_ERR_ARG. */
 ddp_status options_next(struct option_reader *reader, const struct option_row **row, const char **text,
                         struct ddp_err *err);
 
@@ -101,23 +103,23 @@ size_t options_word_count(const struct option_words *words);
 /* Return the index of `text` in the list, or -1 if `text` is not in the list. */
 int options_word(const struct option_words *words, const char *text);
 
-/* Parse a number of bytes, such as "123", "64K" or "2G". Return false if the text is invalid (*out is 0), or if the
- * number exceeds `most` (*out is UINT64_MAX). */
+/* Parse a number of bytes, such as "123", "64K", "64M" or "2G". Return false if the text is invalid (*out is 0), or if
+ * the number exceeds `most` (*out is UINT64_MAX). */
 bool options_size(const char *text, uint64_t most, uint64_t *out);
 
 /* Return true if the option needs no value. A switch with "[=X]" also accepts a value. */
 bool options_is_switch(const struct option_row *row);
 
 /* Append the text of --help (options_help), or the manual page in roff (options_man). The functions with `_row` append
- * only one option. Return false if memory is short. */
+ * the text of one option only. Return false if memory is short. */
 bool options_help_row(const struct option_table *table, const struct option_row *row, const char *preset,
                       struct buf *out);
 bool options_help(const struct option_table *table, struct buf *out);
 bool options_man_row(const struct option_table *table, const struct option_row *row, struct buf *out);
 bool options_man(const struct option_table *table, struct buf *out);
 
-/* Append `text` in lines of at most 80 bytes. `at` is the column of the first line; the following lines begin at
- * `column`. */
+/* Append `text` in lines of at most 80 bytes. The first line begins at column `at`, and the following lines are
+ * indented by `column` blanks. */
 bool options_wrap(struct buf *out, const char *text, size_t at, size_t column);
 /* Append `text` with the escapes of roff. */
 bool options_roff(struct buf *out, const char *text);
@@ -141,7 +143,7 @@ struct completion {
     const struct option_table *options;
     const struct completion_command *commands; /* commands that the first word may name */
     size_t n_commands;
-    bool program_follows; /* the first word may be a program, which completes the later words */
+    bool program_follows; /* the first word may be a program; its own completion handles the later words */
 };
 
 enum completion_shell { SHELL_NONE, SHELL_BASH, SHELL_ZSH, SHELL_FISH, SHELL_TCSH, SHELLS };
@@ -161,11 +163,12 @@ bool completion_print(enum completion_shell shell, const struct completion *c, s
  * the tests. */
 extern const char build_commit[];
 
-/* Append "PROGRAM 0.1.0 (commit, architecture, C library)" or a JSON object, and a newline. Return false if memory is
- * short. */
+/* Append "PROGRAM 0.1.0 (commit, architecture, C library)", or the same facts as a JSON object, and a newline. Return
+ * false if memory is short. */
 bool version_print(struct buf *out, const char *program, const char *commit, bool json);
 
-/* Return true if two programs work together: the major and minor numbers of their versions are equal. */
+/* Return true if programs of these two versions work together, as two nodes or as a node and a store. Such versions
+ * have equal major and minor numbers. */
 bool version_matches(const char *a, const char *b);
 
 #endif

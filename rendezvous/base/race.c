@@ -1,11 +1,13 @@
-/* race.c -- see race.h. The caller passes the time and owns the sockets, so tests need no network. race_next first
- * returns each runner (connection attempt) that has timed out, so that its socket is closed first. */
+/* race.c -- see race.h. The caller passes the time and owns the sockets, so this file is pure and a test needs no
+ * network. race_next first returns each runner (connection attempt) that has timed out, and only then a new runner. So
+ * the caller closes old sockets before it opens new ones. */
 #include "base/race.h"
 
 #include <stdio.h>
 
 enum {
-    /* Pause before the next address, as in RFC 8305. */
+    /* Pause before the next address, 250 ms as in RFC 8305: longer than a round trip, and much shorter than the
+     * timeout of an unanswered connect. */
     HEAD_START_MS = 250,
     FIRST_PAUSE_MS = 20,
     LAST_PAUSE_MS = 2000,
@@ -51,7 +53,8 @@ void race_failed(struct race *r, int runner)
     r->runners[runner].state = RUNNER_FAILED;
 }
 
-/* Return the deadline of this runner, or UINT64_MAX if it does not run. */
+/* Return the deadline of this runner, or UINT64_MAX if it does not run. RACE_CONNECT_MS is the limit for a host that is
+ * down, and RACE_HELLO_MS is the limit for a store that hangs. */
 static uint64_t limit_of(const struct race_runner *runner)
 {
     if (runner->state == RUNNER_CONNECTS)
@@ -59,7 +62,8 @@ static uint64_t limit_of(const struct race_runner *runner)
     return runner->state == RUNNER_GREETS ? runner->since_ms + RACE_HELLO_MS : UINT64_MAX;
 }
 
-/* Return the next action. A new runner starts HEAD_START_MS after the previous one, or at once if none is active. */
+/* Return the next action. Start the next runner HEAD_START_MS after the previous one, or at once if no runner is
+ * active. */
 struct race_step race_next(struct race *r, uint64_t now_ms)
 {
     uint64_t at_ms = UINT64_MAX;

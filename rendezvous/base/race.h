@@ -1,5 +1,6 @@
-/* race.h -- decides when to connect to which address of a host name. Each address is tried 250 ms after the previous
- * one, and the first connection wins (RFC 8305), because a connect to a silent address takes minutes to fail. */
+/* race.h -- decides when to connect to which address of a host name. A connect to an address that does not answer, such
+ * as an IPv6 address without a route, fails only after minutes. So each address is tried 250 ms after the previous
+ * address, the earlier attempts continue, and the first connection wins ("happy eyeballs", RFC 8305). */
 #ifndef BASE_RACE_H
 #define BASE_RACE_H
 
@@ -44,13 +45,14 @@ struct race_step {
 };
 
 /* Set the addresses of the race, the preferred address first (RFC 6724). The texts are copied. Only the first
- * RACE_ADDRESSES_MAX are used. */
+ * RACE_ADDRESSES_MAX are used, because more addresses would only make a round longer. */
 void race_line_up(struct race *r, const char *const *addresses, int n);
 
-/* Start a new round of attempts to all addresses. */
+/* Start a new round of attempts to all addresses: all runners wait again. */
 void race_begin(struct race *r, uint64_t now_ms);
 
-/* Return the next action of the caller. Call this function until it returns RACE_WAIT or RACE_LOST. */
+/* Return the next action of the caller. For RACE_START the runner is already in the state RUNNER_CONNECTS. Call this
+ * function until it returns RACE_WAIT or RACE_LOST. */
 struct race_step race_next(struct race *r, uint64_t now_ms);
 
 /* Record that the runner is connected. Its peer must answer within RACE_HELLO_MS. */
@@ -58,8 +60,10 @@ void race_connected(struct race *r, int runner, uint64_t now_ms);
 /* Record that the runner has failed. The caller must close the runner's socket. */
 void race_failed(struct race *r, int runner);
 
-/* Return the pause in ms after round number `round` (from 0): 20, 30, 45, ... 2000. `random` scales the pause by 0.5 to
- * 1.5, so that a thousand nodes do not connect at the same time. */
+/* Return the pause in ms after round number `round` (from 0): 20, 30, 45, ... 2000. The first pauses are short, because
+ * a store that has just started will listen soon. The last pauses are long, so that the tries cost little if the store
+ * is missing for minutes. `random` scales the pause by 0.5 to 1.5, so that a thousand nodes do not connect at the same
+ * time. */
 uint32_t race_pause_ms(unsigned round, uint32_t random);
 
 #endif

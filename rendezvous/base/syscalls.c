@@ -1,4 +1,5 @@
-/* syscalls.c -- see syscalls.h. Each function uses syscall(2), so that glibc and musl run the same code. */
+/* syscalls.c -- see syscalls.h. Each function uses syscall(2) even if the C library has a function, so that glibc and
+ * musl run the same code. */
 #include "base/syscalls.h"
 
 #include <fcntl.h>

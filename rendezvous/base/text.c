@@ -1,5 +1,8 @@
-/* text.c -- see text.h. Names of clients are printed on terminals. text_append escapes all bytes except printable
- * ASCII, so an attacker cannot send escape sequences. */
+/* text.c -- see text.h.
+ *
+ * Keys and names of clients are printed on terminals and in JSON. text_append escapes all bytes except printable
+ * ASCII, so an attacker cannot send escape sequences to the operator's terminal, and every result is valid UTF-8.
+ * UTF-8 is checked according to table 3-7 of the Unicode standard. */
 #include "base/text.h"
 
 #include <signal.h>
@@ -20,7 +23,7 @@ bool text_is_plain(struct slice bytes)
     return true;
 }
 
-/* Append "..." if `bytes` is longer than `max`. */
+/* Append "..." if `bytes` is longer than `max`, because the caller appends only the first `max` bytes. */
 static bool append_cut(struct buf *out, struct slice bytes, size_t max)
 {
     return bytes.len <= max || buf_printf(out, "...");
@@ -35,7 +38,8 @@ bool text_append(struct buf *out, struct slice bytes, size_t max)
     return ok && append_cut(out, bytes, max);
 }
 
-/* Replace control bytes, and the control characters U+0080 to U+009F (0xc2 and a second byte). */
+/* Replace control bytes. Also replace the control characters U+0080 to U+009F, which UTF-8 encodes as 0xc2 and a second
+ * byte. */
 void text_disarm(void *text, size_t len, char keep)
 {
     uint8_t *p = text;
@@ -84,7 +88,8 @@ size_t utf8_sequence(const uint8_t *p, size_t len)
     return need;
 }
 
-/* Return the length of the UTF-8 sequence at `p`, or 0 if it is invalid or a NUL, which ends cJSON's strings. */
+/* Return the length of the UTF-8 sequence at `p`, or 0 if it is invalid. NUL counts as invalid, because cJSON's strings
+ * end at a NUL. */
 static size_t sequence(const uint8_t *p, size_t len)
 {
     return p[0] != 0 ? utf8_sequence(p, len) : 0;
@@ -166,7 +171,7 @@ bool text_append_ms(struct buf *out, uint64_t ms)
     return buf_printf(out, "%s", text_ms(ms, (char[TEXT_MS_MAX]){ 0 }));
 }
 
-/* Format a size. A number below 100 has one decimal, unless the decimal is 0. */
+/* Format a size. A number below 100 has one decimal, unless the decimal is 0: 1.5 GiB, but 64 MiB. */
 const char *words_size(char out[SIZE_TEXT_MAX], uint64_t bytes)
 {
     static const char *const units[] = { "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
@@ -203,8 +208,8 @@ void text_copy(char *to, size_t size, const char *text)
     to[len] = '\0';
 }
 
-/* Return the date of a day. Years begin in March here, so the leap day is the last day of a year. The lengths of months
- * then repeat every five months (153 days). */
+/* Return the date of a day. In this calculation years begin in March, so the leap day is the last day of a year. The
+ * lengths of months then repeat every five months (153 days), so a linear function of the day gives the month. */
 struct date date_of(uint64_t day)
 {
     /* TO_1970: days from 0000-03-01 to 1970-01-01 */
@@ -226,7 +231,7 @@ void json_add_integer(cJSON *o, const char *name, int64_t value)
     cJSON_AddRawToObject(o, name, text);
 }
 
-/* Append the item. cJSON does not free it after a failure. */
+/* Append the item. After a failure, free the item, because cJSON does not free it. */
 void json_append(cJSON *array, cJSON *item)
 {
     if (!cJSON_AddItemToArray(array, item))

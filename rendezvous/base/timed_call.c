@@ -1,5 +1,8 @@
-/* timed_call.c -- see timed_call.h. The caller and the thread share the struct; the side that ends last frees it.
- * libuv's thread pool is not used, because four calls that hang would fill it. */
+/* timed_call.c -- see timed_call.h.
+ *
+ * The caller and the thread share the struct. Each side sets `ended` when it no longer needs the struct. The side that
+ * finds `ended` already set frees the struct. libuv's thread pool is not used: four calls that hang would fill the
+ * pool, and the process could not exit before these calls return. */
 #include "base/timed_call.h"
 
 #include "base/clock.h"
@@ -20,7 +23,7 @@ struct timed_call {
     atomic_bool ended; /* set by the side that ends first: the thread, or the caller in timed_call_end */
 };
 
-/* Number of ended calls that have not returned. */
+/* Number of calls that have not returned, although the caller has ended them. */
 static atomic_int n_left;
 
 static void call_free(struct timed_call *call)
@@ -29,8 +32,8 @@ static void call_free(struct timed_call *call)
     free(call);
 }
 
-/* Call `run` on the thread. timed_call_end joins this thread before it frees the struct, because eventfd_write follows
- * `ended`. */
+/* Call `run` on the thread. eventfd_write can use the struct after `ended` is set, because timed_call_end then joins
+ * this thread before it frees the struct. */
 static void *call_main(void *arg)
 {
     struct timed_call *call = arg;

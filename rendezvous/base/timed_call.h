@@ -1,5 +1,6 @@
-/* timed_call.h -- calls a function that may never return, for example because a file server does not answer. The
- * function runs on a separate thread, which may remain until the process exits. */
+/* timed_call.h -- calls a function that may never return, for example because a file server, a name server or a daemon
+ * does not answer. The function runs on a separate thread, so the caller waits only for a limited time. The thread may
+ * remain until the process exits. */
 #ifndef BASE_TIMED_CALL_H
 #define BASE_TIMED_CALL_H
 
@@ -23,14 +24,17 @@ bool timed_call_has_returned(const struct timed_call *call);
  * thread calls release(user) after `run`. */
 bool timed_call_end(struct timed_call *call);
 
-/* Return true if the thread of an ended call still runs. The process cannot exit while it hangs in the kernel. */
+/* Return true if a thread still runs, although timed_call_end or timed_call_run has ended its call. If this thread
+ * hangs in the kernel, the process cannot exit. */
 bool timed_call_has_left(void);
 
-/* Call run(user) on a thread, and wait at most `limit_ms`. The result and the owner of `user` are as for
- * timed_call_end. If no thread can be started, call `run` on the caller's thread, without a limit. */
+/* Call run(user) on a thread, and wait at most `limit_ms` until `run` returns. Return true if `run` has returned; then
+ * the caller owns `user`. Otherwise the thread calls release(user) after `run`. If no thread can be started, call `run`
+ * on the caller's thread, without a limit. */
 bool timed_call_run(void (*run)(void *user), void (*release)(void *user), void *user, int limit_ms);
 
-/* Start a thread that blocks all signals, because other threads handle them. Return 0 or an errno. */
+/* Start a thread that blocks all signals, because the other threads of the program must handle signals. Return 0 or an
+ * errno. */
 static inline int thread_start(pthread_t *thread, void *(*run)(void *), void *user)
 {
     sigset_t all, before;

@@ -1,5 +1,7 @@
-/* call.c -- one request and its reply; see call.h. Only the thread that holds the lock of a handle (struct
- * client_turn), possibly for minutes, may use the handle. */
+/* call.c -- one request and its reply; see call.h.
+ *
+ * Only the thread that holds the lock of a handle (struct client_turn) may use the handle. A thread may hold this lock
+ * for minutes while it waits for a key. */
 
 #include "base/clock.h"
 #include "client/call.h"
@@ -48,7 +50,7 @@ void client_stream_close(struct client_stream *s)
     buf_free(&s->cipher);
 }
 
-/* Fail because the connection is broken. `error` is an errno, or 0 if the peer has closed it. */
+/* Fail because the connection is broken. `error` is an errno, or 0 if the peer has closed the connection. */
 static ddp_status fail_broken(int error, struct ddp_err *err)
 {
     if (error == 0)
@@ -74,7 +76,8 @@ static ddp_status await(const struct client_stream *s, short events, uint64_t de
     }
 }
 
-/* Return true if the caller must repeat a system call. */
+/* Return true if the caller must repeat a system call, because the call would have blocked or was interrupted by a
+ * signal. */
 static bool try_again(ssize_t n)
 {
     return n < 0 && (errno == EAGAIN || errno == EINTR);
@@ -98,7 +101,7 @@ static ddp_status stream_write(struct client_stream *s, struct slice bytes, uint
     return DDP_OK;
 }
 
-/* Send all of `bytes` before the deadline, with TLS if the stream uses it. */
+/* Encrypt `bytes` if the stream uses TLS, and send all of them before the deadline. */
 static ddp_status client_stream_send(struct client_stream *s, struct slice bytes, uint64_t deadline_ms,
                                      struct ddp_err *err)
 {
@@ -110,7 +113,8 @@ static ddp_status client_stream_send(struct client_stream *s, struct slice bytes
     return stream_write(s, buf_slice(&s->cipher), deadline_ms, err);
 }
 
-/* Receive bytes into the empty input buffer. Poll first, because the reply has usually not arrived yet. */
+/* Receive bytes into the empty input buffer. Poll before recv, because the reply to a new request has usually not
+ * arrived yet, and recv would fail. */
 static ddp_status stream_receive(struct client_stream *s, uint64_t deadline_ms, struct ddp_err *err)
 {
     ssize_t n;
@@ -126,8 +130,8 @@ static ddp_status stream_receive(struct client_stream *s, uint64_t deadline_ms, 
     return DDP_OK;
 }
 
-/* Pass the received bytes to TLS, and empty the input buffer. *state is the result of client_tls.receive. If TLS has
- * failed, still send its alert. */
+/* Pass the received bytes to TLS, and empty the input buffer. Set *state to the result of client_tls.receive. If TLS
+ * has failed, still send its alert to the peer. Report the failure of TLS, even if the alert cannot be sent. */
 static ddp_status stream_decrypt(struct client_stream *s, const struct client_tls *tls, uint64_t deadline_ms,
                                  int *state, struct ddp_err *err)
 {
@@ -143,7 +147,7 @@ static ddp_status stream_decrypt(struct client_stream *s, const struct client_tl
     return *state < 0 ? err->code : DDP_OK;
 }
 
-/* Fill the empty input buffer with received bytes, decrypted by TLS. */
+/* Fill the empty input buffer with received bytes. If the stream uses TLS, decrypt them. */
 static ddp_status stream_fill(struct client_stream *s, uint64_t deadline_ms, struct ddp_err *err)
 {
     int state;
@@ -177,7 +181,8 @@ ddp_status client_stream_encrypt(struct client_stream *s, const struct client_tl
     return DDP_OK;
 }
 
-/* Read exactly `len` bytes. After DDP_ERR_TIMEOUT, the bytes that were read are lost. */
+/* Read exactly `len` bytes. If DDP_ERR_TIMEOUT ends the read in the middle, the bytes that were read are lost. Large
+ * values pass through the input buffer, too. This costs a copy, but a second way to read is not needed. */
 static ddp_status client_stream_read(struct client_stream *s, void *to, size_t len, uint64_t deadline_ms,
                                      struct ddp_err *err)
 {
@@ -192,9 +197,9 @@ static ddp_status client_stream_read(struct client_stream *s, void *to, size_t l
     return DDP_OK;
 }
 
-/* Check that no bytes have arrived before a request, because the client would read them as the reply (DDP_ERR_CORRUPT).
- * Return DDP_ERR_CLOSED if the peer has closed the connection. TLS messages without data, such as close_notify, are
- * allowed. */
+/* Check, before a request is sent, that no bytes have arrived. The client would read such bytes as the reply, so they
+ * are an error (DDP_ERR_CORRUPT). Return DDP_ERR_CLOSED if the peer has closed the connection. TLS messages without
+ * data, such as close_notify, are allowed. */
 static ddp_status client_stream_check_quiet(struct client_stream *s, uint64_t deadline_ms,
                                             struct ddp_err *err)
 {
@@ -214,7 +219,8 @@ static ddp_status client_stream_check_quiet(struct client_stream *s, uint64_t de
                     s->len - s->at + s->plain.len);
 }
 
-/* Initialize a condition variable with the monotonic clock, which does not change with the wall clock. */
+/* Initialize a condition variable with the monotonic clock, so that a change of the wall clock does not move a
+ * deadline. */
 static void cond_init(pthread_cond_t *cond)
 {
     pthread_condattr_t attr;
@@ -251,13 +257,14 @@ bool client_turn_acquire(struct client_turn *turn, uint64_t deadline_ms)
     pthread_mutex_lock(&turn->lock);
     while (turn->taken && in_time)
         in_time = cond_wait(&turn->given, &turn->lock, deadline_ms);
-    const bool mine = !turn->taken; /* take a free lock even after the deadline */
+    const bool mine = !turn->taken; /* even after the deadline, acquire the lock if it is free now */
     turn->taken = true;
     pthread_mutex_unlock(&turn->lock);
     return mine;
 }
 
-/* Release the lock, and wake one waiting thread. */
+/* Release the lock. Wake only one thread, because only one thread can hold the lock. If a third thread acquires the
+ * lock first, the woken thread waits again. */
 void client_turn_release(struct client_turn *turn)
 {
     pthread_mutex_lock(&turn->lock);
@@ -268,14 +275,17 @@ void client_turn_release(struct client_turn *turn)
 
 /* --- client call ------------------------------------------------------------------------------------------ */
 
-/* A request and its reply: check, encode, send, read. A GET of key 'x':
+/* A request and its reply: check, encode, send, read.
+ *
+ * client_begin (client.c) appends the opcode to store->out, and client_append_* append the fields. client_send sends
+ * store->out with one system call. client_read_* read the reply piece by piece. A GET of key 'x':
  *
  *     -> 02  02 00 00 00 00 00 00 00  2f 78                  opcode, length of the key, "/x"
  *     <- 03 00 00 00 00 00 00 00  61 62 63                   length of the value, "abc"
  *
- * A reply does not begin with its total length, so the next call could read the rest of an incomplete reply as its own.
- * So a failure after the first sent byte makes the handle permanently unusable, except a wait that could be
- * cancelled. */
+ * A reply does not begin with its total length. If a call stops in the middle of a reply, the next call would read the
+ * rest as its own reply. So a failure after the first sent byte makes the handle permanently unusable. The only
+ * exception is a wait that could be cancelled. */
 
 _Static_assert(DDP_STORE_MAX_KEY == WIRE_MAX_KEY && DDP_STORE_MAX_VALUE == WIRE_MAX_VALUE &&
                    DDP_STORE_MAX_KEYS == WIRE_MAX_KEYS,
@@ -292,7 +302,7 @@ bool client_ok(const struct client_call *c)
     return c->err.code == DDP_OK;
 }
 
-/* Record the first failure. Later failures are only its consequences. */
+/* Record the first failure. Ignore a later failure, because it is only a consequence of the first. */
 void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...)
 {
     va_list ap;
@@ -304,7 +314,7 @@ void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...)
     va_end(ap);
 }
 
-/* Fail the call for lack of memory if `ok` is false. */
+/* Fail the call if `ok` is false: memory was short while the request was built. */
 static void check_built(struct client_call *c, bool ok)
 {
     if (!ok)
@@ -346,7 +356,7 @@ void client_append_blob(struct client_call *c, enum field_id field, struct slice
     check_built(c, !client_ok(c) || append_blob(&c->store->out, bytes));
 }
 
-/* Append '/' and the key, as PyTorch's clients do. */
+/* Append '/' and the key. PyTorch's clients also send the '/', so clients of PyTorch and libddp share keys. */
 void client_append_key(struct client_call *c, const char *key)
 {
     struct buf *out = &c->store->out;
@@ -382,8 +392,8 @@ void client_send_more(struct client_call *c)
     s->out.len = 0;
 }
 
-/* Check that no bytes have arrived, then send the request. Without the check, a SET on a closed connection would seem
- * to succeed, because SET has no reply. */
+/* Check that no bytes have arrived, then send the request. The check costs one recv, and also detects a closed
+ * connection. Without the check, a SET on a closed connection would seem to succeed, because SET has no reply. */
 void client_send(struct client_call *c)
 {
     if (client_ok(c) && client_stream_check_quiet(&c->store->stream, c->deadline_ms, &c->err) != DDP_OK)
@@ -417,7 +427,8 @@ int64_t client_read_i64(struct client_call *c)
     return (int64_t)get_u64(le);
 }
 
-/* Allocate `n` bytes and a NUL. `n` is from the peer: fail if it exceeds `limit`. */
+/* Allocate `n` bytes and a NUL. `n` is the length that the peer has sent. Fail if `n` exceeds `limit`, because a
+ * store never sends a longer reply. */
 static char *room_for(struct client_call *c, uint64_t n, size_t limit)
 {
     char *data = n <= limit ? malloc(n + 1) : NULL;
@@ -460,16 +471,18 @@ void client_resume(struct client_call *c)
     c->deadline_ms = clock_ms() + CANCEL_MS;
 }
 
-/* End a wait in dialect A (torch up to 2.0), which has no CANCEL_WAIT: close the connection, because a late reply to
- * the wait could arrive. The next call opens another one. */
+/* End a wait in dialect A (torch up to 2.0), which has no CANCEL_WAIT. Close the connection, and let the next call
+ * open another one. On the old connection, a late reply to the wait could arrive before the reply to the next
+ * request. */
 static void replace_connection(struct client_call *c)
 {
     client_stream_close(&c->store->stream);
     c->store->stale = true;
 }
 
-/* Send CANCEL_WAIT and read its answer, which is 1, after a 0 if the WAIT was answered. Return true if it was answered.
- * In dialect A, replace the connection and return false. */
+/* Send CANCEL_WAIT and read its answer, which is 1. If the store has already answered the WAIT, a 0 precedes this 1.
+ * Return true if the WAIT was answered. In dialect A, which has no CANCEL_WAIT, replace the connection and return
+ * false. */
 bool client_cancel_wait(struct client_call *c)
 {
     client_resume(c);
@@ -522,8 +535,8 @@ char *client_read_json(struct client_call *c, uint8_t kind)
     return NULL;
 }
 
-/* Send messages of AUTH, and pass each answer to client_auth.prove. The last message, the proof, gets no answer: a
- * store that rejects it closes the connection. */
+/* Send messages of AUTH, and pass each answer to client_auth.prove. The last message is the proof, which gets no
+ * answer: a store that rejects the proof closes the connection. */
 ddp_status client_authenticate(struct ddp_store *store, uint64_t deadline_ms, struct ddp_err *err)
 {
     const struct client_auth *auth = store->auth;
@@ -579,7 +592,8 @@ static char *identity_text(const ddp_store_options *who)
     return text;
 }
 
-/* Send the identity and read the answer. */
+/* Send the identity and read the answer. For example, the store rejects a rank that is not below the world size, a
+ * client of another job, or a worker of an earlier attempt. */
 ddp_status client_identify(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                            struct ddp_err *err)
 {

@@ -1,5 +1,5 @@
 /* call.h -- shared by the files of the store client; include/ddp/store.h is the public header. A call is a list of
- * steps with one check at the end, because `client_call` keeps its first failure. */
+ * steps with one check at the end, because a `client_call` keeps its first failure. */
 #ifndef RENDEZVOUS_CLIENT_CALL_H
 #define RENDEZVOUS_CLIENT_CALL_H
 
@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The functions of TLS for a stream. ddpctl implements them with auth/tls.h, because libddp contains no
+/* The functions of TLS for a stream. ddpctl implements these functions with auth/tls.h, because libddp contains no
  * cryptography. */
 struct client_tls {
     void *user;
@@ -25,31 +25,34 @@ struct client_tls {
     bool (*send)(void *user, struct slice plain, struct buf *out);
 };
 
-/* A connected, non-blocking TCP socket on which every call has a deadline. Received bytes are buffered, so a short
- * reply costs one recv. The caller adds the address of the store to error texts. */
+/* A connected TCP socket on which every call has a deadline.
+ *
+ * The socket is non-blocking. A call polls until `deadline_ms` (clock_ms), so that no peer can block the caller longer.
+ * Received bytes are buffered, so a short reply costs one recv. Error texts do not contain the address of the store,
+ * because the caller adds the address. */
 struct client_stream {
     int fd;                       /* owned; -1 if not connected */
     const struct client_tls *tls; /* borrowed; NULL if not encrypted */
-    struct buf plain, cipher;     /* for TLS: decrypted, unread bytes, and bytes to send */
-    size_t at, len;               /* in[at] to in[len - 1] were received but not read */
+    struct buf plain, cipher; /* for TLS: `plain` has decrypted, unread bytes; `cipher` has bytes to send */
+    size_t at, len;           /* in[at] to in[len - 1] were received but not read yet */
     uint8_t in[4096];
 };
 
-/* Return the time until `deadline_ms` (clock_ms) as a timeout of poll(2). */
+/* Return the time until `deadline_ms` (clock_ms) as a timeout of poll(2). Return 0 if the deadline has passed. */
 int client_remaining_ms(uint64_t deadline_ms);
 
-/* Use the connected socket `fd`, and own it. Discard bytes of an earlier socket. */
+/* Use the connected socket `fd`, and own it. Discard bytes of an earlier socket, which the caller has closed. */
 void client_stream_attach(struct client_stream *s, int fd);
 
-/* Complete a TLS handshake on a new socket. */
+/* Complete a TLS handshake on a new socket. The stream is encrypted from then on. */
 ddp_status client_stream_encrypt(struct client_stream *s, const struct client_tls *tls, uint64_t deadline_ms,
                                  struct ddp_err *err);
 
-/* Close the socket, if it is open. */
+/* Close the socket. Do nothing if it is closed already. */
 void client_stream_close(struct client_stream *s);
 
-/* A lock with a deadline, for the thread that uses the handle. pthread_mutex_clocklock is not used, because the
- * ThreadSanitizer of gcc 12 does not support it. */
+/* A lock with a deadline. The thread that holds the lock may use the handle. pthread_mutex_clocklock would be simpler,
+ * but the ThreadSanitizer of gcc 12 does not support it and reports every unlock as an error. */
 struct client_turn {
     pthread_mutex_t lock; /* protects `taken`; held only for a few instructions */
     pthread_cond_t given; /* signalled when `taken` becomes false */
@@ -59,12 +62,13 @@ struct client_turn {
 void client_turn_init(struct client_turn *turn);
 void client_turn_destroy(struct client_turn *turn);
 
-/* Wait until no other thread uses the handle. Return false after `deadline_ms` (clock_ms). */
+/* Wait until no other thread uses the handle. Return false if another thread still uses it at the time `deadline_ms`
+ * (clock_ms). */
 bool client_turn_acquire(struct client_turn *turn, uint64_t deadline_ms);
 void client_turn_release(struct client_turn *turn);
 
-/* Functions that prove a secret on a new connection, and tag the frames after the proof. ddpctl implements them with
- * auth/auth.h, because libddp has no secret. */
+/* Functions that prove a secret on a new connection, and that tag the frames after the proof. ddpctl implements these
+ * functions with auth/auth.h, because libddp has no secret and contains no cryptography. */
 struct client_auth {
     void *user;
     /* Append the first message to `out`. Return false if memory is short. */
@@ -72,23 +76,23 @@ struct client_auth {
     /* Check the store's answer and append the next message to `out`. Return false, with the reason in `err`, if the
      * answer is wrong. */
     bool (*prove)(void *user, struct slice answer, struct buf *out, struct ddp_err *err);
-    /* Return true if `prove` has appended the final proof. */
+    /* Return true if `prove` has appended the final proof, which gets no answer. */
     bool (*is_proof)(void *user);
-    /* Append a blob of the frame and its tag. Return false if memory is short. */
+    /* Append a blob that consists of the frame and the tag of the frame. Return false if memory is short. */
     bool (*put_frame)(void *user, uint8_t kind, struct slice frame, struct buf *out);
     /* Check the tag of a received frame, and remove the tag from *frame. Return false if the tag is wrong. */
     bool (*open)(void *user, uint8_t kind, struct slice *frame);
     const struct client_tls *tls; /* borrowed; NULL if not encrypted */
 };
 
-/* A handle. Only the thread that holds the lock `turn` may use it; other threads may read `auth`, `rank`, `timeout_ms`,
- * `host`, `port` and `where`, which never change. Three files implement its calls:
+/* A handle. Only the thread that holds the lock `turn` may use the handle. Other threads may read only the members that
+ * never change: `auth`, `rank`, `timeout_ms`, `host`, `port` and `where`. Three files implement its calls:
  *
  *     client.c     the calls of PyTorch's protocol, named barriers, CONTROL
  *     connect.c    connects: finds the dialect, retries, stops at the deadline
  *     call.c       IDENTIFY; a request and its reply, with a deadline for every step that blocks */
 struct ddp_store {
-    const struct client_auth *auth; /* borrowed; NULL without a secret */
+    const struct client_auth *auth; /* borrowed; NULL if the caller has no secret */
     struct client_turn turn;        /* acquired by client_begin, released by client_end */
     struct client_stream stream;
     struct buf out;       /* the request that is being built; empty between calls */
@@ -112,29 +116,29 @@ struct client_call {
     const char *subject;            /* borrowed: key or barrier for error texts; NULL if none */
     uint64_t start_ms, deadline_ms; /* clock_ms */
     struct ddp_err err;             /* the first failure */
-    bool has_turn;                  /* this call has the lock; otherwise do not use the handle */
-    bool answered;                  /* the failure is the store's answer, so the connection is usable */
+    bool has_turn; /* false if `turn` was not free before the deadline; then do not use the handle */
+    bool answered; /* the failure is an answer from the store, so the connection is still usable */
 };
 
-/* Append the opcode of a request. A call may have several requests, which share its deadline. Fail if the dialect does
- * not have the request. */
+/* Append the opcode of a request. A call may have several requests, one after the other or sent together; all have the
+ * deadline of the call. Fail if the dialect of the store does not have the request. */
 void client_append_op(struct client_call *c, enum op_id op);
 
 /* Return true if no step of the call has failed. */
 bool client_ok(const struct client_call *c);
 
-/* Append a value to the request of `c`. Fail with DDP_ERR_LIMIT, and do not send the request, if the value exceeds its
- * limit in ops.h. */
+/* Append a value to the request of `c`. If the value is longer than its limit in ops.h, `c` fails with DDP_ERR_LIMIT,
+ * and the request is not sent. */
 void client_append_u32(struct client_call *c, uint32_t value);
 void client_append_i64(struct client_call *c, int64_t value);
 void client_append_blob(struct client_call *c, enum field_id field, struct slice bytes);
-void client_append_key(struct client_call *c, const char *key); /* with a leading '/' */
+void client_append_key(struct client_call *c, const char *key); /* appends the key with a leading '/' */
 void client_append_keys(struct client_call *c, const char *const keys[], size_t n);
 
-/* Send the request. Fail if unread bytes have already arrived. */
+/* Send the request. Fail if unread bytes have already arrived: the client would read these bytes as the reply. */
 void client_send(struct client_call *c);
 
-/* Send further bytes without waiting for a reply. */
+/* Send further bytes without waiting for the reply to earlier bytes. */
 void client_send_more(struct client_call *c);
 
 /* Append the JSON of the request `op`, with a tag if the caller has a secret. */
@@ -145,42 +149,44 @@ uint8_t client_read_u8(struct client_call *c);
 int64_t client_read_i64(struct client_call *c);
 void client_read_bytes(struct client_call *c, void *to, size_t len);
 
-/* Read a blob of at most `limit` bytes, and append a NUL. The caller frees the memory. */
+/* Read a blob of at most `limit` bytes into malloc'ed memory, with a NUL at its end. The caller frees the memory. */
 void *client_read_blob(struct client_call *c, size_t limit, size_t *len);
 
-/* Read a JSON text as client_read_blob does, and check its tag if the caller has a secret. `kind` is the status byte
- * before the text; 0: none. */
+/* Read a JSON text as client_read_blob does. If the caller has a secret, check the tag of the text, too. `kind` is the
+ * status byte that the store has sent before the text, or 0 if the store has sent no status byte. */
 char *client_read_json(struct client_call *c, uint8_t kind);
 
-/* Read `n` bytes as client_read_blob does. The length was already read. */
+/* Read `n` bytes as client_read_blob does. The caller has already read the length `n`. */
 char *client_read_text(struct client_call *c, uint64_t n, size_t limit);
 
-/* Clear the failure of a call that timed out before any byte of the reply, and set a new deadline. The caller then
- * cancels the request. */
+/* Clear the failure of a call that timed out before any byte of the reply arrived, and set a new deadline. The caller
+ * can then use `c` to send a request that cancels the first request. */
 void client_resume(struct client_call *c);
 
-/* Resume the call (client_resume) after its WAIT has timed out, and cancel the WAIT. Return true if the WAIT was
- * answered, so the keys exist. */
+/* Resume the call (client_resume) after its WAIT has timed out, and cancel the WAIT. Return true if the store has
+ * answered the WAIT before the cancellation, so the keys exist. */
 bool client_cancel_wait(struct client_call *c);
 
-/* Let the call fail with this code and text, unless it has already failed. */
+/* Let the call fail with this code and text, unless the call has already failed. */
 void client_fail(struct client_call *c, ddp_status code, const char *fmt, ...) DDP_PRINTF(3, 4);
 
-/* Connect like ddp_store_connect, and prove the secret of `auth` (may be NULL). Of the functions in this header, only
- * client_open accepts a NULL `err`. */
+/* Connect like ddp_store_connect, and prove the secret of `auth`. `auth` is NULL if the caller has no secret. Of the
+ * functions in this header, only client_open accepts a NULL `err`. */
 ddp_status client_open(const char *host, int port, const ddp_store_options *options,
                        const struct client_auth *auth, ddp_store **out, struct ddp_err *err);
 
-/* Prove the secret on a new connection, before IDENTIFY. Return DDP_ERR_MISMATCH for a different secret. */
+/* Prove the secret on a new connection, before IDENTIFY. Return DDP_ERR_MISMATCH if the store has a different
+ * secret. */
 ddp_status client_authenticate(struct ddp_store *store, uint64_t deadline_ms, struct ddp_err *err);
 
-/* Connect `store`, whose host and port are set, before `deadline_ms`. If `who` is NULL, do not send IDENTIFY. The
- * caller must hold the lock `turn`, or be the only user of the handle. */
+/* Connect `store`, whose host and port are set. Give up at the time `deadline_ms`. If `who` is NULL, do not send
+ * IDENTIFY. Call this for the first connection of a handle, and to replace a stale connection. The caller must hold the
+ * lock `turn` of the handle, or be its only user. */
 ddp_status client_connect(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                           struct ddp_err *err);
 
 /* Send IDENTIFY on a new connection. Return DDP_ERR_MISMATCH, with the reason in `err`, if the store has rejected the
- * client, and DDP_ERR_UNSUPPORTED if the store is not ddprun's. */
+ * client. Return DDP_ERR_UNSUPPORTED if the store is not ddprun's. */
 ddp_status client_identify(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                            struct ddp_err *err);
 

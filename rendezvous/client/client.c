@@ -1,5 +1,5 @@
 /* client.c -- see call.h and ddp/store.h. A handle serves one call at a time, because a reply does not name its
- * request. */
+ * request. So a reply always belongs to the oldest request. */
 #include "client/call.h"
 
 #include "base/clock.h"
@@ -17,7 +17,7 @@
 
 enum {
     CONNECT_TIMEOUT_MS = 60000, /* less than torch's 300 s: a store that is silent for 60 s has ended */
-    CALL_TIMEOUT_MS = 300000,   /* as in torch: a rank may load data for minutes */
+    CALL_TIMEOUT_MS = 300000,   /* as in torch: a rank may load data for minutes before it sets a key */
     KEEP_BYTES = 64 * 1024,     /* largest request buffer that is kept after a call */
 };
 
@@ -42,7 +42,7 @@ static ddp_store_options read_options(const ddp_store_options *given)
     return o;
 }
 
-/* Return a handle that is not connected, or NULL. */
+/* Return a handle that is not connected, or NULL if memory is short. */
 static ddp_store *store_new(const char *host, int port, const ddp_store_options *o)
 {
     ddp_store *s = calloc(1, sizeof(*s));
@@ -91,7 +91,7 @@ ddp_status client_open(const char *host, int port, const ddp_store_options *opti
     return words.code;
 }
 
-/* Close the handle. The server detects the closed connection. */
+/* Close the handle. The client sends no final message, because the server detects the closed connection. */
 void ddp_store_close(ddp_store *store)
 {
     if (store == NULL)
@@ -154,7 +154,8 @@ static void client_begin(struct client_call *c, struct ddp_store *store, enum op
     client_append_op(c, op);
 }
 
-/* Prepend "store HOST:PORT: GET 'key', after 12 ms: " to the error. The error of a wait already has the duration. */
+/* Prepend "store HOST:PORT: GET 'key', after 12 ms: " to the error. Omit the duration for an operation that waits,
+ * because the error of a wait that has timed out already contains the duration. */
 static void prepend_place(struct client_call *c)
 {
     const bool named = c->subject != NULL;
@@ -165,7 +166,8 @@ static void prepend_place(struct client_call *c)
              timed ? text_ms(clock_ms() - c->start_ms, after) : "");
 }
 
-/* End a call. Close the socket of a broken handle, because the store would report this client as waiting. */
+/* End a call. If the handle is broken, close its socket at once. Otherwise the store would report this client as
+ * waiting. */
 static ddp_status client_end(struct client_call *c, struct ddp_err *err)
 {
     struct ddp_store *s = c->store;
@@ -180,7 +182,7 @@ static ddp_status client_end(struct client_call *c, struct ddp_err *err)
         s->broken = true;
         client_stream_close(&s->stream);
     }
-    s->out.len = 0; /* discard an unsent request */
+    s->out.len = 0; /* discard a request that was not sent completely */
     if (s->out.cap > KEEP_BYTES)
         buf_free(&s->out);
     client_turn_release(&s->turn);
@@ -204,7 +206,8 @@ static const ddp_status outcome_status[] = {
 
 enum { OUTCOMES = sizeof(outcome_status) / sizeof(*outcome_status) };
 
-/* Fail the call unless the outcome is BARRIER_RELEASED. The error text is the member "message" of the report `json`. */
+/* Fail the call unless the outcome is BARRIER_RELEASED. The error text is the member "message" of the report `json`.
+ * The first line of this text names the barrier, and further lines may list missing ranks. */
 static void apply_outcome(struct client_call *c, uint8_t outcome, const char *json)
 {
     if (!client_ok(c) || outcome == 0)
@@ -224,13 +227,15 @@ static void apply_outcome(struct client_call *c, uint8_t outcome, const char *js
     cJSON_Delete(object);
 }
 
-/* Leave a barrier after the timeout of this client: send CANCEL_WAIT and PING. The store answers in one of two ways:
+/* Leave a barrier after the timeout of this client: send CANCEL_WAIT and PING. The store may have sent the outcome
+ * before it reads these requests, so the client reads one of two answers:
  *
  *     without an outcome   01 nonce                              (the answers to CANCEL_WAIT and PING)
  *     with an outcome      outcome, u64 length, json, 01 nonce
  *
- * If the first byte is 1, the next four bytes decide: the nonce, or the low half of the length. As a length, the nonce
- * would be above a gigabyte, and no JSON is so long. */
+ * The first byte may be 1 in both cases. The next four bytes are then either the nonce or the low half of the length.
+ * As a length, the nonce would be above a gigabyte. No JSON is so long, so the four bytes show which answer has
+ * arrived. */
 static void leave_barrier(struct client_call *c)
 {
     const uint32_t nonce = 0x51500000u;
@@ -256,8 +261,9 @@ static void leave_barrier(struct client_call *c)
     free(json);
 }
 
-/* Wait for the outcome of the barrier. The store ends the barrier at the deadline of the rank that entered first. If
- * this deadline is later, this client leaves the barrier at its own. */
+/* Wait for the outcome of the barrier. The store ends the barrier at the deadline of the rank that entered first.
+ * Usually all ranks have the same timeout, so the outcome arrives before the deadline of this client. If the rank
+ * that entered first has a longer timeout, this client may have to leave the barrier earlier. */
 static void wait_for_outcome(struct client_call *c)
 {
     size_t len;
@@ -284,7 +290,8 @@ static void append_members(struct client_call *c, const uint32_t *members, size_
     buf_free(&list);
 }
 
-/* Fail unless the store has accepted IDENTIFY. */
+/* Fail unless the store has accepted IDENTIFY. Call this before sending a request that only a store of ddprun
+ * supports. */
 static void need_identify(struct client_call *c)
 {
     if (!c->store->identified)
@@ -293,7 +300,8 @@ static void need_identify(struct client_call *c)
                     "the options");
 }
 
-/* Enter a barrier. Wait BARRIER_GRACE_MS longer than the timeout for the store's list of missing ranks. */
+/* Enter a barrier. At the deadline of the rank that entered first, the store ends the barrier and answers with a list
+ * of the missing ranks. Wait BARRIER_GRACE_MS longer than the timeout, so that this answer arrives. */
 ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t *members, size_t n,
                              uint32_t timeout_ms, struct ddp_err *err)
 {
@@ -326,7 +334,7 @@ static bool is_push(const char *json)
     return push;
 }
 
-/* Send a CONTROL request and return the answer, even if it is a rejection. */
+/* Send a CONTROL request and return the answer unchanged, even if the store rejects the request. */
 ddp_status ddp_store_control(ddp_store *store, const char *request, uint32_t timeout_ms, char **reply,
                              struct ddp_err *err)
 {
@@ -415,7 +423,8 @@ static bool all_exist(struct client_call *c, const char *const keys[], size_t n)
     return client_read_u8(c) == 0 && client_ok(c);
 }
 
-/* Return the index of the first missing key, by bisection: 131,072 keys need 17 requests. */
+/* Return the index of the first missing key. Each request halves the range of keys that may contain the index, so
+ * 131,072 keys need 17 requests. */
 static size_t first_missing(struct client_call *c, const char *const keys[], size_t n)
 {
     size_t low = 0, high = n;
@@ -429,7 +438,9 @@ static size_t first_missing(struct client_call *c, const char *const keys[], siz
     return low;
 }
 
-/* Fail the call with the duration of the wait and the first missing key. */
+/* Fail the call with a text that contains the duration of the wait. If there are several keys and the store still
+ * answers, the text also names the first missing key. Set a new deadline for this search, because the deadline of the
+ * wait has passed. */
 static void name_missing(struct client_call *c, const char *const keys[], size_t n)
 {
     /* after a failed cancellation all keys may exist, so keep its code and do not search */
@@ -449,7 +460,7 @@ static void name_missing(struct client_call *c, const char *const keys[], size_t
         c->op = OP_WAIT;
     }
     const struct ddp_err why = c->err;
-    c->err.code = DDP_OK; /* replace the error of the cancellation or search */
+    c->err.code = DDP_OK; /* replace the error of the cancellation or of the search */
     if (why.code != DDP_OK)
         client_fail(c, lost != DDP_OK ? lost : DDP_ERR_TIMEOUT,
                     "waited %s for %s; the store no longer answers: %.200s", waited, what, why.msg);
@@ -460,12 +471,13 @@ static void name_missing(struct client_call *c, const char *const keys[], size_t
         client_fail(c, DDP_ERR_TIMEOUT, "waited %s for %s", waited, what);
 }
 
-/* Send WAIT in a call that was begun with OP_WAIT, and read the answer. After a timeout, cancel the wait. If that
- * fails, report its error, because the keys may exist. */
+/* Send WAIT in a call that was begun with OP_WAIT, and read the answer. After a timeout, cancel the wait. If the
+ * cancellation fails, report its error instead of the timeout, because the result of the wait is then unknown: the keys
+ * may exist. If the request was not sent completely, the store has not begun to wait, so do not cancel. */
 static void wait_for(struct client_call *c, const char *const keys[], size_t n)
 {
     if (n == 0)
-        return; /* client_end discards the opcode, which was not sent */
+        return; /* no keys to wait for; client_end discards the opcode, which was not sent */
     client_append_keys(c, keys, n);
     client_send(c);
     if (!client_ok(c))
@@ -489,7 +501,7 @@ ddp_status ddp_store_wait(ddp_store *store, const char *const keys[], size_t n, 
     return client_end(&c, err);
 }
 
-/* Get a value. Send WAIT first, because PyTorch's server closes the connection on a GET of a missing key. */
+/* Get a value. Send WAIT before GET, because PyTorch's server closes the connection on a GET of a missing key. */
 ddp_status ddp_store_get(ddp_store *store, const char *key, uint32_t timeout_ms, void **value, size_t *len,
                          struct ddp_err *err)
 {

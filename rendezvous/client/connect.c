@@ -1,5 +1,6 @@
-/* connect.c -- connects to a store. The opcodes depend on the store's version of torch, which it does not announce. So
- * the client tries four greetings, each on a new connection, until the store answers. */
+/* connect.c -- connects to a store. The opcodes of a store depend on its version of torch, and a store does not
+ * announce its version. So the client tries four greetings, each on a new connection, until the store answers one
+ * greeting. */
 #include "base/clock.h"
 #include "base/connector.h"
 #include "base/limits.h"
@@ -16,8 +17,8 @@
 #include <unistd.h>
 
 enum {
-    ANSWER_MS = 2000,         /* time to answer a greeting, in ms */
-    ANSWER_DDPRUN_MS = 10000, /* the same for a store that is known to be ddprun's */
+    ANSWER_MS = 2000,         /* time to answer a greeting, if the store may be PyTorch's */
+    ANSWER_DDPRUN_MS = 10000, /* time to answer a greeting, if the store is known to be ddprun's */
     TLS_ALERT = 21,           /* first byte of an alert of TLS (RFC 8446, 5.1) */
     TLS_MAJOR = 3,            /* second byte of an alert of TLS */
 };
@@ -41,7 +42,7 @@ static const char *dial_error_text(int error)
 }
 
 /* Find the addresses of `host` before the deadline. Resolve a name on a separate thread, because the C library may
- * block longer. */
+ * block longer. A numeric address needs no thread. */
 static ddp_status client_resolve(const char *host, uint64_t deadline_ms, struct name_found *found,
                                  struct ddp_err *err)
 {
@@ -71,11 +72,11 @@ static ddp_status client_resolve(const char *host, uint64_t deadline_ms, struct 
     return DDP_OK;
 }
 
-/* Connection attempts to different addresses at the same time (base/race.h). */
+/* Connection attempts that run at the same time, each to a different address (base/race.h). */
 struct client_race {
     struct race race;
-    struct pollfd runners[RACE_ADDRESSES_MAX]; /* owned sockets; fd is -1 without an attempt */
-    int error;                                 /* errno of the latest failure; ECONNREFUSED is kept */
+    struct pollfd runners[RACE_ADDRESSES_MAX]; /* owned sockets; fd is -1 if no attempt is in progress */
+    int error; /* errno of the latest failure, but ECONNREFUSED is kept, because it explains most */
 };
 
 /* End an attempt that has failed with `error`. */
@@ -89,7 +90,8 @@ static void runner_fail(struct client_race *r, int i, int error)
         r->error = error;
 }
 
-/* Start an attempt to connect. Return false if descriptors or memory have run out, so that no address can work. */
+/* Start an attempt to connect. Return true even if the attempt fails at once, because another address may work. Return
+ * false if no address can work, because descriptors or memory have run out. */
 static bool runner_start(struct client_race *r, int i, int port)
 {
     const int fd = connector_begin(r->race.runners[i].address, port, 0);
@@ -99,7 +101,7 @@ static bool runner_start(struct client_race *r, int i, int port)
     return fd >= 0 || (fd != -EMFILE && fd != -ENFILE && fd != -ENOBUFS && fd != -ENOMEM);
 }
 
-/* Return the index of an attempt that has connected, or -1. End failed attempts. */
+/* Return the index of an attempt that has connected, or -1 if no attempt has connected yet. End failed attempts. */
 static int find_winner(struct client_race *r)
 {
     for (int i = 0; i < r->race.n; i++) {
@@ -113,7 +115,8 @@ static int find_winner(struct client_race *r)
     return -1;
 }
 
-/* Wait until an attempt has connected (*winner), all attempts have failed, or the deadline passes. */
+/* Wait until an attempt has connected, all attempts have failed, or the deadline passes. *winner is the index of the
+ * attempt that has connected. */
 static ddp_status race_run(struct client_race *r, int port, uint64_t deadline_ms, int *winner,
                            struct ddp_err *err)
 {
@@ -144,9 +147,9 @@ static ddp_status race_run(struct client_race *r, int port, uint64_t deadline_ms
     }
 }
 
-/* Connect to the address of `host` that answers first. The caller owns the socket *fd, which is non-blocking,
- * close-on-exec and TCP_NODELAY. After DDP_ERR_CLOSED or DDP_ERR_TIMEOUT another try may succeed; DDP_ERR_IO is an
- * error of this host. */
+/* Connect to the address of `host` that answers first, and close the sockets for its other addresses. The caller owns
+ * the socket *fd, which is non-blocking, close-on-exec and TCP_NODELAY. After DDP_ERR_CLOSED or DDP_ERR_TIMEOUT another
+ * try may succeed. DDP_ERR_IO means an error of this host, for example that no descriptors are left. */
 static ddp_status client_dial(const char *host, int port, uint64_t deadline_ms, int *fd, struct ddp_err *err)
 {
     struct client_race r = { 0 };
@@ -190,10 +193,11 @@ static void fail_not_a_store(struct client_call *c, const uint8_t *reply, size_t
     client_fail(c, DDP_ERR_CORRUPT, "the peer is not a store: it answers \"%s\"; check host and port", text);
 }
 
-/* Greet a new store with VALIDATE and PING. An old server reads VALIDATE as a SET, and the next 8 bytes (magic number,
- * opcode of PING, 3 bytes of the nonce) as the length of a key. The third byte of the nonce is not 0, so the length is
- * above 2^56: the server cannot allocate it, and closes the connection at once. With a small length, its only thread
- * would wait for the key. */
+/* Greet a new store with VALIDATE and PING. An old server reads VALIDATE as a SET, and the next 8 bytes as the length
+ * of a key. These 8 bytes are the magic number, the opcode of PING and 3 bytes of the nonce. The third byte of the
+ * nonce is the highest byte of the length and never 0, so the length is above 2^56. The server cannot allocate so much
+ * memory, and closes the connection at once. If the length were small, the server's only thread would wait for the rest
+ * of the key and serve no other client. */
 static void greet_with_ping(struct client_call *c)
 {
     const uint32_t nonce = 0x51500000u | ((uint32_t)getpid() & 0xFFFFu);
@@ -208,7 +212,8 @@ static void greet_with_ping(struct client_call *c)
         fail_not_a_store(c, echo, sizeof(echo));
 }
 
-/* Read a count. If it is negative or above `most`, the peer is not a store. */
+/* Read a count. Fail if the count is negative or above `most`: then the peer is not a store, and the 8 bytes are
+ * probably text. */
 static void expect_count(struct client_call *c, int64_t most)
 {
     uint8_t reply[8];
@@ -219,8 +224,9 @@ static void expect_count(struct client_call *c, int64_t most)
         fail_not_a_store(c, reply, sizeof(reply));
 }
 
-/* Greet a store without PING: delete a missing key of 4096 bytes. An old server reads this number as the high bytes of
- * a length above 2^52, and closes the connection (see greet_with_ping). */
+/* Greet a store without PING: delete a key that does not exist. The key has 4096 bytes. An old server reads this number
+ * as the high bytes of a length, so the length is above 2^52 (see greet_with_ping). The server cannot allocate so much
+ * memory, and closes the connection. With a shorter key, the server's only thread would wait for more bytes. */
 static void greet_without_ping(struct client_call *c)
 {
     char missing[4096];
@@ -234,8 +240,9 @@ static void greet_without_ping(struct client_call *c)
     expect_count(c, 1);
 }
 
-/* Greet a store of torch 2.1 with GETNUMKEYS and CANCEL_WAIT, which change nothing. A store of dialect A closes the
- * connection at CANCEL_WAIT. */
+/* Greet a store of torch 2.1 with GETNUMKEYS and CANCEL_WAIT. Both requests change nothing, because no wait is in
+ * progress. A store of dialect A also answers GETNUMKEYS, but closes the connection at the unknown opcode of
+ * CANCEL_WAIT. */
 static void greet_with_cancel(struct client_call *c)
 {
     uint8_t reply;
@@ -248,7 +255,7 @@ static void greet_with_cancel(struct client_call *c)
         fail_not_a_store(c, &reply, sizeof(reply));
 }
 
-/* Greet an old server with GETNUMKEYS, the shortest request. */
+/* Greet an old server by counting its keys, because GETNUMKEYS is the shortest request. */
 static void greet_in_old_numbers(struct client_call *c)
 {
     client_append_op(c, OP_GETNUMKEYS);
@@ -256,7 +263,7 @@ static void greet_in_old_numbers(struct client_call *c)
     expect_count(c, INT64_C(1) << 32);
 }
 
-/* The greetings, in the order of their use.
+/* The greetings, in the order of their use. Most stores are recent, so the greeting for the newest torch is first.
  *
  *     VALIDATE and PING                           torch 2.5 and newer, and ddprun
  *     VALIDATE and DELETE_KEY                     torch 2.2 to 2.4
@@ -287,8 +294,9 @@ static uint64_t sooner(uint64_t deadline_ms, uint64_t after_ms)
     return then < deadline_ms ? then : deadline_ms;
 }
 
-/* Connect and greet, after clearing the state of the previous attempt. The timeout is short, because some servers do
- * not answer an unknown greeting. Set *dialled if the peer has accepted the connection. */
+/* Connect and greet. First clear the state of the previous attempt (socket, dialect, incomplete request). The timeout
+ * for the answer is short, because some servers do not answer an unknown greeting. Set *dialled if the peer has
+ * accepted the connection, even if the peer has not answered. */
 static ddp_status dial_and_greet(struct ddp_store *s, const struct greeting *greeting, bool is_ddprun,
                                  uint64_t deadline_ms, bool *dialled, struct ddp_err *err)
 {
@@ -314,7 +322,7 @@ static ddp_status dial_and_greet(struct ddp_store *s, const struct greeting *gre
     return err->code;
 }
 
-/* Fail because no greeting was answered. `status` is the result of the last one. */
+/* Fail because no greeting was answered. `status` is the result of the last greeting. */
 static ddp_status fail_no_answer(ddp_status status, struct ddp_err *err)
 {
     if (status == DDP_ERR_CLOSED)
@@ -327,11 +335,12 @@ static ddp_status fail_no_answer(ddp_status status, struct ddp_err *err)
                     "not a store; check host and port");
 }
 
-/* Try each greeting once, until the store answers. A wrong answer ends the search, because the peer is not a store.
- * `err` has the last failure.
+/* Try each greeting once, until the store answers. If the peer closes the connection, or does not answer for 2 s, try
+ * the next greeting. After a wrong answer the search ends, because the peer is not a store.
  *
- * If `who` is not NULL, the store is ddprun's: send only the first greeting, then AUTH and IDENTIFY, with a longer
- * timeout for a busy store. */
+ * If `who` is not NULL, the store is ddprun's: try only the first greeting, then send AUTH (if s->auth is set) and
+ * IDENTIFY. The timeout is then longer, because a busy ddprun store must not be mistaken for an old store. If no
+ * greeting succeeds, `err` describes the last failure. */
 static ddp_status one_round(struct ddp_store *s, const ddp_store_options *who, uint64_t deadline_ms,
                             struct ddp_err *err)
 {
@@ -347,7 +356,7 @@ static ddp_status one_round(struct ddp_store *s, const ddp_store_options *who, u
         if (!dialled || !is_temporary(status))
             return status;
         if (greetings[i].dialect == DIALECT_B && status == DDP_ERR_TIMEOUT)
-            break; /* a slow store of dialect B would answer A's greeting, too */
+            break; /* skip A: a slow store of dialect B would answer A's greeting, too, and A would be used */
     }
     return fail_no_answer(status, err);
 }
@@ -362,9 +371,11 @@ static uint32_t luck(void)
     return (uint32_t)(x >> 32);
 }
 
-/* Try in rounds, with growing pauses, until the deadline, because the store may start later than the workers. No round
- * begins at the deadline, because its error would replace that of the last round. `who` is not NULL for a store of
- * ddprun. */
+/* Try in rounds until the deadline, because the store may start later than the workers. The pauses between the rounds
+ * grow. The error describes the last round. If a pause ends at the deadline, no round follows. A further round would
+ * time out at once, and its error would replace the error of the previous round.
+ *
+ * A caller that sets a role (`who` is not NULL) declares that the store is ddprun's. */
 ddp_status client_connect(struct ddp_store *store, const ddp_store_options *who, uint64_t deadline_ms,
                           struct ddp_err *err)
 {

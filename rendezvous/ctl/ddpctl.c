@@ -1,6 +1,6 @@
 /* ddpctl.c -- prints the nodes, ranks and waiters of a running store, draws event logs, and compares flight records.
- * The tables in options.c and tables.c define requests and answers, so this file only connects, reads files and
- * prints. */
+ * Two tables (options.c, tables.c) define the requests and the format of the answers, so this file only connects, reads
+ * files and prints. */
 #include "auth/auth.h"
 #include "auth/tls.h"
 #include "base/buf.h"
@@ -35,7 +35,8 @@
 
 enum { DUMP_MAX = 64 << 20, EVENTS_MAX = 1 << 30 };
 
-/* Open a file without waiting for the writer of a FIFO. */
+/* Open a file without waiting. A FIFO without a writer would otherwise block the program before it reads the other
+ * files. */
 static int open_output(const char *name)
 {
     const int fd = open(name, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -76,8 +77,8 @@ static bool read_dump(const char *name, struct flight_dump *dump)
     return ok;
 }
 
-/* Return true, and log an error, if record `n` is of the same rank as an earlier record, for example of another
- * attempt. */
+/* Return true if record `n` is of the same rank as an earlier record, and log an error in this case. Restarts may leave
+ * several records of a rank, which a comparison would treat as different ranks. */
 static bool is_second(const struct flight_dump *dumps, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
@@ -90,8 +91,9 @@ static bool is_second(const struct flight_dump *dumps, size_t n, const char *nam
     return false;
 }
 
-/* Compare flight records. Return the answer, which the caller frees (cJSON_Delete), or NULL after logging an error. Set
- * `*all_read` to false if a file could not be read. */
+/* Compare flight records and return the answer, which the caller frees (cJSON_Delete). After an error, log the error
+ * and return NULL. Set `*all_read` to false if a file could not be read, because its rank is then missing in the
+ * answer. */
 static cJSON *ctl_flight(const struct ctl_options *o, bool *all_read)
 {
     cJSON *answer = NULL;
@@ -125,16 +127,17 @@ enum { EVERY_MS = 1000, CTRL_D = 4 };
 static struct termios before;
 static bool has_keyboard;
 
-/* Restore the terminal, and raise the signal again, which then has its default action (SA_RESETHAND). tcsetattr() and
- * raise() are async-signal-safe. */
+/* Restore the terminal, and raise the signal again. SA_RESETHAND has restored the signal's default action. The signal
+ * is blocked until this function returns, and then ends the program. tcsetattr() and raise() are async-signal-safe. */
 static void on_end_signal(int sig)
 {
     tcsetattr(STDIN_FILENO, TCSANOW, &before);
     raise(sig);
 }
 
-/* Read keys one at a time and without echo, if stdin is a terminal. Ctrl-Z is disabled, because the shell would get the
- * terminal without echo. */
+/* Read keys one at a time and without echo, if stdin is a terminal. A signal, such as that of Ctrl-C, restores the
+ * terminal and ends the program even while the store does not answer. Ctrl-Z is disabled, because the shell would get
+ * the terminal without echo. */
 static void ctl_watch_begin(void)
 {
     static const int signals[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT };
@@ -173,7 +176,8 @@ static bool append_lines(struct buf *out, struct slice text)
     return ok && buf_printf(out, "\033[J");
 }
 
-/* Show `text` in place of the previous text, or below it if stdout is not a terminal. Return false if writing fails. */
+/* Show `text` in place of the previous text. If stdout is not a terminal, print `text` below the previous text. Return
+ * false if writing fails. */
 static bool ctl_watch_show(struct slice text)
 {
     struct buf out = { 0 };
@@ -182,7 +186,7 @@ static bool ctl_watch_show(struct slice text)
     return print_stdout(ok, &out);
 }
 
-/* Wait for a second. Return false after q, Ctrl-D or the end of stdin. */
+/* Wait for a second. Return false if the user has pressed q or Ctrl-D, or if stdin has ended. */
 static bool ctl_watch_wait(void)
 {
     struct pollfd keys = { .fd = has_keyboard ? STDIN_FILENO : -1, .events = POLLIN };
@@ -198,7 +202,7 @@ static bool ctl_watch_wait(void)
 
 enum { COMPLAINTS_MAX = 20 };
 
-/* timeline.html, as an object file of the Makefile. */
+/* timeline.html, which the Makefile turns into an object file. */
 extern const char timeline_page[];
 
 static void complain(void *user, const char *file, size_t line, const char *what)
@@ -245,7 +249,7 @@ static bool write_timeline(const struct ctl_options *o, const struct timeline_ev
     return ok;
 }
 
-/* Draw a timeline. Return false after logging an error. */
+/* Draw a timeline. After an error, log the error and return false. */
 static bool ctl_timeline(const struct ctl_options *o)
 {
     size_t complaints = 0;
@@ -290,12 +294,12 @@ enum {
 static struct operator
 {
     struct secret *secret; /* owned; NULL if not known */
-    bool asks;             /* the next connection requests the credential */
-    const char *unproven;  /* reason why the store has no secret or credential; else NULL */
+    bool asks;             /* the next connection requests the credential from the store */
+    const char *unproven;  /* reason if the store answered that it has no secret or credential; else NULL */
     bool was_proven;       /* a store has proved the secret of a credential */
     const char *job;
     struct auth auth;
-    struct tls_context *context; /* owned; NULL without --encrypt or secret */
+    struct tls_context *context; /* owned; NULL without --encrypt, or if the secret is not known */
     struct tls *tls;             /* owned; NULL before the handshake */
     struct buf answer;           /* bytes of the store's answer to the request for the credential */
 }
@@ -315,7 +319,8 @@ static bool operator_greet(void *user, struct buf *out)
     return buf_append(out, hello, sizeof(hello));
 }
 
-/* Decode the credential in the store's answer, which may take a while (munged), and store the secret in `o`. */
+/* Decode the credential in the store's answer, and store the secret in `o`. This may take a while, because the daemon
+ * munged decodes the credential. */
 static bool operator_unseal(struct operator* o, enum auth_result result, struct slice credential,
                             struct ddp_err *err)
 {
@@ -374,7 +379,8 @@ static bool operator_open_tls(struct operator* o, struct ddp_err *err)
     return tls_context_open(TLS_CLIENT, o->secret, o->job != NULL ? o->job : "", &o->context, err) == DDP_OK;
 }
 
-/* Forget the secret of a credential. A job that is started again has a new secret. */
+/* Forget a secret that a credential contained, so that the next connection requests the credential again. A job that is
+ * started again has a new secret. */
 static void operator_forget(struct operator* o)
 {
     tls_free(o->tls);
@@ -385,7 +391,8 @@ static void operator_forget(struct operator* o)
     o->secret = NULL;
 }
 
-/* Begin the TLS handshake, or without a secret, request the credential first. */
+/* Begin the TLS handshake. If no secret is known, request the credential instead, because the credential contains the
+ * secret. */
 static bool tls_begin(void *user, struct buf *out)
 {
     struct operator* o = user;
@@ -402,7 +409,8 @@ static bool tls_begin(void *user, struct buf *out)
     return o->tls != NULL && tls_receive(o->tls, slice_of(NULL, 0), &none, out) == TLS_HANDSHAKE;
 }
 
-/* Receive the credential, and begin the handshake with its secret. Return as client_tls.receive. */
+/* Receive the credential, and begin the handshake with the secret that the credential contains. Return the same values
+ * as client_tls.receive. */
 static int receive_credential(struct operator* o, struct slice bytes, struct buf *out, struct ddp_err *err)
 {
     struct slice credential = slice_of(NULL, 0);
@@ -426,7 +434,7 @@ static int receive_credential(struct operator* o, struct slice bytes, struct buf
 }
 
 /* Decrypt the store's bytes. After the alert TLS_ALERT_PLAIN, report that the store does not encrypt. If the handshake
- * fails without this alert, the store may also have another secret. */
+ * fails without this alert, report two likely reasons: the store has another secret, or the store does not encrypt. */
 static int tls_read(void *user, struct slice bytes, struct buf *plain, struct buf *out, struct ddp_err *err)
 {
     struct operator* o = user;
@@ -462,17 +470,17 @@ static struct client_auth operator_auth = { .user = &operator,
                                             .put_frame = operator_append_frame,
                                             .open = operator_open };
 
-/* Write the text to stdout and free it. Return the exit code. `complete` is false if memory was short. */
+/* Write the text to stdout and free it. Return the exit code. `complete` is false if the text is incomplete,
+ * because memory was short. */
 static int print_text(struct buf *text, bool complete)
 {
     return print_stdout(complete, text) ? EXIT_OK : EXIT_FAILED;
 }
 
-/* Connect and send IDENTIFY with the role "ctl". If the store has no secret or credential, warn and connect again
- * without a secret; ddpctl can then only read.
- *
- * Never do so with --encrypt, or if a store has proved the secret before, because the store may belong to an
- * attacker. */
+/* Connect and send IDENTIFY with the role "ctl". A server that is not a store of ddprun rejects IDENTIFY, and then gets
+ * no further request. If the store answers that it has no secret or no credential, warn and connect again without a
+ * secret. ddpctl can then only read. Do not connect again if --encrypt is set, or if a store has proved the secret
+ * before, because the store may belong to an attacker. */
 static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, ddp_store **store,
                               struct ddp_err *err)
 {
@@ -494,7 +502,8 @@ static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, 
                        store, err);
 }
 
-/* Connect. If the store does not answer within PATIENCE_MS, warn and retry, because silence looks like a hang. */
+/* Connect. If the store does not answer within PATIENCE_MS, warn and retry. The library alone would retry silently
+ * until its deadline, which looks like a hang on a terminal. */
 static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **store, struct ddp_err *err)
 {
     char left[TEXT_MS_MAX];
@@ -508,7 +517,7 @@ static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **sto
     if (status != DDP_ERR_TIMEOUT)
         return status;
     const struct ddp_err last = *err;
-    /* replace the duration of the second try by that of both tries */
+    /* the message has only the duration of the second try; replace it by the duration of both tries */
     const char *within = strstr(last.msg, "no connection within ");
     const char *colon = within != NULL ? strstr(within, ": ") : NULL;
     const char *reason = colon != NULL ? colon + 2 : last.msg;
@@ -520,8 +529,8 @@ static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **sto
                         : "; check that the job runs; 'ddprun --verbose' prints the address of its store");
 }
 
-/* Connect, send one CONTROL request and read its answer. Return the answer as malloc'ed JSON, or NULL with the reason
- * in `err`. */
+/* Make one connection, send one CONTROL request and read one answer. Return the answer as malloc'ed JSON. Return NULL
+ * after a failure, with the reason in `err`. */
 static char *ask(const struct ctl_options *o, struct ddp_err *err)
 {
     ddp_store *store;
@@ -536,7 +545,7 @@ static char *ask(const struct ctl_options *o, struct ddp_err *err)
     return reply;
 }
 
-/* Replace control characters, because the text has names from other users. */
+/* Replace control characters: the text has names of hosts, jobs and programs, and is printed on a terminal. */
 static void disarm(struct buf *text)
 {
     if (text->len > 0)
@@ -550,7 +559,7 @@ static bool append_text(const struct ctl_options *o, const cJSON *answer, struct
     return ok;
 }
 
-/* Append the answer as tables, or as JSON. */
+/* Append the answer as tables, or unchanged with --json. Return false if memory is short. */
 static bool append_answer(const struct ctl_options *o, const cJSON *answer, struct buf *text)
 {
     if (!o->json)
@@ -561,7 +570,8 @@ static bool append_answer(const struct ctl_options *o, const cJSON *answer, stru
     return ok;
 }
 
-/* Print the answer. An error of the store goes to stderr, and with --json to stdout, too. */
+/* Print the answer. The exit code shows whether the store has accepted the request. An error of the store goes to
+ * stderr, and with --json to stdout, too. */
 static int show(const struct ctl_options *o, const cJSON *answer)
 {
     const char *error = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "error"));
@@ -599,7 +609,7 @@ static int ask_once(const struct ctl_options *o)
     return exit_code;
 }
 
-/* Show the answer once, or the reason for its lack. Return false if writing fails. */
+/* Show the answer once, or the reason why the store has sent no answer. Return false if writing fails. */
 static bool watch_once(const struct ctl_options *o)
 {
     struct ddp_err err = { 0 };
@@ -622,7 +632,7 @@ static bool watch_once(const struct ctl_options *o)
     return ok;
 }
 
-/* Print the explanation of a finding or an exit code. */
+/* Print the explanation of a finding or an exit code, without a store. */
 static int explain(const struct ctl_options *o)
 {
     struct buf text = { 0 };
@@ -638,7 +648,7 @@ static int explain(const struct ctl_options *o)
     return EXIT_USAGE;
 }
 
-/* Run a command that needs only files. */
+/* Run a command that needs no store, but only files. */
 static int from_files(const struct ctl_options *o)
 {
     struct buf text = { 0 };
@@ -686,8 +696,8 @@ static void add_job(void *user, const struct record_job *r)
     snprintf(job->store, sizeof(job->store), "%s", r->store);
 }
 
-/* Try the store at the default address, because no job of this user was found. The job may run in another PID namespace
- * or for another user. */
+/* Try the store at the default address, because no job of this user was found on this host. The job may run in
+ * another PID namespace, or root may ask about another user's job. */
 static ddp_status try_default(struct ctl_options *o, struct ddp_err *err)
 {
     ddp_store *store;
@@ -736,7 +746,7 @@ static ddp_status find_store(struct ctl_options *o, struct ddp_err *err)
     return status;
 }
 
-/* Copy the host of the job's store into the address `to`, if the port is the same. */
+/* Copy the host of the job's store into the address `to`, if the store listens on the port of `to`. */
 static void match_port(void *to, const struct record_job *r)
 {
     struct endpoint *addr = to, store;
@@ -745,8 +755,8 @@ static void match_port(void *to, const struct record_job *r)
         snprintf(addr->host, sizeof(addr->host), "%s", store.host);
 }
 
-/* Add the host to an address that has only a port: the host of this user's store with this port, which may listen only
- * there, or the loopback address. */
+/* Add the host to an address that has only a port. If a job of this user has its store on this port, use the host of
+ * the store's address. The store may listen only there. In all other cases, use the loopback address. */
 static void complete_addr(struct endpoint *addr)
 {
     record_each(match_port, addr);
@@ -754,8 +764,8 @@ static void complete_addr(struct endpoint *addr)
         snprintf(addr->host, sizeof(addr->host), "127.0.0.1");
 }
 
-/* Return true if the address belongs to this host. The kernel then uses it as the source, too, which a connected UDP
- * socket shows without a packet. */
+/* Return true if the address belongs to this host. If a host sends a packet to its own address, the kernel uses this
+ * address as the source, too. A connected UDP socket shows the source, and connecting such a socket sends no packet. */
 static bool is_own_sockaddr(const struct addrinfo *to)
 {
     struct sockaddr_storage from = { 0 };
@@ -775,7 +785,8 @@ static bool is_own_sockaddr(const struct addrinfo *to)
                               &((const struct sockaddr_in6 *)(const void *)to->ai_addr)->sin6_addr);
 }
 
-/* Return true if the store is on this host. Do not look up names, which may take long. */
+/* Return true if the store is on this host. Compare a name only with the names of this host, because a look-up may take
+ * long. */
 static bool is_on_this_host(const char *address)
 {
     const struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_DGRAM };
@@ -809,7 +820,8 @@ static ddp_status read_secret(const struct ctl_options *o, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Exit code 2: the command line, the address or the secret is wrong. Exit code 1: a request failed. */
+/* Exit code 2 means that the command line is wrong, or that the address or the secret of the store could not be
+ * determined. Exit code 1 means that a request to the store failed. */
 int main(int argc, char **argv)
 {
     struct ctl_options options;

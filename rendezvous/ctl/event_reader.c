@@ -1,12 +1,13 @@
-/* event_reader.c -- see timeline.h. The module is pure. Each run of a job has an instance, an id that the store makes.
- * Reading has four steps:
+/* event_reader.c -- see timeline.h. The module is pure: its input is text, and its output is a list.
+ *
+ * Each run of a job has an instance, an id that the store makes. Reading has four steps:
  *
  *     1. Read all lines in any order.
  *     2. Choose one instance of one job.
  *     3. Convert all times to the store's clock.
  *     4. If several logs report an event, keep one copy.
  *
- * The events are sorted last, because only step 3 makes times comparable. */
+ * The events are sorted last, because times of two nodes can be compared only after step 3. */
 #include "ctl/timeline.h"
 
 #include <stdio.h>
@@ -18,7 +19,8 @@ const char *timeline_text(const struct timeline_event *event, const char *name)
     return text != NULL ? text : "";
 }
 
-/* Return a whole number from a log, or -1. A double is exact only up to 2^53 (about 9e15). */
+/* Return a whole number from a log, or -1. Reject numbers from 4e15 on, because a double represents whole numbers
+ * exactly only up to 2^53 (about 9e15). */
 static int64_t number_of(const cJSON *item)
 {
     return cJSON_IsNumber(item) && item->valuedouble >= 0 && item->valuedouble < 4e15
@@ -31,7 +33,8 @@ int64_t timeline_number(const struct timeline_event *event, const char *name)
     return number_of(cJSON_GetObjectItemCaseSensitive(event->o, name));
 }
 
-/* Return the time `name` of an event in ms, or -1. A time above 100 years is invalid, because sums could overflow. */
+/* Return the time `name` of an event in ms, or -1 if the event has no valid time `name`. A time above 100 years is
+ * invalid, so that sums of times do not overflow, even in microseconds. */
 int64_t timeline_time(const struct timeline_event *event, const char *name)
 {
     const int64_t ms = timeline_number(event, name);
@@ -52,8 +55,8 @@ static void *grow_list(void *list, size_t *room, size_t n, size_t size)
     return larger;
 }
 
-/* Return the index of a process in the list, to which it is added if missing, or SIZE_MAX. Search from the end, because
- * consecutive lines are usually of one process. */
+/* Return the index of a process in the list, and add the process if it is missing. Return SIZE_MAX if memory is short.
+ * Search from the end, because consecutive lines are usually of one process. */
 static size_t agent_of(struct timeline_events *e, const char *host, int64_t pid)
 {
     for (size_t i = e->n_agents; i-- > 0;)
@@ -76,7 +79,7 @@ static void complain(const struct timeline_events *e, const char *file, size_t l
 }
 
 /* Return NULL if a line is an event that can be drawn, otherwise the reason. A full disk or a killed process may cut a
- * log anywhere. */
+ * log anywhere. So a wrong line is reported with its number, and reading continues. */
 static const char *check_line(struct timeline_event *event)
 {
     if (!cJSON_IsObject(event->o))
@@ -95,7 +98,7 @@ static const char *check_line(struct timeline_event *event)
     return NULL;
 }
 
-/* Find the process of an event, or of the node that an event of the store is about. */
+/* Find the process of an event. The store's events about a node have the same host and pid as the node's own events. */
 static void find_agent(struct timeline_events *e, struct timeline_event *event)
 {
     const char *host = event->by_store ? "host" : "agent_host", *pid = event->by_store ? "pid" : "agent_pid";
@@ -124,7 +127,7 @@ static void add_line(struct timeline_events *e, const char *file, size_t number,
     e->n++;
 }
 
-/* Read a log. The last line may have no newline yet. */
+/* Read a log. The last line may have no newline, because a process may still be writing the line. */
 void timeline_read(struct timeline_events *e, const char *file, struct slice text)
 {
     const char *at = text.data, *end = at + text.len;
@@ -158,8 +161,8 @@ static bool is_between(int value, int least, int most)
     return value >= least && value <= most;
 }
 
-/* Return the milliseconds from 1970 to a time such as "2026-11-21T16:24:00.123456Z", or -1. Second 60 may be a leap
- * second. */
+/* Return the milliseconds from 1970 to a time such as "2026-11-21T16:24:00.123456Z". Return -1 if the text is not
+ * such a time. Second 60 is valid, because it may be a leap second. */
 static int64_t wall_ms(const struct timeline_event *event)
 {
     int year, month, day, hour, minute, second, us;
@@ -202,7 +205,8 @@ static bool is_of_instance(const struct timeline_events *e, const struct timelin
            strcmp(timeline_text(event, "instance"), e->instance) == 0;
 }
 
-/* Return true if an event is of the chosen instance, by its own instance or by its process. */
+/* Return true if an event belongs to the chosen instance of the chosen job. An event of this job without an instance
+ * also belongs to the chosen instance if choose() has chosen its process. */
 static bool is_chosen(const struct timeline_events *e, const struct timeline_event *event)
 {
     if (is_of_instance(e, event))
@@ -211,8 +215,8 @@ static bool is_chosen(const struct timeline_events *e, const struct timeline_eve
            event->agent != SIZE_MAX && e->agents[event->agent].is_chosen;
 }
 
-/* Choose the events of one instance. Include a process whose lines name no instance: it never reached the store, which
- * may be the problem. */
+/* Choose the events of one instance. Exclude a process whose lines name only other instances. Include a process whose
+ * lines name no instance: it never reached the store, which may be the reason why the job did not start. */
 static void choose(struct timeline_events *e)
 {
     bool *of_another = calloc(e->n_agents + 1, sizeof(*of_another));
@@ -248,8 +252,8 @@ static int64_t ahead_of_wall(const struct timeline_events *e)
     return 0;
 }
 
-/* Set the clock offset of a process once, from its first line with the store's time. The drift between monotonic clocks
- * is too small to see. */
+/* Set the clock offset of a process once, from the first line of the process that also has the store's time. The drift
+ * between the two monotonic clocks is too small to see. */
 static void learn_offset(struct timeline_events *e, const struct timeline_event *event, int64_t store_ms)
 {
     struct timeline_agent *agent = event->agent != SIZE_MAX ? &e->agents[event->agent] : NULL;
@@ -260,14 +264,15 @@ static void learn_offset(struct timeline_events *e, const struct timeline_event 
     agent->has_offset = true;
 }
 
-/* Convert all times to the store's clock. For a process that never reached the store, use the wall clock. */
+/* Convert all times to the store's clock. For a process that never reached the store, use the wall clock, which is
+ * only as accurate as NTP on the hosts. */
 static void place_all(struct timeline_events *e)
 {
     const int64_t ahead_ms = ahead_of_wall(e);
     for (size_t i = 0; i < e->n; i++)
         if (e->list[i].is_chosen)
             learn_offset(e, &e->list[i], timeline_time(&e->list[i], "store_ms"));
-    for (size_t i = 0; i < e->n; i++) /* for processes that never reached the store */
+    for (size_t i = 0; i < e->n; i++) /* for processes without an offset: they never reached the store */
         if (e->list[i].is_chosen && wall_ms(&e->list[i]) >= 0)
             learn_offset(e, &e->list[i], wall_ms(&e->list[i]) + ahead_ms);
     for (size_t i = 0; i < e->n; i++) {
@@ -284,8 +289,8 @@ static int sign(double x)
     return (x > 0) - (x < 0);
 }
 
-/* Compare the identity of two events; 0: both lines report the same event. A number identifies an event of the store;
- * process, time, kind and rank identify an event of a node. */
+/* Compare the identity of two events. Return 0 if both lines report the same event. The store numbers its events, so a
+ * number identifies an event of the store. An event of a node is identified by process, time, kind and rank. */
 static int twins(const struct timeline_event *x, const struct timeline_event *y)
 {
     int order = y->is_chosen - x->is_chosen;
@@ -308,8 +313,9 @@ static int by_twins(const void *a, const void *b)
     return order != 0 ? order : sign((double)x->order - (double)y->order);
 }
 
-/* Compare two events: chosen events come first, then earlier events. Ties are in the order of the store's numbers, or
- * of reading. */
+/* Compare two events: chosen events come first, then earlier events. Two events of the store in the same millisecond
+ * are in the order of the numbers that the store gave them. All other ties are in the order of reading. Within one log,
+ * this is the order of writing. */
 static int by_time(const void *a, const void *b)
 {
     const struct timeline_event *x = a, *y = b;
@@ -321,8 +327,10 @@ static int by_time(const void *a, const void *b)
     return order != 0 ? order : sign((double)x->order - (double)y->order);
 }
 
-/* Of several equal events, keep the one that was read first. Begin with the last event, because twins() never treats a
- * dropped and a kept event as equal. */
+/* Of several equal events, keep only the event that was read first. Equal events occur, for example, if the user names
+ * a log twice. After the sort, equal events are adjacent, in the order of reading. Begin with the last event. A loop
+ * from the front would keep the third of three equal events, because twins() never treats a dropped event and a kept
+ * event as equal. */
 static void drop_twins(struct timeline_events *e)
 {
     qsort(e->list, e->n, sizeof(*e->list), by_twins);
@@ -331,8 +339,8 @@ static void drop_twins(struct timeline_events *e)
             e->list[i].is_chosen = false;
 }
 
-/* Keep each event of the latest instance (of `job`, unless NULL) once, sorted by time. Return false if no event is left
- * or memory is short. */
+/* Keep each event of the latest instance once, sorted by time, and drop all others. If `job` is not NULL, choose the
+ * latest instance of this job. Return false if no event is left or memory is short. */
 bool timeline_choose(struct timeline_events *e, const char *job)
 {
     if (e->n == 0 || e->no_memory)

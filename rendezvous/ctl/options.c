@@ -1,8 +1,11 @@
-/* options.c -- see options.h. The module is pure.
+/* options.c -- see options.h.
+ *
+ * The module is pure: it does not print or exit, and the caller passes the environment.
  *
  *     ddpctl keys --prefix /ckpt --limit 10   ->   {"op":"keys","prefix":"/ckpt","limit":10}
  *
- * A new request needs a row here, a row in hub/control.c, and a table of columns in tables.c. */
+ * Each command is a row: its name, the CONTROL op that it sends, and the function that prints the answer. A new
+ * request needs a row here, a row in hub/control.c, and a table of columns in tables.c. */
 #include "ctl/options.h"
 
 #include "ctl/tables.h"
@@ -181,7 +184,7 @@ static ddp_status add_file(struct ctl_options *o, const char *name, struct ddp_e
     return DDP_OK;
 }
 
-/* Require --output, because a user cannot read HTML or JSON on a terminal. */
+/* Require --output, because the output is HTML or JSON, which a user cannot read on a terminal. */
 static ddp_status check_output(const struct ctl_options *o, struct ddp_err *err)
 {
     const size_t len = o->output != NULL ? strlen(o->output) : 0;
@@ -194,7 +197,7 @@ static ddp_status check_output(const struct ctl_options *o, struct ddp_err *err)
                     o->command->name);
 }
 
-/* Check the form of --rank. The store checks the ranks. */
+/* Check the form of --rank before the store is asked. The store knows the world size and checks the ranks. */
 static ddp_status ctl_check_ranks(const struct ctl_options *o, struct ddp_err *err)
 {
     enum { RANKS_MAX = 1 << 20 };
@@ -216,7 +219,8 @@ static ddp_status no_such_command(const char *word, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_ARG, "unknown command '%.60s'; expected: %s", word, names);
 }
 
-/* Add a word of the command line to `o`: the command, its argument, or a file name. */
+/* Add a word of the command line to `o`: the command, its argument, or the name of a file. File names are allowed only
+ * after commands that send no request to the store. */
 static ddp_status store_word(struct ctl_options *o, const char *word, struct ddp_err *err)
 {
     if (o->command != NULL && o->command->op == NULL)
@@ -234,7 +238,8 @@ static ddp_status store_word(struct ctl_options *o, const char *word, struct ddp
     return o->command != NULL ? DDP_OK : no_such_command(word, err);
 }
 
-/* Read the address from the variables that ddprun sets for workers, for a shell that a worker has started. */
+/* Read the address from the variables that ddprun sets for workers. So no option is needed in a shell that a worker has
+ * started. Without these variables, the port remains 0. */
 static ddp_status address_from_env(struct ctl_options *o, char *(*env)(const char *), struct ddp_err *err)
 {
     const char *addr = env("DDPRUN_STORE_ADDR"), *host = env("MASTER_ADDR"), *port = env("MASTER_PORT");
@@ -257,13 +262,13 @@ static ddp_status address_from_env(struct ctl_options *o, char *(*env)(const cha
                     port, why.msg);
 }
 
-/* Parse the command line. options_parse stops at the first word that is not an option, so call it again after each
- * word. */
+/* Parse the command line. Options may also follow the command, as in `ddpctl status --json`. So call options_parse
+ * again after each word, because options_parse stops at the first word that is not an option. */
 ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const char *name),
                              struct ctl_options *out, struct ddp_err *err)
 {
     *out = (struct ctl_options){ .timeout_ms = DEFAULT_TIMEOUT_MS };
-    for (int at = 0; at < argc;) { /* argv[at]: the program's name or the latest word */
+    for (int at = 0; at < argc;) { /* argv[at]: the program's name or the latest word; options follow it */
         int more;
         ddp_status status = options_parse(&table, argc - at, argv + at, out, &more, err);
         at += more;
@@ -285,7 +290,7 @@ ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const ch
     return out->addr.port != 0 ? DDP_OK : address_from_env(out, env, err);
 }
 
-/* Build the request. The store ignores options that the command does not use. */
+/* Build the request. Also send options that the command does not use, because the store ignores unknown members. */
 char *ctl_options_request(const struct ctl_options *options)
 {
     cJSON *request = cJSON_CreateObject();
@@ -339,7 +344,8 @@ static const char head[] =
     "\n"
     "commands:\n";
 
-/* The meanings of the exit codes, beginning with code 0. */
+/* The meanings of the exit codes, beginning with code 0. Scripts can distinguish a failed request from a request that
+ * was not sent. */
 static const char *const exit_codes[] = {
     "success",
     "the store cannot be reached or rejects the request, or a file cannot be read or written",

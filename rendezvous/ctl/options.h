@@ -1,5 +1,6 @@
-/* options.h -- the command line of ddpctl: a table of options and a table of commands. The module is pure. Strings in
- * struct ctl_options point into argv, which must outlive the struct. */
+/* options.h -- the command line of ddpctl: a table of options and a table of commands. The module is pure: ddpctl.c
+ * passes the arguments and the environment, and prints the texts. Strings in struct ctl_options point into argv, which
+ * must outlive the struct. */
 #ifndef RENDEZVOUS_CTL_OPTIONS_H
 #define RENDEZVOUS_CTL_OPTIONS_H
 
@@ -9,10 +10,10 @@
 #include <cjson/cJSON.h>
 #include <stdint.h>
 
-/* A command: a row for the parser, the request, the output, the help and the completion. */
+/* A command. The parser, the request, the output, the help and the completion use the table of commands. */
 struct ctl_command {
     const char *name;     /* NULL ends the table */
-    const char *argument; /* name of the argument in the help; NULL = none */
+    const char *argument; /* name of the argument in the help; NULL if the command takes no argument */
     const char *help;     /* one line */
     const char *op;       /* op of the CONTROL request; NULL if the command needs no store */
     bool draws;           /* the command writes an HTML page or a trace to --output */
@@ -34,13 +35,13 @@ struct ctl_options {
     const char *files[CTL_FILES_MAX];
     size_t n_files;
     int limit;            /* 0 for the store's default */
-    struct endpoint addr; /* port 0: ctl_jobs_choose finds the store; host "": this host */
+    struct endpoint addr; /* if the port is 0, ctl_jobs_choose finds the store; host "" is this host */
     uint32_t timeout_ms;
     bool json, watch, native, encrypt;
 };
 
-/* Apply defaults, then the variables that `env` (getenv) returns, then argv[1..]. Return DDP_ERR_ARG, with a message
- * for the user in `err`, if they are invalid. */
+/* Apply defaults, then the variables that `env` (getenv) returns, then argv[1..]. Return DDP_OK, or DDP_ERR_ARG with
+ * a message for the user in `err`. */
 ddp_status ctl_options_parse(int argc, char *const argv[], char *(*env)(const char *name),
                              struct ctl_options *out, struct ddp_err *err);
 

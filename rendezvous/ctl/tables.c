@@ -35,7 +35,8 @@ static bool ctl_cell_text(const cJSON *row, const char *field, struct buf *out)
     return true;
 }
 
-/* Append a number. Doubles are exact for whole numbers up to 2^53. */
+/* Append a number. JSON numbers are doubles, which are exact for whole numbers up to 2^53, and no number here is
+ * larger. */
 static bool ctl_cell_number(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *number = cJSON_GetObjectItemCaseSensitive(row, field);
@@ -44,7 +45,8 @@ static bool ctl_cell_number(const cJSON *row, const char *field, struct buf *out
 
 static bool ctl_cell_duration(const cJSON *row, const char *field, struct buf *out)
 {
-    const double most = 1e15; /* 30,000 years in ms; more may be too large for uint64_t */
+    const double most =
+        1e15; /* 30,000 years in ms; a larger value is invalid, and may be too large for uint64_t */
     const cJSON *ms = cJSON_GetObjectItemCaseSensitive(row, field);
     if (!cJSON_IsNumber(ms) || !(ms->valuedouble >= 0 && ms->valuedouble < most))
         return true;
@@ -66,7 +68,8 @@ static bool ctl_cell_names(const cJSON *row, const char *field, struct buf *out)
     return ok;
 }
 
-/* Return the rank in `item`, or -1. A store may send any number. */
+/* Return the rank in `item`, or -1 if `item` contains no valid rank. Check the number, because a store may send any
+ * number. */
 static int rank_of(const cJSON *item)
 {
     const cJSON *number = cJSON_IsObject(item) ? cJSON_GetObjectItemCaseSensitive(item, "rank") : item;
@@ -74,7 +77,7 @@ static int rank_of(const cJSON *item)
                                                                                          : -1;
 }
 
-/* Append ranks, consecutive ones as "first-last". */
+/* Append ranks. Consecutive ranks become "first-last", because a job may have thousands of ranks. */
 static bool ctl_cell_ranks(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(row, field);
@@ -115,7 +118,8 @@ static int compare_rows(const void *a, const void *b)
     return order != 0 ? order : x->place - y->place;
 }
 
-/* Return a malloc'ed array of the rows, sorted by `field`, and set *n to their number, or return NULL. */
+/* Return a malloc'ed array of the rows, sorted by `field`, and set *n to their number. Return NULL if memory is
+ * short. */
 static struct sorted_row *sort_rows(const cJSON *rows, const char *field, int *n)
 {
     const int all = cJSON_GetArraySize(rows);
@@ -142,7 +146,7 @@ static bool make_cell(const struct ctl_column *column, const cJSON *row, struct 
     return column->cell(row, column->field, cell) && (cell->len > 0 || buf_append(cell, "-", 1));
 }
 
-/* Measure the widest title or cell of each column. */
+/* Measure each column: its width is the width of its title or of its widest cell, whichever is larger. */
 static bool measure(const struct ctl_column *columns, const struct sorted_row *rows, int n, struct buf *cell,
                     size_t width[COLUMNS_MAX])
 {
@@ -159,7 +163,7 @@ static bool measure(const struct ctl_column *columns, const struct sorted_row *r
     return true;
 }
 
-/* Append a cell. Do not pad the last column. */
+/* Append a cell. Do not pad the last column, so that lines have no trailing blanks. */
 static bool append_cell(const struct ctl_column *column, struct slice text, size_t width, struct buf *out)
 {
     const bool last = column[1].title == NULL;
@@ -182,7 +186,8 @@ static bool print(const struct ctl_column *columns, const struct sorted_row *row
     return ok;
 }
 
-/* Append a line of titles, then a line for each object in the array `rows`, sorted by the first column. */
+/* Append a line of titles, then a line for each object in the array `rows`, sorted by the first column. Return false
+ * if memory is short. */
 static bool ctl_table(const struct ctl_column *columns, const cJSON *rows, struct buf *out)
 {
     size_t width[COLUMNS_MAX];
@@ -219,7 +224,7 @@ static bool cell_end(const cJSON *row, const char *field, struct buf *out)
     return !cJSON_IsNumber(code) || buf_printf(out, "exit %.0f", code->valuedouble);
 }
 
-/* Append the state of the process (proc(5)): "T", "R 99 %", "D nfs_wait". */
+/* Append the state of the process, as its agent reports it (proc(5)): "T", "R 99 %", "D nfs_wait". */
 static bool cell_does(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *cpu = cJSON_GetObjectItemCaseSensitive(row, "cpu");
@@ -240,35 +245,36 @@ static bool cell_state(const cJSON *row, const char *field, struct buf *out)
     return ctl_cell_text(row, field, out);
 }
 
-/* Append the key or barrier that a rank waits for, or its collective of libddp. */
+/* Append the key or barrier that a rank waits for in the store, or the collective of libddp that the rank is in. */
 static bool cell_waits(const cJSON *row, const char *field, struct buf *out)
 {
     return ctl_cell_text(row, cJSON_HasObjectItem(row, field) ? field : "call", out);
 }
 
-/* Append the percentage of samples in which the rank waited in a collective (--profile_ranks). */
+/* Append the percentage of samples in which the rank waited in a collective. Append nothing if the job runs without
+ * --profile_ranks. */
 static bool cell_percent(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *percent = cJSON_GetObjectItemCaseSensitive(row, field);
     return !cJSON_IsNumber(percent) || buf_printf(out, "%.0f %%", percent->valuedouble);
 }
 
-/* Append a value, which is hex digits if it is binary. */
+/* Append a value. The store sends binary values as hex digits. */
 static bool cell_value(const cJSON *row, const char *field, struct buf *out)
 {
     const char *hex = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(row, "hex"));
     return hex != NULL ? buf_printf(out, "0x%s", hex) : ctl_cell_text(row, field, out);
 }
 
-/* Append how many keys of a waiter the store has left out. */
+/* Append how many keys the store has omitted from a waiter's list. */
 static bool append_more(const cJSON *row, struct buf *out)
 {
     const cJSON *more = cJSON_GetObjectItemCaseSensitive(row, "more");
     return !cJSON_IsNumber(more) || buf_printf(out, ", and %.0f more", more->valuedouble);
 }
 
-/* Append the keys of a WAIT, or the name of a barrier. The purpose of a key of PyTorch comes first, and the process of
- * a client without a rank last. */
+/* Append the keys of a WAIT, or the name of a barrier. If PyTorch waits for a key, the purpose of the key comes first.
+ * For a client without a rank, append the description of its process, if an agent has sent one. */
 static bool cell_awaited(const cJSON *row, const char *field, struct buf *out)
 {
     const cJSON *torch = cJSON_GetObjectItemCaseSensitive(row, "torch");
@@ -320,7 +326,7 @@ static const struct ctl_column flight_columns[] = {
     { 0 },
 };
 
-/* Columns for PyTorch's records, which have neither host nor process. */
+/* Columns for PyTorch's records, which contain the line of code, but neither host nor process. */
 static const struct ctl_column flight_code_columns[] = {
     { "RANK",      "rank",  ctl_cell_number, true },
     { "LAST CALL", "call",  ctl_cell_text,   false },
@@ -423,7 +429,8 @@ static bool append_rows(const cJSON *answer, const char *name, const struct ctl_
     return cJSON_GetArraySize(rows) > 0 ? ctl_table(columns, rows, out) : buf_printf(out, "%s\n", empty);
 }
 
-/* Print the only list of an answer, then the note of append_cut(), which is about all lists of an answer. */
+/* Print the only list of an answer, then the note of append_cut(). Do not use this function for an answer with two
+ * lists. The member "cut" is about both lists, so the note must follow the second list. */
 static bool append_list(const cJSON *answer, const char *name, const struct ctl_column *columns,
                         const char *empty, struct buf *out)
 {
@@ -448,7 +455,7 @@ static bool append_count(struct buf *out, double n, const char *what)
     return buf_printf(out, "%.0f %s%s", n, what, n == 1 ? "" : "s");
 }
 
-/* Append the job. A stand-alone store may have none yet. */
+/* Append the job. A stand-alone store has no job until a client sets a job. */
 static bool append_job(const cJSON *answer, struct buf *out)
 {
     const char *job = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "job"));
@@ -458,7 +465,8 @@ static bool append_job(const cJSON *answer, struct buf *out)
                       number(answer, "world_size"));
 }
 
-/* Append "state running, 1 restart". */
+/* Append "state running, 1 restart". Leave out the round, because append_job prints the number of the attempt, and the
+ * number of the round is always 1 higher. */
 static bool append_state(const cJSON *answer, struct buf *out)
 {
     const char *state = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "state"));
@@ -468,7 +476,7 @@ static bool append_state(const cJSON *answer, struct buf *out)
            append_count(out, number(answer, "restarts"), "restart") && buf_printf(out, "\n");
 }
 
-/* Return the words for the store's counter `name`, or `name`. */
+/* Return the words for the store's counter `name`. If this program does not know the counter, return `name`. */
 static const char *counter_words(const char *name)
 {
     static const char *const words[][2] = {
@@ -501,7 +509,7 @@ static bool append_counters(const cJSON *counters, struct buf *out)
     return ok && (*before == ',' ? buf_printf(out, "\n") : true);
 }
 
-/* Print a summary, then the table of the nodes and the table of the ranks, unless empty. */
+/* Print a summary, then the table of the nodes and the table of the ranks. Leave out an empty table. */
 bool ctl_format_status(const cJSON *answer, struct buf *out)
 {
     const cJSON *members = cJSON_GetObjectItemCaseSensitive(answer, "members");
@@ -593,7 +601,7 @@ bool ctl_format_barriers(const cJSON *answer, struct buf *out)
     return append_list(answer, "barriers", barrier_columns, "no barrier is open", out);
 }
 
-/* Print the result of a cancel. */
+/* Print the result of a cancel. The answer has only "ok", which the caller has checked. */
 bool ctl_format_cancelled(const cJSON *answer, struct buf *out)
 {
     (void)answer;
@@ -619,7 +627,7 @@ static bool has_text(const cJSON *object, const char *field)
     return cJSON_IsString(cJSON_GetObjectItemCaseSensitive(object, field));
 }
 
-/* Append the calls that have the same number but differ between ranks, with their ranks. */
+/* Append the calls that have the same number but differ between ranks. Append the ranks of each call, too. */
 static bool append_parting(const cJSON *answer, struct buf *out)
 {
     const cJSON *group;
@@ -635,7 +643,8 @@ static bool append_parting(const cJSON *answer, struct buf *out)
     return ok && (*between == ';' ? buf_printf(out, "\n") : true);
 }
 
-/* Report that no rank with a record is behind. Only a complete set of records proves that no rank is behind. */
+/* Report that no rank with a record is behind. A rank without a record, or without a call in the group, may still be
+ * behind. So only a complete set of records proves that no rank is behind. */
 static bool append_none_behind(const cJSON *answer, struct buf *out)
 {
     const char *front = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "front"));
@@ -644,7 +653,7 @@ static bool append_none_behind(const cJSON *answer, struct buf *out)
     const bool is_complete = !has_some(answer, "missing") &&
                              cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(answer, "there")) ==
                                  cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(answer, "ranks"));
-    if (has_some(answer, "differ")) /* append_parting has printed them */
+    if (has_some(answer, "differ")) /* the last calls differ, and append_parting has printed them */
         return buf_printf(out, "behind    none%s\n", is_complete ? "" : " (of the ranks with a record)");
     const bool ok = !is_complete ? buf_printf(out, "behind    none (of the ranks with a record); ") &&
                                        append_ranks(answer, "there", out) && buf_printf(out, " reached ")
@@ -652,7 +661,7 @@ static bool append_none_behind(const cJSON *answer, struct buf *out)
     return ok && ctl_cell_text(answer, "front", out) && buf_printf(out, "\n");
 }
 
-/* Append each rank that waits in a send or a receive without a match. */
+/* Append each rank that waits in a send or a receive while its peer does not wait in the matching receive or send. */
 static bool append_peers(const cJSON *answer, struct buf *out)
 {
     const cJSON *row;
@@ -670,7 +679,7 @@ static bool append_peers(const cJSON *answer, struct buf *out)
     return ok;
 }
 
-/* Append the innermost frames of the user's code, with short file names. */
+/* Append the innermost frames of the user's code. Print the names of files without directories. */
 static bool append_user_frames(const cJSON *stack, struct buf *out)
 {
     enum { SHOWN = 5 };
@@ -690,7 +699,8 @@ static bool append_user_frames(const cJSON *stack, struct buf *out)
     return n <= SHOWN ? ok : ok && buf_printf(out, "    and %d more\n", n - SHOWN);
 }
 
-/* Append the stack of each side (a call, and the ranks that made it with the same stack) below its call. */
+/* Append the stack of each side below its call. A side is a call and the ranks that made this call with the same stack.
+ * A side without frames of the user's code is left out. */
 static bool append_sides(const cJSON *answer, struct buf *out)
 {
     const cJSON *side;
@@ -736,7 +746,8 @@ static bool is_wanted(const struct ctl_job *job, const char *id)
     return id == NULL || strcmp(job->id, id) == 0;
 }
 
-/* Append a table of jobs. The job id is last, because it may have any length. */
+/* Append a table of jobs with the columns ADDRESS, PID, AGE and JOB (the job id). The job id is last, because it may
+ * have any length. */
 static bool list_jobs(const struct ctl_job *jobs, size_t n, const char *id, struct buf *list)
 {
     bool ok = buf_printf(list, "%-24s %8s %10s  %s\n", "ADDRESS", "PID", "AGE", "JOB");

@@ -1,5 +1,6 @@
-/* tables.h -- formats a store's answers, which are in JSON, as tables with aligned columns. The ctl_format functions
- * have one signature, because they are in the table of commands (options.c). */
+/* tables.h -- formats a store's answers, which are in JSON, as tables with aligned columns. options.c stores the
+ * ctl_format functions in its table of commands, so these functions have one signature. ctl_jobs_choose is here, too,
+ * because it formats a table of jobs. */
 #ifndef RENDEZVOUS_CTL_TABLES_H
 #define RENDEZVOUS_CTL_TABLES_H
 
@@ -26,7 +27,7 @@ bool ctl_format_waiters(const cJSON *answer, struct buf *out);
 bool ctl_format_barriers(const cJSON *answer, struct buf *out);
 bool ctl_format_cancelled(const cJSON *answer, struct buf *out);
 
-/* Format the result of flight_compare(), which is not from a store. */
+/* Format the result of flight_compare(). Unlike the other answers, this result does not come from a store. */
 bool ctl_format_flight(const cJSON *answer, struct buf *out);
 
 /* --- ctl jobs --------------------------------------------------------------------------------------------- */
@@ -40,9 +41,10 @@ struct ctl_job {
     uint64_t age_ms;
 };
 
-/* Choose the only job in jobs[0..n) (of this `id`, unless NULL), and set *found, borrowed from `jobs`. Entries with the
- * same name and store are nodes of one job. Return DDP_ERR_ARG, with the remedy in `err`, if no job or several jobs
- * match. `list` (initially empty) gets a table of several jobs, which the caller frees. */
+/* Choose the only job in jobs[0..n), and set *found, borrowed from `jobs`. If `id` is not NULL, consider only entries
+ * with this name. Entries with the same name and store count as one job, because each node of a job may have an entry.
+ * If no job or several jobs match, return DDP_ERR_ARG with the remedy in `err`. For several jobs, `list` (initially
+ * empty) gets a table of them, which the caller frees. */
 ddp_status ctl_jobs_choose(const struct ctl_job *jobs, size_t n, const char *id, const struct ctl_job **found,
                            struct buf *list, struct ddp_err *err);
 

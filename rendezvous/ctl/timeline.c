@@ -1,5 +1,5 @@
-/* timeline.c -- see timeline.h. This file reads the events in order, creates rows, bars and marks, and then prints the
- * timeline. No event requires an earlier event, because a log may lack any line. */
+/* timeline.c -- see timeline.h. This file reads the events once and in order, creates rows, bars and marks, and
+ * then prints the timeline. No event requires an earlier event, because a log may lack any line. */
 #include "ctl/timeline.h"
 
 #include "base/text.h"
@@ -23,10 +23,10 @@ struct making {
     uint32_t round;
     size_t last_joined; /* row of the node that joined last */
     size_t rows_room, bars_room, marks_room, bands_room;
-    size_t *row_of_agent, *row_of_rank; /* owned: rows of agents and ranks; TIMELINE_JOB = none */
+    size_t *row_of_agent, *row_of_rank; /* owned: rows of the agents, and of the ranks; TIMELINE_JOB = none */
     struct open_barrier *open;          /* owned */
     size_t n_open, open_room;
-    bool no_memory; /* set if memory is short; timeline_make then fails */
+    bool no_memory; /* set by any function if memory is short; timeline_make then stops and fails */
 };
 
 #define X(name, word, words) word,
@@ -36,8 +36,9 @@ static const char *const bar_words[] = { TIMELINE_BARS(X) }, *const mark_words[]
 static const char *const bar_texts[] = { TIMELINE_BARS(X) }, *const mark_texts[] = { TIMELINE_MARKS(X) };
 #undef X
 
-/* Append a zeroed element to a list and return it, or NULL. realloc moves the elements, so they refer to each other by
- * index. */
+/* Append a zeroed element to a list and return the element. Return NULL, with an unchanged list, if memory is short.
+ * The list is an array that grows by doubling. realloc moves the elements, so rows, bars and marks refer to each other
+ * by index. */
 static void *append_zeroed(struct making *m, void **list, size_t *room, size_t *n, size_t size)
 {
     if (*n == *room) {
@@ -58,8 +59,8 @@ static void *append_zeroed(struct making *m, void **list, size_t *room, size_t *
 #define APPEND(m, list) \
     append_zeroed(m, (void **)&(m)->t->list, &(m)->list##_room, &(m)->t->n_##list, sizeof(*(m)->t->list))
 
-/* Add a row and return its index, or TIMELINE_JOB if memory is short. begin_bar and add_bar ignore this index; check
- * for it before an access to rows[]. */
+/* Add a row and return its index. If memory is short, return TIMELINE_JOB, which means "no row". begin_bar and add_bar
+ * ignore this index. Handlers compare an index with TIMELINE_JOB before they use the row. */
 static size_t add_row(struct making *m)
 {
     struct timeline_row *row = APPEND(m, rows);
@@ -71,7 +72,7 @@ static size_t add_row(struct making *m)
     return m->t->n_rows - 1;
 }
 
-/* Allocate a map from agents or ranks to rows. */
+/* Allocate a map from agents or ranks to rows, because each event needs its row, and a search would be slow. */
 static bool allocate_map(struct making *m, size_t **map, size_t n)
 {
     if (*map != NULL)
@@ -83,7 +84,7 @@ static bool allocate_map(struct making *m, size_t **map, size_t n)
     return *map != NULL;
 }
 
-/* Return the row of a node, and create it if it is missing. */
+/* Return the row of a node. Create the row if it is missing, because a log may begin anywhere. */
 static size_t find_node_row(struct making *m, size_t agent)
 {
     if (agent >= m->events->n_agents || !allocate_map(m, &m->row_of_agent, m->events->n_agents))
@@ -96,7 +97,8 @@ static size_t find_node_row(struct making *m, size_t agent)
     return m->row_of_agent[agent];
 }
 
-/* Return the row of a rank, and create it if it is missing. The rank is from a file, so check it. */
+/* Return the row of a rank, and create it if it is missing. The rank is from a file, so check it before using it as an
+ * index. */
 static size_t find_rank_row(struct making *m, int64_t rank)
 {
     if (rank < 0 || rank >= TIMELINE_RANKS_MAX || !allocate_map(m, &m->row_of_rank, TIMELINE_RANKS_MAX))
@@ -111,7 +113,8 @@ static size_t find_rank_row(struct making *m, int64_t rank)
     return m->row_of_rank[rank];
 }
 
-/* Add a copy of `bar` with `text`. The clocks of two hosts may put its end before its beginning: then skip it. */
+/* Add a copy of `bar` with `text`. Skip a bar without a positive length: the clocks of two hosts may put its end
+ * before its beginning. */
 static void add_bar(struct making *m, const struct timeline_bar *bar, const char *text)
 {
     if (bar->row == TIMELINE_JOB || bar->to_ms <= bar->from_ms || m->no_memory)
@@ -124,7 +127,7 @@ static void add_bar(struct making *m, const struct timeline_bar *bar, const char
     m->no_memory = added->text == NULL;
 }
 
-/* End the open bar of a row. */
+/* End the open bar of a row. The bar keeps the round in which it began. */
 static void close_bar(struct making *m, size_t row, size_t waited_for, const char *text)
 {
     struct timeline_row *r = &m->t->rows[row];
@@ -139,7 +142,8 @@ static void close_bar(struct making *m, size_t row, size_t waited_for, const cha
     r->open = false;
 }
 
-/* Add a mark, one moment in a row, with a copy of `text`. Row TIMELINE_JOB means the whole job. */
+/* Add a mark with a copy of `text`. A mark is one moment in a row, such as a failure. Row TIMELINE_JOB means the whole
+ * job. */
 static void add_mark(struct making *m, enum timeline_mark_kind kind, size_t row, const char *text)
 {
     struct timeline_mark *mark = m->no_memory ? NULL : APPEND(m, marks);
@@ -174,7 +178,8 @@ static void remove_open_barrier(struct making *m, const char *name)
         }
 }
 
-/* Draw a bar for each barrier without an end, in the row of the rank that opened it. */
+/* Draw a bar for each barrier whose end was never reported, in the row of the rank that opened the barrier. These bars
+ * explain a hang. */
 static void close_open_barriers(struct making *m)
 {
     char text[256];
@@ -192,7 +197,7 @@ static void close_open_barriers(struct making *m)
     m->n_open = 0;
 }
 
-/* End the latest round, and every open barrier. */
+/* End the latest round, and end every barrier whose end was not reported. */
 static void end_band(struct making *m)
 {
     close_open_barriers(m);
@@ -201,7 +206,7 @@ static void end_band(struct making *m)
         last->to_ms = m->now_ms;
 }
 
-/* Return true if another process had the same node rank on the same host. */
+/* Return true if another process had the same node rank on the same host, for example after a restart of ddprun. */
 static bool has_namesake(const struct making *m, const struct timeline_row *row)
 {
     const struct timeline_agent *agents = m->events->agents;
@@ -214,7 +219,8 @@ static bool has_namesake(const struct making *m, const struct timeline_row *row)
     return false;
 }
 
-/* Return the name of a row. Names are unique, because the page searches for the row for which a bar waits. */
+/* Return the name of a row, with all numbers and names that are known. Names are unique, because a bar names the row
+ * for which it waits, and the page searches for this name. */
 static char *format_row_name(const struct making *m, const struct timeline_row *row)
 {
     char name[320];
@@ -233,7 +239,8 @@ static char *format_row_name(const struct making *m, const struct timeline_row *
     return strdup(name);
 }
 
-/* Compare rows: nodes before ranks, both by number; nodes without a number after the others. */
+/* Compare rows. Nodes come before ranks, and both are sorted by number. Nodes without a number follow the other nodes,
+ * in order of creation. */
 static int compare_rows(const void *a, const void *b)
 {
     const struct timeline_row *x = a, *y = b;
@@ -250,7 +257,8 @@ static size_t map_row(const size_t *to, size_t row)
     return row != TIMELINE_JOB ? to[row] : TIMELINE_JOB;
 }
 
-/* Sort the rows and update all indices. `made_as` is the index of a row before sorting. */
+/* Sort the rows and update all indices. `made_as` is the index of a row before sorting. Rows with equal numbers are
+ * sorted by `made_as`. */
 static void sort_rows(struct making *m)
 {
     struct timeline *t = m->t;
@@ -276,7 +284,8 @@ static void sort_rows(struct making *m)
     free(to);
 }
 
-/* Close all open bars, because the log of a hanging job reports no ends. The length is at least 1 ms. */
+/* Close all open bars, because the log of a hanging job reports no ends. If all events have the same time, the
+ * timeline gets a length of 1 ms. */
 static void finish_timeline(struct making *m)
 {
     struct timeline *t = m->t;
@@ -306,7 +315,8 @@ static void begin_bar(struct making *m, size_t row, enum timeline_bar_kind kind,
     m->t->rows[row].round = m->round;
 }
 
-/* Return the row of the event's node, and update its connection id and node rank. */
+/* Return the row of the event's node, and update the node's numbers. The connection id of a node is known after the
+ * join. Its node rank is known after the round begins. */
 static size_t update_node_row(struct making *m, const struct timeline_event *event)
 {
     const size_t row = find_node_row(m, event->agent);
@@ -325,7 +335,7 @@ static void on_launched(struct making *m, const struct timeline_event *event)
     begin_bar(m, update_node_row(m, event), TIMELINE_CONNECTING, TIMELINE_JOB);
 }
 
-/* Handle a join. The bar of a node that connects again continues. */
+/* Handle a join. If a node that waits or is in a round connects again, its bar continues. */
 static void on_join(struct making *m, const struct timeline_event *event)
 {
     const size_t row = update_node_row(m, event);
@@ -347,8 +357,8 @@ static size_t find_store_id(const struct making *m, int64_t id)
     return TIMELINE_JOB;
 }
 
-/* Begin a round. Its nodes are in "members": [[node, node_rank, first rank, workers], ...]. The waiting bars name the
- * node that joined last. */
+/* Begin a round. Its nodes are in "members": [[node, node_rank, first rank, workers], ...]. The waiting bars of these
+ * nodes end. The bar of each node that had to wait names the node that joined last. */
 static void on_round(struct making *m, const struct timeline_event *event)
 {
     const cJSON *members = cJSON_GetObjectItemCaseSensitive(event->o, "members"), *member;
@@ -367,7 +377,8 @@ static void on_round(struct making *m, const struct timeline_event *event)
     }
 }
 
-/* Handle the end of a node's workers. The node then waits for the other nodes, unless it leaves. */
+/* Handle the end of a node's workers. The node then waits for the other nodes, and a new bar shows this wait. A node
+ * that leaves the job does not wait, so only end its bar. */
 static void on_node_done(struct making *m, const struct timeline_event *event)
 {
     const size_t row = update_node_row(m, event);
@@ -377,7 +388,7 @@ static void on_node_done(struct making *m, const struct timeline_event *event)
         begin_bar(m, row, TIMELINE_STOPPED, TIMELINE_JOB);
 }
 
-/* Move all nodes in state `from` to state `to`. */
+/* Move all nodes in state `from` to state `to`, because the store logs an event about the whole round only once. */
 static void move_nodes(struct making *m, enum timeline_bar_kind from, enum timeline_bar_kind to)
 {
     for (size_t i = 0; i < m->t->n_rows; i++)
@@ -391,7 +402,7 @@ static void on_stop(struct making *m, const struct timeline_event *event)
     move_nodes(m, TIMELINE_RUNNING, TIMELINE_STOPPING);
 }
 
-/* Handle the verdict on a round: stopped nodes wait for the next round. */
+/* Handle the verdict on a round: stopped nodes wait for the next round, but lost nodes do not. */
 static void on_verdict(struct making *m, const struct timeline_event *event)
 {
     (void)event;
@@ -399,7 +410,7 @@ static void on_verdict(struct making *m, const struct timeline_event *event)
     move_nodes(m, TIMELINE_STOPPED, TIMELINE_BACKOFF);
 }
 
-/* Close the bars of a lost node and of its ranks. */
+/* Close the bars of a lost node and of its ranks, because a lost node cannot log the ends of its workers. */
 static void close_lost_node(struct making *m, size_t node, const char *words)
 {
     close_bar(m, node, TIMELINE_JOB, words);
@@ -408,7 +419,7 @@ static void close_lost_node(struct making *m, size_t node, const char *words)
             close_bar(m, i, TIMELINE_JOB, words);
 }
 
-/* Handle a node that leaves. Its bar ends when its workers have stopped. */
+/* Handle a node that leaves. If workers of the node run, its bar ends when these workers have stopped. */
 static void leave(struct making *m, size_t node, const char *words)
 {
     struct timeline_row *row = &m->t->rows[node];
@@ -428,7 +439,8 @@ static void on_node_goes(struct making *m, const struct timeline_event *event)
         leave(m, row, timeline_text(event, "words"));
 }
 
-/* Handle the end of ddprun. Do not draw the pause after a verdict. */
+/* Handle the end of ddprun. If the node was in the pause after a verdict, do not draw this pause, because the node has
+ * not joined again. */
 static void on_finished(struct making *m, const struct timeline_event *event)
 {
     char text[64];
@@ -442,7 +454,7 @@ static void on_finished(struct making *m, const struct timeline_event *event)
         close_bar(m, row, TIMELINE_JOB, "");
 }
 
-/* Handle the start of a worker. A rank keeps its row in all attempts. */
+/* Handle the start of a worker. A rank keeps its row in all attempts, even if it moves to another node. */
 static void on_worker_started(struct making *m, const struct timeline_event *event)
 {
     const size_t node = update_node_row(m, event), row = find_rank_row(m, timeline_number(event, "rank"));
@@ -470,7 +482,8 @@ static void on_worker_stopped(struct making *m, const struct timeline_event *eve
              timeline_text(event, "signal_name"));
 }
 
-/* Return the row of the rank that the others waited for: "last", or the first missing rank. */
+/* Return the row of the rank that the other ranks waited for: the rank in "last", which arrived last. If the event has
+ * no "last", return the row of the first missing rank. */
 static size_t awaited_rank(struct making *m, const struct timeline_event *event)
 {
     const cJSON *missing = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(event->o, "missing"), 0);
@@ -487,7 +500,7 @@ static void on_barrier_open(struct making *m, const struct timeline_event *event
 }
 
 /* Handle the end of a barrier. Its ranks are in "arrived": [[rank, ms after the first], ...]. The rank that arrived
- * last did not wait. */
+ * last gets no bar, because it did not wait. */
 static void on_barrier_end(struct making *m, const struct timeline_event *event)
 {
     remove_open_barrier(m, timeline_text(event, "barrier"));
@@ -591,7 +604,8 @@ void timeline_free(struct timeline *t)
 
 enum { NAME_BYTES = 300, TEXT_BYTES = 600 };
 
-/* Print a JSON string. '<' is escaped, because "</script>" would end the script of the page. */
+/* Print a JSON string. text_append writes only ASCII without control characters. '<' is escaped, because "</script>" in
+ * the trace would end the script of the page. */
 static bool print_string(struct buf *out, const char *text, size_t most)
 {
     struct buf plain = { 0 };
@@ -663,7 +677,7 @@ static bool print_bar(const struct timeline *t, struct buf *out, const struct ti
     return ok && buf_printf(out, "}}");
 }
 
-/* Print a mark. The scope "g" is for the whole job. */
+/* Print a mark. A mark of the whole job has the scope "g" and is drawn across all rows. */
 static bool print_mark(const struct timeline *t, struct buf *out, const struct timeline_mark *mark)
 {
     return print_head(t, out, "i", mark->row) &&

@@ -5,7 +5,8 @@
  *     rank 0      rrrrrrrr|          rrrrrBBBBBrrrrrr        B: waiting for rank 1 in a barrier
  *     rank 1      rrrrrrr X          rrrrrrrrrrrrrrrr        X: a mark, here a failure
  *
- * The module is pure. The output is a trace in JSON, or a page that draws it. Times are ms from the first event. */
+ * The module is pure. The output is a trace in JSON, or a page that draws the trace. Times are ms from the first
+ * event. */
 #ifndef RENDEZVOUS_TIMELINE_H
 #define RENDEZVOUS_TIMELINE_H
 
@@ -25,18 +26,18 @@ enum { TIMELINE_EVENTS_MAX = 500000, TIMELINE_LINE_MAX = 1 << 20 };
 struct timeline_agent {
     char *host; /* owned */
     int pid;
-    bool is_chosen;   /* belongs to the chosen run of the job */
+    bool is_chosen;   /* the timeline shows this process: it belongs to the chosen run of the job */
     bool has_offset;  /* ahead_ms is known */
     int64_t ahead_ms; /* the store's clock minus the process's own clock */
 };
 
 struct timeline_event {
     enum event_kind kind;
-    bool is_chosen; /* belongs to the chosen run of the job */
-    bool by_store;  /* logged by the store, not by a node */
-    size_t agent;   /* index of the process of the event; SIZE_MAX: the whole job */
+    bool is_chosen; /* the timeline shows this event: it belongs to the chosen run of the job */
+    bool by_store;  /* the store, not a node, has logged the event */
+    size_t agent;   /* index of the process that the event is about; SIZE_MAX if it is about the whole job */
     size_t order;   /* position in the order of reading */
-    double n;       /* the store's number of the event; only with by_store */
+    double n;       /* number that the store gave this event; only with by_store */
     int64_t at_ms;  /* on the store's clock */
     cJSON *o;       /* owned */
 };
@@ -46,8 +47,8 @@ struct timeline_events {
     size_t n, room;
     struct timeline_agent *agents; /* owned */
     size_t n_agents, agents_room;
-    char *job, *instance;    /* owned: the job that is drawn; NULL if unknown */
-    size_t other_lives;      /* number of lines from other jobs and runs */
+    char *job, *instance;    /* owned: name and instance of the job that is drawn; NULL if unknown */
+    size_t other_lives;      /* number of lines from other jobs and from other runs of this job */
     bool no_memory, is_full; /* is_full: lines after TIMELINE_EVENTS_MAX were skipped */
     /* Called for each skipped line, with its file, its number and the reason; may be NULL. */
     void (*complain)(void *user, const char *file, size_t line, const char *what);
@@ -56,16 +57,18 @@ struct timeline_events {
 
 /* Add the lines of one log. */
 void timeline_read(struct timeline_events *events, const char *file, struct slice text);
-/* Choose the events of `job`, or of the latest job if it is NULL, with times on the store's clock, and sort them.
- * Return false if no event was chosen, or if memory is short. Call this function after all logs were read. */
+/* Choose the events of one job. Drop all other events, convert the times to the store's clock, and sort. If `job` is
+ * NULL, choose the latest job. Return false if no event was chosen, or if memory is short. Call this function after all
+ * logs were read. */
 bool timeline_choose(struct timeline_events *events, const char *job);
 void timeline_events_free(struct timeline_events *events);
 
-/* Return the member `name` of an event: its text, or its number. If it is missing or of another type, return "" or
- * -1. */
+/* Return the member `name` of an event: its text (timeline_text) or its number (timeline_number). If the member is
+ * missing or of another type, timeline_text returns "", and timeline_number returns -1. */
 const char *timeline_text(const struct timeline_event *event, const char *name);
 int64_t timeline_number(const struct timeline_event *event, const char *name);
-/* Return the member `name` of an event, a time in ms, or -1 if it is missing, invalid or above a century. */
+/* Return the member `name` of an event, a time in ms. Return -1 if the member is missing or not a valid number. Also
+ * return -1 for a time above a century, because sums of such times could overflow. */
 int64_t timeline_time(const struct timeline_event *event, const char *name);
 
 /* --- the drawing ---------------------------------------------------------------------------------------- */
@@ -106,7 +109,7 @@ enum timeline_mark_kind {
 
 struct timeline_bar {
     enum timeline_bar_kind kind;
-    size_t row, waited_for; /* the bar's row, and the row that it waits for (TIMELINE_JOB = none) */
+    size_t row, waited_for; /* indexes: the bar's row, and the row that it waits for (TIMELINE_JOB = none) */
     int64_t from_ms, to_ms;
     uint32_t round; /* 0 before the first round */
     char *text;     /* owned: a sentence */
@@ -127,12 +130,12 @@ struct timeline_band {
 struct timeline_row {
     bool is_rank;
     int64_t number; /* rank, or node rank; -1 if not known yet */
-    size_t node;    /* for a rank: row of its latest node */
+    size_t node;    /* for a rank: row of the node on which it ran last */
     size_t made_as; /* index before the rows were sorted */
     char *name;     /* owned */
     /* The row's open bar, if `open`. Used only while the events are read. */
     bool open;
-    bool leaves; /* the node leaves the job after its workers have stopped */
+    bool leaves; /* the node leaves the job as soon as its workers have stopped */
     enum timeline_bar_kind kind;
     int64_t since_ms;
     uint32_t round; /* the round in which the bar began */
@@ -143,7 +146,7 @@ struct timeline_row {
 struct timeline {
     const char *job; /* borrowed from the events, which must outlive the timeline */
     int64_t end_ms;
-    struct timeline_row *rows; /* the nodes, then the ranks, both sorted by number */
+    struct timeline_row *rows; /* first the nodes, then the ranks, both sorted by number */
     size_t n_rows;
     struct timeline_bar *bars;
     size_t n_bars;
@@ -153,18 +156,17 @@ struct timeline {
     size_t n_bands;
 };
 
-/* Make a timeline from events of timeline_choose. Return false if memory is short. The caller calls timeline_free in
- * any case. */
+/* Make a timeline from events that timeline_choose has chosen and sorted. Return false if memory is short. The
+ * caller calls timeline_free in any case. */
 bool timeline_make(struct timeline *t, const struct timeline_events *events);
 void timeline_free(struct timeline *t);
 
-/* Append the trace as JSON in the Trace Event Format of chrome://tracing and Perfetto, with times in microseconds.
- * Return false if memory is short.
- *
- * A node is a process with thread 0, and thread N + 1 for rank N on its latest node. Process 0 is the job with its
- * attempts. */
+/* Append the trace as JSON in the Trace Event Format of chrome://tracing and Perfetto, with times in microseconds. In
+ * the trace, a node is a process. Its thread 0 is the node itself, and thread N + 1 is rank N. Process 0 is the job
+ * with its attempts. A rank belongs to the node on which it ran last, because a viewer cannot move a thread. Return
+ * false if memory is short. */
 bool timeline_trace(const struct timeline *t, struct buf *out);
-/* Append `page`, which is timeline.html, with the trace inserted. */
+/* Append `page`, which is timeline.html, with the trace inserted. Return false if memory is short. */
 bool timeline_html(const struct timeline *t, const char *page, struct buf *out);
 
 #endif

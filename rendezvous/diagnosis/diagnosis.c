@@ -1,5 +1,6 @@
-/* diagnosis.c -- see diagnosis.h: turns a snapshot of the whole job into a list of findings. Most problems have a
- * minimum duration, because nodes start seconds apart, and ranks do not reach a barrier at the same time. */
+/* diagnosis.c -- see diagnosis.h: turns a snapshot of the whole job into a list of findings. Each check_* function
+ * checks for one kind of problem and adds its findings. Most problems are reported only after a minimum duration,
+ * because nodes start seconds apart, and ranks do not reach a barrier at the same time. */
 #include "diagnosis/diagnosis.h"
 
 #include "base/text.h"
@@ -16,7 +17,7 @@ enum {
     STOPPED_MS = 2000,   /* a shorter stop is not reported, because a debugger stops a process briefly */
 };
 
-/* Add a finding if the list has room. Further arguments are those of finding_make. */
+/* Add a finding if the list has room. The arguments after `code` are passed to finding_make. */
 #define ADD(d, code, ...)                                           \
     do {                                                            \
         struct finding *slot_ = diagnosis_slot(d, FINDING_##code);  \
@@ -31,7 +32,8 @@ static bool is_same_address(const char *a, const char *b)
     return a[0] != '\0' && strcmp(a, b) == 0;
 }
 
-/* Report a rejected node under the code of its rejection. If its node rank is taken, name the free node ranks, too. */
+/* Report a rejected node under the code of its rejection. If the requested node rank is taken, also name the free node
+ * ranks, because the user may have copied a --node_rank. */
 static void check_refusal(struct diagnosis *d, const struct snapshot *s, const struct snapshot_refused *r)
 {
     words who, time, unclaimed = "";
@@ -45,14 +47,16 @@ static void check_refusal(struct diagnosis *d, const struct snapshot *s, const s
                  r->words, "unclaimed", unclaimed, NULL);
 }
 
-/* Return true if a rejection may concern the job. A running round needs no further node. Without agents there is no
- * round, and the rejected client may be a missing rank. */
+/* Return true if a rejection may concern the job. A round that runs needs no further node, so an old rejection does not
+ * explain its problems. Without agents there is no round: an old rejection counts, because the rejected client may be a
+ * missing rank. */
 static bool concerns_job(const struct snapshot *s, uint64_t ago_ms)
 {
     return s->phase != PHASE_RUNNING || s->round == 0 || ago_ms < REJECTED_MS;
 }
 
-/* Report rejected nodes, except nodes that have joined later. */
+/* Report rejected nodes. Skip a node that has joined later with a corrected command, because it is still in the
+ * list. */
 static void check_refused(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_refused; i++)
@@ -87,8 +91,9 @@ static bool is_sidecar(const char *address)
     return strcmp(address, "127.0.0.6") == 0;
 }
 
-/* Return true if the address that the node sent (`own`) differs from the address that the store sees (`seen`).
- * PROXY_BETWEEN reports sidecars instead. */
+/* Return true if the address that the node sent (`own`) differs from the address that the store sees (`seen`). Return
+ * false if an address is missing. Also return false if `seen` is a sidecar, because the finding PROXY_BETWEEN reports
+ * sidecars. */
 bool diagnose_is_translated(const char *own, const char *seen)
 {
     return own != NULL && own[0] != '\0' && seen != NULL && seen[0] != '\0' && !is_sidecar(seen) &&
@@ -100,7 +105,8 @@ static bool is_translated(const struct snapshot_node *node)
     return diagnose_is_translated(node->own, node->addr);
 }
 
-/* Report every node behind NAT, because the user must change the network of each. */
+/* Report every node behind NAT, because the user must change the network of each such node. diagnosis_slot limits the
+ * number of these findings. */
 static void check_translation(struct diagnosis *d, const struct snapshot *s)
 {
     words who;
@@ -111,8 +117,9 @@ static void check_translation(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Report the first pair of hosts with the same address, such as 127.0.0.1 or the address of docker0. Nodes with
- * equal boot ids are containers on one host, where equal addresses are correct. */
+/* Report the first pair of hosts with the same address, such as 127.0.0.1 or the address of docker0. Nodes with equal
+ * boot ids are containers on one host, where equal addresses are correct. Nodes behind NAT are skipped, because
+ * ADDRESS_TRANSLATED reports them. */
 static void check_addresses(struct diagnosis *d, const struct snapshot *s)
 {
     enum { ENOUGH = 64 }; /* compare at most 64 nodes: usually, all nodes have the same wrong address */
@@ -140,8 +147,9 @@ static bool joined_from(const struct snapshot *s, const char *address)
     return false;
 }
 
-/* Report a client that is not part of the job. Check for a sidecar first, because it hides the protocol of its
- * client. */
+/* Report a client that is not part of the job. First check whether the address is that of a sidecar, because a sidecar
+ * hides the protocol of its client. A client with PyTorch's protocol may be a worker of the job. Report such a client
+ * only if no node has joined from its address. */
 static void check_stranger(struct diagnosis *d, const struct snapshot *s, const struct snapshot_stranger *x)
 {
     words times, time;
@@ -166,7 +174,8 @@ static void check_stranger(struct diagnosis *d, const struct snapshot *s, const 
 }
 
 /* Report foreign clients and problems of the store's machine. If the accept queue is full, the kernel silently drops
- * connections, and clients retry only after seconds. */
+ * connections, and clients retry only after seconds. The advice is to raise somaxconn to the number of nodes. If
+ * somaxconn is already that high, the advice is to double somaxconn. */
 static void check_store(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_store *store = &s->store;
@@ -200,7 +209,9 @@ static bool has_returned(const struct snapshot *s, const struct snapshot_gone *g
     return false;
 }
 
-/* Report a departed node that has not returned. A running job does not need a node that was never in a round. */
+/* Report a departed node that has not returned. A running job does not need a node that was never in a round. So report
+ * such a node only while the job waits for nodes. Each way of leaving has its own finding, because the remedies
+ * differ. */
 static void check_gone(struct diagnosis *d, const struct snapshot *s, const struct snapshot_gone *gone)
 {
     words who, time, stayed;
@@ -219,10 +230,8 @@ static void check_gone(struct diagnosis *d, const struct snapshot *s, const stru
         ADD(d, NODE_LOST_CLOSED, who, "time", time, "words", gone->how);
 }
 
-/* Return true if the job still lacks the rejected node:
- *
- *     static job: its node rank is free, and `r` is the last rejection for that rank
- *     elastic job: too few nodes have joined */
+/* Return true if the job still lacks the rejected node. A static job lacks the node if its node rank is free, and if
+ * `r` is the last rejection for that rank. An elastic job lacks the node if too few nodes have joined. */
 static bool is_missed(const struct snapshot *s, const struct snapshot_refused *r)
 {
     if (s->elastic || r->node_rank < 0)
@@ -231,7 +240,8 @@ static bool is_missed(const struct snapshot *s, const struct snapshot_refused *r
            refused_as(s, r->node_rank) == r;
 }
 
-/* Report rejected nodes that are still missing, because a rejected ddprun exits. */
+/* Report rejected nodes that are still missing. A rejected ddprun exits, so the other nodes wait until a user starts
+ * the rejected node again. */
 static void check_turned_away(struct diagnosis *d, const struct snapshot *s)
 {
     words who, left, time, waits = "";
@@ -258,7 +268,8 @@ static void check_never_came(struct diagnosis *d, const struct snapshot *s)
             duration(time, s->waited_ms), "store_address", s->store.endpoint);
 }
 
-/* Report that an elastic job has too few nodes. Name the present nodes, because the missing ones are unknown. */
+/* Report that an elastic job has too few nodes. Name the hosts of the present nodes, because the store does not know
+ * which nodes of an elastic job are missing. */
 static void check_too_few(struct diagnosis *d, const struct snapshot *s)
 {
     words who, hosts, time;
@@ -269,8 +280,8 @@ static void check_too_few(struct diagnosis *d, const struct snapshot *s)
         "hosts", all_hosts(hosts, s), "store_address", s->store.endpoint);
 }
 
-/* Report at once that too few nodes of a running elastic job are left. Nodes that are expected back count as
- * present. */
+/* Report that too few nodes of a running elastic job are left. Nodes that the store still expects back count as
+ * present. Report at once, because the user should start replacements. */
 static void check_too_few_left(struct diagnosis *d, const struct snapshot *s)
 {
     const uint32_t here = s->n_nodes + s->returning;
@@ -283,7 +294,8 @@ static void check_too_few_left(struct diagnosis *d, const struct snapshot *s)
         "limit", duration(limit, s->limit_ms), "store_address", s->store.endpoint);
 }
 
-/* Report lost nodes at once, and nodes that have never joined after SETTLED_MS. */
+/* Report lost nodes at once. Report nodes that have never joined only after SETTLED_MS, because nodes start seconds
+ * apart. */
 static void check_missing_nodes(struct diagnosis *d, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_gone; i++)
@@ -301,7 +313,8 @@ static void check_missing_nodes(struct diagnosis *d, const struct snapshot *s)
         check_never_came(d, s);
 }
 
-/* Report spare nodes while a round runs, because they show no error, and nodes that stop slowly. */
+/* Report spare nodes while a round runs, because a spare node runs no ranks, and shows no error. Report a node that
+ * stops slowly, but only after STOP_MS, because the grace period of its workers may be long. */
 static void check_members(struct diagnosis *d, const struct snapshot *s)
 {
     words who, members, time;
@@ -316,7 +329,8 @@ static void check_members(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Report the worker whose failure ended the last round. check_gone reports a lost node. */
+/* Report the worker whose failure ended the last round. If a lost node is the cause, report nothing here, because
+ * check_gone reports the node. */
 static void check_cause(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_cause *cause = &s->cause;
@@ -334,8 +348,9 @@ static void check_cause(struct diagnosis *d, const struct snapshot *s)
 
 /* --- PyTorch's ranks -------------------------------------------------------------------------------------- */
 
-/* PyTorch itself fails after half an hour with "4 of 2 workers" or "3 of 4 workers" and names no worker. The store
- * does not know the members of groups that have only some ranks. */
+/* PyTorch itself fails after half an hour with "4 of 2 workers" or "3 of 4 workers" and names no worker. The findings
+ * below name the workers within seconds. Groups that have only some ranks are not checked here, because the store does
+ * not know their members. */
 
 enum {
     CLAIMS_SHOWN = 6, /* maximum number of claims (struct snapshot_claim) in a sentence */
@@ -343,7 +358,8 @@ enum {
     TAIL_MAX = 90     /* number of bytes that are reserved for the text after the claims */
 };
 
-/* Return true if every rank needs the key of this wait during PyTorch's start. Set *key to its purpose. */
+/* Return true if the wait is for a key that every rank of the job needs during PyTorch's start. Set *key to the
+ * purpose of this key. */
 static bool is_torch_wait(const struct snapshot_wait *wait, struct torch_key *key)
 {
     return !wait->is_barrier && wait->waiting > 0 && torch_key_read(wait->name, key) &&
@@ -367,7 +383,7 @@ uint64_t diagnose_torch_waits(const struct snapshot *s)
     return longest;
 }
 
-/* Format a key by the function `put`, and return `out`. */
+/* Write the text of a key to `out`, and return `out`. The function `put` formats the key. */
 static const char *words_of(words out, const struct torch_key *key,
                             bool (*put)(const struct torch_key *key, struct buf *out))
 {
@@ -378,8 +394,8 @@ static const char *words_of(words out, const struct torch_key *key,
     return out;
 }
 
-/* Report that ranks wait for a key of a group's setup. If the key belongs to a rank outside of the job, the program
- * expects a larger world. */
+/* Report that ranks wait for a key of a group's setup. If the key belongs to a rank outside of the job, no rank is
+ * missing. In this case report that the program expects a larger world. */
 static void setup_unfinished(struct diagnosis *d, const struct snapshot *s, const struct snapshot_wait *w,
                              const struct torch_key *key)
 {
@@ -394,8 +410,9 @@ static void setup_unfinished(struct diagnosis *d, const struct snapshot *s, cons
                      duration(time, w->for_ms), "last", number(last, s->n_ranks - 1), NULL);
 }
 
-/* Return true if the wait is part of the setup of a PyTorch group, and report the unfinished setup. If a group has
- * too many different ranks, no rank is missing. */
+/* Return true if the wait is part of the setup of a PyTorch group. The caller then does not report the key of the wait
+ * as an ordinary key. Report the unfinished setup here. But report nothing if a group has too many members, all with
+ * different ranks, because then no rank is missing. */
 static bool check_torch_setup(struct diagnosis *d, const struct snapshot *s, const struct snapshot_wait *w)
 {
     struct torch_key key;
@@ -430,8 +447,8 @@ static void append_claim(const struct snapshot_claim *c, struct buf *out)
         buf_printf(out, ", as rank %lld", (long long)c->rank);
 }
 
-/* Append a claim. `room` is the maximum length of `out`. Cut a first claim that is too long. If a later claim is too
- * long, return false. */
+/* Append a claim. `room` is the maximum length of `out`. Cut the first claim if it is too long. If a later claim is too
+ * long, leave it out and return false. */
 static bool add_claim(const struct snapshot_claim *c, bool is_first, size_t room, struct buf *out)
 {
     const size_t before = out->len;
@@ -443,14 +460,15 @@ static bool add_claim(const struct snapshot_claim *c, bool is_first, size_t room
     return is_first;
 }
 
-/* Return the maximum length after the next claim. Keep TAIL_MAX bytes if "; and 3 more" may follow. */
+/* Return the maximum length of the text after the next claim is appended. If a text such as "; and 3 more" may follow
+ * that claim, keep TAIL_MAX bytes free for this text. */
 static size_t room_for(const struct snapshot_surplus *surplus, uint32_t shown)
 {
     return shown + 1 == surplus->n && surplus->count <= surplus->n ? WHO_MAX - 1 : WHO_MAX - TAIL_MAX;
 }
 
-/* Append up to CLAIMS_SHOWN claims and return their number. Processes that are not workers of the job come first,
- * because they are the probable cause. */
+/* Append up to CLAIMS_SHOWN claims and return their number. Begin with the processes that are not workers of the job,
+ * because they have probably caused the error. */
 static uint32_t append_some_claims(const struct snapshot_surplus *surplus, struct buf *out)
 {
     uint32_t shown = 0;
@@ -466,8 +484,8 @@ static uint32_t append_some_claims(const struct snapshot_surplus *surplus, struc
     return shown;
 }
 
-/* Append the claims, then the number of registrations whose connections are closed. Their processes are unknown, and
- * may also be listed as claims. */
+/* Append the claims, then the number of registrations whose connections are closed. The processes that made these
+ * registrations are unknown. Some of these processes may also be listed as claims. */
 static void append_claims(const struct snapshot_surplus *surplus, struct buf *out)
 {
     const uint32_t shown = append_some_claims(surplus, out);
@@ -478,7 +496,7 @@ static void append_claims(const struct snapshot_surplus *surplus, struct buf *ou
         buf_printf(out, "; registrations whose connections have closed: %llu", others);
 }
 
-/* Return true if the group contains a process that does not belong to this job. */
+/* Return true if the group contains a process that does not belong to this job (`is_of_job` is false). */
 static bool has_strangers(const struct snapshot_surplus *surplus)
 {
     for (uint32_t i = 0; i < surplus->n; i++)
@@ -487,8 +505,8 @@ static bool has_strangers(const struct snapshot_surplus *surplus)
     return false;
 }
 
-/* Return true if the group contains a known process that does not belong to the job. The agent of an unknown process
- * may not have answered yet. */
+/* Return true if the group contains a known process that does not belong to the job (is_of_job). A process without pid
+ * and owner is unknown, because it may be a worker whose agent has not answered yet. */
 bool diagnose_torch_surplus(const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->surplus.n; i++) {
@@ -499,8 +517,8 @@ bool diagnose_torch_surplus(const struct snapshot *s)
     return false;
 }
 
-/* Return the words that follow the number of members. After closed connections the sentence counts registrations,
- * because the number may count one process twice. */
+/* Return the words that follow the number of members in the finding's sentence. If connections have closed, the number
+ * may count one process twice. The sentence then counts registrations and not processes. */
 static const char *surplus_words(const struct snapshot_surplus *surplus)
 {
     if (surplus->count > surplus->n)
@@ -508,7 +526,8 @@ static const char *surplus_words(const struct snapshot_surplus *surplus)
     return has_strangers(surplus) ? "processes take part" : "processes of this job take part";
 }
 
-/* Format why the members of the group are wrong: a double rank, or more members than the job has ranks. */
+/* Format why the members of the group are wrong: two members have the same rank, or the group has more members than the
+ * job has ranks. */
 static const char *belong(words out, const struct snapshot *s)
 {
     if (s->surplus.is_double)
@@ -518,7 +537,8 @@ static const char *belong(words out, const struct snapshot *s)
     return out;
 }
 
-/* Report a PyTorch group with too many members. Their list may exceed the type `words`. */
+/* Report a PyTorch group with too many members. The list of members may be too long for the type `words`, so `who` is
+ * larger. */
 static void check_torch_surplus(struct diagnosis *d, const struct snapshot *s)
 {
     char who[WHO_MAX];
@@ -554,8 +574,8 @@ static void check_ranks(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Report stopped ranks, which may block a PyTorch collective outside of the store. check_ranks handles a rank that
- * main_wait() may need. */
+/* Report stopped ranks. Skip a rank that the ranks at main_wait() may need (is_needed), because check_ranks handles
+ * this rank. Any other stopped rank may block a PyTorch collective, which does not use the store. */
 static void check_stopped(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s);
@@ -570,7 +590,8 @@ static void check_stopped(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Return true if the ranks at `most` need, or may need, a rank that waits at `other`. */
+/* Return true if the ranks at `most` need a rank that waits at `other`. Also return true if the needed ranks are
+ * unknown. */
 static bool keeps_away(const struct snapshot *s, const struct snapshot_wait *most,
                        const struct snapshot_wait *other)
 {
@@ -580,8 +601,8 @@ static bool keeps_away(const struct snapshot *s, const struct snapshot_wait *mos
     return most->barrier == NULL;
 }
 
-/* Report ranks that wait at one barrier while another barrier may need them. Ignore ranks that wait for a key,
- * because they may enter the barrier later. */
+/* Report ranks that wait at one barrier while another barrier needs, or may need, one of these ranks. The programs have
+ * probably made different calls. Ignore ranks that wait for a key, because they may enter the barrier later. */
 static void check_ways(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s), *other = NULL;
@@ -596,8 +617,9 @@ static void check_ways(struct diagnosis *d, const struct snapshot *s)
         waiters_of(others, most), "elsewhere", place(elsewhere, most), "time", duration(time, most->for_ms));
 }
 
-/* Report where most ranks wait. A wait shorter than WAITS_MS is usual, for example during a checkpoint.
- * hub/schedule.c decides when to report a wait in PyTorch's start. */
+/* Report where most ranks wait. A wait shorter than WAITS_MS is usual, for example during a checkpoint. A wait in
+ * PyTorch's start has no minimum here. hub/schedule.c decides when to report such a wait, and `ddpctl why` shows it at
+ * once. */
 static void check_waits(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *w = main_wait(s);
@@ -632,8 +654,10 @@ static void check_notices(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Run all checks, in any order, because diagnosis_slot sorts the findings. The store's event loop waits for this
- * function, so each check should be linear in the number of ranks. */
+/* Run all checks. The checks may run in any order, because diagnosis_slot inserts each finding in the order of
+ * findings.h. So causes precede consequences, and notes are last. If the loss of a node stops the round, report the
+ * node and not its ranks. If diagnose_hang has found a culprit, skip the remaining checks of ranks, because the stacks
+ * show more. The store's event loop waits for this function, so each check should be linear in the number of ranks. */
 void diagnose_job(const struct snapshot *s, struct diagnosis *out)
 {
     out->n = out->left_out = 0;

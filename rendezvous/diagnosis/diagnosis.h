@@ -1,5 +1,5 @@
-/* diagnosis.h -- turns facts into findings. The module is pure: the hub collects the facts, so a test needs no
- * running job. Facts borrow their strings, but a finding outlives the snapshot.
+/* diagnosis.h -- turns facts into findings. The module is pure: the hub collects the facts, so a test needs no running
+ * job. Facts borrow their strings, but a finding contains copies, so that it outlives the snapshot.
  *
  *     diagnose_rank   one rank that others wait for: the matching row of findings.h
  *     diagnose_job    the whole job: a snapshot in, a short list of findings out, causes first */
@@ -50,7 +50,8 @@ struct snapshot_rank {
     const char *traceback; /* last line of the rank's latest traceback since the last progress, or NULL */
 };
 
-/* Return the facts about a rank, except `connected`, `silent_ms` and `waits`, which depend on its connections. */
+/* Return the facts about a rank, except `connected`, `silent_ms` and `waits`. The caller adds these from the rank's
+ * connections. */
 struct snapshot_rank member_snapshot(const struct members *m, uint32_t rank);
 
 /* Return the code of the finding that explains why the rank does not arrive. diagnose_rank() makes this finding. */
@@ -60,29 +61,30 @@ void diagnose_rank(const struct snapshot_rank *facts, struct finding *finding);
 /* Report a rank that has exited with 0 while ranks in a barrier wait for it. */
 void diagnose_early_exit_of_barrier(const struct barrier *barrier, const struct snapshot_rank *facts,
                                     struct finding *finding);
-/* Report that rank `waiter` has lost its connection to rank `lost` in a collective. If `lost` is -1, report all
- * ranks that have exited with 0, or return false. */
+/* Report that rank `waiter` has lost its connection to rank `lost` in a collective. If `lost` is -1, report all ranks
+ * that have exited with 0. Return false if there is no such rank. */
 bool diagnose_early_exit(const struct members *members, uint32_t waiter, int64_t lost, uint64_t now_ms,
                          struct finding *finding);
 
 /* Fill in the facts about `rank`. `user` is the argument `user` of barrier_report. */
 typedef void (*snapshot_rank_fn)(void *user, uint32_t rank, struct snapshot_rank *facts);
 
-/* Append a report about a failed barrier as a JSON object. Its member "message" begins with "barrier 'epoch-3' " and
- * continues with `because`. After an invalid call (BARRIER_MISUSE) `barrier` is NULL. If memory is short, return
- * false and leave `out` unchanged. */
+/* Append a report as a JSON object. The ranks that wait in a failed barrier get this report. Its member "message"
+ * begins with "barrier 'epoch-3' ". It continues with `because`, such as "timed out after 30.0 s". If the call of the
+ * barrier was invalid (BARRIER_MISUSE), `barrier` is NULL. If memory is short, return false and leave `out`
+ * unchanged. */
 bool barrier_report(const struct barrier *barrier, struct slice name, snapshot_rank_fn facts_of, void *user,
                     enum barrier_outcome outcome, const char *because, struct buf *out);
 
-/* Return a JSON object with the facts: {"rank":3,"state":"connected","host":...}. The caller frees it
+/* Return a JSON object with the facts: {"rank":3,"state":"connected","host":...}. The caller frees the object
  * (cJSON_Delete). Return NULL if memory is short. */
 struct cJSON *diagnose_json(const struct snapshot_rank *facts);
 
 /* Append the name of a place: "key '/x'", "rank 0's NCCL id (key '/default_pg/0//cuda//0')" or "barrier 'y'". Return
  * false if memory is short. */
 bool diagnose_append_place(struct slice name, bool is_barrier, struct buf *out);
-/* Return true if two waits are at the same place of a program: the same barrier, the same key, or two keys of the
- * same setup of a PyTorch group. */
+/* Return true if two waits are at the same place of a program. Both waits may be in the same barrier or for the same
+ * key. They may also be for two keys of the same setup of a PyTorch group. */
 bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b_is_barrier);
 
 enum {
@@ -104,19 +106,21 @@ bool diagnosis_keep(struct diagnosis *d, enum finding_code code);
 /* Return true if `seen`, the address that the store sees, differs from `own`, the address that the node has sent.
  * Return false if one of them is NULL or "". */
 bool diagnose_is_translated(const char *own, const char *seen);
-/* Return the longest wait, in ms, for a key that every rank needs when PyTorch starts, or 0. */
+/* Return the longest wait, in ms, for a key that every rank needs when PyTorch starts. Return 0 if no rank waits for
+ * such a key. */
 uint64_t diagnose_torch_waits(const struct snapshot *snapshot);
-/* Return true if a PyTorch group has too many members, and one of them is known not to belong to the job. */
+/* Return true if a PyTorch group has too many members, and at least one member is a known process that does not belong
+ * to the job. */
 bool diagnose_torch_surplus(const struct snapshot *snapshot);
 
-/* Return how many ms a rank has waited in the collective with the highest number, or 0 if no rank is in a
- * collective. */
+/* Select a rank that is in the collective with the highest number. Return how many ms this rank has waited, or 0 if no
+ * rank is in a collective. */
 uint64_t diagnose_still_waits(const struct snapshot *snapshot);
-/* Return true if a rank has waited in a collective for `least_ms`, and another rank that has not reached it has
- * exited, or has not moved for `least_ms`. */
+/* Return true if a rank has waited in a collective for `least_ms`, and another rank has not reached this collective.
+ * The other rank must have exited, or not have moved for `least_ms`. */
 bool diagnose_stands_still(const struct snapshot *snapshot, uint64_t least_ms);
 
-/* Return the longest present wait of a rank in a barrier, in ms, or 0. */
+/* Return the longest present wait of a rank in a barrier, in ms. Return 0 if no rank waits in a barrier. */
 uint64_t diagnose_barrier_waits(const struct snapshot *snapshot);
 /* Return true if most waiting ranks have waited in one barrier for `least_ms`, and a missing rank will probably not
  * arrive. */
@@ -126,30 +130,31 @@ bool diagnose_barrier_hangs(const struct snapshot *snapshot, uint64_t least_ms);
  * this rank, or -1 if the samples do not show it. */
 int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s);
 
-/* Return true if the main thread of `rank` sleeps in both samples, but has run several times between them. The rank
- * may be slow. */
+/* Return true if the main thread of `rank` sleeps in both samples, and has run several times between them. The rank may
+ * wait in a loop, but it may also be slow. */
 bool hang_wakes(const struct snapshot *s, uint32_t rank);
 
-/* Return the reason why two samples gave no verdict, for `ddpctl why`. */
+/* Return the reason why two samples gave no verdict, such as "the stacks cannot be read". `ddpctl why` prints this
+ * reason. */
 const char *hang_why_not(const struct snapshot *s);
 
-/* Return true if a rank's flight record is missing or has changed in the later sample, so that the next sample may
- * name the rank that hangs. Return false if the later sample has no records at all. */
+/* Compare the flight records of the two samples. Return true if a rank's record is missing or has changed in the later
+ * sample. The next sample may then name the rank that hangs. Return false if the later sample has no records at all. */
 bool hang_lacks_records(const struct snapshot *s);
 
-/* History of a hang: samples of the ranks outside of collectives since the last sign of progress. It shows endless
- * loops. */
+/* History of a hang: samples of each rank that is outside of collectives, since the last sign of progress. The history
+ * is used to detect endless loops. */
 struct hang_history;
-/* Add the later of the two samples in a snapshot. The earlier sample must be NULL, or the one that the previous call
- * added. Allocate *history if it is NULL; the caller frees it with hang_history_free. */
+/* Add the later of the two samples in a snapshot. The earlier sample must be NULL, or must be the sample that the
+ * previous call added. Allocate *history if it is NULL; the caller frees it with hang_history_free. */
 void hang_history_add(struct hang_history **history, const struct snapshot *s);
 void hang_history_free(struct hang_history *history);
 
-/* Return true if the rank has been stopped for at least `least_ms`. Return false for a rank that reports its steps,
- * because diagnose_still reports it. */
+/* Return true if a signal or a debugger has kept the rank stopped for at least `least_ms`. Always return false for a
+ * rank that reports its steps, because diagnose_still reports that rank. */
 bool diagnose_is_stopped(const struct snapshot_rank *f, uint64_t least_ms);
 
-/* Fill `out` with the findings about the job, and remove all earlier ones. */
+/* Fill `out` with the findings about the job, and remove all earlier findings from `out`. */
 void diagnose_job(const struct snapshot *snapshot, struct diagnosis *out);
 
 #endif

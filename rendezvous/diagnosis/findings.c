@@ -1,5 +1,7 @@
-/* findings.c -- fills in the rows of findings.h, and prints them for `ddprun explain` and the manual page. A
- * placeholder without a value stays in the text, so that the mistake is visible. */
+/* findings.c -- fills in the rows of findings.h, and prints them for `ddprun explain` and the manual page.
+ *
+ * A template is filled in when a finding is made, so a struct finding has only text. A placeholder without a value
+ * stays in the text, so that the mistake is visible. */
 #include "diagnosis/findings.h"
 
 #include "base/exit_codes.h"
@@ -50,7 +52,7 @@ bool finding_is_trouble(enum finding_code code)
 
 bool finding_names_hang(enum finding_code code, enum finding_code kept)
 {
-    /* The two lists in findings.h generate the cases. */
+    /* The two lists in findings.h generate the cases, so a new row of a list needs no change here. */
     switch (code) {
 #define X(code, ...) case FINDING_##code:
         FINDINGS_OF_HANGS(X)
@@ -63,13 +65,14 @@ bool finding_names_hang(enum finding_code code, enum finding_code kept)
     }
 }
 
-/* Return true for a finding that counts missing nodes. A changed count alone causes no new report. */
+/* Return true for a finding that counts missing nodes. If only the count changes, the finding is not reported
+ * again. */
 bool finding_is_count(enum finding_code code)
 {
     return code == FINDING_NODE_MISSING || code == FINDING_TOO_FEW_NODES || code == FINDING_TOO_FEW_LEFT;
 }
 
-/* Return the code with this name, or FINDING_NONE. */
+/* Return the code with this name. Return FINDING_NONE for an unknown name, which a peer may send. */
 enum finding_code finding_by_name(const char *name)
 {
     int i = FINDING_CODES - 1;
@@ -111,7 +114,8 @@ static struct slice word_at(const char *text, size_t *skip)
     return end != NULL ? slice_of(text + 2, (size_t)(end - text) - 2) : slice_of(NULL, 0);
 }
 
-/* Append the template `text`, with a value in place of each placeholder. */
+/* Append the template `text`, with a value in place of each placeholder. A '$' that begins no placeholder is appended
+ * unchanged. */
 bool finding_fill(struct buf *out, const char *text, finding_word put, void *user)
 {
     bool ok = true;
@@ -128,10 +132,10 @@ bool finding_fill(struct buf *out, const char *text, finding_word put, void *use
     return ok;
 }
 
-/* Largest number of placeholders of a finding, including ${subject}. */
+/* Largest number of placeholders of a finding, including ${subject}. finding_make ignores further placeholders. */
 enum { WORDS_MAX = 20 };
 
-/* The values of the placeholders. All texts are borrowed. */
+/* The values of the placeholders. All texts are borrowed from the caller of finding_make. */
 struct words {
     int n;
     struct {
@@ -139,7 +143,7 @@ struct words {
     } of[WORDS_MAX];
 };
 
-/* Append the value of a placeholder. */
+/* Append the value of a placeholder. The search is linear, because a finding has few placeholders. */
 static bool append_word(void *user, struct slice word, struct buf *out)
 {
     const struct words *words = user;
@@ -149,7 +153,8 @@ static bool append_word(void *user, struct slice word, struct buf *out)
     return buf_printf(out, "${%.*s}", (int)word.len, (const char *)word.data);
 }
 
-/* Fill in a text, and cut it if it is too long. If memory is short, the text is empty. */
+/* Fill in a text, and cut it if it is too long. If memory is short, the text is empty, and only the code is
+ * reported. */
 static void fill_text(char text[FINDING_TEXT_MAX], const char *template, struct words *words)
 {
     struct buf out = { 0 };
@@ -161,7 +166,8 @@ static void fill_text(char text[FINDING_TEXT_MAX], const char *template, struct 
     buf_free(&out);
 }
 
-/* Fill in the sentence and the advice. Each argument follows the name of its placeholder. */
+/* Fill in the sentence and the advice. Each argument follows the name of its placeholder, because the rows have their
+ * placeholders in different orders. */
 void finding_make(struct finding *f, enum finding_code code, const char *subject, ...)
 {
     struct words words = { .n = 1, .of = { { "subject", f->subject } } };
@@ -191,7 +197,8 @@ const char *finding_gpu_name(char out[FINDING_SUBJECT_MAX], const char *gpu, con
     return out;
 }
 
-/* Make the finding. The text `users` is from another node, so replace its control characters. */
+/* Make the finding, and replace its control characters. The text `users` is from another node and may contain such
+ * characters, and the finding is printed on terminals. */
 bool finding_gpu_users(struct finding *f, const char *gpu, const char *host, int rank, const char *users)
 {
     char subject[FINDING_SUBJECT_MAX], ranks[32];
@@ -246,7 +253,7 @@ static bool append_placeholder(void *user, struct slice word, struct buf *out)
     return ok;
 }
 
-/* Append a template for the manual page and `ddprun explain`, with "PORT" in place of "${port}". */
+/* Append a template in the form for the manual page and `ddprun explain`: with "PORT" in place of "${port}". */
 static bool finding_append_readable(struct buf *out, const char *text)
 {
     return finding_fill(out, text, append_placeholder, NULL);
@@ -268,7 +275,7 @@ static bool append_troff(struct buf *out, const char *text)
     return ok;
 }
 
-/* Print each finding with its example, which is easier to read than its sentence. */
+/* Print each finding with its example. A sentence without the values of its placeholders would be hard to read. */
 bool findings_print_man(struct buf *out)
 {
     bool ok = true;
@@ -308,7 +315,8 @@ static const struct {
 #undef X
 };
 
-/* Append a heading and an indented, wrapped text to `out`, or the member `name` to `json`. */
+/* Append a heading and an indented text, wrapped to lines, to `out`. If `json` is not NULL, add the text to `json` as
+ * the member `name` instead. */
 static bool append_paragraph(struct buf *out, cJSON *json, const char *name, const char *heading,
                              const char *text)
 {
@@ -324,7 +332,8 @@ static bool append_paragraph(struct buf *out, cJSON *json, const char *name, con
     return ok;
 }
 
-/* Append `text` as two sections: how the problem is detected, and the typical causes, if any. */
+/* Append `text` as two sections: how the problem is detected, and the typical causes, if `text` has any. Remove the
+ * full stop after the causes. */
 static bool append_detection(struct buf *out, cJSON *json, const char *heading, const char *text)
 {
     const char *causes = strstr(text, " Typical cause");
@@ -353,7 +362,7 @@ static bool explain_finding(enum finding_code code, struct buf *out, cJSON *json
            append_paragraph(out, json, "advice", "Remedy", finding_advice(code));
 }
 
-/* Return the row of an exit code. Without a row it is the code of a worker. */
+/* Return the row of an exit code. A code without a row is the exit code of a worker. */
 static struct exit_row find_exit_row(int code)
 {
     for (int i = 0; i < EXIT_ROWS; i++)
@@ -365,7 +374,8 @@ static struct exit_row find_exit_row(int code)
                               .detection = EXIT_CODE_OTHER_DETECTION };
 }
 
-/* Use the causes and the remedy of the signal, if signal_rows has it. `detection` receives the new text. */
+/* Replace the causes and the remedy of `row` if signal_rows has a row for the signal. `detection` receives the new
+ * text. */
 enum { DETECTION_MAX = 512 };
 static void specify_signal(struct exit_row *row, int signal, char detection[DETECTION_MAX])
 {
@@ -379,7 +389,8 @@ static void specify_signal(struct exit_row *row, int signal, char detection[DETE
         }
 }
 
-/* Append the texts about an exit code, and an example with `code` for a signal, or if the row has none. */
+/* Append the texts about an exit code. If the code belongs to a signal or has no example in exit_rows, format an
+ * example with `code`. */
 static bool explain_exit_code(int code, struct buf *out, cJSON *json)
 {
     const int number = code - EXIT_CODE_SIGNAL;
@@ -411,7 +422,8 @@ static void add_item(cJSON *json, const char *name, cJSON *item)
     json_append(list != NULL ? list : cJSON_AddArrayToObject(json, name), item);
 }
 
-/* Append a line with the example for each finding whose name contains `part`, and add their number to *n. */
+/* Append a line for each finding whose name contains `part`, and add their number to *n. A line shows the example
+ * sentence, by which a user recognizes the message. */
 static bool list_findings(const char *part, struct buf *out, cJSON *json, int *n)
 {
     bool ok = true;
@@ -429,7 +441,7 @@ static bool list_findings(const char *part, struct buf *out, cJSON *json, int *n
     return ok;
 }
 
-/* Append one line for each finding and for each exit code. */
+/* Append one line for each finding with its example. Then append one line for each exit code with its meaning. */
 static bool list_all(struct buf *out, cJSON *json)
 {
     int n = 0;
@@ -458,8 +470,9 @@ static int exit_code_of_signal(const char *name)
     return 0;
 }
 
-/* Append the rows that match `code`, in which a '-' may replace a '_'. If no row matches, set *is_known to false.
- * Return false if memory is short. */
+/* Append the rows that match `code` to `out` or `json`. In `code`, a '-' may replace a '_', as in option names. Set
+ * *is_known to false if no row matches: for example, a number above 255 is not an exit code. Return false if memory is
+ * short. */
 static bool explain_rows(const char *code, struct buf *out, cJSON *json, bool *is_known)
 {
     char name[CODE_MAX], *end;

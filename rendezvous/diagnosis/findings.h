@@ -1,6 +1,6 @@
-/* findings.h -- one table of all problems that ddprun can detect in a job that does not start, hangs or fails. The
- * codes never change, because scripts compare them in report.json, in `ddpctl why --json` and in the control
- * protocol. */
+/* findings.h -- one table of all problems that ddprun can detect in a job that does not start, hangs or fails. Reports,
+ * `ddpctl why`, its JSON, `ddprun explain` and the manual page are printed from these rows. The codes never change,
+ * because scripts compare them in report.json, in `ddpctl why --json` and in the control protocol. */
 #ifndef RENDEZVOUS_FINDINGS_H
 #define RENDEZVOUS_FINDINGS_H
 
@@ -9,7 +9,8 @@
 
 #include <stdint.h>
 
-/* A note is harmless. A warning may be the cause of a problem. An error needs an action of the user. */
+/* A note is harmless. A warning may be the cause of a problem. An error needs an action of the user. JSON contains
+ * these words, too. */
 #define FINDING_GRADES(X) \
     X(NOTE, "note")       \
     X(WARNING, "warning") \
@@ -113,8 +114,8 @@
       "127.0.0.1 is a loopback address: only ddprun processes on n0 can join through it",                   \
       "A job of several nodes has a loopback address as its master address. Typical causes: a test of several "     \
       "nodes on one host, or --master_addr=localhost kept from such a test.")                                       \
-    /* Limits and memory. A program may need less than the estimate, so a limit below it is only a          \
-     * warning. */                                                                                          \
+    /* Limits and memory. report/host_checks.c estimates the need from the number of workers. A program     \
+     * may need less than the estimate, so a limit below the estimate is only a warning. */                                                                                          \
     X(LIMIT_NOFILE, WARNING,                                                                                \
       "${subject} allows ${have} open files; this job needs about ${number} there",                         \
       "raise the limit: 'ulimit -n ${number}' if you are root, else LimitNOFILE= of the service that "      \
@@ -144,9 +145,8 @@
       "/dev/shm on n1 has 64 MiB free; 8 workers need about 512 MiB there",                                 \
       "The free space of /dev/shm is below the estimate, so SIGBUS may kill data loaders or NCCL. " \
       "Typical cause: Docker's default of 64 MiB.")                                                 \
-    /* The two findings about GPUs need an answer of NVML (NVIDIA Management Library). ddprun waits         \
-     * 200 ms for it before the start, 1 s after a failure, and until the next sample in a                  \
-     * suspected hang. */                                                                                   \
+    /* The two findings about GPUs need an answer of NVML (NVIDIA Management Library). ddprun waits for this   \
+     * answer: 200 ms before the start, 1 s after a failure, and until the next sample in a suspected hang. */                                                                                   \
     X(GPU_BUSY, WARNING,                                                                                    \
       "${subject}${ranks} is used by ${process}",                                                           \
       "stop that process if it belongs to an earlier job, or give ddprun other GPUs " \
@@ -182,7 +182,8 @@
       "address is translated on the way (NAT)",                                                             \
       "The address that the node reported differs from the address from which its connection arrives. "     \
       "Typical cause: a container with a bridge network.")                                                  \
-    /* If only large packets are lost, the job starts and hangs at the first large message. */              \
+    /* If only large packets are lost, the job starts and hangs at the first large message. Without this    \
+     * finding, a user would look for the fault in the program. */              \
     X(PATH_LOSES_LARGE, WARNING,                                                                            \
       "${subject} loses large packets: segments of ${large} bytes were sent ${times} times without an "     \
       "acknowledgement, but segments of ${small} bytes arrive",                                                 \
@@ -205,16 +206,11 @@
       "A worker reached the store, but not the port on which another worker listens. Typical causes: a "    \
       "firewall, or a security group of the cloud.")
 
-/* Failed connections from a node to the store. The node itself chooses the finding (launcher/net/dial_plan.h).
- * Placeholders:
- *
- *     host        the name as the user typed it
- *     hosts       the line of /etc/hosts with this name
- *     at          the address and port of the attempt
- *     address     the address alone
- *     this_host   the host of the node
- *     took        the duration
- *     bytes       the first bytes of a reply */
+/* Failed connections from a node to the store. The node itself chooses the finding (launcher/net/dial_plan.h),
+ * from the error of each attempt and the first bytes of each reply. ${host} is the name as the user typed it.
+ * ${at} is the address and port of the attempt, and ${address} is the address alone. ${this_host} is the host of
+ * the node, and ${took} is the duration. ${bytes} shows the first bytes of a reply. ${hosts} is the line of
+ * /etc/hosts with the name. */
 #define FINDINGS_OF_CONNECTIONS(X)                                                                          \
     /* Stage "resolve": the results of getaddrinfo (RFC 3493). */                                           \
     X(NAME_IS_LOOPBACK, ERROR,                                                                              \
@@ -250,7 +246,7 @@
       "n1 cannot resolve 'n0': non-recoverable failure in name resolution",                                 \
       "getaddrinfo failed, and no other finding explains the error. Typical cause: a broken answer of the "       \
       "name server.")                                                                                                 \
-    /* Stage "route": the kernel rejects the address (errno of connect). */                                 \
+    /* Stage "route": the kernel rejects the address before the first packet (errno of connect). */                                 \
     X(NO_ROUTE, ERROR,                                                                                      \
       "${this_host} has no route to ${address}",                                                            \
       "check the address, and on ${this_host} the interfaces ('ip addr') and the routes ('ip route'); a " \
@@ -282,8 +278,9 @@
       "n1 cannot send to 10.0.0.1: invalid argument",                                                       \
       "The kernel rejected the destination, and no other finding explains the error. Typical causes: an "         \
       "address that no route accepts, such as 0.0.0.0 or a multicast address.")                                       \
-    /* Stage "connect": the TCP handshake. EHOSTUNREACH within a round trip is an ICMP message;             \
-     * after about 3 s, no machine has answered the kernel's three neighbour requests. */                   \
+    /* Stage "connect": the TCP handshake. Only the elapsed time shows the cause of EHOSTUNREACH. If the error  \
+     * comes within a round trip, an ICMP message rejected the connection. If it comes after about 3 s, no      \
+     * machine answered the kernel's three neighbour requests. */                   \
     X(MASTER_IS_LOOPBACK, ERROR,                                                                            \
       "no process listens at ${at}, which is this machine (${this_host}): node 0 has not started, or its store is on another machine", \
       "pass the address under which other nodes reach the store's node; if all nodes run on this "          \
@@ -346,7 +343,8 @@
       "the connection to 10.0.0.1:29500 failed after 2.0 s: connection reset by peer",                      \
       "connect failed, and no other finding explains the error. Typical causes: a network or firewall that "      \
       "resets connections.")                                                                                          \
-    /* Stage "hello": the first bytes of the reply show which program listens on the port. */               \
+    /* Stage "hello": the TCP connection exists. The first bytes of the reply show which program listens    \
+     * on the port. */               \
     X(HELLO_UNANSWERED, ERROR,                                                                              \
       "${at} accepts connections, but does not reply within ${took}",                                       \
       "check with 'ss -ltnp sport = :${port}' on that host which process has the port: ddprun there "       \
@@ -365,7 +363,7 @@
       "The peer closed the connection after the handshake request. A store serves only " \
       "its user and root, unless it has --insecure. Typical cause: on the same host, the store belongs to " \
       "another user.")                                                                     \
-    /* Another service listens on the port. */                                                              \
+    /* Another service listens on the port. The first bytes of its reply identify the protocol. */                                                              \
     X(PORT_IS_HTTP, ERROR,                                                                                  \
       "${at} is a web server or HTTP proxy, not a store; it sent \"${bytes}\"",                             \
       "'ss -ltnp sport = :${port}' on that host shows the process: stop it or choose another port; if "      \
@@ -381,7 +379,7 @@
       "10.0.0.1:29500 is a TLS server, not a store",                                                         \
       "The first bytes of the reply are a TLS record. Typical causes: a service mesh, or the port of another "      \
       "service.")                                                                                                   \
-    /* A store of ddprun with another encryption or secret listens on the port. */                          \
+    /* A store of ddprun listens on the port, but its encryption or its secret differs from the node's. */                          \
     X(STORE_ENCRYPTED, ERROR,                                                                               \
       "${at} is a store that accepts only encrypted connections from other hosts, but this node has no --encrypt",            \
       "start all nodes with --encrypt",                                                                     \
@@ -445,7 +443,9 @@
       "The wait for the store ended before any lookup or connection attempt had a result. Typical cause: "  \
       "a short --timeout.")
 
-/* Rejected nodes (job/admission.c). If two nodes have different values, ${words} names both hosts and both values. */
+/* Rejected nodes. The store decides whether a node may join (job/admission.c). If two nodes have different values,
+ * ${words} names both hosts and both values. The user must then compare two command lines. The rejected ddprun prints
+ * the finding and exits. The other nodes also print the finding, because they wait for the rejected node. */
 #define FINDING_WAS_REJECTED "a node was rejected ${time} ago: ${words}"
 #define FINDINGS_OF_REFUSALS(X)                                                                             \
     X(WRONG_TASK_LAYOUT, ERROR,                                                                             \
@@ -456,8 +456,8 @@
       "would start all workers of its node",                                                                \
       "The scheduler started several tasks on a node, and each task runs ddprun. Typical causes: "                  \
       "--ntasks-per-node or -np set to the number of GPUs.")                                                        \
-    /* Two nodes requested the same node rank: ddprun was started twice on a host, or a --node_rank         \
-     * was copied. */                                                                                       \
+    /* Two nodes requested the same node rank. If both are on one host, ddprun was started twice there.     \
+     * Otherwise a --node_rank was copied. */                                                                                       \
     X(LAUNCHED_TWICE, ERROR,                                                                                \
       FINDING_WAS_REJECTED,                                                                                 \
       "stop one of the two ddprun processes; two jobs on the same nodes need different --rdzv_id and "      \
@@ -543,7 +543,8 @@
       "earlier", \
       "Registering the node would exceed the store's memory limit. Typical causes: many jobs or large values "      \
       "in one ddp-rendezvous.")                                                                                     \
-    /* A correct ddprun never sends such join messages; another program may. */                             \
+    /* The next two findings report join messages that a correct ddprun never sends. The store rejects such \
+     * messages to protect itself from other programs. */                             \
     X(BAD_JOIN, ERROR,                                                                                      \
       FINDING_WAS_REJECTED,                                                                                 \
       "report this defect, unless another program sent the message",                                                       \
@@ -557,8 +558,10 @@
       "An agent joined twice in one attempt. Typical cause: a program other than ddprun that sends "        \
       "join messages to the store.")
 
-/* A host of --hosts. ${remote_shell} is the remote shell, and ${words} is its output. launcher/remote/start.c
- * chooses the finding also from the output, because ssh exits with 255 for all its errors. */
+/* A host of --hosts. ${remote_shell} is the remote shell, and ${words} is its output. If a remote shell fails,
+ * launcher/remote/start.c chooses the finding from its exit status and its output. The exit status alone is not
+ * sufficient, because ssh uses 255 for all its errors. remote/relay.c, which runs on the host, and remote/starter.c
+ * make the other findings. */
 #define FINDINGS_OF_REMOTE_HOSTS(X)                                                                         \
     X(HOST_NOT_REACHED, ERROR,                                                                              \
       "${subject} was not reached: ${words}",                                                               \
@@ -668,7 +671,7 @@
       "A shell, sshd or ddprun on that host could not create a process, or sshd closed the connection "     \
       "before the login. Typical causes: many hosts started at once from one machine, or a limit for "      \
       "each user.")                                                                                         \
-    /* Failures after the remote shell has started ddprun on the host. */                                   \
+    /* The next findings report failures after the remote shell has started ddprun on the host. */                                   \
     X(HOST_ENDED, ERROR,                                                                                    \
       "${subject}: ddprun has ended (${words}), so the job cannot begin",                                   \
       "read the output of ${subject} above, correct the error and start again",                              \
@@ -690,10 +693,11 @@
       "other hosts. Typical causes: a firewall, or a first host without an address in the network of "      \
       "the others.")
 
-/* Findings about jobs that a scheduler starts. ${launch_command} is the scheduler's command that starts one ddprun
- * on each node. The store makes only NPROC_UNEVEN, and plan/scheduler.c all others. */
+/* Findings about jobs that a scheduler starts. ${launch_command} is the scheduler's command that starts one ddprun on
+ * each node. plan/scheduler.c compares the scheduler's variables with the options before any node connects. Only
+ * NPROC_UNEVEN is made later, by the store. */
 #define FINDINGS_OF_LAUNCHES(X)                                                                             \
-    /* Without this finding the job would wait until --timeout for nodes on which no ddprun was             \
+    /* Without LAUNCHED_ON_ONE_NODE, the job would wait until --timeout for nodes on which no ddprun was    \
      * started. */                                                                                          \
     X(LAUNCHED_ON_ONE_NODE, ERROR,                                                                          \
       "${scheduler} allocated ${nnodes} nodes to ${subject}, but ${who} only on the first node",            \
@@ -774,7 +778,8 @@
       "The first bytes of a connection to the store belong to another protocol. Typical causes: a port "            \
       "scanner, a health check, or a monitor.")
 
-/* The store itself: limits of its process and its machine. */
+/* The store itself: limits of its process and its machine. diagnosis.c compares these limits with the values of the
+ * snapshot. */
 #define FINDINGS_OF_THE_STORE(X)                                                                            \
     X(ACCEPT_QUEUE_OVERFLOWED, WARNING,                                                                     \
       "the queue of new connections on ${subject} overflowed ${count} since the store started "             \
@@ -801,8 +806,9 @@
       "Less than 1/64 of the store's memory limit is free. Without free memory, SET requests fail. Typical "        \
       "cause: a program that never removes its keys.")
 
-/* Reasons why a node is missing, lost or late. hub/lost_rank.c makes CONNECTION_BROKE. The agents make NODE_FROZEN,
- * NODE_STOP_SLOW and NODE_UNREACHABLE after they have lost the store. DROPPED_STOP_SLOW is the store's reason for
+/* Reasons why a node is missing, lost or late. diagnosis.c makes most of them. hub/lost_rank.c makes CONNECTION_BROKE
+ * from the last output lines of the rank that failed first. The agents make NODE_FROZEN, NODE_STOP_SLOW and
+ * NODE_UNREACHABLE (report/host_checks.c) after they have lost the store. DROPPED_STOP_SLOW is the store's reason for
  * dropping a node whose agent then makes NODE_STOP_SLOW. */
 #define DROPPED_STOP_SLOW "its workers did not stop in time"
 #define FINDINGS_OF_NODES(X)                                                                                \
@@ -812,8 +818,8 @@
       "node 1 (n1) cannot start the program: ./train: no such file or directory",                           \
       "execve failed on that node, with ENOENT or EACCES for example. Typical causes: a program or virtual "        \
       "environment that is only on a local disk of another node.")                                                            \
-    /* Usually a connection between ranks breaks because a rank has ended, so this finding needs            \
-     * proof that none had. ${agents} shows whether both nodes still reached the store. */                  \
+    /* Usually a connection between ranks breaks because one of the ranks has ended. So this finding needs  \
+     * proof that no rank had ended. ${agents} shows whether both nodes still reached the store. */                  \
     X(CONNECTION_BROKE, ERROR,                                                                              \
       "${subject} broke: ${rank} reported '${line}', but no rank had ended${agents}${path}",                \
       "check the network between these nodes: 'ping -M do -s 1472 ${address}' (-s 8972 for MTU 9000) on "   \
@@ -851,7 +857,8 @@
       "node 1 (n1, pid 80) was lost 12.0 s ago: its connection was closed",                            \
       "The agent's connection closed, although the agent had not announced that it leaves. Typical "        \
       "causes: kill -9, the out-of-memory killer, or a firewall that reset the connection.")                \
-    /* The agent's timers show whether ddprun itself was frozen. */                                         \
+    /* The agent's timers show whether ddprun itself was frozen. Without this finding, a user would look    \
+     * for the fault in the network. */                                         \
     X(NODE_FROZEN, ERROR,                                                                                   \
       "${subject} was frozen for at least ${time} and lost the store: ${words}",                            \
       "find out what stopped the process: kill -STOP, Ctrl-Z, a debugger, a frozen container, or a "        \
@@ -891,7 +898,7 @@
       "The other nodes wait for this node, because a rejected ddprun exits and does not try again. The "    \
       "code in parentheses is the reason: 'ddprun explain' describes it. Typical causes: another "          \
       "version, job id or option on that node.")                                                            \
-    /* The store knows only the node ranks of nodes that have never connected. */                           \
+    /* The store knows the node ranks of nodes that have never connected, but not their hosts. */                           \
     X(NODE_MISSING, ERROR,                                                                                  \
       "${subject} ${have} not joined within ${time}",                                                       \
       "check that ddprun runs on each missing node, with its --node_rank and with ${store_address} as the " \
@@ -906,7 +913,8 @@
       "2 of at least 4 nodes have joined within 32.0 s: n0, n1",                                            \
       "An elastic job has fewer nodes than the minimum of --nnodes=MIN:MAX. Typical causes: nodes that wait "       \
       "in the queue of the scheduler, or nodes with another --rdzv_id.")                                                       \
-    /* The remaining nodes have already stopped their workers. */                                           \
+    /* The remaining nodes have already stopped their workers, because a round cannot continue without      \
+     * the ranks of a lost node. */                                           \
     X(TOO_FEW_LEFT, ERROR,                                                                                  \
       "only ${subject} ${are} left: ${missing} must join within the remaining ${left} (${knob} is "         \
       "${limit}), or the job ends",                                                                         \
@@ -933,11 +941,13 @@
       "An elastic job accepts new nodes only between rounds. Typical cause: a node that was started after the "     \
       "others.")
 
-/* Reasons why a rank does not arrive. ranks.c chooses by the end of the process, the rank's requests and the state
- * in /proc. In a sentence, a part in parentheses is left out if its value is unknown. hub/lost_rank.c makes
- * RANK_EXITED_EARLY after a failed round.
+/* Reasons why a rank does not arrive. ranks.c chooses one of these findings. If the process has ended, the finding
+ * reports the end. Otherwise the choice depends on the rank's requests and on the state of the process, which the agent
+ * reads from /proc. In a sentence, a part in parentheses is left out if its value is unknown. If a round fails because
+ * a rank exited with code 0 while another rank needed it, hub/lost_rank.c makes RANK_EXITED_EARLY afterwards.
  *
- * An advice may list all states for `ddprun explain`; ranks.c selects the remedy for the present state. */
+ * If the remedy depends on the state of the rank, the advice of the row lists all states for `ddprun explain`. ranks.c
+ * then selects the remedy for the present state. */
 #define ADVICE_CONTINUE "kill -CONT ${pid} continues it"
 #define ADVICE_DEBUGGER \
     "continue the process in its debugger: TracerPid in /proc/${pid}/status is the debugger's pid"
@@ -961,7 +971,7 @@
       "or collective. The other ranks fail when their connection to this rank closes, or wait until "        \
       "their timeout. The agent of the rank has reported exit code 0. Typical causes: uneven numbers of "    \
       "batches, or sys.exit on one rank.")                                                                  \
-    /* Exit code 0 is a failure only if other ranks still need the rank. */                                 \
+    /* The process has ended. Exit code 0 is a failure only if other ranks still need the rank. */                                 \
     X(RANK_KILLED, ERROR,                                                                                   \
       "${subject}: killed by signal ${signal}${where}${ago}",                                                     \
       "check the end of the rank's log; a SIGKILL without a message is often the kernel's out-of-memory "    \
@@ -1030,7 +1040,8 @@
       "The process is not blocked: it computes, and has not reached the point where the others wait. "      \
       "It may be slow, or in an endless loop. The agent measures the CPU time of the process between "      \
       "two heartbeats. Typical causes: preparation of data, an import, or a compiler run on one rank.")     \
-    /* Used if the state of the process explains nothing. */                                                \
+    /* Findings from the requests and connections of the rank. They are used if the state of its process    \
+     * explains nothing. */                                                \
     X(RANK_WAITS_ELSEWHERE, ERROR,                                                                          \
       "${subject}: connected${where}, but waits elsewhere, for ${waits}; last message ${silent} ago",                  \
       "compare the code before this point: this rank makes other calls than the other ranks",                \
@@ -1085,9 +1096,10 @@
       "give no evidence. Typical causes: more data on that rank, another process on its CPUs, or a GPU "    \
       "at a low clock.")
 
-/* Ranks for which all other ranks wait, found by two samples of the stacks. hang.c reports the first matching row,
- * so the most certain rows are first. ${is}, ${has} and ${s} are "is", "has" and "s" for one rank, otherwise "are",
- * "have" and "". */
+/* Ranks for which all other ranks wait, found by two samples of the stacks (hang.c). If several ranks are culprits,
+ * hang.c reports the first matching row. So the rows are ordered by certainty: a child process that has ended is
+ * stronger evidence than a long computation. finding_names_hang prefers these rows to HANG_SYMPTOMS. ${is}, ${has} and
+ * ${s} are "is", "has" and "s" for one rank, otherwise "are", "have" and "". */
 #define FINDINGS_OF_HANGS(X)                                                                                \
     X(RANK_CHILD_ENDED, ERROR,                                                                              \
       "${subject} ${is} in ${place} and wait${s} for child process ${child_pid}, which has ended; no progress for ${time}; ${waiters}", \
@@ -1154,7 +1166,8 @@
       "collective while others wait in one. The finding also covers a rank that repeats the same calls: at " \
       "least eight samples show one function, and the program has returned to earlier lines. Typical "      \
       "causes: an endless loop, or preparation of data on one rank only.")                                  \
-    /* The stacks show no rank outside of a collective. */                                                  \
+    /* The stacks show no rank outside of a collective. The ranks may be in different calls, a rank may     \
+     * wait for a key, or the network or a GPU may have failed. */                                                  \
     X(COLLECTIVES_DIFFER, ERROR,                                                                            \
       "${subject} ${waits}, while ${waiters}: their calls differ; no progress for ${time}",                 \
       "every rank must call the same collectives in the same order: check for uneven numbers of "           \
@@ -1238,8 +1251,11 @@
       "The wait has lasted for ten seconds. Typical causes: a rank that is busy or has ended, or a key " \
       "whose name depends on the rank.")
 
-/* PyTorch's ranks during the setup of a process group. ${who} lists processes; those that do not belong to the job
- * come first. PyTorch itself names no process, and fails only after its timeout (30 min by default). */
+/* PyTorch's ranks during the setup of a process group. ${who} lists processes; processes that do not belong to the job
+ * come first. PyTorch itself reports such problems only after its timeout (30 min by default) and names no process. The
+ * store counts the registrations of each group (hub/torch_observer.c), so these findings name the processes within
+ * seconds. hub/lost_rank.c makes INIT_ABANDONED when the connection of a waiting rank closes, and keeps this finding
+ * until the end of the round. */
 #define FINDINGS_OF_TORCH(X)                                                                                \
     X(STORE_SHARED, ERROR,                                                                                  \
       "${subject}: two launches share this store (${count} ${come}, ${belong}): ${who}",                    \
@@ -1299,8 +1315,9 @@
     FINDINGS_OF_RANKS(X)                                                                                    \
     FINDINGS_OF_WAITERS(X)
 
-/* Codes of findings that may explain a hang, but are uncertain or do not use the stacks. --on_hang acts on one of
- * them only if find_verdict (hub/monitor.c) makes it the verdict. */
+/* Codes of findings that may explain a hang, but are uncertain or do not use the stacks. The member `hang` of
+ * report.json names one of these codes, or a row of FINDINGS_OF_HANGS. --on_hang acts on one of these findings only if
+ * find_verdict (hub/monitor.c) makes it the verdict. */
 #define HANG_SYMPTOMS(X)  \
     X(RANK_STOPPED)       \
     X(RANK_STALLED)       \
@@ -1320,7 +1337,8 @@ enum finding_grade {
 #undef X
 };
 
-/* The order of the codes is the order of printing, but notes are printed last. */
+/* The order of the codes is the order of printing, but notes are printed last. If several codes fit a hang, hang.c uses
+ * the first of them. */
 enum finding_code {
     FINDING_NONE,
 #define X(code, ...) FINDING_##code,
@@ -1329,13 +1347,15 @@ enum finding_code {
         FINDING_CODES
 };
 
-/* Sizes of the texts in bytes, with the NUL; the limits of the protocol (hub/messages.h). A longer text is cut. */
+/* Sizes of the texts in bytes, with the NUL. A longer text is cut; a sentence or an advice then ends with "...". The
+ * protocol has the same limits (hub/messages.h). */
 enum { FINDING_SUBJECT_MAX = 160, FINDING_TEXT_MAX = 640 };
 
 /* One finding, as text. The struct has no pointers, so it can be copied and sent. */
 struct finding {
     enum finding_code code;
-    /* number of unlisted findings with this code; set in the last listed one */
+    /* number of findings with the same code that are not in the list; set only in the last listed finding with this
+     * code */
     uint32_t more;
     char subject[FINDING_SUBJECT_MAX];
     char sentence[FINDING_TEXT_MAX];
@@ -1355,25 +1375,27 @@ bool finding_names_hang(enum finding_code code, enum finding_code kept);
 /* Return the code with this name, or FINDING_NONE. */
 enum finding_code finding_by_name(const char *name);
 
-/* Return the sentence or the advice of this code, with placeholders. */
+/* Return the sentence (finding_sentence) or the advice (finding_advice) of this code. The text contains
+ * placeholders. */
 const char *finding_sentence(enum finding_code code);
 const char *finding_advice(enum finding_code code);
 
-/* Make the finding with this code. The arguments after `subject` are pairs, ended by NULL: the name of a placeholder
- * and its text. "advice" replaces the advice of the row. A text that is too long is cut. */
+/* Make the finding with this code. The arguments after `subject` are pairs: the name of a placeholder and its text.
+ * NULL ends the pairs. A text that is too long is cut and ends with "...". The text of the pair "advice" replaces the
+ * advice of the row, and may contain placeholders, too. */
 void finding_make(struct finding *f, enum finding_code code, const char *subject, ...)
     __attribute__((sentinel));
 
 /* Format "GPU 2 of n1" in `out`, and return `out`. `gpu` is an index or a UUID, as in CUDA_VISIBLE_DEVICES. */
 const char *finding_gpu_name(char out[FINDING_SUBJECT_MAX], const char *gpu, const char *host);
-/* Make GPU_BUSY about the GPU of a failed rank. `users` names the other processes on it. Return false if `users` is
- * empty. */
+/* Make GPU_BUSY about the GPU of a failed rank. `users` names the other processes on this GPU, from the record of the
+ * failure. Return false if `users` is empty. */
 bool finding_gpu_users(struct finding *f, const char *gpu, const char *host, int rank, const char *users);
 
 /* The text that finding_format prints before the code. */
 #define FINDING_CODE_MARK "\n  finding  "
 
-/* Return the name of the code that finding_format has written in `text`, or NULL. */
+/* Return the name of the code that finding_format has written in `text`, or NULL if `text` has no code. */
 const char *finding_named_in(const char *text);
 
 /* Format sentence, advice and code as three lines; the last line has no newline. */
@@ -1382,8 +1404,8 @@ void finding_format(const struct finding *f, char *text, size_t size);
 /* Return the sentence without "subject: " in front. */
 const char *finding_predicate(const struct finding *f);
 
-/* Append `text` with all placeholders filled in. `put` appends the value of a placeholder to `out`; `user` is its
- * first argument. Return false if memory is short. */
+/* Append `text` with all placeholders filled in. For each placeholder, `put` is called with `user` and the
+ * placeholder's name, and appends the value to `out`. Return false if memory is short. */
 typedef bool (*finding_word)(void *user, struct slice word, struct buf *out);
 bool finding_fill(struct buf *out, const char *text, finding_word put, void *user);
 
@@ -1392,15 +1414,11 @@ bool findings_print_man(struct buf *out);
 
 /* --- explain ------------------------------------------------------------------------------------------------ */
 
-/* Append the meaning, the detection, typical causes, the remedy and an example of `code`:
- *
- *     the name of a finding: "RANK_STALLED", in any case
- *     an exit code: "125"
- *     the name of a signal: "SIGKILL", for exit code 137
- *     a part of the names of findings: one line for each
- *     NULL: one line for each finding and exit code
- *
- * With `as_json`, append one JSON object. Return DDP_ERR_ARG if no code matches, or DDP_ERR_NOMEM. */
+/* Append the meaning, the detection, typical causes, the remedy and an example of `code`. `code` is the name of a
+ * finding ("RANK_STALLED", in any case), an exit code of ddprun ("125"), or the name of a signal ("SIGKILL" stands for
+ * exit code 137). If `code` is only a part of some names of findings, append one line for each of these names. If
+ * `code` is NULL, append one line for each finding and exit code. With `as_json`, append one JSON object instead.
+ * Return DDP_ERR_ARG if no code matches, or DDP_ERR_NOMEM if memory is short. */
 ddp_status explain_code(const char *code, bool as_json, struct buf *out, struct ddp_err *err);
 
 #endif

@@ -1,5 +1,6 @@
-/* hang.c -- finds the rank for which all others wait, from two samples of the stacks of all ranks. A rank that stays
- * outside of a collective is the culprit. If any rank moves between the samples, the job is only slow. */
+/* hang.c -- finds the rank for which all others wait, from two samples of the stacks of all ranks. A rank in a
+ * collective waits, and a rank that stays at any other place is the culprit. One sample is not enough, because a rank
+ * that moves between two samples shows that the job is only slow. */
 #include "base/text.h"
 #include "diagnosis/spot.h"
 #include "diagnosis/text.h"
@@ -69,7 +70,7 @@ struct group {
     uint32_t first, n;       /* first: the rank that was added first; n: number of ranks */
 };
 
-/* The state of one search. */
+/* The state of one search. diagnose_hang creates it on its stack and frees it before it returns. */
 struct hang {
     const struct snapshot *s;
     struct rank_analysis *ranks; /* owned: one element for each rank of the snapshot */
@@ -109,8 +110,8 @@ static bool is_same_stack(const struct spot *a, const struct spot *b)
     return x == NULL && y == NULL;
 }
 
-/* Return true if two ranks are at the same line of the program, and in the same collective or both outside. Without
- * a frame of the program, both must be in the same collective. */
+/* Return true if two ranks are at the same line of the program, and in the same collective or both outside of
+ * collectives. If no stack has a frame of the program, return true only if both ranks are in the same collective. */
 static bool is_same_wait(const struct spot *a, const struct spot *b)
 {
     const bool is_same_call =
@@ -119,8 +120,8 @@ static bool is_same_wait(const struct spot *a, const struct spot *b)
                                                                : spot_is_same_line(a->user, b->user));
 }
 
-/* Return true if a rank has moved between the samples. Frames in only one sample, or another process, count as a
- * move. */
+/* Return true if a rank has moved between the samples. A rank has also moved if only one sample contains its frames, or
+ * if the later sample shows another process. If neither sample has its frames, return false. */
 static bool has_moved(const struct rank_analysis *r)
 {
     const struct spot *a = r->spot[0], *b = r->spot[1];
@@ -149,11 +150,11 @@ struct hang_history {
     } ranks[HISTORY_RANKS];
 };
 
-/* Return the frame with the loop of a rank, or NULL if
+/* Return the frame with the loop of a rank, or NULL in any of these cases:
  *
  *     the rank is in no known loop
- *     another rank outside of a collective may have made progress
- *     most ranks repeat their calls: the waiting ranks may have finished their part early */
+ *     another rank outside of a collective may have made progress, so the job may only be slow
+ *     most ranks repeat their calls: they may be working, and the waiting ranks may have finished their part early */
 static const cJSON *history_loop(const struct hang_history *history, uint32_t rank, uint32_t n_ranks)
 {
     const cJSON *found = NULL;
@@ -177,8 +178,8 @@ static bool is_stopped(const struct snapshot_rank *f, const struct spot *spot)
     return f->proc_state == 'T' || f->proc_state == 't' || strstr(spot->does, "stopped") != NULL;
 }
 
-/* Return the system call in which the rank's main thread sleeps, otherwise the kernel function from the last
- * heartbeat, or "". */
+/* Return the system call in which the rank's main thread sleeps. If the sample does not show what the thread does,
+ * return the kernel function from the last heartbeat. If both are unknown, return "". */
 static const char *sleeps_in(const struct snapshot_rank *f, const struct spot *spot)
 {
     const char *in = strstr(spot->does, " in ");
@@ -187,8 +188,9 @@ static const char *sleeps_in(const struct snapshot_rank *f, const struct spot *s
     return spot->does[0] == '\0' && f->wchan != NULL ? f->wchan : "";
 }
 
-/* Return true if the rank computes. The state "running" is sufficient, because on an overloaded machine even a loop
- * gets little CPU time. `in` is the system call in which the thread sleeps, or "". */
+/* Return true if the rank computes: it uses much CPU time, or its state is "running" in both samples. The state alone
+ * is sufficient, because on an overloaded machine even a loop gets little CPU time. `in` is the system call in which
+ * the thread sleeps, or "". */
 static bool computes(const struct rank_analysis *r, const char *in)
 {
     const bool runs =
@@ -196,8 +198,8 @@ static bool computes(const struct rank_analysis *r, const char *in)
     return runs || r->cpu_percent >= BUSY_PERCENT || (in[0] == '\0' && r->cpu_percent >= IDLE_PERCENT);
 }
 
-/* Return the finding about a rank that sleeps in the system call `in`. RANK_BLOCKED names a known object (a file, a
- * pipe or a peer). */
+/* Return the finding about a rank that sleeps in the system call `in`. A wait for a lock is always RANK_IN_LOCK. Any
+ * other wait for a known object (a file, a pipe or a peer) is RANK_BLOCKED. This finding names the object. */
 static enum finding_code sleep_code(const struct spot *spot, const char *in)
 {
     for (size_t i = 0; i < sizeof(sleeps) / sizeof(sleeps[0]); i++)
@@ -207,15 +209,11 @@ static enum finding_code sleep_code(const struct spot *spot, const char *in)
     return in[0] != '\0' ? FINDING_RANK_BLOCKED : FINDING_RANK_SLEEPS;
 }
 
-/* Return true if the main thread may wait for a child that has ended:
- *
- *     a frame of a library waits for children: yes
- *     the awaited object has a name: no, except a listening Unix socket, whose client may be a child
- *     the thread sleeps in futex: no
- *     the thread sleeps in write: no, because the reader of the pipe still exists
- *     otherwise: yes
- *
- * `in` is the system call in which the thread sleeps, or "". */
+/* Return true if the main thread may wait for a child that has ended. A frame of a library that waits for children is
+ * sufficient. Without such a frame, return false if the awaited object has a name, such as a file or a peer. A
+ * listening Unix socket is an exception, because its client may be a child. Also return false if the thread sleeps in
+ * futex, which is a wait for a lock. Return false in write, too, because the reader of the pipe still exists and so is
+ * not the ended child. `in` is the system call in which the thread sleeps, or "". */
 static bool may_be_of_child(const struct spot *spot, const char *in)
 {
     static const char *const unnamed[] = { "pipe:[", "socket:[", "anon_inode:", "the listening socket /",
@@ -228,7 +226,8 @@ static bool may_be_of_child(const struct spot *spot, const char *in)
     return !has_name && strstr(in, "futex") == NULL && strstr(in, "write") == NULL;
 }
 
-/* Return true if the rank may wait for a child process that is a zombie in both samples. Return false if
+/* Return true if the rank may wait for a child process that has ended. There are two conditions: the child is a zombie
+ * in both samples, and the wait may be for a child (may_be_of_child). Even then, return false in any of these cases:
  *
  *     the rank computes, waits for a disk, or is in a timed sleep such as nanosleep
  *     the system call names another child
@@ -256,11 +255,11 @@ static bool has_same_frames(const struct spot_child *a, const struct spot_child 
     return a->frames != NULL && b->frames != NULL && cJSON_Compare(a->frames, b->frames, true);
 }
 
-/* Return true if the rank may wait for this child:
- *
- *     the child is missing in the earlier sample: no
- *     the system call names a child: only for that child
- *     otherwise: for a child of the awaited kind that does not itself wait for a process, as a shell does */
+/* Return true if the rank may wait for this child. Return false if neither a frame nor the system call of the rank
+ * shows a wait for children. Also return false if the child is missing in the earlier sample. If the system call names
+ * a child, return true only for that child. Otherwise the child must be of the kind for which the rank waits. Return
+ * false for a child that itself waits for another process, as a shell does. The other process is also in the sample,
+ * and is checked separately. */
 static bool may_wait_for(const struct rank_analysis *r, const struct spot_child *child)
 {
     const struct spot *spot = r->spot[1];
@@ -272,8 +271,8 @@ static bool may_wait_for(const struct rank_analysis *r, const struct spot_child 
     return child->kind >= spot->waits && strstr(child->does, " in wait") == NULL;
 }
 
-/* Return true if a child is in the same place in both samples and has used almost no CPU time between them.
- * `earlier` may be NULL. */
+/* Return true if a child is in the same place in both samples and has used almost no CPU time between them. A child
+ * that has moved or computed may only be slow. Return false if `earlier` is NULL. */
 static bool child_rests(const struct spot_child *child, const struct spot_child *earlier, int64_t apart_ms)
 {
     if (earlier == NULL)
@@ -284,8 +283,10 @@ static bool child_rests(const struct spot_child *child, const struct spot_child 
            cpu_ms * 100 <= apart_ms;
 }
 
-/* Return the living child for which the rank waits, or NULL. It must be at rest (child_rests). Of the workers of a
- * data loader, return the one with the lowest pid; other children must all rest in the same place. */
+/* Return the living child for which the rank waits, or NULL. This child must be at rest (child_rests). If the rank
+ * waits for the workers of a data loader, return the worker at rest with the lowest pid. Otherwise consider all
+ * children for which the rank may wait (may_wait_for). If all of them are at rest in the same place, return the child
+ * with the lowest pid. Otherwise return NULL. */
 static const struct spot_child *find_awaited_child(const struct rank_analysis *r, int64_t apart_ms)
 {
     const struct spot *spot = r->spot[1];
@@ -305,7 +306,7 @@ static const struct spot_child *find_awaited_child(const struct rank_analysis *r
     return found;
 }
 
-/* Return why a culprit does not continue, the most specific reason first. */
+/* Return why a culprit does not continue. The checks begin with the most specific reason. */
 static enum finding_code culprit_code(const struct snapshot_rank *f, const struct rank_analysis *r)
 {
     const struct spot *spot = r->spot[1];
@@ -323,8 +324,8 @@ static enum finding_code culprit_code(const struct snapshot_rank *f, const struc
     return sleep_code(spot, in);
 }
 
-/* Return true if the rank has exited with success. The agent of a failed rank reports the failure, which ends the
- * round. */
+/* Return true if the rank has exited with success. A failed rank has the activity WAY_UNKNOWN and gets no finding: its
+ * agent reports the failure, and the round ends. */
 static bool has_left(const struct snapshot_rank *f)
 {
     return f->exited && f->exit_code == 0 && f->signal == 0;
@@ -335,7 +336,8 @@ static bool sleeps_interruptibly(const struct spot *spot)
     return spot->does != NULL && strncmp(spot->does, "sleeping", 8) == 0;
 }
 
-/* Return true if a thread sleeps. "uninterruptible" is a sleep, too, for example in a file system. */
+/* Return true if a thread sleeps. The state "uninterruptible" is a sleep, too: for example, the thread waits for a file
+ * system. */
 static bool is_asleep(const struct spot *spot)
 {
     return sleeps_interruptibly(spot) || strncmp(spot->does, "uninterruptible", 15) == 0;
@@ -351,16 +353,18 @@ static bool sleeps_still(const struct rank_analysis *r)
            strcmp(a->object, b->object) == 0 && r->cpu_percent < IDLE_PERCENT;
 }
 
-/* Return true if the rank has printed a traceback and its main thread sleeps with unknown frames. */
+/* Return true if the rank has printed a traceback and its main thread sleeps, but the frames of this thread are
+ * unknown. */
 static bool has_failed_unread(const struct snapshot_rank *f, const struct rank_analysis *r)
 {
     return !f->exited && !f->node_lost && f->traceback != NULL && r->spot[1]->frames == NULL &&
            sleeps_still(r);
 }
 
-/* Return the activity of a rank. Without frames it is unknown, even after a traceback, because the program may have
- * handled the error. The setup of a collective may wait for keys, so check for a collective first. A stopped process is
- * a culprit even in a collective. */
+/* Return the activity of a rank. The activity of a running rank without frames is unknown. A traceback does not change
+ * this, because the program may have handled the error. An error of py-spy does not change this either, because py-spy
+ * cannot read every interpreter. A stopped process is a culprit even in a collective, because it cannot continue the
+ * collective. The setup of a collective may wait for keys, so check for a collective before a key. */
 static enum way way_of(const struct snapshot_rank *f, const struct rank_analysis *r)
 {
     const struct spot *spot = r->spot[1];
@@ -377,8 +381,8 @@ static enum way way_of(const struct snapshot_rank *f, const struct rank_analysis
     return f->waits.name.data != NULL && !f->waits.in_barrier ? WAY_NEEDS_KEY : WAY_CULPRIT;
 }
 
-/* Add a rank at `spot` to the group with the same spot, or to a new group. Return the index of the group, or
- * GROUPS_MAX if there is no room. */
+/* Add a rank at `spot` to the group with the same spot, or to a new group. `is_same` compares spots. Return the index
+ * of the group, or GROUPS_MAX if there is no room for another group. */
 static uint32_t join_group(struct group groups[GROUPS_MAX], uint32_t *n, const struct spot *spot,
                            uint32_t rank, bool (*is_same)(const struct spot *a, const struct spot *b))
 {
@@ -393,7 +397,8 @@ static uint32_t join_group(struct group groups[GROUPS_MAX], uint32_t *n, const s
     return i;
 }
 
-/* Add a waiting rank to the group at the same place. Return false if there is no room for a new group. */
+/* Add a waiting rank to the group of ranks that wait at the same place. Return false if the rank needs a new group, but
+ * no more groups are possible (GROUPS_MAX). */
 static bool join_wait(struct hang *h, uint32_t rank)
 {
     struct rank_analysis *r = &h->ranks[rank];
@@ -403,15 +408,17 @@ static bool join_wait(struct hang *h, uint32_t rank)
     return group < GROUPS_MAX;
 }
 
-/* Return true if a thread has waited in the same call of a collective between the samples. It uses no CPU time, or a
- * whole CPU if the driver of a GPU spins. */
+/* Return true if a thread has waited in the same call of a collective between the samples. Such a thread uses no CPU
+ * time, or a whole CPU if the driver of a GPU spins. A thread that has used a little CPU time has probably entered
+ * another call. */
 static bool waits_still(const struct hang *h, int64_t cpu_ms, int cpu_percent)
 {
     return cpu_ms <= 0 || (cpu_percent >= BUSY_PERCENT && h->s->hang.has_signals);
 }
 
-/* Examine one rank. Return false, which stops the search, if the rank has made progress, or if there is no room for
- * another group. Calls in a loop (history_loop) are no progress. */
+/* Examine one rank. Return false if the rank has made progress, because the job may then only be slow. Calls that the
+ * rank repeats in a loop (history_loop) are not progress. Also return false if there is no room for another group. In
+ * both cases, the caller stops the search. */
 static bool examine_rank(struct hang *h, uint32_t rank)
 {
     struct rank_analysis *r = &h->ranks[rank];
@@ -452,14 +459,14 @@ static bool has_lost_peer(const struct snapshot_rank *f)
            contains_one_of(f->traceback, libraries, sizeof(libraries) / sizeof(libraries[0]));
 }
 
-/* Return true if the rank has failed only because it has lost a connection. */
+/* Return true if the rank has failed only because it has lost a connection. The culprit may then be another rank. */
 static bool is_victim(const struct hang *h, uint32_t rank)
 {
     return h->ranks[rank].code == FINDING_RANK_TRACEBACK && has_lost_peer(&h->s->ranks[rank]);
 }
 
-/* Return true if the main thread has ended the script: no frame is the top-level code of a module. The outer frames
- * must not be cut off. */
+/* Return true if the main thread has ended the script: no frame is the top-level code of a module. Return false if the
+ * outer frames are cut off, because they may contain such a frame. */
 static bool has_ended_script(const struct spot *spot)
 {
     bool ends = spot->frames != NULL && cJSON_GetArraySize(spot->frames) < STACKS_FRAMES_MAX;
@@ -468,8 +475,9 @@ static bool has_ended_script(const struct spot *spot)
     return ends;
 }
 
-/* Return true if every rank that still runs has failed and hangs while it exits. Then no rank can wait in a
- * collective. A rank that is still in its script may have handled the error. */
+/* Return true if every rank that still runs has failed and hangs while it exits. Then no rank can wait in a collective,
+ * and only these failures can explain why the job makes no progress. Return false if a rank is still in its script: it
+ * may have handled the error, or may be an idle server. */
 static bool all_have_failed(const struct hang *h)
 {
     uint32_t n = 0;
@@ -498,7 +506,8 @@ static const char *group_verb(const struct group *group)
     return group->n == 1 ? "waits in" : "wait in";
 }
 
-/* Append "rank 3 waits in all_reduce (train.py:88)" or, for several ranks, "7 ranks wait in ...". */
+/* Append "rank 3 waits in all_reduce (train.py:88)". For several ranks, append only their number ("7 ranks wait in
+ * ..."), because the user must examine the culprit and not these ranks. */
 static void append_group(struct buf *out, const struct group *group)
 {
     char place[SPOT_PLACE_MAX];
@@ -509,7 +518,8 @@ static void append_group(struct buf *out, const struct group *group)
         buf_printf(out, "%u ranks %s %s", group->n, verb, spot_place(place, group->spot));
 }
 
-/* Compare two groups by size and by `first`, so that two samples of the same hang give the same sentence. */
+/* Compare two groups: the larger group precedes the smaller one. If both are equally large, the group with the lower
+ * `first` precedes the other. So two samples of the same hang give the same sentence. */
 static int compare_groups(const void *a, const void *b)
 {
     const struct group *x = a, *y = b;
@@ -537,7 +547,7 @@ struct selected {
     uint32_t like; /* the rank to which is_like compares all ranks */
 };
 
-/* Return true if rank `i` is in the same situation as the rank selected->like. */
+/* Return true if rank `i` is in the same situation as the rank selected->like, so that one finding can name both. */
 static bool is_like(const void *of, uint32_t i)
 {
     const struct selected *selected = of;
@@ -604,8 +614,9 @@ static void append_call(const struct message_flight_call *row, struct flight_dum
     snprintf(e->place, sizeof(e->place), "%s", row->at);
 }
 
-/* Sort the rows of a sample into one record for each of `n` ranks. Rows beyond the limit of a rank are left out. The
- * caller frees the records with dumps_free. Return NULL if memory is short. */
+/* Sort the rows of a sample into one record for each of `n` ranks, and return the records. Return NULL if memory is
+ * short. Rows beyond the limit of a rank are left out. A rank without rows has no calls. The caller frees the records
+ * with dumps_free. */
 static struct flight_dump *read_records(const cJSON *rows, uint32_t n)
 {
     const cJSON *row;
@@ -642,8 +653,8 @@ static void records_free(struct records *r)
     cJSON_Delete(r->compared);
 }
 
-/* Return true if both samples of a rank have the same calls in the same states. Only such ranks can be compared,
- * because the records are from different moments. */
+/* Return true if both samples of a rank have the same calls in the same states. Only then can the rank be compared with
+ * other ranks, because the records of the ranks are from different moments. */
 static bool stands_still(const struct flight_dump *a, const struct flight_dump *b)
 {
     bool is_same = a->n > 0 && a->n == b->n;
@@ -655,7 +666,8 @@ static bool stands_still(const struct flight_dump *a, const struct flight_dump *
     return is_same;
 }
 
-/* Move the records that have not changed between the samples to the front, for flight_compare. */
+/* Keep the records of the later sample that have not changed since the earlier sample. Move them to the front
+ * of the array, where flight_compare expects them. */
 static void keep_records(const struct snapshot *s, struct records *r)
 {
     const uint32_t n = s->n_ranks;
@@ -732,8 +744,8 @@ static const cJSON *compared_rank(const struct hang *h, int64_t rank)
     return NULL;
 }
 
-/* Return the smallest or the largest of the groups of ranks that made different calls. Of equal groups, return the
- * last smallest and the first largest, so that the two results differ. */
+/* Return the smallest or the largest of the groups of ranks that made different calls. Of several smallest groups,
+ * return the last; of several largest groups, return the first. So the two results differ, even for two ranks. */
 static const cJSON *differ_group(const struct hang *h, bool largest)
 {
     const cJSON *group, *found = NULL;
@@ -749,7 +761,8 @@ static const cJSON *differ_group(const struct hang *h, bool largest)
     return found;
 }
 
-/* Compare the flight records, and write the difference to records.quote, which names the collective and its number. */
+/* Compare the flight records, and write the difference to records.quote. Findings from the stacks end with this quote,
+ * because the quote names the collective and its number. */
 static void compare_records(struct hang *h)
 {
     struct records *r = &h->records;
@@ -771,7 +784,8 @@ static void compare_records(struct hang *h)
                  counted(who, r->n, "rank"), front);
 }
 
-/* Format " (train.py:88)" for the place "main (train.py:88)", or "" if the place has no line. */
+/* Format " (train.py:88)" for the place "main (train.py:88)", or "" if the place has no line. Leave out the name of the
+ * function, here `main`, because the sentence already names the collective. */
 static const char *line_words(words out, const char *at)
 {
     const char *line = strchr(at, '(');
@@ -779,7 +793,7 @@ static const char *line_words(words out, const char *at)
     return out;
 }
 
-/* Report the smallest group of ranks that made a different call by their flight records. */
+/* Report the smallest group of ranks that made a different call, as their flight records show. */
 static int64_t add_records_differ(struct diagnosis *d, const struct hang *h)
 {
     const cJSON *few = differ_group(h, false), *many = differ_group(h, true);
@@ -807,7 +821,8 @@ struct behind {
     const char *call, *at;      /* call: name of the call; at: its place in the program, "" if unknown */
 };
 
-/* Add the finding about the ranks in b->ranks. Return the lowest of them, or -1 if b->ranks or b->there is empty. */
+/* Add the finding about the ranks in b->ranks. Return the lowest of these ranks. Return -1 if b->ranks or b->there is
+ * empty. */
 static int64_t add_behind(struct diagnosis *d, const struct hang *h, const struct behind *b)
 {
     words who, there, waiters, last = "", time, number_, line, call;
@@ -854,8 +869,9 @@ static int64_t add_half_started(struct diagnosis *d, const struct hang *h)
     return rank;
 }
 
-/* Report the culprit that the records show, and return its rank, or -1. A rank without a record may be the culprit,
- * and records may be late, for example on a slow file server. */
+/* Report the culprit that the records show, and return its rank, or -1 if the records show no culprit. Also return -1
+ * if the record of a rank is missing, because this rank may be the culprit. Records may be late, for example on a slow
+ * file server. */
 static int64_t report_records(struct diagnosis *d, const struct hang *h)
 {
     if (h->records.compared == NULL || h->records.n < h->s->n_ranks)
@@ -894,7 +910,7 @@ static uint32_t find_culprit(const struct hang *h)
     return best;
 }
 
-/* Return the first rank whose activity is `way`, or n_ranks. */
+/* Return the first rank whose activity is `way`, or n_ranks if no rank has this activity. */
 static uint32_t find_way(const struct hang *h, enum way way)
 {
     uint32_t i = 0;
@@ -912,7 +928,8 @@ static const char *loop_words(const struct rank_analysis *r, bool is_one)
 }
 
 /* Format "child process 81, which is in load (data.py:8), blocked in openat of /data/fifo", or "child process 81
- * (sleep), which is sleeping in clock_nanosleep". If the finding names several ranks, name the child's rank, too. */
+ * (sleep), which is sleeping in clock_nanosleep". If the finding names several ranks, also name the rank that has
+ * started the child. */
 static const char *child_words(words out, const struct rank_analysis *r, uint32_t rank, bool is_one)
 {
     const struct spot_child *child = r->child;
@@ -934,8 +951,8 @@ static const char *child_words(words out, const struct rank_analysis *r, uint32_
     return out;
 }
 
-/* Return the reason why frames cannot be read. Skip the prefix of the agents' notes, which the findings already
- * contain. */
+/* Return the reason why frames cannot be read, such as a missing program. Skip the prefix of the agents' notes,
+ * because the sentences of the findings already contain it. */
 static const char *unreadable_why(const struct hang *h)
 {
     static const char prefix[] = "no Python stacks: ";
@@ -943,7 +960,8 @@ static const char *unreadable_why(const struct hang *h)
     return h->note + (has_prefix ? sizeof(prefix) - 1 : 0);
 }
 
-/* Add the finding about a culprit. finding_make ignores values that the sentence does not contain. */
+/* Add the finding about a culprit. The values are from the later sample. finding_make gets all values, and ignores
+ * those that the finding's sentence does not contain. */
 static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank)
 {
     const struct rank_analysis *r = &h->ranks[rank];
@@ -985,8 +1003,8 @@ static void add_culprit(struct diagnosis *d, const struct hang *h, uint32_t rank
                  is_one ? "is" : "are", "has", is_one ? "has" : "have", "s", is_one ? "s" : "", NULL);
 }
 
-/* Add the finding about a rank that has exited. Name the ranks that wait for it in a collective, otherwise those
- * that have lost their connections to it, such as `victim`. */
+/* Add the finding about a rank that has exited. Name the ranks that wait for this rank in a collective. If no rank
+ * waits, name the ranks that have lost their connections to this rank; `victim` is one of these ranks. */
 static void add_gone(struct diagnosis *d, const struct hang *h, uint32_t rank, uint32_t victim)
 {
     const bool has_waiters = h->n_groups > 0;
@@ -1014,8 +1032,8 @@ static void add_gone(struct diagnosis *d, const struct hang *h, uint32_t rank, u
                      "where", where, NULL);
 }
 
-/* Add the finding about a rank that waits for a key. Also name the ranks that wait in a collective, or else a
- * culprit. */
+/* Add the finding about a rank that waits for a key. Also name the ranks that wait in a collective. If no rank waits in
+ * a collective, name a culprit instead. */
 static void add_needs_key(struct diagnosis *d, const struct hang *h, uint32_t rank)
 {
     struct buf key = { 0 };
@@ -1083,7 +1101,8 @@ static bool is_peer_at(const char *peer, const char *address)
            (has_bracket ? strncmp(peer + len, "]:", 2) == 0 : peer[len] == ':');
 }
 
-/* Return true if `peer` has an address of the node: the address that it sent, or the one that the store sees. */
+/* Return true if `peer` has an address of the node. A node has two addresses: the address that it sent, and the address
+ * that the store sees. */
 static bool is_peer_on(const char *peer, const struct snapshot_node *node)
 {
     return is_peer_at(peer, node->addr) || is_peer_at(peer, node->own);
@@ -1098,8 +1117,9 @@ static bool holds_peer(const struct spot *spot, const char *peer)
     return false;
 }
 
-/* Find a connection on which the peer does not acknowledge the rank's data in both samples, if possible to another
- * node. Return false if no connection is found. */
+/* Find a connection on which the peer does not acknowledge the rank's data in both samples. Prefer a connection to
+ * another node. Return false if no connection is found. One sample is not enough. After a single lost packet, data is
+ * also unacknowledged until the kernel has sent the packet again. */
 static bool find_cut(const struct hang *h, uint32_t rank, struct cut *cut)
 {
     const struct rank_analysis *r = &h->ranks[rank];
@@ -1123,13 +1143,15 @@ static bool find_cut(const struct hang *h, uint32_t rank, struct cut *cut)
     return cut->peer != NULL;
 }
 
-/* Return true if two cuts are between the same two nodes, in either direction. */
+/* Return true if two cut connections are between the same two nodes, in either direction. Both ends may report one
+ * connection. */
 static bool is_same_pair(const struct cut *a, const struct cut *b)
 {
     return (a->from == b->from && a->to == b->to) || (a->from == b->to && a->to == b->from);
 }
 
-/* Return true if two peers have the same address. Gloo opens several connections, so ignore the ports. */
+/* Return true if two peers have the same address. Ignore the ports, because Gloo opens several connections between two
+ * ranks. */
 static bool is_same_host(const char *a, const char *b)
 {
     const char *a_port = strrchr(a, ':'), *b_port = strrchr(b, ':');
@@ -1137,8 +1159,8 @@ static bool is_same_host(const char *a, const char *b)
            strncmp(a, b, (size_t)(a_port - a)) == 0;
 }
 
-/* Format the loss of packets that the agent's UDP probe has measured on the path of a cut, or "". Prefer the later
- * sample. */
+/* Format the loss of packets that the agent's UDP probe has measured on the path of a cut connection. If both samples
+ * have a result, use the later sample. If neither sample has a result, return "". */
 static const char *loss_words(words out, const struct hang *h, const struct cut *cut)
 {
     out[0] = '\0';
@@ -1184,8 +1206,9 @@ static uint32_t cut_words(words out, const struct hang *h)
     return n;
 }
 
-/* Add the finding that all ranks wait in one collective. Name a cut as the cause; without one, a GPU or, between
- * several nodes, the network. */
+/* Add the finding that all ranks wait in one collective. The strongest evidence of a cause is a cut connection between
+ * two nodes. Without such a connection, name a GPU as a possible cause. If the job has several nodes, also name the
+ * network. */
 static void add_all_wait(struct diagnosis *d, const struct hang *h)
 {
     const struct snapshot *s = h->s;
@@ -1211,15 +1234,17 @@ static void add_all_wait(struct diagnosis *d, const struct hang *h)
                      duration(time, s->hang.still_ms), "between", between, NULL);
 }
 
-/* Return true if `r` and `most` are culprits at the same place, and neither repeats its calls in a loop. A rank in a
- * loop computes on the CPU, so it does not wait for a GPU. */
+/* Return true if `r` and `most` are culprits at the same place, and neither repeats its calls in a loop. adopt_majority
+ * assumes that a majority of such culprits waits for a GPU. A rank in a loop does not wait for a GPU, because it
+ * computes on the CPU. */
 static bool may_adopt(const struct rank_analysis *r, const struct rank_analysis *most)
 {
     return r->way == WAY_CULPRIT && most->way == WAY_CULPRIT && r->loop == NULL && most->loop == NULL &&
            is_same_wait(r->spot[1], most->spot[1]);
 }
 
-/* Count the culprits at the same line of the program as `rank`. */
+/* Count the culprits at the same line of the program as `rank`. If no line has a majority, adopt_majority calls this
+ * function for half of the ranks. So the time is quadratic in the number of ranks. */
 static uint32_t count_there(const struct hang *h, uint32_t rank)
 {
     uint32_t n = 0;
@@ -1236,9 +1261,9 @@ static void set_waits(struct hang *h, uint32_t rank)
     h->n[WAY_WAITS]++;
 }
 
-/* Mark the culprits at one line as waiting ranks if they are more than half of all ranks. They probably wait for a
- * GPU: the driver spins until the result of a collective is ready, without a frame of the collective. Mark no rank
- * if
+/* Mark the culprits at one line as waiting ranks if they are more than half of all ranks. They probably wait for a GPU:
+ * the line reads the result of a collective, and the GPU's driver spins until the result is ready. Such ranks have no
+ * frame of the collective. Mark no rank in any of these cases:
  *
  *     the job has fewer than three ranks
  *     all ranks are at this line
@@ -1263,7 +1288,7 @@ static void adopt_majority(struct hang *h)
     }
 }
 
-/* Return true if the rank waits for other ranks, or for a lock of its program. */
+/* Return true if the rank waits for other ranks, or for a lock of its program (struct spot). */
 static bool may_wait(const struct hang *h, uint32_t rank)
 {
     const struct rank_analysis *r = &h->ranks[rank];
@@ -1271,7 +1296,8 @@ static bool may_wait(const struct hang *h, uint32_t rank)
            r->spot[1]->may_wait && r->cpu_ms <= 0 && h->s->ranks[rank].connected;
 }
 
-/* Return true if a rank waits in a known collective. The ranks that adopt_majority has marked have no frame of one. */
+/* Return true if some rank waits in a known collective. Ignore the ranks that adopt_majority has marked, because they
+ * have no frame of a collective. */
 static bool waits_in_call(const struct hang *h)
 {
     uint32_t i = 0;
@@ -1280,7 +1306,7 @@ static bool waits_in_call(const struct hang *h)
     return i < h->n_groups;
 }
 
-/* Return true if a rank waits for other ranks and not for a lock. */
+/* Return true if some rank waits for other ranks and not for a lock. */
 static bool surely_waits(const struct hang *h)
 {
     uint32_t i = 0;
@@ -1289,11 +1315,10 @@ static bool surely_waits(const struct hang *h)
     return i < h->n_groups;
 }
 
-/* Return true if the rank is surely a culprit. `is_known` is the result of waits_in_call().
- *
- *     sleeps in futex: no, because it may wait for other ranks
- *     computes: only in a loop of calls, or if `is_known`; otherwise it may wait for its GPU
- *     has no frame of the user's program: only if it is stopped, or has printed a traceback */
+/* Return true if the rank is surely a culprit. `is_known` is the result of waits_in_call(). A rank that sleeps in futex
+ * is no sure culprit: it may wait for a lock or for other ranks. A rank that computes may wait for its GPU, and so for
+ * the other ranks. Such a rank is a sure culprit only if it is in a loop of calls, or if `is_known` is true. A rank
+ * without a frame of the user's program is a sure culprit only if it is stopped, or if it has printed a traceback. */
 static bool is_sure(const struct rank_analysis *r, bool is_known)
 {
     return r->way == WAY_CULPRIT && r->code != FINDING_RANK_IN_LOCK &&
@@ -1335,7 +1360,7 @@ static bool adopt_may_wait(struct hang *h)
     return true;
 }
 
-/* Return true if there is a culprit, and all culprits compute, so that the job may only be slow. */
+/* Return true if there is a culprit, and all culprits compute. Such a job may be slow without hanging. */
 static bool only_loops(const struct hang *h)
 {
     for (uint32_t i = 0; i < h->s->n_ranks; i++)
@@ -1344,8 +1369,9 @@ static bool only_loops(const struct hang *h)
     return h->n[WAY_CULPRIT] > 0;
 }
 
-/* Add the finding about a culprit, or about a rank that has exited, and return the rank of the finding, or -1.
- * Prefer the culprit, unless it is a victim (is_victim). `culprit` or `gone` is n_ranks if there is no such rank. */
+/* Add the finding about a culprit, or about a rank that has exited, and return the rank of the finding. Prefer the
+ * culprit. But if the culprit failed only because it lost a connection (is_victim), prefer the rank that has exited.
+ * `culprit` or `gone` is n_ranks if there is no such rank. Return -1 if both are n_ranks. */
 static int64_t add_failed(struct diagnosis *d, const struct hang *h, uint32_t culprit, uint32_t gone)
 {
     const uint32_t n = h->s->n_ranks;
@@ -1368,8 +1394,12 @@ static int64_t add_failed(struct diagnosis *d, const struct hang *h, uint32_t cu
  *     5. all ranks in one collective: different calls in the flight records, otherwise the network or a GPU
  *     6. ranks in different collectives
  *
- * If all waiting ranks may wait for a lock, the flight records are checked before case 1. A rank with unknown
- * activity may be the culprit, so after case 2 only the flight records are checked. */
+ * If no rank waits in a collective, the stacks give a result in two cases only. Either all ranks have failed and hang
+ * while they exit, or a rank waits for a key of the store.
+ *
+ * If all waiting ranks may wait for a lock (surely_waits returns false), the flight records are checked before case 1.
+ * If the activity of a rank is unknown, this rank may be the culprit. So after case 2 only the flight records are
+ * checked. */
 static int64_t add_verdict(struct diagnosis *d, struct hang *h)
 {
     adopt_majority(h);
@@ -1421,7 +1451,7 @@ struct states {
 };
 
 /* Return true if the main thread of a rank without frames sleeps in the same state in both samples. Return false for a
- * rank without a connection to the store, because it may be an independent program. */
+ * rank without a connection to the store: it may be an independent program that no rank waits for. */
 static bool is_idle_still(const struct hang *h, uint32_t rank)
 {
     const struct snapshot_rank *f = &h->s->ranks[rank];
@@ -1433,8 +1463,9 @@ static bool is_same_state(const struct spot *a, const struct spot *b)
     return strcmp(a->does, b->does) == 0;
 }
 
-/* Group the live ranks without frames by their state. Return false if one of them may still make progress, or if
- * there are too many groups. Leave out sleeping ranks that have printed a traceback. */
+/* Group the live ranks without frames by their state. Return false if one of the grouped ranks may still make progress,
+ * or if there are too many groups. Leave out a sleeping rank that has printed a traceback, because such a rank makes no
+ * progress. The rank may have closed its connection to the store, and is_idle_still would then return false. */
 static bool group_states(const struct hang *h, struct states *states)
 {
     for (uint32_t i = 0; i < h->s->n_ranks; i++) {
@@ -1448,8 +1479,8 @@ static bool group_states(const struct hang *h, struct states *states)
     return true;
 }
 
-/* Return the smallest group of ranks that do not sleep in futex. If all sleep in futex, as in a collective of Gloo,
- * return the smallest of all groups. `states` must have a group. */
+/* Return the smallest group of ranks that do not sleep in futex. If all groups sleep in futex (as ranks in a collective
+ * of Gloo do), return the smallest of all groups. `states` must have a group. */
 static const struct group *odd_state(const struct states *states)
 {
     const struct group *odd = NULL;
@@ -1465,7 +1496,8 @@ static const struct group *odd_state(const struct states *states)
     return odd;
 }
 
-/* Return true if some ranks wait in collectives, and their process states differ from the state of `group`. */
+/* Return true if some ranks wait in collectives, and their process states differ from the state of `group`. The stacks
+ * of the waiting ranks were read; the stacks of `group` were not. */
 static bool differs_from_waits(const struct hang *h, const struct group *group)
 {
     for (uint32_t i = 0; i < h->n_groups; i++)
@@ -1495,8 +1527,9 @@ static const char *other_states(words out, const struct hang *h, const struct st
     return out;
 }
 
-/* Report the ranks whose state in the kernel differs from the state of the other ranks. Return false if there are
- * none, or if a rank may still make progress. */
+/* Report the ranks whose state in the kernel differs from the state of the other ranks. Such a rank may be the culprit,
+ * but only its frames could prove it. Return false if the states do not differ, or if a rank may still make
+ * progress. */
 static bool add_states_differ(struct diagnosis *d, const struct hang *h)
 {
     struct states states = { 0 };
@@ -1525,8 +1558,9 @@ static bool add_states_differ(struct diagnosis *d, const struct hang *h)
     return slot != NULL;
 }
 
-/* Report, as a hint, the ranks that have printed a traceback and have no frames, because the program may have
- * handled the exception. Prefer ranks that have not lost a connection. Return false if no finding was added. */
+/* Report the ranks that have printed a traceback and have no frames. Report nothing if another rank may still make
+ * progress. The report is only a hint, because the program may have handled the exception. If only some of these ranks
+ * have lost a connection to another rank, report only the ranks that have not. Return false if no finding was added. */
 static bool add_failed_unread(struct diagnosis *d, const struct hang *h)
 {
     struct states states = { 0 };
@@ -1557,7 +1591,8 @@ static bool add_failed_unread(struct diagnosis *d, const struct hang *h)
     return true;
 }
 
-/* Report why the stacks of all ranks are unreadable, for example because of a missing program. */
+/* Report that the stacks of all ranks are unreadable, and report the reason. If the reason is a missing program, the
+ * user can install the program before the next hang. */
 static void add_unreadable(struct diagnosis *d, const struct hang *h)
 {
     words who, time;
@@ -1616,8 +1651,9 @@ void hang_history_free(struct hang_history *history)
     free(history);
 }
 
-/* Return true if the rank has called no collective between the samples: its main thread has used no CPU time, or its
- * flight record is unchanged. A thread that waits for a GPU may use CPU time. */
+/* Return true if the rank has called no collective between the samples. This is proved if the main thread has used no
+ * CPU time, or if the flight record is unchanged. A thread that waits for a GPU may use CPU time. For such a thread,
+ * only the flight record can prove it. */
 static bool is_at_rest(const struct hang *h, uint32_t rank)
 {
     bool is_known = h->ranks[rank].cpu_ms <= 0;
@@ -1626,14 +1662,11 @@ static bool is_at_rest(const struct hang *h, uint32_t rank)
     return is_known;
 }
 
-/* Return true if the rank may have completed a collective between the two samples:
- *
- *     the rank has exited, or neither sample has its main thread: no
- *     only one sample has this thread, or the pid has changed: yes
- *     neither sample shows the rank in a collective: no
- *     otherwise: if the rank has moved, or is not at rest
- *
- * A rank without frames never shows a collective, but the ranks that waited for it show the progress. */
+/* Return true if the rank may have completed a collective between the two samples. Return false if the rank has exited,
+ * or if neither sample has its main thread. Return true if only one sample has this thread, or if the pid has changed.
+ * Otherwise return false if neither sample shows the rank in a collective. A sample without frames never shows a
+ * collective, but the ranks that waited for this rank then show the progress. In all other cases, return true if the
+ * rank has moved, or is not at rest. */
 static bool may_have_progressed(const struct hang *h, uint32_t rank)
 {
     const struct rank_analysis *r = &h->ranks[rank];
@@ -1648,7 +1681,7 @@ static bool may_have_progressed(const struct hang *h, uint32_t rank)
     return (a->frames != NULL && b->frames != NULL && has_moved(r)) || !is_at_rest(h, rank);
 }
 
-/* Return the entry of a rank, or a new entry, or NULL if there is no room. */
+/* Return the entry of a rank, or a new entry. Return NULL if there is no room for another rank. */
 static struct past *find_past(struct hang_history *history, uint32_t rank)
 {
     uint32_t i = 0;
@@ -1723,8 +1756,8 @@ static const char *rest_why(struct hang *h)
     return h->is_full ? TOO_MANY_PLACES : "a wait for other ranks and a wait for a lock look alike";
 }
 
-/* Return false for a thread in the state "uninterruptible", because the kernel wakes it for pages that it does not
- * need. */
+/* Return false for a thread in the state "uninterruptible". Such a thread may wait for one page of a file. The kernel
+ * also wakes this thread when other pages were read. So its runs do not prove that it waits in a loop. */
 bool hang_wakes(const struct snapshot *s, uint32_t rank)
 {
     struct hang h = { .s = s };
@@ -1758,8 +1791,10 @@ const char *hang_why_not(const struct snapshot *s)
     return why;
 }
 
-/* Compare the samples, and return the rank that the stacks or records name. Otherwise add a hint, or report why the
- * frames cannot be read, and return -1. The event loop of the store calls this function. */
+/* Compare the samples, and return the rank that the stacks or records name. If they name no rank, add a hint from a
+ * traceback or from the states of the processes. Without a hint, report why the frames cannot be read. Return -1 after
+ * a hint or such a report, because neither proves a culprit. The event loop of the store calls this function for each
+ * pair of successive samples, and for reports such as 'ddpctl why'. */
 int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s)
 {
     struct hang h;

@@ -1,5 +1,5 @@
-/* profile.c -- see profile.h. The event loop of the store calls profile_add for each sample, so its work must be
- * linear in the number of ranks. */
+/* profile.c -- see profile.h. The event loop of the store calls profile_add for each sample (hub/stacks.c). So the work
+ * for a sample must be linear in the number of ranks. Only a rank with much evidence is compared with all others. */
 #include "diagnosis/profile.h"
 
 #include "diagnosis/text.h"
@@ -8,22 +8,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The constants of profile.h. equal_share is below 1, because a rank that is only a little slower must not be
- * reported. false_report is the maximum probability of a false report about the job in a window. */
+/* The constants that profile.h explains. equal_share is below 1, because a rank that is only a little slower than the
+ * other ranks must not be reported. false_report is the maximum probability of a false report about the job in a
+ * window. */
 static const double slow_share = 0.1, equal_share = 0.85, false_report = 0.02;
 
-/* Least difference between a slow rank and the others in the fraction of samples with a wait. */
+/* A slow rank waits in a smaller fraction of the samples than the other ranks. If the difference of the two fractions
+ * is below this limit, the rank is not reported. */
 static const double least_loss = 0.05;
 
-/* Lower limit of a rank's evidence, because each wait divides it by 8.5, and many earlier waits could hide that a
- * rank has become slow. */
+/* Lower limit of a rank's evidence. Each sample in which the rank waits divides the evidence by 8.5. Without this
+ * limit, many earlier waits of a rank could hide that it has become slow. */
 static const double least_evidence = 1e-6;
 
-/* The activity of a rank in one sample. A rank with STAND_UNKNOWN is left out of the sample. If a rank imports a
- * library (STAND_IMPORTS), the whole sample is left out. */
+/* The activity of a rank in one sample. A rank with STAND_UNKNOWN is left out of the sample. If a rank has
+ * STAND_IMPORTS, because it imports a library, the whole sample is left out. */
 enum stand { STAND_UNKNOWN, STAND_IMPORTS, STAND_WORKS, STAND_WAITS };
 
-/* Create a profile of `n` ranks. After a failure profile_add ignores all samples. */
+/* Create a profile of `n` ranks. If this function fails, the profile is empty, and profile_add ignores all samples. */
 bool profile_begin(struct profile *p, uint32_t n)
 {
     profile_free(p);
@@ -40,7 +42,9 @@ void profile_free(struct profile *p)
     *p = (struct profile){ 0 };
 }
 
-/* Return the activity of a rank, from its stack or from the steps of libddp. */
+/* Return the activity of a rank, from its stack or from the steps that libddp records. Some stacks do not show whether
+ * the rank waits for other ranks or for a lock (struct spot). Such a rank counts as waiting, because Work.wait() is
+ * more likely than a lock. */
 static enum stand stand_of(const struct spot *spot, const struct snapshot_rank *f)
 {
     if (f->exited)
@@ -58,7 +62,7 @@ static enum stand stand_of(const struct spot *spot, const struct snapshot_rank *
     return spot->frames != NULL ? STAND_WORKS : STAND_UNKNOWN;
 }
 
-/* Hash functions for places and steps. A collision only gives a wrong count. */
+/* Hash functions for places and steps. A collision only gives a wrong count, so the hash need not resist attacks. */
 
 static uint64_t mix(uint64_t hash, uint64_t value)
 {
@@ -71,7 +75,9 @@ static uint64_t mix_text(uint64_t hash, const char *text)
     return hash_bytes(hash, text, strlen(text) + 1);
 }
 
-/* Add 1 to the count of the function in which a rank is. A new function replaces the entry with the smallest count. */
+/* Add 1 to the count of the function in which a rank is. The entry of the function also stores the source line of this
+ * sample. A function without an entry replaces the entry with the smallest count, so that frequent functions keep their
+ * entries. */
 static void count_place(struct profile_rank *r, const struct spot *spot)
 {
     const cJSON *frame = spot->user != NULL ? spot->user : spot->frames->child;
@@ -90,7 +96,8 @@ static void count_place(struct profile_rank *r, const struct spot *spot)
     (void)spot_place(place->words, spot);
 }
 
-/* Return the place with the highest count. A rare place may have lost earlier counts. */
+/* Return the place with the highest count. The count of a rare place may be too low, because a place that has lost its
+ * entry starts again at 1. This is harmless, because frequent places keep their entries (count_place). */
 const char *profile_place(const struct profile_rank *r)
 {
     const struct profile_place *most = &r->places[0];
@@ -100,8 +107,8 @@ const char *profile_place(const struct profile_rank *r)
     return most->words;
 }
 
-/* Begin a new window with new counts. Keep whether a rank was slow, because it is reported only in the first of
- * several windows. */
+/* Begin a new window with new counts. Keep only whether a rank was slow in the window that has ended. A rank that is
+ * slow in several consecutive windows is then reported only in the first window. */
 static void begin_window(struct profile *p)
 {
     p->samples = 0;
@@ -115,7 +122,7 @@ static double share(uint64_t waits, uint64_t seen)
     return seen > 0 ? (double)waits / (double)seen : 0;
 }
 
-/* Return the fraction of samples with a wait, of all ranks other than `rank`. */
+/* Return the fraction of samples with a wait, from 0 to 1. Count the samples of all ranks other than `rank`. */
 static double share_of_others(const struct profile *p, uint32_t rank)
 {
     uint64_t waits = 0, seen = 0;
@@ -126,8 +133,9 @@ static double share_of_others(const struct profile *p, uint32_t rank)
     return share(waits, seen);
 }
 
-/* Return true if the rank is slow. Its evidence must reach n / false_report, because n ranks are tested at once
- * (Bonferroni's correction). Its fraction of waits must be lower than that of the others, by at least least_loss. */
+/* Return true if the rank is slow. Its evidence must reach n / false_report, because n ranks are tested at once. Then
+ * the probability of any false report is at most false_report (Bonferroni's correction). The rank must also wait in a
+ * smaller fraction of the samples than the other ranks. The two fractions must differ by at least least_loss. */
 static bool is_slow(const struct profile *p, uint32_t rank)
 {
     const struct profile_rank *r = &p->ranks[rank];
@@ -135,8 +143,9 @@ static bool is_slow(const struct profile *p, uint32_t rank)
            share_of_others(p, rank) - share(r->waits, r->seen) >= least_loss;
 }
 
-/* Multiply the evidence of a rank by the likelihood ratio of a sample (struct profile_rank). `part` is the fraction of
- * the ranks that wait in this sample, above 0 and below 1. */
+/* Multiply the evidence of a rank by the likelihood ratio of a sample. `part` is the fraction of the ranks that wait in
+ * this sample, above 0 and below 1. A slow rank waits with probability slow_share * part. Any other rank waits with
+ * probability equal_share * part. */
 static void weigh(struct profile_rank *r, bool waits, double part)
 {
     r->evidence *= waits ? slow_share / equal_share : (1 - slow_share * part) / (1 - equal_share * part);
@@ -144,8 +153,8 @@ static void weigh(struct profile_rank *r, bool waits, double part)
         r->evidence = least_evidence;
 }
 
-/* Return true if a wait begins with this sample: some ranks wait, and others do not. Later samples of the same wait
- * are no new evidence. */
+/* Return true if a wait begins with this sample: some ranks wait, and others do not. Later samples of the same wait are
+ * no new evidence. A wait ends when the job has moved, no rank waits, or all ranks wait. */
 static bool is_evidence(struct profile *p, uint64_t moves, uint32_t seen, uint32_t waits)
 {
     const bool is_split = waits > 0 && waits < seen, is_new = moves != p->moves || !p->in_wait;
@@ -154,7 +163,8 @@ static bool is_evidence(struct profile *p, uint64_t moves, uint32_t seen, uint32
     return is_split && is_new;
 }
 
-/* Count a sample of all ranks. Return true if a rank has become slow and was not slow in the previous window. */
+/* Count a sample of all ranks. If a wait begins in this sample, use the sample as evidence, too (is_evidence). Return
+ * true if some rank has become slow and was not slow in the previous window. */
 static bool count_sample(struct profile *p, const enum stand *stands, uint64_t moves)
 {
     uint32_t seen = 0, waits = 0;
@@ -178,7 +188,8 @@ static bool count_sample(struct profile *p, const enum stand *stands, uint64_t m
     return news;
 }
 
-/* Count a sample. If `moves`, a digest of the progress of all ranks, has changed, a new wait has begun. */
+/* Count a sample. Compute `moves`, a digest of moved_ms and of the steps and calls of all ranks. If this digest differs
+ * from the digest of the last sample, the job has moved. Ranks that wait in this sample have then begun a new wait. */
 bool profile_add(struct profile *p, const cJSON *rows, const struct snapshot_rank *facts, uint64_t moved_ms)
 {
     struct spot *spots = calloc((size_t)p->n + 1, sizeof(*spots));
@@ -219,7 +230,9 @@ static double part_in(const struct profile_rank *r, uint64_t hash)
     return 0;
 }
 
-/* Return the place where this rank is more often than the average of the others, by the largest difference, or "". */
+/* Of the places at which this rank is more often than the other ranks, return the place with the largest difference.
+ * The difference is this rank's share of samples at the place, minus the average share of the other ranks. Return "" if
+ * there is no such place. A place explains nothing if all ranks are there equally often. */
 static const char *place_instead(const struct profile *p, uint32_t rank)
 {
     const struct profile_rank *r = &p->ranks[rank];
@@ -244,8 +257,10 @@ static bool is_marked(const void *of, uint32_t rank)
     return p->ranks[rank].is_slow;
 }
 
-/* Report all slow ranks in one finding, because slow ranks on one machine usually have one cause. Its numbers
- * compare the first slow rank with all other ranks. */
+/* Report all slow ranks in one finding, because slow ranks on one machine usually have one cause. The finding compares
+ * the first slow rank with all other ranks, including other slow ranks. It contains the percentages of samples with a
+ * wait. The finding also names a place in the program at which the first slow rank is more often than the other ranks,
+ * if there is such a place. */
 void diagnose_slow(struct diagnosis *d, const struct snapshot *s)
 {
     const struct profile *p = s->profile;

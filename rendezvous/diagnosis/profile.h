@@ -1,5 +1,6 @@
-/* profile.h -- finds the rank for which all other ranks wait, from many samples of a running job (--profile_ranks).
- * The module is pure. All ranks need the same time for a step, but the slowest rank waits least in collectives. */
+/* profile.h -- finds the rank for which all other ranks wait, from many samples of a running job (--profile_ranks). The
+ * module is pure. All ranks need the same time for a step, because each collective waits for the slowest rank. But the
+ * slowest rank itself waits least in collectives. */
 #ifndef RENDEZVOUS_DIAGNOSIS_PROFILE_H
 #define RENDEZVOUS_DIAGNOSIS_PROFILE_H
 
@@ -23,13 +24,14 @@ struct profile_place {
     char words[SPOT_PLACE_MAX];
 };
 
-/* A rank, and the evidence that it is slow. In a sample, k of n ranks wait, each with probability p = k / n if all
- * are equally fast. A slow rank waits with probability 0.1 p, and any other rank with at least 0.85 p. The profile
- * multiplies the likelihood ratios of the samples.
+/* A rank, and the evidence that it is slow. In a sample, k of n ranks wait. If all ranks are equally fast, each rank
+ * waits with probability p = k / n. Two hypotheses about a rank are compared. A slow rank waits with probability 0.1 p.
+ * Any other rank waits with a probability of at least 0.85 p. For each rank, the profile multiplies the likelihood
+ * ratios of the samples.
  *
- * Ville's inequality limits false reports: if a rank is not slow, its product exceeds 1 / A in a window with a
- * probability of at most A. The lower limit of the product (least_evidence) increases this probability by less than
- * 1 % of its value. */
+ * Ville's inequality limits false reports. If a rank is not slow, its product exceeds 1 / A in a window with a
+ * probability of at most A. So the product can be checked after every sample. The lower limit of the product,
+ * least_evidence, increases this probability by less than 1 % of its value. */
 struct profile_rank {
     uint32_t seen, waits; /* seen: number of samples with this rank; waits: number in which it waits */
     double evidence;      /* product of the likelihood ratios of this window */
@@ -52,11 +54,11 @@ struct profile {
 bool profile_begin(struct profile *p, uint32_t n);
 void profile_free(struct profile *p);
 
-/* Add a sample: the stacks (`rows`) and the facts of all ranks, and the time of the job's last progress. Return true
- * if a rank has become slow.
+/* Add a sample. `rows` has the stacks of all ranks (record/stacks.h). `facts` has the facts about all ranks, such as
+ * collectives of libddp. `moved_ms` is the time of the job's last progress. Return true if a rank has become slow.
  *
- * Only the first sample of each wait is evidence. Imports at the start take longer on some ranks, so a sample with
- * one is left out. */
+ * Only the first sample of each wait is evidence. A sample in which a rank imports a library is left out. At the start
+ * of a job, imports take longer on some ranks, and all other ranks wait in the first collective. */
 bool profile_add(struct profile *p, const cJSON *rows, const struct snapshot_rank *facts, uint64_t moved_ms);
 
 /* Add one finding RANK_SLOW about all slow ranks of s->profile. */

@@ -1,5 +1,6 @@
-/* ranks.c -- makes the findings about ranks for which other ranks wait. A finding combines facts of the store and of
- * the agent, because only both distinguish a computing rank from a hanging rank. */
+/* ranks.c -- makes the findings about ranks for which other ranks wait; see diagnosis.h. The other ranks wait for a key
+ * of the store, in a barrier, or in a collective of libddp; hang.c covers collectives of PyTorch. A finding combines
+ * facts of the store and of the agent. Only both together distinguish a computing rank from a hanging rank. */
 
 #include "base/text.h"
 #include "diagnosis/diagnosis.h"
@@ -25,15 +26,15 @@ static bool hangs_in_kernel(const struct snapshot_rank *f)
     return f->proc_state == 'D' && f->state_ms >= STUCK_MS;
 }
 
-/* Return true if the process computes. A sleeping process must use more CPU time, because a polling thread uses
- * some. */
+/* Return true if the process computes. For a runnable process ('R') a little CPU time is enough, because its host may
+ * be overloaded. A sleeping process must use more, because a thread that only polls also uses some CPU time. */
 static bool computes(const struct snapshot_rank *f)
 {
     return f->proc_state != 0 && f->cpu_percent >= (f->proc_state == 'R' ? SHARE_PERCENT : BUSY_PERCENT);
 }
 
-/* Return the facts that agents have reported about a rank. The strings are borrowed from `m` until the next message
- * of an agent. */
+/* Return the facts that agents have reported about a rank. hub/session.c adds the facts about open connections. The
+ * strings are borrowed from `m`, so the result is valid until the next message of an agent. */
 struct snapshot_rank member_snapshot(const struct members *m, uint32_t rank)
 {
     const struct member *member = &m->member[rank];
@@ -57,15 +58,16 @@ struct snapshot_rank member_snapshot(const struct members *m, uint32_t rank)
     };
 }
 
-/* Return true if the rank has been stopped for at least `least_ms`. diagnose_still reports a rank that reports its
- * steps. */
+/* Return true if the rank has been stopped for at least `least_ms`. Return false for a rank that reports its steps,
+ * because diagnose_still reports such a rank. */
 bool diagnose_is_stopped(const struct snapshot_rank *f, uint64_t least_ms)
 {
     return (f->proc_state == 'T' || f->proc_state == 't') && !f->exited && !f->node_lost && !f->has_steps &&
            f->state_ms >= least_ms;
 }
 
-/* Return the finding that explains why the rank does not arrive. */
+/* Return the finding that explains why the rank does not arrive. The store knows the requests from a rank, and the
+ * agent knows the state of the rank's process. */
 enum finding_code diagnose_rank_code(const struct snapshot_rank *f)
 {
     if (f->exited)
@@ -89,7 +91,7 @@ enum finding_code diagnose_rank_code(const struct snapshot_rank *f)
     return f->started ? FINDING_RANK_NOT_CONNECTED : FINDING_RANK_UNKNOWN;
 }
 
-/* Return the state of the rank as a word for JSON (docs/protocol.md). */
+/* Return the state of the rank as a word for JSON. docs/protocol.md lists these words. */
 static const char *state_word(const struct snapshot_rank *f)
 {
     if (f->exited)
@@ -144,7 +146,7 @@ static const char *last_message_word(const struct snapshot_rank *f, words word)
     return word;
 }
 
-/* Format ", 12.3 s ago": the time since the rank exited, or "" for 0. */
+/* Format ", 12.3 s ago": the time since the rank exited. Return "" if this time is 0. */
 static const char *ago_word(const struct snapshot_rank *f, words word)
 {
     words since;
@@ -164,7 +166,7 @@ static const char *since_word(const struct snapshot_rank *f, words word)
     return word;
 }
 
-/* Append "key '/x' and 2 more", or nothing. */
+/* Append "key '/x' and 2 more", or nothing if the rank does not wait. */
 static bool append_wait(const struct rank_wait *wait, struct buf *out)
 {
     if (wait->name.data == NULL)
@@ -191,7 +193,8 @@ static const char *signal_word(const struct snapshot_rank *f, words word)
     return word;
 }
 
-/* Return the remedy for the rank's state, or the advice of the row. */
+/* Return the remedy for a rank. If the row of the finding lists several states, select the remedy for the present
+ * state. Otherwise return the advice of the row. */
 static const char *advice_for(enum finding_code code, const struct snapshot_rank *f)
 {
     if (code == FINDING_RANK_EXITED)
@@ -233,7 +236,8 @@ static const char *does_word(const struct snapshot_rank *f, words word)
     return word;
 }
 
-/* Make the finding about a rank. Format the values of all placeholders, so that a sentence in findings.h may change. */
+/* Make the finding about a rank. Format the values of all placeholders, even if the finding's sentence uses only some
+ * of them. The sentences in findings.h may then change without a change here. */
 void diagnose_rank(const struct snapshot_rank *f, struct finding *finding)
 {
     words subject, where, silent, last_message, within, since, ago, waits, code, signal, cpu, wchan, does,
@@ -285,8 +289,8 @@ static void add_steps(cJSON *o, const struct snapshot_rank *f)
     cJSON_AddNumberToObject(o, "beat_ms", (double)f->still_ms);
 }
 
-/* Return the facts as JSON, without unknown facts. cJSON accepts a NULL object, so memory is checked only at the
- * end. */
+/* Return the facts as JSON. Leave out facts that are not known. cJSON accepts a NULL object, so memory is checked only
+ * at the end. */
 cJSON *diagnose_json(const struct snapshot_rank *f)
 {
     cJSON *o = cJSON_CreateObject();
@@ -310,8 +314,10 @@ cJSON *diagnose_json(const struct snapshot_rank *f)
 
 /* --- ranks that do not move while others wait for them --------------------------------------------------- */
 
-/* Collectives of libddp do not use the store. Each worker records its progress in memory that it shares with its
- * agent, and the heartbeats report it to the store. */
+/* Collectives of libddp do not use the store. But each worker records its progress in memory that it shares with its
+ * agent. The heartbeats of the agent report the progress to the store. If ranks in a call wait for a rank that is
+ * elsewhere and does not move, a finding reports that rank. The finding also shows the state of the rank's process,
+ * because the remedy depends on this state. */
 
 enum {
     STILL_MS = 3000,        /* a rank that has not moved for this time is reported */
@@ -325,8 +331,9 @@ static bool waits(const struct snapshot_rank *f)
     return f->has_steps && f->call[0] != '\0' && !f->exited;
 }
 
-/* Return a rank that has waited for `least_ms` in the call with the highest number, or NULL. Asynchronous ranks may
- * be several calls apart, and any rank in an earlier call may be the cause. */
+/* Find the calls in which a rank has waited for `least_ms`. Return a rank that waits in the call with the highest
+ * number. Return NULL if no rank has waited so long. With asynchronous calls, ranks may be several calls apart. Any
+ * rank in an earlier call may then have caused the wait. */
 static const struct snapshot_rank *furthest(const struct snapshot *s, uint64_t least_ms)
 {
     const struct snapshot_rank *most = NULL;
@@ -338,14 +345,15 @@ static const struct snapshot_rank *furthest(const struct snapshot *s, uint64_t l
     return most;
 }
 
-/* Return true if rank `f` is in the same call as rank `most`. All ranks number their calls in the same way. */
+/* Return true if rank `f` is in the same call as rank `most`. Both calls then have the same number, because all ranks
+ * number their calls in the same way. */
 static bool is_at(const struct snapshot_rank *f, const struct snapshot_rank *most)
 {
     return waits(f) && f->call_seq == most->call_seq;
 }
 
-/* Return true if rank `f` has exited or stands still before the call of rank `most`. A lost node is reported
- * instead. */
+/* Return true if rank `f` has exited or stands still, and has not reached the call at which rank `most` waits. Return
+ * false for a rank of a lost node, because the lost node is reported instead. */
 static bool is_behind(const struct snapshot_rank *f, const struct snapshot_rank *most, uint64_t least_ms)
 {
     if (!f->has_steps || f->node_lost || is_at(f, most))
@@ -382,8 +390,8 @@ uint64_t diagnose_barrier_waits(const struct snapshot *s)
     return longest_ms;
 }
 
-/* Return true if a rank will probably not arrive at `place`. The store cannot detect whether a rank without steps
- * moves, so the time limit is then UNKNOWN_FACTOR times longer. */
+/* Return true if a rank will probably not arrive at `place`, where other ranks wait. If the rank reports no steps, the
+ * store cannot detect whether the rank moves. The other ranks must then have waited for UNKNOWN_FACTOR * least_ms. */
 static bool stays_away(const struct snapshot_rank *f, const struct snapshot_wait *place, uint64_t least_ms)
 {
     const bool stopped = f->proc_state == 'T' || f->proc_state == 't';
@@ -438,7 +446,8 @@ static const char *format_rank(words out, const struct snapshot_rank *f)
     return out;
 }
 
-/* Format the position of a rank: its collective, its last step, or "". */
+/* Format the position of a rank: the collective that the rank is in. If the rank is in no collective, use its last
+ * step. If no step was reported, the text is empty. */
 static const char *last(words out, const struct snapshot_rank *f)
 {
     out[0] = '\0';
@@ -457,7 +466,8 @@ static uint32_t count_at(const struct snapshot *s, const struct snapshot_rank *m
     return n;
 }
 
-/* Make RANK_STALLED about rank `f`, for which the ranks in the call of rank `most` wait. */
+/* Make the finding RANK_STALLED about rank `f`. The ranks that are in the same call as rank `most` wait for rank
+ * `f`. */
 static void add_waited_for(struct finding *slot, const struct snapshot *s, const struct snapshot_rank *f,
                            const struct snapshot_rank *most)
 {
@@ -472,8 +482,8 @@ static void add_waited_for(struct finding *slot, const struct snapshot *s, const
                  last(step, f), "others", others, "call", call, "does", does(what, f), "pid", pid, NULL);
 }
 
-/* Report the ranks that have been behind for STILL_MS, or the end of their process. In the last check, a shorter
- * time is sufficient. */
+/* Report the ranks that have been behind for STILL_MS. If the process of such a rank has ended, report its end instead.
+ * In the last check before the job fails, a shorter time is sufficient. */
 void diagnose_still(struct diagnosis *d, const struct snapshot *s)
 {
     const uint64_t least_ms = s->is_final ? 1 : STILL_MS;
@@ -502,8 +512,8 @@ static bool has_left(const void *members, uint32_t rank)
     return member_has_left(members_at(members, rank));
 }
 
-/* Count the ranks that have exited with 0. If there are any, set *first to the lowest, and *since_ms to the time of
- * the first exit. */
+/* Count the ranks that have exited with 0. Set *first to the lowest of these ranks, and *since_ms to the time of the
+ * first exit. If there is no such rank, leave both unchanged. */
 static uint32_t count_left(const struct members *members, uint32_t *first, uint64_t *since_ms)
 {
     uint32_t n = 0;
@@ -525,7 +535,7 @@ static void append_some(struct buf *out, const void *of, uint32_t n, uint32_t co
     append_ranges(out, of, n, is);
 }
 
-/* Return the text of a buffer, or "" if memory is short. */
+/* Return the text of a buffer, or "" if memory is short. The finding is useful without this text. */
 static const char *text_in(struct buf *text)
 {
     return buf_append(text, "", 1) ? (const char *)text->data : "";
@@ -539,7 +549,7 @@ static void append_rank(struct buf *out, const struct snapshot_rank *f)
         buf_printf(out, " (%.100s, pid %d)", f->host, f->pid);
 }
 
-/* Name all ranks that have arrived, because each will wait until its timeout. */
+/* Name all ranks that have arrived, because each of them will wait until its timeout. */
 void diagnose_early_exit_of_barrier(const struct barrier *barrier, const struct snapshot_rank *f,
                                     struct finding *finding)
 {
@@ -556,8 +566,9 @@ void diagnose_early_exit_of_barrier(const struct barrier *barrier, const struct 
     buf_free(&where);
 }
 
-/* Report a rank that was lost in a collective. `lost` is from the last output lines of rank `waiter`, or -1: then
- * any rank that has exited with 0 may be the peer. */
+/* Report a rank that was lost in a collective. `lost` is the lost peer of rank `waiter`, according to the last output
+ * lines of `waiter` (hub/lost_rank.c). If these lines name no rank, `lost` is -1. Each rank that has exited with 0 may
+ * then be the peer. */
 bool diagnose_early_exit(const struct members *members, uint32_t waiter, int64_t lost, uint64_t now_ms,
                          struct finding *finding)
 {
@@ -586,7 +597,8 @@ bool diagnose_early_exit(const struct members *members, uint32_t waiter, int64_t
 
 enum { LINES_MAX = 16, RANKS_MAX = 256 };
 
-/* Return the first member from rank `from` on that has not arrived, or world_size. */
+/* Find the first member that has not arrived, beginning with rank `from`. Return its rank, or world_size if no member
+ * is missing. Skip ranks that are not members of the barrier. */
 static uint32_t next_missing(const struct barrier *barrier, uint32_t from)
 {
     while (from < barrier->world_size && (!barrier_needs(barrier, from) || barrier_has(barrier, from)))
@@ -594,8 +606,8 @@ static uint32_t next_missing(const struct barrier *barrier, uint32_t from)
     return from;
 }
 
-/* Append how many ranks have arrived, and at most LINES_MAX lines such as "rank 3: started, but never connected to
- * the store". */
+/* Append how many ranks have arrived. Then append at most LINES_MAX lines about missing ranks, such as "rank 3:
+ * started, but never connected to the store". */
 static bool append_lines(const struct barrier *barrier, snapshot_rank_fn facts_of, void *user,
                          struct buf *out)
 {
@@ -644,7 +656,7 @@ static void add_missing(cJSON *o, const struct barrier *barrier, snapshot_rank_f
     cJSON_AddNumberToObject(o, "missing_count", barrier->members - barrier->arrived);
 }
 
-/* Add the name of the barrier as printable text. */
+/* Add the name of the barrier as printable text. This text may differ from the bytes that the client sent. */
 static void add_name(cJSON *o, struct slice name)
 {
     struct buf text = { 0 };
@@ -653,7 +665,7 @@ static void add_name(cJSON *o, struct slice name)
     buf_free(&text);
 }
 
-/* Format the answer to a worker whose call of the barrier failed. libddp uses "message" as its error text. */
+/* Format the answer to a worker whose call of the barrier failed. libddp uses only "message", as its error text. */
 bool barrier_report(const struct barrier *barrier, struct slice name, snapshot_rank_fn facts_of, void *user,
                     enum barrier_outcome outcome, const char *because, struct buf *out)
 {

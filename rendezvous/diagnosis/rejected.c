@@ -1,5 +1,8 @@
-/* rejected.c -- see rejected.h. Every known protocol begins with constant bytes, so the first eight bytes of a
- * connection show its protocol. A wrong guess only leads to a wrong word in a diagnosis. */
+/* rejected.c -- see rejected.h.
+ *
+ * Every known protocol begins with constant bytes, so the first eight bytes of a connection show its protocol. Only
+ * these bytes are kept. A wrong guess only leads to a wrong word in a diagnosis. The store closes the connection in any
+ * case. */
 #include "diagnosis/rejected.h"
 
 #include "base/text.h"
@@ -24,8 +27,8 @@ static const struct {
     { "\x16\x03", REJECT_TLS }, { "SSH-", REJECT_SSH },
 };
 
-/* Return the kind of a client that has sent the greeting of ddprun and of PyTorch from 2.2 on. The next byte is an
- * opcode: 0x80 or above from ddprun. */
+/* Return the kind of a client that has sent the greeting: ddprun, or PyTorch from 2.2 on. Both send the same greeting.
+ * The next byte is an opcode: 0x80 or above from ddprun, and below 0x80 from PyTorch. */
 static enum reject_kind greeted_kind(struct slice first)
 {
     enum { GREETING = 5, DDPRUN_FROM = 0x80 };
@@ -33,8 +36,9 @@ static enum reject_kind greeted_kind(struct slice first)
     return first.len > GREETING && bytes[GREETING] >= DDPRUN_FROM ? REJECT_DDPRUN : REJECT_C10D_2;
 }
 
-/* Return true for the store protocol of PyTorch before 2.2: an opcode (below 12) and the length of a key in 8 bytes,
- * little-endian. Keys are shorter than 65,536 bytes, so its later bytes are 0, as never in text and TLS. */
+/* Return true for the store protocol of PyTorch before 2.2. The requests of this protocol begin with an opcode (below
+ * 12) and the length of a key: 8 bytes, little-endian. Keys are shorter than 65,536 bytes, so the later bytes of the
+ * length are 0. Text and TLS never have these zeros. */
 static bool is_old_request(struct slice first)
 {
     const uint8_t *bytes = first.data;
@@ -44,7 +48,8 @@ static bool is_old_request(struct slice first)
     return bytes[0] < 0x0c;
 }
 
-/* Find the protocol. Check for PyTorch's old protocol last, because a small number with zeros always matches it. */
+/* Find the protocol. Check for PyTorch's old protocol last, because a small number with zeros after it always matches
+ * this protocol. */
 enum reject_kind reject_kind_of(struct slice first)
 {
     const uint8_t *bytes = first.data;
@@ -60,7 +65,8 @@ enum reject_kind reject_kind_of(struct slice first)
     return is_old_request(first) ? REJECT_C10D_1 : REJECT_OTHER;
 }
 
-/* Return true if the client may be a node. Most SILENT clients are health checks. */
+/* Return true if the client may be a node. Return false for a SILENT client, because most silent clients are health
+ * checks. But a firewall can also silence a node. */
 bool reject_may_be_a_node(enum reject_kind kind)
 {
     return kind == REJECT_C10D_1 || kind == REJECT_C10D_2 || kind == REJECT_DDPRUN || kind == REJECT_TLS;
@@ -97,13 +103,14 @@ static void format_source(const char *peer, char source[static REJECT_SOURCE_MAX
              peer);
 }
 
-/* Return true if two rejections share a row, which shows the latest reason. */
+/* Return true if two rejections share a row. Their reasons may differ: the row shows the latest reason. */
 static bool is_same(const struct reject *a, const struct reject *b)
 {
     return a->kind == b->kind && strcmp(a->source, b->source) == 0 && strcmp(a->job, b->job) == 0;
 }
 
-/* Return the row of this client, a free row, or the row whose last rejection is the oldest. */
+/* Return the row of this client. If the client has no row, use a free row, or overwrite the row whose last rejection is
+ * the oldest. */
 static struct reject *row_for(struct rejects *r, const struct reject *wanted)
 {
     struct reject *oldest = &r->row[0];
@@ -119,8 +126,8 @@ static struct reject *row_for(struct rejects *r, const struct reject *wanted)
     return oldest;
 }
 
-/* Return true if a log line is due for the source of `row`. logged_ms is 1 + the time of the last line; 0 means
- * "never". */
+/* Return true if a log line is due for the source of `row`. All rows of a source share one line per minute, so that a
+ * frequent health check does not fill the log. logged_ms is 1 + the time of the last line; 0 means "never". */
 static bool is_worth_a_line(struct rejects *r, struct reject *row, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < r->count; i++)
@@ -139,7 +146,8 @@ static bool is_worth_a_line(struct rejects *r, struct reject *row, uint64_t now_
     return true;
 }
 
-/* Update the row of a client. Its texts describe the latest rejection. */
+/* Update the row of a client. The texts of the row describe the latest rejection. The count of the row includes all
+ * rejections. */
 bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t now_ms)
 {
     struct reject wanted = { .kind = what->is_user     ? REJECT_USER
@@ -171,7 +179,8 @@ static bool is_same_node(const struct refusal *row, const struct rdzv_join *join
            strcmp(row->host, join->host) == 0 && strcmp(row->job, join->job) == 0;
 }
 
-/* Return the row of this node and code, a free row, or the oldest row with its count reset. */
+/* Return the row of this node and code. If no row matches, return a free row. If no row is free, reset the count of the
+ * oldest row and return that row. */
 static struct refusal *row_of_node(struct refusals *r, const struct rdzv_join *join, enum rdzv_refused code)
 {
     struct refusal *oldest = &r->row[0];
@@ -187,7 +196,8 @@ static struct refusal *row_of_node(struct refusals *r, const struct rdzv_join *j
     return oldest;
 }
 
-/* Record a rejection. The new sentence of a node with the same code may name other nodes, so overwrite the old one. */
+/* Record a rejection. If the node already has a row for this code, overwrite the sentence of the row. The new sentence
+ * may name other nodes. */
 void refusals_note(struct refusals *r, const struct rdzv_join *join, const struct rdzv_refusal *why,
                    uint64_t now_ms)
 {
@@ -232,7 +242,7 @@ bool notices_have(const struct notices *n, enum finding_code code, const char *s
     return find_notice(n, code, subject) != NULL;
 }
 
-/* Remove a row, and keep the order of the list. */
+/* Remove a row. The later rows move up, so that the list keeps its order. */
 static void remove_notice(struct notices *n, struct notice *row)
 {
     const size_t after = (size_t)(n->list + n->count - (row + 1));
@@ -240,8 +250,8 @@ static void remove_notice(struct notices *n, struct notice *row)
     n->count--;
 }
 
-/* Return the row to replace in a full list: the sender's oldest, so that one node cannot replace the findings of all
- * others; otherwise the oldest of all. */
+/* Return the row that a new row of `sender` replaces in a full list. This is the sender's oldest row. If the sender has
+ * no row, it is the oldest row of all. So one node cannot replace the findings of all other nodes. */
 static struct notice *oldest_notice(const struct notices *n, uint64_t sender)
 {
     for (uint32_t i = 0; i < n->count; i++)
@@ -250,7 +260,7 @@ static struct notice *oldest_notice(const struct notices *n, uint64_t sender)
     return n->list;
 }
 
-/* Return a new row, or NULL if memory is short. */
+/* Return a new row, or NULL if memory is short. If the list is full, the new row replaces an old row. */
 static struct notice *new_notice(struct notices *n, uint64_t sender)
 {
     if (n->list == NULL)
@@ -272,7 +282,8 @@ static void copy_plain(char *to, size_t size, const char *text)
     buf_free(&out);
 }
 
-/* Add a finding, or remove it if `sentence` is empty. Ignore an unknown code. */
+/* Add a finding, or remove it if `sentence` is empty. Ignore an unknown code, because findings.h does not define its
+ * place in the output. */
 bool notices_add(struct notices *n, uint64_t sender, const char *code, const char *subject,
                  const char *sentence, const char *advice)
 {

@@ -1,6 +1,6 @@
 /* rejected.h -- three lists of the store that a diagnosis reads: rejected connections, rejected nodes, and findings
- * that nodes have sent about themselves. They have a fixed size, so that no client can fill the memory: a new row
- * replaces an old one. */
+ * that nodes have sent about themselves. All three lists have a fixed size, so that no client can fill the memory. In a
+ * full list, a new row replaces an old row. */
 #ifndef RENDEZVOUS_DIAGNOSIS_REJECTED_H
 #define RENDEZVOUS_DIAGNOSIS_REJECTED_H
 
@@ -51,8 +51,9 @@ struct reject {
     uint64_t logged_ms; /* 1 + the time when rejects_note last requested a log line; 0 = never */
 };
 
-/* The list of rejected connections. An open port also receives connections of other programs, such as a health
- * check. If a job does not start, they are evidence: "n7 connects, but speaks TLS". */
+/* The list of rejected connections. An open port also receives connections of other programs: another launcher, a
+ * browser, a health check, a port scanner. If a job does not start, these connections are evidence: "n7 connects, but
+ * speaks TLS". If the list is full, a new row replaces the row whose last rejection is the oldest. */
 struct rejects {
     struct reject row[REJECTS_MAX]; /* `count` rows, not sorted */
     uint32_t count;
@@ -63,15 +64,15 @@ struct rejects {
 
 /* Return the protocol of a connection that begins with these bytes. */
 enum reject_kind reject_kind_of(struct slice first);
-/* Return true if a client with this protocol may be a node that was started wrongly, or that connects through a
- * proxy. */
+/* Return true if a client with this protocol may be a node. Such a node was started wrongly, for example with torchrun,
+ * or it connects through a proxy. */
 bool reject_may_be_a_node(enum reject_kind kind);
 /* Return the protocol's word for JSON, such as "http". */
 const char *reject_kind_word(enum reject_kind kind);
 /* Return the protocol's name for sentences, such as "HTTP". */
 const char *reject_kind_words(enum reject_kind kind);
 
-/* One rejection, as an argument of rejects_note. The pointers are borrowed for the call. */
+/* One rejection, as an argument of rejects_note. The pointers need to be valid only during that call. */
 struct reject_facts {
     const char *peer;   /* address and port of the client: "10.0.0.2:41234" */
     const char *job;    /* NULL = the client named no job */
@@ -81,8 +82,8 @@ struct reject_facts {
     bool is_user;       /* the connection belongs to another user, so the store did not read from it */
 };
 
-/* Count a rejection. Return true if a log line is due: at most one line a minute for each source, and REJECTS_MAX
- * for all. */
+/* Count a rejection. Return true if a log line is due. Each source gets at most one line per minute. All sources
+ * together get at most REJECTS_MAX lines per minute. */
 bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t now_ms);
 
 /* --- refusals --------------------------------------------------------------------------------------------- */
@@ -103,7 +104,8 @@ struct refusal {
     uint64_t first_ms, last_ms;
 };
 
-/* A list of `count` rows; a new row replaces the oldest. Zero the struct before its first use. */
+/* A list of `count` rows. If the list is full, a new row replaces the oldest row. Zero the struct before its first
+ * use. */
 struct refusals {
     struct refusal row[REFUSALS_MAX];
     uint32_t count;
@@ -122,7 +124,8 @@ void refusals_forget(struct refusals *r, const char *job);
 
 enum { NOTICES_MAX = 16 };
 
-/* The `sender` of a finding of the store, or of a node that has left. Any node may replace such a finding. */
+/* The `sender` of a finding of the store itself. If a node leaves the job, its findings get this `sender`, too. Any
+ * node may replace such a finding. */
 enum { NOTICE_OF_STORE = 0 };
 
 struct notice {
@@ -137,15 +140,16 @@ struct notices {
     uint32_t count;
 };
 
-/* Add a finding, or replace the old one with the same code and subject. An empty `sentence` only removes the old one.
- * Return false if the old finding is of another node, unless the store (NOTICE_OF_STORE) replaces it. A finding that
- * the store replaces keeps its `sender`. Ignore an unknown code. */
+/* Add a finding, or replace the old finding with the same code and subject. If `sentence` is empty, only remove the old
+ * finding. Ignore an unknown code, which another version of ddprun may send. If another node has sent the old
+ * finding, change nothing and return false. But the store (NOTICE_OF_STORE) may replace or remove the finding of any
+ * node. A finding that the store replaces keeps its old `sender`. */
 bool notices_add(struct notices *n, uint64_t sender, const char *code, const char *subject,
                  const char *sentence, const char *advice);
-/* Make `to` the sender of all findings of the connection `from`: the node's new connection, or NOTICE_OF_STORE if
- * the node has left. */
+/* Make `to` the sender of all findings of the connection `from`, which has ended or is replaced. `to` is the new
+ * connection of the node, or NOTICE_OF_STORE if the node has left. */
 void notices_moved(struct notices *n, uint64_t from, uint64_t to);
-/* Return true if the list has a finding with this code and subject; NULL matches any subject. */
+/* Return true if the list has a finding with this code and subject. If `subject` is NULL, any subject matches. */
 bool notices_have(const struct notices *n, enum finding_code code, const char *subject);
 void notices_free(struct notices *n);
 

@@ -1,5 +1,5 @@
-/* snapshot.h -- the facts about a job at one moment. The structs are plain data, so that a test can write a case as
- * a literal. */
+/* snapshot.h -- the facts about a job at one moment. diagnose_job and text.c read these facts. The structs are plain
+ * data, so that a test can write a case as a literal. */
 #ifndef RENDEZVOUS_SNAPSHOT_H
 #define RENDEZVOUS_SNAPSHOT_H
 
@@ -61,7 +61,8 @@ struct snapshot_stranger {
     uint64_t ago_ms; /* time since the last rejection */
 };
 
-/* An open barrier, or a key with waiters. All keys of the same setup of a PyTorch group share one struct. */
+/* An open barrier, or a key with waiters. All keys of the same setup of a PyTorch group share one struct
+ * (diagnose_is_place). */
 struct snapshot_wait {
     struct slice name;
     bool is_barrier;
@@ -71,8 +72,9 @@ struct snapshot_wait {
     uint64_t for_ms;               /* length of the longest wait of a rank */
 };
 
-/* A process that takes part in a PyTorch group or barrier. The store sees only its connection; an agent may describe
- * the process (`owner`). */
+/* A process that takes part in a PyTorch group or barrier. The store sees only the connection of the process. If no
+ * agent has named the process as a worker or a worker's child, the store asks the agents to describe the process
+ * (`owner`). */
 struct snapshot_claim {
     int64_t rank;       /* the rank that the process acts as; -1 = unknown */
     uint32_t published; /* 1 + the rank whose address the process has published; 0 = none */
@@ -87,8 +89,8 @@ struct snapshot_claim {
 /* A PyTorch group with too many members: a barrier has more arrivals than the job has ranks, or two processes act as
  * one rank. */
 struct snapshot_surplus {
-    /* The key of the group or barrier. TORCH_KEY_NONE: the store has counted the published addresses of
-     * the members. */
+    /* The key of the group or barrier. If its kind is TORCH_KEY_NONE, the store has counted the published addresses of
+     * the members, and not the arrivals in a barrier. */
     struct torch_key key;
     bool is_double; /* two processes have the same rank */
     uint64_t count; /* number of arrivals in the barrier, with closed connections; without a barrier, `n` */
@@ -102,8 +104,8 @@ struct snapshot_notice {
     const char *subject, *sentence, *advice; /* complete texts, made by the node */
 };
 
-/* The first failure of the round that has ended, if any (record/failure.h). Later failures are usually its
- * consequences. */
+/* The failure that ended the round, if any: a copy of the round's first failure (record/failure.h). Later failures of
+ * the round are usually its consequences. */
 struct snapshot_cause {
     bool known;               /* false if the round runs, or if it ended without a failure */
     const char *host, *words; /* `words`: how the worker ended, such as "exited with code 1" */
@@ -115,8 +117,8 @@ struct snapshot_cause {
 /* Facts about the store's process and machine. */
 struct snapshot_store {
     const char *host, *endpoint;
-    /* accept_overflows: connections dropped by a full accept queue since the store started. somaxconn:
-     * limit of the accept queue. */
+    /* accept_overflows: number of connections that were dropped since the store started, because the accept queue was
+     * full. somaxconn: limit of the accept queue. */
     uint64_t accept_overflows, somaxconn;
     uint64_t refused_no_fd; /* how often clients began to wait because the process had no free descriptor */
     uint64_t open_files;    /* limit of open files, stored when the process last had no free descriptor */
@@ -137,7 +139,7 @@ struct snapshot_hang {
 };
 
 /* A job at one moment. Fields about a phase that has not begun are 0 or empty. All pointers are borrowed from
- * hub/monitor.c. */
+ * hub/monitor.c, which makes a snapshot for each report and frees it afterwards. */
 struct snapshot {
     const char *job; /* job id; "" = no job yet */
     enum snapshot_phase phase;

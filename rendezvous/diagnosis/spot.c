@@ -1,5 +1,7 @@
-/* spot.c -- see spot.h. The JSON is from other processes, so the type of every member is checked. py-spy reads the
- * frames of Python from outside, and prints the innermost frame first. */
+/* spot.c -- see spot.h. The JSON is from other processes, so the type of every member is checked.
+ *
+ * The program of a rank needs no change, because py-spy reads the frames of Python from outside. py-spy prints the
+ * innermost frame first. */
 #include "diagnosis/spot.h"
 
 #include "record/stacks.h"
@@ -12,8 +14,8 @@
 /* Frames of libraries in which a rank waits for other ranks. Columns: end of the file's path, function ("" = any
  * function), and idle_only. Each file exists in at least one version of torch since 1.13.
  *
- * A thread in backward() or synchronize() may also compute, so there only a sleeping thread counts as waiting
- * (idle_only). */
+ * A thread in backward() may wait for DDP's all_reduce, and a thread in synchronize() may wait for NCCL's kernels. But
+ * both functions may also compute. So in these functions only a sleeping thread counts as waiting (idle_only). */
 #define WAITING_FRAMES(X)                                        \
     X("torch/distributed/distributed_c10d.py", "", false)        \
     X("torch/distributed/rendezvous.py", "", false)              \
@@ -34,9 +36,9 @@ static const struct {
 #undef X
 };
 
-/* Folders of torch with Python files that call C functions to wait for other ranks, each with a version of torch and
- * an example. A C function has no frame, so the innermost frame is its caller. The thread must sleep in futex,
- * because the function may also compute. */
+/* Folders of torch with Python files that call C functions to wait for other ranks. Each row names a version of torch
+ * and an example. A C function has no frame, so the innermost frame is its caller. A C function may also compute, so
+ * the rank counts as waiting only if its thread sleeps in futex. */
 #define WAITING_FOLDERS(X)                                                                                   \
     X("torch/distributed/") /* torch 1.13: ZeroRedundancyOptimizer._sync_params calls Work.wait */           \
     X("torch/nn/parallel/") /* torch 1.13: DistributedDataParallel._distributed_broadcast_coalesced waits */ \
@@ -71,8 +73,8 @@ const char *spot_text(const cJSON *o, const char *name)
     return text != NULL ? text : "";
 }
 
-/* Return a number, or 0 if it is not from 0 to INT_MAX. Check the double first, because converting one above INT_MAX
- * is undefined in C. */
+/* Return a number, or 0 if it is not from 0 to INT_MAX. Check the double before the conversion, because converting a
+ * double above INT_MAX to int is undefined in C. */
 int spot_number(const cJSON *o, const char *name)
 {
     const cJSON *item = member(o, name);
@@ -88,8 +90,8 @@ static bool ends_with(const char *text, const char *end)
     return len >= n && strcmp(text + len - n, end) == 0;
 }
 
-/* Return the row of waiting_frames for this frame, or -1. In a frame <module> the program imports the library, and
- * does not wait. */
+/* Return the row of waiting_frames for this frame, or -1. Also return -1 for a frame <module>, because the program is
+ * then importing the library, and does not wait for other ranks. */
 static int find_waiting(const cJSON *frame)
 {
     const char *file = spot_text(frame, "file"), *function = spot_text(frame, "function");
@@ -120,8 +122,8 @@ static bool has_part(const cJSON *frame, const char *const *parts, size_t n)
     return found;
 }
 
-/* Return true if the frame is in a folder of WAITING_FOLDERS. A relative path must begin with "torch/", because
- * another library may have the same folders: "oslo/torch/distributed/". */
+/* Return true if the frame is in a folder of WAITING_FOLDERS. A relative path must begin with "torch/", because another
+ * library may have the same folders: "oslo/torch/distributed/". An absolute path may have any folders before torch. */
 static bool is_in_waiting_folder(const cJSON *frame)
 {
     const char *path = spot_text(frame, "file");
@@ -129,15 +131,16 @@ static bool is_in_waiting_folder(const cJSON *frame)
            has_part(frame, waiting_folders, sizeof(waiting_folders) / sizeof(waiting_folders[0]));
 }
 
-/* Return true if this frame may have called a C function that waits for other ranks. */
+/* Return true if this frame may have called a C function that waits for other ranks. Such a frame is of the program, or
+ * of a library that is not in LOCAL_FILES. */
 static bool may_call_wait(const cJSON *frame)
 {
     return cJSON_IsTrue(member(frame, "user")) ||
            (frame != NULL && !has_part(frame, local_files, sizeof(local_files) / sizeof(local_files[0])));
 }
 
-/* Return the number in `text` at the place of the only %d of `format`, or 0 if it is not from 1 to `most`. The
- * text from other nodes is not trusted. */
+/* Return the number that `text` contains at the place of the only %d of `format`. Return 0 if the text does not match,
+ * or if the number is not from 1 to `most`. Agents of other nodes send the text, so it is not trusted. */
 static int scan_number(const char *text, const char *format, long most)
 {
     const size_t before = strcspn(format, "%");
@@ -164,7 +167,7 @@ static enum spot_waits frame_waits(const cJSON *frame)
     return ends_with(file, "subprocess.py") ? WAITS_CHILD : WAITS_NONE;
 }
 
-/* Return true if a process in this frame waits for a message, maybe from its parent. */
+/* Return true if a process that is in this frame waits for a message. The sender may be its parent process. */
 static bool waits_for_message(const cJSON *frame)
 {
     static const char *const files[] = { "connection.py",       "queues.py",     "synchronize.py",
@@ -203,7 +206,8 @@ static void read_waits(struct spot *spot)
         spot->awaited_pid = scan_number(spot->object, STACKS_CHILD, INT_MAX);
 }
 
-/* Add a child process to spot->children, unless it waits for a message or for other ranks. */
+/* Add a child process to spot->children. Leave out a child that waits for a message or in a collective. Also leave out
+ * a child that may wait for other ranks in a C function. */
 static void add_child(struct spot *spot, const cJSON *row, const cJSON *thread, const char *does)
 {
     struct spot_child child = {
@@ -262,7 +266,7 @@ static void read_frames(struct spot *spot)
 }
 
 /* Store the data of a thread in the spot of its rank. Return true for the main thread of a rank if its frames were
- * read. */
+ * read. For other threads, store only child processes and connections with unacknowledged data. */
 static bool read_thread(struct spot *spots, uint32_t n, const cJSON *row, const cJSON *thread)
 {
     const cJSON *item = member(thread, "rank");
@@ -297,7 +301,7 @@ static bool read_thread(struct spot *spots, uint32_t n, const cJSON *row, const 
     return spot->frames != NULL;
 }
 
-/* Fill the spots. Equal stacks share a row, so all threads of a row get the same frames. */
+/* Fill the spots. Equal stacks share a row (record/stacks.h), so all threads of a row get the same frames. */
 uint32_t spots_read(const cJSON *rows, struct spot *spots, uint32_t n, const char **note)
 {
     const cJSON *row, *thread;
@@ -314,8 +318,9 @@ uint32_t spots_read(const cJSON *rows, struct spot *spots, uint32_t n, const cha
     return read;
 }
 
-/* Format the place of a thread: its innermost frame in the user's program, otherwise the innermost of all. An empty
- * stack means that Python runs C functions of exit handlers. */
+/* Format the place of a thread: its innermost frame in the user's program. If no frame is in the program, use the
+ * innermost frame of all. An empty stack means that Python exits: the main thread has ended its script, and runs C
+ * functions of exit handlers. */
 const char *spot_place(char out[SPOT_PLACE_MAX], const struct spot *spot)
 {
     if (spot->frames == NULL || spot->frames->child == NULL) {
@@ -346,7 +351,7 @@ bool spot_is_same_line(const cJSON *a, const cJSON *b)
     return spot_is_same_function(a, b) && spot_number(a, "line") == spot_number(b, "line");
 }
 
-/* Return frame `i`, counted from 0 for the outermost frame, or NULL. */
+/* Return frame `i`, counted from 0 for the outermost frame. Return NULL if the stack has fewer frames. */
 static const cJSON *frame_from_outside(const cJSON *frames, uint32_t i)
 {
     const int n = cJSON_GetArraySize(frames);
@@ -363,7 +368,8 @@ static uint32_t count_fixed(const cJSON *a, const cJSON *b, uint32_t most)
     return n;
 }
 
-/* Return the digest of a frame's file, function and line, or 0 for NULL. */
+/* Return the digest of a frame's file, function and line. If `frame` is NULL, the stack has no moving frame (struct
+ * trail): return 0. */
 static uint64_t place_digest(const cJSON *frame)
 {
     const char *file = spot_text(frame, "file"), *function = spot_text(frame, "function");
@@ -396,7 +402,8 @@ static void trail_begin(struct trail *t, uint32_t fixed)
     (void)has_been_at(t, place_digest(frame_from_outside(t->frames, fixed)));
 }
 
-/* Count a step of the moving frame (struct trail) from `from` to `to`. */
+/* Count a step of the moving frame (struct trail): `from` is the frame in the previous sample, and `to` is the frame
+ * now. */
 static void trail_step(struct trail *t, const cJSON *from, const cJSON *to)
 {
     const uint64_t place = place_digest(to);
@@ -411,7 +418,8 @@ static void trail_step(struct trail *t, const cJSON *from, const cJSON *to)
         t->returns = 0; /* a new place: the program may have left the loop */
 }
 
-/* Add a sample. Forget the trail if the outer frames are cut off, because frames are counted from outside. */
+/* Add a sample. Forget the trail if the outer frames are cut off (STACKS_FRAMES_MAX), because frames are counted from
+ * the outermost frame. */
 void trail_add(struct trail *t, const cJSON *frames)
 {
     const uint32_t n = (uint32_t)cJSON_GetArraySize(frames);

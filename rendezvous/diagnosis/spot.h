@@ -1,5 +1,7 @@
-/* spot.h -- the place of each rank's main thread in one sample of the stacks. A place is a line of the user's
- * program, and the collective that this line calls, if any. The module is private to the diagnosis, and pure. */
+/* spot.h -- the place of each rank's main thread in one sample of the stacks. A place is a line of the user's program,
+ * and the collective that this line calls, if any. The module is private to the diagnosis, and pure. The search for a
+ * hang (hang.c) compares two samples, or all samples of a rank (struct trail); the profile (profile.h) uses many
+ * samples. */
 #ifndef RENDEZVOUS_DIAGNOSIS_SPOT_H
 #define RENDEZVOUS_DIAGNOSIS_SPOT_H
 
@@ -9,11 +11,12 @@
 
 enum { SPOT_PLACE_MAX = 160, SPOT_PEERS_MAX = 8, SPOT_CHILDREN_MAX = 8 };
 
-/* The kind of process for which a rank may wait: any child, a child of Python's multiprocessing, or a worker of
- * PyTorch's data loader. Each kind includes the kinds after it. */
+/* The kind of process for which a rank may wait, as its frames or its system call show. The kinds are any child, a
+ * child of Python's multiprocessing, and a worker of PyTorch's data loader. Each of these kinds includes the kinds
+ * after it. */
 enum spot_waits { WAITS_NONE, WAITS_CHILD, WAITS_MULTIPROCESSING, WAITS_LOADER };
 
-/* A living process that the rank has started, and that does not wait for a message or for other ranks. */
+/* A living process that the rank has started. Children that wait for a message or for other ranks are left out. */
 struct spot_child {
     const cJSON *frames, *thread; /* `frames` is NULL if the frames were not read */
     const cJSON *user;            /* innermost frame of the user's program in this process; NULL = none */
@@ -21,15 +24,17 @@ struct spot_child {
     enum spot_waits kind; /* the most specific of the kinds that apply to this process */
 };
 
-/* The main thread of one rank in one sample. Pointers are borrowed from the rows of the sample. A zeroed struct
- * means that the rank is not in the sample. */
+/* The main thread of one rank in one sample. In Work.wait() and in a lock of the program, a thread sleeps in futex. The
+ * C function that calls futex has no frame. So the stack of a rank with `may_wait` does not show whether the rank waits
+ * for other ranks or for a lock. Pointers are borrowed from the rows of the sample. A zeroed struct means that the rank
+ * is not in the sample. */
 struct spot {
     const cJSON *frames; /* NULL = the frames were not read */
     const cJSON *thread; /* NULL = the rank is not in the sample */
     const cJSON *user;   /* innermost frame of the user's program; NULL = none */
     const char *call;    /* the library function in which the rank waits; NULL = no such frame */
     bool idle_only;      /* a rank in `call` counts as waiting only if its thread sleeps */
-    bool may_wait;       /* `call` is NULL, and the thread sleeps in futex: for other ranks, or for a lock */
+    bool may_wait;       /* `call` is NULL, and the thread sleeps in futex in a C function */
     bool imports;        /* the rank imports a library: importlib is among the frames that `user` called */
     const char *does, *object;
     int64_t cpu_ms, runs; /* cpu_ms: CPU time of the thread; runs: how often it got a CPU; 0 = unknown */
@@ -48,12 +53,13 @@ struct spot {
     uint32_t n_children;
 };
 
-/* Fill the zeroed spots of ranks 0 to n - 1 from rows of record/stacks.h. Return the number of ranks with frames.
- * Set *note to the first reason why a rank has none, if any. */
+/* Fill the spots of ranks 0 to n - 1 from rows of record/stacks.h. The caller has zeroed `spots`. Return the number
+ * of ranks with frames. Set *note to the first reason in the rows why a rank has no frames, if any. */
 uint32_t spots_read(const cJSON *rows, struct spot *spots, uint32_t n, const char **note);
 
-/* Format and return "load_batch (data.py:41)": the function, or the collective, and the line of the program. Without
- * a frame, format what the thread does: "an unknown place (sleeping in read)". */
+/* Format and return "load_batch (data.py:41)": the function and the line of the program. In a collective, format the
+ * collective and the line that calls it. Without a frame, format what the thread does: "an unknown place (sleeping in
+ * read)". */
 const char *spot_place(char out[SPOT_PLACE_MAX], const struct spot *spot);
 
 /* Return true if two frames are in the same function. spot_is_same_line also requires the same line. */
@@ -64,8 +70,9 @@ bool spot_is_same_line(const cJSON *a, const cJSON *b);
  *
  *     main:50 train:12 f:3        main:50 train:14 h:9        main:50 train:12 f:4
  *
- * Here `main` is fixed. The next frame, `train`, is the moving frame, which has returned to an earlier line. One
- * return is no proof, because a statement over several lines also returns to its first line. */
+ * Here `main` is fixed, because it is at the same line in all samples. The next frame, `train`, is the moving frame. It
+ * has returned to an earlier line. In a program without such a loop, the moving frame only goes forward. One return is
+ * no proof, because a statement over several lines also returns to its first line. */
 enum { TRAIL_SAMPLES = 8, TRAIL_RETURNS = 2, TRAIL_PLACES = 16 };
 
 /* A zeroed struct is a trail without samples. */
@@ -79,16 +86,16 @@ struct trail {
     uint64_t places[TRAIL_PLACES]; /* digests of the places where the moving frame (see above) was */
 };
 
-/* Add the frames of a sample. A fixed frame at another line begins a new trail. */
+/* Add the frames of a sample. If a fixed frame is now at another line, begin a new trail. */
 void trail_add(struct trail *t, const cJSON *frames);
 void trail_free(struct trail *t);
 
-/* Return the innermost frame of the user's program that is in all samples: the loop is in it or below. Return NULL
- * if the trail shows no loop. */
+/* Return the innermost frame of the user's program that is in all samples. The loop is in the function of this frame,
+ * or in a function that was called from there. Return NULL if the trail shows no loop, or too few samples of it. */
 const cJSON *trail_loop(const struct trail *t);
 
-/* Return the member `name` of a row, a frame or a thread. For a member of a wrong type, spot_text returns "" and
- * spot_number returns 0. A number must be from 0 to INT_MAX. */
+/* Return the member `name` of `o`, which is a row, a frame or a thread. If the type of the member is wrong, spot_text
+ * returns "" and spot_number returns 0. spot_number also returns 0 for a number below 0 or above INT_MAX. */
 const char *spot_text(const cJSON *o, const char *name);
 int spot_number(const cJSON *o, const char *name);
 

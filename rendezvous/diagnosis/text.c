@@ -1,6 +1,8 @@
-/* text.c -- see text.h. Short texts are in buffers of fixed size, so that a diagnosis is possible even if memory is
- * short. Control characters are escaped before a text leaves this file, because parts come from workers and other
- * hosts. */
+/* text.c -- see text.h. Short texts are in buffers of fixed size on the caller's stack. So a diagnosis is possible even
+ * if memory is short.
+ *
+ * Host names, key names and parts of sentences come from workers and other hosts. Terminals print the text, so control
+ * characters are escaped before a text leaves this file (text_append, text_disarm). */
 #include "diagnosis/text.h"
 
 #include "base/text.h"
@@ -25,15 +27,19 @@ static uint32_t count_code(const struct diagnosis *d, enum finding_code code, ui
     return n;
 }
 
-/* Return true if a finding with `code` is printed after one with `other`: in the order of the table, notes last. */
+/* Return true if a finding with `code` is printed after a finding with `other`. Findings are in the order of the table.
+ * But notes are last, because no note names the culprit. */
 static bool sorts_after(enum finding_code code, enum finding_code other)
 {
     const bool is_note = !finding_is_trouble(code), other_is_note = !finding_is_trouble(other);
     return is_note != other_is_note ? is_note : code > other;
 }
 
-/* Return the slot of a new finding, or NULL if the list has no room for it. A full list drops its last finding,
- * which is the least important. */
+/* Make room for a new finding, and return its slot. Return NULL if the list has no room for the finding. The list is
+ * sorted by sorts_after, and then by time of insertion. A full list drops its last finding, which is the least
+ * important. The list has at most DIAGNOSIS_SAME findings of each code, because otherwise hundreds of missing nodes
+ * would hide other findings. Further findings of a code are only counted, in the member `more` of the last finding with
+ * this code. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
 {
     uint32_t last = 0, at = d->n;
@@ -55,7 +61,8 @@ struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code)
     return &d->list[at];
 }
 
-/* Keep only the findings with this code. */
+/* Keep only the findings with this code. Callers run the whole diagnosis even for one code, so that each finding has
+ * only one function that makes it. */
 bool diagnosis_keep(struct diagnosis *d, enum finding_code code)
 {
     uint32_t kept = 0;
@@ -87,8 +94,8 @@ bool diagnose_append_place(struct slice name, bool is_barrier, struct buf *out)
            text_append(out, name, DIAGNOSE_NAME_SHOWN) && buf_printf(out, is_torch ? "')" : "'");
 }
 
-/* Return true if two waits are at the same place. torch_key_may_set_up is fast and rejects most keys that are not
- * PyTorch's. */
+/* Return true if two waits are at the same place. First compare the names. Then call torch_key_may_set_up before
+ * torch_key_read, because torch_key_may_set_up is fast and rejects most keys that are not PyTorch's. */
 bool diagnose_is_place(struct slice a, bool a_is_barrier, struct slice b, bool b_is_barrier)
 {
     struct torch_key x, y;
@@ -139,7 +146,8 @@ const char *process(words out, const char *host, int pid)
     return out;
 }
 
-/* Format the key or barrier for which ranks wait. */
+/* Format the key or barrier for which ranks wait. Its name is from a worker and may contain any bytes, so
+ * diagnose_append_place escapes the name. */
 const char *place(words out, const struct snapshot_wait *wait)
 {
     struct buf text = { 0 };
@@ -147,7 +155,8 @@ const char *place(words out, const struct snapshot_wait *wait)
     return settle(out, &text);
 }
 
-/* Format "node 3 (n3, pid 77)", or the known parts. */
+/* Format "node 3 (n3, pid 77)". If the node rank is unknown, format "n3 (pid 77)". If the node was never seen, format
+ * "node 3". */
 const char *node_named(words out, int32_t node_rank, const char *host, int pid)
 {
     struct buf text = { 0 };
@@ -166,7 +175,7 @@ const char *node_words(words out, const struct snapshot_node *node)
     return node_named(out, node->node_rank, node->host, node->pid);
 }
 
-/* Format the first HOSTS_SHOWN hosts. */
+/* Format the first HOSTS_SHOWN hosts, because a sentence has room for only a few hosts. */
 const char *all_hosts(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -179,7 +188,8 @@ const char *all_hosts(words out, const struct snapshot *s)
     return settle(out, &text);
 }
 
-/* Append at most RANGES_SHOWN ranges such as "64-127", because the nodes of a rack often fail together. */
+/* Append ranges such as "64-127", because the nodes of a rack often fail together. Append at most RANGES_SHOWN ranges,
+ * so that the text fits in one line. */
 void append_ranges(struct buf *out, const void *of, uint32_t n, bool (*is)(const void *of, uint32_t i))
 {
     uint32_t shown = 0;
@@ -220,7 +230,8 @@ const char *missing_nodes(words out, const struct snapshot *s, uint32_t never)
     return settle(out, &text);
 }
 
-/* Format "; no node has node rank 3: was the same --node_rank used on every node?", or "". */
+/* Format "; no node has node rank 3: was the same --node_rank used on every node?" for a report about two nodes with
+ * the same rank. Write "" if every node rank has a node. */
 const char *unclaimed_ranks(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -233,7 +244,8 @@ const char *unclaimed_ranks(words out, const struct snapshot *s)
     return out;
 }
 
-/* Format "rank 3 waits", "1 rank waits" or "2 ranks wait". A rank is unknown until its client sends IDENTIFY. */
+/* Format "rank 3 waits" for one waiter with a known rank, otherwise a number: "1 rank waits", "2 ranks wait". A rank is
+ * unknown until its client sends IDENTIFY. */
 const char *waiters_of(words out, const struct snapshot_wait *wait)
 {
     if (wait->waiting == 1 && wait->rank != UINT32_MAX)
@@ -243,7 +255,8 @@ const char *waiters_of(words out, const struct snapshot_wait *wait)
     return out;
 }
 
-/* Return true if rank `i` waits at the place where most ranks wait. */
+/* Return true if rank `i` waits at the place where most ranks wait. The result is computed for each report, because
+ * reports are rare, and the snapshot contains only plain data. */
 static bool is_at_main_wait(const void *snapshot, uint32_t i)
 {
     const struct snapshot *s = snapshot;
@@ -274,7 +287,8 @@ static void append_ranks(struct buf *out, const struct snapshot *s,
     append_ranges(out, s, s->n_ranks, is);
 }
 
-/* Format the needed ranks that do not wait at main_wait(), or "unknown" if one of them might be an unknown client. */
+/* Format the needed ranks that do not wait at main_wait(). If the rank of a waiting client is unknown, format
+ * "unknown", because a list could wrongly contain this rank. */
 const char *absent_ranks(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };
@@ -288,7 +302,7 @@ const char *absent_ranks(words out, const struct snapshot *s)
     return settle(out, &text);
 }
 
-/* Name the waiting ranks only if all are known, because a reader assumes that a list such as "ranks 0-2" is
+/* Name the waiting ranks only if all of them are known. A reader assumes that a list such as "ranks 0-2" is
  * complete. */
 const char *named_waiters(words out, const struct snapshot *s, const struct snapshot_wait *wait)
 {
@@ -322,7 +336,8 @@ const struct snapshot_node *node_with_rank(const struct snapshot *s, int32_t nod
     return NULL;
 }
 
-/* Return the last departed node with this node rank, or NULL. */
+/* Return the last departed node with this node rank, or NULL. A linear scan is fast enough, because `gone` has at most
+ * 32 rows. */
 static const struct snapshot_gone *gone_as(const struct snapshot *s, int32_t node_rank)
 {
     for (uint32_t i = 0; i < s->n_gone; i++)
@@ -331,7 +346,8 @@ static const struct snapshot_gone *gone_as(const struct snapshot *s, int32_t nod
     return NULL;
 }
 
-/* Return true if a rejected node has joined since. A ddprun that retries keeps its pid. */
+/* Return true if a rejected node has joined since the rejection. Host and pid identify the node, because a ddprun that
+ * retries keeps its pid. */
 bool came_in_later(const struct snapshot *s, const struct snapshot_refused *r)
 {
     for (uint32_t i = 0; i < s->n_nodes; i++)
@@ -349,8 +365,8 @@ static bool was_here_since(const struct snapshot *s, int32_t node_rank, uint64_t
     return false;
 }
 
-/* Return the last rejection for this node rank, or NULL. Ignore it if a node with this rank has joined and left
- * later. */
+/* Return the last rejection for this node rank, or NULL. Ignore the rejection if a node with this rank has joined and
+ * left the job later. */
 const struct snapshot_refused *refused_as(const struct snapshot *s, int32_t node_rank)
 {
     const struct snapshot_refused *last = NULL;
@@ -360,7 +376,8 @@ const struct snapshot_refused *refused_as(const struct snapshot *s, int32_t node
     return last != NULL && !was_here_since(s, node_rank, last->ago_ms) ? last : NULL;
 }
 
-/* Return true if the node has never arrived, left, or been rejected. */
+/* Return true if the node has never arrived. A node that has left or was rejected has another finding, with another
+ * remedy. */
 bool never_came(const struct snapshot *s, int32_t node_rank)
 {
     return node_with_rank(s, node_rank) == NULL && gone_as(s, node_rank) == NULL &&
@@ -375,7 +392,8 @@ uint32_t members_of(const struct snapshot *s)
     return n;
 }
 
-/* Return the first of the places with the most waiting ranks. Waits below MOMENT_MS count only in the last check. */
+/* Return the place with the most waiting ranks, or the first of several such places. Skip waits below MOMENT_MS,
+ * because they are normal. In the last check (is_final), include these waits, too. */
 const struct snapshot_wait *main_wait(const struct snapshot *s)
 {
     const struct snapshot_wait *most = NULL;
@@ -425,8 +443,8 @@ static bool append_joined(const struct snapshot *s, struct buf *out)
                       (s->elastic ? s->min : s->max) == 1 ? "" : "s", s->n_nodes == 1 ? "has" : "have");
 }
 
-/* Append the time limit and its option: "; giving up in 13 min (--timeout is 900 s)". In a pause, append the time
- * until the workers start. */
+/* Append the time limit with the name of the option that sets it: "; giving up in 13 min (--timeout is 900 s)". If the
+ * workers will start after a pause, append the time until their start instead. */
 static bool append_limit(const struct snapshot *s, struct buf *out)
 {
     words left;
@@ -451,8 +469,8 @@ static bool append_gathering(const struct snapshot *s, struct buf *out)
     return buf_printf(out, " after %s", duration(waited, s->waited_ms)) && append_limit(s, out);
 }
 
-/* Append "attempt 0 runs with 2 nodes and 8 ranks; 7 ranks wait in barrier 'x', for 60.0 s now". Without agents
- * there are neither attempts nor nodes. */
+/* Append "attempt 0 runs with 2 nodes and 8 ranks; 7 ranks wait in barrier 'x', for 60.0 s now". Without agents there
+ * is no rendezvous, so the text has neither attempt nor nodes. */
 static bool append_running(const struct snapshot *s, struct buf *out)
 {
     const struct snapshot_wait *wait = main_wait(s);
@@ -494,7 +512,8 @@ static const char *or_dash(const char *text)
     return text[0] != '\0' ? text : "-";
 }
 
-/* Append a row. A longer value than the column shifts only its own row. */
+/* Append a row. The widths fit IPv4 addresses and host names of 16 letters; a longer value shifts only its own
+ * row. */
 static bool append_row(struct buf *out, const char *rank, const char *host, const char *addr, const char *pid,
                        const char *workers, const char *since, const char *state)
 {
@@ -502,7 +521,7 @@ static bool append_row(struct buf *out, const char *rank, const char *host, cons
                       since, state);
 }
 
-/* Append the row of a node that has joined. */
+/* Append the row of a node that has joined. A node without a node rank yet has the rank "-". */
 static bool append_node(struct buf *out, const struct snapshot_node *node)
 {
     words rank = "-", pid, workers, since;
@@ -527,8 +546,8 @@ static bool append_gone_state(const struct snapshot *s, uint32_t rank, struct bu
     return append_row(out, number(text, rank), "-", "-", "-", "-", "-", "missing");
 }
 
-/* Append a few rows about missing nodes, then the number of the others. An elastic job has none, because it has no
- * fixed node ranks. */
+/* Append a few rows about missing nodes, then the number of further missing nodes. An elastic job has no rows of
+ * missing nodes, because it has no fixed node ranks. */
 static bool append_missing(const struct snapshot *s, struct buf *out)
 {
     uint32_t shown = 0, missing = 0;
@@ -547,7 +566,8 @@ static bool append_missing(const struct snapshot *s, struct buf *out)
                   buf_printf(out, "\n        and %s", counted(more, missing - shown, "more missing node")));
 }
 
-/* Append the table of nodes: the first SCREEN_NODES nodes, then the missing nodes. */
+/* Append the table of nodes: the first SCREEN_NODES nodes, then the missing nodes. A job without a node has no
+ * table. */
 static bool append_nodes(const struct snapshot *s, struct buf *out)
 {
     const uint32_t shown = s->n_nodes < SCREEN_NODES ? s->n_nodes : SCREEN_NODES;
@@ -569,7 +589,8 @@ static bool advice_is_due(const struct diagnosis *d, uint32_t i)
            strcmp(d->list[i + 1].advice, d->list[i].advice) != 0;
 }
 
-/* Append a finding, the number of left-out findings with the same code, and the advice for all of them. */
+/* Append a finding, the number of left-out findings with the same code, and the advice if it is due. The advice comes
+ * last, because it applies to the left-out findings, too. */
 static bool append_finding(const struct diagnosis *d, uint32_t i, struct buf *out)
 {
     const struct finding *f = &d->list[i];
@@ -580,7 +601,8 @@ static bool append_finding(const struct diagnosis *d, uint32_t i, struct buf *ou
     return ok && (!advice_is_due(d, i) || buf_printf(out, "    try    %s\n", f->advice));
 }
 
-/* Escape the control characters after position `from`, except newlines. */
+/* Escape the control characters after position `from`, because other hosts have sent parts of the text. Newlines stay,
+ * because they end the lines of the screen. */
 static void disarm(struct buf *out, size_t from)
 {
     if (out->len > from)
@@ -595,8 +617,9 @@ static bool append_findings(const struct diagnosis *d, struct buf *out)
     return ok;
 }
 
-/* Format the nodes that the job waits for: "node 1" in a static job, "at least 2 more nodes" in an elastic job, or
- * "". */
+/* Format the nodes that the job waits for. For a static job, name the nodes that have never arrived ("node 1"). For an
+ * elastic job, give a number ("at least 2 more nodes"). The text is "" if there are no such nodes, or if no node has
+ * joined yet. */
 static const char *awaited(words out, const struct snapshot *s)
 {
     words nodes;
@@ -613,8 +636,9 @@ static const char *awaited(words out, const struct snapshot *s)
     return out;
 }
 
-/* Append that the store has found no problem. After QUIET_MS without progress, also append when the store compares
- * the stacks next, so that the user does not conclude that nothing is wrong. */
+/* Append that the store has found no problem. After QUIET_MS without a sign of progress, also append when the store
+ * compares the stacks next, and why earlier comparisons gave no verdict. Otherwise a user who asks after 20 s would
+ * conclude that nothing is wrong. */
 static bool append_no_findings(const struct snapshot *s, struct buf *out)
 {
     words who, still, due;
@@ -637,8 +661,8 @@ static bool append_no_findings(const struct snapshot *s, struct buf *out)
         duration(due, s->hang.due_ms), s->hang.in_vain > 0 ? " again" : "");
 }
 
-/* Append the findings, because the first line must name the culprit, then the headline and the nodes. The last line
- * ends without a newline. */
+/* First append the findings with their advice, because the first line must name the culprit. Then append the headline
+ * and the nodes. The last line ends without a newline. */
 static bool screen_append(const struct snapshot *s, const struct diagnosis *d, struct buf *out)
 {
     const size_t from = out->len;
@@ -651,7 +675,8 @@ static bool screen_append(const struct snapshot *s, const struct diagnosis *d, s
     return ok;
 }
 
-/* Append the new findings and the headline. `before` is the number of earlier findings that still apply. */
+/* Append the new findings and the headline, for users who have seen an earlier report. `before` is the number of
+ * findings that the earlier report contained and that still apply. The table of nodes is not repeated. */
 static bool append_news(const struct snapshot *s, const struct diagnosis *news, uint32_t before,
                         struct buf *out)
 {
@@ -664,7 +689,8 @@ static bool append_news(const struct snapshot *s, const struct diagnosis *news, 
     return ok;
 }
 
-/* Return a finding as JSON. Programs use the code, because the wording may change. */
+/* Return a finding as JSON, with its text and its code. Programs use the code, because the wording of a sentence may
+ * change. */
 static cJSON *finding_json(const struct finding *f)
 {
     cJSON *o = cJSON_CreateObject();
@@ -678,7 +704,7 @@ static cJSON *finding_json(const struct finding *f)
     return o;
 }
 
-/* Add the findings as an array. */
+/* Add the findings as an array. If cJSON cannot append a row, free the row here, because cJSON does not own it. */
 static bool add_findings(cJSON *o, const struct finding *list, uint32_t n)
 {
     cJSON *array = cJSON_AddArrayToObject(o, "findings");
@@ -705,7 +731,8 @@ static bool add_text(cJSON *o, struct buf *text)
     return ok;
 }
 
-/* Add the text for readers and the findings for programs, from one snapshot. */
+/* Add the text for readers and the findings for programs. Both are from one snapshot, so they never contradict each
+ * other. */
 bool diagnosis_add_text(cJSON *o, const struct snapshot *s, const struct diagnosis *d)
 {
     struct buf text = { 0 };
@@ -713,7 +740,7 @@ bool diagnosis_add_text(cJSON *o, const struct snapshot *s, const struct diagnos
     return add_text(o, &text) && ok && diagnosis_add_findings(o, d);
 }
 
-/* Add a finding as text. A NOTE, which is harmless, has no code and advice. */
+/* Add a finding as text. Add its code and advice only if its grade is WARNING or ERROR, because a NOTE is harmless. */
 bool diagnosis_add_line(cJSON *o, const struct finding *f)
 {
     struct buf text = { 0 };

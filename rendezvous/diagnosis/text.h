@@ -1,12 +1,13 @@
-/* text.h -- the text of a diagnosis: a snapshot and its findings, as text for a screen and as JSON. Private to the
- * diagnosis and the hub. */
+/* text.h -- the text of a diagnosis: a snapshot and its findings, as text for a screen and as JSON. This header also
+ * declares functions for the list of findings, for parts of sentences, and for queries on a snapshot. Only the
+ * diagnosis and the hub use these functions. */
 #ifndef RENDEZVOUS_DIAGNOSIS_TEXT_H
 #define RENDEZVOUS_DIAGNOSIS_TEXT_H
 
 #include "diagnosis/snapshot.h"
 
-/* Each function that formats a text writes it into the first argument, cuts it if necessary, and returns this
- * argument. */
+/* Each function that formats a text writes it into the first argument, and cuts the text if necessary. The function
+ * returns its first argument, so calls can be nested. */
 
 enum { WORDS_LEN = 256 };
 typedef char words[WORDS_LEN];
@@ -27,19 +28,20 @@ const char *node_words(words out, const struct snapshot_node *node);
 const char *all_hosts(words out, const struct snapshot *s);
 /* Format "node 3" or "nodes 1, 3-7": the node ranks that have never connected. `never` is their number. */
 const char *missing_nodes(words out, const struct snapshot *s, uint32_t never);
-/* Format the node ranks that no node has: "; no node has node rank 2: was the same ...?", or "". */
+/* Format the node ranks that no node has, and a question to the user: "; no node has node rank 2: was the same ...?".
+ * If every node rank is in use, the text is empty. */
 const char *unclaimed_ranks(words out, const struct snapshot *s);
-/* Insert a finding of this code in the order of printing. Return its slot, or NULL if the list has no room for it, or
- * has DIAGNOSIS_SAME findings of this code. */
+/* Insert a finding of this code, in the order of printing (findings.h). Return its slot. Return NULL if the list has no
+ * room for the finding, or already has DIAGNOSIS_SAME findings of this code. */
 struct finding *diagnosis_slot(struct diagnosis *d, enum finding_code code);
 /* Report ranks that make no progress while other ranks wait for them in a collective (ranks.c). */
 void diagnose_still(struct diagnosis *d, const struct snapshot *s);
 
-/* Format which ranks wait: "rank 3 (n1, pid 77) waits" or "ranks 0-2 wait". If some of them are unknown, or `wait`
- * is not main_wait(), return waiters_of(). */
+/* Format which ranks wait: "rank 3 (n1, pid 77) waits" or "ranks 0-2 wait". If `wait` is not main_wait(), or some of
+ * its ranks are unknown, return waiters_of(): "3 ranks wait". */
 const char *named_waiters(words out, const struct snapshot *s, const struct snapshot_wait *wait);
-/* Format the ranks that are missing at main_wait(): "rank 3", "ranks 1, 3-7", "none", or "unknown" because of
- * unknown waiters. */
+/* Format the ranks that are missing at the place where most ranks wait: "rank 3" or "ranks 1, 3-7". The text is "none"
+ * if no rank is missing, and "unknown" if some of the waiting ranks are unknown. */
 const char *absent_ranks(words out, const struct snapshot *s);
 /* Format "rank 3 waits" or "7 ranks wait". */
 const char *waiters_of(words out, const struct snapshot_wait *wait);
@@ -56,7 +58,7 @@ uint32_t members_of(const struct snapshot *s);
 /* Return the place where most ranks wait, if they have waited long enough for a report; else NULL. */
 const struct snapshot_wait *main_wait(const struct snapshot *s);
 bool waits_in(const struct snapshot_rank *rank, const struct snapshot_wait *wait);
-/* Return true if the ranks that wait at `wait` may need `rank`. */
+/* Return true if the ranks that wait at `wait` may need `rank`. A barrier may have only some ranks as members. */
 bool is_needed(const struct snapshot_wait *wait, uint32_t rank);
 
 /* --- the screen, which ddpctl and every agent print unchanged ---------- */
@@ -69,14 +71,16 @@ enum {
 /* Add "findings": [{"code":..,"grade":..,"subject":..,"sentence":..,"advice":..,"more":2}] to an object. Return false
  * if memory is short. */
 bool diagnosis_add_findings(struct cJSON *o, const struct diagnosis *d);
-/* Add "findings", and "text" with the findings, the state of the job, and its nodes, which ddpctl and the agents
- * print. */
+/* Add two members: "findings", and "text" with the findings, the state of the job, and its nodes. ddpctl and the agents
+ * print "text" unchanged. */
 bool diagnosis_add_text(struct cJSON *o, const struct snapshot *s, const struct diagnosis *d);
-/* Add the sentence of a finding as "text"; for a warning or an error, also the code and the advice. */
+/* Add the sentence of a finding as "text". For a warning or an error, the text also contains the code and the
+ * advice. */
 bool diagnosis_add_line(struct cJSON *o, const struct finding *f);
-/* Add a finding as "text" (diagnosis_add_line), and as the only element of "findings". */
+/* Add a finding in two forms: as "text" (see diagnosis_add_line), and as the only element of "findings". */
 bool diagnosis_add_one(struct cJSON *o, const struct finding *f);
-/* Add the headline and the new findings. `before` is the number of unchanged earlier findings. */
+/* Add the headline and the new findings. `before` is the number of findings that an earlier report has shown
+ * and that are unchanged. */
 bool diagnosis_add_news(struct cJSON *o, const struct snapshot *s, const struct diagnosis *news,
                         uint32_t before);
 

@@ -1,5 +1,6 @@
-/* torch_keys.c -- see torch_keys.h. A key begins with a path that names the group; the rest (the tail) is compared
- * with the rows of torch_keys.h. Keys have no NUL at the end, so all texts are slices. */
+/* torch_keys.c -- see torch_keys.h. A key begins with a path that names the group. The rest of the key (the tail) is
+ * compared with the rows of torch_keys.h. Keys are bytes from workers without a NUL at the end, so all texts are
+ * slices, and no function reads beyond the end of a slice. */
 #include "diagnosis/torch_keys.h"
 
 #include "base/text.h"
@@ -15,8 +16,8 @@ enum {
     DIGITS_MAX = 9,  /* maximum number of digits of a number; a longer number is not a rank */
 };
 
-/* The rows of torch_keys.h, with the kind as index. `where` is a set of TORCH_IN_GROUP, TORCH_IN_RPC and
- * TORCH_ELSEWHERE. */
+/* The rows of torch_keys.h, with the kind as index. `where` is a set of the flags TORCH_IN_GROUP, TORCH_IN_RPC
+ * and TORCH_ELSEWHERE. */
 static const struct row {
     const char *json, *tail, *words;
     uint8_t where;
@@ -36,7 +37,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Return the number of digits at the beginning of the text, or 0 if they are too many for a rank. */
+/* Return the number of digits at the beginning of the text. Return 0 if a rank cannot have so many digits. */
 static size_t digits(struct slice text)
 {
     const char *p = text.data;
@@ -46,7 +47,7 @@ static size_t digits(struct slice text)
     return n <= DIGITS_MAX ? n : 0;
 }
 
-/* Return the value of `n` digits, at most DIGITS_MAX. */
+/* Return the value of `n` digits. digits() has limited n to DIGITS_MAX. */
 static int64_t value_of(const char *digits, size_t n)
 {
     int64_t value = 0;
@@ -69,7 +70,8 @@ static bool text_begins_with(struct slice text, const char *with)
 
 static bool fits_tail(const char *tail, struct slice text, struct torch_key *out);
 
-/* Match '#' or '@' with a number. Match all digits at once: "@/#" must find rank 12 in "0/12". */
+/* Match '#' or '@' with a number. Match all digits at once, because the tail "@/#" must find rank 12 in "0/12", not
+ * rank 1. */
 static bool number_fits(const char *tail, struct slice text, struct torch_key *out)
 {
     const size_t n = digits(text);
@@ -85,7 +87,7 @@ static bool is_special(char c)
     return c == '#' || c == '@' || c == '*';
 }
 
-/* Return the next position in `text` of the first letter of `tail`, or a position after the end. */
+/* Return the next position in `text` where the first letter of `tail` matches, or a position after the end. */
 static size_t next_place(const char *tail, struct slice text, size_t from)
 {
     if (*tail == '\0')
@@ -96,8 +98,9 @@ static size_t next_place(const char *tail, struct slice text, size_t from)
     return at != NULL ? (size_t)(at - (const char *)text.data) : text.len + 1;
 }
 
-/* Match '*' with as few bytes as possible; at the end of a row, with the whole rest. Two '*' may need quadratic
- * time, so torch_key_read limits the length of a key. */
+/* Match '*' with as few bytes as possible. In "*:last_worker" the name is then the part before ":". At the end of a
+ * row, '*' matches the whole rest. A row with two '*' may need quadratic time, so torch_key_read limits the length of
+ * a key. */
 static bool text_fits(const char *tail, struct slice text, struct torch_key *out)
 {
     for (size_t n = next_place(tail + 1, text, 0); n <= text.len; n = next_place(tail + 1, text, n + 1)) {
@@ -111,8 +114,8 @@ static bool text_fits(const char *tail, struct slice text, struct torch_key *out
     return false;
 }
 
-/* Return true if the pattern `tail` matches the whole text. This must be fast, because every awaited key is compared
- * with all rows. */
+/* Return true if the pattern `tail` matches the whole text. Compare letters with memcmp, because this function must be
+ * fast: every awaited key is compared with all rows. */
 static bool fits_tail(const char *tail, struct slice text, struct torch_key *out)
 {
     const size_t n = strcspn(tail, "#@*");
@@ -125,7 +128,8 @@ static bool fits_tail(const char *tail, struct slice text, struct torch_key *out
     return *tail == '*' ? text_fits(tail, text, out) : number_fits(tail, text, out);
 }
 
-/* Return false if the letters at the end of `tail` differ from the end of `text`: a fast check before fits_tail. */
+/* Return false if the letters at the end of `tail` differ from the end of `text`. Most tails end with letters, so this
+ * fast check makes most calls of fits_tail unnecessary. */
 static bool ends_alike(const char *tail, struct slice text)
 {
     const size_t len = strlen(tail);
@@ -167,7 +171,7 @@ static struct slice step(struct slice path)
     return slice_of(path.data, slash != NULL ? (size_t)(slash - (const char *)path.data) : path.len);
 }
 
-/* Return true for the name of a device. Other texts between double slashes are names of groups. */
+/* Return true for the name of a device. Any other text between two double slashes is the name of a group. */
 static bool is_device(struct slice name)
 {
     static const char *const devices[] = { "cpu", "cuda", "xpu", "mps", "hpu", "npu", "mtia", "meta" };
@@ -189,8 +193,8 @@ static struct slice skip_steps(struct slice path, struct torch_key *out)
     return path;
 }
 
-/* Skip the group: "pg_wrapper:1/" with TORCH_DISTRIBUTED_DEBUG=DETAIL, or "1/" of torch 1.13. "0" without a slash is
- * the key of an NCCL id in torch 1.13. */
+/* Skip the group: "pg_wrapper:1/" in a job with TORCH_DISTRIBUTED_DEBUG=DETAIL, or "1/" of torch 1.13. "0" without a
+ * slash is not a group: in torch 1.13 this is the key of an NCCL id. */
 static struct slice skip_group(struct slice path, struct torch_key *out)
 {
     static const char wrapper[] = "pg_wrapper:";
@@ -203,8 +207,8 @@ static struct slice skip_group(struct slice path, struct torch_key *out)
     return behind(path, name.len + 1);
 }
 
-/* Find the group of a barrier from the text after the colon of its key: the name of the group from torch 2.1 on, the
- * name plus 1 in torch 1.13. */
+/* Find the group of a barrier from the text after the colon of its key. From torch 2.1 on, this text is the name of the
+ * group. In torch 1.13, this text is the name plus 1: "1" means the default group, whose name is 0. */
 static void name_barrier(struct torch_key *out)
 {
     const bool on_top = out->group[0] == '\0';
@@ -218,7 +222,7 @@ static void name_barrier(struct torch_key *out)
         name_group(out, name);
 }
 
-/* Skip "/worker/attempt_0/", the beginning of all keys of PyTorch up to 2.5. */
+/* Skip "/worker/attempt_0/", the beginning of all keys of PyTorch up to 2.5. The number is the attempt. */
 static struct slice skip_attempt(struct slice path)
 {
     static const char prefix[] = "/worker/attempt_";
@@ -239,7 +243,7 @@ static bool read_group(struct slice path, struct torch_key *out)
     return true;
 }
 
-/* Parse "rpc_prefix_0/". The number counts the calls to init_rpc in a process. */
+/* Parse "rpc_prefix_0/". The number is 0 for the first call to init_rpc in a process, and 1 for the second. */
 static bool read_rpc(struct slice path, struct torch_key *out)
 {
     const size_t n = digits(path);
@@ -247,8 +251,8 @@ static bool read_rpc(struct slice path, struct torch_key *out)
     return out->is_rpc && find_row(behind(path, n + 1), TORCH_IN_RPC, out);
 }
 
-/* Find the row of a key. TCPStore puts a slash in front of each key, but not in front of "init/". A user's key may
- * match by chance, which is harmless. */
+/* Find the row of a key. TCPStore puts a slash in front of each key, but not in front of "init/". The key of a user's
+ * program may match a row by chance. This only leads to a wrong word in a report or to a useless check. */
 bool torch_key_read(struct slice key, struct torch_key *out)
 {
     /* No key of PyTorch is longer; a client may send many long keys. */
@@ -277,7 +281,7 @@ static bool is_default_group(const struct torch_key *key)
     return key->group[0] == '\0' || strcmp(key->group, "0") == 0;
 }
 
-/* Append the name of the PyTorch function that the user has called. */
+/* Append the name of the PyTorch function that the user has called, because users do not know the key. */
 bool torch_key_append_setup(const struct torch_key *key, struct buf *out)
 {
     if (key->is_rpc)
@@ -288,7 +292,7 @@ bool torch_key_append_setup(const struct torch_key *key, struct buf *out)
            buf_printf(out, ")");
 }
 
-/* Append the value of a placeholder: ${rank}, ${number}, ${setup} or ${name}. */
+/* Append the value of a placeholder in a text of torch_keys.h: ${rank}, ${number}, ${setup} or ${name}. */
 static bool append_word(void *user, struct slice word, struct buf *out)
 {
     const struct torch_key *key = user;
@@ -301,8 +305,9 @@ static bool append_word(void *user, struct slice word, struct buf *out)
     return text_append(out, key->name, NAME_SHOWN);
 }
 
-/* Append the text of the key and its group, because each group numbers its ranks from 0. The text of a barrier
- * already names the group. */
+/* Append the text of the key. Then append the key's group, because each group numbers its ranks from 0. Leave out the
+ * default group. For the key of a barrier, also leave out the group, because the text of a barrier already names the
+ * group. */
 bool torch_key_append(const struct torch_key *key, struct buf *out)
 {
     struct torch_key copy = *key;
@@ -327,20 +332,22 @@ bool torch_key_is_for_all(const struct torch_key *key)
     return key->of_all || key->is_rpc || key->group[0] == '\0' || strcmp(key->group, "0") == 0;
 }
 
-/* Return true if two keys belong to the same setup. A group has the same name on all ranks. */
+/* Return true if two keys belong to the same setup. Compare the names of groups as text. All ranks of a job run the
+ * same version of PyTorch, so a group has the same name on all ranks. */
 bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b)
 {
     return torch_key_when(a) == TORCH_SETUP && torch_key_when(b) == TORCH_SETUP && a->is_rpc == b->is_rpc &&
            (is_default_group(a) ? is_default_group(b) : strcmp(a->group, b->group) == 0);
 }
 
-/* The counter of a barrier begins with the first prefix, and keys for the setup of a group with the others. Other
- * keys cost no parsing. */
+/* The counter of a barrier begins with the first prefix. The keys for the setup of a group begin with the other
+ * prefixes. The store calls hub/torch_observer.c only for keys with these prefixes, so other keys cost no parsing. */
 const char *const torch_key_prefixes[] = {
     "store_based_barrier_key:", "/default_pg/", "//worker/attempt_", "/rpc_prefix_", "init/", NULL
 };
 
-/* Return true for the counter of a barrier: the last component of the key begins with torch_key_prefixes[0]. */
+/* Return true for the counter of a barrier: the last component of the key begins with torch_key_prefixes[0].
+ * The comparison is fast, because this component of most other counters begins with another byte. */
 bool torch_key_counts(struct slice key)
 {
     const char *p = key.data;
@@ -397,8 +404,8 @@ void torch_client_free(struct torch_client **at)
     *at = NULL;
 }
 
-/* A barrier with id i is in row i modulo the number of rows, so a new barrier overwrites the oldest. Id 0 means "no
- * barrier". */
+/* In torch_meets, a barrier with id i is in row i modulo the number of rows. So a new barrier overwrites the oldest
+ * barrier. Ids begin with 1, because 0 means "no barrier". */
 
 const struct torch_meet *torch_meets_of_id(const struct torch_meets *meets, uint32_t id)
 {
@@ -406,7 +413,7 @@ const struct torch_meet *torch_meets_of_id(const struct torch_meets *meets, uint
     return id != 0 && meet->id == id ? meet : NULL;
 }
 
-/* Search from the latest barrier, which most searches find. */
+/* Search from the latest barrier, because most searches find the latest barrier. */
 struct torch_meet *torch_meets_find(struct torch_meets *meets, struct slice key)
 {
     for (uint32_t i = 0; i < TORCH_MEETS_MAX && i < meets->last_id; i++) {
@@ -417,7 +424,8 @@ struct torch_meet *torch_meets_find(struct torch_meets *meets, struct slice key)
     return NULL;
 }
 
-/* Record a new barrier. Ids are 1, 2, ... in the order of the barriers. */
+/* Record a new barrier. The first barrier has the id 1, the second has the id 2. So ids show the order of the
+ * barriers. */
 struct torch_meet *torch_meets_make(struct torch_meets *meets, struct slice key)
 {
     const uint32_t id = ++meets->last_id;

@@ -1,6 +1,7 @@
-/* torch_keys.h -- the purpose of PyTorch's keys (one table), and facts about PyTorch's ranks while their groups
- * form. '//worker/attempt_0/default_pg/0/0/3' means nothing to a user, but shows what PyTorch waits for: the Gloo
- * address of rank 3. */
+/* torch_keys.h -- the purpose of PyTorch's keys (one table), and facts about PyTorch's ranks while their groups form.
+ * Every report, list and JSON object that contains a key uses this table, because '//worker/attempt_0/default_pg/0/0/3'
+ * means nothing to a user. But this key shows what PyTorch waits for: the Gloo address of rank 3, which
+ * init_process_group needs. */
 #ifndef RENDEZVOUS_DIAGNOSIS_TORCH_KEYS_H
 #define RENDEZVOUS_DIAGNOSIS_TORCH_KEYS_H
 
@@ -104,14 +105,16 @@ bool torch_key_append_setup(const struct torch_key *key, struct buf *out);
 enum torch_when torch_key_when(const struct torch_key *key);
 /* Return true if every rank of the job waits for this key. */
 bool torch_key_is_for_all(const struct torch_key *key);
-/* Return true if two keys belong to the same setup of the same group, the same place of the program. */
+/* Return true if two keys belong to the same setup of the same group. Ranks that wait for two such keys are at the
+ * same place of the program. */
 bool torch_key_same_setup(const struct torch_key *a, const struct torch_key *b);
-/* Return true if a key is the counter of a store-based barrier. This must be fast, because the store calls it for
- * every observed ADD. */
+/* Return true if a key is the counter of a store-based barrier. The check must be fast, because the store calls
+ * this function for every observed ADD. */
 bool torch_key_counts(struct slice key);
 /* The prefixes of PyTorch's keys, or of the last components of these keys, for store_observer. NULL ends the array. */
 extern const char *const torch_key_prefixes[];
-/* Return true if PyTorch may set up a group with this key. The check is fast, and also true for some other keys. */
+/* Return true if PyTorch may set up a group with this key. The check is fast, but the result is true for some other
+ * keys, too. */
 bool torch_key_may_set_up(struct slice key);
 
 /* Return {"kind":"nccl_id","text":"rank 0's NCCL id","group":"0","rank":0}. The caller frees the object
@@ -120,11 +123,14 @@ struct cJSON *torch_key_json(const struct torch_key *key);
 
 /* --- torch notes ------------------------------------------------------------------------------------------ */
 
-/* Facts about a job's PyTorch ranks while their process groups form, until the end of the attempt.
+/* Facts about a job's PyTorch ranks while their process groups form.
  *
- * torch_observer.c records at once which clients have increased the counter of a store-based barrier, and under
- * which rank a client has published its address, because a later check could not find these facts. With torch 1.13,
- * clients poll the counter of such a barrier. */
+ * torch_observer.c records two facts at once, because a later check could not find them. The first fact is which
+ * clients have increased the counter of a store-based barrier. The second fact is the rank under which a client has
+ * published its address. With torch 1.13, clients do not wait for such a barrier in the store, but poll its counter. A
+ * check uses these facts to find missing ranks and extra processes.
+ *
+ * The facts are deleted at the end of the attempt. */
 
 enum { TORCH_MEETS_MAX = 16, TORCH_MEET_KEY_MAX = 160 };
 
@@ -136,7 +142,8 @@ struct torch_meet {
     char key[TORCH_MEET_KEY_MAX];
 };
 
-/* The latest barriers of one job, zeroed before its first use. A new barrier replaces the oldest. */
+/* The latest barriers of one job. The struct is zeroed before its first use. If `meet` is full, a new barrier replaces
+ * the oldest barrier, because ranks pass barriers one after the other. */
 struct torch_meets {
     uint32_t last_id;
     uint32_t owners_asked; /* number of questions to agents for the owner of a process in this attempt */
@@ -144,7 +151,7 @@ struct torch_meets {
     struct torch_meet meet[TORCH_MEETS_MAX];
 };
 
-/* State of a session that has used one of PyTorch's keys, allocated only then to save memory. */
+/* State of a session that has used one of PyTorch's keys. Allocated only for such sessions, to save memory. */
 struct torch_client {
     uint32_t meet; /* id of the barrier that the session entered last; 0 = none */
     uint32_t rank; /* 1 + the rank (in the default group) whose address the session has published; 0 = none */
@@ -158,8 +165,8 @@ struct torch_client {
     char *owner; /* owned: an agent's description of a process that is not a worker; NULL = none */
 };
 
-/* Return the state at *at, and allocate it in the first call. Return NULL if memory is short; the caller then
- * records nothing. */
+/* Return the state at *at, and allocate it in the first call. Return NULL if memory is short. The caller then records
+ * nothing. */
 struct torch_client *torch_client_at(struct torch_client **at);
 /* Free the state at *at, and set *at to NULL. */
 void torch_client_free(struct torch_client **at);
@@ -169,8 +176,8 @@ static inline struct slice torch_meet_key(const struct torch_meet *meet)
     return slice_of(meet->key, meet->len);
 }
 
-/* Find a barrier by its key or by its id, or return NULL. `meets` owns it; the pointer is valid until the next
- * torch_meets_make. */
+/* Find a barrier by its key (torch_meets_find) or by its id (torch_meets_of_id). Return NULL if the barrier was never
+ * recorded or was overwritten. `meets` owns all barriers. The pointer is valid until the next torch_meets_make. */
 struct torch_meet *torch_meets_find(struct torch_meets *meets, struct slice key);
 const struct torch_meet *torch_meets_of_id(const struct torch_meets *meets, uint32_t id);
 /* Record a new barrier. `key` has at most TORCH_MEET_KEY_MAX bytes. */

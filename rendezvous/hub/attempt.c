@@ -1,5 +1,6 @@
-/* attempt.c -- moves sessions into and out of jobs, frees sessions, and begins and ends attempts. Workers of an old
- * attempt must not use the new keys, so the hub closes their connections, some only at the next request. */
+/* attempt.c -- moves sessions into and out of jobs, frees sessions, and begins and ends attempts. Each attempt after
+ * the first starts with an empty set of keys. Workers of the old attempt must not use the new keys. So the hub closes
+ * their connections, some only at the next request. */
 #include "hub/job.h"
 #include "hub/schedule.h"
 #include "hub/session.h"
@@ -50,7 +51,8 @@ static void leave_job(struct session *s, const char *how)
     job_touch(job);
 }
 
-/* Move the session to `job`. */
+/* Move the session to `job`. If the job waits for nodes, schedule a report about a new plain client. This client may
+ * be a torchrun that a user has started on another node instead of ddprun. */
 void session_enter(struct session *s, struct job *job)
 {
     if (s->job == job)
@@ -114,7 +116,9 @@ static void drop_unfinished(struct session *s)
     buf_free(&s->in);
 }
 
-/* Keep a node in its job if it has a token and its timeout has not passed. */
+/* Keep a node in its job if it has a token and its timeout has not passed. Do not keep a node that is FINISHED, because
+ * its process has ended. The kernel resets the connection of a process that ends before it has read all pushes. This
+ * end looks like a broken connection. */
 bool session_cut(struct session *s, const char *why)
 {
     struct rdzv_facts facts;
@@ -128,7 +132,8 @@ bool session_cut(struct session *s, const char *why)
         return false;
     struct hub *hub = s->job->hub;
     rdzv_facts(s->job->rdzv, &facts);
-    /* Subtract 1 ms, so that the report names the broken connection, and not a silent node. */
+    /* Free the node 1 ms before the rendezvous would report it as silent. The report then names the broken
+     * connection. */
     node->cut_until_ms = s->last_received_ms + facts.node_timeout_ms - 1;
     if (facts.node_timeout_ms == 0 || node->cut_until_ms <= hub->now_ms)
         return false;
@@ -173,7 +178,7 @@ void session_cut_tick(struct hub *hub)
     }
 }
 
-/* Replace the id `from` by `to` in each session.voucher. */
+/* Replace the connection id `from` of a node by its new id `to` in each session.voucher. */
 static void move_vouches(struct hub *hub, conn_id from, conn_id to)
 {
     EACH_NODE(at, &hub->sessions)
@@ -184,8 +189,9 @@ static void move_vouches(struct hub *hub, conn_id from, conn_id to)
     }
 }
 
-/* Move the node of `old` to `s`, with its session_node and unconfirmed frames. The caller can then free `old`
- * without a report of a lost node. */
+/* Move the node of `old` to `s`, with the session_node and the unconfirmed frames. After the call, `old` is not a node
+ * any more, so the caller can free `old` without reporting a lost node. If `old` receives the events of the job, `s`
+ * receives them from now on. So each event is sent exactly once. */
 void session_moves_node(struct hub *hub, struct session *old, struct session *s)
 {
     struct job *job = old->job;
@@ -219,8 +225,9 @@ static void hurry_all_jobs(struct hub *hub)
     }
 }
 
-/* Record a rejection, and return true if it should be logged. Each source address causes at most one report and one
- * log line a minute. */
+/* Record a rejection, and return true if it should be logged. A rejected client may be a node that the user started
+ * wrongly, for example with torchrun. The rejection then explains why a job does not start, so schedule a report. Each
+ * source address causes at most one report and one log line a minute. */
 bool session_note_reject(struct hub *hub, const struct session *s, const char *why)
 {
     struct reject_facts facts = { .peer = s->peer,
@@ -236,7 +243,8 @@ bool session_note_reject(struct hub *hub, const struct session *s, const char *w
     return is_news;
 }
 
-/* Reject a session. For a foreign client, add its protocol to the reason ("HTTP", for example). */
+/* Reject a session. For a foreign client, add its protocol to the reason ("HTTP", for example). The protocol helps the
+ * user to find the client. */
 void session_reject(struct hub *hub, struct session *s, const char *why)
 {
     char longer[512];
@@ -247,14 +255,18 @@ void session_reject(struct hub *hub, struct session *s, const char *why)
     drop(hub, s, is_stranger ? longer : why, is_news);
 }
 
-/* Return true for a worker whose connection can be closed now. requests.c still uses the session in `processing`. */
+/* Return true for a worker whose connection can be closed now. Return false for nodes, because the rendezvous decides
+ * when to drop a node. Also return false for the session whose bytes are being processed, because requests.c still uses
+ * this session. The next request of this session is rejected (session.era). */
 static bool may_be_dropped(const struct session *s)
 {
     return s->role == ROLE_WORKER && !s->is_node && s != s->job->hub->processing;
 }
 
-/* Detach all sessions from their ranks and drop the workers. Plain c10d connections stay open, because a live
- * process of torch 1.13 aborts when its connection closes. */
+/* Detach all sessions from their ranks and drop the workers. attempt_end() has already ended all waits. Plain c10d
+ * connections stay open, because a live process of torch 1.13 aborts when its connection closes. But a plain client
+ * must not use the keys of the new attempt. So the store closes the connection at the client's next request.
+ * Connections of agents and operators stay open. */
 static void detach_sessions(struct job *job)
 {
     for (struct list *node = job->sessions.next, *next; node != &job->sessions; node = next) {
@@ -268,7 +280,9 @@ static void detach_sessions(struct job *job)
     }
 }
 
-/* End the attempt. The waiting clients get no answer. */
+/* End all waits for keys and barriers; the waiting clients get no answer. Then detach the sessions from their ranks,
+ * and free the members. The job gets a new era. Older connections have a lower session.era, so the store rejects their
+ * requests for keys. */
 void attempt_end(struct job *job)
 {
     /* The store rejects requests for keys on connections with a lower session.era. */
@@ -285,8 +299,8 @@ void attempt_end(struct job *job)
     schedule_attempt(job, false);
 }
 
-/* Begin an attempt with an empty set of keys. Only the first attempt keeps connections and keys, because clients may
- * have used the job before its declaration. */
+/* Begin an attempt with an empty set of keys. Only the first attempt keeps all connections and keys, because clients
+ * may have used the job before its declaration. The launcher has already killed the workers of the previous attempt. */
 bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent)
 {
     struct members next = { .quota = job->quota };

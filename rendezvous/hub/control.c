@@ -1,5 +1,6 @@
-/* control.c -- handles the JSON calls of agents, ranks and ddpctl, and checks which role may make each call. The
- * connection stays open after a rejected call, because an agent would mistake a closed connection for a lost store. */
+/* control.c -- handles the JSON calls of agents, ranks and ddpctl, and checks which role may make each call. See
+ * session.h. The connection stays open after a rejected call, because an agent would mistake a closed connection for a
+ * lost store. */
 #include "hub/messages.h"
 
 #include "base/endpoint.h"
@@ -27,7 +28,8 @@ static bool is_node(struct hub *hub, const struct session *s)
     return s->is_node;
 }
 
-/* Return true if `how` is RDZV_OK. Otherwise fill `answer` with the rejection. */
+/* Return true if `how`, the answer of the rendezvous to a call, is RDZV_OK. Otherwise fill `answer` with the rejection.
+ * The agent ignores the codes STALE_ROUND and NO_MEMBER, because it soon receives the verdict on its own round. */
 static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_answer how, cJSON *answer)
 {
     struct rdzv_facts facts;
@@ -42,8 +44,9 @@ static bool answered(struct hub *hub, struct rdzv *r, uint32_t round, enum rdzv_
     return refuse_call(hub, answer, how == RDZV_STALE_ROUND ? "STALE_ROUND" : "NO_MEMBER", NULL);
 }
 
-/* Return true if this node runs `rank` in the current round. Otherwise reject the call, because an agent cannot see
- * the processes of other nodes. */
+/* Return true if this node runs `rank` in the current round. Otherwise write the reason to hub->err and reject the
+ * call. The store trusts an agent's report about its own workers, because the agent is the parent of these processes.
+ * An agent must not report about the ranks of other nodes, because it cannot see their processes. */
 static bool owns_rank(struct hub *hub, const struct session *s, int64_t rank, cJSON *answer)
 {
     struct rdzv_node_facts node;
@@ -56,8 +59,8 @@ static bool owns_rank(struct hub *hub, const struct session *s, int64_t rank, cJ
     return false;
 }
 
-/* Return true, and fill `answer` with a rejection, if a report about a worker is from an earlier round. Older agents
- * send no round, and their reports are accepted. */
+/* Return true if a report about a worker is from an earlier round. Then also put a rejection in `answer`. Such a report
+ * must not change the worker that now has the same rank. Older agents send no round, and their reports are accepted. */
 static bool is_stale(struct hub *hub, const struct session *s, int64_t round, cJSON *answer)
 {
     struct rdzv_facts facts;
@@ -84,8 +87,9 @@ static bool other_agents(const struct job *job, const struct session *but)
     return false;
 }
 
-/* Return true if an agent may declare `name`. A declaration begins a new attempt, which removes the keys of the
- * running workers. */
+/* Return true if an agent may declare `name`. A declaration begins a new attempt, which removes the keys of the running
+ * workers. So reject a second job in a store that serves only one job. Also reject an attempt that is older than the
+ * current attempt. */
 static bool may_begin(const struct job *job, const struct session *s, const struct job_name *name)
 {
     struct hub *hub = job->hub;
@@ -111,7 +115,8 @@ static bool may_begin(const struct job *job, const struct session *s, const stru
     return false;
 }
 
-/* Declare a job. Accept a repeated declaration, because every agent declares the job. */
+/* Declare a job. A repeated declaration is accepted, because every agent declares the job, and declares it again on a
+ * new connection. */
 static bool call_declare(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -134,7 +139,8 @@ static bool call_declare(struct hub *hub, struct session *s, const union message
     return true;
 }
 
-/* Return the worker that a report is about. If the report is rejected, return NULL. */
+/* Return the worker that a report is about. Reject the call and return NULL if another node runs the rank, or if the
+ * report is from an earlier round. */
 static struct member *reported_worker(struct hub *hub, struct session *s, int64_t rank, int64_t round,
                                       cJSON *answer)
 {
@@ -143,7 +149,8 @@ static struct member *reported_worker(struct hub *hub, struct session *s, int64_
     return members_at(&s->job->members, (uint32_t)rank);
 }
 
-/* Record the start of a worker. A user may start a rank again within an attempt, so forget an earlier exit. */
+/* Record the start of a worker. An earlier exit of the rank is forgotten, because a user may start the rank again
+ * within an attempt. */
 static bool call_worker_started(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     const struct message_worker_started *started = &m->worker_started;
@@ -155,7 +162,8 @@ static bool call_worker_started(struct hub *hub, struct session *s, const union 
     return member_place(member, started->host, (int)started->pid);
 }
 
-/* Record the end of a worker. A report with another pid is about an earlier process of the rank. */
+/* Record the end of a worker. If the pid differs from the pid of the last start, reject the report, because it is about
+ * an earlier process of the rank. */
 static bool call_worker_exited(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     const struct message_worker_exited *exited = &m->worker_exited;
@@ -177,7 +185,8 @@ static bool call_worker_exited(struct hub *hub, struct session *s, const union m
     return true;
 }
 
-/* Cancel a barrier. The ranks in it get an error that names the caller. */
+/* Cancel a barrier. An operator may also make this call, to release ranks that hang in a barrier. The ranks get an
+ * error that names the operator. */
 static bool call_barrier_cancel(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -208,8 +217,8 @@ static bool find_word(const char *name, const char *word, const char *const word
     return false;
 }
 
-/* Convert the message of a joining node. Texts are borrowed from the message. message_decode has checked the ranges
- * for the casts. */
+/* Convert the message of a joining node. Texts are borrowed from the message. message_decode has checked the range
+ * of each number, so the casts lose nothing. */
 static bool read_join(const struct message_join *m, struct rdzv_join *join, struct ddp_err *err)
 {
     static const char *const modes[] = { "static", "elastic" };
@@ -254,8 +263,9 @@ static bool read_join(const struct message_join *m, struct rdzv_join *join, stru
     return true;
 }
 
-/* Return the job of a `join`, or NULL if the join is rejected. A job without a name gets the name from its first
- * node. */
+/* Return the job of a `join`, or NULL if the join is rejected. For a node that joins again, return its present job. If
+ * this join names another job, the rendezvous rejects the join later. A job without a name gets the name from its
+ * first node. */
 static struct job *joined_job(struct hub *hub, struct session *s, const struct rdzv_join *join, cJSON *answer)
 {
     if (!gate_check_job(hub, s, join->job))
@@ -272,15 +282,16 @@ static struct job *joined_job(struct hub *hub, struct session *s, const struct r
     return job;
 }
 
-/* Fill in a missing address of the node from its connection. The join borrows the text from `peer`, which the caller
- * owns. */
+/* Fill in a missing address of the node from its connection, such as "10.0.0.2" from "10.0.0.2:41234". The join borrows
+ * the text from `peer`, which the caller owns. */
 static void fill_address(struct rdzv_join *join, const struct session *s, struct endpoint *peer)
 {
     if (join->addr[0] == '\0' && endpoint_parse(s->peer, 0, peer, NULL) == DDP_OK)
         join->addr = peer->host;
 }
 
-/* Use --hang_timeout, --on_hang and --profile_ranks of the job's first node for the whole job. */
+/* Use --hang_timeout, --on_hang and --profile_ranks of the first node for the whole job. The sender of `m` is the first
+ * node if it is the job's only node and no round has begun yet. */
 static void apply_hang_rules(struct job *job, const struct message_join *m)
 {
     struct rdzv_facts facts;
@@ -295,7 +306,10 @@ static void apply_hang_rules(struct job *job, const struct message_join *m)
                         m->on_hang);
 }
 
-/* Make the session a node and answer its join. Only the answer to the first join contains the token. */
+/* Make the session a node and answer its join. A node that writes the event log also gets the time of the store's
+ * clock, because the log contains times of this clock and of the node's clock. Only the answer to the first join
+ * contains the token. If the node has a token, the store keeps this answer and each later frame until the node confirms
+ * the frame. */
 static bool welcome(struct session *s, struct job *job, bool resumes, cJSON *answer)
 {
     const bool is_first = !s->is_node;
@@ -318,7 +332,8 @@ static bool welcome(struct session *s, struct job *job, bool resumes, cJSON *ans
     return true;
 }
 
-/* Reject a node with the reason why this store's host cannot serve the job. */
+/* Reject a node, because the host of this store cannot serve the job. The answer contains the host's reason
+ * (hub_limits.refusal). */
 static bool refuse_by_host(struct hub *hub, cJSON *answer)
 {
     const struct hub_refusal *refusal = hub->limits.refusal;
@@ -327,7 +342,8 @@ static bool refuse_by_host(struct hub *hub, cJSON *answer)
     return refuse_call(hub, answer, refusal->code, refusal->advice);
 }
 
-/* Handle `join`, which chooses the job of the connection. */
+/* Handle `join`, which chooses the job of the connection. After a rejection, schedule a check, because a rejected node
+ * can explain why the job does not start. */
 static bool call_join(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv_join join;
@@ -362,7 +378,8 @@ static bool call_join(struct hub *hub, struct session *s, const union message *m
 
 static bool send_answer(struct hub *hub, struct session *s, cJSON *answer, bool ok);
 
-/* Return true if two tokens are equal. Compare all bytes, so that the time does not reveal how many are right. */
+/* Return true if two tokens are equal. Compare all bytes, so that an attacker cannot measure how many bytes of a
+ * guessed token are right. */
 static bool is_token(const char *a, const char *b)
 {
     unsigned char differs = 0;
@@ -373,7 +390,9 @@ static bool is_token(const char *a, const char *b)
     return differs == 0;
 }
 
-/* Return the node with this token, or NULL. `m->heard` is the number of frames that the node has received. */
+/* Return the node with this token, or NULL. `m->heard` is the number of frames that the node has received. This number
+ * must not exceed the number of sent frames. It must not be lower than the number of confirmed frames, because
+ * confirmed frames are deleted. */
 static struct session *find_old(struct hub *hub, const struct session *s, const struct message_resume *m)
 {
     struct job *job = job_find(hub, m->job);
@@ -400,7 +419,7 @@ static bool send_again(struct hub *hub, struct session *s)
     return true;
 }
 
-/* Move a node to its new connection. */
+/* Handle `resume`: move a node to its new connection. */
 static bool call_resume(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct session *old = find_old(hub, s, &m->resume);
@@ -441,7 +460,7 @@ static bool call_resume(struct hub *hub, struct session *s, const union message 
 typedef enum rdzv_answer (*report_failure)(struct rdzv *r, uint64_t node, uint32_t round,
                                            const struct failure *failure, uint64_t now_ms);
 
-/* Handle `failed` or `cause`. Cut the texts of the failure, because a peer may send texts of any length. */
+/* Handle `failed` or `cause`. Copy the failure and cut its texts, because a peer may send texts of any length. */
 static bool about_failure(struct hub *hub, struct session *s, const struct message_failed *m, cJSON *answer,
                           report_failure report)
 {
@@ -453,7 +472,8 @@ static bool about_failure(struct hub *hub, struct session *s, const struct messa
                                   : answered(hub, r, (uint32_t)m->round, how, answer);
 }
 
-/* Handle `failed`. Report duplicate ranks first, because the end of the round deletes the data about them. */
+/* Handle `failed`. Report duplicate ranks first, because they may have caused the failure. The end of the round deletes
+ * the data about these ranks. */
 static bool call_failed(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     monitor_report_repeated(s->job);
@@ -472,8 +492,9 @@ static bool call_done(struct hub *hub, struct session *s, const union message *m
     return answered(hub, r, round, rdzv_done(r, s->id, round, hub->now_ms), answer);
 }
 
-/* Handle `stopped`. Merge the stacks first, because the last `stopped` of a round leads to the verdict, which
- * contains them. */
+/* Handle `stopped`. The message contains the exit code of rank 0 if the node runs rank 0 and this rank has ended by
+ * itself. First merge the stacks of the message, because the last `stopped` of a round leads to the verdict. The
+ * verdict contains the stacks. */
 static bool call_stopped(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv *r = s->job->rdzv;
@@ -487,7 +508,7 @@ static bool call_stopped(struct hub *hub, struct session *s, const union message
     return answered(hub, r, round, rdzv_stopped(r, s->id, round, &how, hub->now_ms), answer);
 }
 
-/* Remove a node from the rendezvous, even while no round runs. */
+/* Remove a node from the rendezvous. A node may leave at any time, even while no round runs. */
 static bool call_leave(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -504,8 +525,9 @@ static bool is_count(const cJSON *item, double least)
     return cJSON_IsNumber(item) && item->valuedouble >= least && item->valuedouble < 9e15;
 }
 
-/* Record the process state of a worker: [local_rank, "D", percent, "wchan"], or of the program that the worker waits
- * for. The fifth element is then the program's pid. Malformed rows are skipped. */
+/* Record the process state of a worker: [local_rank, "D", percent, "wchan"]. If the worker is a script that waits for a
+ * program, the row contains the state of this program. The fifth element is then the program's pid. Malformed rows are
+ * skipped. */
 static void note_worker(struct job *job, const struct rdzv_node_facts *node, const cJSON *row)
 {
     const cJSON *local = cJSON_GetArrayItem(row, 0), *percent = cJSON_GetArrayItem(row, 2);
@@ -539,7 +561,8 @@ static void note_error(struct job *job, const struct rdzv_node_facts *node, cons
         member_error(member, cJSON_GetStringValue(cJSON_GetArrayItem(row, 1)));
 }
 
-/* Record the progress of a rank: [local_rank, step, number, "all_reduce"]. */
+/* Record the progress of a rank: [local_rank, step, number, "all_reduce"]. If the rank is in a collective, schedule
+ * a check. */
 static void note_step(struct job *job, const struct rdzv_node_facts *node, const cJSON *row)
 {
     const cJSON *local = cJSON_GetArrayItem(row, 0), *step = cJSON_GetArrayItem(row, 1);
@@ -557,7 +580,8 @@ static void note_step(struct job *job, const struct rdzv_node_facts *node, const
         schedule_call(job);
 }
 
-/* Handle a heartbeat. hub_receive() has already recorded that the node lives. */
+/* Handle a heartbeat. hub_receive() has already recorded that the node lives. Also check whether all ranks have agreed
+ * to a restart with more nodes. */
 static bool call_heartbeat(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct rdzv_node_facts node;
@@ -605,7 +629,9 @@ static bool subject_names_host(const char *subject, const char *host)
     return false;
 }
 
-/* Keep a finding that a node has reported about itself, such as a full /dev/shm. Long texts are cut. */
+/* Keep a finding that a node has reported about itself, such as a full /dev/shm. Reports to all nodes then contain the
+ * finding. Long texts are cut. Reject a finding about another node, and a finding that another node has already sent.
+ * After a rejection (NOTICE_REFUSED), the agent's connection stays open. */
 static bool call_notice(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct job *job = s->job;
@@ -639,7 +665,7 @@ static bool is_of_ranks(enum finding_code code)
     return code == FINDING_PORTS_CLOSED;
 }
 
-/* Format the culprit of a finding: the rank, and its host and pid if known. */
+/* Format the culprit of a finding: the rank, and its host and pid if these are known. */
 static void subject_of(const struct session *s, char subject[FINDING_SUBJECT_MAX])
 {
     struct snapshot_rank facts;
@@ -650,7 +676,9 @@ static void subject_of(const struct session *s, char subject[FINDING_SUBJECT_MAX
         snprintf(subject, FINDING_SUBJECT_MAX, "rank %u", s->rank);
 }
 
-/* Keep a finding of a rank until the attempt ends. The rank sends only a code and the variable part of the text. */
+/* Keep a finding of a rank until the attempt ends. The rank sends only a code and the variable part of the text; the
+ * rest of the text is in findings.h. Only the first finding is pushed to all nodes. The call `why` shows all
+ * findings. */
 static bool call_trouble(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -682,8 +710,8 @@ static bool call_hello(struct hub *hub, struct session *s, const union message *
     return true;
 }
 
-/* The handlers. messages.h decides which clients may make a call. `nodes_only`: only agents that have joined may
- * make it. */
+/* The handlers. The class of a call (messages.h) decides which clients may make it. If `nodes_only` is true, only
+ * agents that have joined may make the call. */
 static const struct {
     control_call handle;
     bool nodes_only;
@@ -716,7 +744,9 @@ static const struct {
     [MESSAGE_BARRIERS] = { inspect_barriers, false },
 };
 
-/* Return true if the session may make calls of this class. Otherwise write the error to hub->err. */
+/* Return true if the session may make calls of this class. Agents' calls are only for a client that has identified
+ * itself as an agent. If the store has a secret, the agent must also have proved in AUTH that it has this secret. Calls
+ * that change the job need the same proof if the client is on another host. */
 static bool may_call(struct hub *hub, const struct session *s, enum message_class class, const char *op)
 {
     if (class == MESSAGE_IS_AGENT_CALL && (s->role != ROLE_AGENT || !gate_is_agent(hub, s))) {
@@ -745,8 +775,9 @@ static enum message_id find_call(struct hub *hub, const struct session *s, const
     return id != MESSAGE_COUNT && may_call(hub, s, message_class(id), op.op) ? id : MESSAGE_COUNT;
 }
 
-/* Decode a request and pass it to the handler of its call. A malformed `join` gets a code, which the reports to the
- * waiting nodes show. */
+/* Check a request against the rows of messages.h, and pass the decoded struct to the handler of the call. The
+ * rendezvous checks whether the values fit together. A malformed `join` gets a code, because the reports to the waiting
+ * nodes show each rejected node with its code. */
 static bool dispatch_call(struct hub *hub, struct session *s, const cJSON *request, cJSON *answer)
 {
     union message message;
@@ -768,7 +799,8 @@ static bool send_answer(struct hub *hub, struct session *s, cJSON *answer, bool 
     return put;
 }
 
-/* Answer a call with one object. `stacks` is answered later, and `resume` sends its own answer. */
+/* Answer a call with exactly one object. Two calls are exceptions: `stacks` is answered later, and `resume` sends its
+ * own answer. */
 bool control_answer(struct hub *hub, struct session *s, struct slice text)
 {
     cJSON *request = message_parse(text, &hub->err);

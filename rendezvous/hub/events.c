@@ -1,5 +1,6 @@
-/* events.c -- the events of a job, for an event log. Only one node, the receiver, gets each event, because logs on
- * all nodes would contain the same lines. Findings go to all nodes that have requested events. */
+/* events.c -- the events of a job, for an event log. See job.h. Only one node, the receiver, gets the text of each
+ * event, because logs on all nodes would contain the same lines. Findings are rare, so the hub sends them to all nodes
+ * that have requested events. The log of each node then shows why the job hung. */
 #include "hub/job.h"
 
 #include "base/text.h"
@@ -26,8 +27,9 @@ static void push(struct hub *hub, struct session *s, const char *text)
     cJSON_Delete(o);
 }
 
-/* Make `s` the receiver, the node that writes the event log. Send it the kept events, because the previous receiver
- * may not have written them. */
+/* Make `s` the receiver, the node that receives the events of the job and writes the event log. Send the kept events to
+ * `s`, because the previous receiver may not have written them. The logs of both receivers may then contain the same
+ * event, with equal "instance" and "n". */
 static void replace_receiver(struct job *job, struct session *s)
 {
     const struct buf *recent = &job->events.recent;
@@ -36,8 +38,8 @@ static void replace_receiver(struct job *job, struct session *s)
         push(job->hub, s, (const char *)recent->data + at);
 }
 
-/* Return the receiver. If it has left, choose another node that has requested events. If there is no such node,
- * return NULL and clear `asked`. */
+/* Return the receiver. If the receiver has left, make another node that has requested events the receiver. If no node
+ * has requested events, return NULL and clear `asked`, so that later events cause no search. */
 static struct session *find_receiver(struct job *job)
 {
     struct session *s = session_find(job->hub, job->events.receiver);
@@ -85,7 +87,8 @@ static bool is_wanted(const struct job *job)
     return job->events.asked || job->hub->sink.event != NULL;
 }
 
-/* Keep an event in `recent` for the next receiver. If `recent` is full, drop the oldest events. */
+/* Keep an event in `recent` for the next receiver. If `recent` is full, drop the oldest events. Do not keep an event
+ * larger than RECENT_BYTES. */
 static void remember(struct job_events *events, const char *text)
 {
     const size_t len = strlen(text) + 1;
@@ -97,8 +100,8 @@ static void remember(struct job_events *events, const char *text)
     buf_append(recent, text, len);
 }
 
-/* Send a finding to all nodes that have requested events. Keep it only if no node got it, because a later receiver
- * would get it twice. */
+/* Send a finding to all nodes that have requested events. Keep the finding for a later receiver only if no node got it.
+ * The next receiver is usually one of these nodes, and would otherwise get the finding twice. */
 static void push_to_all(struct job *job, const char *text)
 {
     uint32_t receivers = 0;
@@ -126,7 +129,8 @@ static void push_to_receiver(struct job *job, const char *text)
         remember(&job->events, text);
 }
 
-/* Send an event to the server's log. If an agent has requested events, also pass its text to `send`. */
+/* Send an event to the server's log. If an agent has requested events, also call `send`, which sends the event to one
+ * node or to all nodes. Format the event only once. */
 static void send_event_to(struct job *job, cJSON *o, void (*send)(struct job *job, const char *text))
 {
     struct hub *hub = job->hub;
@@ -146,7 +150,8 @@ static void send_event(struct job *job, cJSON *o)
     send_event_to(job, o, push_to_receiver);
 }
 
-/* Return an event with the members that all events of the store have. `n` counts the events of all jobs. */
+/* Return an event with the JSON members that all events of the store have. The number `n` counts the events of all
+ * jobs. */
 static cJSON *begin_event(struct job *job, enum event_kind kind)
 {
     struct hub *hub = job->hub;
@@ -160,8 +165,8 @@ static cJSON *begin_event(struct job *job, enum event_kind kind)
     return o;
 }
 
-/* Count an event and return true if it exceeds the limit per second. Barriers in a tight loop would otherwise flood
- * the log. */
+/* Count an event and return true if it exceeds the limit per second. Without the limit, events of barriers in a
+ * tight loop would cost more than the barriers. */
 static bool is_too_many(struct job *job)
 {
     struct event_limit *l = &job->hub->events;
@@ -203,7 +208,8 @@ void events_members(struct job *job, const struct rdzv_round *world)
     buf_free(&rows);
 }
 
-/* Add the number of nodes, the number of ranks and the list of nodes. Free the list in `job`. */
+/* Add the number of nodes and the number of ranks of the round. Also add the list of nodes that events_members() has
+ * stored in `job`, then free this list. */
 static void add_world(cJSON *o, struct job *job, const struct rdzv_record *record)
 {
     cJSON_AddNumberToObject(o, "nnodes", record->nnodes);
@@ -214,7 +220,7 @@ static void add_world(cJSON *o, struct job *job, const struct rdzv_record *recor
     job->events.members = NULL;
 }
 
-/* Add the host and the pid of a node. `ddpctl timeline` finds the node's log by them. */
+/* Add the host and the pid of a node. `ddpctl timeline` uses them to find the log that this node has written. */
 static void add_node(cJSON *o, const struct rdzv_record *record)
 {
     cJSON_AddNumberToObject(o, "node", (double)record->node);
@@ -224,7 +230,8 @@ static void add_node(cJSON *o, const struct rdzv_record *record)
     cJSON_AddNumberToObject(o, "pid", record->pid);
 }
 
-/* Record an event of the rendezvous. Each record kind has the same number as its event kind (base/events.h). */
+/* Record an event of the rendezvous. These events are rare, so they have no limit per second. The cast is valid,
+ * because each record kind has the same number as its event kind (base/events.h). */
 void events_record(void *user, const struct rdzv_record *record)
 {
     struct job *job = user;
@@ -253,7 +260,8 @@ static uint64_t came_ms(const struct barrier_waiter *waiter)
     return TABLE_ENTRY(waiter, struct session, barrier_waiter)->waits_since_ms;
 }
 
-/* Return an event of a barrier. If agents run the job, the number of the round is 1 + the number of the attempt. */
+/* Return an event of a barrier. If agents run the job, the number of the round is 1 + the number of the attempt.
+ * Without agents there are no rounds. */
 static cJSON *barrier_event(struct job *job, enum event_kind kind, const struct barrier *barrier)
 {
     struct buf name = { 0 };
@@ -302,8 +310,8 @@ static void add_missing(cJSON *o, const struct barrier *barrier)
         }
 }
 
-/* Record the end of a barrier. Waiters are in the order of their arrival. A released barrier has at least one
- * waiter. */
+/* Record the end of a barrier. Waiters are in the order of their arrival, so the last waiter is the rank that arrived
+ * last. A released barrier has at least one waiter. */
 void events_ended(void *user, const struct barrier *barrier, enum barrier_outcome outcome, const char *why)
 {
     static const char *const outcomes[] = { [BARRIER_RELEASED] = "released",

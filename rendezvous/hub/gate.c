@@ -1,6 +1,7 @@
-/* gate.c -- decides which connections from other hosts (strangers) are served, and authenticates clients that have
- * the secret. Agents must confirm the user of a stranger without the secret, because the clients of PyTorch and
- * libddp have none. */
+/* gate.c -- decides which connections from other hosts (strangers) are served, and authenticates clients that have the
+ * secret. The hub holds a stranger's requests. It releases them when the stranger proves that it has the secret, or
+ * when an agent confirms the stranger's user. Agents must confirm users, because the clients of PyTorch and libddp have
+ * no secret. */
 #include "hub/session.h"
 
 #include "auth/auth.h"
@@ -9,8 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Limits for strangers, because a stranger may be an attacker. Held bytes also count against the store's memory
- * limit. */
+/* Limits on what the strangers can use before an agent confirms them, because a stranger may be an attacker. The bytes
+ * of held requests also count against the store's memory limit. */
 enum {
     FIRST_BYTES = 128,        /* limit of bytes that the hub decodes for a stranger until its AUTH ends */
     PENDING_MAX = 128,        /* maximum number of strangers in GREETING and HELD together */
@@ -23,7 +24,8 @@ enum {
     ASKED_BYTES = 10 << 20 /* limit of held bytes in ASKED: more than the longest value, 8 MiB */
 };
 
-/* Longest time in each state, in ms. An agent on the stranger's host answers within milliseconds. */
+/* Longest time in each state, in ms. The limit of STRANGER_ASKED can be short, because an agent on the stranger's host
+ * answers within milliseconds. */
 static const uint32_t limit_ms[STRANGER_STATES] = {
     [STRANGER_GREETING] = 5000, [STRANGER_HELD] = 3000, [STRANGER_ASKED] = 3000, [STRANGER_HANDSHAKE] = 3000
 };
@@ -59,7 +61,7 @@ static bool is_full(const struct hub *hub)
     return hub->held_kib > hub->limits.max_bytes / HELD_SHARE / 1024;
 }
 
-/* Stop reading from a stranger in ASKED until an agent confirms it. */
+/* Stop reading from a stranger in state ASKED until an agent confirms this stranger. */
 static void stop(struct hub *hub, struct session *s)
 {
     if (hub->sink.read == NULL)
@@ -68,7 +70,9 @@ static void stop(struct hub *hub, struct session *s)
     s->is_stopped = true;
 }
 
-/* Count the held bytes of a stranger. Above the limit of all strangers, stop reading from those in ASKED. */
+/* Count the held bytes of a stranger. When the held bytes of all strangers rise above their limit, stop reading from
+ * the strangers in ASKED. The loop runs only when the limit is crossed, which is rare, because a stopped stranger adds
+ * no held bytes. */
 static void count_held(struct hub *hub, struct session *s)
 {
     const bool was_full = is_full(hub);
@@ -87,7 +91,8 @@ static void count_held(struct hub *hub, struct session *s)
     }
 }
 
-/* Move a stranger to another state. The time limit of the new state starts now. */
+/* Change the state of a stranger, and move the stranger to the list of this state. The time limit of the new state
+ * starts now. */
 static void enter_line(struct hub *hub, struct session *s, enum stranger_state state)
 {
     session_leave_line(hub, s);
@@ -99,8 +104,9 @@ static void enter_line(struct hub *hub, struct session *s, enum stranger_state s
         count_held(hub, s);
 }
 
-/* Reject a stranger that no agent has confirmed in time. Only IDENTIFY gets an error text, because no answer of
- * PyTorch's protocol contains one. */
+/* Reject a stranger that no agent has confirmed in time. If its held request is IDENTIFY, first answer with an error
+ * text that names a remedy. For other requests this is impossible, because no answer of PyTorch's protocol contains an
+ * error text. */
 static void give_up(struct hub *hub, struct session *s)
 {
     static const char needs[] =
@@ -126,8 +132,9 @@ static void give_up(struct hub *hub, struct session *s)
     session_reject(hub, s, why);
 }
 
-/* Reject the oldest stranger if too many wait, in total or from the address of `newest`. Prefer GREETING to HELD,
- * because a stranger in HELD is more likely a worker. */
+/* Reject one stranger if too many strangers from the address of `newest` wait, or too many in total. Reject the oldest
+ * stranger in GREETING, because a stranger in HELD is more likely a worker. If only `newest` is in GREETING, reject the
+ * oldest stranger in HELD. */
 static void drop_oldest_stranger(struct hub *hub, const struct session *newest)
 {
     struct session *same = NULL;
@@ -150,8 +157,8 @@ static void drop_oldest_stranger(struct hub *hub, const struct session *newest)
     }
 }
 
-/* Return the limit for the number of strangers in ASKED or in HANDSHAKE. The limit grows with the ranks, because all
- * ranks may connect at once. */
+/* Return the limit for the number of strangers in ASKED. HANDSHAKE has the same limit. The limit grows with the ranks,
+ * because all ranks may connect at once. */
 static uint64_t max_unconfirmed(const struct hub *hub)
 {
     uint64_t ranks = 0;
@@ -160,14 +167,15 @@ static uint64_t max_unconfirmed(const struct hub *hub)
     return hub->limits.max_unconfirmed + PER_RANK * ranks;
 }
 
-/* Change the state of a stranger at the address of an agent. If the new state has too many strangers, reject its
- * oldest. */
+/* Change the state of a stranger at the address of an agent. A stranger that must use TLS gets the state HANDSHAKE, and
+ * any other stranger gets ASKED. If this state then has too many strangers, reject its oldest stranger. */
 static void enter_asked(struct hub *hub, struct session *s)
 {
     const enum stranger_state state = s->awaits_tls ? STRANGER_HANDSHAKE : STRANGER_ASKED;
     enter_line(hub, s, state);
-    /* Do not stop a stranger without a held request that no connected agent can confirm. It may be an
-     * agent whose old connection is broken, so the hub must receive its AUTH. */
+    /* If the strangers hold too many bytes, stop reading from this stranger. There is one exception: a stranger without
+     * a held request (`is_held`) that no agent with a working connection can confirm. Such a stranger may itself be an
+     * agent whose old connection is broken. The hub must then receive the AUTH of this agent. */
     if (state == STRANGER_ASKED && is_full(hub) && (s->is_held || peer_is_answerable(hub, s)))
         stop(hub, s);
     if (hub->gate[state].count > hub->limits.max_unconfirmed && hub->gate[state].count > max_unconfirmed(hub))
@@ -209,7 +217,8 @@ void gate_meet(struct hub *hub, struct session *s)
     drop_oldest_stranger(hub, s);
 }
 
-/* Ask the new agent about all strangers at its address. */
+/* Ask the new agent about all strangers at its address. Read `next` first, because a stranger leaves the list when its
+ * state changes. */
 void gate_agent_joined(struct hub *hub, const struct session *agent)
 {
     for (int state = STRANGER_GREETING; state <= STRANGER_HELD; state++)
@@ -249,13 +258,13 @@ void gate_tick(struct hub *hub)
 /* The request CONTROL {"op":"hello"}, whose bytes are compared and not decoded. */
 static const uint8_t hello[] = { 0x82, 14,  0,   0,   0,   0,   0,   0,   0,   '{', '"', 'o',
                                  'p',  '"', ':', '"', 'h', 'e', 'l', 'l', 'o', '"', '}' };
-/* The request VALIDATE: opcode 0 and WIRE_MAGIC. Opcode 0 alone means SET in PyTorch's older protocols (dialects A
- * and B). */
+/* The request VALIDATE: opcode 0 and WIRE_MAGIC. The opcode alone is not enough, because opcode 0 means SET in
+ * PyTorch's older protocols (dialects A and B). */
 static const uint8_t validate[] = { 0, WIRE_MAGIC & 0xff, (WIRE_MAGIC >> 8) & 0xff, (WIRE_MAGIC >> 16) & 0xff,
                                     WIRE_MAGIC >> 24 };
 
 /* FIRST_BYTES must be enough for all bytes that an agent sends until the end of AUTH. An agent under MUNGE sends the
- * most. */
+ * most: the search for a store, the request for the credential, and both messages of AUTH. */
 enum { PING_BYTES = 1 + 4, AUTH_HEAD_BYTES = 1 + 8 };
 _Static_assert((int)sizeof(validate) + PING_BYTES + (int)sizeof(hello) + 3 * AUTH_HEAD_BYTES +
                        AUTH_ASK_BYTES + AUTH_HELLO_BYTES + AUTH_PROOF_BYTES <=
@@ -275,7 +284,8 @@ static enum gate_verdict compare_fixed(struct slice bytes, const uint8_t *fixed,
     return bytes.len < n ? GATE_MORE : whole;
 }
 
-/* Return true if the bytes begin with a session's first AUTH, in another version than the store's. */
+/* Return true if the bytes begin with the first AUTH of a session, and this AUTH has another version than the store's
+ * AUTH. */
 static bool is_other_version(const struct session *s, struct slice bytes)
 {
     const uint8_t *b = bytes.data;
@@ -283,7 +293,8 @@ static bool is_other_version(const struct session *s, struct slice bytes)
            auth_is_other_version(b[AUTH_HEAD_BYTES]);
 }
 
-/* Compare the bytes without decoding them, because a JSON parser must not process the bytes of a stranger. */
+/* Compare the bytes without decoding them, because the JSON parser and most decoders must not process the bytes of a
+ * stranger. */
 enum gate_verdict gate_check(const struct session *s, struct slice bytes)
 {
     const uint8_t *b = bytes.data;
@@ -320,7 +331,8 @@ bool gate_hello(struct hub *hub, struct session *s, struct slice *bytes)
     return gate_count(hub, s, sizeof(hello)) && append_blob(&hub->out, slice_str("{\"ok\":true}"));
 }
 
-/* Hold the stranger. From now on only the time limit of its state applies. */
+/* Hold the stranger. Also remove the stranger from the list of unfinished requests, because now only the time limit of
+ * the stranger's state applies. */
 bool gate_hold(struct hub *hub, struct session *s)
 {
     s->is_held = true;
@@ -377,7 +389,7 @@ static bool refuse(struct hub *hub, enum auth_result result, struct slice messag
     return false;
 }
 
-/* Answer the first message of AUTH, also if it is refused, so that the agent can print the reason. */
+/* Answer the first message of AUTH. A refused message is also answered, so that the agent can print the reason. */
 static bool greet(struct hub *hub, struct session *s, struct slice message)
 {
     uint8_t nonce[AUTH_NONCE_BYTES], answer[AUTH_ANSWER_BYTES];
@@ -399,8 +411,9 @@ static bool greet(struct hub *hub, struct session *s, struct slice message)
            (result == AUTH_OK || refuse(hub, result, message));
 }
 
-/* Send the secret, encrypted by MUNGE, to a client that has no secret. Only `munged` on a node with the same MUNGE
- * key decrypts it, and only for processes of the store's user. */
+/* Send the secret, encrypted by MUNGE, to a client that has no secret. The answer reveals nothing to other clients.
+ * Only the daemon `munged` on a node with the same MUNGE key decrypts the answer, and only for processes of the store's
+ * user. */
 static bool give_credential(struct hub *hub, struct session *s, struct buf *out)
 {
     uint8_t answer[AUTH_GIFT_BYTES];
@@ -414,8 +427,8 @@ bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out)
     return s != NULL && give_credential(hub, s, out);
 }
 
-/* Append the reason why this store's host cannot serve the job, for nodes that send no `join` to a store without
- * TLS. */
+/* Append the reason why the host of this store cannot serve the job. The reply to `join` contains this reason, too. But
+ * a node with --encrypt sends no `join` to a store without TLS. */
 static bool append_refusal(const struct hub *hub, struct buf *answer)
 {
     const struct hub_refusal *refusal = hub->limits.refusal;
@@ -426,7 +439,8 @@ static bool append_refusal(const struct hub *hub, struct buf *answer)
     return ok;
 }
 
-/* Answer a client that expects a store with TLS, and end the connection. */
+/* Answer a client that expects a store with TLS, and end the connection. If the store has no secret and its host cannot
+ * serve the job, the answer contains the reason. */
 static bool refuse_tls(struct hub *hub, struct session *s, struct slice message)
 {
     uint8_t result[AUTH_ASK_BYTES];
@@ -463,7 +477,8 @@ bool gate_refuse_version(struct hub *hub, struct session *s, struct slice bytes)
     return gate_auth(hub, s, slice_of((const uint8_t *)bytes.data + AUTH_HEAD_BYTES, 1));
 }
 
-/* Check the tag of a frame. After a wrong tag, end the connection. */
+/* Check the tag of a frame. A wrong tag ends the connection: the bytes of the frame have changed on the network, or are
+ * from another client. */
 bool gate_check_tag(struct hub *hub, struct session *s, const struct op *op, struct slice *frame)
 {
     if (s->auth == NULL || auth_open(s->auth, (uint8_t)op->code[DIALECT_C], frame))
@@ -481,7 +496,8 @@ bool gate_is_agent(const struct hub *hub, const struct session *s)
            (s->auth != NULL && s->auth->state == AUTH_PROVEN && s->auth->role == AUTH_AGENT);
 }
 
-/* See session.h. The kernel reports the user only for a client on the store's host. */
+/* See session.h. A session whose user is known needs no proof of the secret. The kernel reports the user only for a
+ * client on the store's host. */
 bool gate_may_change(const struct hub *hub, const struct session *s)
 {
     return hub->limits.secret == NULL || s->uid != SESSION_NO_UID ||
@@ -494,8 +510,10 @@ bool gate_is_job(const struct session *s, const char *job)
            (s->tls_job == NULL || s->tls_job[0] == '\0' || strcmp(s->tls_job, job) == 0);
 }
 
-/* Check that the connection may use the job, by the name in AUTH or TLS and by the secret of the job's tenant. The
- * hash of a name does not show the tenant, so it is checked only here. */
+/* Check that the connection may use the job. If the client has sent AUTH, two conditions must be true: AUTH contains
+ * the hash of this job's name, and the client has the secret of the job's tenant. In TLS, the client must not have
+ * named another job. A tenant has the jobs whose names begin with its prefix. A hash does not show the prefix, so the
+ * tenant is checked only here, where the name is known. */
 bool gate_check_job(struct hub *hub, const struct session *s, const char *job)
 {
     const struct secret *of = auth_secret_of(hub->limits.secret, job);

@@ -1,5 +1,5 @@
-/* hang_watch.c -- see hang_watch.h. The caller requests the samples and compares their stacks, so a test can check
- * all times and limits without a job. */
+/* hang_watch.c -- see hang_watch.h. The caller requests the samples and compares their stacks; this file only counts
+ * samples and compares digests of verdicts. So a test can check all times and limits without a job. */
 #include "hub/hang_watch.h"
 
 enum {
@@ -19,14 +19,16 @@ static uint64_t limit_of(const struct hang_watch *w)
     return usual_ms > least_ms ? usual_ms : least_ms;
 }
 
-/* Return the time from one sample to the next, in ms. It is longer before the first sign of progress, so that a
- * normal pause, such as a checkpoint, ends before the third sample. */
+/* Return the time from one sample to the next, in ms. Before the first sign of progress, the watch does not know when a
+ * normal pause began. For example, a checkpoint may begin just before the first sample. The samples are then further
+ * apart, so that such a pause ends before the third sample. The third sample is the earliest that can cause a report.
+ * If limit_of() is short, the samples are HANG_APART_MS apart as usual. */
 static uint64_t apart_of(const struct hang_watch *w)
 {
     return !w->has_signals && limit_of(w) > 2 * HANG_QUIET_APART_MS ? HANG_QUIET_APART_MS : HANG_APART_MS;
 }
 
-/* End the current suspicion. The next one begins after limit_of() ms without progress. */
+/* End the current suspicion. The next suspicion begins after limit_of() ms without progress. */
 static void wait_for_limit(struct hang_watch *w)
 {
     /* If samples are further apart, begin earlier, so that the report is not late. */
@@ -51,8 +53,9 @@ void hang_watch_end(struct hang_watch *w)
     *w = (struct hang_watch){ .limit_ms = w->limit_ms, .is_off = w->is_off };
 }
 
-/* Record a sign of progress, and measure the longest pause between two signs. The time before the first sign is no
- * pause, because the program is starting. */
+/* Record a sign of progress, and measure the longest pause between two signs. Ignore a sign that is older than the last
+ * sign or the start of the round. The time before the first sign does not count as a pause, because the program is
+ * starting. */
 bool hang_watch_moved(struct hang_watch *w, uint64_t ago_ms, uint64_t now_ms)
 {
     const uint64_t at_ms = ago_ms < now_ms ? now_ms - ago_ms : 0;
@@ -108,7 +111,9 @@ bool hang_watch_compares(const struct hang_watch *w)
     return w->samples >= 2 || w->hint != 0;
 }
 
-/* Count a sample. The number of the sample and its verdict determine the next step. The first matching row applies:
+/* Count a sample. Do nothing if the hang was already reported. A verdict is the result of a comparison with the
+ * previous sample, so the first sample has no verdict. The number of the sample and its verdict determine the next
+ * step. The first matching row applies:
  *
  *     1st sample                                  take the 2nd sample
  *     2nd, has a verdict                          take the 3rd sample
@@ -118,9 +123,9 @@ bool hang_watch_compares(const struct hang_watch *w)
  *     3rd to 8th, same verdict                    report the verdict
  *     all other cases                             end the suspicion
  *
- * A sample of an overloaded host may lack stacks or flight records, so the 3rd sample has a second try. Flight records
- * are compared from the 3rd sample on, which may change the verdict. An uncertain verdict is reported once, as a hint,
- * and ends the suspicion. */
+ * A sample of an overloaded host may lack stacks or flight records, so the 3rd sample has a second try. The 4th sample
+ * is needed because flight records are compared from the 3rd sample on, which may change the verdict.
+ * Report an uncertain verdict only once, as a hint, and end the suspicion. */
 bool hang_watch_sampled(struct hang_watch *w, struct hang_verdict verdict, uint64_t now_ms)
 {
     const uint64_t digest = verdict.digest;

@@ -1,5 +1,6 @@
-/* hang_watch.h -- decides when a job is suspected to hang and when to report the hang. The module is pure. A report
- * needs the same verdict on two pairs of samples, because a wrong report misleads the user. */
+/* hang_watch.h -- decides when a job is suspected to hang and when to report the hang. The module is pure. A wrong
+ * suspicion costs only a few ms on each node. But a report needs the same verdict on two pairs of samples, because a
+ * wrong report misleads the user. */
 #ifndef RENDEZVOUS_HUB_HANG_WATCH_H
 #define RENDEZVOUS_HUB_HANG_WATCH_H
 
@@ -14,8 +15,9 @@ enum {
     /* Time in ms between samples before the first sign of progress. A report needs three samples, which
      * take 42 s, so a checkpoint of 40 s is not reported. */
     HANG_QUIET_APART_MS = 21000,
-    /* Time in ms from the third sample to the next, so short that a hang is reported within 15 s after the
-     * limit. */
+    /* Time in ms from the third sample to the next. If the third sample gave no certain verdict, the next sample
+     * repeats it. Otherwise the next sample confirms the new verdict. This time is short, so that a hang is reported
+     * within 15 s after the limit. */
     HANG_CONFIRM_MS = 1000,
     /* Longest pause in ms between two suspicions. Each pause is twice as long as the previous one. */
     HANG_AGAIN_MAX_MS = 300000
@@ -25,8 +27,9 @@ enum {
  *
  *     no sign of progress for the limit -> 3 or 4 samples of stacks, with pauses -> the same verdict twice -> report
  *
- * A verdict about a rank that wakes between samples needs 8 samples, because this rank may only be slow. Without
- * --hang_timeout the limit is HANG_FACTOR times the longest pause of the job so far, and at least HANG_LEAST_MS. */
+ * A rank that sleeps, wakes and sleeps again may be slow, so a verdict about such a rank needs 8 samples. The limit is
+ * --hang_timeout. Without the option the limit is HANG_FACTOR times the longest pause of the job so far, and at least
+ * HANG_LEAST_MS. */
 struct hang_watch {
     uint64_t limit_ms;   /* time in ms without progress until a suspicion; 0 = computed from longest_ms */
     bool is_off;         /* true with --hang_timeout=off: no suspicion begins */
@@ -51,13 +54,14 @@ void hang_watch_begin(struct hang_watch *w, uint64_t now_ms);
 /* Stop the watch at the end of a round. */
 void hang_watch_end(struct hang_watch *w);
 
-/* Record progress that happened `ago_ms` ago, and end the suspicion. Return false if later progress is already
- * recorded. */
+/* Record progress that happened `ago_ms` ago. Each sign of progress ends the suspicion. Return false if later progress
+ * is already recorded. */
 bool hang_watch_moved(struct hang_watch *w, uint64_t ago_ms, uint64_t now_ms);
 
-/* Record that a process has joined a process group: restart the time limit, and reset the pause before the next
- * suspicion. This is not progress, because the program is still starting. Return false if no round is running, or if
- * the round has already shown progress. */
+/* Record that a process has joined a process group. This is not progress, because the program is still starting. But
+ * the time limit starts again, and the pause before the next suspicion is reset. Otherwise suspicions during a slow
+ * start would make this pause longer and delay the first report. Return false if no round is running, or if the round
+ * has already shown progress. */
 bool hang_watch_joined(struct hang_watch *w, uint64_t now_ms);
 
 /* Return the time of the next sample, or UINT64_MAX if no sample is due. */
@@ -66,7 +70,8 @@ uint64_t hang_watch_deadline(const struct hang_watch *w);
 /* Return true if a sample is due now, and set the time of the next sample. */
 bool hang_watch_due(struct hang_watch *w, uint64_t now_ms);
 
-/* Return true if the current suspicion has two samples to compare, or if a hint was found since the last progress. */
+/* Return true if the current suspicion has two samples to compare. Also return true if a hint (uncertain verdict) was
+ * found since the last progress. */
 bool hang_watch_compares(const struct hang_watch *w);
 
 /* End the suspicion without a verdict. */
@@ -82,8 +87,8 @@ struct hang_verdict {
 };
 
 /* Record a sample. Return true if the caller must report the verdict or the hint, because the previous sample gave the
- * same result. After a reported verdict, nothing is reported until the next progress; after a hint, only another hint
- * or a verdict. */
+ * same result. After a reported verdict, nothing is reported until the next progress. After a reported hint, only
+ * another hint or a verdict is reported. */
 bool hang_watch_sampled(struct hang_watch *w, struct hang_verdict verdict, uint64_t now_ms);
 
 #endif

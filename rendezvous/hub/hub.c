@@ -1,5 +1,6 @@
-/* hub.c -- see hub.h. This file handles new and closed connections, received bytes and timeouts. The hub reads no
- * clock: hub->now_ms does not change during a call. */
+/* hub.c -- see hub.h. This file handles new and closed connections, received bytes and timeouts; session.h lists the
+ * other files of the hub. The hub reads no clock. It uses hub->now_ms, which the functions of hub.h set, so the time
+ * does not change during a call. */
 #include "hub/hub.h"
 
 #include "base/clock.h"
@@ -68,7 +69,8 @@ static void jobs_tick(struct hub *hub)
     job_touch(TABLE_ENTRY(at, struct job, node));
 }
 
-/* Detect that this process or its machine was suspended, and then restart each node's timeout. */
+/* Detect that this process or its machine was suspended: the present time is much later than the next deadline. Then
+ * restart each node's timeout, because no heartbeat was read meanwhile. */
 static void detect_suspension(struct hub *hub)
 {
     if (hub->jobs_deadline_ms == UINT64_MAX || hub->now_ms <= hub->jobs_deadline_ms + STOOD_STILL_MS)
@@ -89,7 +91,8 @@ bool hub_connect(struct hub *hub, conn_id conn, const char *peer, uint64_t now_m
     return session_new(hub, conn, peer);
 }
 
-/* Detect a suspension of this process first, because the report of each lost agent must name it. */
+/* Detect a suspension of this process first. After a suspension many agents close their connections, and the report of
+ * each lost agent must name the suspension. */
 void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms)
 {
     struct session *s = session_find(hub, conn);
@@ -119,8 +122,9 @@ static void note_first(struct session *s, struct slice bytes)
     s->n_first = (uint8_t)(s->n_first + n);
 }
 
-/* Process the bytes from a session, and then send all its answers together. Until then no code may free this
- * session; the rendezvous sets hub->drop_reason instead. */
+/* Process the bytes from a session, and then send all its answers together. Until the answers are sent, no code may
+ * free this session. If the rendezvous drops the session meanwhile, only hub->drop_reason is set. This function then
+ * frees the session at the end. */
 static void process_bytes(struct hub *hub, struct session *s, struct slice bytes)
 {
     hub->processing = s;
@@ -139,7 +143,7 @@ static void process_bytes(struct hub *hub, struct session *s, struct slice bytes
         session_reject(hub, s, hub->err.msg[0] ? hub->err.msg : "out of memory");
 }
 
-/* Process the held bytes of sessions whose job is now known. This may release further sessions. */
+/* Process the held bytes of sessions whose job is now known. Handling these bytes may release further sessions. */
 static void process_released(struct hub *hub)
 {
     while (!list_is_empty(&hub->peers.released)) {
@@ -170,7 +174,8 @@ void hub_expect_tls(struct hub *hub, conn_id conn)
         s->awaits_tls = true;
 }
 
-/* Record the secret that the client has proved in TLS. gate.c can now ask the tenant's agents about a stranger. */
+/* Record the secret that the client has proved in TLS. The secret shows the client's tenant. Let gate.c check a
+ * stranger again, because gate.c can now ask the tenant's agents at the client's address. */
 void hub_set_secret(struct hub *hub, conn_id conn, const struct secret *secret, const char *job,
                     uint64_t now_ms)
 {
@@ -214,7 +219,7 @@ bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64
                         now_ms);
 }
 
-/* Ignore the bytes of an unknown id, which the server had read before the hub closed the connection. */
+/* Ignore the bytes of an unknown id: the server had read these bytes before the hub closed the connection. */
 void hub_receive(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms)
 {
     struct session *s = session_find(hub, conn);
@@ -262,8 +267,8 @@ uint64_t hub_deadline(const struct hub *hub)
                       earlier_of(session_cut_deadline(hub), hub->jobs_deadline_ms));
 }
 
-/* Drop the first session of hub->midway[spoken]. First requests have a shorter limit, because most clients that do
- * not complete one are scanners. */
+/* Drop the first session of hub->midway[spoken], because its request has been unfinished for too long. First requests
+ * (`spoken` = 0) have a shorter limit, because most clients without a complete first request are scanners. */
 static void drop_oldest(struct hub *hub, int spoken)
 {
     char why[128];
@@ -337,7 +342,7 @@ void hub_free(struct hub *hub)
 {
     if (hub == NULL)
         return;
-    /* Clear the stores first, so that no key wakes a freed session. */
+    /* Clear the stores first. This ends all waits for keys, so no key can wake a session that is already freed. */
     EACH_NODE(node, &hub->jobs)
     store_clear(TABLE_ENTRY(node, struct job, node)->store);
     struct table_node *node = table_next(&hub->sessions, NULL);

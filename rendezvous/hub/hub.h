@@ -1,5 +1,6 @@
-/* hub.h -- makes all decisions of the store server, without a socket, a clock or a thread. So a test can choose
- * every time. */
+/* hub.h -- makes all decisions of the store server, without a socket, a clock or a thread. The server
+ * (server/clients.c) passes received bytes and the current time to the hub, so a test can choose every time. The hub
+ * calls the server to send bytes or to close a connection. */
 #ifndef RENDEZVOUS_HUB_HUB_H
 #define RENDEZVOUS_HUB_HUB_H
 
@@ -59,16 +60,17 @@ struct hub_limits {
 struct shared;
 
 /* The callbacks of the server. A callback must not call the hub. One call of the hub may send bytes to several
- * connections. */
+ * connections. For example, a SET also answers the clients that wait for the key. */
 struct hub_sink {
     void *user;
-    /* Sends `bytes` to `conn`. If `holder` is NULL, the bytes are valid only during the call; otherwise as
-     * long as the server has a reference to `holder`. */
+    /* Sends `bytes` to `conn`. If `holder` is NULL, the bytes are valid only during the call. Otherwise the bytes are
+     * valid as long as the server has a reference to `holder` (base/buf.h). */
     void (*send)(void *user, conn_id conn, struct slice bytes, struct shared *holder);
-    /* Closes `conn` after all its bytes are written. The hub has already freed the session, so do not call
-     * hub_disconnect. `why` is one sentence, valid during the call; the server logs it only if `is_news`. */
+    /* Closes `conn` after all its bytes are written. `why` is one sentence, valid during the call. The server logs
+     * `why` only if `is_news`; false means that a similar line was logged shortly before. The hub has already freed
+     * the session, so the server must not call hub_disconnect for this connection. */
     void (*close)(void *user, conn_id conn, const char *why, bool is_news);
-    /* Writes the local address of `conn`, "10.0.0.1:29500". NULL: the address is unknown. */
+    /* Writes the local address of `conn`, "10.0.0.1:29500". If the callback is NULL, the address is unknown. */
     void (*here)(void *user, conn_id conn, char text[static ENDPOINT_TEXT_MAX]);
     /* Logs a line for operators, such as "rank 3 (host, pid 12) connected". NULL if there is no log. */
     void (*log)(void *user, const char *line);
@@ -76,11 +78,12 @@ struct hub_sink {
      * log. */
     void (*event)(void *event_user, const char *json);
     void *event_user;
-    /* Returns true if a reply of `bytes` may be sent to `conn` now. With `bytes` = 0, returns true if the
-     * client reads its replies. After false, the requests of `conn` wait until hub_resume. NULL: always
-     * true. */
+    /* Returns true if a reply of `bytes` may be sent to `conn` now. If `bytes` is 0, the hub asks only whether the
+     * client reads its replies. If the result is false, the requests of `conn` wait until the server calls hub_resume.
+     * If the callback is NULL, the hub may always reply. */
     bool (*may_reply)(void *user, conn_id conn, uint64_t bytes);
-    /* Stops or starts reading from `conn`. NULL: reading never stops. */
+    /* Stops or starts reading from `conn`. The hub stops reading from a stranger (gate.c) that has sent too much, until
+     * an agent confirms the stranger. If the callback is NULL, reading never stops. */
     void (*read)(void *user, conn_id conn, bool reads);
     /* Fills `bytes` with random bytes. The hub refuses AUTH if this function is NULL or returns false. */
     bool (*random)(void *user, void *bytes, size_t n);
@@ -97,31 +100,33 @@ bool hub_connect(struct hub *hub, conn_id conn, const char *peer, uint64_t now_m
 /* Set the user that owns the connection on this host. Without this call the user is unknown. */
 void hub_set_uid(struct hub *hub, conn_id conn, uint32_t uid);
 
-/* Mark the connection as one from another host. With hub_limits.guarded, gate.c must admit the client. */
+/* Mark the connection as a connection from another host. With hub_limits.guarded, the hub holds the client's requests
+ * until gate.c admits the client. */
 void hub_set_foreign(struct hub *hub, conn_id conn);
 
-/* Announce that the connection must begin with TLS. Call this function before hub_set_foreign. No agent can confirm
- * the client until hub_set_secret is called. */
+/* Announce that the connection must begin with TLS. Call this function before hub_set_foreign. Until hub_set_secret is
+ * called, the connection is a stranger (gate.c) that no agent can confirm. */
 void hub_expect_tls(struct hub *hub, conn_id conn);
 
-/* Record that the client has named `job` in the TLS handshake ("": none), and has proved that it has `secret`. The
- * session may then use only the jobs of the secret's tenant, and only an agent of `job` may confirm it. */
+/* Record that the client has named `job` in the TLS handshake, and has proved that it has `secret`. `job` is "" if the
+ * client has named no job. After this call, the session may use only the jobs of the secret's tenant. Only an agent of
+ * `job` may confirm the session. */
 void hub_set_secret(struct hub *hub, conn_id conn, const struct secret *secret, const char *job,
                     uint64_t now_ms);
 
-/* Append to `out` the answer for a client that requests the credential before the TLS handshake (auth/auth.h), or
- * the reason of a refusal. Return false if the session does not exist or memory is short. */
+/* Append to `out` the answer for a client that requests the credential before the TLS handshake (auth/auth.h). If there
+ * is no credential, the answer contains the reason. Return false if the session does not exist or memory is short. */
 bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out);
 
 /* Reject a connection whose bytes the server cannot pass to hub_receive. `bytes` are the last received bytes.
- * `is_ddprun` is true if the client is a ddprun. The waiting nodes then get a report, and also if `bytes` may be from a
- * node. */
+ * `is_ddprun` is true if the client is a ddprun. The waiting nodes get a report if `is_ddprun` is true, or if a node
+ * may have sent `bytes`. */
 void hub_reject(struct hub *hub, conn_id conn, struct slice bytes, bool is_ddprun, const char *why,
                 uint64_t now_ms);
 
-/* Free a file descriptor for a new client, by rejecting the connection that has waited longest for an agent's
- * confirmation. Consider only connections from the host `address`, or from all hosts if `address` is NULL. Return
- * false if no such connection exists. */
+/* Free a file descriptor for a new client, by rejecting a connection that no agent has confirmed. Choose the connection
+ * that has been in its present state (gate.c) for the longest time. Consider only connections from the host `address`,
+ * such as "10.0.0.2", or from all hosts if `address` is NULL. Return false if no such connection exists. */
 bool hub_drop_stranger(struct hub *hub, const char *address, uint64_t now_ms);
 
 /* Return true if the connection has sent at least one complete request. */
@@ -134,14 +139,15 @@ bool hub_note_refused(struct hub *hub, const char *peer, const char *why, uint64
 /* Process received bytes, which are valid only during the call. The hub copies an incomplete request. */
 void hub_receive(struct hub *hub, conn_id conn, struct slice bytes, uint64_t now_ms);
 
-/* Process the waiting requests of a connection after may_reply returned false. */
+/* Process the waiting requests of a connection that the hub has paused because may_reply returned false. */
 void hub_resume(struct hub *hub, conn_id conn, uint64_t now_ms);
 
-/* Remove a closed connection, and end all waits of its client. `why` is the reason ("closed by the peer"). */
+/* Remove a closed connection; `why` is the reason ("closed by the peer", "connection reset"). End all waits of the
+ * client, including waits in barriers. */
 void hub_disconnect(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms);
 
-/* Remove a connection that broke without a FIN, by a reset or a timeout. A node stays in its job until its timeout,
- * and may connect again. */
+/* Remove a connection that broke without a FIN, by a reset or a timeout. The network may be the cause, so a node stays
+ * in its job until its timeout, and may connect again. */
 void hub_cut(struct hub *hub, conn_id conn, const char *why, uint64_t now_ms);
 
 /* Return the time at which hub_tick must be called next, on the clock of `now_ms`; UINT64_MAX means never. Every call

@@ -1,5 +1,5 @@
-/* inspect.c -- the calls that only read: jobs, status, keys, waiters, barriers, rejects, why. Any client may make
- * them, so they show no jobs of other tenants. */
+/* inspect.c -- the calls that only read: jobs, status, keys, waiters, barriers, rejects, why. Any client may make these
+ * calls. So they change nothing, and show no jobs of other tenants. */
 #include "hub/messages.h"
 #include "hub/session.h"
 
@@ -21,7 +21,8 @@ enum {
     RANKS_SHOWN = 1024,    /* maximum number of ranks that are shown for one barrier */
 };
 
-/* Set the error for a call that names no job, if the client may use several jobs or none. */
+/* Set the error for a call that names no job. The store cannot choose a job, because this client may use several jobs
+ * or none. */
 static void fail_unnamed(struct hub *hub, const struct session *s)
 {
     const char *whose = s->tenant != NULL ? " with the secret of this connection" : "";
@@ -38,7 +39,8 @@ static void fail_unnamed(struct hub *hub, const struct session *s)
                  n, n == 1 ? "" : "s", whose);
 }
 
-/* Return the job `name`. Without a name, return the session's job, or the only job that it may use. */
+/* Return the job `name`. Without a name, return the session's job. If the session has no job, return the only job that
+ * the session may use. */
 struct job *inspect_job(struct hub *hub, const struct session *s, const char *name)
 {
     struct job *job = name != NULL ? job_find(hub, name) : s->job != NULL ? s->job : job_only(hub, s);
@@ -51,8 +53,9 @@ struct job *inspect_job(struct hub *hub, const struct session *s, const char *na
     return job;
 }
 
-/* A JSON array in the answer of a call. If a row does not fit into the answer, the list ends before this row, and
- * the answer has "cut":true. */
+/* A JSON array in the answer of a call, such as the array "jobs". An answer is one JSON object of at most 1 MiB. If a
+ * row does not fit, the list ends before this row, and the answer has "cut":true. `room` limits the printed size of the
+ * rows. The rows of an earlier list in the same answer count, too. */
 struct listing {
     cJSON *answer, *array; /* borrowed; control_answer() frees `answer` */
     size_t bytes;          /* upper bound for the printed size of the earlier list and of the rows so far */
@@ -89,8 +92,8 @@ static size_t printed_bytes(const cJSON *item)
     return bytes;
 }
 
-/* Append `row`, which the list then owns; NULL if memory is short. Return false and mark the answer as cut if the
- * list is full. */
+/* Append `row` to the list, which then owns the row. `row` is NULL if memory is short. Return false and mark the answer
+ * as cut if the list is full. */
 static bool add_row(struct listing *list, cJSON *row)
 {
     if (row == NULL)
@@ -106,8 +109,8 @@ static bool add_row(struct listing *list, cJSON *row)
     return false;
 }
 
-/* Add the member `name` with `bytes` as its text. `put` makes binary bytes printable: text_append() or
- * text_append_hex(). */
+/* Add the member `name` with `bytes` as its text. A client has sent these bytes, for example as a key. The bytes may be
+ * binary, so `put` makes them printable. `put` is text_append() or text_append_hex(). */
 static void add_shown_bytes(cJSON *o, const char *name, struct slice bytes, size_t max,
                             bool (*put)(struct buf *out, struct slice bytes, size_t max))
 {
@@ -129,7 +132,7 @@ static uint32_t count_sessions(const struct job *job)
     return n;
 }
 
-/* Return the row of a job. */
+/* Return the row of a job. Leave out attempt and world size if they are not known yet. */
 static cJSON *job_row(const struct job *job)
 {
     cJSON *row = cJSON_CreateObject();
@@ -143,7 +146,7 @@ static cJSON *job_row(const struct job *job)
     return row;
 }
 
-/* List the jobs. */
+/* List the jobs. Skip an empty job without a name: it exists only because a hub always has at least one job. */
 bool inspect_jobs(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)m;
@@ -176,8 +179,9 @@ static void add_counters(struct hub *hub, cJSON *answer)
         cJSON_AddNumberToObject(counters, names[i], (double)hub->counter[i]);
 }
 
-/* Add the profile of a rank if the current window has a sample of it. "waits" is the percentage of samples in a
- * collective. "place" is the most frequent place in the other samples. */
+/* Add the profile of a rank if the current window (PROFILE_WINDOW) has a sample of the rank. "waits" is the percentage
+ * of samples in which the rank waited in a collective. "place" is the most frequent place in the code in the other
+ * samples. */
 static void add_profile(const struct profile *p, uint32_t rank, cJSON *row)
 {
     if (rank >= p->n || p->ranks[rank].seen == 0)
@@ -188,7 +192,8 @@ static void add_profile(const struct profile *p, uint32_t rank, cJSON *row)
         cJSON_AddStringToObject(row, "place", profile_place(r));
 }
 
-/* Add the ranks in order. `node_bytes` is the printed size of the nodes. */
+/* Add the ranks in order. If the list is cut, only the last ranks are missing. `node_bytes` is the printed size of the
+ * nodes. */
 static void add_members(struct job *job, cJSON *answer, size_t node_bytes)
 {
     struct listing list = begin_list(answer, "members");
@@ -213,7 +218,7 @@ static uint32_t count_waiters(const struct job *job)
     return n;
 }
 
-/* Return the row of a node. Times are durations, because the reader has another clock. */
+/* Return the row of a node. Times are sent as durations, because the reader has another clock than the store. */
 static cJSON *node_row(const struct rdzv_node_facts *f, uint64_t now_ms)
 {
     return message_encode_node_status(
@@ -227,7 +232,8 @@ static cJSON *node_row(const struct rdzv_node_facts *f, uint64_t now_ms)
                                        .heard_ms = (int64_t)(now_ms - f->last_received_ms) });
 }
 
-/* Add the nodes in the order in which they joined, and return their printed size. They get half of LIST_ROOM. */
+/* Add the nodes in the order in which they joined, and return their printed size. The list of nodes gets half of
+ * LIST_ROOM, because the list of ranks follows. */
 static size_t add_nodes(const struct job *job, cJSON *answer)
 {
     struct rdzv_facts facts;
@@ -244,7 +250,7 @@ static size_t add_nodes(const struct job *job, cJSON *answer)
     return list.bytes;
 }
 
-/* Answer `status`. The lists are last, because they may be cut. */
+/* Answer `status`. The lists of nodes and ranks are last, because they may be cut (add_row). */
 bool inspect_status(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     struct job *job = inspect_job(hub, s, m->status.job);
@@ -282,14 +288,16 @@ static bool add_key(struct listing *list, struct slice key, struct slice value)
     return add_row(list, row);
 }
 
-/* Return true if a key, which may contain a zero byte, begins with `prefix`. */
+/* Return true if a key begins with `prefix`. String functions cannot do this, because a key may contain a zero
+ * byte. */
 static bool key_begins_with(struct slice key, const char *prefix)
 {
     size_t n = strlen(prefix);
     return key.len >= n && slice_equal(slice_of(key.data, n), slice_of(prefix, n));
 }
 
-/* List the keys that begin with a prefix, in the arbitrary order of the table. */
+/* List the keys that begin with a prefix, in the arbitrary order of the table. "cut" means that some of these keys are
+ * left out. */
 bool inspect_keys(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     int64_t limit = m->keys.limit;
@@ -347,7 +355,8 @@ static void add_stranger(const struct session *s, cJSON *row)
         cJSON_AddStringToObject(row, "owner", s->torch->owner);
 }
 
-/* Return the row of a client that waits. */
+/* Return the row of a client that waits. A client with a rank is shown with the host and pid that were reported for
+ * the rank. */
 static cJSON *waiter_row(struct hub *hub, const struct session *s)
 {
     cJSON *row = cJSON_CreateObject();

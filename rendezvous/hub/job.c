@@ -1,5 +1,6 @@
-/* job.c -- see job.h. This file creates, finds and frees jobs, and handles their barriers and nodes. A store that
- * serves many jobs frees a job some time after its last connection, because a job may end without a message. */
+/* job.c -- see job.h. This file creates, finds and frees jobs, and handles their barriers and nodes. A daemon runs for
+ * months, and a job may end without a message to the store. So a store that serves many jobs frees a job and its keys
+ * after some time without connections. */
 #include "hub/job.h"
 
 #include "base/clock.h"
@@ -25,8 +26,9 @@ struct job_source {
     char key[KEY_MAX];      /* "uid 1000", "10.0.0.2" or "net 20010db800000000" */
 };
 
-/* Format the key of an IPv6 address: its /64 network, because one host may use all addresses of this network. Return
- * false for any other address. */
+/* Format the key of an IPv6 address, or return false for any other address. The key is the address's /64 network,
+ * because one host may use all addresses of this network. Otherwise each address would be a source with its own
+ * share. */
 static bool format_network(struct slice address, char key[static KEY_MAX])
 {
     char text[INET6_ADDRSTRLEN + 2];
@@ -39,8 +41,8 @@ static bool format_network(struct slice address, char key[static KEY_MAX])
     return true;
 }
 
-/* Format the key of a connection's source. Each user of this host is a source. The store cannot verify users of
- * other hosts, so each host is one source. */
+/* Format the key of a connection's source. The kernel reports the users of this host, so each user is a source. The
+ * store cannot verify users of other hosts. So all clients on one host, or in one IPv6 /64 network, are one source. */
 static void format_key(const struct session *s, char key[static KEY_MAX])
 {
     struct slice address = session_address(s);
@@ -50,8 +52,8 @@ static void format_key(const struct session *s, char key[static KEY_MAX])
         snprintf(key, KEY_MAX, "%.*s", (int)address.len, (const char *)address.data);
 }
 
-/* Return the source of the connection `s`, or NULL if memory is short. The caller must pass the source to
- * job_set_source(), or free it by job_source_release(). */
+/* Return the source of the connection `s`, or NULL if memory is short. A new source has no job yet, so the caller must
+ * pass the source to job_set_source(), or free it by job_source_release(). */
 static struct job_source *job_source_of(struct hub *hub, const struct session *s)
 {
     char key[KEY_MAX];
@@ -80,13 +82,15 @@ static void job_source_release(struct hub *hub, struct job_source *source)
     free(source);
 }
 
-/* Return true if the source's share has `bytes` left, so that one user cannot fill the store with empty jobs. */
+/* Return true if the source's share has `bytes` left for one more job. Without this limit, one user could fill the
+ * store with empty jobs. */
 static bool job_source_has_room(const struct job_source *source, uint64_t bytes)
 {
     return quota_left(&source->share) >= bytes;
 }
 
-/* Count the job at its new source first, because releasing the old source may free it, and both may be the same. */
+/* Count the job at its new source before releasing its old source. Both may be the same source. If this source has no
+ * other job, the reverse order would free the source. */
 void job_set_source(struct job *job, struct job_source *source)
 {
     struct job_source *before = job->source;
@@ -130,7 +134,7 @@ static void report_barrier(void *user, const struct barrier *barrier, struct sli
     barrier_report(barrier, name, facts_for, user, outcome, because, out);
 }
 
-/* Format how a rank that is missing in a barrier ended. */
+/* Format how a rank ended, for the report of a barrier in which this rank is missing. */
 static void format_end(void *user, uint32_t rank, char *text, size_t size)
 {
     struct snapshot_rank facts;
@@ -140,7 +144,8 @@ static void format_end(void *user, uint32_t rank, char *text, size_t size)
     snprintf(text, size, "%s %s", finding.subject, finding_predicate(&finding));
 }
 
-/* Return true if an agent has reported the end of the rank. A worker whose connection closed may reconnect. */
+/* Return true if an agent has reported the end of the rank. A closed connection does not prove the end, because the
+ * worker may reconnect. */
 static bool barrier_rank_ended(void *user, uint32_t rank)
 {
     const struct job *job = user;
@@ -157,7 +162,8 @@ static void barrier_lost(void *user, const struct barrier *barrier, uint32_t ran
     lost_peer_in_barrier(user, barrier, rank);
 }
 
-/* Record the first arrival in a barrier. It is a sign of progress, and the start of a wait. */
+/* Record that the first rank has arrived in a barrier. The arrival is a sign of progress. It also begins a wait, so
+ * schedule a check of this wait. */
 static void barrier_opened(void *user, const struct barrier *barrier)
 {
     events_opened(user, barrier);
@@ -197,7 +203,7 @@ bool job_node_room(struct session *s)
     return s->as_node != NULL;
 }
 
-/* Register the session as a node, unless it is one already. */
+/* Register the session as a node. Ignore a repeated join on the same connection. */
 void job_node_joined(struct session *s)
 {
     const struct slice address = session_address(s);
@@ -221,7 +227,8 @@ void job_node_ends(struct session *s)
     table_remove(&s->job->hub->agents, &s->as_node->by_address);
 }
 
-/* Return true if a suspension of this store is the probable cause of a connection that closes now. */
+/* Return true if a suspension of this store ended at most JUST_NOW_MS ago. A node that closes its connection now
+ * probably does so because of this suspension. */
 static bool just_stood_still(const struct hub *hub)
 {
     return hub->stood_ms >= STOOD_LONG_MS && hub->now_ms - hub->woke_ms <= JUST_NOW_MS;
@@ -251,20 +258,23 @@ void job_excuse_silence(struct job *job)
         rdzv_excuse_silence(job->rdzv, job->hub->now_ms);
 }
 
-/* Time in ms for which a finished rendezvous is kept, so that operators can ask how the job ended. */
+/* Time in ms for which a finished rendezvous is kept, so that operators can ask how the job ended. If an agent joins
+ * during this time, a new rendezvous replaces the finished rendezvous. */
 enum { FORGET_OVER_MS = 60 * 1000 };
 
-/* Each job reserves 1/RESERVES of the store's memory, at most RESERVE_MAX bytes, so that large jobs leave memory to
- * small ones. */
+/* Each job reserves 1/RESERVES of the store's memory, at most RESERVE_MAX bytes. So large jobs cannot leave a small
+ * job without memory. */
 enum { RESERVE_MAX = 1 << 20, RESERVES = 1024 };
 
-/* Return how many bytes an empty job charges to the quota: its struct, and 4 KiB for its tables. 0 in a launcher. */
+/* Return how many bytes an empty job charges to the quota: its struct, and 4 KiB for its tables. Return 0 in a
+ * launcher, whose hub has only one job. */
 static uint64_t job_cost(const struct hub *hub)
 {
     return hub->limits.many_jobs ? sizeof(struct job) + 4096 : 0;
 }
 
-/* Return how many bytes of a source's share are reserved for each job. */
+/* Return how many bytes of a source's share are reserved for each job. This limits the number of jobs per
+ * source. */
 static uint64_t floor_of(const struct hub *hub)
 {
     const uint64_t reserve = hub->limits.max_bytes / RESERVES;
@@ -305,7 +315,8 @@ struct job *job_new(struct hub *hub)
     return NULL;
 }
 
-/* Free the job, which may be partly built. Release the share last, because all parts return their charges to it. */
+/* Free the job. job_new() also calls this for a partly built job. Release the share last, because the store, the
+ * barriers and the members return their charges to the share. */
 void job_free(struct job *job)
 {
     struct hub *hub = job->hub;
@@ -339,7 +350,8 @@ struct job *job_find(const struct hub *hub, const char *name)
     return node ? TABLE_ENTRY(node, struct job, node) : NULL;
 }
 
-/* Return the only job that the session may use, or NULL. A session without a tenant may use all jobs. */
+/* Return the only job that the session may use, or NULL if the session may use no job or several jobs. If the client
+ * has named a job in TLS, the session may use only this job. A session without a tenant may use all jobs. */
 struct job *job_only(const struct hub *hub, const struct session *s)
 {
     struct job *only = NULL;
@@ -366,8 +378,8 @@ void job_rename(struct job *job, const char *name)
     add_to_hub(job);
 }
 
-/* Give `name` to the nameless job, because clients may already have stored keys in it. Without a nameless job,
- * create a job. */
+/* Give `name` to the nameless job, because clients may already have stored keys in this job. If there is no nameless
+ * job, create a job. */
 static struct job *declare(struct hub *hub, struct job_source *source, const char *name)
 {
     struct job *job = job_find(hub, "");
@@ -411,7 +423,8 @@ static bool is_blank(const struct job *job)
     return job->name[0] == '\0' && store_count(job->store) == 0;
 }
 
-/* Return when to drop the job; a launcher's store never drops its job. */
+/* Return when to drop the job. The store of a launcher never drops its job, because the store itself ends with the
+ * launcher. */
 uint64_t job_forget_at(const struct job *job)
 {
     bool stays = !job->hub->limits.many_jobs || !list_is_empty(&job->sessions) || is_blank(job);
@@ -433,7 +446,8 @@ static uint64_t job_deadline(const struct job *job)
                : others;
 }
 
-/* Lower the hub's deadline to the job's deadline, in constant time. The next tick computes the exact deadline. */
+/* Lower the hub's deadline to the job's deadline, in constant time. This function never raises the hub's deadline, so
+ * the hub's deadline may be too early. The hub then ticks once too often, and this tick computes the exact deadline. */
 void job_touch(struct job *job)
 {
     uint64_t at = job_deadline(job);

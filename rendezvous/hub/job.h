@@ -1,5 +1,6 @@
-/* job.h -- one job that the hub serves: its keys, its barriers, its members and its connections. A new hub already
- * has one job without a name, so that plain c10d clients may use its keys. */
+/* job.h -- one job that the hub serves: its keys, its barriers, its members, and the connections that belong to it. A
+ * hub inside a launcher serves one job for its whole life, but ddp-rendezvous serves many jobs by name. A new hub
+ * already has one job without a name, so that plain c10d clients may use its keys. */
 #ifndef RENDEZVOUS_HUB_JOB_H
 #define RENDEZVOUS_HUB_JOB_H
 
@@ -24,11 +25,12 @@ struct rdzv_record;
 struct rdzv_round;
 struct session;
 
-/* The events of a job, for an event log.
+/* The events of a job, for an event log: joins and departures of nodes, rounds, stops, verdicts, barriers.
  *
- * The store sends each event to the server's own log, if any, and to one agent that has requested events in its
- * `join`: the receiver. When the receiver leaves, another such agent gets the latest events again. "instance" and
- * "n" of an event show duplicates. */
+ * Each event is one JSON object (base/events.h; docs/output.md, "Event log"). The store does not write files. It sends
+ * each event to the server's own log, if any. It also sends the event to one agent that has requested events in its
+ * `join`. This agent is the receiver. When the receiver leaves, another such agent becomes the receiver, and first
+ * receives the latest events again. A reader of several logs recognizes duplicates by "instance" and "n". */
 struct job_events {
     bool asked;        /* an agent has requested events; cleared when find_receiver() finds no such agent */
     uint64_t receiver; /* session id of the receiver; 0 = none: the store chooses one at the next event */
@@ -36,7 +38,8 @@ struct job_events {
     char *members;     /* owned: ranks of each node as JSON, for the event that a round begins; NULL = none */
 };
 
-/* Limits how many barrier events all jobs together may record per second. A later event reports how many were lost. */
+/* Limits how many barrier events all jobs together may record per second. Events beyond the limit are lost, and a later
+ * event reports how many were lost. */
 struct event_limit {
     uint64_t number;    /* number of the latest event */
     uint64_t second;    /* the present second, on the clock of hub->now_ms */
@@ -93,8 +96,8 @@ struct job_profile {
  *
  *     connection -> session -> job -> store | barriers | members
  *
- * A connection enters its job by IDENTIFY, by `join`, or by an agent's `vouch`. In a hub of one job, the first
- * request for a key is enough. */
+ * A connection enters its job when the job is known: by IDENTIFY, by `join`, or by an agent's `vouch`. If the hub has
+ * only one job, a connection enters the job with its first request for a key. */
 struct job {
     struct table_node node;     /* entry in hub->jobs; the key is the name */
     struct hub *hub;            /* borrowed */
@@ -135,23 +138,26 @@ void job_free(struct job *job);
 
 /* Return the job `name`, or NULL. */
 struct job *job_find(const struct hub *hub, const char *name);
-/* Return the only job that `s` may use, or NULL if `s` may use several jobs or none. */
+/* Return the only job that `s` may use. Return NULL if `s` may use several jobs or no job. In a hub of many jobs, a
+ * client that has named its job in TLS may use only the named job. */
 struct job *job_only(const struct hub *hub, const struct session *s);
-/* Return the job `name`, and create it if necessary. A hub of one job ignores `name`. The source of `s` is charged
- * for a new job. Return NULL if memory is short, or if this source has too many jobs. */
+/* Return the job `name`. If no job has this name, give the name to the nameless job. If there is no nameless job, add a
+ * job and charge it to the source of `s`. If the hub serves only one job, return this job for any `name`. Return NULL
+ * if memory is short, or if the source has reached its limit of jobs. */
 struct job *job_claim(struct hub *hub, const struct session *s, const char *name);
-/* Change the name of the job, and its key in hub->jobs. "" makes the job undeclared. */
+/* Change the name of the job, and its key in hub->jobs. If `name` is "", the job becomes undeclared. */
 void job_rename(struct job *job, const char *name);
 
 /* Return true if `name` contains the name, the present attempt and the world size of this job. */
 bool job_is_at(const struct job *job, const struct job_name *name);
 
-/* Write a line to the log. `job` points to a struct job. */
+/* Write a line to the log. The barriers and the rendezvous call this function. `job` points to a struct job. */
 void job_log(void *job, const char *line);
 
 /* Return the time in ms at which to drop the job if no client connects; UINT64_MAX = never. */
 uint64_t job_forget_at(const struct job *job);
-/* Lower hub->jobs_deadline_ms to the job's deadline. Call this after each change that makes it earlier. */
+/* Lower hub->jobs_deadline_ms to the job's deadline. Call this after each change that makes the job's deadline
+ * earlier. */
 void job_touch(struct job *job);
 
 /* In a hub of many jobs each job belongs to a source: a user of this host, or the address of another host (for IPv6
@@ -185,7 +191,8 @@ void events_free(struct job_events *events);
 
 /* Store the ranks of each node in job->events.members, for the event that the round begins. */
 void events_members(struct job *job, const struct rdzv_round *world);
-/* Record an event. `job` points to a struct job. */
+/* Record an event. The rendezvous calls events_record. Barriers call events_opened and events_ended. `job` points to a
+ * struct job. */
 void events_record(void *job, const struct rdzv_record *record);
 void events_opened(void *job, const struct barrier *barrier);
 void events_ended(void *job, const struct barrier *barrier, enum barrier_outcome outcome, const char *why);

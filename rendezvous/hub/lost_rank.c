@@ -1,5 +1,6 @@
-/* lost_rank.c -- detects a broken connection, and a rank that ends or gives up a wait while other ranks need it. The
- * store reports an exit with 0 itself, because the rank's agent counts it as a success. */
+/* lost_rank.c -- detects a connection that broke, and a rank that ends or gives up a wait while other ranks need it.
+ * The store itself reports an exit with 0, because the rank's agent counts this exit as a success. The store records a
+ * missing rank early, because later all other ranks have timed out, too. */
 
 #include "base/limits.h"
 #include "base/text.h"
@@ -39,7 +40,8 @@ static uint64_t waited(const struct session *s, struct torch_key *key)
     return now_ms - s->waits_since_ms;
 }
 
-/* Append how many ranks have arrived in PyTorch's barrier, which does not record which ranks these are. */
+/* Append how many ranks have arrived in PyTorch's barrier. This barrier only counts ranks, and does not record which
+ * ranks have arrived. */
 static void append_count(const struct session *s, const struct torch_key *key, struct buf *out)
 {
     const bool is_barrier = key->kind == TORCH_KEY_BARRIER || key->kind == TORCH_KEY_BARRIER_LAST;
@@ -59,8 +61,8 @@ static void append_count(const struct session *s, const struct torch_key *key, s
             (long long)meet->count, ranks, plural);
 }
 
-/* Append why the wait could not end: the state of the rank that must set the key, or the number of ranks in the
- * barrier. */
+/* Append why the wait could not end. For a key, append the state of the rank that must set the key. For a barrier,
+ * append the number of ranks that have arrived. */
 static void append_why(const struct session *s, const struct torch_key *key, struct buf *out)
 {
     const uint32_t world_size = s->job->members.world_size;
@@ -83,8 +85,9 @@ static const char *end_text(struct buf *text)
     return buf_append(text, "", 1) ? (const char *)text->data : "";
 }
 
-/* Keep the finding that a rank gave up the setup of a group, for report_given_up(). Build the texts now, because the
- * state of the other ranks changes soon. */
+/* Keep the finding that a rank gave up the setup of a group. At the end of the round, report_given_up() reports this
+ * finding, but only if this rank failed first. The texts are built now, because the state of the other ranks changes
+ * soon. */
 static void record_given_up(struct session *s, const struct torch_key *key, uint64_t waited_ms)
 {
     struct job *job = s->job;
@@ -105,7 +108,8 @@ static void record_given_up(struct session *s, const struct torch_key *key, uint
     buf_free(&why);
 }
 
-/* Return the time at which a rank last began or continued the setup of a PyTorch group, on any connection. */
+/* Return the time at which a rank last began or continued the setup of a PyTorch group. Consider all connections of the
+ * rank. */
 static uint64_t last_try(const struct member *member)
 {
     uint64_t last_ms = member->tried_ms;
@@ -118,8 +122,8 @@ static uint64_t last_try(const struct member *member)
     return last_ms;
 }
 
-/* Record that the rank of `s` has given up the setup of a group, unless it has continued the setup, usually on
- * another connection. */
+/* Record that the rank of `s` has given up a wait for the setup of a group, if the setup was not completed. But record
+ * nothing if the rank has continued the setup since this wait, usually on another connection. */
 void lost_peer_leaves(struct session *s)
 {
     struct job *job = s->job;
@@ -140,7 +144,8 @@ void lost_peer_leaves(struct session *s)
     member->gave_up_ms = now_ms;
 }
 
-/* Check the open connections of an ended rank, because its agent may report the end before they close. */
+/* Check the open connections of an ended rank for a wait that the rank gave up. The rank's agent may report the end
+ * before these connections close. */
 static void check_open_connections(struct member *member)
 {
     LIST_EACH(node, &member->sessions)
@@ -149,7 +154,8 @@ static void check_open_connections(struct member *member)
     }
 }
 
-/* Return job->given_up if the rank gave up less than FRESH_MS ago, and has not tried again. Otherwise return NULL. */
+/* Return job->given_up if the rank gave up the setup of a PyTorch group less than FRESH_MS ago, and has not tried
+ * again. Otherwise return NULL. */
 static const struct finding *torch_given_up(struct job *job, uint32_t rank)
 {
     struct member *member = members_at(&job->members, rank);
@@ -187,7 +193,8 @@ static void push_loss(struct job *job, const struct finding *f)
                 f->advice);
 }
 
-/* Report that the rank has exited with 0 and is missing in the barrier, only for its first such barrier. */
+/* Report that the rank has exited with 0 and is missing in the barrier. Report each rank only for the first barrier in
+ * which it is missing. */
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank)
 {
     struct snapshot_rank facts;
@@ -201,7 +208,7 @@ void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32
 }
 
 /* Return the lost rank that libddp names in the text of the failure: "rank 3 (pid 203 on n1) has ended while ...".
- * Return -1 if it names no rank that has exited with 0. */
+ * Return -1 if the text names no rank that has exited with 0. */
 static int64_t lost_in_words(const struct members *members, const struct failure *failure)
 {
     char name[64];
@@ -245,8 +252,8 @@ struct broken {
     const char *line;
 };
 
-/* Find the connection that the log of the failed rank reports as lost. Return true if the log names exactly one
- * other node as a peer. */
+/* Find the connection that the log of the failed rank reports as lost. Return true if the log names exactly one node as
+ * a peer, and this node is not the rank's own node. */
 static bool find_broken(struct job *job, const struct failure *failure, struct broken *b)
 {
     struct rdzv_node_facts node;
@@ -268,7 +275,8 @@ static bool find_broken(struct job *job, const struct failure *failure, struct b
     return has_here && peers == 1;
 }
 
-/* Format both nodes in the order of their node ranks, so that reports from both ends are equal. */
+/* Format both nodes in the order of their node ranks, so that reports from both ends of the connection have the same
+ * text. */
 static void format_ends(const struct broken *b, char *out, size_t size)
 {
     const bool in_order = b->here.node_rank < b->peer.node_rank;
@@ -277,8 +285,9 @@ static void format_ends(const struct broken *b, char *out, size_t size)
              one->host, two->node_rank, two->host);
 }
 
-/* Set `out` to a clause about lost large packets, or to "". failure->lost_bytes is the size of UDP packets that do
- * not reach the peer's host. If it is 0, use the finding PATH_LOSES_LARGE. */
+/* Set `out` to a clause about lost large packets, or to "". failure->lost_bytes is the size of UDP packets that do not
+ * reach the peer's host, as the failed worker's agent has found. If lost_bytes is 0, use the finding PATH_LOSES_LARGE,
+ * which an agent reports about the path to the store. */
 static void format_path(const struct job *job, const struct failure *failure, const struct broken *b,
                         words out)
 {
@@ -301,7 +310,9 @@ static void append_last_message(const struct rdzv_node_facts *node, uint64_t now
              node->host, duration(ago, now_ms - node->last_received_ms));
 }
 
-/* Describe the agents of the two nodes. An agent is late if its last message is older than two heartbeat intervals. */
+/* Describe the agents of the two nodes. An agent is late if its last message is older than two heartbeat intervals. For
+ * each late agent, write the age of its last message. If neither agent is late, write that both agents still reach the
+ * store. */
 static void format_agents(const struct job *job, const struct broken *b, words out)
 {
     struct rdzv_facts facts;
@@ -342,8 +353,9 @@ static void report_broken(struct job *job, const struct failure *failure)
     push_loss(job, &f);
 }
 
-/* Report why the round failed. A victim (rdzv_is_victim) failed because it lost another rank, or the connection to
- * it. */
+/* Report why the round failed. First report a wait that the failed rank has given up. If the failed rank is a victim
+ * (rdzv_is_victim), it failed because it lost another rank. In this case, also report a lost rank that exited with code
+ * 0. If there is no such rank, report a broken connection between two nodes. */
 void lost_peer_verdict(struct job *job)
 {
     struct rdzv_facts facts;

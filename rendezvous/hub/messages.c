@@ -1,7 +1,7 @@
 /* messages.c -- see messages.h.
  *
- * cJSON parses and prints. This file encodes and decodes each member by its row in a table, so every rejection names
- * the member and the expected value. */
+ * cJSON parses and prints. This file encodes and decodes each member by its row in a table (struct row). So every
+ * rejection names the member and the expected value. */
 #include "hub/messages.h"
 
 #include "base/text.h"
@@ -77,7 +77,7 @@ static void add_item(cJSON *o, const char *name, cJSON *item)
         cJSON_Delete(item);
 }
 
-/* Add a number. MESSAGE_NONE becomes a null for the kind LIMIT, and no member for other kinds. */
+/* Add a number. If the value is MESSAGE_NONE, add a null for the kind LIMIT, and no member for other kinds. */
 static void add_whole(cJSON *o, const struct row *f, int64_t value)
 {
     if (value == MESSAGE_NONE && f->kind == KIND_LIMIT)
@@ -88,8 +88,8 @@ static void add_whole(cJSON *o, const struct row *f, int64_t value)
         json_add_integer(o, f->name, value);
 }
 
-/* Make a JSON text of valid UTF-8, because cJSON does not check the texts of workers and users. Return NULL if
- * memory is short. */
+/* Make a JSON text of valid UTF-8. Texts of workers and users may contain any bytes, and cJSON does not check them. If
+ * replacing invalid bytes makes the text longer than `max` bytes, cut the text. Return NULL if memory is short. */
 static cJSON *new_text(const char *text, size_t max)
 {
     struct buf clean = { 0 };
@@ -104,7 +104,7 @@ static cJSON *new_text(const char *text, size_t max)
     return item;
 }
 
-/* Add a member to a message. A missing object or limit becomes a null; any other missing value is left out. */
+/* Add a member to a message. For a missing value, add nothing. But for a missing object or limit, add a null. */
 static void add_field(cJSON *o, const struct row *f, const void *at)
 {
     switch (f->kind) {
@@ -165,15 +165,15 @@ cJSON *message_parse(struct slice text, struct ddp_err *err)
     return NULL;
 }
 
-/* Return true for a whole number within the limits. Compare doubles, because the cast of one that does not fit into
- * an int64_t is undefined. */
+/* Return true for a whole number within the limits. Compare doubles before the cast, because the cast of a double that
+ * does not fit into an int64_t is undefined. */
 static bool is_whole(const struct row *f, const cJSON *item)
 {
     return cJSON_IsNumber(item) && item->valuedouble >= (double)f->least &&
            item->valuedouble <= (double)f->most && (double)(int64_t)item->valuedouble == item->valuedouble;
 }
 
-/* Read a whole number. CODE_WRONG replaces an invalid exit code. */
+/* Read a whole number. CODE_WRONG replaces an exit code that is invalid. */
 static bool read_whole(const struct row *f, const cJSON *item, int64_t *value, struct ddp_err *err)
 {
     if (is_whole(f, item)) {
@@ -232,7 +232,8 @@ static bool is_number(enum kind kind)
     return kind == KIND_WHOLE || kind == KIND_LIMIT || kind == KIND_CODE || kind == KIND_MAYBE;
 }
 
-/* Set a missing number or text to its default. Members of other kinds are already NULL or false. */
+/* Set a missing number or text to its default. A missing text becomes "", or stays NULL if its default is MESSAGE_NONE.
+ * Members of other kinds are already NULL or false. */
 static void set_missing(const struct row *f, void *at)
 {
     if (is_number(f->kind))
@@ -272,7 +273,8 @@ static cJSON *encode_lines(const struct failure *f)
     return lines;
 }
 
-/* The values of the members that `failed` and `cause` share. Only the first of error, signal and exit code is sent. */
+/* The values of the members that the messages `failed` and `cause` share. If several of error, signal and exit code are
+ * set, only the first of them is sent. */
 #define FACT_MARK(value)      (value)
 #define FACT_WHOLE(value)     ((value) != 0 ? (value) : MESSAGE_NONE)
 #define FACT_TEXT(value)      ((value)[0] != '\0' ? (value) : NULL)
@@ -291,7 +293,8 @@ cJSON *message_encode_failure(enum message_id id, const struct failure *f)
                                                         .victim = f->victim, .round = MESSAGE_NONE });
 }
 
-/* Encode the cause of a stop. Without a failed worker, leave out the members about it. */
+/* Encode the cause of a stop. Without a failed worker, for example if a user stopped a node, members about the
+ * worker are left out. */
 cJSON *message_encode_failure_cause(const struct failure *f)
 {
     const bool is_worker = f->rank >= 0;
@@ -304,7 +307,7 @@ cJSON *message_encode_failure_cause(const struct failure *f)
         .log = is_worker && f->log[0] != '\0' ? f->log : NULL });
 }
 
-/* Copy at most LIMIT_LAST_LINES lines. */
+/* Copy at most LIMIT_LAST_LINES lines. Items that are not texts are skipped. */
 static void decode_lines(const cJSON *lines, struct failure *f)
 {
     const cJSON *line;
@@ -315,8 +318,8 @@ static void decode_lines(const cJSON *lines, struct failure *f)
     }
 }
 
-/* Decode the failure in a call `failed` or `cause`, or the cause in a `stop` or a verdict. The rows of CAUSE include
- * all members of the two calls except `round`. */
+/* Decode the failure in a call `failed` or `cause`, or the cause in a `stop` or a verdict. Always use the rows of
+ * CAUSE, because these rows include all members of the two calls except `round`. */
 void message_decode_failure(const cJSON *o, struct failure *f)
 {
     struct message_cause m;

@@ -1,5 +1,5 @@
-/* messages.h -- the control messages between agents, operators and the store, as one table. Its rows generate the
- * structs, the encoder, the decoder, the tables in docs/protocol.md and the dictionary of the fuzzers. */
+/* messages.h -- the control messages between agents, operators and the store: one table. The rows generate the structs
+ * below, the encoder, the decoder, the tables in docs/protocol.md and the dictionary of the fuzzers. */
 #ifndef RENDEZVOUS_MESSAGES_H
 #define RENDEZVOUS_MESSAGES_H
 
@@ -45,7 +45,7 @@
 #define ROUND_OF_SENDER(X) X(WHOLE, round, 0, UINT32_MAX, MESSAGE_NONE, "sender's round; 0 before the first")
 #define JOB_OF_CALL(X)     X(TEXT, job, 0, LIMIT_TEXT - 1, MESSAGE_NONE, "if there are several jobs")
 
-/* exit() keeps only the lowest byte of a code: 256 would look like success. */
+/* An exit code above 255 is invalid, because exit() keeps only the lowest byte: 256 would look like success. */
 enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 
 /* How a worker ended: by an error at its start, by a signal, or with an exit code. */
@@ -444,8 +444,8 @@ enum { MESSAGE_CODE_MAX = 255, MESSAGE_SIGNAL_MAX = 64 };
 enum message_id { MESSAGES(X) MESSAGE_COUNT };
 #undef X
 
-/* Each message has a struct, such as struct message_join. Its first member, `object`, is borrowed: the JSON object
- * from which the message was decoded. */
+/* Each message has a struct, such as struct message_join. The first member of the struct, `object`, is borrowed: the
+ * JSON object from which the message was decoded. */
 #define MESSAGE_TYPE_WHOLE      int64_t
 #define MESSAGE_TYPE_LIMIT      int64_t
 #define MESSAGE_TYPE_CODE       int64_t
@@ -472,8 +472,8 @@ union message {
 #undef X
 };
 
-/* The class of a call decides which clients may make it (may_call in control.c). messages.c treats each class up to
- * MESSAGE_IS_CALL as a call. */
+/* The class of a call decides which clients may make the call (may_call in control.c). The classes of calls are the
+ * first in this enum, because messages.c treats each class up to MESSAGE_IS_CALL as a call. */
 enum message_class {
     MESSAGE_IS_AGENT_CALL,
     MESSAGE_IS_CHANGE_CALL, /* an operator's call that changes the job */
@@ -484,7 +484,7 @@ enum message_class {
     MESSAGE_CLASSES
 };
 enum message_class message_class(enum message_id id);
-/* Return the call or the push with this name, or MESSAGE_COUNT. */
+/* Return the call (message_find_call) or the push (message_find_push) with this name, or MESSAGE_COUNT. */
 enum message_id message_find_call(const char *op);
 enum message_id message_find_push(const char *push);
 
@@ -494,12 +494,13 @@ enum message_id message_find_push(const char *push);
 void message_add(enum message_id id, const void *message, cJSON *o);
 /* Return a new object with the name and members of a message; the caller frees it (cJSON_Delete). */
 cJSON *message_encode(enum message_id id, const void *message);
-/* Decode a message. Texts, lists and objects are borrowed from `o`. Return false if a member is wrong, or if a
- * needed member is missing.
- * Without `err`, for messages from the store, wrong members count as missing, and texts may have any length. */
+/* Decode a message. If `err` is not NULL, the function fails if a member is wrong, or if a needed member is missing.
+ * For messages from the store, `err` is NULL. The function then never fails: it treats wrong members as missing, and
+ * accepts texts of any length. Texts, lists and objects are borrowed from `o`. */
 bool message_decode(enum message_id id, const cJSON *o, void *message, struct ddp_err *err);
 
-/* For each message, define functions for its struct, so that a wrong struct is a compile error. */
+/* For each message, define functions for its struct, such as message_encode_join(&(struct message_join){ ... }). A
+ * wrong struct is then a compile error. */
 #define X(ID, name, ...)                                                             \
     static inline cJSON *message_encode_##name(const struct message_##name *m)       \
     {                                                                                \
@@ -520,7 +521,7 @@ MESSAGES(X)
 
 /* Encode an agent's report about a failed worker: MESSAGE_FAILED, or MESSAGE_EXPLAIN. The caller owns the result. */
 cJSON *message_encode_failure(enum message_id id, const struct failure *f);
-/* Encode the cause of a stop. The caller owns the result. */
+/* Encode the cause of a stop. The store sends this cause to all nodes. The caller owns the result. */
 cJSON *message_encode_failure_cause(const struct failure *f);
 /* Decode a message from message_encode_failure or message_encode_failure_cause. Long texts are cut, and lines beyond
  * LIMIT_LAST_LINES are left out. */

@@ -1,5 +1,6 @@
 /* monitor.c -- see monitor.h. A node's first report contains all findings, and its later reports contain only new
- * findings. The digest of a finding leaves out the sentence, because the times in it change with each check. */
+ * findings. A finding is new if its digest was not reported yet. The digest leaves out the sentence, because the times
+ * in a sentence change with each check. */
 #include "hub/monitor.h"
 
 #include "auth/auth.h"
@@ -48,7 +49,7 @@ static int by_node_rank(const void *a, const void *b)
     return (x->node_rank > y->node_rank) - (x->node_rank < y->node_rank);
 }
 
-/* Return the row of a node. Its times are durations, so that a diagnosis needs no clock. */
+/* Return the row of a node. All times in the row are durations, so that a diagnosis needs no clock. */
 static struct snapshot_node node_of(const struct rdzv_node_facts *f, uint64_t now_ms)
 {
     return (struct snapshot_node){
@@ -69,7 +70,8 @@ static struct snapshot_node node_of(const struct rdzv_node_facts *f, uint64_t no
     };
 }
 
-/* Return true if the node waits, or takes part in a round. */
+/* Return true if a diagnosis counts the node as present: the node waits, or takes part in a round. A node that has
+ * received the verdict, or has not joined again after a restart, is absent. */
 static bool counts(const struct rdzv_node_facts *f)
 {
     return f->state != RDZV_NODE_FINISHED && f->state != RDZV_NODE_RESTING;
@@ -92,7 +94,8 @@ static bool check_nodes(const struct job *job, const struct rdzv_facts *facts, s
     return l->nodes != NULL;
 }
 
-/* Fill in the departures of nodes, the latest first. A diagnosis uses a node's first row. */
+/* Fill in the departures of nodes, the latest first. A node may have several rows. A diagnosis uses the first of these
+ * rows, which shows the node's latest departure. */
 static bool check_gone(const struct job *job, const struct rdzv_facts *facts, struct job_snapshot *l)
 {
     const uint32_t n = facts->n_gone < RDZV_GONE_MAX ? facts->n_gone : RDZV_GONE_MAX;
@@ -114,7 +117,7 @@ static bool check_gone(const struct job *job, const struct rdzv_facts *facts, st
     return l->gone != NULL;
 }
 
-/* Return the phase for a state. */
+/* Return the phase for a state. The states LAST_CALL and BACKING_OFF count as PHASE_GATHERING, too. */
 static enum snapshot_phase phase_of(enum rdzv_state state)
 {
     switch (state) {
@@ -198,8 +201,8 @@ static bool check_refused(const struct job *job, struct job_snapshot *l)
     return l->refused != NULL;
 }
 
-/* Format the first bytes of a connection as quoted text, or as hex, because control characters must not reach a
- * terminal. Return "none" if there are no bytes. */
+/* Format the first bytes of a connection as quoted text. If a byte is not printable, format all bytes as hex, because
+ * control characters must not reach a terminal. If the client has sent no bytes, return "none". */
 static const char *print_first(char *text, size_t size, const struct reject *r)
 {
     struct slice first = slice_of(r->first, r->n_first);
@@ -227,14 +230,15 @@ static void add_bare_clients(const struct job *job, struct rejects *all)
     }
 }
 
-/* Return true if the job `name` belongs to the tenant of `job`. */
+/* Return true if the job `name` belongs to the tenant of `job`. A tenant must not see the job names of another
+ * tenant. */
 static bool is_same_tenant(const struct job *job, const char *name)
 {
     const struct secret *first = job->hub->limits.secret;
     return auth_secret_of(first, name) == auth_secret_of(first, job->name);
 }
 
-/* Fill in the foreign clients: rejected ones, and connected ones that have sent nothing. */
+/* Fill in the foreign clients: the hub's rejected clients, and connected clients that have sent nothing. */
 static bool check_strangers(const struct job *job, struct job_snapshot *l)
 {
     struct rejects *all = l->rejects = hub_all_rejects(job->hub);
@@ -262,7 +266,7 @@ static bool check_strangers(const struct job *job, struct job_snapshot *l)
     return l->strangers != NULL && l->bytes != NULL;
 }
 
-/* Append the findings that nodes or ranks have reported. The caller has allocated the rows. */
+/* Append the findings that nodes or ranks have reported about themselves. The caller has allocated the rows. */
 static void add_notices(const struct notices *notices, struct job_snapshot *l)
 {
     for (uint32_t i = 0; i < notices->count; i++) {
@@ -299,7 +303,8 @@ static struct snapshot_wait *wait_named(struct job_snapshot *l, struct slice nam
     return &l->waits[s->n_waits++];
 }
 
-/* Add a waiting session to the row of its first key. The row shows the longest wait. */
+/* Add a waiting session to a row. A session that waits for several keys is counted only for the first key. The row
+ * shows the longest wait. */
 static void add_waiter(struct job_snapshot *l, const struct session *s, uint64_t now_ms)
 {
     struct slice name;
@@ -317,7 +322,8 @@ static void add_waiter(struct job_snapshot *l, const struct session *s, uint64_t
         wait->members = wait->barrier->members;
 }
 
-/* Add all waits of the job to the snapshot. Sessions that wait for the same key share a row. */
+/* Add all waits of the job to the snapshot. Sessions that wait for the same key share a row, so WAITS_MAX rows are
+ * enough for every diagnosis. */
 static bool check_waits(const struct job *job, struct job_snapshot *l)
 {
     l->waits = calloc(WAITS_MAX, sizeof(*l->waits));
@@ -332,8 +338,8 @@ static bool check_waits(const struct job *job, struct job_snapshot *l)
     return l->waits != NULL;
 }
 
-/* Return the state of the watch for hangs. If `compares` is false, leave out the samples, which then do not belong
- * together. */
+/* Return the state of the watch for hangs. If `compares` is false, leave out the samples. Then either only one sample
+ * has arrived, or the two kept samples belong to an older suspicion. */
 static struct snapshot_hang hang_of(const struct job *job, bool compares)
 {
     const struct job_hang *hang = &job->hang;
@@ -356,7 +362,8 @@ static struct snapshot_hang hang_of(const struct job *job, bool compares)
     return out;
 }
 
-/* Fill in the ranks in PHASE_RUNNING. No check needs them in other phases, and filling in 100,000 ranks takes time. */
+/* Fill in the ranks in PHASE_RUNNING, if they are known. In other phases leave the list empty: diagnose_job then checks
+ * no ranks, and filling in 100,000 ranks takes time. */
 static bool check_ranks(struct job *job, struct job_snapshot *l)
 {
     const uint32_t n = job->members.known && l->snapshot.phase == PHASE_RUNNING ? job->members.world_size : 0;
@@ -382,8 +389,8 @@ static void check_store(const struct hub *hub, struct snapshot *s)
                                         .max = hub->quota.max };
 }
 
-/* Take a snapshot. If memory is short, return false and an empty snapshot, because missing rows would look like
- * missing nodes. */
+/* Take a snapshot. In a job without agents, only the ranks are known. If memory is short, return false and an empty
+ * snapshot. A diagnosis of an incomplete snapshot would report missing rows as missing nodes. */
 bool snapshot_job(struct job *job, struct job_snapshot *l)
 {
     *l = (struct job_snapshot){ .snapshot = { .job = job->name,
@@ -435,7 +442,7 @@ static bool was_reported(const struct schedule_state *w, uint64_t digest)
     return false;
 }
 
-/* Select the new findings, or nothing if all current findings are notes. */
+/* Select the new findings. Select nothing if all current findings are notes, because notes alone need no action. */
 static void sort_out(const struct schedule_state *w, struct findings_now *now)
 {
     now->trouble = false;
@@ -451,7 +458,7 @@ static void sort_out(const struct schedule_state *w, struct findings_now *now)
         now->news.n = 0;
 }
 
-/* Keep only the digests of the current findings, so that a finding that returns is reported again. */
+/* Keep only the digests of the current findings. So a finding that disappears and returns is reported again. */
 static void keep(struct schedule_state *w, const struct findings_now *now)
 {
     w->n_reported = 0;
@@ -471,8 +478,8 @@ static cJSON *begin_push(bool is_final)
     return o;
 }
 
-/* Convert the push to text, and free the object. Return NULL if memory is short, or was short before (`whole` is
- * false). The caller frees the text (cJSON_free). */
+/* Convert the push to text, and free the object. Return NULL if memory is short now, or was short when the push was
+ * built (`whole` is false). The caller frees the text (cJSON_free). */
 static char *end_push(cJSON *o, bool whole)
 {
     char *text = whole ? cJSON_PrintUnformatted(o) : NULL;
@@ -480,8 +487,8 @@ static char *end_push(cJSON *o, bool whole)
     return text;
 }
 
-/* A report and its two texts. Each text is formatted when the first node needs it. report_findings() frees the
- * texts. */
+/* A report and its two texts: all findings, and only the new findings. Each text is formatted when the first node needs
+ * it, and is then reused for other nodes. report_findings() frees the texts. */
 struct report_texts {
     const struct snapshot *s;
     const struct findings_now *now;
@@ -522,16 +529,18 @@ static bool has_waited(const struct session *s, const struct snapshot *now, uint
            now_ms - s->as_node->joined_ms >= schedule[SITUATION_NODES_MISSING].first_ms;
 }
 
-/* Return true if the node must receive all findings: in its first report of the present wait, and in the last report
- * before the job fails. */
+/* Return true if the node must now receive all findings, and not only new ones. This applies to the last report before
+ * the job fails, and to the first report to the node in the present wait. A node that joins late gets its first report
+ * with the next new finding. Without a new finding, it gets the report when it has waited long enough itself. */
 static bool gets_all(const struct job *job, const struct session *s, const struct report_texts *t)
 {
     const bool got_all = s->as_node->reported_wait == job->watch.wait;
     return t->s->is_final || (!got_all && (t->now->news.n > 0 || has_waited(s, t->s, job->hub->now_ms)));
 }
 
-/* Send all findings to each node for which gets_all() is true, and the new findings to each other node that has got its
- * first report in the present wait. Spare nodes also get reports. */
+/* Send all findings to each node for which gets_all() is true. Send the new findings to each other node that has got
+ * its first report in the present wait. Without a new finding, these nodes get no report. Spare nodes, which wait for
+ * the next round, also get reports. */
 static void send_report(struct job *job, struct report_texts *t)
 {
     LIST_EACH(node, &job->sessions)
@@ -548,7 +557,7 @@ static void send_report(struct job *job, struct report_texts *t)
     }
 }
 
-/* Record that a hang is reported to the nodes, if `d` contains one. */
+/* Record that a hang is reported to the nodes. Do nothing if `d` contains no finding about a hang. */
 static void note_reported(struct job_hang *hang, const struct diagnosis *d)
 {
     for (uint32_t i = 0; i < d->n; i++)
@@ -558,7 +567,8 @@ static void note_reported(struct job_hang *hang, const struct diagnosis *d)
         }
 }
 
-/* Report findings to the nodes and to the event log. */
+/* Report findings to the nodes and to the event log. The event log gets the new findings, or all findings if this
+ * is the final report. */
 static void report_findings(struct job *job, const struct snapshot *s, const struct findings_now *now)
 {
     const struct diagnosis *log = s->is_final ? &now->all : &now->news;
@@ -571,8 +581,8 @@ static void report_findings(struct job *job, const struct snapshot *s, const str
     cJSON_free(t.news);
 }
 
-/* Format a push that contains the findings of `d` and the line of `f` (NULL: none), which the nodes print. The
- * caller frees the text (cJSON_free). Return NULL if memory is short. */
+/* Format a push that contains the findings of `d` and the line of `f`. The nodes print this line. If `f` is NULL, they
+ * print nothing. The caller frees the text (cJSON_free). Return NULL if memory is short. */
 static char *format_line(const struct diagnosis *d, const struct finding *f)
 {
     cJSON *o = begin_push(false);
@@ -580,7 +590,8 @@ static char *format_line(const struct diagnosis *d, const struct finding *f)
     return end_push(o, whole && diagnosis_add_findings(o, d));
 }
 
-/* Send the i-th finding as a separate line to all nodes. Node `silent` (0: none) gets the finding without the line. */
+/* Send the i-th finding as a separate line to all nodes. The node with the id `silent` gets the finding without a line
+ * to print. If `silent` is 0, all nodes get the line. */
 static void report_line(struct job *job, const struct diagnosis *d, uint32_t i, uint64_t silent)
 {
     static const struct diagnosis none;
@@ -607,8 +618,8 @@ static void report_missing(struct job *job, const struct snapshot *s, struct fin
     keep(&job->watch, now);
 }
 
-/* Add the digests of new findings and keep the earlier ones, so that a rank that alternates between two findings
- * causes only two reports. */
+/* Add the digests of new findings and keep the earlier digests. So a rank that alternates between two findings causes
+ * only two reports. */
 static void keep_more(struct schedule_state *w, const struct findings_now *now)
 {
     for (uint32_t i = 0; i < now->all.n; i++)
@@ -616,7 +627,8 @@ static void keep_more(struct schedule_state *w, const struct findings_now *now)
             w->reported[w->n_reported++ % SCHEDULE_REPORTED_MAX] = now->digest[i];
 }
 
-/* Report the new findings about running ranks. A finding that returns is not repeated. */
+/* Report the new findings about running ranks. Unlike report_missing(), do not repeat a finding that disappears and
+ * then returns. */
 static void report_news(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
     sort_out(&job->watch, now);
@@ -625,7 +637,8 @@ static void report_news(struct job *job, const struct snapshot *s, struct findin
     keep_more(&job->watch, now);
 }
 
-/* Report PyTorch's ranks that have waited long enough, and a foreign process in a group immediately. */
+/* Report PyTorch's ranks that have waited at least as long as schedule_torch_limit(). Report a foreign process in a
+ * PyTorch group immediately. */
 static void report_torch(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
     const uint64_t waited_ms = diagnose_torch_waits(s);
@@ -640,8 +653,8 @@ static void report_torch(struct job *job, const struct snapshot *s, struct findi
         job->meets.repeated = 0; /* the report above has listed the processes that claim the same rank */
 }
 
-/* Return true if the finding can identify a wait that repeats. A barrier cannot, because programs often use a new
- * name for each. */
+/* Return true if the finding can identify a wait that repeats. Such a finding has a digest (digest_of). It is not about
+ * a barrier, because programs often use a new name for each barrier. */
 static bool identifies_wait(const struct finding *f)
 {
     return digest_of(f) != 0 && f->code != FINDING_BARRIER_INCOMPLETE;
@@ -656,8 +669,8 @@ static bool has_stopped_rank(const struct snapshot *s)
     return false;
 }
 
-/* Return true if the same ranks have waited before in this round, for a similar time, for example while rank 0 tests
- * the model after each epoch. */
+/* Return true if the same ranks have waited before in this round, for a similar time. Such a wait is usual and causes
+ * no report. For example, the other ranks wait while rank 0 tests the model after each epoch. */
 static bool is_usual_wait(const struct job *job, const struct snapshot *s, const struct diagnosis *d,
                           uint64_t waited_ms)
 {
@@ -669,7 +682,7 @@ static bool is_usual_wait(const struct job *job, const struct snapshot *s, const
     return true;
 }
 
-/* Report ranks that do not move while other ranks wait for them, except in a usual wait. */
+/* Report ranks that do not move while other ranks wait for them. Do not report a usual wait (is_usual_wait). */
 static void report_still(struct job *job, const struct snapshot *s, struct findings_now *now)
 {
     const uint64_t in_call_ms = diagnose_still_waits(s), in_barrier_ms = diagnose_barrier_waits(s);
@@ -689,8 +702,8 @@ static void report_still(struct job *job, const struct snapshot *s, struct findi
             schedule_learn(&job->watch, digest_of(&now->all.list[i]));
 }
 
-/* Return the index of the first finding that note() prints: all findings about translated addresses, but only the
- * last finding of any other code. */
+/* Return the index of the first finding that note() prints. note() prints all findings about translated addresses,
+ * because each of them is about a different node. For every other code, note() prints only the last finding. */
 static uint32_t first_line(const struct diagnosis *d, enum finding_code code)
 {
     return code == FINDING_ADDRESS_TRANSLATED ? 0 : d->n - 1;
@@ -755,7 +768,8 @@ static bool is_running(const struct job *job)
     return facts.state == RDZV_RUNNING;
 }
 
-/* Return true if all ranks use a CPU (state R). Such a job counts as not hanging. */
+/* Return true if the processes of all ranks use a CPU (state R). Such a job counts as not hanging, even
+ * without signs of progress. */
 static bool all_compute(struct job *job)
 {
     for (uint32_t rank = 0; rank < job->members.world_size; rank++)
@@ -790,7 +804,8 @@ static bool is_reported(const struct job *job)
     return job->watch.still_reported || job->watch.torch_reported;
 }
 
-/* Return true if the cause of this finding was already reported. */
+/* Return true if the cause of this finding was already reported. For RANK_STOPPED, check whether the stop of `rank`
+ * was reported. For other findings, check whether the present wait was reported. */
 static bool is_known(const struct job *job, const struct finding *f, int64_t rank)
 {
     if (f->code == FINDING_RANK_STOPPED)
@@ -798,8 +813,8 @@ static bool is_known(const struct job *job, const struct finding *f, int64_t ran
     return is_reported(job);
 }
 
-/* Report the finding `f`. If `rank` is -1, it is only a hint, and the round goes on. Otherwise `rank` hangs, and
- * --on_hang may end the round. */
+/* Report the finding `f`. If `rank` is -1, the finding is only a hint, and the round goes on. Otherwise `rank` hangs,
+ * and the round ends if --on_hang is "stop" or "restart". */
 static void report_hang(struct job *job, const struct snapshot *s, struct findings_now *now,
                         const struct finding *f, int64_t rank)
 {
@@ -813,8 +828,10 @@ static void report_hang(struct job *job, const struct snapshot *s, struct findin
         act_on_hang(job, f);
 }
 
-/* Find the rank that the other ranks wait for, and store a finding about it in `d`. Return the rank, or -1 without a
- * verdict. If the steps of libddp gave the verdict, return 0, not the rank. */
+/* Find the rank that the other ranks wait for, and store a finding about it in `d`. First compare the stacks. If the
+ * stacks give no verdict, compare the steps that libddp reports. Stacks of a C program have no line numbers, so they
+ * give no verdict. Return the rank if the stacks gave the verdict. If the steps gave the verdict, return 0 instead of
+ * the rank. Return -1 without a verdict. */
 static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
 {
     const int64_t rank = diagnose_hang(d, s);
@@ -824,8 +841,10 @@ static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
     return diagnosis_keep(d, FINDING_RANK_STALLED) ? 0 : -1;
 }
 
-/* Return 1 + the rank that should set the missing key, or 0. The last number in the key is a rank if every other
- * rank has set the key with its own number. The highest rank is never returned, because this number may be an epoch. */
+/* Return 1 + the rank that should set the missing key, or 0 if this rank is unknown. The last number in the key counts
+ * as a rank if every other rank has set this key with its own number. But the number may also be an epoch: then the
+ * keys of all earlier epochs exist, and the next key is missing. If the epoch of this missing key is the number of the
+ * highest rank, both cases look the same. So never return the highest rank. */
 static uint32_t expected_setter(const struct job *job, struct slice key)
 {
     enum { WORLD_MAX = 4096 }; /* larger jobs are not checked, because a check looks up a key for each rank */
@@ -851,7 +870,9 @@ static uint32_t expected_setter(const struct job *job, struct slice key)
     return found ? mine + 1 : 0;
 }
 
-/* Find the verdict. If its rank waits for a key, search once more with the rank that should set this key. */
+/* Find the verdict (find_verdict). If the verdict names a rank that waits for a key, find the rank that should set this
+ * key, and call find_verdict again with this fact. Do not repeat this, because expected_setter() is slow: it looks up
+ * one key for each rank. */
 static int64_t find_verdict_and_setter(const struct job *job, struct job_snapshot *l, struct diagnosis *d)
 {
     const int64_t rank = find_verdict(&l->snapshot, d);
@@ -869,7 +890,7 @@ void monitor_diagnose(const struct job *job, struct job_snapshot *l, struct diag
     diagnose_job(&l->snapshot, d);
 }
 
-/* Return why a suspicion has ended without a verdict. `rank` and `digest` are the last results. */
+/* Return why a suspicion has ended without a verdict. `rank` and `digest` are the results of the last comparison. */
 static const char *why_in_vain(const struct job_hang *hang, const struct snapshot *s, int64_t rank,
                                uint64_t digest)
 {
@@ -879,8 +900,10 @@ static const char *why_in_vain(const struct job_hang *hang, const struct snapsho
                                       : "two pairs of samples show different causes";
 }
 
-/* Compare the last two samples, and report a hang or a hint. Without flight records, ALL_RANKS_WAIT is only a hint,
- * unless --on_hang must end the round. */
+/* Compare the last two samples, and report a hang or a hint. If the samples give no verdict, add the finding with the
+ * reason to job->notices, which `ddpctl why` prints. If flight records are missing, ALL_RANKS_WAIT is only a hint,
+ * because a late record may still name the rank that hangs. But if --on_hang is "stop" or "restart", ALL_RANKS_WAIT is
+ * always a verdict, so that the round ends. */
 static void compare_samples(struct job *job, struct job_snapshot *l, struct findings_now *now)
 {
     struct job_hang *hang = &job->hang;
@@ -908,7 +931,8 @@ static void compare_samples(struct job *job, struct job_snapshot *l, struct find
         report_hang(job, &l->snapshot, now, &verdict, rank);
 }
 
-/* Add the last sample to the history, and compare it with the previous sample. */
+/* Add the last sample to the history, and compare it with the previous sample. The first sample of a suspicion is only
+ * counted, because a verdict needs two samples. */
 static void evaluate_sample(struct job *job)
 {
     struct job_snapshot l;
@@ -921,8 +945,8 @@ static void evaluate_sample(struct job *job)
     }
     l.snapshot.hang = hang_of(job, true);
     hang_history_add(&hang->history, &l.snapshot);
-    /* The history shows ranks that loop, but a long evaluation of the model looks like a loop.
-     * --hang_timeout also limits the length of an evaluation. */
+    /* The history shows ranks that loop through several functions. A long evaluation of the model looks like such a
+     * loop. So the history is used only with --hang_timeout, which also limits the length of an evaluation. */
     l.snapshot.hang.history = hang->watch.limit_ms > 0 ? hang->history : NULL;
     if (hang->watch.samples == 0)
         (void)hang_watch_sampled(&hang->watch, (struct hang_verdict){ 0 }, job->hub->now_ms);
@@ -932,8 +956,8 @@ static void evaluate_sample(struct job *job)
     free(now);
 }
 
-/* Add the new sample (`fresh`), and drop the older of the two kept samples. With hang->watch.retries, drop the later
- * one. */
+/* Add the new sample (`fresh`), and drop the older of the two kept samples. If hang->watch.retries is set, drop the
+ * later of the two instead, because it gave no verdict or lacked flight records. */
 static void begin_sample(struct job *job)
 {
     struct job_hang *hang = &job->hang;
@@ -952,7 +976,8 @@ static void begin_sample(struct job *job)
     evaluate_sample(job);
 }
 
-/* Check the present wait of the ranks again, and return true if it was reported. The last check is up to 30 s old. */
+/* Check the present wait of the ranks again, and return true if it was already reported. The scheduled checks are up to
+ * 30 s apart, so a reported wait may have ended meanwhile. The new check may send a report. */
 static bool is_reported_now(struct job *job)
 {
     struct job_snapshot l;
@@ -966,10 +991,11 @@ static bool is_reported_now(struct job *job)
     return is_reported(job);
 }
 
-/* Process a sample that has arrived, or request a sample that is due. End the suspicion instead if
+/* Process a sample that has arrived, or request a sample that is due. In two cases, end the suspicion instead of
+ * requesting a sample:
  *
- *   - the present wait was already reported, and --on_hang does not end the round (may_act), or
- *   - all ranks compute, and the round has not yet shown a sign of progress. */
+ *   - The present wait was already reported, and --on_hang does not end the round (may_act).
+ *   - All ranks compute, and the round has not yet shown a sign of progress. */
 static void run_hang(struct job *job)
 {
     struct hang_watch *w = &job->hang.watch;
@@ -986,7 +1012,8 @@ static void run_hang(struct job *job)
         job->hang.asks = true;
 }
 
-/* Return true if a reported hang continues although some ranks have made progress. */
+/* Return true if a reported hang continues although some ranks have made progress. The hang continues while a rank is
+ * stopped, or while a reported wait lasts. */
 static bool hang_continues(const struct job *job, const struct snapshot *s)
 {
     for (uint32_t i = 0; i < s->n_ranks; i++)
@@ -1035,7 +1062,8 @@ static void report_slow(struct job *job)
     free(d);
 }
 
-/* Run all due checks. Run report_missing() last, because the job fails after its final report. */
+/* Run all due checks. The checks of schedule_due() share one snapshot, and report nothing if memory is short. Run
+ * report_missing() last: if its report is the final report, the job then fails at once. */
 void monitor_run(struct job *job)
 {
     run_hang(job);

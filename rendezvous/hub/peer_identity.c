@@ -1,5 +1,6 @@
 /* peer_identity.c -- finds the process of a plain c10d connection. PyTorch's client cannot send IDENTIFY, so the hub
- * asks the agents at the client's address which process owns the connection. The session gets no further rights. */
+ * asks the agents at the client's address which process owns the connection. Every diagnosis then treats the session as
+ * a connection of this process's rank, but the session gets no further rights. */
 #include "hub/messages.h"
 #include "hub/schedule.h"
 #include "hub/session.h"
@@ -21,16 +22,18 @@ static bool users_are_known(const struct session *agent, const struct session *s
     return agent->uid != SESSION_NO_UID && s->uid != SESSION_NO_UID;
 }
 
-/* Return true if the agent and the client have the same address and, if known, the same user. Hosts behind NAT may
- * share an address. The workers of root's agent may have any user. */
+/* Return true if the agent and the client have the same address. If both users are known, they must be equal, too. The
+ * address alone proves little, because hosts behind NAT may share it. An agent of root fits every user, because its
+ * workers may have any user. */
 static bool is_at_its_address(const struct session *agent, const struct session *s)
 {
     return (!users_are_known(agent, s) || agent->uid == s->uid || agent->uid == 0) &&
            slice_equal(session_address(agent), session_address(s));
 }
 
-/* Return true if the agent can find the process of the session. The session must not belong to another job or
- * tenant, nor be in a TLS handshake. */
+/* Return true if the agent is able to find the process of the session. Both must have the same address. The job and the
+ * tenant of the session must be unknown, or equal to the job and the tenant of the agent. Also return false while the
+ * session's TLS handshake is not complete. */
 static bool may_identify(const struct session *agent, const struct session *s)
 {
     return (s->job == NULL || s->job == agent->job) && (s->tenant == NULL || s->tenant == agent->tenant) &&
@@ -79,7 +82,8 @@ void peer_ask(struct hub *hub, struct session *s)
         ask(hub, s, false);
 }
 
-/* Ask the agents about the session. Return false if there is no agent to ask. */
+/* Ask the agents about the session, and return true. Return false if no agent passes may_identify(). During the TLS
+ * handshake, return true if any agent has the session's address. */
 bool peer_ask_user(struct hub *hub, struct session *s)
 {
     const struct slice address = session_address(s);
@@ -100,7 +104,8 @@ bool peer_is_answerable(const struct hub *hub, const struct session *s)
     return false;
 }
 
-/* Ask which process owns the connection, only once, because the agent searches all processes of its host. */
+/* Ask which process owns the connection, but only once for each session, because the agent searches all processes of
+ * its host. */
 bool peer_ask_owner(struct hub *hub, struct session *s)
 {
     if (s->role != ROLE_PLAIN || s->torch == NULL || s->torch->asked || hub->agents.count == 0)
@@ -138,7 +143,7 @@ bool peer_holds(struct hub *hub, const struct session *s)
     return false;
 }
 
-/* Return when the longest wait of a held session reaches HOLD_MS, or UINT64_MAX. */
+/* Return the time at which the longest wait of a held session reaches HOLD_MS, or UINT64_MAX if no session is held. */
 static uint64_t held_deadline(const struct hub *hub)
 {
     if (list_is_empty(&hub->peers.held))
@@ -146,7 +151,7 @@ static uint64_t held_deadline(const struct hub *hub)
     return LIST_ENTRY(hub->peers.held.next, struct session, midway)->midway_since_ms + HOLD_MS;
 }
 
-/* Return when the first claim becomes valid, or UINT64_MAX. */
+/* Return the earliest time at which a claim becomes valid, or UINT64_MAX if the hub has no claims. */
 static uint64_t claimed_deadline(const struct hub *hub)
 {
     if (list_is_empty(&hub->peers.claimed))
@@ -154,7 +159,8 @@ static uint64_t claimed_deadline(const struct hub *hub)
     return LIST_ENTRY(hub->peers.claimed.next, struct session, midway)->midway_since_ms + CLAIM_MS;
 }
 
-/* Return when a session times out or a claim becomes valid. 0: a released session has unprocessed bytes. */
+/* Return the earlier of two times: when the next held session times out, and when the next claim becomes valid. Return
+ * 0 (at once) if the held bytes of a released session are not processed yet. */
 uint64_t peer_deadline(const struct hub *hub)
 {
     const uint64_t held = held_deadline(hub), claimed = claimed_deadline(hub);
@@ -170,7 +176,8 @@ static void release(struct session *s, struct job *job)
     session_release(job->hub, s);
 }
 
-/* Move the session into the job, but hold its requests for CLAIM_MS, because another job may claim it, too. */
+/* Move the session into the job, but hold its requests for CLAIM_MS, because another job may claim the session, too. A
+ * second `vouch` from the same job does not prolong the hold. */
 static void claim(struct session *s, struct job *job)
 {
     struct hub *hub = job->hub;
@@ -183,7 +190,8 @@ static void claim(struct session *s, struct job *job)
     list_insert(&hub->peers.claimed, &s->midway);
 }
 
-/* Return the only job that has agents at the client's address, or NULL. */
+/* Return the job that has agents at the client's address. Return NULL if no job or more than one job has agents
+ * there. */
 static struct job *job_at_its_address(const struct hub *hub, const struct session *s)
 {
     struct job *job = NULL;
@@ -195,8 +203,8 @@ static struct job *job_at_its_address(const struct hub *hub, const struct sessio
     return job;
 }
 
-/* End the wait for `vouch`. If the client's job is not certain, reject it, because its keys must not get into a
- * wrong job. */
+/* End the wait for `vouch`. If only one job has agents at the client's address, release the client into this job.
+ * Otherwise reject the client, because its keys must not get into a wrong job. */
 static void give_up_waiting(struct hub *hub, struct session *s)
 {
     char why[128];
@@ -212,7 +220,8 @@ static void give_up_waiting(struct hub *hub, struct session *s)
     session_reject(hub, s, why);
 }
 
-/* End the waits that have timed out. The first session of a list times out first. */
+/* End the waits that have timed out. All sessions of a list have the same timeout, so the first session times out
+ * first. */
 void peer_tick(struct hub *hub)
 {
     while (claimed_deadline(hub) <= hub->now_ms) {
@@ -238,15 +247,19 @@ static bool refuse_claim(cJSON *answer)
     return false;
 }
 
-/* Return true if an agent of another job has claimed this session, and neither a job named in TLS nor known users
- * decide which agent is right. A session without a claim is older than the processes of later jobs. */
+/* Return true if an agent of another job has claimed this session before, and the store cannot decide which agent is
+ * right. The store can decide in two cases. If the client has named its job in TLS, may_identify() rejects agents of
+ * other jobs. If the kernel has reported the users of the agent and the client, may_identify() rejects agents of other
+ * users. Return false for a session without a claim. When such a session entered its job, no other job had an agent at
+ * the client's address. The processes of later jobs are younger than the session. */
 static bool is_claimed_elsewhere(const struct session *agent, const struct session *s)
 {
     return s->role == ROLE_PLAIN && s->tls_job == NULL && s->is_claim && s->job != NULL &&
            s->job != agent->job && !users_are_known(agent, s) && is_at_its_address(agent, s);
 }
 
-/* Close a connection that agents of two jobs claim, because its keys must not get into the wrong job. */
+/* Close a connection that agents of two jobs claim. Only one agent can be right, and the keys of the client must not
+ * get into the wrong job. */
 static void reject_claimed_twice(struct hub *hub, const struct session *agent, struct session *s)
 {
     char why[256];
@@ -257,8 +270,10 @@ static void reject_claimed_twice(struct hub *hub, const struct session *agent, s
     session_reject(hub, s, why);
 }
 
-/* Return true if a `vouch` of this agent is valid at once, not after CLAIM_MS. The agent has passed may_identify(),
- * which compares known users. */
+/* Return true if a `vouch` of this agent is valid at once. Any other `vouch` is valid after CLAIM_MS if no other job
+ * claims the session. The agent has passed may_identify(). If the session has a job, the `vouch` is valid at once if
+ * the session is not held. Otherwise it is valid at once in two cases: only one job has agents at the client's address,
+ * or the user ids of agent and client are known, so that may_identify() has compared them. */
 static bool is_certain(const struct hub *hub, const struct session *agent, const struct session *s)
 {
     if (s->job != NULL)
@@ -266,7 +281,9 @@ static bool is_certain(const struct hub *hub, const struct session *agent, const
     return users_are_known(agent, s) || job_at_its_address(hub, s) != NULL;
 }
 
-/* Return true if the store accepts this `vouch`. If it names a rank, the rank must be on the agent's node. */
+/* Return true if the store accepts this `vouch`. The session must be a plain client that the agent can identify
+ * (may_identify). If the session is neither held nor a stranger, is_certain() must be true. If the `vouch` names a
+ * rank, this rank must be on the agent's node. */
 static bool may_vouch(struct hub *hub, const struct session *agent, const struct session *s, int64_t rank)
 {
     const bool is_waiting = s->is_held || s->stranger_state != STRANGER_NONE;
@@ -289,8 +306,8 @@ static bool is_one_tenant(const struct hub *hub, const struct session *agent, co
     return true;
 }
 
-/* Admit a stranger whose user an agent has confirmed without naming a process. If several tenants' agents may identify
- * the stranger, its tenant is unknown, so do nothing. */
+/* Admit a stranger after an agent has confirmed the stranger's user but named no process. If agents of several tenants
+ * may identify the stranger, its tenant is unknown, so do nothing. */
 static void admit_user(struct hub *hub, const struct session *agent, struct session *s)
 {
     if (s->stranger_state == STRANGER_NONE || !may_identify(agent, s) || !is_one_tenant(hub, agent, s))
@@ -299,7 +316,8 @@ static void admit_user(struct hub *hub, const struct session *agent, struct sess
     session_admit(hub, s);
 }
 
-/* Record that an agent has named the process of the session `s`. release() and claim() expect a held session. */
+/* Record that an agent has named the process of the session `s`. If `s` is a stranger, also mark it as held (is_held),
+ * because release() and claim() expect a held session. */
 static void name_process(struct hub *hub, const struct session *agent, struct session *s)
 {
     s->tenant = agent->tenant;
@@ -311,11 +329,9 @@ static void name_process(struct hub *hub, const struct session *agent, struct se
     s->is_held = true;
 }
 
-/* Return true if the client may be this rank:
- *
- *     no tenant and no `vouch` (the client is on this host, or the store has no secret): any rank
- *     `vouch`: a rank of the agent that sent it
- *     only a tenant: a rank of any agent that can identify the client */
+/* Return true if the client may be this rank. A client without a tenant and without a `vouch` may be any rank: the
+ * client is on this host, or the store has no secret. For a client with a `vouch`, the agent that sent the `vouch` must
+ * run the rank. For a client with only a tenant, at least one agent that can identify the client must run the rank. */
 bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char *job, int64_t rank)
 {
     if (s->tenant == NULL && s->voucher == 0)
@@ -327,8 +343,8 @@ bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char
     return false;
 }
 
-/* Handle `vouch`: an agent names the process of a connection. If `pid` is 0, it confirms only the user. The
- * connection may have been closed meanwhile. */
+/* Handle `vouch`: an agent names the process of a connection. If `pid` is 0, the agent confirms only the user of the
+ * connection. An unknown connection is no error, because it may have been closed meanwhile. */
 bool control_vouch(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {
     const int64_t conn = m->vouch.conn, rank = m->vouch.rank, pid = m->vouch.pid;
@@ -382,8 +398,8 @@ static void note_owner(const struct session *agent, struct session *s, int pid, 
     job_touch(s->job);
 }
 
-/* Handle `owner`, whose text describes a process that is not a worker of the job. Programs that print the text must
- * replace its control characters. */
+/* Handle `owner`, whose text describes a process that is not a worker of the job. The text is from another host, so the
+ * programs that print this text replace its control characters. */
 bool control_owner(struct hub *hub, struct session *agent, const union message *m, cJSON *answer)
 {
     (void)answer;

@@ -1,5 +1,6 @@
-/* requests.c -- decodes received bytes into requests and calls the handler of each request. A failed request closes
- * the connection, because PyTorch's protocol has no error answer. */
+/* requests.c -- decodes received bytes into requests and calls the handler of each request. See session.h for the rules
+ * of handlers. A failed request closes the connection, because PyTorch's protocol has no error answer. Complete
+ * requests are decoded in the receive buffer, without a copy. */
 #include "auth/auth.h"
 #include "diagnosis/diagnosis.h"
 #include "hub/messages.h"
@@ -27,7 +28,7 @@ static const char *const role_names[ROLE_COUNT] = {
 #undef X
 };
 
-/* Find a role. A client must not send the role "plain". */
+/* Find a role. A client must not send the role "plain", so the loop begins after this role. */
 static bool find_role(const char *text, enum role *role, struct ddp_err *err)
 {
     for (*role = ROLE_WORKER; *role < ROLE_COUNT; (*role)++)
@@ -37,7 +38,7 @@ static bool find_role(const char *text, enum role *role, struct ddp_err *err)
     return false;
 }
 
-/* Read IDENTIFY. Only a worker sends its rank and world size. */
+/* Read IDENTIFY. Only a worker sends its rank and world size; other clients send only their role. */
 static bool read_introduction(const cJSON *o, struct introduction *who, struct ddp_err *err)
 {
     struct message_identify m;
@@ -79,8 +80,9 @@ static bool refuse_job(const struct job *job, const struct job_name *name)
     return false;
 }
 
-/* Find the job of a worker, and enter it. Without an agent, the first worker declares the job. After all its workers
- * have left, the next worker may declare another job. */
+/* Find the job of a worker, and enter it. Without an agent, the first worker declares the job. When all workers of such
+ * a job have left, the next worker may declare another job. The session gets the present era, because the store rejects
+ * sessions of an older era. */
 static bool join_job(struct hub *hub, struct session *s, const struct job_name *name)
 {
     struct job *job = job_claim(hub, s, name->job);
@@ -123,7 +125,8 @@ static bool welcome_worker(struct hub *hub, struct session *s, const struct intr
     return member_place(members_at(&s->job->members, s->rank), who->host, (int)who->pid);
 }
 
-/* Return false if a node requests another role, because agents' calls are only for that role. */
+/* Return false if a node requests another role. A node must stay an agent, because the store accepts an agent's calls
+ * only from a client with this role. */
 static bool may_have_role(struct hub *hub, const struct session *s, enum role role)
 {
     if (!s->is_node || role == ROLE_AGENT)
@@ -134,7 +137,7 @@ static bool may_have_role(struct hub *hub, const struct session *s, enum role ro
     return false;
 }
 
-/* Give the session its role. An agent enters its job later, by `join` or `job`. */
+/* Give the session its role. An agent enters its job later, by `join` or `job`. An operator enters no job. */
 static bool welcome(struct hub *hub, struct session *s, const struct introduction *who)
 {
     if (!may_have_role(hub, s, who->role))
@@ -146,7 +149,8 @@ static bool welcome(struct hub *hub, struct session *s, const struct introductio
     return true;
 }
 
-/* Return true if role and job in IDENTIFY agree with AUTH, and the node that confirmed the connection runs the rank. */
+/* Return true if role and job in IDENTIFY agree with AUTH. A worker's rank must also run on the node whose agent has
+ * confirmed the connection. Otherwise a worker could act as a rank of another job or node. */
 static bool is_allowed(struct hub *hub, const struct session *s, const struct introduction *who)
 {
     if (who->role == ROLE_AGENT && !gate_is_agent(hub, s))
@@ -168,7 +172,8 @@ static bool is_allowed(struct hub *hub, const struct session *s, const struct in
     return false;
 }
 
-/* Handle IDENTIFY. The answer is a status byte and a frame, whose authentication tag also covers the status. */
+/* Handle IDENTIFY. A rejected client gets the reason, and its connection is closed. The answer is a status byte and a
+ * frame. The authentication tag of the frame also covers the status. */
 static bool on_identify(struct hub *hub, struct session *s, const struct request *req)
 {
     struct introduction who = { .job.job = "" };
@@ -197,7 +202,7 @@ static bool append_outcome(struct buf *out, enum barrier_outcome outcome, struct
     return append_u8(out, (uint8_t)outcome) && append_blob(out, json);
 }
 
-/* Answer a wrong BARRIER_NAMED with "misuse" and the reason. The connection stays open. */
+/* Answer a wrong BARRIER_NAMED with the outcome "misuse" and the reason. The connection stays open. */
 static bool refuse_barrier(struct hub *hub, struct slice name, const char *why)
 {
     struct buf report = { 0 };
@@ -207,7 +212,8 @@ static bool refuse_barrier(struct hub *hub, struct slice name, const char *why)
     return ok;
 }
 
-/* Handle BARRIER_NAMED. Begin the wait before the arrival, because the last arrival ends all waits. */
+/* Handle BARRIER_NAMED. Begin the wait before the arrival, because the last arrival ends all waits, including the wait
+ * of this session. */
 static bool on_barrier_named(struct hub *hub, struct session *s, const struct request *req)
 {
     if (s->role != ROLE_WORKER)
@@ -245,7 +251,8 @@ static bool on_control(struct hub *hub, struct session *s, const struct request 
     return ok;
 }
 
-/* Return true if the store has accepted a request. Otherwise set hub->err and return false. */
+/* Return true if the store has accepted a request. Otherwise set hub->err and return false, which closes the
+ * connection. */
 static bool check_status(struct hub *hub, const struct session *s, const struct request *req,
                          enum store_status status)
 {
@@ -281,7 +288,7 @@ static bool on_validate(struct hub *hub, struct session *s, const struct request
     return true;
 }
 
-/* Handle PING. PyTorch sends its pid as the number. */
+/* Handle PING. The reply repeats the number in the request. PyTorch sends its pid as this number. */
 static bool on_ping(struct hub *hub, struct session *s, const struct request *req)
 {
     if (req->number > 0 && req->number <= INT32_MAX)
@@ -314,7 +321,7 @@ static bool reply_value(struct hub *hub, struct session *s, struct slice key, st
 static bool on_compare_set(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice current = store_get(s->job->store, req->blob[0]);
-    /* Check the room for the longest possible reply: the stored, the expected or the new value. */
+    /* The reply is the stored, the expected or the new value. Check the room for the longest of these three values. */
     uint64_t longest = current.len;
     for (int i = 1; i <= 2; i++)
         longest = req->blob[i].len > longest ? req->blob[i].len : longest;
@@ -325,14 +332,15 @@ static bool on_compare_set(struct hub *hub, struct session *s, const struct requ
     return check_status(hub, s, req, status) && reply_value(hub, s, req->blob[0], current);
 }
 
-/* Handle GET. Reply with an empty value for a missing key, which another client has deleted since the WAIT. */
+/* Handle GET. Reply with an empty value for a missing key. PyTorch's clients send WAIT before GET, so the key is
+ * missing only if another client has deleted it in between. */
 static bool on_get(struct hub *hub, struct session *s, const struct request *req)
 {
     const struct slice value = store_get(s->job->store, req->blob[0]);
     return !hub_may_reply(hub, value.len) || reply_value(hub, s, req->blob[0], value);
 }
 
-/* Reject a reply that is longer than hub_limits.max_unread. */
+/* Reject a reply that is longer than hub_limits.max_unread, because the reply could never be sent. */
 static bool check_length(struct hub *hub, const struct request *req, uint64_t bytes)
 {
     if (bytes <= hub->limits.max_unread)
@@ -342,7 +350,8 @@ static bool check_length(struct hub *hub, const struct request *req, uint64_t by
     return false;
 }
 
-/* Handle MULTI_GET. Check the size of the reply first, because one request may name a large value many times. */
+/* Handle MULTI_GET. Check the size of the reply first. One request may name a large value many times, and the reply
+ * could then exceed the memory of the store. */
 static bool on_multi_get(struct hub *hub, struct session *s, const struct request *req)
 {
     struct slice key, keys = req->blob[0];
@@ -369,7 +378,7 @@ static bool on_check(struct hub *hub, struct session *s, const struct request *r
     return append_u8(&hub->out, !store_check(s->job->store, req->blob[0]));
 }
 
-/* Handle WAIT and BARRIER. If a key is missing, session_woken() answers later. */
+/* Handle WAIT and BARRIER. If a key is missing, session_woken() answers later, when all keys exist. */
 static bool on_wait_or_barrier(struct hub *hub, struct session *s, const struct request *req)
 {
     const uint64_t since_ms = s->waits_since_ms;
@@ -398,7 +407,8 @@ static bool on_getnumkeys(struct hub *hub, struct session *s, const struct reque
     return append_u64(&hub->out, store_count(s->job->store));
 }
 
-/* Handle WATCH_KEY. The answer 3 means "registered". torch uses no notifications, so the store sends none. */
+/* Handle WATCH_KEY. The answer 3 means "registered". The store sends no notifications, because torch uses no
+ * notifications. */
 static bool on_watch_key(struct hub *hub, struct session *s, const struct request *req)
 {
     (void)s, (void)req;
@@ -410,7 +420,7 @@ static bool on_delete_key(struct hub *hub, struct session *s, const struct reque
     return append_i64(&hub->out, store_delete(s->job->store, req->blob[0]));
 }
 
-/* Handle LIST_KEYS: reply with the number of keys, then the keys in arbitrary order. */
+/* Handle LIST_KEYS: reply with the number of keys, then the keys in the arbitrary order of the table. */
 static bool on_list_keys(struct hub *hub, struct session *s, const struct request *req)
 {
     const struct entry *at = NULL;
@@ -434,8 +444,8 @@ static bool on_queue_push(struct hub *hub, struct session *s, const struct reque
     return check_status(hub, s, req, store_push(s->job->store, req->blob[0], req->blob[1]));
 }
 
-/* Handle QUEUE_POP. The reply begins with the length of the queue before the pop, which distinguishes an empty value
- * from an empty queue. */
+/* Handle QUEUE_POP. The reply begins with the length of the queue before the pop. Otherwise the client could not
+ * distinguish an empty value from an empty queue. */
 static bool on_queue_pop(struct hub *hub, struct session *s, const struct request *req)
 {
     uint32_t before;
@@ -485,14 +495,15 @@ static const request_handler request_handlers[OPS] = {
  *     SET    on_read -> on_bytes (server/) -> hub_receive -> requests_process -> wire_decode -> on_set -> store_set
  *            -> another session waits for the key: session_woken -> reply -> conn_send (server/)
  *
- * Only an unfinished request is copied into session.in. A failed, invalid or forbidden request closes the connection
- * after all earlier requests are answered. */
+ * Only an unfinished request is copied into session.in, to which later bytes are appended. A failed request closes the
+ * connection after all earlier requests are answered, and the reason is logged. Invalid bytes, forbidden requests and a
+ * lack of memory have the same effect as a failed request. */
 
 enum {
-    /* A request of at most this size is read even if the store is full, so that DELETE works. */
+    /* A request of at most this size is read even if the store is full, so that GET and DELETE work. */
     REQUEST_MIN = 64 << 10,
-    /* Above this size, hub->out is sent before the next request, because the client may have to read it
-     * first. */
+    /* If hub->out has more bytes, these bytes are sent before the next request is handled, because the client may have
+     * to read them first. */
     OUT_MAX = 64 << 10,
     AHEAD_MIN = 4,     /* if fewer requests are decoded, no key is prefetched */
     AHEAD_MAX = 64,    /* maximum number of requests that are decoded before the first is handled */
@@ -500,7 +511,8 @@ enum {
     IN_KEPT = 256,     /* an empty session buffer is freed if its capacity exceeds this number of bytes */
 };
 
-/* Return true if has_job() would change nothing. Inline, because a busy store calls it for each request. */
+/* Return true if has_job() would change nothing. This function is inline, because a busy store calls it for each
+ * request. */
 static inline bool is_settled(const struct hub *hub, const struct session *s)
 {
     return s->job != NULL &&
@@ -508,7 +520,8 @@ static inline bool is_settled(const struct hub *hub, const struct session *s)
 }
 
 /* Return true if the session has a job or the request needs none. A plain client cannot name its job, so it enters a
- * job only if it may use exactly one. */
+ * job only if it may use exactly one job (job_only). At the client's first request for a key, also ask the agents which
+ * process owns the connection. Then begin to observe PyTorch's keys. */
 static bool has_job(struct hub *hub, struct session *s, const struct op *op)
 {
     if (op->id >= OP_IDENTIFY || op->id == OP_VALIDATE || op->id == OP_PING)
@@ -524,7 +537,8 @@ static bool has_job(struct hub *hub, struct session *s, const struct op *op)
     return true;
 }
 
-/* Set the reason why a request is refused, and return false. */
+/* Set the reason why a request is refused, and return false. Possible reasons: the connection has sent AUTH, it
+ * belongs to an earlier attempt, or the store serves no job. */
 static bool refuse_request(struct hub *hub, const struct session *s, const struct op *op)
 {
     if (s->auth != NULL)
@@ -546,8 +560,8 @@ static bool is_of_agents(enum op_id id)
     return id == OP_IDENTIFY || id == OP_CONTROL || id == OP_AUTH || id == OP_PING || id == OP_VALIDATE;
 }
 
-/* Update the quota after the capacity of `in` has changed from `old_cap`. The quota may exceed its limit here,
- * because the bytes have already arrived. */
+/* Update the quota after the capacity of `in` has changed from `old_cap`. The quota may then exceed its limit, because
+ * the bytes have already arrived. decode_ahead() then rejects a request that is too large. */
 static void charge(struct hub *hub, const struct session *s, size_t old_cap)
 {
     struct quota *quota = session_quota(hub, s);
@@ -555,7 +569,8 @@ static void charge(struct hub *hub, const struct session *s, size_t old_cap)
     quota_charge(quota, s->in.cap);
 }
 
-/* Keep `rest`, the bytes of an unfinished request. */
+/* Keep `rest`, the bytes of an unfinished request. If `in` is empty, copy the bytes, because the server
+ * (server/clients.c) owns them. */
 static bool keep_rest(struct hub *hub, struct session *s, struct slice rest)
 {
     size_t old_cap = s->in.cap;
@@ -586,8 +601,9 @@ static bool collect(struct hub *hub, struct session *s, struct slice *bytes)
     return ok;
 }
 
-/* Consecutive requests, decoded before the first is handled, so that their keys can be prefetched. All slices borrow
- * from the received bytes or from session.in. */
+/* Consecutive requests. All requests are decoded before the first request is handled, so that their keys can be
+ * prefetched. While a connection has no job, decode only one request, because the next request may have to wait for the
+ * job. All slices borrow from the received bytes or from session.in. */
 struct ahead {
     struct request req[AHEAD_MAX];
     const void *start[AHEAD_MAX]; /* address of each request */
@@ -608,8 +624,9 @@ static void bring_near(const struct store *store, const struct ahead *ahead)
     store_expect(store, hashes, ahead->n);
 }
 
-/* Decode requests up to the first that is incomplete or invalid. Without a job decode only one, because the next may
- * have to wait for the job. */
+/* Decode requests up to the first request that is incomplete or invalid. A request may be as large as the free part of
+ * the quota plus the session's buffer `in`. This buffer holds the bytes of the request, and is already charged to the
+ * quota. A request of REQUEST_MIN bytes is always permitted. */
 static void decode_ahead(struct hub *hub, struct session *s, struct slice bytes, struct ahead *out)
 {
     const uint32_t most = s->job != NULL ? AHEAD_MAX : 1;
@@ -649,12 +666,16 @@ static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
     return ok;
 }
 
-/* Process received bytes: handle the requests in order, and stop at the first that must wait. A paused or held
- * session only collects bytes.
+/* Process received bytes. A paused or held session only collects them. While the client is a stranger, gate_check()
+ * checks each request before it is decoded. Test before each request whether the client is still a stranger, because
+ * the previous request may have admitted the client. Handle the requests in order, and stop at the first request that
+ * must wait. This request waits until clients have read more of their replies (pause_session), the session has a job
+ * (peer_hold), or the stranger is admitted (gate_hold).
  *
  * Before a request is handled, end an open wait of the session: after a WAIT has timed out, a client of torch 1.13
- * simply sends the next request, and would mistake a late answer to the WAIT for the answer to this request. Test
- * before each request whether the client is still a stranger, because the previous request may have admitted it. */
+ * simply sends the next request. The client would mistake a late answer to the WAIT for the answer to this request.
+ * Refuse a request of a client from an earlier attempt. Refuse requests for keys or named barriers if the connection
+ * has sent AUTH, or if the store serves no job. */
 bool requests_process(struct hub *hub, struct session *s, struct slice bytes)
 {
     struct ahead ahead; /* not zeroed, because the struct has 5 KB */

@@ -1,5 +1,6 @@
-/* rounds.c -- carries out the decisions of a job's rendezvous. The rendezvous is pure: it uses neither sessions nor
- * JSON.
+/* rounds.c -- connects a job's rendezvous to the hub. The rendezvous (rendezvous.h) decides, and this file carries out
+ * its decisions: attempts and messages to nodes. The two modules are separate, because the rendezvous is pure: it uses
+ * neither sessions nor JSON.
  *
  *     agent's call -> control.c -> rendezvous -> rounds.c -> begin an attempt, drop a node,
  *                                                            push `round`, `waiting`, `stop` or `verdict` */
@@ -46,8 +47,8 @@ static char *print_nodes(const struct rdzv_round *world)
     return text;
 }
 
-/* Return the finding that describes the cause of a stop, or FINDING_NONE. A worker that failed because another was
- * lost has none. */
+/* Return the finding that describes the cause of a stop. Return FINDING_NONE for a worker that failed because another
+ * worker was lost. Also return FINDING_NONE for a cause without a finding, such as RDZV_WHY_GROW. */
 static enum finding_code finding_of(const struct rdzv_cause *cause)
 {
     switch (cause->why) {
@@ -86,7 +87,7 @@ static int64_t limit_ms(uint64_t ms)
     return ms == UINT64_MAX ? MESSAGE_NONE : (int64_t)ms;
 }
 
-/* Encode the push `round`. The list of nodes is the same for all receivers, so it is already encoded. */
+/* Encode the push `round`. print_nodes() has already encoded the list of nodes, which is the same for all receivers. */
 static cJSON *encode_round(const struct job *job, const struct rdzv_notice *notice)
 {
     const struct rdzv_round *w = notice->world;
@@ -103,7 +104,7 @@ static cJSON *encode_round(const struct job *job, const struct rdzv_notice *noti
         .role_size = notice->role_size != 0 ? (int64_t)notice->role_size : MESSAGE_NONE });
 }
 
-/* Encode the push `waiting`. A list has at most RDZV_SHORT_LIST_MAX rows; the counts include all nodes. */
+/* Encode the push `waiting`. A list has at most RDZV_SHORT_LIST_MAX rows, but the counts include all nodes. */
 static cJSON *encode_waiting(const struct job *job, const struct rdzv_notice *notice)
 {
     (void)job;
@@ -134,8 +135,8 @@ static cJSON *encode_stop(const struct job *job, const struct rdzv_notice *notic
         .round = notice->round, .why = rdzv_why_word(notice->why), .cause = encode_cause(notice->cause) });
 }
 
-/* Encode the push `verdict` with three exit codes, one for each --exit_code. "finish" also contains the stacks of
- * all surviving workers, because each node prints a report. */
+/* Encode the push `verdict` with three exit codes. Each node selects one of them by its --exit_code. The verdict
+ * "finish" also contains the stacks of all surviving workers, because each node then prints a report. */
 static cJSON *encode_verdict(const struct job *job, const struct rdzv_notice *notice)
 {
     cJSON *codes = message_encode_exit(&(struct message_exit){
@@ -154,7 +155,7 @@ static cJSON *encode_verdict(const struct job *job, const struct rdzv_notice *no
                                    .stacks = notice->restart ? NULL : stacks_of_survivors(job) });
 }
 
-/* Send a push to a node, unless its connection is closed. */
+/* Send a push to a node. Skip a node whose connection is already closed. */
 static void push_to_node(void *user, uint64_t node, const struct rdzv_notice *notice)
 {
     static cJSON *(*const encode[])(const struct job *job, const struct rdzv_notice *notice) = {
@@ -187,7 +188,7 @@ static bool is_ordinary(const struct rdzv_round *world)
     return true;
 }
 
-/* Begin a round. If memory is short, change nothing and return false. */
+/* Begin a round. If memory is short, change nothing and return false; rdzv_begin_round() then ends the job. */
 static bool begin_round(void *user, const struct rdzv_round *world)
 {
     struct job *job = user;
@@ -207,8 +208,8 @@ static bool begin_round(void *user, const struct rdzv_round *world)
     return true;
 }
 
-/* Return the highest step that a rank has stored under PROGRESS_KEY, or -1. This reads all keys, but only after a
- * failed round. */
+/* Return the highest step that a rank has stored under PROGRESS_KEY, or -1 if no rank has stored a step. The function
+ * reads all keys, but it is called only when a round has failed. */
 static int64_t progress(void *user)
 {
     const struct job *job = user;
@@ -222,7 +223,7 @@ static int64_t progress(void *user)
     return best;
 }
 
-/* Store the number of waiting nodes under WAITING_KEY. In a full store the key keeps its old value. */
+/* Store the number of waiting nodes under WAITING_KEY. If the store is full, the key keeps its old value. */
 static void waiting_nodes(void *user, uint32_t count)
 {
     struct job *job = user;
@@ -239,8 +240,9 @@ static void push_farewell(struct hub *hub, struct session *s, const char *why)
     cJSON_Delete(o);
 }
 
-/* Drop a node for the rendezvous (rdzv_env.drop). End its role first, so that session_drop() does not report a lost
- * node back. */
+/* Drop a node for the rendezvous (rdzv_env.drop). First end the session's role as a node, because session_drop() must
+ * not report a lost node back to the rendezvous. If process_bytes() in hub.c is processing this session, only set
+ * drop_reason: process_bytes() then drops the session. */
 static void drop(void *user, uint64_t node, const char *why)
 {
     struct hub *hub = ((struct job *)user)->hub;
@@ -255,8 +257,9 @@ static void drop(void *user, uint64_t node, const char *why)
         session_drop(hub, s, why);
 }
 
-/* Report which processes use the GPU of the failed worker, in the event log and in `ddpctl why`. The verdict
- * contains the same facts, so send no message. */
+/* Report in the event log and in `ddpctl why` which processes use the GPU of the failed worker. Do nothing if
+ * job->troubles already has this finding. If a node has already reported this finding (job->notices), overwrite the
+ * node's text. Send no message to the nodes, because the verdict contains the same facts. */
 static void report_gpu_users(struct job *job)
 {
     struct rdzv_facts facts;
@@ -271,8 +274,8 @@ static void report_gpu_users(struct job *job)
                 NOTICE_OF_STORE, finding_code_name(f.code), f.subject, f.sentence, f.advice);
 }
 
-/* Record an event of the rendezvous (rdzv_env.record). Before a verdict, report the findings that explain it, so
- * that the agents print both together. */
+/* Record an event of the rendezvous (rdzv_env.record). Before a verdict, report the findings that explain the verdict.
+ * The agents can then print a finding about a lost rank together with the failure. */
 static void record(void *user, const struct rdzv_record *what)
 {
     if (what->kind == RDZV_RECORD_VERDICT) {
@@ -302,8 +305,8 @@ static struct rdzv *make_rendezvous(struct job *job)
     return rdzv_new(&env, job->quota, job->name, instance);
 }
 
-/* Return the rendezvous of the job. In a hub of many jobs replace a finished one; in a launcher it rejects later
- * nodes. */
+/* Return the rendezvous of the job. In a hub of many jobs a finished rendezvous is replaced. In a launcher the
+ * finished rendezvous stays and rejects later nodes. */
 struct rdzv *job_rendezvous(struct job *job)
 {
     const bool is_over = job->rdzv != NULL && job->hub->limits.many_jobs && rdzv_is_over(job->rdzv);

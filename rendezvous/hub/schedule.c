@@ -1,5 +1,5 @@
-/* schedule.c -- see schedule.h. This file decides when to check, and monitor.c decides what to report. The times are
- * in struct job (`watch`). */
+/* schedule.c -- see schedule.h. This file decides when to check, and monitor.c decides what to report. Checks are rare,
+ * because a check reads the whole job. The times of the checks are in struct job (`watch`). */
 #include "hub/schedule.h"
 
 #include "base/text.h"
@@ -35,7 +35,9 @@ static uint64_t earlier_set(uint64_t a, uint64_t b)
     return x < y ? x : y;
 }
 
-/* Return the time of the next check, or UINT64_MAX. The time may be less than APART_MS after the last check. */
+/* Return the time of the next check, or UINT64_MAX if no check is needed. While a job waits for nodes, there is a check
+ * every few seconds. While all ranks make progress, there is no check. The time may be less than APART_MS after the
+ * last check. */
 static uint64_t wanted_at(const struct schedule_state *w, const struct rdzv_facts *facts)
 {
     if (w->compares || w->trouble)
@@ -45,8 +47,8 @@ static uint64_t wanted_at(const struct schedule_state *w, const struct rdzv_fact
     return w->waits ? w->check_ms : 0;
 }
 
-/* Return true if a check at `at_ms` would be too soon after the last check. A rank that has reported a problem often
- * exits soon, which ends the round, so its check cannot wait. */
+/* Return true if a check at `at_ms` would be too soon after the last check. A problem that a rank has reported is
+ * checked at once, because such a rank often exits soon, and its exit ends the round. */
 static bool must_rest(const struct schedule_state *w, uint64_t at_ms)
 {
     return w->checked_ms != 0 && at_ms < w->checked_ms + APART_MS && !w->trouble;
@@ -71,7 +73,8 @@ uint64_t schedule_deadline(const struct job *job)
     return check_ms < sample_ms ? check_ms : sample_ms;
 }
 
-/* Begin a wait with a new number, so that each node gets a full report again. */
+/* Begin a wait, and give it a new number. Each node then gets a full report again, because the node's reported_wait is
+ * the number of an earlier wait. */
 static void begin_wait(struct schedule_state *w, uint64_t check_ms)
 {
     w->waits = true;
@@ -86,7 +89,8 @@ static bool is_short(const struct rdzv_facts *facts)
     return facts->round > 0 && facts->waiting + facts->returning < facts->min;
 }
 
-/* Begin a wait for nodes, if none is in progress. The time counts from when the rendezvous began to gather nodes. */
+/* Begin a wait for nodes. Do nothing if a wait is in progress. The time until the first check counts from the moment at
+ * which the rendezvous began to gather nodes. */
 static void begin_to_wait(struct schedule_state *w, const struct rdzv_facts *facts)
 {
     if (!w->waits)
@@ -101,7 +105,9 @@ static void forget_torch(struct schedule_state *w)
     w->torch_surplus = false;
 }
 
-/* Return true if the check for ranks without progress is due. Clear its time if it is reached, or if no round runs. */
+/* Return true if the check for ranks without progress is due. Three conditions must be true: its time is reached, a
+ * round runs, and a rank is in a collective or a barrier. Clear the time of the check if it is reached, or if no round
+ * runs. */
 static bool still_is_due(struct job *job, const struct rdzv_facts *facts)
 {
     struct schedule_state *w = &job->watch;
@@ -114,7 +120,9 @@ static bool still_is_due(struct job *job, const struct rdzv_facts *facts)
     return runs && due && waits;
 }
 
-/* Return the checks that are due now, and clear their times, including times from an earlier round. */
+/* Return the checks that are due now, and clear their times. A job that gathers nodes has other checks than a job that
+ * runs. Also clear the times of checks that the job does not need now, because these times are from an earlier
+ * round. */
 static struct schedule_due due_now(struct job *job, const struct rdzv_facts *facts)
 {
     struct schedule_state *w = &job->watch;
@@ -146,7 +154,7 @@ static struct schedule_due due_now(struct job *job, const struct rdzv_facts *fac
     return due;
 }
 
-/* Return the checks that are due. The final check ignores APART_MS, because the job fails in this call of
+/* Return the checks that are due. The final check is not delayed by APART_MS, because the job fails in the same call of
  * hub_tick(). */
 struct schedule_due schedule_due(struct job *job)
 {
@@ -165,7 +173,7 @@ struct schedule_due schedule_due(struct job *job)
     return due;
 }
 
-/* Schedule the comparison of the nodes, whose report must follow the push `round`. */
+/* Schedule the comparison of the nodes. It runs later, because its report must follow the push `round`. */
 void schedule_round(struct job *job)
 {
     job->watch.compares = true;
@@ -176,14 +184,16 @@ void schedule_trouble(struct job *job)
     job->watch.trouble = true;
 }
 
-/* Schedule a report about spare nodes, one second after the first has joined, so that they share one report. */
+/* Schedule a report about nodes that have joined as spares. The report follows one second after the first of these
+ * nodes has joined. So nodes that join together share one report. */
 void schedule_spare(struct job *job)
 {
     if (job->watch.spare_ms == 0)
         job->watch.spare_ms = job->hub->now_ms + first_ms(SITUATION_NODE_LATE);
 }
 
-/* Schedule a check in at most 200 ms, because several nodes often fail together. */
+/* Schedule a check in 200 ms, but keep a check that is earlier. Several nodes often fail together, and after this time
+ * one report contains all of them. */
 void schedule_hurry(struct job *job)
 {
     struct schedule_state *w = &job->watch;
@@ -202,7 +212,8 @@ static void check_torch(struct schedule_state *w, uint64_t at_ms)
     w->torch_ms = earlier_set(w->torch_ms, at_ms);
 }
 
-/* Schedule a check of PyTorch's ranks, early if `has_surplus`, or if a process of the round has ended. */
+/* Schedule a check of PyTorch's ranks. If `has_surplus`, check early, because a group may have too many members. Also
+ * check early if a process of the round has ended, because the other ranks would wait for this process forever. */
 void schedule_torch(struct job *job, bool has_surplus)
 {
     const uint64_t after_ms =
@@ -218,14 +229,16 @@ void schedule_torch_exit(struct job *job)
         check_torch(&job->watch, job->hub->now_ms + first_ms(SITUATION_TORCH_ENDED));
 }
 
-/* Return how long PyTorch's ranks must wait before a report. A process that has ended will never arrive, so then the
- * time is shorter. */
+/* Return how long PyTorch's ranks must wait before a report. This time is shorter if a process of the round has ended,
+ * because this process will never arrive. */
 uint64_t schedule_torch_limit(const struct schedule_state *w)
 {
     return (w->torch_ended ? first_ms(SITUATION_TORCH_ENDED) : first_ms(SITUATION_TORCH_WAITS)) - EARLY_MS;
 }
 
-/* Record the result of a check. The wait ends when no rank waits. */
+/* Record the result of a check. The first report of a wait contains all findings, and later reports contain only new
+ * findings. The wait ends when no rank waits. If a wait is still too short for a report, check again when it is long
+ * enough. */
 void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool report)
 {
     struct schedule_state *w = &job->watch;
@@ -259,7 +272,8 @@ void schedule_stopped(struct job *job)
         job->watch.stopped_ms = job->hub->now_ms + first_ms(SITUATION_RANK_STOPPED);
 }
 
-/* Mark the reported hang as over. After a verdict of the hang watch, only progress ends a hang. */
+/* Mark the reported hang as over, because the stopped rank runs again. But do nothing if the hang watch has reported a
+ * verdict, because only progress ends such a hang. */
 void schedule_continued(struct job *job)
 {
     if (job->hang.is_reported && !job->hang.watch.is_reported)
@@ -272,7 +286,8 @@ void schedule_call(struct job *job)
     job->watch.calls = true;
 }
 
-/* Return the time until the next check. The longer an unreported wait is, the less often it is checked. */
+/* Return the time until the next check. A reported wait is checked regularly. A wait that is too short for a report is
+ * checked soon after it becomes long enough. The longer any other wait is, the less often it is checked. */
 static uint64_t still_again(bool is_reported, uint64_t waited_ms)
 {
     if (is_reported)
@@ -282,8 +297,8 @@ static uint64_t still_again(bool is_reported, uint64_t waited_ms)
                : waited_ms / 5;
 }
 
-/* Return true if the wait is not much longer than usual waits of this round. After a report, return false, so that
- * changed findings are reported, too. */
+/* Return true if the wait is not much longer than usual waits of this round. After a report of the wait, return false,
+ * so that the following checks also report changed findings. */
 bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms)
 {
     return !w->still_reported &&
@@ -304,7 +319,9 @@ void schedule_learn(struct schedule_state *w, uint64_t digest)
         w->usual.known[w->usual.n_known++ % DIAGNOSIS_MAX] = digest;
 }
 
-/* Update the longest wait that ended by itself. The time may be too long, because a check notices the end late. */
+/* Update the longest wait that ended by itself. usual->since_ms is the start of a long wait that an earlier check has
+ * found. This wait has ended if there is no long wait now, or if the present wait began later. A check notices the end
+ * late, so the measured time may be too long. */
 static void measure(struct schedule_usual *usual, uint64_t waited_ms, uint64_t now_ms)
 {
     const bool waits = waited_ms >= first_ms(SITUATION_STANDS_STILL);
@@ -319,7 +336,9 @@ static void measure(struct schedule_usual *usual, uint64_t waited_ms, uint64_t n
     usual->waits = waits || usual->waits;
 }
 
-/* Record the result of a check. A reported wait ends when `waited_ms` is too short for a report. */
+/* Record the result of a check: the longest time that a rank has waited, and whether this wait is reported. The first
+ * report of a wait is complete, and later reports contain only changes. A reported wait ends when `waited_ms` is too
+ * short for a report. */
 void schedule_still_seen(struct job *job, uint64_t waited_ms, bool report)
 {
     struct schedule_state *w = &job->watch;
@@ -352,11 +371,12 @@ static void drop_samples(struct job *job)
     job->sample.for_hang = false;
 }
 
-/* A hang is over if signs of progress still arrive this number of ms after the first one. The time is long, because
- * ranks that fail after a hang print lines, which look like progress. */
+/* A hang is over if signs of progress still arrive HANG_OVER_MS after the first sign. This time is long, because ranks
+ * that fail after a hang print lines, and these lines may look like progress. */
 enum { HANG_OVER_MS = 10000 };
 
-/* Handle a sign of progress after a reported hang. */
+/* Handle a sign of progress. If the nodes got a finding about a hang, record the time of the first sign after the
+ * finding. Then determine whether the hang is over. */
 static void note_resumed(struct job_hang *hang, uint64_t now_ms)
 {
     if (hang->is_reported && hang->resumed_ms == 0)
@@ -364,8 +384,9 @@ static void note_resumed(struct job_hang *hang, uint64_t now_ms)
     hang->is_over = hang->is_reported && now_ms - hang->resumed_ms >= HANG_OVER_MS;
 }
 
-/* New keys of the store are no progress: a thread of a hung rank may set a heartbeat with the time in its key. A
- * PyTorch barrier is a counter in a key. */
+/* New keys of the store do not count as progress. A thread of a hung rank may set new keys, for example a heartbeat
+ * with the time in the key. Such keys would hide the hang, because the store cannot detect which thread of a process
+ * sets a key. A PyTorch barrier is a counter in a key, so it does not count as progress either. */
 void schedule_moved(struct job *job, uint64_t ago_ms)
 {
     if (!hang_watch_moved(&job->hang.watch, ago_ms, job->hub->now_ms))
@@ -382,8 +403,8 @@ void schedule_joined(struct job *job)
         check_torch(&job->watch, job->hub->now_ms + first_ms(SITUATION_TORCH_SURPLUS));
 }
 
-/* Set the hang rules, and restart the watch for hangs. Call this before the first round, so that no sign of progress
- * is lost. */
+/* Set the hang rules, and restart the watch for hangs. The caller does this before the first round, so no sign of
+ * progress is lost. */
 void schedule_hang_rules(struct job *job, uint64_t limit_ms, const char *action)
 {
     const bool is_off = limit_ms == UINT64_MAX;

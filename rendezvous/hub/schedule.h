@@ -1,5 +1,6 @@
-/* schedule.h -- when the monitor checks a job. A check reads the whole job, so an event only schedules a check, and
- * several events share one check. */
+/* schedule.h -- when the monitor checks a job. A check reads the whole job. So an event only schedules a check, and
+ * several events share one check. The hub sets its timer to schedule_deadline(), and monitor.c calls schedule_due() and
+ * makes the checks. */
 #ifndef RENDEZVOUS_HUB_SCHEDULE_H
 #define RENDEZVOUS_HUB_SCHEDULE_H
 
@@ -8,14 +9,10 @@
 
 struct job;
 
-/* Columns:
- *
- *     situation
- *     ms until the first report; 0 = at once
- *     ms until the next check; 0 = no further check
- *     factor: report only waits longer than factor * the longest wait of this round that has ended by itself; 0 =
- *         all
- *     meaning */
+/* Columns: situation, ms until the first report (0 = at once), ms until the next check (0 = no further check), factor,
+ * meaning. A wait is usual if similar waits of this round have ended by themselves. For example, the other ranks wait
+ * while rank 0 tests the model after each epoch. With a factor, a wait is reported only if it is longer than factor *
+ * the longest usual wait. */
 #define SCHEDULE(X)                                                                                      \
     X(NODES_MISSING, 8000, 5000, 0, "the job waits for nodes: missing nodes and their state")            \
     X(NODES_LEFT, 200, 5000, 0, "a node was rejected, has left, or has reported a finding about itself") \
@@ -49,7 +46,8 @@ struct schedule_row {
 };
 extern const struct schedule_row schedule[SITUATIONS];
 
-/* Maximum number of digests of reported findings that are kept, more than the findings of one report. */
+/* Maximum number of digests of reported findings that are kept. It exceeds DIAGNOSIS_MAX, the limit for the findings of
+ * one report, because some digests are kept after their cause has ended. */
 enum { SCHEDULE_REPORTED_MAX = 3 * DIAGNOSIS_MAX };
 
 /* The waits of this round that were long enough to report and then ended by themselves. */
@@ -104,9 +102,10 @@ void schedule_round(struct job *job);
 void schedule_spare(struct job *job);
 /* Schedule an immediate report about a problem that a running rank has reported. */
 void schedule_trouble(struct job *job);
-/* Schedule a check because a PyTorch rank waits. `has_surplus`: a group may have too many members. */
+/* Schedule a check because a PyTorch rank waits for another rank. If `has_surplus` is true, the reason is that a group
+ * may have too many members. */
 void schedule_torch(struct job *job, bool has_surplus);
-/* Move the check of PyTorch's waiting ranks to an earlier time, because a process has ended. */
+/* Move the check of PyTorch's waiting ranks to an earlier time, because the process of a rank has ended. */
 void schedule_torch_exit(struct job *job);
 /* Schedule a check because a rank is in a collective. */
 void schedule_call(struct job *job);
@@ -118,26 +117,30 @@ void schedule_stopped(struct job *job);
 void schedule_continued(struct job *job);
 /* Record a sign of progress that happened `ago_ms` ago. */
 void schedule_moved(struct job *job, uint64_t ago_ms);
-/* Record that a process has begun or continued the setup of a PyTorch group. */
+/* Record that a process has begun or continued the setup of a PyTorch group. If a wait of PyTorch's ranks was reported,
+ * check soon whether these ranks continue. */
 void schedule_joined(struct job *job);
-/* Set the hang rules. A hang is suspected after `limit_ms` without progress; 0 = compute the limit from the longest
- * pause, UINT64_MAX = never. `action` is the value of --on_hang. */
+/* Set the hang rules. A hang is suspected after `limit_ms` without progress. 0 = compute this limit from the longest
+ * pause between two signs of progress; UINT64_MAX = never suspect a hang. `action` is the value of --on_hang. */
 void schedule_hang_rules(struct job *job, uint64_t limit_ms, const char *action);
 /* Reset the schedule when an attempt begins or ends. */
 void schedule_attempt(struct job *job, bool begins);
 /* Record the result of a check. `waited_ms` is the length of the longest wait of a rank; 0 = no rank waits. `report`
  * is true if this wait is reported now. */
 void schedule_still_seen(struct job *job, uint64_t waited_ms, bool report);
-/* Return true if a wait of `waited_ms` is usual for this round (SCHEDULE) and was not reported. */
+/* Return true if a wait of `waited_ms` is usual for this round. Usual waits are shorter than usual_factor (row
+ * STANDS_STILL of SCHEDULE) times the longest wait that has ended by itself. Return false if the wait was already
+ * reported. */
 bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms);
-/* Return true if schedule_learn() has added this digest, that of a finding about a usual wait, in this round. */
+/* Return true if schedule_learn() has added this digest in this round. schedule_learn() adds the digests of findings
+ * about waits that are usual for the job. */
 bool schedule_knows(const struct schedule_state *w, uint64_t digest);
 void schedule_learn(struct schedule_state *w, uint64_t digest);
-/* Return how long PyTorch's ranks must wait before their wait is reported. schedule_torch_seen() has the parameters
- * of schedule_still_seen(). */
+/* Return how long PyTorch's ranks must wait before their wait is reported. schedule_torch_seen() records a check of
+ * this wait, with the same parameters as schedule_still_seen(). */
 uint64_t schedule_torch_limit(const struct schedule_state *w);
 void schedule_torch_seen(struct job *job, uint64_t waited_ms, bool report);
-/* Schedule a check soon, for a report to the waiting nodes about a recent event. */
+/* Schedule a check soon. The waiting nodes then get a report about a recent event, such as a rejected node. */
 void schedule_hurry(struct job *job);
 
 #endif

@@ -1,5 +1,7 @@
-/* session.c -- see session.h. This file creates and finds sessions, and records their waits and ranks. attempt.c
- * moves them between jobs and frees them. */
+/* session.c -- see session.h.
+ *
+ * This file creates and finds sessions, and records their waits and ranks. attempt.c moves sessions between jobs and
+ * frees sessions. */
 #include "hub/session.h"
 
 #include "auth/auth.h"
@@ -27,8 +29,9 @@ struct session *session_find(const struct hub *hub, conn_id conn)
     return node ? TABLE_ENTRY(node, struct session, node) : NULL;
 }
 
-/* Return true if the session may use the job `name`. Clients of this host, and all clients of a store without a
- * secret, have no tenant and may use all jobs. */
+/* Return true if the session may use the job `name`. A session with a tenant may use only the jobs of this tenant, and
+ * a session without a tenant may use all jobs. Clients of this host, and all clients of a store without a secret, have
+ * no tenant. */
 bool session_may_use(const struct hub *hub, const struct session *s, const char *name)
 {
     return s->tenant == NULL || auth_secret_of(hub->limits.secret, name) == s->tenant;
@@ -48,8 +51,9 @@ void session_begin_wait(struct hub *hub, struct session *s, const struct op *op)
     s->waits_since_ms = hub->now_ms;
 }
 
-/* Answer a WAIT or BARRIER with one zero byte. Send the byte directly, because hub->out is only for hub->processing,
- * whose request has ended its own wait. */
+/* Answer a WAIT or BARRIER with one zero byte. Send the byte directly, because hub->out is only for the session whose
+ * request is being processed (hub->processing). The waiting session is not that session: a new request would have ended
+ * its wait (requests_process() in requests.c). */
 void session_woken(void *user, struct store_waiter *waiter)
 {
     struct hub *hub = user;
@@ -58,7 +62,7 @@ void session_woken(void *user, struct store_waiter *waiter)
     hub->sink.send(hub->sink.user, s->id, slice_of("\0", 1), NULL);
 }
 
-/* End a session's wait without an answer. Do nothing if it does not wait. */
+/* End a session's wait for keys or in a barrier, without an answer. Do nothing if the session does not wait. */
 void session_leave_wait(struct session *s)
 {
     if (s->waits_in == 0)
@@ -84,7 +88,7 @@ void session_attach(struct session *s, uint32_t rank)
     s->job->members.connected++;
 }
 
-/* Detach the session from its rank, which keeps the time of the session's last byte. */
+/* Detach the session from its rank. The rank keeps the time of the session's last byte. */
 void session_detach(struct session *s)
 {
     if (list_is_empty(&s->by_rank))
@@ -96,7 +100,8 @@ void session_detach(struct session *s)
     s->job->members.connected--;
 }
 
-/* Record the pid of the client. A pid from an agent replaces a pid from PING, because the kernel has reported it. */
+/* Record the pid of the client. A pid from an agent replaces a pid from PING, because the agent has read the pid from
+ * the kernel. */
 void session_is_process(struct session *s, int pid, bool by_agent)
 {
     if (by_agent || s->pid == 0)
@@ -147,8 +152,8 @@ bool session_is_unused(const struct hub *hub, const struct session *s)
            (s->job != NULL || table_find(&hub->agents, address, table_hash(address)) != NULL);
 }
 
-/* Return a copy of hub->rejects, which the caller frees, or NULL if memory is short. Add each foreign client that
- * has sent nothing so far. */
+/* Return a copy of hub->rejects, which the caller frees. Return NULL if memory is short. In the copy, add a reject for
+ * each open connection of a foreign client that has sent nothing so far. */
 struct rejects *hub_all_rejects(struct hub *hub)
 {
     struct rejects *all = malloc(sizeof(*all));
@@ -186,8 +191,9 @@ void session_admit(struct hub *hub, struct session *s)
     session_release(hub, s);
 }
 
-/* Queue the session for hub.c. Do not process its held bytes here, because hub.c processes the bytes of only one
- * session at a time. */
+/* Queue the session, so that hub.c processes its held bytes later. This function must not process these bytes itself,
+ * because the caller may be the handler of another session's `vouch`. hub.c processes the bytes of only one session at
+ * a time. */
 void session_release(struct hub *hub, struct session *s)
 {
     if (s->is_stopped)
@@ -221,7 +227,8 @@ static void charge_kept(struct hub *hub, const struct kept *sent, size_t before)
     quota_charge(&hub->quota, sent->bytes.cap);
 }
 
-/* Create a token of 128 random bits. Without random numbers, the node gets no token and cannot resume. */
+/* Create a token of 128 random bits, which no other client can guess. Without a source of random numbers, the node
+ * gets no token and cannot resume. */
 void session_may_resume(struct session *s)
 {
     struct hub *hub = s->job->hub;
@@ -231,7 +238,8 @@ void session_may_resume(struct session *s)
         text_hex(s->as_node->token, bytes, sizeof(bytes));
 }
 
-/* Forbid the node to resume, and free its kept frames, because they are not exactly those that the node has missed. */
+/* Forbid the node to resume, and free its kept frames. Call this if a frame was not kept, or if the node has miscounted
+ * the received frames. The store then cannot resend exactly the frames that the node has missed. */
 static void session_forgets_frames(struct session *s)
 {
     if (s->as_node == NULL || s->as_node->token[0] == '\0')
@@ -241,8 +249,8 @@ static void session_forgets_frames(struct session *s)
     buf_free(&s->as_node->sent.bytes);
 }
 
-/* Keep a sent frame until the node confirms it. Above KEPT_MAX, free all frames, so that a node cannot fill the memory
- * of the store. This node cannot resume. */
+/* Keep a sent frame until the node confirms it. If the unconfirmed frames exceed KEPT_MAX, free all of them, because a
+ * node must not fill the memory of the store. This node can then no longer resume. */
 static void session_keeps(struct session *s, struct slice frame)
 {
     struct kept *sent = &s->as_node->sent;
@@ -256,7 +264,7 @@ static void session_keeps(struct session *s, struct slice frame)
     charge_kept(s->job->hub, sent, before);
 }
 
-/* Drop the confirmed frames. A node that confirms an unsent frame has miscounted, and must not resume. */
+/* Drop the confirmed frames. A node that confirms a frame that was never sent has miscounted, and must not resume. */
 void session_confirms(struct session *s, uint64_t received)
 {
     if (s->as_node->token[0] != '\0' && !kept_confirm(&s->as_node->sent, received))
@@ -274,7 +282,8 @@ void session_node_free(struct hub *hub, struct session *s)
     s->as_node = NULL;
 }
 
-/* Append a frame with its tag. Keep the frame without the tag, because a new connection has other keys. */
+/* Append a frame with its tag. Keep the frame without the tag, because a new connection has other keys and needs
+ * another tag. */
 bool session_append_blob(struct session *s, struct buf *out, uint8_t kind, struct slice frame)
 {
     if (s->is_node)
@@ -291,8 +300,9 @@ bool session_append_frame(struct session *s, struct buf *out, uint8_t kind, stru
 
 /* The output: bytes to connections, lines to the log. All answers go through these functions.
  *
- * While the hub processes the bytes of one connection (`processing`), it collects the answers in `out`, and sends
- * them together at the end. Bytes for other connections are sent at once. For example, B waits for x, and A sets x:
+ * While the hub processes the bytes of one connection (`processing`), it collects the answers in `out`, and sends them
+ * together at the end. A hundred requests in one packet then need only one send. Bytes for other connections are sent
+ * at once. For example, B waits for x, and A sets x:
  *
  *     A sends  SET x, GET x, GET y   ->   to B: the zero byte of its WAIT x   (at once)
  *                                         to A: value of x, value of y        (one send, at the end) */
@@ -302,7 +312,8 @@ enum {
     OUT_KEPT = 1 << 20,      /* an output buffer that has grown beyond this size is freed */
 };
 
-/* Ask the server whether it has room for a large reply. check_backlog() limits small replies. */
+/* Ask the server whether it has room for a large reply. A small reply needs no permission, because check_backlog()
+ * limits small replies. */
 bool hub_may_reply(struct hub *hub, uint64_t bytes)
 {
     if (bytes >= OUT_DIRECT && hub->sink.may_reply != NULL)
@@ -310,8 +321,8 @@ bool hub_may_reply(struct hub *hub, uint64_t bytes)
     return !hub->must_repeat;
 }
 
-/* Ask the server whether the current session reads its replies, because a client that only sends could fill the
- * memory. */
+/* Ask the server whether the current session reads its replies. If the result is false, requests_process() pauses the
+ * session, because a client that only sends could fill the memory. */
 static void check_backlog(struct hub *hub)
 {
     if (hub->sink.may_reply != NULL)
@@ -329,7 +340,8 @@ void hub_flush(struct hub *hub)
         buf_free(&hub->out);
 }
 
-/* Send bytes to a session, after any answers in hub->out. */
+/* Send bytes to a session. If `s` is the session whose bytes are being processed, first send the answers in
+ * hub->out. */
 void hub_send(struct hub *hub, struct session *s, struct slice bytes)
 {
     if (s == hub->processing)
@@ -339,7 +351,8 @@ void hub_send(struct hub *hub, struct session *s, struct slice bytes)
         check_backlog(hub);
 }
 
-/* Push a text. If memory is short, drop the whole push. For a broken connection, keep the text until `resume`. */
+/* Push a text. If memory is short, drop the whole push. If the connection of the node is broken, do not send the text,
+ * but keep it until `resume`. */
 void hub_push_text(struct hub *hub, struct session *s, struct slice text)
 {
     struct buf direct = { 0 }, *out = s == hub->processing ? &hub->out : &direct;
@@ -362,8 +375,9 @@ void hub_push(struct hub *hub, struct session *s, const struct cJSON *o)
     cJSON_free(text);
 }
 
-/* Reply with a blob: its length, then its bytes. A value of at least OUT_DIRECT bytes is sent without a copy. A
- * reference to `holder` keeps its memory even if the key is deleted before. */
+/* Reply with a blob: its length, then its bytes. A value of at least OUT_DIRECT bytes is sent without a copy. If
+ * `holder` is not NULL, it owns the value's memory. A reference to `holder` keeps this memory even if the key of the
+ * value is deleted before the value is sent. */
 bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder)
 {
     if (!append_u64(&hub->out, value.len))
@@ -401,7 +415,8 @@ static const struct torch_meet *polled(const struct session *s)
     return meet != NULL && !(job->members.known && meet->count == job->members.world_size) ? meet : NULL;
 }
 
-/* Set *name to the n-th key that the session waits for. A named barrier, or a polled counter, counts as one key. */
+/* Set *name to the n-th key that the session waits for. A named barrier, or a counter that the session polls, counts
+ * as one key. */
 bool facts_awaited(const struct session *s, uint32_t n, struct slice *name)
 {
     const uint32_t keys = store_awaited_count(&s->waiter);
@@ -417,7 +432,7 @@ bool facts_awaited(const struct session *s, uint32_t n, struct slice *name)
 }
 
 /* Return the name of the request with which the session waits, or NULL. A client of torch 1.13 waits in a barrier by
- * repeating ADD of 0. */
+ * repeating ADD of 0. This poll counts as a wait, too. */
 const char *facts_waits_by(const struct session *s)
 {
     if (s->waits_in != 0)
@@ -425,7 +440,8 @@ const char *facts_waits_by(const struct session *s)
     return polled(s) != NULL ? "ADD" : NULL;
 }
 
-/* Return the session's present wait: its first key or its barrier, the number of its other keys, and its duration. */
+/* Return the session's present wait: its first key or its barrier, the number of its other keys, and its duration. If
+ * the session does not wait, all fields are zero. */
 static struct rank_wait wait_of(const struct session *s)
 {
     struct rank_wait wait = { .in_barrier = s->barrier_waiter.barrier != NULL };
@@ -458,8 +474,8 @@ static uint64_t round_ms(const struct job *job)
     return facts.state == RDZV_RUNNING ? job->hub->now_ms - facts.since_ms : 0;
 }
 
-/* Fill in the facts about a rank. silent_ms counts from the latest byte on any of its connections. `waits` is the
- * wait of the first connection that waits. */
+/* Fill in the facts about a rank. If the rank has several connections, silent_ms counts from the latest byte on any
+ * connection. `waits` is the wait of the first connection that waits. */
 void snapshot_of_rank(struct job *job, uint32_t rank, struct snapshot_rank *facts)
 {
     struct hub *hub = job->hub;

@@ -32,15 +32,16 @@ enum role {
         ROLE_COUNT
 };
 
-/* The state that only sessions of nodes need, allocated separately to save memory. */
+/* The part of a session's state that only sessions of nodes need. It is allocated separately to save memory. */
 struct session_node {
     struct session *session;      /* the session that owns this struct; session_moves_node() changes it */
     struct table_node by_address; /* entry in hub->agents */
     uint64_t joined_ms;           /* time of the first join */
     /* Value of schedule_state.wait at the last full report. After a change the next report is full again. */
     uint32_t reported_wait;
-    /* The fields below allow a node to connect again. The store counts and keeps the frames that it sends to the node,
-     * from the answer to its first join on. A client that has the token can take over the node. */
+    /* The fields below allow a node to connect again after a broken connection. The store counts and keeps the
+     * frames that it sends to the node, starting with the answer to the first join. This answer contains the token. A
+     * client that has the token can take over the node. */
     char token[LIMIT_TOKEN + 1]; /* "" = the node must not connect again */
     struct kept sent;            /* answers and pushes that the node has not confirmed */
     uint64_t received;           /* number of CONTROL requests from the node, for the answer to `resume` */
@@ -88,8 +89,8 @@ struct session {
     uint16_t stranger_bytes;    /* number of the stranger's bytes that the hub has decoded */
     uint16_t stranger_kib;      /* the stranger's part of hub->held_kib */
     uint32_t rank;              /* rank of a worker; valid while the session is in member.sessions */
-    /* hub->era when the connection was accepted, or when the session last joined a job as a worker. If
-     * job.era is higher, the session must not use the job's keys. */
+    /* hub->era when the connection was accepted, or when the session last joined a job as a worker. If job.era is
+     * higher, an attempt of the job has ended since then. The session must not use the keys of the new attempt. */
     uint32_t era;
     uint32_t uid; /* user of a client on this host; SESSION_NO_UID = unknown */
     int32_t pid;  /* pid of a plain client, as an agent or the client has reported; 0 = unknown */
@@ -111,7 +112,8 @@ struct session {
     uint8_t first[REJECT_FIRST_MAX]; /* first bytes of the connection, which show the client's protocol */
 };
 
-/* Sessions whose requests wait until the hub finds their job (peer_identity.c), each in one of these lists. */
+/* Sessions whose requests wait until the hub finds their job (peer_identity.c). Each such session is in one of these
+ * lists. */
 struct peer_lines {
     struct list held;     /* sessions without a known job, the oldest first */
     struct list claimed;  /* held sessions that an agent has claimed, in the order of the claims */
@@ -149,8 +151,8 @@ struct hub {
     struct ddp_err err; /* error of the current request; it has no text if memory is short */
     struct rejects rejects;
     struct refusals refusals;
-    /* The job that the current session has requested but not entered, for records of rejections; "" =
-     * none. */
+    /* The job that the current session has requested but not entered; "" if there is no such job. A record of a
+     * rejection contains this name. */
     char asked_job[MEMBER_TEXT_MAX];
     struct ddp_err drop_reason; /* why the session in `processing` was dropped; no text = not dropped */
     struct event_limit events;
@@ -186,8 +188,9 @@ struct hub {
  * A handler of a request has the same results. It appends its reply to hub->out. */
 bool requests_process(struct hub *hub, struct session *s, struct slice bytes);
 
-/* Begin an attempt of a job (attempt.c). `by_agent` is false if the first worker has declared it. If memory is
- * short, change nothing and return false. */
+/* Begin an attempt of a job (attempt.c). `by_agent` is true if an agent has declared the attempt, and false if the
+ * first worker has declared it. The sessions of the previous attempt leave the job. If memory is short, change nothing
+ * and return false. */
 bool attempt_begin(struct job *job, const struct job_name *name, bool by_agent);
 /* Remove the keys, end all waits, and reset the ranks. The waiting clients get no answer. */
 void attempt_end(struct job *job);
@@ -196,66 +199,75 @@ void attempt_end(struct job *job);
 void gate_meet(struct hub *hub, struct session *s);
 /* Ask the agents about the strangers in GREETING and HELD at the address of `agent`, which has just joined. */
 void gate_agent_joined(struct hub *hub, const struct session *agent);
-/* Return when gate_tick() must be called next; UINT64_MAX = never. gate_tick() rejects strangers whose time is over. */
+/* Return the time at which gate_tick() must be called next; UINT64_MAX = never. gate_tick() rejects strangers that have
+ * exceeded the time limit of their state. */
 uint64_t gate_deadline(const struct hub *hub);
 void gate_tick(struct hub *hub);
-/* The verdict on a stranger's next request: decode it, hold it, wait for more bytes, answer `hello`, or refuse an
- * AUTH of another version. */
+/* The verdict on a stranger's next request: decode the request, hold it, wait for more bytes, answer `hello`, or refuse
+ * an AUTH of another version. */
 enum gate_verdict { GATE_PASS, GATE_HOLD, GATE_MORE, GATE_HELLO, GATE_OTHER_VERSION };
 /* Return the verdict on the request that begins with `bytes`. */
 enum gate_verdict gate_check(const struct session *s, struct slice bytes);
-/* Answer a stranger's `hello`, and remove it from *bytes. */
+/* Answer a stranger's `hello`, with which a launcher searches for a store. Remove the request from *bytes. */
 bool gate_hello(struct hub *hub, struct session *s, struct slice *bytes);
-/* Answer an AUTH of another version before it has arrived completely, because it may exceed the limit for strangers.
- * Return false. */
+/* Answer an AUTH of another version before the whole request has arrived, because the request may exceed the limit for
+ * strangers. Return false. */
 bool gate_refuse_version(struct hub *hub, struct session *s, struct slice bytes);
-/* Count the decoded bytes of a stranger. Return false if the connection must be closed. */
+/* Count the decoded bytes of a stranger. If they exceed the limit, return false: the connection must then be closed. */
 bool gate_count(struct hub *hub, struct session *s, size_t bytes);
-/* Keep the bytes of a stranger from now on without handling them. Return false if the connection must be closed. */
+/* Keep the bytes of a stranger from now on without handling them. If they exceed the limit, return false: the
+ * connection must then be closed. */
 bool gate_hold(struct hub *hub, struct session *s);
-/* Return true if the held bytes of a stranger are within their limit. In STRANGER_ASKED, stop reading at a lower
- * limit. */
+/* Return true if the held bytes of a stranger are within their limit. In the state STRANGER_ASKED this limit is high.
+ * But a lower limit applies to reading: above it, or above the limit for all strangers together, stop reading until an
+ * agent confirms the stranger's user. */
 bool gate_holds(struct hub *hub, struct session *s);
 /* Handle a message of AUTH. */
 bool gate_auth(struct hub *hub, struct session *s, struct slice message);
 /* Check and remove the tag of a frame if the session has sent AUTH. Return false if the tag is wrong. */
 bool gate_check_tag(struct hub *hub, struct session *s, const struct op *op, struct slice *frame);
-/* Return true if the session may make the calls of agents: the store has no secret, or the session has passed AUTH
- * as an agent. */
+/* Return true if the session may make the calls of agents. This is true if the store has no secret, or if the session
+ * has passed AUTH as an agent. */
 bool gate_is_agent(const struct hub *hub, const struct session *s);
-/* Return true if the session may change the job as an operator. A client on another host must have proved that it has
- * the secret. An agent's `vouch` is not enough, because agents also vouch for workers. */
+/* Return true if the session may change the job as an operator. A client on another host than the store must have
+ * proved that it has the secret. An agent's `vouch` is not enough: agents also vouch for workers, and workers must not
+ * change the job. */
 bool gate_may_change(const struct hub *hub, const struct session *s);
 /* Return false if the client has named another job than `job` in AUTH or TLS. */
 bool gate_is_job(const struct session *s, const char *job);
-/* Return true if an agent's session may use `job`, by AUTH, TLS and tenant. */
+/* Return true if an agent's session may use `job`. AUTH and TLS must have named no other job. The job must belong to
+ * the tenant whose secret the client has. */
 bool gate_check_job(struct hub *hub, const struct session *s, const char *job);
 
-/* Ask the agents at the session's address which user and process own the connection (peer_identity.c). Return false
- * if no agent there matches the session. */
+/* Ask the agents at the session's address which user and process own the connection (peer_identity.c). Return false if
+ * no agent at that address matches the job, the tenant and the user of the session. */
 bool peer_ask_user(struct hub *hub, struct session *s);
-/* Return true if an agent at the session's address has a working connection. */
+/* Return true if an agent at the session's address has a working connection, so that the agent can answer. */
 bool peer_is_answerable(const struct hub *hub, const struct session *s);
-/* Ask the agents at the session's address which process has the connection, once for each session. */
+/* Ask the agents at the session's address which process has the connection, but only once for each session. */
 void peer_ask(struct hub *hub, struct session *s);
-/* Ask the agents which process of their host owns the connection. The search is slow, so call this only for a
- * PyTorch group with too many members. Return false if no agent was asked. */
+/* Ask the agents which process owns the connection. They search all processes of the host, not only workers. The search
+ * is slow, so call this function only for a PyTorch group with too many members. Return false if no agent was asked. */
 bool peer_ask_owner(struct hub *hub, struct session *s);
 /* Hold the session's requests until the session's job is known. Always return true. */
 bool peer_hold(struct hub *hub, struct session *s);
 /* Return true if the held bytes of a session are within their limit. Otherwise set hub->err. */
 bool peer_holds(struct hub *hub, const struct session *s);
-/* Return true if the session may be rank `rank` of `job`, by its `vouch` and its tenant. */
+/* Return true if the session may be rank `rank` of `job`. A session without a tenant and without a `vouch` may be any
+ * rank. If an agent has vouched for the session, the rank must run under this agent. If only the session's tenant is
+ * known, an agent of this tenant at the session's address must run the rank. */
 bool peer_may_be_rank(const struct hub *hub, const struct session *s, const char *job, int64_t rank);
-/* Return when peer_tick() must be called next; UINT64_MAX = never. peer_tick() ends waits for `vouch`. */
+/* Return when peer_tick() must be called next; UINT64_MAX = never. peer_tick() ends the waits for `vouch` that have
+ * timed out. */
 uint64_t peer_deadline(const struct hub *hub);
 void peer_tick(struct hub *hub);
 
-/* Handle a JSON call of an agent or operator (control.c), and add the answer to hub->out. Return false if memory is
- * short. */
+/* Handle a JSON call of an agent or operator (messages.h; control.c), and add the answer to hub->out. A rejected call
+ * also gets an answer. Return false if memory is short. */
 bool control_answer(struct hub *hub, struct session *s, struct slice request);
 
-/* A handler fills `answer`. If it fails, it writes the reason to hub->err and returns false. */
+/* A handler fills `answer`. If it fails, it writes the reason to hub->err and returns false. `m` is the decoded
+ * call. */
 typedef bool (*control_call)(struct hub *hub, struct session *s, const union message *m,
                              struct cJSON *answer);
 
@@ -264,22 +276,25 @@ typedef bool (*control_call)(struct hub *hub, struct session *s, const union mes
 bool control_vouch(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool control_owner(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 
-/* Handle an operator's request for stacks, and the stacks that an agent sends for it (stacks.c). */
+/* Handle an operator's request for stacks (control_stacks), and the stacks that an agent sends for this request
+ * (control_sampled). Both functions are in stacks.c. */
 bool control_stacks(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool control_sampled(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
-/* Merge the stacks in `rows`, from a node's message `stopped`, for the last verdict of the job. */
+/* Merge `rows`, the stacks that a node has sent in the message `stopped`, with the stacks of the other nodes. The last
+ * verdict of the job contains the result. */
 void stacks_add_survivors(struct session *s, uint32_t round, const struct cJSON *rows);
-/* Return the rows that stacks_add_survivors() has merged, or NULL. The caller frees the list (cJSON_Delete). The
- * rows are borrowed from the job until its next change. */
+/* Return the rows that stacks_add_survivors() has merged, as a list, or NULL if no rows were merged. The caller frees
+ * the list (cJSON_Delete). The rows are borrowed from the job until its next change. */
 struct cJSON *stacks_of_survivors(const struct job *job);
-/* From now on expect the stacks of a node on its new connection `to`. */
+/* From now on expect the stacks of a node on its new connection `to`, because its old connection `from` has broken. */
 void stacks_moved(struct job *job, conn_id from, conn_id to);
-/* End a request for stacks whose time limit has passed. Free the merged stacks once no node has to stop. */
+/* End an open request for stacks if its time limit (job_sample.until_ms) has passed. If the store does not wait for
+ * nodes to stop, also free the stacks that stacks_add_survivors() has merged. */
 void stacks_tick(struct job *job);
 /* Request the stacks of all ranks if the monitor or the profile needs a sample. */
 void stacks_ask(struct job *job);
 
-/* Handle the calls that only read (inspect.c). */
+/* Handle the calls that only read (inspect.c). Any client may make these calls. */
 bool inspect_jobs(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool inspect_status(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool inspect_keys(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
@@ -288,11 +303,12 @@ bool inspect_barriers(struct hub *hub, struct session *s, const union message *m
 bool inspect_rejects(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 bool inspect_why(struct hub *hub, struct session *s, const union message *m, struct cJSON *answer);
 
-/* Return the job `name`. If it is NULL, return the session's job, or the only job that the session may use. If there
- * is none, set hub->err and return NULL. */
+/* Return the job that a call is about: the job `name`, or the session's job if `name` is NULL. If the session has no
+ * job either, return the only job that the session may use. If there is no such job, set hub->err and return NULL. */
 struct job *inspect_job(struct hub *hub, const struct session *s, const char *name);
 
-/* Return the rendezvous of the job (rounds.c), and create it if necessary. Return NULL if memory is short. */
+/* Return the rendezvous of the job (rounds.c). Create a rendezvous if the job has none. In a hub of many jobs, also
+ * create a rendezvous if the rendezvous of the job is over. Return NULL if memory is short. */
 struct rdzv *job_rendezvous(struct job *job);
 /* Restart the round with more nodes if all ranks have agreed to this. */
 void rounds_check_grow_keys(struct job *job);
@@ -300,15 +316,17 @@ void rounds_check_grow_keys(struct job *job);
 /* Observe PyTorch's keys in the store of the job (torch_observer.c). Call this when the first plain client uses a
  * key. */
 void torch_observe(struct job *job);
-/* Search for a PyTorch group with too many members, or for two processes that act as one rank. Store the result in
- * snapshot->surplus; surplus.n is 0 if nothing is found. The caller frees the array *claims. Return false if memory is
- * short. */
+/* Search for a PyTorch group with too many members, and store its members in snapshot->surplus. If there is no such
+ * group, search for two processes that act as one rank. If they exist, store all processes that have published an
+ * address of this rank. If the search finds nothing, surplus.n is 0. surplus.claims points to the array *claims, which
+ * the caller frees. Return false if memory is short. */
 bool torch_surplus(const struct job *job, struct snapshot *snapshot, struct snapshot_claim **claims);
 
-/* Report a rank whose end makes a barrier fail (lost_rank.c), while the other ranks still wait in it. */
+/* Report a rank whose end makes a barrier fail (lost_rank.c). Call this function while the other ranks still wait in
+ * the barrier. */
 void lost_peer_in_barrier(struct job *job, const struct barrier *barrier, uint32_t rank);
-/* Report the wait that the failed rank had given up, and the rank or connection that it had lost, if any. Call this at
- * the end of a round. */
+/* Report the wait that the failed rank had given up, if any. Also report the rank or the connection that the failed
+ * rank had lost, if any. Call this function at the end of a round. */
 void lost_peer_verdict(struct job *job);
 /* Record whether a PyTorch client has given up the setup of a group. Call this when a connection of the client ends. */
 void lost_peer_leaves(struct session *s);
@@ -321,7 +339,8 @@ bool facts_awaited(const struct session *s, uint32_t n, struct slice *name);
 /* Return the name of the unanswered request, such as "WAIT", or NULL if the session does not wait. */
 const char *facts_waits_by(const struct session *s);
 
-/* Return true if the connection of the session is broken. The server has freed it, so the hub must not use it. */
+/* Return true if the connection of the session is broken. server/clients.c has freed the connection, so the hub
+ * must not send to it or close it. */
 static inline bool session_is_cut(const struct session *s)
 {
     return s->as_node != NULL && !list_is_empty(&s->as_node->cut);
@@ -332,14 +351,14 @@ static inline bool session_is_cut(const struct session *s)
 
 /* Create the token of a node (session.c), and begin to keep its answers and pushes. */
 void session_may_resume(struct session *s);
-/* Drop the kept frames up to number `received`. */
+/* Drop the kept frames up to number `received`, because the node has received them. */
 void session_confirms(struct session *s, uint64_t received);
 /* Free session.as_node. */
 void session_node_free(struct hub *hub, struct session *s);
 /* Keep a node in its job although its connection is broken (attempt.c). `why` is the reason for the break. Return false
  * if the node is not kept. */
 bool session_cut(struct session *s, const char *why);
-/* Return when session_cut_tick() must be called next; UINT64_MAX = never. */
+/* Return the time at which the store frees the first node with a broken connection; UINT64_MAX = never. */
 uint64_t session_cut_deadline(const struct hub *hub);
 /* Free the nodes that have not connected again before their cut_until_ms. */
 void session_cut_tick(struct hub *hub);
@@ -356,15 +375,15 @@ bool session_may_use(const struct hub *hub, const struct session *s, const char 
 struct slice session_address(const struct session *s);
 /* Record that the reply to `op` is sent later. */
 void session_begin_wait(struct hub *hub, struct session *s, const struct op *op);
-/* Answer a wait, because the awaited keys exist. The store calls this. */
+/* Answer a wait, because the awaited keys exist. The store calls this function. */
 void session_woken(void *hub, struct store_waiter *waiter);
 /* End the session's wait without an answer. */
 void session_leave_wait(struct session *s);
-/* Attach the detached session to a rank of its job. `rank` must be within the world. */
+/* Attach the session to a rank of its job. The session must be detached, and `rank` must be within the world. */
 void session_attach(struct session *s, uint32_t rank);
 /* Detach the session from its rank. Without a rank, do nothing. */
 void session_detach(struct session *s);
-/* Record the pid of the client. A pid from an agent replaces a pid from the client. */
+/* Record the pid that an agent or the client has reported. A pid from an agent replaces a pid from the client. */
 void session_is_process(struct session *s, int pid, bool by_agent);
 /* Return true for agents and operators, whose connections stay open between attempts. */
 static inline bool session_is_operator(const struct session *s)
@@ -375,53 +394,57 @@ static inline bool session_is_operator(const struct session *s)
 /* Move the session from its present job, if any, to this job (attempt.c). */
 void session_enter(struct session *s, struct job *job);
 
-/* Return the quota of the session's job, or the common quota of connections without a job. */
+/* Return the quota that is charged for this connection: the quota of its job, or the common quota of connections
+ * without a job. */
 struct quota *session_quota(struct hub *hub, const struct session *s);
-/* Free a session whose connection is closed. `how` is the reason for the close. */
+/* Free a session whose connection is closed. `how` is the reason for the close. The session first leaves its waits and
+ * barriers, and the rendezvous. */
 void session_free(struct hub *hub, struct session *s, const char *how);
-/* Free a session and make the server close its connection. A handler must not drop its own session, but return false
- * instead. */
+/* Free a session and make the server close its connection. A handler must not call this function for the session whose
+ * request it handles. It must return false instead. */
 void session_drop(struct hub *hub, struct session *s, const char *why);
 /* Drop a session whose node has a new connection. The server logs no warning. */
 void session_replace(struct hub *hub, struct session *s, const char *why);
-/* Drop a session that this store does not accept, and record the rejection. Log at most one rejection a minute for
- * each source. */
+/* Drop a session that this store does not accept. Record the rejection. Log at most one rejection a minute for each
+ * source, so that a scanner cannot fill the log. */
 void session_reject(struct hub *hub, struct session *s, const char *why);
 /* Record a rejection without dropping the session. Return true if the caller should log the rejection. */
 bool session_note_reject(struct hub *hub, const struct session *s, const char *why);
 
-/* Return true if the session has sent nothing, but its job is known, or an agent runs at its address. It is no
- * foreign client: torch 1.13 opens a second connection that it seldom uses. */
+/* Return true if the session has sent nothing, but its job is known, or an agent runs at its address. Such a session
+ * probably belongs to a job. It does not count as a foreign client, because torch 1.13 opens a second connection that
+ * it seldom uses. */
 bool session_is_unused(const struct hub *hub, const struct session *s);
 
-/* Return a copy of hub->rejects, plus the connected foreign clients that have sent nothing. The caller frees it;
- * NULL if memory is short. */
+/* Return a copy of hub->rejects, plus the connected foreign clients that have sent nothing. Return NULL if memory is
+ * short. The caller frees the copy. */
 struct rejects *hub_all_rejects(struct hub *hub);
 
-/* Send `bytes` to any session, after its answers in hub->out (session.c). */
+/* Send `bytes` to any session. For the session in `processing`, first send its answers in hub->out (session.c). */
 void hub_send(struct hub *hub, struct session *s, struct slice bytes);
 /* Push a JSON object to an agent or operator. The caller still owns `o`. */
 void hub_push(struct hub *hub, struct session *s, const struct cJSON *o);
 /* Push the text of a JSON object. */
 void hub_push_text(struct hub *hub, struct session *s, struct slice text);
-/* Reply to the current session with a blob. `holder` owns the value's memory, or is NULL. Return false if memory is
- * short. */
+/* Reply to the current session with a blob: its length, then its bytes. `holder` owns the value's memory, or is NULL.
+ * Return false if memory is short. */
 bool hub_reply_blob(struct hub *hub, struct slice value, struct shared *holder);
-/* Return true if the current session may get a reply of this size. Otherwise the handler must return true without a
- * reply, and is called again later with the same request. So call this before changing anything. */
+/* Return true if the current session may get a reply of this size. If the result is false, the handler must return true
+ * without a reply. The hub then calls the handler again later with the same request. So a handler must call this
+ * function before it changes anything. */
 bool hub_may_reply(struct hub *hub, uint64_t bytes);
 /* Send the bytes in hub->out to the current session. */
 void hub_flush(struct hub *hub);
-/* Remove a stranger from the list of its state, and set its state to STRANGER_NONE. */
+/* Remove a stranger from the list of its state (gate.c), and set its state to STRANGER_NONE. */
 void session_leave_line(struct hub *hub, struct session *s);
 /* Admit a stranger: set its state to STRANGER_NONE, and release its held requests. */
 void session_admit(struct hub *hub, struct session *s);
-/* Release a held session: hub.c processes its held bytes next. */
+/* Release a held session: hub.c processes its held bytes after the bytes of the current session. */
 void session_release(struct hub *hub, struct session *s);
-/* Remove a session from the list of its stranger_state, and free its data about AUTH and TLS. */
+/* Remove a session from the list of its stranger_state, and free the session's data about AUTH and TLS. */
 void session_end_auth(struct hub *hub, struct session *s);
-/* Append a frame for the session to `out`, with a tag if the session has sent AUTH. `kind` is a part of the tag: 0 for
- * a result or a push, and 1 for an error. session_append_blob also keeps the frame until the node confirms it. */
+/* Append a frame for the session to `out`, with a tag if the session has sent AUTH. `kind` is a part of the tag: it is
+ * 0 for a result or a push, and 1 for an error. session_append_blob also keeps the frame until the node confirms it. */
 bool session_append_frame(struct session *s, struct buf *out, uint8_t kind, struct slice frame);
 bool session_append_blob(struct session *s, struct buf *out, uint8_t kind, struct slice frame);
 /* Log a line for operators; a line of more than 1,023 bytes is cut. */

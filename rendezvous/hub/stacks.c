@@ -1,5 +1,6 @@
-/* stacks.c -- collects the stacks of a job's ranks: an operator asks, the agents take samples, and the store merges
- * them. A job has at most one open request. */
+/* stacks.c -- collects the stacks of a job's ranks: an operator asks, the agents take samples, and the store merges the
+ * samples. A job has at most one open request, and operators with the same request share the answer. After a failure
+ * the agents record the stacks of the surviving workers without a request. */
 #include "hub/messages.h"
 #include "hub/session.h"
 
@@ -51,7 +52,8 @@ static cJSON *encode_missing(const struct job_sample *sample)
     return missing;
 }
 
-/* Answer all operators that still wait for this request. */
+/* Answer all operators that still wait. An operator no longer waits after it has disconnected or sent another
+ * request. */
 static void answer_all(struct job *job, const cJSON *answer)
 {
     struct job_sample *sample = &job->sample;
@@ -65,7 +67,7 @@ static void answer_all(struct job *job, const cJSON *answer)
     }
 }
 
-/* Add the sample to the profile. Begin a new profile with the first sample of an attempt. */
+/* Add the sample to the profile (diagnosis/profile.h). Begin a new profile with the first sample of an attempt. */
 static void count_profile(struct job *job)
 {
     struct job_profile *profile = &job->profile;
@@ -158,7 +160,8 @@ static bool find_nodes(struct job *job, const struct rank_set *ranks)
     return ok;
 }
 
-/* Ask all nodes of the sample for stacks, and in a sample for a hang also for flight records. */
+/* Ask all nodes of the sample for stacks. If the sample is for a hang, also ask for the flight records since the last
+ * progress. */
 static void ask_nodes(struct job *job)
 {
     struct job_sample *sample = &job->sample;
@@ -178,8 +181,9 @@ static void ask_nodes(struct job *job)
     cJSON_Delete(question);
 }
 
-/* Begin a request, which ends at sample->until_ms at the latest. If it fails, the caller calls sample_refuse();
- * otherwise ask_nodes(). */
+/* Begin a request. The request ends at sample->until_ms, even if some nodes have not answered. If the result is false,
+ * the caller calls sample_refuse(). If the result is true, the caller registers the operator, if any, then calls
+ * ask_nodes(). */
 static bool sample_begin(struct job *job, const struct message_stacks *m, const struct rank_set *ranks)
 {
     struct hub *hub = job->hub;
@@ -208,7 +212,7 @@ static bool sample_refuse(struct job_sample *sample)
     return false;
 }
 
-/* Parse the requested ranks. "" means all ranks. The caller frees `ranks` in any case. */
+/* Parse the requested ranks. "" means all ranks and leaves `ranks` empty. The caller frees `ranks` in any case. */
 static bool check_ranks(struct job *job, const char *text, struct rank_set *ranks)
 {
     struct hub *hub = job->hub;
@@ -220,14 +224,16 @@ static bool check_ranks(struct job *job, const char *text, struct rank_set *rank
     return false;
 }
 
-/* Return true if an operator cannot share the open request. */
+/* Return true if an operator cannot share the open request: the request is for other stacks, or too many operators wait
+ * for it. */
 static bool is_other(const struct job_sample *sample, const struct message_stacks *m)
 {
     return strcmp(sample->ranks, m->ranks) != 0 || sample->native != m->native ||
            sample->askers.len >= ASKERS_MAX * sizeof(conn_id);
 }
 
-/* Request a sample for the monitor or the profile. They never use an operator's sample, which may be older than the
+/* Request a sample for the monitor or the profile. While another request is open, the monitor waits, and the profile
+ * skips its sample. The monitor and the profile never use an operator's sample. Such a sample may be older than the
  * suspicion of a hang, and has no flight records. */
 void stacks_ask(struct job *job)
 {
@@ -277,7 +283,8 @@ void stacks_tick(struct job *job)
         stacks_free(&job->survivors.stacks);
 }
 
-/* Handle an operator's request `stacks`. Ask the nodes last, when the operator is registered. */
+/* Handle an operator's request `stacks`. Ask the nodes last: if the operator cannot be registered, no node takes a
+ * sample. An operator that sends a new request gets no answer to its old request (answer_all). */
 bool control_stacks(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)answer;
@@ -305,8 +312,8 @@ bool control_stacks(struct hub *hub, struct session *s, const union message *m, 
     return true;
 }
 
-/* Convert a call to JSON. The encoder stores numbers as raw text, which the monitor could not read, so print and
- * parse the object. */
+/* Convert a call to JSON. The encoder stores numbers as raw text, which the monitor could not read as numbers. So print
+ * the encoded object and parse the printed text. */
 static cJSON *encode_call(const struct message_flight_call *m)
 {
     cJSON *row = message_encode_flight_call(m);
@@ -317,8 +324,9 @@ static cJSON *encode_call(const struct message_flight_call *m)
     return parsed;
 }
 
-/* Add the collective calls that a node has reported for its ranks. If not all calls fit, add none, because a rank
- * with an incomplete record would seem to be behind. */
+/* Add to sample->calls the collective calls that a node has reported. Ignore calls of ranks that the node does not run.
+ * Replace control characters in the texts. If not all calls fit, add none, because a rank with an incomplete record
+ * would seem to be behind. */
 static void merge_calls(struct job_sample *sample, const cJSON *rows, uint32_t first, uint32_t n)
 {
     const cJSON *row;
@@ -343,8 +351,8 @@ static void merge_calls(struct job_sample *sample, const cJSON *rows, uint32_t f
     }
 }
 
-/* Handle a node's answer. Ignore an answer to an earlier request, and a second answer. The last answer ends the
- * request. */
+/* Handle a node's answer. Ignore an answer to an earlier request, and a second answer of the same node. The answer of
+ * the last missing node ends the request. */
 bool control_sampled(struct hub *hub, struct session *s, const union message *m, cJSON *answer)
 {
     (void)hub, (void)answer;
@@ -381,15 +389,16 @@ static bool is_first_stop(const struct rdzv_facts *facts, uint32_t round, const 
     return round == facts->round && (node->state == RDZV_NODE_RUNNING || node->state == RDZV_NODE_STOPPING);
 }
 
-/* Return how many of the remaining bytes or rows (`left`) a node may use: left / nodes, but at least `least`.
- * `nodes` counts this node and the nodes whose rows have not arrived. */
+/* Return how many of the remaining bytes or rows (`left`) a node may use: left / nodes, but at least `least`, and at
+ * most `left`. `nodes` counts this node and the nodes whose rows have not arrived. The limit keeps space for those
+ * later rows. */
 static size_t share_of_node(size_t left, uint32_t nodes, size_t least)
 {
     const size_t share = left / nodes;
     return share > least ? share : left < least ? left : least;
 }
 
-/* Merge the rows of a node into the rows of all nodes, at most its share. */
+/* Merge the rows of a node into the rows of all nodes, but at most as much as share_of_node() permits. */
 static void merge_share(struct stacks *all, const cJSON *rows, const struct rdzv_node_facts *node,
                         uint32_t nodes)
 {
@@ -401,8 +410,8 @@ static void merge_share(struct stacks *all, const cJSON *rows, const struct rdzv
     all->room += rest;
 }
 
-/* Merge the rows of a node into the rows of all nodes. The limit is lower with many nodes, because the store keeps a
- * copy of all rows for each node. */
+/* Merge the rows of a node into the rows of all nodes. The store keeps a copy of all rows for each node until the node
+ * confirms the copy. So if the round has many nodes, the limit for the size of all rows is lower. */
 void stacks_add_survivors(struct session *s, uint32_t round, const cJSON *rows)
 {
     struct job_survivors *all = &s->job->survivors;

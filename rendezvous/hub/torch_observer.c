@@ -1,6 +1,6 @@
 /* torch_observer.c -- records the requests of PyTorch's ranks while their process groups form (torch_keys.h), and
- * schedules checks. Each function on_* first compares a few bytes of the key, because a busy store calls it a
- * million times a second. */
+ * schedules checks. monitor.c later reports from these records. Each function on_* first compares a few bytes of the
+ * key. A busy store calls these functions a million times a second. */
 #include "diagnosis/snapshot.h"
 #include "diagnosis/torch_keys.h"
 #include "hub/schedule.h"
@@ -9,11 +9,11 @@
 #include <stdlib.h>
 
 enum {
-    /* A client that waits for the same key again within this time (ms) continues its wait: a barrier of
-     * torch repeats waits of 10 s. */
+    /* If a client waits for the same key again within this time (ms), it continues its earlier wait. A barrier of
+     * torch consists of repeated waits of 10 s. */
     AGAIN_MS = 2000,
-    /* Maximum number of connections whose owners the agents must find in each attempt, because each search
-     * is slow. */
+    /* In each attempt, the store asks the agents for the owners of at most this many connections. To find an owner, an
+     * agent searches all processes of its host. */
     OWNERS_MAX = 6,
 };
 
@@ -27,7 +27,8 @@ static bool has_surplus(const struct job *job, struct slice key, int64_t count)
     return job->members.known && count > job->members.world_size && torch_key_read(key, &read) && read.of_all;
 }
 
-/* Ask the agents for the owner of a connection without a `vouch`, if its client is a member of a group. */
+/* Ask the agents for the owner of a connection that no agent has vouched for. Skip a client that has neither entered a
+ * barrier of PyTorch nor published an address. Such a client is not a member of a group. */
 static void ask_owner(struct job *job, struct session *s)
 {
     if (job->meets.owners_asked < OWNERS_MAX && s->torch != NULL &&
@@ -36,8 +37,8 @@ static void ask_owner(struct job *job, struct session *s)
         job->meets.owners_asked++;
 }
 
-/* Ask the agents for the owner of the newcomer's connection, because its group may have too many members. If no
- * check is scheduled yet, ask about the other clients, too, and schedule a check. */
+/* Handle a group that may have too many members: ask the agents for the owner of the newcomer's connection. If no check
+ * is scheduled yet, also ask about the other clients, and schedule a check. */
 static void suspect_surplus(struct session *newcomer)
 {
     struct job *job = newcomer->job;
@@ -52,15 +53,15 @@ static void suspect_surplus(struct session *newcomer)
     job_touch(job);
 }
 
-/* Return true if the client has read (`delta` 0) that all ranks have arrived. It then leaves the barrier without a
- * further request. */
+/* Return true if the client has read the count of the barrier (`delta` is 0), and this count equals the world size. All
+ * ranks have then arrived, and the client leaves the barrier without a further request. */
 static bool goes_on(const struct job *job, const struct torch_meet *meet, int64_t delta)
 {
     return delta == 0 && job->members.known && meet->count == job->members.world_size;
 }
 
-/* Record that a client has read the counter of `meet` (`delta` 0), or has increased it. Only an increase begins a
- * wait. */
+/* Record that a client has read the counter of the barrier `meet` (`delta` 0), or has increased it. Only an increase
+ * begins a wait. */
 static void count_in(struct session *s, struct torch_meet *meet, int64_t delta)
 {
     s->torch->polls = !goes_on(s->job, meet, delta);
@@ -74,8 +75,8 @@ static void count_in(struct session *s, struct torch_meet *meet, int64_t delta)
     job_touch(s->job);
 }
 
-/* Record that a client has changed the counter of a barrier, or has read it by adding 0. hub->processing is NULL if
- * ddprun itself has changed the key. If memory is short, record nothing. */
+/* Record that a client has changed the counter of a barrier, or has read it by adding 0. hub->processing is the client;
+ * NULL means that ddprun itself has changed the key. If memory is short, record nothing. */
 static void on_count(void *user, struct slice key, int64_t delta, int64_t sum)
 {
     struct session *s = ((struct hub *)user)->processing;
@@ -105,8 +106,8 @@ static bool has_twin(const struct session *s)
     return false;
 }
 
-/* Record that a rank has published its address in the default group. If the key existed (`anew`), a second process
- * may act as this rank. */
+/* Record that a rank has published its address in the default group. `anew` is true if the key existed already. In this
+ * case a second process may act as this rank. So ask the agents for the owners, and schedule a check. */
 static void on_set(void *user, struct slice key, bool anew)
 {
     struct session *s = ((struct hub *)user)->processing;
@@ -144,7 +145,8 @@ static void note_wait(struct session *s, uint32_t awaited, const struct torch_ke
         torch->tried_ms = now_ms;
 }
 
-/* Record that a session begins to wait for a PyTorch key. Any other key ends its earlier wait. */
+/* Record that a session begins to wait for a PyTorch key. For any other key, clear the record of the session's earlier
+ * wait. */
 static void on_wait(void *user, struct store_waiter *waiter)
 {
     struct session *s = TABLE_ENTRY(waiter, struct session, waiter);
@@ -167,7 +169,7 @@ static void on_wait(void *user, struct store_waiter *waiter)
     job_touch(s->job);
 }
 
-/* Record that a client has found its keys and continues its setup. The first key shows the purpose of all. */
+/* Record that a client has found its keys and continues its setup. The first key shows the purpose of all keys. */
 static void on_found(void *user, struct store_waiter *waiter, struct slice keys)
 {
     struct session *s = TABLE_ENTRY(waiter, struct session, waiter);
@@ -182,8 +184,9 @@ static void on_found(void *user, struct store_waiter *waiter, struct slice keys)
     }
 }
 
-/* Observe the keys. Before this call the store compares no key with PyTorch's prefixes. store_observe() copies
- * `observer`. */
+/* Observe the keys. The store compares keys with PyTorch's prefixes only after this call. So a job without PyTorch has
+ * no extra cost. The functions on_* ignore most requests, and allocate memory only for clients that use PyTorch's keys.
+ * store_observe() copies `observer`. */
 void torch_observe(struct job *job)
 {
     const struct store_observer observer = { .user = job->hub,
@@ -225,7 +228,8 @@ static struct snapshot_claim claim_of(const struct session *s)
     return claim;
 }
 
-/* Compare two claims by rank; claims of this job come first. */
+/* Compare two claims for sorting: claims of this job precede all other claims. Both kinds of claims are in the order of
+ * their ranks. */
 static int by_claimed_rank(const void *a, const void *b)
 {
     const struct snapshot_claim *x = a, *y = b;
@@ -264,7 +268,7 @@ static bool is_surplus(const struct job *job, const struct torch_meet *meet, str
     return false;
 }
 
-/* Return a barrier with too many members, and set *key to its key, or return NULL. */
+/* Return a barrier with too many members, and set *key to its key. Return NULL if there is no such barrier. */
 static const struct torch_meet *find_surplus(const struct job *job, struct torch_key *key)
 {
     for (int i = 0; i < TORCH_MEETS_MAX; i++)
@@ -282,7 +286,8 @@ static bool is_other_process(const struct snapshot_claim *a, const struct snapsh
     return a->pid != 0 && b->pid != 0 && (a->pid != b->pid || !slice_equal(a->address, b->address));
 }
 
-/* Return true if two processes have published an address of the same rank. The claims must be sorted by `published`. */
+/* Return true if two processes have published an address of the same rank (`published`). The claims must be sorted by
+ * `published`. Compare each claim with the first claim of the same rank that has a known pid. */
 static bool are_double(const struct snapshot_claim *claims, uint32_t n)
 {
     const struct snapshot_claim *first = claims;
@@ -327,7 +332,7 @@ static bool is_same_claim(const struct snapshot_claim *a, const struct snapshot_
            a->pid == b->pid;
 }
 
-/* Merge adjacent claims of the same process, and return how many remain. */
+/* Merge adjacent claims of the same process. Return how many claims remain. */
 static uint32_t join_same(struct snapshot_claim *claims, uint32_t n)
 {
     uint32_t kept = 0;
@@ -337,7 +342,7 @@ static uint32_t join_same(struct snapshot_claim *claims, uint32_t n)
     return kept;
 }
 
-/* Return the number of sessions that have used a key of PyTorch. */
+/* Return the number of sessions that have used a key of PyTorch. Each session has at most one claim. */
 static uint32_t count_clients(const struct job *job)
 {
     uint32_t n = 0;
@@ -348,7 +353,7 @@ static uint32_t count_clients(const struct job *job)
     return n;
 }
 
-/* Find a barrier with too many members, or else two processes that act as one rank. */
+/* Find a barrier with too many members. If there is no such barrier, find two processes that act as one rank. */
 bool torch_surplus(const struct job *job, struct snapshot *s, struct snapshot_claim **claims)
 {
     const struct torch_meet *meet = find_surplus(job, &s->surplus.key);

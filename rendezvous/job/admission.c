@@ -1,5 +1,6 @@
-/* admission.c -- the checks before a node may join a job. The first node sets the rules of the job. A rejection names
- * both nodes, because the mistake may be on either. */
+/* admission.c -- the checks before a node may join a job. The first node sets the rules of the job, and each later node
+ * is compared with these rules. A rejection names the values and the hosts of both nodes, because the mistake may be on
+ * either node. */
 #include "job/round.h"
 
 #include "base/options.h"
@@ -7,7 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* The longest time in a join, so that a sum of such times cannot overflow. */
+/* A longer time in a join is cut to this value, so that a sum of such times cannot overflow. */
 #define TEN_YEARS_MS (10ull * 365 * 24 * 3600 * 1000)
 
 /* The input of a check, borrowed for the call. A check writes only `refusal`. */
@@ -15,8 +16,8 @@ struct check {
     const struct rdzv *r;
     const struct rdzv_join *join;
     struct rdzv_refusal *refusal;
-    enum rdzv_admission as; /* how the node takes part if it is accepted */
-    who_name self, first;   /* names of the joining node and of the node that set the rules */
+    enum rdzv_admission as; /* how the node takes part if it is accepted: as a member or as a spare */
+    who_name self, first;   /* names for the message: the joining node, and the node that set the rules */
 };
 
 static void name_both(struct check *c)
@@ -29,7 +30,7 @@ static void name_both(struct check *c)
 static bool word_refusal(const struct check *c, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Format the message of a rejection. Return false. */
+/* Format the message of a rejection. Always return false, the result of a failed check. */
 static bool word_refusal(const struct check *c, const char *format, ...)
 {
     va_list args;
@@ -57,7 +58,7 @@ static bool is_sound(const struct check *c)
     return true;
 }
 
-/* Reject a node of another job. */
+/* Reject a node of another job. The names are cut at 200 bytes, so that both names fit in the message. */
 static bool same_job(const struct check *c)
 {
     return strcmp(c->r->job, c->join->job) == 0 ||
@@ -65,7 +66,8 @@ static bool same_job(const struct check *c)
                         c->join->job, c->r->job);
 }
 
-/* Reject an agent of an earlier run of the job. */
+/* Reject an agent of an earlier run of the job. An agent that joins for the first time has no instance id yet, so every
+ * run accepts this agent. */
 static bool same_instance(const struct check *c)
 {
     /* "" in the first join of an agent */
@@ -83,8 +85,8 @@ static bool not_over(const struct check *c)
            word_refusal(c, "job '%.200s' is over: %s cannot join", c->r->job, c->self);
 }
 
-/* Reject an agent whose minor version differs from the first node or the store. The messages of two minor versions may
- * differ. */
+/* Reject an agent whose minor version differs from the version of the first node or of the store. The messages of two
+ * minor versions may differ. Check the first node before the store, because the user knows the first node. */
 static bool same_version(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -97,7 +99,8 @@ static bool same_version(const struct check *c)
                         c->join->version, store);
 }
 
-/* Format --nnodes as the user typed it, and `mode` after a single number. */
+/* Format --nnodes as the user typed it. Append `mode` ("", " (elastic)" or " (static)") if --nnodes is a single
+ * number. */
 static const char *nnodes_text(char *room, size_t size, uint32_t min, uint32_t max, const char *mode)
 {
     if (min == max)
@@ -107,7 +110,7 @@ static const char *nnodes_text(char *room, size_t size, uint32_t min, uint32_t m
     return room;
 }
 
-/* Return " (elastic)" or " (static)", or "" for the same mode. */
+/* Return " (elastic)" or " (static)", or "" if both nodes have the same mode. */
 static const char *mode_text(bool elastic, bool same)
 {
     return same ? "" : elastic ? " (elastic)" : " (static)";
@@ -129,8 +132,8 @@ static bool same_nnodes(const struct check *c)
                                             mode_text(rules->elastic, same_mode)));
 }
 
-/* Return true if the node has the role of the first node. Another role may have another program and number of
- * workers. */
+/* Return true if the node has the role of the first node. Nodes with different roles may run different programs, with
+ * different numbers of workers. */
 static bool same_role(const struct check *c)
 {
     char role[sizeof(c->r->rules.role)];
@@ -138,8 +141,8 @@ static bool same_role(const struct check *c)
     return strcmp(role, c->r->rules.role) == 0;
 }
 
-/* Reject another number of workers in an elastic job. It may differ with --uneven, between roles, or if a node counts
- * its GPUs or CPUs (gpu, cpu, auto). */
+/* Reject a node that has more or fewer workers than the other nodes. This applies only to elastic jobs. The number of
+ * workers may differ with --uneven, between roles, or if a node counts its GPUs or CPUs (gpu, cpu, auto). */
 static bool same_nproc(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -153,8 +156,9 @@ static bool same_nproc(const struct check *c)
                         rdzv_name_who(other, &rules->nproc_from, &self), rules->nproc);
 }
 
-/* Reject another program, because the node then usually belongs to another job with the default port and job id.
- * Compare only file names, because paths may differ between machines. */
+/* Reject a program that differs from the program of the first node. The node then usually belongs to another job with
+ * the same default port and job id. Compare only file names, because paths may differ between machines. With --uneven,
+ * programs may differ. */
 static bool same_program(const struct check *c)
 {
     const struct rules *rules = &c->r->rules;
@@ -167,7 +171,8 @@ static bool same_program(const struct check *c)
                         rules->program);
 }
 
-/* Reject a node rank that is not below --nnodes. same_nnodes has already compared --nnodes. */
+/* Reject a node rank that is not below --nnodes. Use --nnodes of this node, because same_nnodes has already compared
+ * it with --nnodes of the first node. */
 static bool rank_is_there(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -178,14 +183,15 @@ static bool rank_is_there(const struct check *c)
                         c->r->rules.known ? ", the value on " : "", c->r->rules.known ? c->first : "");
 }
 
-/* Return the node that has the requested node rank, or NULL. */
+/* Return the node that already has the requested node rank, or NULL if the node rank is free. */
 static const struct node *holder_of(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
     return j->elastic || j->node_rank < 0 ? NULL : c->r->place[j->node_rank];
 }
 
-/* Reject a second ddprun with the same node rank on one host, if a scheduler has started one for each worker. */
+/* Reject a second ddprun with the same node rank on one host, if a scheduler has started both. The scheduler should
+ * start one ddprun on each node, but has started one for each worker. */
 static bool one_task_a_node(const struct check *c)
 {
     const struct rdzv_join *j = c->join;
@@ -235,11 +241,12 @@ static bool has_room(const struct check *c)
 
 typedef bool (*check_call)(const struct check *c);
 
-/* The checks, in order of importance: only the first that fails is reported. They do not change the job. */
+/* The checks, in order of importance, because only the first check that fails is reported. The checks do not change
+ * the job. */
 static const struct {
     check_call passes;
     enum rdzv_refused code;
-    bool needs_rules; /* the check reads the rules of the first node */
+    bool needs_rules; /* the check needs the rules of the first node */
 } checks[] = {
     { is_sound, RDZV_REFUSED_BAD_JOIN, false },
     { same_job, RDZV_REFUSED_JOB_DIFFERS, false },
@@ -264,7 +271,9 @@ static uint64_t cut(uint64_t ms)
     return ms < TEN_YEARS_MS ? ms : TEN_YEARS_MS;
 }
 
-/* Store the rules of the first node, and in a static job, allocate r->place. The join timeout starts here. */
+/* Store the rules of the first node. In a static job, also allocate r->place, which rdzv_add_node uses. The timeouts,
+ * the backoff and the restart limits of the first node apply to the whole job. The values of later nodes are ignored.
+ * The join timeout starts here, when the first node begins to wait. */
 static bool store_rules(struct rdzv *r, const struct rdzv_join *j)
 {
     struct rules *rules = &r->rules;
@@ -294,7 +303,7 @@ static bool store_rules(struct rdzv *r, const struct rdzv_join *j)
     return true;
 }
 
-/* Set --uneven, the program and the number of workers, unless an earlier node has set them. */
+/* Set the rules that no earlier node has set: --uneven, the program, or the number of workers. */
 static void add_to_rules(struct rdzv *r, const struct rdzv_join *j)
 {
     struct rules *rules = &r->rules;
@@ -319,7 +328,8 @@ static enum rdzv_refused refuse_join(struct rdzv *r, const struct check *c, enum
     return code;
 }
 
-/* Return the first check that fails. Correcting one mistake often removes the others. */
+/* Run the checks in order, and return the first failure. Do not report further failures, because correcting one mistake
+ * often removes the others. */
 static enum rdzv_refused find_objection(const struct check *c)
 {
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++)
@@ -328,8 +338,8 @@ static enum rdzv_refused find_objection(const struct check *c)
     return RDZV_WELCOME;
 }
 
-/* Let a known node join again. Check only its job and its instance. Reject a node whose workers run, because they would
- * be counted twice. */
+/* Let a known node join again. Check only its job and its instance. If the node already waits, its second `join`
+ * changes nothing. Reject a node whose workers run, because the workers would be counted twice. */
 static enum rdzv_refused join_again(struct rdzv *r, struct node *node, const struct check *c)
 {
     char room[2 * RDZV_TEXT_MAX];
@@ -353,7 +363,7 @@ static enum rdzv_refused join_again(struct rdzv *r, struct node *node, const str
     return RDZV_WELCOME;
 }
 
-/* Log a join, and the reason why a node is only a spare. */
+/* Log a join. For a spare, also log why the node is only a spare. */
 static void log_join(struct rdzv *r, const struct node *node, enum rdzv_admission as)
 {
     char room[2 * RDZV_TEXT_MAX];
@@ -371,7 +381,7 @@ static void log_join(struct rdzv *r, const struct node *node, enum rdzv_admissio
                   r->n_waiting, rules->min, rules->max);
 }
 
-/* Log a number of workers that differs from rules.nproc, because it may be a typing error. */
+/* Log the node's number of workers if it differs from rules.nproc, because the difference may be a typing error. */
 static void note_uneven(struct rdzv *r, const struct node *node)
 {
     char room[2 * RDZV_TEXT_MAX];
@@ -381,8 +391,8 @@ static void note_uneven(struct rdzv *r, const struct node *node)
                   r->rules.nproc_from.host, r->rules.nproc);
 }
 
-/* Check the node, store the rules if it is the first, and add the node. If the first node cannot be added, remove its
- * rules. */
+/* Check the node, store the rules if it is the first node, and add the node. If the first node cannot be added, remove
+ * its rules. */
 static enum rdzv_refused join_first_time(struct rdzv *r, uint64_t id, const struct check *c)
 {
     bool fresh = !r->rules.known;
@@ -404,8 +414,8 @@ static enum rdzv_refused join_first_time(struct rdzv *r, uint64_t id, const stru
     return RDZV_WELCOME;
 }
 
-/* Check the join, and accept or reject the node. Only then record a sign of life, because a new node has no struct
- * before. */
+/* Check the join, and accept or reject the node. After the acceptance, record a sign of life (rdzv_touch). This cannot
+ * be done earlier, because the acceptance creates the struct of a new node. */
 void rdzv_admit(struct rdzv *r, struct node *known, struct rdzv_joining *joining, enum rdzv_admission as)
 {
     struct check check = { .r = r, .join = joining->join, .refusal = joining->refusal, .as = as };

@@ -1,5 +1,6 @@
-/* members.h -- the job that the store serves, and the facts about each of its ranks. Only the agent reports the end of
- * a rank, because a worker may close its connection and continue to compute. */
+/* members.h -- the job that the store serves, and the facts about each of its ranks. The facts come from the rank
+ * itself (IDENTIFY and other requests) and from the agent that started the rank. Only the agent reports the end of a
+ * rank, because a worker may close its connection and continue to compute. */
 #ifndef RENDEZVOUS_MEMBERS_H
 #define RENDEZVOUS_MEMBERS_H
 
@@ -9,33 +10,34 @@
 #include <stdint.h>
 
 enum {
-    MEMBER_TEXT_MAX = 256,  /* bytes of a job id or a host name, with the NUL */
-    MEMBER_CALL_MAX = 16,   /* bytes of the name of a collective, with the NUL */
-    MEMBER_ERROR_MAX = 160, /* bytes of the last line of a traceback, with the NUL */
-    MEMBER_WCHAN_MAX = 24,  /* bytes of the name of a kernel function, with the NUL */
+    MEMBER_TEXT_MAX = 256, /* size of a job id or a host name, in bytes with the NUL */
+    MEMBER_CALL_MAX = 16,  /* size of the name of a collective, in bytes with the NUL; longer names are cut */
+    MEMBER_ERROR_MAX = 160, /* size of the last line of a traceback, in bytes with the NUL */
+    MEMBER_WCHAN_MAX =
+        24, /* size of the name of a kernel function, in bytes with the NUL; longer names are cut */
 };
 
 struct member {
-    struct list sessions;  /* open connections of the rank (session.by_rank) */
-    char *host;            /* owned; NULL = unknown */
-    char *error;           /* owned: last line of the traceback since the last progress; NULL = none */
-    int pid;               /* latest pid of the worker */
-    int process_pid;       /* pid of the process that the agent has started; 0 = not reported */
-    bool met;              /* the rank has had a connection in this attempt */
-    bool exited;           /* the agent has reported the end of the rank; the next three fields are valid */
-    int exit_code, signal; /* signal that killed the rank; 0: it exited with `exit_code` */
+    struct list sessions; /* open connections of the rank (session.by_rank) */
+    char *host;           /* owned; NULL = unknown */
+    char *error;          /* owned: last line of the traceback since the last progress; NULL = none */
+    int pid;         /* latest pid of the worker, or of the program for which the worker's script waits */
+    int process_pid; /* pid of the process that the agent has started for the rank; 0 = not reported */
+    bool met;        /* the rank has had a connection in this attempt */
+    bool exited;     /* the agent has reported the end of the rank; then the next three fields are valid */
+    int exit_code, signal; /* the rank was killed by `signal`; if `signal` is 0, it exited with `exit_code` */
     bool stop_requested;   /* the agent had sent a stop signal before the rank exited */
     uint64_t gave_up_ms;   /* when the rank last gave up the setup of a PyTorch group, in ms; 0 = never */
     uint64_t tried_ms;     /* when the rank last worked on the setup of a PyTorch group, in ms; 0 = never */
-    char proc_state;       /* state in /proc/PID/stat; 0 = never read */
-    int16_t cpu_percent;   /* CPU use in % since the previous sample; may exceed 100; -1 = unknown */
+    char proc_state;       /* process state from /proc/PID/stat, read by the agent; 0 = never read */
+    int16_t cpu_percent;   /* CPU use in % since the agent's previous sample; may exceed 100; -1 = unknown */
     char wchan[MEMBER_WCHAN_MAX]; /* kernel function in which the process sleeps; "" = unknown */
     uint64_t state_since_ms;      /* when the process entered proc_state, or when it exited */
-    bool stop_reported;           /* the diagnosis has reported the stop (SIGSTOP) */
-    bool has_steps;               /* the rank reports its progress; the next four fields are valid */
+    bool stop_reported;           /* the diagnosis has reported that the process is stopped (SIGSTOP) */
+    bool has_steps;               /* the rank reports its progress; then the next four fields are valid */
     int64_t step;                 /* last finished step; -1 = none */
     uint64_t call_seq;            /* number of the rank's last collective */
-    char call[MEMBER_CALL_MAX];   /* collective that the rank is in now; "" = none */
+    char call[MEMBER_CALL_MAX];   /* name of the collective that the rank is in now; "" = none */
     uint64_t stepped_ms;          /* time of the last change of `step` or of the call */
     uint64_t last_received_ms;    /* highest last_received_ms of all closed sessions of the rank */
 };
@@ -43,7 +45,7 @@ struct member {
 struct members {
     struct quota *quota;   /* borrowed */
     bool known;            /* members_begin has been called; the fields below are valid */
-    bool by_agent;         /* an agent began the attempt; false = a worker (IDENTIFY) */
+    bool by_agent;         /* true = an agent began the attempt; false = a worker began it (IDENTIFY) */
     int64_t attempt;       /* counted from 0 */
     uint32_t world_size;   /* number of ranks */
     uint32_t connected;    /* number of open connections of all ranks */
@@ -56,8 +58,8 @@ struct job_name {
     uint32_t world_size;
 };
 
-/* Begin an attempt. The caller must first detach all sessions from their ranks. Return false, and keep the old attempt,
- * if memory or quota is short. */
+/* Begin an attempt. Nothing is known about its ranks yet. The caller must first detach all sessions from their ranks.
+ * Return false, and keep the old attempt, if memory or quota is short. */
 bool members_begin(struct members *m, const struct job_name *name, bool by_agent);
 /* Free the facts of all ranks, and return their bytes to the quota. Keep the fields `quota` and `connected`. */
 void members_free(struct members *m);
@@ -75,12 +77,12 @@ bool member_has_left(const struct member *member);
 void member_set_state(struct member *member, char proc_state, int cpu_percent, const char *wchan,
                       uint64_t now_ms);
 
-/* Record the last line of the rank's traceback, or delete it if `error` is NULL or "". If memory is short, no line is
- * recorded. */
+/* Record the last line of the rank's traceback. If `error` is NULL or "", delete the line, because the rank has made
+ * progress since then. If memory is short, no line is recorded. */
 void member_error(struct member *member, const char *error);
 
-/* Record that the rank has made progress. `call_seq` is the number of its last collective. `call` is the collective
- * that the rank is in now; "" or NULL: none. */
+/* Record that the rank has made progress. `call_seq` is the number of its last collective. `call` is the name of the
+ * collective that the rank is in now. "" or NULL means that the rank is in no collective. */
 void member_step(struct member *member, int64_t step, uint64_t call_seq, const char *call, uint64_t now_ms);
 
 #endif

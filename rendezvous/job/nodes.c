@@ -1,5 +1,6 @@
-/* nodes.c -- the nodes of a job: how they join, move between lists, get ranks, send heartbeats and leave. Memory is
- * allocated only when a node joins, because a round or a job must end without it. */
+/* nodes.c -- the nodes of a job: how they join, move between lists, get ranks, send heartbeats and leave. This file
+ * also sends messages about nodes. Memory is allocated only when a node joins. So a lack of memory cannot prevent
+ * the beginning or the end of a round, or the end of the job. */
 #include "job/nodes.h"
 
 #include <stdarg.h>
@@ -9,20 +10,24 @@
 
 /* --- heartbeats ------------------------------------------------------------------------------------------ */
 
-/* The silence of a node is the time since its last message. The list `watched` begins with the longest
- * silence.
+/* The silence of a node is the time since its last message. In the list `watched`, the node with the longest silence is
+ * first. A message moves its node to the end, in constant time.
  *
- *     a check more than LATE_MS late   the server was suspended, and the heartbeats are still unread:
- *                                      excuse all nodes, whose silence starts again now
- *     EXCUSES_MAX excuses of a node    not excused again, because on an overloaded server every check is late
+ * After a suspension of the server (a moved VM, SIGSTOP), all nodes seem silent, because their heartbeats are still
+ * unread. The server checks the time every CHECK_MS. A check that is more than LATE_MS late shows a suspension. The
+ * silence of all nodes is then excused: the silence starts again at the time of this check.
  *
- * The server checks every CHECK_MS, and when the timeout of a silent node ends (rdzv_watch_deadline). */
+ * On an overloaded server every check is late. So a node is excused at most EXCUSES_MAX times. After that, the node is
+ * lost if it stays silent for node_timeout_ms.
+ *
+ * The server also wakes when the timeout of a silent node ends (rdzv_watch_deadline). Otherwise the server would
+ * detect the loss up to CHECK_MS late. With --node_timeout=fast, CHECK_MS is a third of the timeout. */
 
 enum { CHECK_MS = 500, LATE_MS = STOOD_STILL_MS, EXCUSES_MAX = 2 };
 
 void rdzv_touch(struct rdzv *r, struct node *node)
 {
-    /* no checks ran while no node was watched, so the next check would seem to be late */
+    /* no checks run while no node is watched, so set watch_ms again; otherwise the next check would seem to be late */
     const bool is_first = list_is_empty(&r->watched);
     node->last_received_ms = node->silent_since_ms = r->now_ms;
     node->excuses = 0;
@@ -46,7 +51,7 @@ uint64_t rdzv_watch_deadline(const struct rdzv *r)
     return silent_ms < r->watch_ms ? silent_ms : r->watch_ms;
 }
 
-/* Excuse each node that has fewer than EXCUSES_MAX excuses. */
+/* Excuse each node that has fewer than EXCUSES_MAX excuses: the silence of the node counts from now. */
 void rdzv_excuse_silence(struct rdzv *r, uint64_t now_ms)
 {
     /* the excused nodes are at the end of `watched`: no node has more excuses than an earlier one */
@@ -62,7 +67,8 @@ void rdzv_excuse_silence(struct rdzv *r, uint64_t now_ms)
     r->watch_ms = is_watching(r) ? now_ms : UINT64_MAX;
 }
 
-/* Plan the next check for silent nodes if the current check is due, and excuse all nodes if it is late. */
+/* Plan the next check for silent nodes if the current check is due. A check that is more than LATE_MS late shows that
+ * the server was suspended, so excuse the silence of all nodes. Call this function before any node is declared lost. */
 void rdzv_check_own_pulse(struct rdzv *r)
 {
     if (is_watching(r) && r->now_ms < r->watch_ms)
@@ -90,20 +96,22 @@ struct node *rdzv_silent_node(const struct rdzv *r)
 
 /* The assignment of ranks to nodes.
  *
- *     static job              the node ranks that the user gave; other nodes get the free ranks
- *     elastic, first round    in the order of host names (numbers by value), then of pids: neighbours in a rack
- *                             usually have similar names
- *     elastic, later round    nodes of the last round keep their ranks, and the highest fill gaps below; newcomers
- *                             get the next ranks
+ * Static job: nodes get the node ranks that the user gave. Nodes without a given rank get the free ranks.
  *
- * So rank 0 runs on a node of the last round, if any remains. Only such nodes have the progress of the job. */
+ * First round of an elastic job: nodes are sorted by host name, and nodes of the same host by pid. Numbers in host
+ * names are compared by value. Hosts of one rack usually have similar names, so they get neighbouring ranks.
+ *
+ * Later round of an elastic job: nodes of the last round keep their node ranks. If lower ranks are free, the nodes with
+ * the highest ranks get these ranks. Newcomers get the next ranks. So if any node of the last round remains, rank 0
+ * runs on such a node. Only these nodes have the progress of the job. */
 
 static bool is_digit(char c)
 {
     return c >= '0' && c <= '9';
 }
 
-/* Compare two runs of digits by value. Without leading zeros, the longer run is larger. */
+/* Compare two runs of digits by value: skip leading zeros; then the longer run is larger, and runs of equal length are
+ * compared as text. */
 static int compare_numbers(const char **a, const char **b)
 {
     size_t len_a = 0, len_b = 0;
@@ -121,7 +129,7 @@ static int compare_numbers(const char **a, const char **b)
     return order;
 }
 
-/* Compare host names: "node2" is before "node10". */
+/* Compare host names, with runs of digits compared as numbers: "node2" is before "node10". */
 static int rdzv_compare_names(const char *a, const char *b)
 {
     const char *from_a = a, *from_b = b;
@@ -139,7 +147,8 @@ static int rdzv_compare_names(const char *a, const char *b)
     return order != 0 ? order : strcmp(from_a, from_b); /* "n01" and "n1" are different names */
 }
 
-/* Compare by host name, then by pid, then by id, for qsort. Ids are unique, so the order is, too. */
+/* Compare by host name, then by pid, then by id, for qsort. Ids are unique, so the result does not depend on the
+ * algorithm of qsort. */
 static int by_name(const void *left, const void *right)
 {
     const struct node *a = *(struct node *const *)left, *b = *(struct node *const *)right;
@@ -149,7 +158,7 @@ static int by_name(const void *left, const void *right)
     return order != 0 ? order : a->id < b->id ? -1 : 1;
 }
 
-/* Compare by node rank, for qsort. A difference could overflow. */
+/* Compare by node rank, for qsort. Do not subtract: the difference could overflow. */
 static int by_rank(const void *left, const void *right)
 {
     const struct node *a = *(struct node *const *)left, *b = *(struct node *const *)right;
@@ -161,7 +170,8 @@ static void sort(struct node **nodes, uint32_t n, int (*compare)(const void *, c
     qsort(nodes, n, sizeof(*nodes), compare);
 }
 
-/* Fill r->run.member, indexed by node rank. A node without a requested rank gets a free rank, and keeps it. */
+/* Fill r->run.member, indexed by node rank. A node that requested no rank gets a free rank, and keeps this rank in
+ * later rounds. The round is complete, so there is a free rank for each such node. */
 void rdzv_order_static(struct rdzv *r)
 {
     uint32_t n = 0, at = 0;
@@ -179,8 +189,9 @@ void rdzv_order_static(struct rdzv *r)
     }
 }
 
-/* Assign the node ranks 0 to n - 1 to the first `n` nodes of r->run.order, which are in the order of their old ranks. A
- * node whose old rank is below n keeps it; the others fill the gaps, the highest old rank first. */
+/* Assign the node ranks 0 to n - 1 to the first `n` nodes of r->run.order. These are nodes of the last round, in the
+ * order of their old ranks. A node whose old rank is below n keeps this rank. The other nodes fill the gaps, the node
+ * with the highest old rank first. */
 static void close_gaps(struct rdzv *r, uint32_t n)
 {
     uint32_t last = n;
@@ -194,8 +205,8 @@ static void close_gaps(struct rdzv *r, uint32_t n)
             r->run.member[rank] = r->run.order[--last];
 }
 
-/* Fill r->run.member with `n` nodes: first the nodes of the last round, then the newcomers that arrived first, in the
- * order of their host names. */
+/* Fill r->run.member with `n` nodes: first the nodes of the last round, then newcomers. The newcomers that arrived
+ * first are accepted, and get their ranks in the order of their host names. */
 void rdzv_order_elastic(struct rdzv *r, uint32_t n)
 {
     uint32_t old = 0, taken = r->n_back;
@@ -216,13 +227,13 @@ void rdzv_order_elastic(struct rdzv *r, uint32_t n)
 
 enum { ROOM_MIN = 8 };
 
-/* Return the quota's charge for the job's three arrays with `room` entries each. */
+/* Return how many bytes the job's three arrays charge to the quota if each has `room` entries. */
 static uint64_t room_bytes(uint32_t room)
 {
     return (uint64_t)room * (2 * sizeof(struct node *) + sizeof(struct rdzv_row));
 }
 
-/* Return the quota's charge for a job without nodes. */
+/* Return how many bytes a job without nodes charges to the quota. */
 static uint64_t own_bytes(void)
 {
     return sizeof(struct rdzv) + RDZV_GONE_MAX * sizeof(struct rdzv_gone);
@@ -306,7 +317,8 @@ static bool grow_array(void *array, size_t size, uint32_t room)
     return bigger != NULL;
 }
 
-/* Enlarge the arrays `member`, `order` and `rows` for `nodes` nodes. */
+/* Enlarge the arrays `member`, `order` and `rows` for `nodes` nodes. Charge the quota first, so that one job cannot use
+ * the memory of other jobs. */
 static bool make_room(struct rdzv *r, uint32_t nodes)
 {
     /* set `room` only after all three have grown */
@@ -326,7 +338,8 @@ static bool make_room(struct rdzv *r, uint32_t nodes)
     return true;
 }
 
-/* Allocate `place`, which shows in constant time whether a node rank is free. */
+/* Allocate `place`, one pointer for each node rank of a static job, at most 16,384 (is_sound in admission.c). `place`
+ * shows in constant time whether a node rank is free. */
 bool rdzv_make_places(struct rdzv *r)
 {
     uint64_t bytes = r->rules.max * sizeof(struct node *);
@@ -366,7 +379,8 @@ static void fill_node(struct node *node, const struct rdzv_join *join)
     node->grace_ms = join->grace_ms;
 }
 
-/* Create a node, and charge its memory to the quota. Return NULL if memory or quota is short. */
+/* Create a node, and charge its memory to the quota. rdzv_remove_node releases this charge. If memory or quota is
+ * short, return NULL and add nothing. */
 struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *join)
 {
     if (!make_room(r, r->by_id.count + 1) || !quota_use(r->quota, sizeof(struct node)))
@@ -378,7 +392,7 @@ struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *
     }
     fill_node(node, join);
     node->id = id;
-    node->state = RDZV_NODE_RESTING; /* n_resting counts only members of the last round */
+    node->state = RDZV_NODE_RESTING; /* n_resting stays unchanged: it counts only members of the last round */
     node->node_rank = -1;
     node->wanted = r->rules.elastic ? -1 : join->node_rank;
     node->joined_ms = r->now_ms;
@@ -396,7 +410,7 @@ struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *
     return node;
 }
 
-/* Change the id of a node, which is its key in by_id. */
+/* Change the id of a node. node->id is its key in by_id, so remove the node from the table before the change. */
 void rdzv_node_moves(struct rdzv *r, struct node *node, uint64_t id)
 {
     table_remove(&r->by_id, &node->by_id);
@@ -425,7 +439,8 @@ bool rdzv_is_member(const struct rdzv *r, const struct node *node)
     return in_one && is_survivor(r, node);
 }
 
-/* Append the node to the waiting nodes. The first newcomers get the free places. */
+/* Append the node to the waiting nodes. The order of this list matters: if there are too few free places, the first
+ * newcomers get these places. */
 void rdzv_node_waits(struct rdzv *r, struct node *node)
 {
     if (is_survivor(r, node)) {
@@ -446,13 +461,14 @@ void rdzv_node_stops_waiting(struct rdzv *r, struct node *node, enum rdzv_node_s
     node->state = next;
 }
 
-/* Return true if a member in this state must still send `stopped`. */
+/* Return true if a member in this state is open: it must still send `stopped`. The verdict on the round waits until no
+ * member is open. */
 static bool is_open(enum rdzv_node_state state)
 {
     return state == RDZV_NODE_RUNNING || state == RDZV_NODE_DONE || state == RDZV_NODE_STOPPING;
 }
 
-/* Change the state of a member and update the counts. No member returns to RUNNING within a round. */
+/* Change the state of a member and update the counts. Within a round, no member returns to RUNNING. */
 void rdzv_member_becomes(struct rdzv *r, struct node *node, enum rdzv_node_state next)
 {
     r->run.n_done += (next == RDZV_NODE_DONE) && node->state != RDZV_NODE_DONE;
@@ -471,7 +487,7 @@ static void leave_round(struct rdzv *r, struct node *node)
     r->run.rows[node->node_rank].node = 0;
 }
 
-/* Make the node rank of a static node free. */
+/* Make the node rank of a static node free, so that another node may join with this rank. */
 static void leave_place(struct rdzv *r, const struct node *node)
 {
     int32_t held = node->wanted >= 0 ? node->wanted : node->node_rank;
@@ -479,7 +495,8 @@ static void leave_place(struct rdzv *r, const struct node *node)
         r->place[held] = NULL;
 }
 
-/* Remove the node from all counts and from `watched`. The struct stays until the node's connection closes. */
+/* Remove the node from all counts and from `watched`, so that its silence has no effect. A second call does nothing.
+ * The struct stays until the node's connection closes. */
 void rdzv_node_is_finished(struct rdzv *r, struct node *node)
 {
     if (node->state == RDZV_NODE_FINISHED)
@@ -505,7 +522,7 @@ void rdzv_remove_node(struct rdzv *r, struct node *node)
     free(node);
 }
 
-/* Record a node that leaves, before it is freed. Only the last RDZV_GONE_MAX records are kept. */
+/* Record a node that leaves, before the node is freed. Only the last RDZV_GONE_MAX records are kept. */
 void rdzv_remember_gone(struct rdzv *r, const struct node *node, const struct rdzv_event *how,
                         const char *words)
 {
@@ -606,7 +623,7 @@ static bool needs_address(const struct who *who, const struct who *beside)
            strcmp(who->addr, beside->addr) != 0;
 }
 
-/* Write the name of `who`. Cut a long host name, because the message must name `beside`, too. */
+/* Write the name of `who`. Cut a long host name, because the message must also have room for the name of `beside`. */
 const char *rdzv_name_who(who_name out, const struct who *who, const struct who *beside)
 {
     const bool at = needs_address(who, beside), ranked = who->node_rank >= 0;
@@ -673,14 +690,14 @@ void rdzv_schedule_notify(struct rdzv *r)
         r->next_notice_ms = is_first || next_ms < soon_ms ? soon_ms : next_ms;
 }
 
-/* Return the time until `until_ms`, or 0 if it has passed. */
+/* Return the time until `until_ms`, or 0 if `until_ms` has passed. */
 static uint64_t left(const struct rdzv *r, uint64_t until_ms)
 {
     return until_ms > r->now_ms ? until_ms - r->now_ms : 0;
 }
 
-/* List the node ranks for which no node waits or runs. The missing ranks are unknown if a waiting node has requested
- * none. */
+/* List the node ranks for which no node waits or runs. If a waiting node has requested no rank, the missing ranks are
+ * unknown, so list no rank. */
 static void list_missing(const struct rdzv *r, struct rdzv_waiting *w)
 {
     uint32_t here = 0;
@@ -707,7 +724,8 @@ static void list_hosts(const struct rdzv *r, struct rdzv_waiting *w)
     }
 }
 
-/* Describe the state for the waiting nodes. While a round runs, `joined` is its number of members. */
+/* Describe the state for the waiting nodes. While a round runs, the waiting nodes are spares, and `joined` is the
+ * number of members of the round. */
 static struct rdzv_waiting describe_waiting(const struct rdzv *r)
 {
     bool between = r->state != RDZV_RUNNING && r->state != RDZV_STOPPING;

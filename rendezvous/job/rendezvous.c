@@ -1,5 +1,6 @@
-/* rendezvous.c -- see rendezvous.h. The table `machine` has a function for each event in each state. A round begins
- * only after all members of the previous round have stopped or are lost, so that two rounds never overlap. */
+/* rendezvous.c -- see rendezvous.h. The table `machine` is the whole state machine: a cell has the function for one
+ * event in one state. A round begins only after all members of the previous round have stopped or are lost, so that two
+ * rounds never overlap. */
 #include "job/rendezvous.h"
 
 #include "base/text.h"
@@ -9,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { RETURN_MS = 10000 }; /* minimum time of the last call if members of the last round are missing */
+enum { RETURN_MS = 10000 }; /* minimum time of the last call if members of the previous round are missing */
 
 typedef enum rdzv_state (*cell)(struct rdzv *r, struct node *node, const struct rdzv_event *e);
 
@@ -70,7 +71,8 @@ static enum rdzv_state end_without_nodes(struct rdzv *r)
     return RDZV_OVER;
 }
 
-/* Apply an event to the state machine. `node` is NULL for GROW, HANGS, RECHECK, TIME_UP, and the JOIN of a new node. */
+/* Apply an event to the state machine. `node` is the node that the event is about. `node` is NULL for GROW, HANGS,
+ * RECHECK, TIME_UP, and for the JOIN of a new node. */
 static void rdzv_step(struct rdzv *r, struct node *node, const struct rdzv_event *event)
 {
     enum rdzv_state next = machine[r->state][event->type](r, node, event);
@@ -87,7 +89,8 @@ static enum rdzv_state ignore(struct rdzv *r, struct node *node, const struct rd
     return r->state;
 }
 
-/* Replace the broken connection of a node by its new connection. The node receives all messages that it has missed. */
+/* Replace the broken connection of a node by its new connection. The state of the job does not change, because the node
+ * receives all messages that it has missed. */
 static enum rdzv_state back(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX], after[TEXT_MS_MAX];
@@ -139,7 +142,8 @@ static enum rdzv_state last_call(struct rdzv *r)
     return RDZV_LAST_CALL;
 }
 
-/* Return the next state after a join or a leave. A last call that has begun is not prolonged. */
+/* Return the next state after a join or a leave. Begin a complete round at once. If an elastic job has enough nodes,
+ * begin the last call, but do not prolong a last call that has begun. Otherwise continue to gather nodes. */
 static enum rdzv_state begins(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
@@ -156,7 +160,7 @@ static enum rdzv_state begins(struct rdzv *r, struct node *node, const struct rd
     return RDZV_GATHERING;
 }
 
-/* End the job, because too few nodes have joined in time. */
+/* End the job, because the join timeout has passed without enough nodes. */
 static enum rdzv_state give_up_job(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char within[TEXT_MS_MAX];
@@ -166,7 +170,8 @@ static enum rdzv_state give_up_job(struct rdzv *r, struct node *node, const stru
     return rdzv_end_job(r, RDZV_WHY_TIMEOUT, NO_RESTART_TOO_FEW_NODES);
 }
 
-/* Begin the round after the last call, without members that have not joined again. */
+/* Begin the round, because the wait for further nodes (LAST_CALL) has ended. A member of the previous round loses its
+ * place if it has not joined again. */
 static enum rdzv_state go_on(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
@@ -174,7 +179,7 @@ static enum rdzv_state go_on(struct rdzv *r, struct node *node, const struct rdz
     return rdzv_begin_round(r);
 }
 
-/* End the back-off. */
+/* End the back-off, and check whether the nodes that have joined suffice. */
 static enum rdzv_state gather(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     (void)node, (void)e;
@@ -182,7 +187,8 @@ static enum rdzv_state gather(struct rdzv *r, struct node *node, const struct rd
     return RDZV_GATHERING;
 }
 
-/* Format the reason of a `leave`, such as "SIGTERM from pid 77 (bash) of bob", or the reason from the agent. */
+/* Format the reason of a `leave`, such as "SIGTERM from pid 77 (bash) of bob". Without a signal, return the reason
+ * that the agent has sent. */
 static const char *who_stopped_it(const struct rdzv_event *e, char *room, size_t size)
 {
     const char *abbrev = signal_abbrev(e->signal), *from = e->words[0] != '\0' ? " from " : "";
@@ -195,7 +201,8 @@ static const char *who_stopped_it(const struct rdzv_event *e, char *room, size_t
     return room;
 }
 
-/* Log that a node leaves, and record it for the diagnosis. `from` follows "leaves" in the log line. */
+/* Log that a node leaves, and record this for the diagnosis. In the log line, the text `from` follows "leaves": this is
+ * " its round" if workers of the node run, else "". */
 static void note_leave(struct rdzv *r, const struct node *node, const struct rdzv_event *e, const char *from)
 {
     char name[2 * RDZV_TEXT_MAX], by[RDZV_TEXT_MAX];
@@ -203,8 +210,8 @@ static void note_leave(struct rdzv *r, const struct node *node, const struct rdz
     rdzv_note(r, RDZV_RECORD_LEAVE, node, "%s leaves%s: %s", rdzv_name(node, name, sizeof(name)), from, by);
 }
 
-/* Let a node without running workers leave. Between two rounds this ends a static job. Before the first round the job
- * goes on, because the user may start the node again. */
+/* Let a node without running workers leave. Between two rounds this ends a static job, which cannot continue without
+ * the node. Before the first round the job does not end, because the user may start the node again. */
 static enum rdzv_state leaves(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     note_leave(r, node, e, "");
@@ -216,7 +223,8 @@ static enum rdzv_state leaves(struct rdzv *r, struct node *node, const struct rd
     return rdzv_end_job(r, RDZV_WHY_NODE_LEFT, NO_RESTART_STOPPED);
 }
 
-/* Remove a node whose connection has closed, or that was silent for too long. */
+/* Remove a node whose connection has closed, or that was silent for too long. Record the loss before freeing the
+ * node. */
 static void lose(struct rdzv *r, struct node *node, const struct rdzv_event *how)
 {
     char name[2 * RDZV_TEXT_MAX];
@@ -249,7 +257,8 @@ static enum rdzv_state hangs(struct rdzv *r, struct node *node, const struct rdz
     return rdzv_stop_round(r);
 }
 
-/* Record that a node is done. It stays a member, because all members restart if another node fails. */
+/* Record that a node is done. The job is done if all nodes are done. Until then, a node that is done stays a member,
+ * because all members restart if another node fails. */
 static enum rdzv_state is_done(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX];
@@ -264,7 +273,8 @@ static enum rdzv_state is_done(struct rdzv *r, struct node *node, const struct r
     return rdzv_end_job(r, RDZV_WHY_DONE, NO_RESTART_NONE);
 }
 
-/* Record the exit codes of a stopped node. An unkillable process prevents a restart, except on a node that leaves. */
+/* Record the exit codes of a stopped node. An unkillable process prevents a restart, except on a node that leaves the
+ * job. */
 static void note_exit(struct rdzv *r, const struct node *node, const struct rdzv_stopped *how)
 {
     r->end.unkillable = r->end.unkillable || (how->unkillable && !node->leaving);
@@ -275,7 +285,7 @@ static void note_exit(struct rdzv *r, const struct node *node, const struct rdzv
     r->end.rank0_code = how->rank0_code;
 }
 
-/* Stop the round, because a node has stopped without a `stop`. */
+/* Stop the round, because a node has stopped although it has received no `stop`. Record this as a failure. */
 static enum rdzv_state stops_unasked(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX], words[RDZV_WORDS_MAX];
@@ -290,7 +300,8 @@ static enum rdzv_state stops_unasked(struct rdzv *r, struct node *node, const st
     return rdzv_stop_round(r);
 }
 
-/* Handle a node that leaves while a round runs. Stop the round, unless the node is a spare or done. */
+/* Handle a node that leaves while a round runs. Stop the round, unless the node is a spare or all its workers have
+ * ended with exit code 0. */
 static enum rdzv_state leaves_round(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX], by[RDZV_TEXT_MAX], words[RDZV_WORDS_MAX];
@@ -317,7 +328,8 @@ static void set_loss(struct rdzv *r, const struct node *node, const struct rdzv_
     r->end.cause.silent = how->silent;
 }
 
-/* Handle the loss of a node while a round runs. Stop the round, unless the node is a spare or done. */
+/* Handle the loss of a node while a round runs. Stop the round, unless the node is a spare or all its workers have
+ * ended with exit code 0. Set the cause before lose() frees the node. */
 static enum rdzv_state lost_from_round(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     bool matters = rdzv_is_member(r, node) && node->state != RDZV_NODE_DONE;
@@ -327,7 +339,8 @@ static enum rdzv_state lost_from_round(struct rdzv *r, struct node *node, const 
     return matters ? rdzv_stop_round(r) : r->state;
 }
 
-/* Stop the round to add waiting nodes, if the job has room and --grow allows it. */
+/* Stop the round to add waiting nodes, if the job has room for them and --grow allows the restart. The value of --grow
+ * allows a restart always, never, or only if the workers agree. */
 static enum rdzv_state grow_if(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char words[RDZV_WORDS_MAX];
@@ -342,7 +355,8 @@ static enum rdzv_state grow_if(struct rdzv *r, struct node *node, const struct r
     return rdzv_stop_round(r);
 }
 
-/* Record that the workers agree to a restart with more nodes, now or later. */
+/* Record that the workers agree to a restart with more nodes. Without a waiting node, the agreement stays valid for
+ * later nodes. */
 static enum rdzv_state agrees(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     r->grow_agreed = true;
@@ -360,7 +374,7 @@ static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const str
     return r->state;
 }
 
-/* Replace the failure by a more detailed report about the same worker. */
+/* Replace the failure by a more detailed report about the same worker. Keep the time of the first report. */
 static enum rdzv_state explains(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     if (r->end.cause.why == RDZV_WHY_FAILED && r->end.cause.failure.node_rank == node->node_rank &&
@@ -369,7 +383,8 @@ static enum rdzv_state explains(struct rdzv *r, struct node *node, const struct 
     return r->state;
 }
 
-/* Record that a member has stopped. If its connection closes later, the cause does not change. */
+/* Record that a member has stopped. If its connection closes later, this no longer affects the cause of the round's
+ * end. */
 static enum rdzv_state has_stopped(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX];
@@ -384,8 +399,8 @@ static enum rdzv_state has_stopped(struct rdzv *r, struct node *node, const stru
     return rdzv_decide_if_stopped(r);
 }
 
-/* Let a node leave while the round is being stopped, but not before it sends `stopped`. The leave prevents a restart of
- * a static job, but does not change the cause. */
+/* Let a node leave while the round is being stopped. A node whose workers still run stays until it sends `stopped`. The
+ * `leave` does not change the cause of the round's end, but prevents a restart of a static job. */
 static enum rdzv_state leaves_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     if (!rdzv_is_member(r, node))
@@ -400,8 +415,8 @@ static enum rdzv_state leaves_late(struct rdzv *r, struct node *node, const stru
     return r->state;
 }
 
-/* Remove a node that is lost while the round is being stopped. It replaces a victim as the cause, because it probably
- * ran the victim's peer. */
+/* Remove a node that is lost while the round is being stopped. If the present cause is the failure of a victim (a
+ * worker that lost a peer), the lost node becomes the cause. The lost node probably ran this peer. */
 static enum rdzv_state lost_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     bool member = rdzv_is_member(r, node);
@@ -411,7 +426,8 @@ static enum rdzv_state lost_late(struct rdzv *r, struct node *node, const struct
     return member ? rdzv_decide_if_stopped(r) : r->state;
 }
 
-/* Drop the members that have not stopped in time. */
+/* Drop the members that have not stopped in time, so that one hanging node cannot prevent the restart of all other
+ * nodes. */
 static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     const struct rdzv_event how = { .type = RDZV_LOST, .words = DROPPED_STOP_SLOW };
@@ -458,7 +474,7 @@ static bool has_rank(const struct node *node, int64_t rank)
     return rank >= node->first_rank && rank - node->first_rank < node->nproc;
 }
 
-/* Apply an event of a member, then call rdzv_recheck. */
+/* Apply an event of a member, then call rdzv_recheck, which may begin a round. */
 static enum rdzv_answer handle_member(struct rdzv *r, uint64_t id, uint32_t round,
                                       const struct rdzv_event *event, uint64_t now_ms)
 {
@@ -473,7 +489,7 @@ static enum rdzv_answer handle_member(struct rdzv *r, uint64_t id, uint32_t roun
     return RDZV_OK;
 }
 
-/* Let a node join. The hub must send the answer before rdzv_recheck begins a round. */
+/* Let a node join, but do not call rdzv_recheck. The hub must send the answer to the join before a round begins. */
 enum rdzv_refused rdzv_join(struct rdzv *r, uint64_t id, const struct rdzv_join *join, uint64_t now_ms,
                             struct rdzv_refusal *refusal)
 {
@@ -516,7 +532,8 @@ enum rdzv_answer rdzv_stopped(struct rdzv *r, uint64_t node, uint32_t round, con
     return handle_member(r, node, round, &(struct rdzv_event){ .type = RDZV_STOPPED, .how = how }, now_ms);
 }
 
-/* Apply the event LEAVE or LOST. After its final verdict, a node is only freed. */
+/* Apply the event LEAVE or LOST. If the node already has its final verdict, do not apply the event. In this case LOST
+ * only frees the node. */
 static void goes(struct rdzv *r, struct node *node, const struct rdzv_event *event)
 {
     if (node->state != RDZV_NODE_FINISHED)
@@ -525,7 +542,7 @@ static void goes(struct rdzv *r, struct node *node, const struct rdzv_event *eve
         rdzv_remove_node(r, node);
 }
 
-/* Let a node leave, in any round. */
+/* Let a node leave. The round of the message is not checked, because a node may leave at any time. */
 void rdzv_leave(struct rdzv *r, uint64_t id, int signal, const char *by, const char *code, uint64_t now_ms)
 {
     struct node *node = rdzv_find(r, id);
@@ -546,7 +563,8 @@ static const char *format_silence(const struct rdzv *r, const struct node *node,
     return out;
 }
 
-/* Remove a node whose connection has closed. A silence before that is the cause. */
+/* Remove a node whose connection has closed. If the node was silent for too long before, report the silence as the
+ * cause. */
 void rdzv_lost(struct rdzv *r, uint64_t id, const char *how, uint64_t now_ms)
 {
     struct node *node = rdzv_find(r, id);
@@ -594,7 +612,8 @@ void rdzv_hangs(struct rdzv *r, const struct failure *failure, uint64_t now_ms)
     rdzv_recheck(r, now_ms);
 }
 
-/* Record a sign of life. The hub calls this for each received packet, so it must be cheap. */
+/* Record a sign of life. The hub calls this function for each received packet of a node, so this function only updates
+ * the time. */
 void rdzv_received(struct rdzv *r, uint64_t id, uint64_t now_ms)
 {
     struct node *node = rdzv_find(r, id);
@@ -615,7 +634,7 @@ void rdzv_recheck(struct rdzv *r, uint64_t now_ms)
     }
 }
 
-/* Return the earliest deadline. */
+/* Return the earliest deadline. While must_recheck is set, the deadline is now. */
 uint64_t rdzv_deadline(const struct rdzv *r)
 {
     if (r->must_recheck)
@@ -623,7 +642,8 @@ uint64_t rdzv_deadline(const struct rdzv *r)
     return earlier_of(earlier_of(rdzv_state_deadline(r), r->next_notice_ms), rdzv_watch_deadline(r));
 }
 
-/* Close the connections of silent nodes, so that a lost node sends no further messages. */
+/* Close the connections of silent nodes. Close each connection before applying the loss, because a lost node must not
+ * send further messages. */
 static void drop_silent_nodes(struct rdzv *r)
 {
     char how[SILENCE_MAX];
@@ -635,15 +655,15 @@ static void drop_silent_nodes(struct rdzv *r)
     }
 }
 
-/* Apply all deadlines. Remove silent nodes first, because a new round must not include them. Notify last, because a
- * round may have begun. */
+/* Apply all deadlines. Remove silent nodes first, because a new round must not include them. Send messages to the
+ * waiting nodes last, because the steps before may begin a round. */
 void rdzv_tick(struct rdzv *r, uint64_t now_ms)
 {
     r->now_ms = now_ms;
     rdzv_check_own_pulse(r);
     drop_silent_nodes(r);
     rdzv_recheck(r, now_ms);
-    /* Limit the number of steps, because a deadline in the past would cause an endless loop. */
+    /* Limit the number of steps, so that a state whose deadline is in the past cannot cause an endless loop. */
     for (int i = 0; i < RDZV_N_STATES && now_ms >= rdzv_state_deadline(r); i++) {
         rdzv_step(r, NULL, &(struct rdzv_event){ .type = RDZV_TIME_UP });
         rdzv_recheck(r, now_ms);
@@ -719,7 +739,7 @@ bool rdzv_node_facts(const struct rdzv *r, uint64_t id, struct rdzv_node_facts *
     return true;
 }
 
-/* Return the id of the next node in the order of joining, or 0 if `after` has left. */
+/* Return the id of the next node in the order of joining. If the node `after` has left, return 0. */
 uint64_t rdzv_next_node(const struct rdzv *r, uint64_t after)
 {
     const struct node *node = after != 0 ? rdzv_find(r, after) : NULL;
@@ -729,7 +749,8 @@ uint64_t rdzv_next_node(const struct rdzv *r, uint64_t after)
     return next != &r->nodes ? LIST_ENTRY(next, struct node, joined)->id : 0;
 }
 
-/* Return the id of the node that runs `rank`, or 0 if it has left. */
+/* Return the id of the node that runs `rank`: find the last row whose first rank is at most `rank`. Return 0 if this
+ * node has left. */
 uint64_t rdzv_node_of_rank(const struct rdzv *r, uint32_t rank)
 {
     bool runs = r->state == RDZV_RUNNING || r->state == RDZV_STOPPING;

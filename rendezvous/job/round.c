@@ -1,5 +1,8 @@
-/* round.c -- see round.h. The store sends the verdict only after all members have sent `stopped`, because the verdict
- * depends on the exit codes of all nodes. */
+/* round.c -- see round.h.
+ *
+ * The store sends the verdict only after all members have sent `stopped`, because the verdict depends on the exit codes
+ * of all nodes. Also, an old process could disturb the next round. The cause of a round's end decides whether another
+ * round follows. */
 #include "job/round.h"
 
 #include "base/text.h"
@@ -23,23 +26,24 @@ void restarts_init(struct restarts *a, const struct rdzv_join *rules)
                             .best_step = -1 };
 }
 
-/* Record a failed attempt. Return the reason against a restart, or NO_RESTART_NONE if another attempt is allowed. A
- * permanent failure is the reason even if no restart is left, because the user must correct it. */
+/* Record a failed attempt. Return the reason against a restart, or NO_RESTART_NONE if another attempt is allowed. Also
+ * return NO_RESTART_NONE if max_restarts is 0. In all other cases, a permanent failure (no_retry) is the reason, even
+ * if no restart is left, because the user must correct this failure. */
 static enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cause)
 {
     /* at most max_restarts + 1, so that it cannot overflow */
     if (a->failed <= a->max_restarts)
         a->failed++;
     if (a->max_restarts == 0)
-        return NO_RESTART_NONE; /* the user expects no restart */
+        return NO_RESTART_NONE; /* give no reason, because the user expects no restart */
     if (cause->no_retry != NO_RESTART_NONE)
         return cause->no_retry;
     return a->failed > a->max_restarts ? NO_RESTART_USED_UP : NO_RESTART_NONE;
 }
 
-/* Record the progress of an attempt. Return NO_RESTART_NO_PROGRESS after --max_no_progress successive attempts without
- * progress. The limit applies only after an attempt has reported progress. From then on, an attempt without a report
- * counts as one without progress. */
+/* Record the progress of an attempt. Return NO_RESTART_NO_PROGRESS after --max_no_progress successive
+ * attempts without progress. The limit applies only after some attempt has reported progress. From then on, an attempt
+ * without a report counts as an attempt without progress. */
 static enum no_restart restarts_progress(struct restarts *a, int64_t step)
 {
     a->step = step;
@@ -54,8 +58,8 @@ static enum no_restart restarts_progress(struct restarts *a, int64_t step)
     return too_often ? NO_RESTART_NO_PROGRESS : NO_RESTART_NONE;
 }
 
-/* Return the pause before the next attempt: backoff_ms, doubled for each attempt since the best progress, at most
- * backoff_cap_ms. If no attempt has reported progress, each failed attempt after the first doubles it. */
+/* Return the pause before the next attempt, at most backoff_cap_ms. Double backoff_ms for each attempt since the best
+ * progress. If no attempt has reported progress, double backoff_ms for each failed attempt after the first. */
 static uint64_t restarts_backoff(const struct restarts *a)
 {
     uint32_t doublings = a->best_step >= 0 ? a->standing : a->failed > 0 ? a->failed - 1 : 0;
@@ -85,14 +89,15 @@ static uint32_t places_for_newcomers(const struct rdzv *r)
     return r->rules.max > held ? r->rules.max - held : 0;
 }
 
-/* Return the number of nodes of a round that would begin now. */
+/* Return the number of nodes of a round that would begin now. Its nodes are the members of the last round that have
+ * joined again, and newcomers for the free places. */
 uint32_t rdzv_round_size(const struct rdzv *r)
 {
     uint32_t new = r->n_waiting - r->n_back, places = places_for_newcomers(r);
     return r->n_back + (new < places ? new : places);
 }
 
-/* Return true if a round can begin. A static round needs all node ranks. */
+/* Return true if a round can begin. A static round needs all nodes, because the user has assigned their node ranks. */
 bool rdzv_is_complete(const struct rdzv *r)
 {
     if (!r->rules.known)
@@ -110,7 +115,8 @@ uint32_t rdzv_can_grow_by(const struct rdzv *r)
     return r->n_waiting < places ? r->n_waiting : places;
 }
 
-/* Store the number of waiting nodes in a key for the workers, if it has changed. A missing key means 0. */
+/* Store the number of waiting nodes in a key for the workers, if the number has changed. A missing key means 0, and a
+ * round begins without the key. */
 void rdzv_store_waiting_count(struct rdzv *r)
 {
     uint32_t count = r->rules.grow == RDZV_GROW_NEVER ? 0 : rdzv_can_grow_by(r);
@@ -120,7 +126,7 @@ void rdzv_store_waiting_count(struct rdzv *r)
     r->env.waiting_nodes(r->env.user, count);
 }
 
-/* Assign global ranks in the order of node ranks. */
+/* Assign global ranks in the order of node ranks, so that each node has consecutive ranks. */
 static void assign_ranks(struct rdzv *r, uint32_t n)
 {
     r->run.world_size = 0;
@@ -147,7 +153,8 @@ static void assign_ranks(struct rdzv *r, uint32_t n)
     r->run.n_done = 0;
 }
 
-/* Reset the facts about the end of the previous round. */
+/* Reset the facts about the end of the previous round. Restarts and the best step are kept, because they count for the
+ * whole job. */
 static void forget_last_end(struct rdzv *r)
 {
     r->end.has_cause = r->end.unkillable = r->end.stopped_by_user = r->end.has_rank0 = false;
@@ -167,7 +174,8 @@ static bool has_roles(const struct rdzv *r)
     return false;
 }
 
-/* Set role_rank and role_size of all members with the role of member `first`, the first with this role. */
+/* Set role_rank and role_size of all members that have the same role as member `first`. No member before `first` has
+ * this role. */
 static void count_role(const struct rdzv *r, uint32_t first)
 {
     const char *role = r->run.member[first]->role;
@@ -183,7 +191,7 @@ static void count_role(const struct rdzv *r, uint32_t first)
             r->run.member[i]->role_size = size;
 }
 
-/* Set role_rank and role_size of all members. With one role, role_size is 0. */
+/* Set role_rank and role_size of all members. If all members have the same role, role_size is 0. */
 static void count_roles(const struct rdzv *r)
 {
     for (uint32_t i = 0; i < r->run.nnodes; i++)
@@ -195,7 +203,8 @@ static void count_roles(const struct rdzv *r)
             count_role(r, i);
 }
 
-/* Send the round to all members. */
+/* Send the round to all members. For a large round, the callback env.notify lists only the first nodes in the
+ * message. */
 static void send_round(struct rdzv *r, const struct rdzv_round *world)
 {
     count_roles(r);
@@ -211,8 +220,9 @@ static void send_round(struct rdzv *r, const struct rdzv_round *world)
     }
 }
 
-/* Begin a round. env.begin empties the key space before any member receives the round. If it fails, the job ends,
- * because workers must not read old keys. */
+/* Begin a round. The callback env.begin empties the key space before any member receives the round, because workers
+ * may send requests at once. If memory is short, env.begin fails and the old keys remain. The job then ends, because
+ * workers must not read old keys. */
 enum rdzv_state rdzv_begin_round(struct rdzv *r)
 {
     uint32_t n = rdzv_round_size(r);
@@ -258,14 +268,15 @@ void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, 
     r->end.has_cause = true;
 }
 
-/* Return true if the exit code or the output shows that the worker failed only because it lost a peer. */
+/* Return true if the exit code or the output of the worker shows that it failed only because it lost a peer. Such a
+ * failure is not the cause of the round's end. */
 bool rdzv_is_victim(const struct failure *failure)
 {
     return failure->victim ||
            (failure->signal == 0 && failure->error == 0 && failure->exit_code == DDP_EXIT_PEER_LOST);
 }
 
-/* Return the agent's reason against a restart, but none that only the store may give. */
+/* Return the agent's reason against a restart. Ignore reasons that only the store may give. */
 static enum no_restart find_no_retry(const char *word)
 {
     const enum no_restart why = no_restart_find(word);
@@ -282,7 +293,7 @@ void rdzv_set_hang(struct rdzv *r, const struct failure *failure)
     text_copy(r->end.cause.failure.code, sizeof(r->end.cause.failure.code), failure->code);
 }
 
-/* Set a failure as the cause, with the time of the first cause. */
+/* Set a failure as the cause. If the failure replaces another cause, keep the time of the first cause. */
 void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct failure *failure)
 {
     const uint64_t after_ms = r->end.has_cause ? r->end.cause.failure.after_ms : r->now_ms - r->run.began_ms;
@@ -296,7 +307,8 @@ void rdzv_set_failure(struct rdzv *r, const struct node *node, const struct fail
     r->end.has_cause = true;
 }
 
-/* Return the exit code of a failure as a shell would, and never 0. */
+/* Return the exit code of a failure, as a shell would return it, and never 0. If exec failed, derive the code from the
+ * error, because the program has no exit code. */
 static int code_of(const struct rdzv_cause *cause)
 {
     const struct failure *failure = &cause->failure;
@@ -327,8 +339,9 @@ static void log_stop(struct rdzv *r)
                   failure->words);
 }
 
-/* Send `stop` to all members, with one deadline: the longest grace period plus RDZV_STOP_EXTRA_MS. If no member is
- * left, decide on a restart. */
+/* Send `stop` to all members, with one deadline for all: the longest grace period plus RDZV_STOP_EXTRA_MS. The extra
+ * time is for killing and reaping the workers. If every member has already stopped or is gone, decide on a restart at
+ * once. */
 enum rdzv_state rdzv_stop_round(struct rdzv *r)
 {
     struct rdzv_notice notice = {
@@ -369,14 +382,15 @@ static struct rdzv_notice verdict(const struct rdzv *r, enum rdzv_why why)
                                            .rank0 = r->end.has_rank0 ? r->end.rank0_code : first } };
 }
 
-/* Send the final verdict to a node, and check its heartbeats no longer. */
+/* Send the final verdict to a node. The struct of the node remains until its connection closes, but its heartbeats are
+ * no longer checked. */
 static void finish_node(struct rdzv *r, struct node *node, const struct rdzv_notice *notice)
 {
     rdzv_node_is_finished(r, node);
     r->env.notify(r->env.user, node->id, notice);
 }
 
-/* Log why the job has ended, and why it was not restarted. */
+/* Log why the job has ended. If there is a reason why the job was not restarted, log this reason, too. */
 static void log_end(struct rdzv *r, enum rdzv_why why)
 {
     if (why == RDZV_WHY_DONE)
@@ -406,19 +420,17 @@ enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart 
     return RDZV_OVER;
 }
 
-/* Return true if a restart counts against --max_restarts. The loss of a node does not count in an elastic job. */
+/* Return true if a restart after this round counts against --max_restarts. In an elastic job, a restart after the loss
+ * of a node does not count, because such losses are normal there. */
 static bool is_charged(const struct rdzv *r)
 {
     return r->end.cause.why == RDZV_WHY_FAILED || r->end.cause.why == RDZV_WHY_HANGS ||
            (r->end.cause.why == RDZV_WHY_NODE_LOST && !r->rules.elastic);
 }
 
-/* Send the final verdict to a node that leaves. Its exit code:
- *
- *     the round has failed   as in this failure
- *     `signal` is not 0      128 + `signal`
- *     a DONE node            0
- *     otherwise              RDZV_CODE_NO_NODE */
+/* Send the final verdict to a node that leaves. If the round has already failed, the verdict contains this failure.
+ * Otherwise the exit code is 128 + `signal`. Without a signal, the exit code is 0 for a DONE node, and
+ * RDZV_CODE_NO_NODE for any other node. */
 void rdzv_dismiss(struct rdzv *r, struct node *node, int signal)
 {
     bool failed = r->end.has_cause && node->round == r->run.round && is_charged(r);
@@ -433,8 +445,9 @@ void rdzv_dismiss(struct rdzv *r, struct node *node, int signal)
     finish_node(r, node, &notice);
 }
 
-/* Send the verdict "restart" to all members and make them RESTING. The next round keeps a place for each
- * (n_resting). */
+/* Send the verdict "restart" to all members and make them RESTING. n_resting counts these members, because the next
+ * round keeps a place for each member. The verdict contains the back-off, but the store decides when the next round
+ * begins. */
 static void send_restart(struct rdzv *r, uint64_t backoff_ms)
 {
     struct rdzv_notice notice = verdict(r, r->end.cause.why);
@@ -453,7 +466,7 @@ static void send_restart(struct rdzv *r, uint64_t backoff_ms)
     r->run.n_members = 0;
 }
 
-/* Begin the back-off before another attempt. The join timeout starts after it. */
+/* Begin the back-off before another attempt. The join timeout starts after the back-off. */
 static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
 {
     char pause[TEXT_MS_MAX];
@@ -476,8 +489,9 @@ static enum rdzv_state restart(struct rdzv *r, uint64_t backoff_ms)
  *     the job grows                         always, without a back-off
  *     a process is unkillable               never: the process could disturb the next attempt
  *
- * `no` is the reason against a restart. A later check may replace an earlier reason. If --max_restarts=0 forbids the
- * restart, `no` is NO_RESTART_NONE, because the user expects the end, or NO_RESTART_STOPPED. */
+ * `no` is the reason against a restart; a later check may replace an earlier reason. If --max_restarts is 0 and a
+ * restart would count against it (is_charged), the job ends. The user expects this end, so `no` is then
+ * NO_RESTART_NONE, unless the user has stopped the job. */
 static enum rdzv_state decide_round(struct rdzv *r)
 {
     enum no_restart no = NO_RESTART_NONE;
@@ -496,7 +510,8 @@ static enum rdzv_state decide_round(struct rdzv *r)
     return restart(r, charged ? restarts_backoff(&r->restarts) : 0);
 }
 
-/* Decide on a restart if every member has stopped or is gone. A job without nodes is ended by rdzv_step. */
+/* Decide on a restart if every member has stopped or is gone. If the job has no nodes left, do nothing, because
+ * rdzv_step ends it. */
 enum rdzv_state rdzv_decide_if_stopped(struct rdzv *r)
 {
     return r->run.n_open > 0 || r->n_live == 0 ? RDZV_STOPPING : decide_round(r);

@@ -1,5 +1,5 @@
-/* failure.h -- the first failure of an attempt, as one record for all reports. Optional facts are rows of FAILURE_ROWS,
- * so that a new fact needs only a row and the code that fills it. */
+/* failure.h -- the first failure of an attempt, as one record that travels from the failed node to all reports.
+ * Optional facts are rows of FAILURE_ROWS, so that a new fact needs only a row and the code that fills it. */
 #ifndef RENDEZVOUS_RECORD_FAILURE_H
 #define RENDEZVOUS_RECORD_FAILURE_H
 
@@ -34,7 +34,7 @@ enum failure_shown { FAILURE_HIDDEN, FAILURE_BYTES };
 
 /* Reasons why no further attempt follows, and their words in messages. */
 #define NO_RESTARTS(X)                                                                                    \
-    X(NONE, "")                       /* none: the job restarts or is done, or --max_restarts=0 */        \
+    X(NONE, "")                       /* no reason: the job restarts or is done, or --max_restarts=0 */   \
     X(USED_UP, "used_up")             /* --max_restarts */                                                \
     X(CANNOT_START, "cannot_start")   /* the program cannot be executed */                                \
     X(USAGE, "usage")                 /* a worker exited with code 2, 126 or 127 soon after its start */  \
@@ -63,7 +63,7 @@ static inline const char *no_restart_word(enum no_restart why)
     return why < N_NO_RESTARTS ? no_restart_words[why] : "?";
 }
 
-/* Return the reason with this word. A newer program may send an unknown word: return NONE. */
+/* Return the reason with this word. For an unknown word, which a newer program may send, return NONE. */
 static inline enum no_restart no_restart_find(const char *word)
 {
     for (int why = 0; why < N_NO_RESTARTS; why++)
@@ -72,20 +72,22 @@ static inline enum no_restart no_restart_find(const char *word)
     return NO_RESTART_NONE;
 }
 
-/* The field `why` after ddprun --hosts has ended the job because of a host. No message contains it. */
+/* The value of the field `why` if ddprun --hosts has ended the job because of a finding about a host. ddprun has
+ * already printed the finding. No message contains this value. */
 #define FAILURE_HOST_LOST "host_lost"
 
-/* The failure of a worker. The agent that detects the end of the worker fills in the record (launcher/node).
- * hub/messages.h encodes and decodes it. */
+/* The failure of a worker. The field `rank` is -1 if a node was lost or was stopped by its user. The agent that detects
+ * the end of a worker fills in the record (launcher/node). hub/messages.h encodes and decodes the record. The store
+ * copies the whole record, and launcher/report prints it in every node's report. */
 struct failure {
     char code[40];        /* code of the finding, such as "WORKER_FAILED"; "" without a finding */
-    char why[24];         /* why the round ended, such as "failed" or "node_lost"; "": unknown */
-    int node_rank;        /* node rank of the failed node; -1: unknown or none */
-    int rank, local_rank; /* global and local rank of the worker; -1: no worker failed */
+    char why[24];         /* why the round ended, such as "failed" or "node_lost"; "" without a reason */
+    int node_rank;        /* node rank of the failed node; -1 if unknown, or if no node failed */
+    int rank, local_rank; /* global and local rank of the worker; -1 if the failure is not of a worker */
     int pid, exit_code, signal;
     int error; /* errno if the worker could not be started, otherwise 0 */
     uint64_t
-        after_ms; /* ms from the start of the attempt (in the agent's own record: of the worker) to the failure */
+        after_ms; /* ms from the start of the attempt to the failure; in the agent's own record, from the start of the worker */
     bool victim;       /* the worker failed because another worker was lost */
     char no_retry[16]; /* reason against a restart: "cannot_start", "usage", "import" or "hangs"; else "" */
     char host[LIMIT_TEXT];

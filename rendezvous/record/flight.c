@@ -1,5 +1,8 @@
-/* flight.c -- see flight.h. This file uses neither printf nor heap memory, because a signal handler writes the record,
- * too. A worker may write any bytes to its page, so all lengths are limited. */
+/* flight.c -- see flight.h.
+ *
+ * The JSON has the field names of PyTorch's flight recorder for all facts that PyTorch also records. This file uses
+ * neither printf nor heap memory, because a signal handler writes the record, too. A worker may write any bytes to its
+ * page, so this file reads only numbers and texts of limited length from the page. */
 #include "record/flight.h"
 
 #include <inttypes.h>
@@ -14,7 +17,8 @@ static void word_set(_Atomic uint64_t *word, uint64_t value)
     atomic_store_explicit(word, value, memory_order_relaxed);
 }
 
-/* Replace the oldest entry by a new entry. `call` is 0 until the new entry is complete. */
+/* Replace the oldest entry by a new entry. `call` is 0 until the new entry is complete, so that a reader skips an
+ * incomplete entry. A reader that has read `call` just before may still get a mix of old and new values (flight.h). */
 struct flight_op *flight_add(struct flight *f, const struct flight_begin *b)
 {
     const uint64_t record = atomic_load_explicit(&f->records, memory_order_relaxed);
@@ -38,7 +42,8 @@ struct flight_op *flight_add(struct flight *f, const struct flight_begin *b)
     return op;
 }
 
-/* Set the new state of the operation. With an asynchronous backend, it may not be the latest one. */
+/* Set the new state of the operation. If the operation is the latest one, also set the state in the head of the page.
+ * With an asynchronous backend, an earlier operation may complete after a later operation has begun. */
 void flight_finish(struct flight *f, struct flight_op *op, enum flight_state state, uint64_t now_ns)
 {
     const uint64_t before = atomic_load_explicit(&op->call, memory_order_relaxed);
@@ -130,8 +135,8 @@ static void write_signed(struct out *o, int64_t n)
     write_number(o, n < 0 ? 0 - (uint64_t)n : (uint64_t)n);
 }
 
-/* Write at most `max` bytes of `text`, with '?' for bytes that would break JSON or control a terminal. Read each byte
- * only once, because the worker may change it. */
+/* Write at most `max` bytes of `text`. A byte that would break JSON or control a terminal becomes '?'. Read each byte
+ * only once, because the worker may change it between two reads. */
 static void write_string(struct out *o, const char *text, size_t max)
 {
     const volatile char *from = text;
@@ -195,7 +200,7 @@ static void write_duration(struct out *o, uint64_t from_ns, uint64_t to_ns)
     write_char(o, (char)('0' + us % 10));
 }
 
-/* Write the number and the type of the call's elements, or empty lists. */
+/* Write the number and the type of the call's elements. For a call without values, write empty lists. */
 static void write_sizes(struct out *o, const struct flight *f, const struct flight_op *op, unsigned dtype)
 {
     char word[FLIGHT_WORD];
@@ -316,7 +321,7 @@ static void write_head(struct out *o, const struct flight *f, const char *why, u
     write_status(o, f);
 }
 
-/* Write the record, the oldest entry first. Skip incomplete entries. */
+/* Write the record, the oldest entry first. Skip an entry that is not complete, because its number is not set yet. */
 bool flight_json(const struct flight *f, const char *why, uint64_t now_ns, flight_put to, void *user)
 {
     struct out o = { .put = to, .user = user, .ok = true };
@@ -395,7 +400,8 @@ void flight_page_print(char out[FLIGHT_PAGE_TEXT], const struct flight_page *pag
              page->device, page->inode, page->index);
 }
 
-/* Parse digits followed by `end`. Reject a number above `most`. */
+/* Parse digits followed by `end`. Reject a number above `most`, because flight_page_print never prints such a
+ * number. */
 static bool read_digits(const char **at, char end, uint64_t most, uint64_t *out)
 {
     char *rest;

@@ -1,5 +1,6 @@
-/* flight.h -- a rank's flight recorder: its latest calls, in memory that the launcher shares. So the record remains if
- * the rank is killed. A worker writes with relaxed atomics, which never wait. The module is pure. */
+/* flight.h -- a rank's flight recorder: the layout of its latest calls in memory. Launcher and worker share the memory,
+ * so that the record remains if a rank hangs or is killed. A worker writes with relaxed atomics, because such a write
+ * is one instruction and never waits. The module is pure. */
 #ifndef RENDEZVOUS_RECORD_FLIGHT_H
 #define RENDEZVOUS_RECORD_FLIGHT_H
 
@@ -10,7 +11,7 @@
 
 enum {
     FLIGHT_OPS = 1024, /* number of latest calls that are kept */
-    FLIGHT_WORD = 16,  /* bytes of a word of `kinds`, `dtypes` or `ops`, with the NUL */
+    FLIGHT_WORD = 16,  /* bytes of the word for a kind, type or operation, with the NUL */
     FLIGHT_KINDS = 16,
     FLIGHT_NAMES = 8, /* maximum number of data types; also the maximum number of reduce operations */
     FLIGHT_NAME = 64, /* bytes of the name of a host or job, with the NUL; a longer name is cut */
@@ -19,11 +20,12 @@ enum {
     FLIGHT_MAGIC = 0x31746c66, /* "flt1" */
 };
 
-/* Names of PyTorch's records and of its FIFOs: STEM, the rank, and ".pipe" for a FIFO. */
+/* Names of PyTorch's records begin with the first text, and names of its FIFOs with the second. The rank follows. A
+ * FIFO's name ends in ".pipe". */
 #define FLIGHT_TORCH_STEM "flight_torch_"
 #define FLIGHT_PIPE_STEM  "flight_pipe_"
 
-/* The states of a call, and their words in JSON: PyTorch's words, if PyTorch has the state. */
+/* The states of a call, and their words in JSON. If PyTorch has the same state, both use the same word. */
 #define FLIGHT_STATES(X)      \
     X(NONE, "none")           \
     X(SCHEDULED, "scheduled") \
@@ -37,21 +39,26 @@ enum flight_state {
 #undef X
 };
 
-/* One call. Times are in ns of the monotonic clock; 0: not reached. `call` is number << 16 | kind << 8 | state. */
+/* One call. Times are in ns of the monotonic clock. A time is 0 until the call reaches this state. `call` is number <<
+ * 16 | kind << 8 | state. */
 struct flight_op {
     _Atomic uint64_t call, record, n, bytes;
     _Atomic uint64_t values;     /* type | operation << 8 | root << 32 */
     _Atomic uint64_t place;      /* (bucket + 1, or 0 without a bucket) | timeout in ms << 32 */
-    _Atomic uint64_t created_ns; /* when the bucket was queued, or else when the call began */
+    _Atomic uint64_t created_ns; /* when the bucket was queued; without a bucket, when the call began */
     _Atomic uint64_t started_ns, ended_ns;
     _Atomic uint64_t ticket; /* ticket of an asynchronous backend; 0 if the call has no ticket */
     _Atomic uint64_t step;   /* `step` of struct flight when the call began */
 };
 
-/* The page of one worker in a memory file (struct flight_page). A concurrent reader may see an entry with both old and
- * new values. A number from the page is compared with its limit before it is used as a size or an index.
+/* The page of one worker in a memory file (struct flight_page). If another launcher has started the worker, only the
+ * worker has this memory.
  *
- * The page also has the words for kinds, types and operations, because the launcher is not linked to libddp. */
+ * A concurrent reader may see an entry with both old and new values. A number from the page is compared with its limit
+ * before it is used as a size or an index.
+ *
+ * The page also has the words for kinds, types and operations. The table of these words is in libddp, which is not
+ * linked to the launcher. */
 struct flight {
     _Atomic uint32_t magic; /* set to FLIGHT_MAGIC after the rest of the head was written */
     int32_t rank, world_size, pid, attempt;
@@ -93,7 +100,8 @@ static inline enum flight_state flight_state(uint64_t call)
     return (enum flight_state)(call & 0xff);
 }
 
-/* Record that the worker has written its file. flight_is_kept returns true until the next call is recorded. */
+/* Record that the worker has written its file. Afterwards, flight_is_kept returns true until the worker records
+ * another call. */
 void flight_note_kept(struct flight *f);
 bool flight_is_kept(const struct flight *f);
 
@@ -106,27 +114,31 @@ struct flight_begin {
     enum flight_state state;
 };
 
-/* Add an entry, or replace the oldest entry. The page owns the entry. */
+/* Add an entry, and overwrite the oldest entry if the page is full. The page owns the entry. */
 struct flight_op *flight_add(struct flight *f, const struct flight_begin *begin);
 
 /* Set the state of a call to STARTED, COMPLETED or FAILED. */
 void flight_finish(struct flight *f, struct flight_op *op, enum flight_state state, uint64_t now_ns);
 
-/* Copy entry `index` of the table `words` in the page, in printable form; "?" for an index outside the table. */
+/* Copy entry `index` of the table `words` in the page. A worker may have written any bytes there, but the copy
+ * is printable and ends with a NUL. For an index outside the table, the copy is "?". */
 const char *flight_word(char out[FLIGHT_WORD], const char (*words)[FLIGHT_WORD], size_t n, unsigned index);
 
-/* Write the whole record as JSON (docs/libddp.md) in pieces to `put`. `why` is the reason for writing. Return false if
- * `put` has returned false. Signal handlers may call this function. */
+/* Write the whole record as JSON (docs/libddp.md). Pass the text to `put` in pieces. Return false if `put` has returned
+ * false. `why` is the reason for writing the record. A signal handler may call this function, because it needs no heap
+ * and no state of the C library. */
 typedef bool (*flight_put)(void *user, const char *text, size_t len);
 bool flight_json(const struct flight *f, const char *why, uint64_t now_ns, flight_put put, void *user);
 
-/* Format the path of a rank's record. `pattern` has %r for the rank, or is the directory for flight_RANK.json. Return
- * false if the path does not fit. */
+/* Format the path of a rank's record. `pattern` has %r for the rank; without %r, `pattern` is the directory for
+ * flight_RANK.json. Return false if the path does not fit. */
 bool flight_path(char *out, size_t size, const char *pattern, int rank);
 
-/* Write the record to the new file `temporary` with mode 0600, and rename it to `path`, so that a reader never finds
- * half a record (flight_file.c). `why` is the reason, a part of the record. An old file `temporary` is unlinked first, and no link is
- * followed. If the result is false, `path` is unchanged. Signal handlers may call this function. */
+/* Write the record to a new file `temporary` with mode 0600, and then rename this file to `path`, so that a reader
+ * never finds half a record (flight_file.c). `why` is the reason for writing, and becomes a part of the record. An old
+ * file `temporary` is unlinked first, and no link is followed. Return false if the record was not written; `path` is
+ * then unchanged. The rank calls this function. If the rank cannot do this, its launcher writes the record. Signal
+ * handlers may call this function. */
 bool flight_file_write(const struct flight *flight, const char *path, const char *temporary, const char *why);
 
 /* The value of DDPRUN_FLIGHT_SHM, with which a worker finds its page:
@@ -144,7 +156,7 @@ enum { FLIGHT_PAGE_TEXT = 128 };
 
 void flight_page_print(char out[FLIGHT_PAGE_TEXT], const struct flight_page *page);
 
-/* Parse the value of DDPRUN_FLIGHT_SHM. Return false, with an undefined *page, if it is malformed. */
+/* Parse `text`, the value of DDPRUN_FLIGHT_SHM. Return false, with an undefined *page, if `text` is malformed. */
 bool flight_page_parse(const char *text, struct flight_page *page);
 
 #endif

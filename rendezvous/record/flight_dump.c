@@ -1,6 +1,7 @@
 /* flight_dump.c -- see flight_dump.h. All ranks of a process group make the same calls in the same order, so the group
- * and the number identify a call. The first call that differs causes all later differences. If none differs, the rank
- * with the lowest last number is behind. */
+ * and the number identify a call. If the records of two ranks differ, the first call that differs causes all later
+ * differences. If no calls differ, compare the numbers of the last calls in a group: the rank with the lowest number
+ * is behind. The other ranks wait for this rank. */
 #include "record/flight_dump.h"
 
 #include "base/text.h"
@@ -21,7 +22,7 @@ static double number_or(const cJSON *o, const char *name, double missing)
     return fits ? item->valuedouble : missing;
 }
 
-/* Return the number in `item`, or 0. */
+/* Return the number in `item`, or 0 if `item` is not a positive number. */
 static uint64_t count_of(const cJSON *item)
 {
     return cJSON_IsNumber(item) && item->valuedouble > 0 && item->valuedouble < 9e18
@@ -46,7 +47,8 @@ static const cJSON *item_of(const cJSON *o, const char *name)
     return cJSON_GetObjectItemCaseSensitive(o, name);
 }
 
-/* Read the name of a call without its backend: "cpu:all_reduce" -> "all_reduce". */
+/* Read the name of a call without its backend: "cpu:all_reduce" -> "all_reduce". The backend is left out, because all
+ * ranks of a job have the same backend. */
 static void read_name(struct flight_entry *e, const cJSON *row)
 {
     copy_text(e->name, sizeof(e->name), item_of(row, "profiling_name"));
@@ -55,7 +57,7 @@ static void read_name(struct flight_entry *e, const cJSON *row)
         memmove(e->name, colon + 1, strlen(colon));
 }
 
-/* Return the number of elements of a tensor, or 0 without a tensor. */
+/* Return the number of elements of a tensor, or 0 without a tensor. The shape is a list of lengths. */
 static uint64_t read_elements(const cJSON *shape)
 {
     const cJSON *length;
@@ -68,7 +70,7 @@ static uint64_t read_elements(const cJSON *shape)
     return n;
 }
 
-/* Return true if a file belongs to Python or to a package. */
+/* Return true if a file belongs to Python or to a package. All other files are the user's code. */
 static bool is_library(const char *path)
 {
     return strstr(path, "/site-packages/") != NULL || strstr(path, "/dist-packages/") != NULL ||
@@ -122,7 +124,8 @@ static uint64_t hash_frames(const cJSON *frames)
     return n > 0 ? hash : 0;
 }
 
-/* Return the end of a path, short enough for STACK_FILE_MAX, without splitting a UTF-8 character. */
+/* Return the end of a path, short enough for STACK_FILE_MAX. The result does not begin in the middle of a UTF-8
+ * character. */
 static const char *end_of_path(const char *path)
 {
     const size_t len = strlen(path);
@@ -132,7 +135,8 @@ static const char *end_of_path(const char *path)
     return path;
 }
 
-/* Copy the known members of each frame. The caller owns the result. */
+/* Copy the known members of each frame, cut long texts, and mark the frames of the user's code. The caller owns the
+ * result. */
 static cJSON *read_frames(const cJSON *frames)
 {
     char function[STACK_NAME_MAX];
@@ -156,7 +160,7 @@ static cJSON *read_frames(const cJSON *frames)
     return rows;
 }
 
-/* Return the frames of a call, or NULL. */
+/* Return the frames of a call, or NULL if flight_dump_read has kept no frames for it. */
 static const cJSON *frames_of(const struct flight_dump *d, const struct flight_entry *e)
 {
     for (size_t i = 0; e->stack != 0 && i < d->n_stacks; i++)
@@ -176,7 +180,7 @@ static void keep_stack(struct flight_dump *d, struct flight_entry *e, const cJSO
         d->stacks[d->n_stacks++] = (struct flight_stack){ e->stack, read_frames(frames) };
 }
 
-/* Read the state. Gloo sets "retired" for completed calls, and leaves the state at "scheduled". */
+/* Read the state. Gloo leaves the state at "scheduled" and sets "retired" for completed calls. */
 static void read_state(struct flight_entry *e, const cJSON *row)
 {
     copy_text(e->state, sizeof(e->state), item_of(row, "state"));
@@ -184,8 +188,8 @@ static void read_state(struct flight_entry *e, const cJSON *row)
         snprintf(e->state, sizeof(e->state), "completed");
 }
 
-/* Read the group, stored as [name, description]. Use the description, because the name differs between versions of
- * PyTorch. The group of all ranks is "world" in libddp and "default_pg" in PyTorch. */
+/* Read the group, which a record stores as [name, description]. Use the description, because the name differs between
+ * versions of PyTorch. The group of all ranks has the description "world" in libddp and "default_pg" in PyTorch. */
 static void read_group(struct flight_entry *e, const cJSON *group)
 {
     const char *description = cJSON_GetStringValue(cJSON_GetArrayItem(group, 1));
@@ -193,8 +197,9 @@ static void read_group(struct flight_entry *e, const cJSON *group)
         copy_text(e->group, sizeof(e->group), cJSON_GetArrayItem(group, 0));
 }
 
-/* Read the total number of elements in the outputs of an all_gather, which is equal on all ranks. Skip other calls,
- * because their outputs may differ or are as large as the inputs. */
+/* Read the total number of elements in the outputs of an all_gather. This number is equal on all ranks, even if their
+ * inputs differ, because each rank gets all inputs. Skip other calls: their outputs may differ between ranks, or are as
+ * large as their inputs, and the inputs are always compared. */
 static void read_outputs(struct flight_entry *e, const cJSON *sizes)
 {
     const cJSON *shape;
@@ -243,7 +248,8 @@ static bool is_completed(const struct flight_entry *e)
     return strcmp(e->state, "completed") == 0;
 }
 
-/* Return true for the entry that PyTorch appends to the parts of a coalesced call. Only this entry has the progress. */
+/* Return true for the entry that PyTorch appends to the parts of a coalesced call. Only this entry shows the progress
+ * of the call. */
 static bool is_coalesced(const struct flight_entry *e)
 {
     return strcmp(e->name, "coalesced") == 0;
@@ -255,7 +261,8 @@ static void copy_progress(struct flight_entry *to, const struct flight_entry *fr
     to->completed_ns = from->completed_ns;
 }
 
-/* Sort the calls by group and number. Keep only the first part of a coalesced call. */
+/* Sort the calls by group and number. Entries with equal groups and numbers are parts of one coalesced call: keep only
+ * the first part. */
 void flight_dump_sort(struct flight_dump *d)
 {
     size_t kept = 0;
@@ -279,8 +286,8 @@ static bool is_p2p(const cJSON *row, const struct flight_entry *e)
            strncmp(e->name, "recv ", 5) == 0;
 }
 
-/* Convert a rank within a group to the rank in the job, or to -1. The record has the group as text, such as "[0, 2,
- * 4]". */
+/* Convert `member`, a rank within a group, to the rank in the job. The record has the ranks of a group as text, such as
+ * "[0, 2, 4]". Return -1 if the text is missing or too short. */
 static int rank_of_member(const cJSON *groups, const cJSON *row, long member)
 {
     const char *name = cJSON_GetStringValue(cJSON_GetArrayItem(item_of(row, "process_group"), 0));
@@ -294,8 +301,8 @@ static int rank_of_member(const cJSON *groups, const cJSON *row, long member)
     return -1;
 }
 
-/* Read the peer of "send 0->1" or "recv 0<-1", whose numbers are ranks within the group. Rename the call: "send to rank
- * 5". "recv 0<-?" receives from any rank. */
+/* Read the peer of "send 0->1" or "recv 0<-1". These numbers are ranks within the group. Rename the call, so that it
+ * shows the rank in the job: "send to rank 5". "recv 0<-?" receives from any rank. */
 static void read_peer(struct flight_entry *e, const cJSON *groups, const cJSON *row)
 {
     const bool is_send = strncmp(e->name, "send", 4) == 0;
@@ -308,8 +315,8 @@ static void read_peer(struct flight_entry *e, const cJSON *groups, const cJSON *
         snprintf(e->name, sizeof(e->name), is_send ? "send to rank %d" : "receive from rank %d", e->peer);
 }
 
-/* Add a send or a receive. The parts of a coalesced call precede its entry "coalesced", which has the same number and
- * alone has the progress. */
+/* Add a send or a receive. A coalesced call has an entry for each part, and then the entry "coalesced". All these
+ * entries have the same number. Only the entry "coalesced" has the progress, so copy the progress to the parts. */
 static void add_p2p(struct flight_dump *d, struct flight_entry *e, const cJSON *groups, const cJSON *row)
 {
     e->seq = count_of(item_of(row, "p2p_seq_id"));
@@ -322,7 +329,7 @@ static void add_p2p(struct flight_dump *d, struct flight_entry *e, const cJSON *
         copy_progress(&d->p2p[i], e);
 }
 
-/* Drop completed sends and receives. */
+/* Drop completed sends and receives, and shrink the array. No rank waits in a completed call. */
 static void drop_completed_p2p(struct flight_dump *d)
 {
     size_t kept = 0;
@@ -334,8 +341,8 @@ static void drop_completed_p2p(struct flight_dump *d)
     d->n_p2p = kept;
 }
 
-/* Read the stacks of all calls, the last call first, because the latest calls show where a rank hangs. `rows` has a row
- * for each entry. */
+/* Read the stacks of all calls, the last call first. If there is not enough room, the stacks of the earliest calls are
+ * missing. The latest calls matter more, because they show where a rank hangs. `rows` has a row for each entry. */
 static void read_stacks(struct flight_dump *d, const cJSON *const *rows)
 {
     for (size_t i = d->n, k = d->n_p2p; i > 0 || k > 0;) {
@@ -345,7 +352,7 @@ static void read_stacks(struct flight_dump *d, const cJSON *const *rows)
     }
 }
 
-/* Read the entries. `groups` has the ranks of each process group; NULL: unknown. */
+/* Read the entries. `groups` contains the ranks of each process group; NULL if unknown. */
 static ddp_status read_calls(struct flight_dump *d, const cJSON *entries, const cJSON *groups,
                              struct ddp_err *err)
 {
@@ -394,8 +401,8 @@ static ddp_status read_libddp(struct flight_dump *d, const cJSON *json, struct d
     return read_calls(d, item_of(json, "entries"), NULL, err);
 }
 
-/* Return the number at the end of a file's name, before its extensions: "logs/flight_torch_12.json.1" -> 12, or
- * -1. */
+/* Return the number at the end of a file's name or before one of its extensions: "logs/flight_torch_12.json.1" -> 12.
+ * Return -1 if the name has no number there. A number that follows a dot is an extension. */
 static int rank_of_file(const char *file)
 {
     const char *slash = strrchr(file, '/'), *name = slash != NULL ? slash + 1 : file;
@@ -413,7 +420,8 @@ static int rank_of_file(const char *file)
     return -1;
 }
 
-/* Return the highest rank of a process group with ranks such as "[0, 1, 2]", or -1. */
+/* Return the highest rank of a process group, whose ranks are text such as "[0, 1, 2]". Return -1 if the text names
+ * no rank. */
 static int highest_rank(const cJSON *group)
 {
     const char *ranks = cJSON_GetStringValue(item_of(group, "ranks"));
@@ -426,8 +434,8 @@ static int highest_rank(const cJSON *group)
     return highest;
 }
 
-/* Read PyTorch's record. It has no world size: use the highest rank in the record or in the name of the file, plus
- * 1. */
+/* Read PyTorch's record, which has no host, no process and no world size. Derive a lower limit of the world size: the
+ * highest rank in the record or in the name of the file, plus 1. */
 static ddp_status read_torch(struct flight_dump *d, const cJSON *json, const char *file, struct ddp_err *err)
 {
     const cJSON *group;
@@ -452,7 +460,7 @@ static ddp_status read_dump(struct flight_dump *d, const cJSON *json, const char
     const char *format = cJSON_GetStringValue(item_of(json, "format"));
     if (format != NULL && strcmp(format, "ddp-flight") == 0)
         return read_libddp(d, json, err);
-    /* PyTorch's JSON of a rank without calls has no member "entries" */
+    /* PyTorch's JSON of a rank without calls does not have the member "entries" */
     if (cJSON_IsString(item_of(json, "version")) &&
         (cJSON_IsArray(item_of(json, "entries")) || cJSON_IsObject(item_of(json, "pg_config"))))
         return read_torch(d, json, file, err);
@@ -513,7 +521,7 @@ static bool ends_group(const struct flight_dump *d, size_t i)
 
 static const struct flight_entry no_call = { .name = "no call" };
 
-/* Return the last call of a rank in a group, or NULL. */
+/* Return the last call of a rank in a group, or NULL if the rank made no call in this group. */
 static const struct flight_entry *last_in_group(const struct flight_dump *d, const char *group)
 {
     size_t low = 0, high = d->n;
@@ -527,7 +535,7 @@ static const struct flight_entry *last_in_group(const struct flight_dump *d, con
     return low > 0 && strcmp(d->calls[low - 1].group, group) == 0 ? &d->calls[low - 1] : NULL;
 }
 
-/* Return the latest call of a rank in any group, or its last open send or receive. */
+/* Return the latest call of a rank: the last call in any group, or the last open send or receive. */
 static const struct flight_entry *last_call(const struct flight_dump *d)
 {
     const struct flight_entry *last = &no_call;
@@ -546,7 +554,8 @@ static bool has_equal_sizes(const struct flight_entry *e)
            strstr(e->name, "scatter") == NULL;
 }
 
-/* Return true if two calls are equal apart from their outputs. */
+/* Return true if two calls are equal apart from their outputs. In PyTorch, some collectives allow inputs of different
+ * sizes (has_equal_sizes). */
 static bool has_same_inputs(const struct flight_entry *a, const struct flight_entry *b)
 {
     /* libddp records no `place`, and requires equal sizes for all calls */
@@ -559,13 +568,15 @@ static bool same_call(const struct flight_entry *a, const struct flight_entry *b
     return has_same_inputs(a, b) && a->n_out == b->n_out;
 }
 
-/* Return true if two calls differ in a fact that must be equal on all ranks. 0 outputs means unknown. */
+/* Return true if two calls differ in a fact that must be equal on all ranks. Ignore the outputs if they are unknown for
+ * one of the calls. */
 static bool is_other_call(const struct flight_entry *a, const struct flight_entry *b)
 {
     return !has_same_inputs(a, b) || (a->n_out != b->n_out && a->n_out != 0 && b->n_out != 0);
 }
 
-/* Return true if call `a` is earlier than call `b`: in one group by number, otherwise by time. */
+/* Return true if call `a` is earlier than call `b`. Calls of one group are ordered by number. Calls of different
+ * groups are ordered by time. */
 static bool is_earlier(const struct flight_entry *a, const struct flight_entry *b)
 {
     return strcmp(a->group, b->group) == 0 ? a->seq < b->seq : a->created_ns < b->created_ns;
@@ -599,7 +610,7 @@ static int by_age(const void *a, const void *b)
     return ((*x)->order < (*y)->order) - ((*x)->order > (*y)->order);
 }
 
-/* Return the first call of the group of `last` that is not completed, or `last`. */
+/* Return the first call of the group of `last` that is not completed, or `last` if all earlier calls are completed. */
 static const struct flight_entry *first_open(const struct flight_dump *d, const struct flight_entry *last)
 {
     const struct flight_entry *open = last;
@@ -609,8 +620,9 @@ static const struct flight_entry *first_open(const struct flight_dump *d, const 
     return open;
 }
 
-/* Choose the groups whose last calls are the latest, and always the group of all ranks. Each of the FLIGHT_OPEN_MAX / 2
- * groups may add two calls. */
+/* Choose the groups whose last calls are the latest. Choose at most FLIGHT_OPEN_MAX / 2 groups, because each group may
+ * add two calls to `calls`. If the group of all ranks has calls, always choose this group, too. It may replace the
+ * group whose last call is the oldest. */
 size_t flight_open_calls(const struct flight_dump *d, const struct flight_entry *calls[FLIGHT_OPEN_MAX])
 {
     const struct flight_entry **lasts = calloc(d->n + 1, sizeof(*lasts));
@@ -645,8 +657,8 @@ bool flight_is_scheduled(const struct flight_dump *d, const struct flight_entry 
     return is_in_state(d, call, "scheduled");
 }
 
-/* Find a call that only some GPUs have started. Only the first open call of each rank counts, because a GPU executes
- * the calls of a group in order. */
+/* Find a call that only some GPUs have started. For each rank, check only the first call that is not completed, because
+ * a GPU executes the calls of a group in order. */
 const struct flight_entry *flight_half_started(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *found = NULL;
@@ -678,8 +690,8 @@ static const struct flight_entry *first_difference(const struct flight_dump *fir
     return earliest;
 }
 
-/* Return the earliest call in which two records differ. Compare each record also with the previous one, because the
- * first may lack the call. */
+/* Return the earliest call in which two records differ. Compare each record with the first record and with the previous
+ * record. The first record alone may lack the calls in which two other records differ. */
 static const struct flight_entry *parting(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *earliest = NULL;
@@ -693,7 +705,7 @@ static const struct flight_entry *parting(const struct flight_dump *dumps, size_
     return earliest;
 }
 
-/* Return true if a record with an index below `i` has the same call as `mine`. */
+/* Return true if a record with an index below `i` has the same call as `mine`. The call is then already listed. */
 static bool is_listed(const struct flight_dump *dumps, size_t i, const struct flight_entry *mine)
 {
     for (size_t k = 0; k < i; k++) {
@@ -717,7 +729,8 @@ static cJSON *add_group(cJSON *groups, const struct flight_entry *e)
     return ranks;
 }
 
-/* Add each rank's call with the group and number of `call`. List equal calls only once, with their ranks. */
+/* Find each rank's call that has the same group and number as `call`. If several ranks made equal calls, add the call
+ * only once, with these ranks. */
 static void add_parting(cJSON *answer, const struct flight_dump *dumps, size_t n,
                         const struct flight_entry *call)
 {
@@ -749,15 +762,15 @@ static const struct flight_entry *front_of(const struct flight_dump *dumps, size
     return front;
 }
 
-/* Return true if a rank's last call in the group is earlier than `front`. A rank without calls in the group may not be
- * a member. */
+/* Return true if a rank has calls in the group, but its last call there is earlier than `front`. A rank without calls
+ * in the group does not count as behind: it is not a member, or its record has lost these calls. */
 static bool is_behind(const struct flight_dump *d, const struct flight_entry *front)
 {
     const struct flight_entry *last = last_in_group(d, front->group);
     return last != NULL && last->seq < front->seq;
 }
 
-/* Return true if a rank has not completed the call. */
+/* Return true if some rank has not completed the call. If all ranks have completed a call, no rank waits in it. */
 static bool waits_in(const struct flight_dump *dumps, size_t n, const struct flight_entry *call)
 {
     for (size_t i = 0; i < n; i++) {
@@ -776,8 +789,9 @@ static bool has_rank_behind(const struct flight_dump *dumps, size_t n, const str
     return false;
 }
 
-/* Return the call in which ranks most likely wait: the oldest last call of a group that a rank has not completed and
- * another has not reached, or else the last call of the default group. */
+/* Return the call in which ranks most likely wait. This is the last call of a group, if some rank has not completed
+ * this call and another rank has not reached this call. If several groups have such a call, return the oldest. If no
+ * group has such a call, return the last call of the default group. */
 static const struct flight_entry *furthest(const struct flight_dump *dumps, size_t n)
 {
     const struct flight_entry *front = NULL;
@@ -820,8 +834,8 @@ static const struct flight_dump *record_of(const struct flight_dump *dumps, size
     return NULL;
 }
 
-/* Return true if `peer` has an open send or receive that matches the call `e` of `rank`. A receive from any rank
- * matches every send. */
+/* Return true if `peer` has an open send or receive that matches the call `e`, which `rank` has made. A receive that
+ * accepts a message of any rank matches every send. */
 static bool has_match(const struct flight_dump *peer, const struct flight_entry *e, int rank)
 {
     for (size_t i = 0; peer != NULL && i < peer->n_p2p; i++) {
@@ -833,7 +847,8 @@ static bool has_match(const struct flight_dump *peer, const struct flight_entry 
     return false;
 }
 
-/* Add each rank's first open send or receive without a match, and the last call of its peer. */
+/* Add one call of each rank: its first open send or receive without a matching open call of the peer. Also add the last
+ * call of this peer. */
 static void add_peers(cJSON *answer, const struct flight_dump *dumps, size_t n)
 {
     char text[FLIGHT_CALL_WORDS];
@@ -864,14 +879,14 @@ static void add_stack(cJSON *o, const struct flight_dump *d, const struct flight
         cJSON_Delete(copy);
 }
 
-/* Sides of a comparison: the ranks with the same call and the same stack. */
+/* Sides of a comparison. A side consists of the ranks that made the same call with the same stack. */
 struct sides {
     const struct flight_entry *calls[FLIGHT_SIDES_MAX];
     cJSON *ranks[FLIGHT_SIDES_MAX]; /* arrays in the JSON answer, which owns them */
     size_t n;
 };
 
-/* Add a rank to its side, unless its call has no frames. */
+/* Add a rank to its side. Create the side if it is new. Skip a rank if its call has no frames. */
 static void add_to_side(cJSON *rows, struct sides *sides, const struct flight_dump *d,
                         const struct flight_entry *e)
 {
@@ -891,8 +906,9 @@ static void add_to_side(cJSON *rows, struct sides *sides, const struct flight_du
     json_append(sides->ranks[i], cJSON_CreateNumber(d->rank));
 }
 
-/* Group the ranks into sides by call and stack. Use each rank's call that matches `differ`; if `differ` is NULL, use
- * each rank's last call, and list the ranks that are behind first. */
+/* Group the ranks into sides by call and stack, and add the sides. If `differ` is not NULL, use each rank's call with
+ * the same group and number as `differ`. If `differ` is NULL, use each rank's last call, and begin the list with the
+ * sides of the ranks that are behind. */
 static void add_sides(cJSON *answer, const struct flight_dump *dumps, size_t n,
                       const struct flight_entry *differ)
 {
@@ -938,10 +954,10 @@ static void add_rank(cJSON *rows, const struct flight_dump *d)
         cJSON_Delete(row);
 }
 
-/* Add the ranks without a record. */
+/* Add the ranks without a record, because a rank without a record often causes the hang. */
 static void add_missing(cJSON *answer, const struct flight_dump *dumps, size_t n)
 {
-    enum { LISTED = 1 << 20 }; /* the limit of --rank; a file may contain any world size */
+    enum { LISTED = 1 << 20 }; /* the limit of --rank; needed because a file may contain any world size */
     cJSON *missing = cJSON_AddArrayToObject(answer, "missing");
     size_t at = 0;
     int listed = 0;

@@ -1,5 +1,5 @@
-/* pickle.c -- see pickle.h. A pickle is a program for a stack machine; this file executes the opcodes that build plain
- * data. A container that the pickle uses again is copied, because in JSON a value has one place. */
+/* pickle.c -- see pickle.h. A pickle is a program for a stack machine, and this file executes the opcodes that build
+ * plain data. In JSON a value cannot be in two places, so a container that the pickle uses again is copied. */
 #include "record/pickle.h"
 
 #include <stdio.h>
@@ -7,10 +7,11 @@
 #include <string.h>
 
 /* Limits. A flight record of 64 MiB has about two million values. A repeated string takes only two bytes in the file,
- * so TEXT_MAX limits the total length. */
+ * so the total length of strings has a separate limit. */
 enum { VALUES_MAX = 4 << 20, TEXT_MAX = 256 << 20, DEPTH_MAX = 32 };
 
-/* The module `pickletools` of Python's library documents the opcodes. */
+/* The module `pickletools` of Python's library documents the opcodes. Most opcodes push a value. Some opcodes move the
+ * values above the last mark into a container. */
 enum opcode {
     OP_MARK = '(',
     OP_STOP = '.',
@@ -50,7 +51,7 @@ struct value {
     int depth;   /* depth of containers inside this value: 0 for a string or a number */
 };
 
-/* A string or a container in the memo, or nothing. */
+/* A string or a container in the memo. For a value of another type, both members are empty. */
 struct memo {
     struct slice text;      /* borrowed from the file */
     const cJSON *container; /* borrowed; it is on the stack, or inside a container on the stack */
@@ -78,7 +79,7 @@ static bool fail_memory(struct machine *m)
     return false;
 }
 
-/* Make room for one more element. */
+/* Make room for one more element by doubling the size of the array. */
 static bool grow(void **array, size_t n, size_t *room, size_t size)
 {
     if (n < *room)
@@ -161,7 +162,7 @@ static bool push_text(struct machine *m, struct slice text)
     return ok;
 }
 
-/* Return the index of the first value above the last mark. Without a mark, return 0 and set an error. */
+/* Return the index of the first value above the last mark. If the stack has no mark, return 0 and set an error. */
 static size_t above_mark(struct machine *m)
 {
     size_t i = m->n;
@@ -189,7 +190,8 @@ static bool deepen(struct machine *m, struct value *container, int depth)
     return container->depth <= DEPTH_MAX || fail_at(m, "values are nested too deeply");
 }
 
-/* Move the stack's values from index `first` into the array at index `to`, and remove a mark between them. */
+/* Move the stack's values with index `first` and above into the array with index `to`. If a mark lies between the array
+ * and these values, remove the mark, too. */
 static bool move_to_array(struct machine *m, size_t to, size_t first)
 {
     struct value *array = &m->stack[to];
@@ -299,8 +301,8 @@ static bool memo_store(struct machine *m, uint64_t index, struct slice text)
     return true;
 }
 
-/* Count the values and the text of `item`, because a copy counts for the limits, too. Set *depth to the depth of
- * `item`. */
+/* Count the values and the text of `item`, because a copy of `item` counts for the limits, too. Set *depth to the depth
+ * of `item`. */
 static bool count_copy(struct machine *m, const cJSON *item, int *depth)
 {
     const cJSON *child;
@@ -348,7 +350,7 @@ static bool push_string(struct machine *m, size_t len_bytes, struct slice *last)
     return push_text(m, *last);
 }
 
-/* Push a signed number of `len` bytes, at most 8. */
+/* Push a signed number of `len` bytes, at most 8. Its highest bit is the sign. */
 static bool push_signed(struct machine *m, size_t len)
 {
     uint64_t bits;
@@ -383,8 +385,9 @@ static bool skip_bytes(struct machine *m, size_t len)
     return next_bytes(m, len) != NULL;
 }
 
-/* Execute one opcode. *last is the string that the previous opcode has pushed, and then the string that this opcode has
- * pushed; "": none. */
+/* Execute one opcode. *last is the string that the previous opcode has pushed, and this opcode may store it in the
+ * memo. On return, *last is the string that this opcode has pushed. An empty string means that the opcode has pushed no
+ * string. */
 static bool step(struct machine *m, unsigned char opcode, struct slice *last)
 {
     const struct slice before = *last;
@@ -449,7 +452,7 @@ static bool step(struct machine *m, unsigned char opcode, struct slice *last)
     return fail_at(m, "rejected an opcode that may run code: plain data needs no such opcode");
 }
 
-/* Return the only value that remains at the end, or set an error and return NULL. */
+/* Return the only value that remains at the end. If there is no such value, set an error and return NULL. */
 static cJSON *result(struct machine *m)
 {
     if (m->n != 1 || m->stack[0].item == NULL) {

@@ -3,8 +3,8 @@
  *     SET  = PART { "," PART }
  *     PART = RANK | RANK "-" RANK
  *
- * The set has one bit for each rank, because ddprun checks a rank for each line of output. A number is compared with
- * the limit after each digit, so it cannot overflow. */
+ * The set has one bit for each rank, so that a look-up is fast: ddprun checks a rank for each line of output. A number
+ * is compared with the limit after each digit, so it cannot overflow. */
 #include "record/rank_set.h"
 
 #include <ctype.h>
@@ -66,7 +66,8 @@ bool rank_read(const char **at, int limit, int *rank)
     return true;
 }
 
-/* Parse one PART and the comma after it. A final comma is an error, because such a list is usually cut. */
+/* Parse one PART and the comma after it. After a comma a number must follow, because "0," is usually a list that a
+ * script has cut. */
 static bool read_part(const char **at, struct rank_set *set)
 {
     int first, last;
@@ -87,7 +88,7 @@ static bool read_part(const char **at, struct rank_set *set)
     return true;
 }
 
-/* Parse into a temporary set, because an error must not change the caller's set. */
+/* Parse into a temporary set, so that an error does not change the caller's set. */
 ddp_status rank_set_parse(struct rank_set *set, const char *text, int limit, struct ddp_err *err)
 {
     struct rank_set read;

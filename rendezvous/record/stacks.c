@@ -1,5 +1,7 @@
-/* stacks.c -- see stacks.h. Each member of py-spy's output is checked and copied, so a row has only known members. Rows
- * from a peer pass the same checks. */
+/* stacks.c -- see stacks.h.
+ *
+ * cJSON parses the output of py-spy. Each member is checked and copied, so a row has only known members. Rows from a
+ * peer pass the same checks as the output of py-spy. */
 #include "record/stacks.h"
 
 #include "record/rank_set.h"
@@ -53,8 +55,8 @@ static int number_of(const cJSON *o, const char *name, int most)
     return (int)item->valuedouble;
 }
 
-/* Copy at most `size - 1` bytes. Replace bytes for which a terminal or JSON needs an escape, so that the printed size
- * is known in advance. */
+/* Copy at most `size - 1` bytes. Replace bytes that could control a terminal, and bytes for which JSON needs an
+ * escape. So the printed size of a text is known in advance. */
 static void copy_safe(char *to, size_t size, const char *text)
 {
     text_copy(to, size, text);
@@ -84,7 +86,7 @@ static const char *behind(const char *path, const char *mark)
     return found;
 }
 
-/* Return the path of a library's file inside the library, or NULL for a file of the user. */
+/* Return the path of a library's file inside the library. Return NULL for a file of the user. */
 static const char *library_path(const char *path)
 {
     static const char *const marks[] = { "/site-packages/", "/dist-packages/", "/lib/python3.",
@@ -101,13 +103,13 @@ static const char *library_path(const char *path)
     return NULL;
 }
 
-/* Return true if a frame is native: only for these, py-spy writes "module". */
+/* Return true if a frame is native. In such a frame, py-spy writes the name of the library as "module". */
 static bool is_native(const cJSON *frame)
 {
     return text_of(frame, "module")[0] != '\0';
 }
 
-/* Return the end of a path that is too long, without splitting a UTF-8 character. */
+/* Return the end of a path that is too long. The result does not begin in the middle of a UTF-8 character. */
 static const char *cut_path(const char *path)
 {
     const size_t len = strlen(path);
@@ -130,7 +132,8 @@ static cJSON *new_frame(const char *function, const char *file, int line, bool i
     return o;
 }
 
-/* Copy a frame of py-spy. Only the full path shows whether the file belongs to a library. */
+/* Copy a frame of py-spy. Decide by the full path whether the file belongs to a library, because the short path, such
+ * as "pkg/data.py", does not show this. */
 static cJSON *py_spy_frame(const cJSON *frame, size_t *bytes)
 {
     const char *path = text_of(frame, "filename"), *shown = text_of(frame, "short_filename");
@@ -147,7 +150,7 @@ static cJSON *peer_frame(const cJSON *frame, size_t *bytes)
                      cJSON_IsTrue(member(frame, "user")), bytes);
 }
 
-/* Return true if Python forked the process at this frame, which then belongs to the parent process. */
+/* Return true if Python forked the process at this frame. This frame and its callers belong to the parent process. */
 static bool is_fork(const cJSON *frame)
 {
     const char *path = text_of(frame, "filename"), *name = text_of(frame, "name");
@@ -180,15 +183,17 @@ static bool is_same(const cJSON *a, const cJSON *b)
            (member(a, "frames") == NULL || cJSON_Compare(member(a, "frames"), member(b, "frames"), true));
 }
 
-/* Return true for the main thread of a child process of a worker. In a row of several workers, it would look like a
- * worker (append_where). */
+/* Return true for the main thread of a child process of a worker. Such a thread must not share a row with main threads
+ * of workers. Otherwise the child would look like a worker, because a row of several workers shows no process
+ * (append_where). */
 static bool is_main_of_child(const cJSON *thread)
 {
     return cJSON_IsTrue(member(thread, "main")) && cJSON_IsTrue(member(thread, "child"));
 }
 
-/* Return the row of the list that equals `row`, or append `row` and return it. Return NULL if there is no room. This
- * function owns `row`. `bytes` is the printed size of `row`; `thread` will be added to it. */
+/* Return the row of the list that equals `row`, or append `row` and return it. Return NULL if the list has no room.
+ * This function owns `row`. `bytes` is the printed size of `row`. `thread` is the thread that the caller will add to
+ * the returned row. */
 static cJSON *find_row(struct stacks *s, cJSON *row, const cJSON *thread, size_t bytes)
 {
     const bool is_note = member(row, "note") != NULL, is_child = is_main_of_child(thread);
@@ -213,7 +218,8 @@ static cJSON *find_row(struct stacks *s, cJSON *row, const cJSON *thread, size_t
     return row;
 }
 
-/* Add a thread to `row`, or free the thread if `row` is NULL or full. This function owns `thread`. */
+/* Add a thread to `row`. If `row` is NULL, or if there is no room for the thread, free the thread. This function owns
+ * `thread`. */
 static void append_thread(struct stacks *s, cJSON *row, cJSON *thread)
 {
     cJSON *threads = cJSON_GetObjectItemCaseSensitive(row, "threads");
@@ -228,7 +234,8 @@ static void append_thread(struct stacks *s, cJSON *row, cJSON *thread)
     cJSON_Delete(thread);
 }
 
-/* Return a thread as JSON. The main thread of a worker gets no name, and "does" is written only with `with_does`. */
+/* Return a thread as JSON. Add the name, except for the main thread of a worker. Add "does" only if `with_does` is
+ * true, because the row may already contain "does". */
 static cJSON *new_thread(const struct stack_thread *t, const char *name, bool is_main, bool with_does)
 {
     cJSON *o = cJSON_CreateObject();
@@ -392,7 +399,8 @@ static cJSON *find_copy(struct stacks *s, const cJSON *from, const cJSON *thread
     return find_row(s, row, thread, bytes);
 }
 
-/* Merge the threads of a row. Create the row only with its first valid thread. */
+/* Merge the threads of a row. Create the row only with its first valid thread, because a row without threads is
+ * useless. */
 static void merge_row(struct stacks *s, const cJSON *from, uint32_t first, uint32_t n)
 {
     const cJSON *item;
@@ -432,7 +440,8 @@ struct shown {
     enum { OF_WORKERS, OF_CHILDREN, OF_THREADS, OF_NOTES } kind;
 };
 
-/* Compare two rows for qsort: main threads of workers first, then rare rows before frequent ones, notes last. */
+/* Compare two rows for qsort: main threads of workers come first, and notes last. Among rows of the same kind, rare
+ * rows come before frequent ones. */
 static int compare_shown(const void *a, const void *b)
 {
     const struct shown *x = a, *y = b;
@@ -462,7 +471,7 @@ static struct shown show_row(const cJSON *row)
     return shown;
 }
 
-/* Return the rows that have threads, sorted, or NULL. The caller frees the array. */
+/* Return the rows that have threads, sorted. Return NULL if memory is short. The caller frees the array. */
 static struct shown *sort_rows(const cJSON *rows, size_t *n)
 {
     const cJSON *row;
@@ -521,8 +530,9 @@ static bool append_shown_ranks(const struct shown *shown, struct buf *out)
     return ok;
 }
 
-/* Return the state ("does") of the row, or the state that all its threads share, or "". Frames of several threads are
- * more precise than a state, so return "" for these. */
+/* Return the state ("does") of the row. If the row has no state, return the state that all its threads share. Return ""
+ * if these states differ. Also return "" if the row has several threads and has frames, because frames are more precise
+ * than a state. */
 static const char *shared_state(const struct shown *shown)
 {
     const char *does = text_of(shown->row, "does");
@@ -538,7 +548,8 @@ static const char *shared_state(const struct shown *shown)
     return does;
 }
 
-/* Append " sleeping in read of /data/x, 0.3 s of CPU time" for one thread, or the state that several threads share. */
+/* Append " sleeping in read of /data/x, 0.3 s of CPU time" for one thread. For several threads, append only the state,
+ * and only if all threads share it. */
 static bool append_state(const struct shown *shown, struct buf *out)
 {
     const bool one = shown->threads == 1;
@@ -552,8 +563,8 @@ static bool append_state(const struct shown *shown, struct buf *out)
     return ok;
 }
 
-/* Append " (n1, pid 812, a child process, thread pin_memory)" for one thread, or the number of several threads. Append
- * nothing for main threads of workers. */
+/* Append " (n1, pid 812, a child process, thread pin_memory)" for a row with one thread. For several threads, append
+ * only their number, such as " (3 child processes)". Append nothing for main threads of workers. */
 static bool append_where(const struct shown *shown, struct buf *out)
 {
     const char *host = text_of(shown->first, "host"), *name = text_of(shown->first, "thread");
@@ -579,8 +590,8 @@ static bool append_frame(const cJSON *frame, struct buf *out)
     return ok && buf_printf(out, "\n");
 }
 
-/* Append the frames. If `brief` is true, append the innermost frame, then the innermost frames of the user's program,
- * at most BRIEF_FRAMES. */
+/* Append the frames. If `brief` is true, append at most BRIEF_FRAMES frames: the innermost frame of the stack, then the
+ * innermost frames of the user's program. */
 static bool append_frames(const cJSON *frames, bool brief, struct buf *out)
 {
     const cJSON *frame;
@@ -606,9 +617,9 @@ static bool append_row(const struct shown *shown, bool brief, struct buf *out)
            append_state(shown, out) && buf_printf(out, "\n") && append_frames(frames, brief, out);
 }
 
-/* Return true if a brief text leaves out this row: a child process, or a thread other than a main thread, without code
- * of the user. An example is an idle data loader. "<string>" is no such code, because every process that
- * multiprocessing spawns begins with it. */
+/* Return true if a brief text leaves out this row. Child processes are left out if they run no code of the user. An
+ * example is an idle data loader. The same applies to threads that are not main threads. A child without frames is
+ * shown. "<string>" is not code of the user, because every process that multiprocessing spawns begins with it. */
 static bool is_usual(const struct shown *shown)
 {
     const cJSON *frame, *frames = member(shown->row, "frames");
@@ -631,8 +642,8 @@ static int count_lines(const struct buf *out, size_t from)
     return n;
 }
 
-/* Append rows, with at most `most` lines; -1: all rows. Return the number of rows that are left out, or -1 if memory is
- * short. Replace control characters, because `rows` may be from an untrusted store. */
+/* Append rows, with at most `most` lines in total. If `most` is -1, append all rows. Return the number of rows that are
+ * left out, or -1 if memory is short. Replace control characters, because `rows` may be from an untrusted store. */
 static int append_rows(const cJSON *rows, int most, struct buf *out)
 {
     const size_t start = out->len;

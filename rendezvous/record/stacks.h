@@ -1,5 +1,5 @@
-/* stacks.h -- the call stacks of the threads of a job, one row for each stack. A row is a JSON object, because it is
- * also a message and a part of report.json. The module is pure. */
+/* stacks.h -- the call stacks of the threads of a job, one row for each stack. The module is pure. A row is a JSON
+ * object, because it is also a message and a part of report.json. */
 #ifndef RENDEZVOUS_RECORD_STACKS_H
 #define RENDEZVOUS_RECORD_STACKS_H
 
@@ -11,21 +11,22 @@
 
 struct cJSON;
 
-/* Limits of texts, frames, threads and rows, because all texts are from other processes or hosts. */
+/* Limits of texts, frames, threads and rows. The limits are needed because all texts are from other processes or hosts.
+ * Bytes that could control a terminal are replaced. */
 enum {
     STACKS_INPUT_MAX = 4 << 20, /* bytes of py-spy's output */
     STACKS_ROWS_MAX = 512,
     STACKS_THREADS_MAX = 4096,      /* threads of a row */
     STACKS_PROCESS_MAX = 64,        /* threads of a process */
-    STACKS_FRAMES_MAX = 64,         /* innermost frames of a stack */
+    STACKS_FRAMES_MAX = 64,         /* frames of a stack; only the innermost are kept */
     STACKS_AGENT_BYTES = 256 << 10, /* maximum size of one agent's rows, in bytes */
-    STACKS_JOB_BYTES = 900 << 10,   /* maximum size of a job's rows in one reply, in bytes */
+    STACKS_JOB_BYTES = 900 << 10,   /* maximum size of a job's rows, in bytes; must fit in one reply */
     STACK_NAME_MAX = 128,
     STACK_FILE_MAX = 256,
     STACK_NOTE_MAX = 512,
 };
 
-/* Timeouts for stacks in ms. Each is shorter than that of the process that waits for the result. */
+/* Timeouts for stacks in ms. Each timeout is shorter than the timeout of the process that waits for the result. */
 enum {
     STACKS_PROCESS_MS = 2000, /* longest wait of an agent for py-spy */
     STACKS_AGENT_MS = 3000,   /* longest wait of an agent for the stacks of all its processes */
@@ -43,8 +44,9 @@ enum {
 /* The value of "object" for a thread that waits for the end of a child process. %d is the pid of the child. */
 #define STACKS_CHILD "process %d"
 
-/* A set of rows. A row is one stack, with all threads that have this stack. An agent makes rows from py-spy and /proc,
- * and the store merges the rows of all agents. Examples of rows:
+/* A set of rows. A row is one stack, with all threads that have this stack. An agent makes rows from the output of
+ * py-spy and from /proc, and the store merges the rows of all agents. Launcher and ddpctl print the rows. Examples of
+ * rows:
  *
  *     {"frames": [{"function", "file", "line", "user"}, ...], "threads": [{"rank", "pid", "host", ...}, ...]}
  *     {"does": "sleeping in read", "threads": [...]}              a thread whose frames cannot be read
@@ -53,7 +55,7 @@ struct stacks {
     struct cJSON *rows; /* owned: an array */
     size_t room;        /* remaining bytes */
     int rows_max;       /* maximum number of rows */
-    bool is_cut;        /* something did not fit */
+    bool is_cut;        /* a text, frame, thread or row did not fit */
 };
 
 /* A thread, and the facts that the kernel reports about it. */
@@ -70,19 +72,19 @@ struct stack_thread {
     int waits_for;               /* pid of the child whose end the thread waits for; 0 = none */
 };
 
-/* Create an empty set of rows. Return false if memory is short. Call stacks_free in any case. `room` is the size in
- * bytes. */
+/* Create an empty set of rows. `room` is the maximum size of the rows in bytes. Return false if memory is short. Call
+ * stacks_free in any case. */
 bool stacks_init(struct stacks *s, size_t room);
 void stacks_free(struct stacks *s);
 
-/* Return the CPU time in ms of `thread` in a row (stacks_cpu_ms), or how often it got a CPU (stacks_runs); 0:
- * unknown. */
+/* Return the thread's CPU time in ms (stacks_cpu_ms), or the number of times that the thread got a CPU (stacks_runs).
+ * Return 0 if the number is unknown. `thread` is from a row of stacks. */
 int64_t stacks_cpu_ms(const struct cJSON *thread);
 int64_t stacks_runs(const struct cJSON *thread);
 
-/* Add the threads of one process from the output of `py-spy dump --json`. `threads` are the `n` threads in /proc, the
- * main thread first. Return DDP_ERR_CORRUPT if the text is not in py-spy's format, or DDP_ERR_LIMIT if it is too long;
- * then no row is added. */
+/* Add the threads of one process from the output of `py-spy dump --json`. `threads` are the threads of the process in
+ * /proc, at least one; the first is the main thread. Return DDP_ERR_CORRUPT if the text is not in py-spy's format, or
+ * DDP_ERR_LIMIT if the text is too long. After an error, no row is added. */
 ddp_status stacks_add_py_spy(struct stacks *s, struct slice text, const struct stack_thread *threads,
                              size_t n, struct ddp_err *err);
 
@@ -92,8 +94,8 @@ void stacks_add_thread(struct stacks *s, const struct stack_thread *thread);
 /* Add the reason why the frames of a thread cannot be read. */
 void stacks_add_note(struct stacks *s, const struct stack_thread *thread, const char *note);
 
-/* Add the rows of an agent that runs `n` ranks from `first`. Leave out threads of other ranks, and unknown JSON
- * members. */
+/* Add the rows of an agent that runs `n` ranks from `first`. Leave out threads of other ranks. Leave out JSON members
+ * that are unknown or have a wrong type. */
 void stacks_merge(struct stacks *s, const struct cJSON *rows, uint32_t first, uint32_t n);
 
 /* Append all rows as text, rare stacks first:
@@ -108,9 +110,10 @@ void stacks_merge(struct stacks *s, const struct cJSON *rows, uint32_t first, ui
  * A ">" marks frames of the user's program. Return false if memory is short. */
 bool stacks_text(const struct cJSON *rows, struct buf *out);
 
-/* Append a short form of stacks_text: at most `most` lines, and two frames of each row. Child processes and threads
- * without code of the user are left out, but no main thread of a worker. Return the number of rows that are left out,
- * or -1 if memory is short. */
+/* Append a short form of stacks_text: at most `most` lines, and two frames of each row. These are the innermost frame,
+ * and the innermost frame of the user's program. A child process or a thread is left out if it runs no code of the
+ * user. The main thread of a worker is never left out for this reason. Return the total number of rows that are left
+ * out, or -1 if memory is short. */
 int stacks_brief(const struct cJSON *rows, int most, struct buf *out);
 
 #endif

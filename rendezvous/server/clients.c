@@ -8,10 +8,12 @@
  *
  * Failures:
  *
- *   - An invalid request: the hub calls close_client. The client becomes ENDING: its replies are written, and it has
- *     ENDING_MS to close its side.
- *   - A client that does not read, or a failed write: the client becomes DOOMED. It is closed only at the end of the
- *     turn (clients.h), because the hub may still use it. */
+ *   - The client sends an invalid request: the hub calls close_client. The client becomes ENDING: its replies are
+ *     written, and the client has ENDING_MS to close its side.
+ *   - The client does not read, or a write fails. The client becomes DOOMED. It is closed only at the end of the turn
+ *     (clients.h), because the hub may still use the client when conn_send reports the failure.
+ *
+ * Replies to DOOMED and ENDING clients are discarded. */
 #include "server/clients.h"
 
 #include "auth/auth.h"
@@ -30,8 +32,8 @@
 
 /* Number  =  serial (44 bits)  |  index (20 bits)
  *
- * By default Linux allows at most 2^20 descriptors for a process (fs.nr_open). Serials begin with 1, so no number is
- * 0. */
+ * By default Linux allows at most 2^20 descriptors for a process (fs.nr_open), so 20 bits are enough for an index.
+ * With 1,000 connections per second, 44 bits last for centuries. Serials begin with 1, so no number is 0. */
 
 enum { INDEX_BITS = 20, INDEX_MASK = (1 << INDEX_BITS) - 1, FIRST_CAP = 64 };
 
@@ -43,7 +45,7 @@ struct id_slot {
     };
 };
 
-/* Double the number of slots. Return false if memory is short. */
+/* Double the number of slots and put the new slots on the free list. Return false if memory is short. */
 static bool grow_map(struct idmap *map)
 {
     size_t cap = map->cap > 0 ? map->cap * 2 : FIRST_CAP;
@@ -92,8 +94,8 @@ static void idmap_remove(struct idmap *map, uint64_t number)
     map->count--;
 }
 
-/* Return the next pointer of the map, or NULL. *index is the position in the map, 0 before the first call. The
- * caller may remove the returned pointer. */
+/* Return the next pointer of the map, or NULL after the last pointer. *index is the position in the map. Set *index to
+ * 0 before the first call. The caller may remove the returned pointer before the next call. */
 static void *idmap_next(const struct idmap *map, size_t *index)
 {
     while (*index < map->cap) {
@@ -125,7 +127,8 @@ static bool replies_store(struct replies *r, conn_id to, struct slice bytes)
     return true;
 }
 
-/* Pass all kept replies to `send`, in order, then empty the buffer. `send` must not call replies_store. */
+/* Pass all kept replies to `send`, in order, then empty the buffer. `send` must not call replies_store, which would
+ * change the buffer. */
 static void replies_flush(struct replies *r, void (*send)(void *user, conn_id to, struct slice bytes),
                           void *user)
 {
@@ -148,14 +151,16 @@ void admission_init(struct admission *a, uint32_t max, uint32_t self)
     TAILQ_INIT(&a->silent);
 }
 
-/* Return true if the limit of the source is below admission.max. */
+/* Return true if the limit of the source is below admission.max. Only root and the user of the store may have all
+ * connections. */
 static bool is_limited(const struct admission *a, const struct admission_key *key)
 {
     return !key->is_uid || (key->uid != 0 && key->uid != a->self);
 }
 
-/* Return how many connections a source may have. One host may run most ranks of a job, so an address has a higher
- * limit than a user. */
+/* Return how many connections a source may have. Root and the user of the store may have `max` (admission.max). Another
+ * user of this host may have half of `max`, and an address 7/8 of `max`. An address has a higher limit than a user,
+ * because one host may run most ranks of a job. */
 static uint32_t admission_limit(const struct admission *a, const struct admission_key *key)
 {
     if (!is_limited(a, key))
@@ -192,7 +197,7 @@ static struct admission_source *find_source(struct admission *a, const struct ad
     return s;
 }
 
-/* Free the source if it has no connection, so that clients with many addresses cannot fill the memory. */
+/* Free the source if it has no connection, because clients with many addresses could otherwise fill the memory. */
 static void release_source(struct admission_source *s)
 {
     if (s->open > 0)
@@ -208,7 +213,7 @@ enum admission_verdict {
     ADMISSION_NO_MEMORY
 };
 
-/* Decide whether to accept a new connection, and count it after ADMISSION_OK. */
+/* Decide whether to accept a new connection. Count the connection only if the result is ADMISSION_OK. */
 static enum admission_verdict admission_open(struct admission *a, struct admission_entry *e,
                                              const struct admission_key *key, uint64_t now_ms)
 {
@@ -247,8 +252,8 @@ static void admission_close(struct admission *a, struct admission_entry *e)
     e->source = NULL;
 }
 
-/* Return the oldest connection that has sent no request and is older than ADMISSION_SILENT_MS, or NULL. `verdict`
- * decides which sources are searched:
+/* Return the oldest connection that has sent no request and is older than ADMISSION_SILENT_MS, or NULL. `verdict` is
+ * the reason for the search, and decides which sources are searched:
  *
  *     ADMISSION_FULL          only the source `key`
  *     ADMISSION_NEARLY_FULL   all limited sources
@@ -278,7 +283,7 @@ enum {
     TLS_KEPT = 1 << 20,   /* a buffer of TLS that has grown beyond this size is freed */
 };
 
-/* States of a client. A client that is not SERVED is in the list of its state. */
+/* States of a client. A client that is not SERVED is in the list of its state: `doomed`, `ending` or `refused`. */
 enum place {
     SERVED, /* requests are handled; a client whose connection is already closing also has this state */
     DOOMED, /* will be closed at the end of the turn: a write failed, or the client reads too slowly */
@@ -329,7 +334,7 @@ static void log_dropped(struct client *c, const char *why)
         log_warn("store client %s: dropped: %s", peer, why);
 }
 
-/* Log a connect or a disconnect, if log_peers is set. */
+/* Log a connect or a disconnect. Do nothing if log_peers is not set. */
 static void log_peer(struct client *c, const char *what)
 {
     char peer[ENDPOINT_TEXT_MAX];
@@ -364,7 +369,7 @@ static void trim(struct buf *b)
         buf_free(b);
 }
 
-/* Encrypt a reply and write it. CONN_BROKEN includes failures of OpenSSL. */
+/* Encrypt a reply and write it. CONN_BROKEN also means that OpenSSL could not encrypt the reply. */
 static enum conn_sent send_encrypted(struct client *c, struct slice bytes)
 {
     struct buf *cipher = &c->clients->cipher;
@@ -374,7 +379,7 @@ static enum conn_sent send_encrypted(struct client *c, struct slice bytes)
     return sent;
 }
 
-/* Send an unencrypted TLS alert, so that the client can report the reason. `code` says whether the store or the
+/* Send an unencrypted TLS alert, so that the client can report the reason. `code` states whether the store or the
  * client does not encrypt. */
 static void send_alert(struct client *c, uint8_t code)
 {
@@ -383,7 +388,8 @@ static void send_alert(struct client *c, uint8_t code)
     (void)conn_send(&c->conn, slice_of(alert, sizeof(alert)), NULL);
 }
 
-/* Send the last message of TLS (close_notify). Without it the client would report a fault of the network. */
+/* Send the last message of TLS (close_notify). Without this message, the client treats the end of the connection as a
+ * fault of the network. */
 static void end_tls(struct client *c)
 {
     struct buf *cipher = &c->clients->cipher;
@@ -413,7 +419,8 @@ static bool has_room(const struct clients *clients, uint64_t bytes)
            host->queued_bytes + bytes <= host->max_queued_bytes - host->max_queued_bytes / 4;
 }
 
-/* Schedule the next check_readers if a client waits for room, or if the memory for replies is short. */
+/* Schedule the next check_readers if a client waits for room, or if the memory for replies is short. Otherwise cancel
+ * the check. */
 static void watch_readers(struct clients *clients)
 {
     if (clients->n_waiting == 0 && has_room(clients, 0))
@@ -422,8 +429,8 @@ static void watch_readers(struct clients *clients)
         clients->stall_ms = now_ms(clients) + STALL_MS;
 }
 
-/* Write a reply, or queue the bytes that the socket does not accept. After a failure mark the client as DOOMED,
- * because the hub may still use it. */
+/* Write a reply, or queue the bytes that the socket does not accept. After a failure only mark the client as DOOMED,
+ * because a running function of the hub may still use the client. */
 static void send_now(struct clients *clients, conn_id id, struct slice bytes, struct shared *holder)
 {
     struct client *c = find_served(clients, id);
@@ -447,8 +454,8 @@ static void flush(struct clients *clients)
     replies_flush(&clients->replies, send_kept, clients);
 }
 
-/* Send a reply of the hub to a client (hub_sink.send): the first reply of a turn at once, later replies through
- * `replies`. */
+/* Send a reply of the hub to a client (hub_sink.send). Send the first reply of a turn at once, and keep later replies
+ * in `replies` if they fit. */
 static void reply(void *user, conn_id id, struct slice bytes, struct shared *holder)
 {
     struct clients *clients = user;
@@ -461,7 +468,7 @@ static void reply(void *user, conn_id id, struct slice bytes, struct shared *hol
     clients->has_replied = true;
 }
 
-/* Record that a reply of this size waits for room; 0: no reply waits. */
+/* Record that a reply of this size waits for room. If `bytes` is 0, record that no reply waits. */
 static void set_wants(struct client *c, uint64_t bytes)
 {
     struct clients *clients = c->clients;
@@ -472,7 +479,7 @@ static void set_wants(struct client *c, uint64_t bytes)
 }
 
 /* Return true if the hub may handle a request whose reply has this size (hub_sink.may_reply). Otherwise stop reading
- * from the client until resume(). */
+ * from the client. on_drained or resume_waiting later calls resume(). */
 static bool may_reply(void *user, conn_id id, uint64_t bytes)
 {
     struct clients *clients = user;
@@ -482,14 +489,15 @@ static bool may_reply(void *user, conn_id id, uint64_t bytes)
     const bool is_full = conn_queued(&c->conn) > CLIENT_UNREAD_MAX;
     if (!is_full && bytes > 0 && !has_room(clients, bytes))
         set_wants(c, bytes);
-    /* on_bytes() does not run for requests that the hub has held, so stop reading here, too. */
+    /* on_bytes() also stops reading, but does not run for requests that the hub has held (hub/gate.c). So stop reading
+     * here, too. */
     if (is_full || c->wants > 0)
         conn_stop_reading(&c->conn);
     return !is_full && c->wants == 0;
 }
 
-/* Stop or start reading from a client (hub_sink.read). on_drained may start to read again, and the hub then stops
- * again. */
+/* Stop or start reading from a client. The hub calls this function (hub_sink.read). If the hub has stopped reading,
+ * on_drained may start to read again. The hub stops reading again when more bytes arrive. */
 static void set_reading(void *user, conn_id id, bool reads)
 {
     struct client *c = find_served(user, id);
@@ -499,15 +507,15 @@ static void set_reading(void *user, conn_id id, bool reads)
         conn_stop_reading(&c->conn);
 }
 
-/* Stop reading requests if the client does not read its replies, or if its next reply waits for room. */
+/* Stop reading requests if the client does not read its replies, or if its next reply waits for room (has_room). */
 static void stop_if_full(struct client *c)
 {
     if (c->wants > 0 || conn_queued(&c->conn) > CLIENT_UNREAD_MAX)
         conn_stop_reading(&c->conn);
 }
 
-/* Resume reading from a client. The hub first handles the requests that have arrived, one of which may stop reading
- * again. */
+/* Resume reading from a client, after may_reply() or stop_if_full() has stopped reading. The hub first handles the
+ * requests that have already arrived. One of these requests may stop reading again. */
 static void resume(struct client *c)
 {
     struct clients *clients = c->clients;
@@ -516,7 +524,7 @@ static void resume(struct client *c)
     stop_if_full(c);
 }
 
-/* Return the waiting client with the smallest reply, so that large replies do not delay it. */
+/* Return the waiting client with the smallest reply, so that large replies do not delay small replies. */
 static struct client *find_waiting(const struct clients *clients)
 {
     struct client *c, *best = NULL;
@@ -528,7 +536,7 @@ static struct client *find_waiting(const struct clients *clients)
     return best;
 }
 
-/* Resume clients whose replies wait for room, until no further reply fits. */
+/* Resume clients whose replies wait for room, the smallest reply first, until no further reply fits. */
 static void resume_waiting(struct clients *clients)
 {
     struct client *c;
@@ -538,8 +546,8 @@ static void resume_waiting(struct clients *clients)
     }
 }
 
-/* Handle a finished write (conn_host.on_drained): resume this client if few bytes are queued for it, and clients that
- * wait for room. */
+/* Handle a finished write (conn_host.on_drained). Read from this client again if few bytes are still queued for it.
+ * Then resume clients whose replies wait for room. */
 static void on_drained(struct conn *conn)
 {
     struct client *c = (struct client *)conn;
@@ -550,8 +558,9 @@ static void on_drained(struct conn *conn)
     watch_readers(c->clients);
 }
 
-/* Close clients that have read less than STALL_BYTES since the last check, because they could delay large replies to
- * all others. */
+/* Close clients that have read less than STALL_BYTES since the last check. One client that does not read could
+ * otherwise delay the large replies to all other clients. This check runs only while the memory for queued replies is
+ * short. */
 static void check_readers(struct clients *clients)
 {
     struct client *c;
@@ -584,7 +593,7 @@ static void abort_ending(struct client *c)
     conn_abort(&c->conn);
 }
 
-/* Free a client whose connection is closed (conn_host.on_closed). No other function frees a client that had a
+/* Free a client whose connection is closed (conn_host.on_closed). Only this function frees a client that had a
  * connection. */
 static void on_conn_closed(struct conn *conn)
 {
@@ -601,7 +610,8 @@ static void on_conn_closed(struct conn *conn)
     clients->freed(clients->user);
 }
 
-/* Report to the hub that a connection has ended. After hub_cut a node may connect again. */
+/* Report to the hub that a connection has ended. If the network may have broken the connection, call hub_cut, so that
+ * the node may connect again. */
 static void leave_hub(struct client *c, const char *why)
 {
     /* TLS without close_notify counts as broken, because an attacker can forge a FIN. */
@@ -611,8 +621,8 @@ static void leave_hub(struct client *c, const char *why)
         hub_disconnect(c->clients->hub, c->id, why, now_ms(c->clients));
 }
 
-/* Handle the end of a connection (conn_host.on_end). Report it at once, because ranks in a barrier must not wait for
- * writes to this client. */
+/* Handle the end of a connection (conn_host.on_end). Report the end to the hub at once, even if replies to this client
+ * are not written yet. The ranks in a barrier must not wait for these writes. */
 static void on_end(struct conn *conn, const char *why)
 {
     struct client *c = (struct client *)conn;
@@ -629,7 +639,8 @@ static const char *const trouble_words[] = {
     [CONN_BROKEN] = "cannot write replies to the client",
 };
 
-/* Log why a client is dropped. CONN_GONE is normal for a killed worker. */
+/* Log why a client is dropped. If the client has closed its side, log only a disconnect, because this is normal for a
+ * killed worker. */
 static void log_trouble(struct client *c)
 {
     if (c->trouble == CONN_GONE)
@@ -650,8 +661,8 @@ static void close_doomed(struct client *c)
     leave_hub(c, trouble_words[c->trouble]);
 }
 
-/* Close the DOOMED clients and write the kept replies. hub_disconnect may send replies to other clients, which may
- * then become DOOMED. */
+/* Close the DOOMED clients and write the kept replies, until no client is DOOMED. hub_disconnect may send replies to
+ * other clients. These clients become DOOMED if the write fails. */
 void clients_end_turn(struct clients *clients)
 {
     struct client *c;
@@ -699,7 +710,8 @@ void clients_end_all(struct clients *clients)
     }
 }
 
-/* Abort each client of the map, which does not change until on_conn_closed. */
+/* Abort each client of the map. The loop is safe, because conn_abort does not change the map: on_conn_closed removes
+ * the client later. */
 void clients_abort_all(struct clients *clients)
 {
     struct client *c;
@@ -726,7 +738,7 @@ static void close_client(void *user, conn_id id, const char *why, bool is_news)
         abort_ending(TAILQ_FIRST(&clients->refused));
 }
 
-/* Write the local address of the client's connection, or "". */
+/* Write the local address of the client's connection, or "" if the client does not exist. */
 static void address_here(void *user, conn_id id, char text[static ENDPOINT_TEXT_MAX])
 {
     const struct clients *clients = user;
@@ -778,8 +790,8 @@ static void reject(struct client *c, struct slice bytes, const char *why)
                now_ms(c->clients));
 }
 
-/* Close a TLS client after a message that cannot be decrypted. The network or an attacker has changed it, so a node
- * may connect again. */
+/* Close a TLS client after a message that cannot be decrypted. The network or an attacker has changed the message. So
+ * the node is not at fault, and may connect again. */
 static void cut_by_tls(struct client *c)
 {
     flush(c->clients);
@@ -789,8 +801,8 @@ static void cut_by_tls(struct client *c)
     hub_cut(c->clients->hub, c->id, tls_why(c->tls), now_ms(c->clients));
 }
 
-/* Decrypt received bytes and pass them to the hub. No byte reaches hub_receive before the end of the handshake, which
- * proves that the client has a secret. */
+/* Decrypt received bytes and pass them to the hub. No byte reaches hub_receive before the end of the handshake, because
+ * only the handshake proves that the client has a secret. */
 static void pass_tls(struct client *c, struct slice bytes)
 {
     struct clients *clients = c->clients;
@@ -819,7 +831,8 @@ static void pass_tls(struct client *c, struct slice bytes)
     }
 }
 
-/* Send the credential (auth/auth.h): the secret, encrypted by MUNGE for processes of the store's user. */
+/* Send the credential (auth/auth.h): the secret, encrypted by MUNGE, so that only processes of the store's user can
+ * decrypt it. Return false if the credential cannot be sent. */
 static bool send_credential(struct client *c)
 {
     struct buf *answer = &c->clients->plain;
@@ -841,9 +854,10 @@ static void refuse_version(struct client *c)
                now_ms(c->clients));
 }
 
-/* Answer the request for the credential, the first message of a connection, and remove it from `bytes`. A client on
- * this host may begin with another request that has the same first bytes, so accept the request in parts only from
- * other hosts. Return false if more bytes must arrive, or if the client was rejected. */
+/* Answer the request for the credential, and remove it from `bytes`. The request is the first message of a connection
+ * and has a fixed size. A client on another host must begin with this request or with TLS, so accept the request also
+ * in parts. A client on this host may begin with another request that has the same first bytes. From such a client,
+ * accept only the whole request. Return false if more bytes must arrive, or if the client was rejected. */
 static bool answer_credential_request(struct client *c, struct slice *bytes)
 {
     const size_t rest = AUTH_ASK_TLS_BYTES - c->n_asked, n = bytes->len < rest ? bytes->len : rest;
@@ -883,7 +897,8 @@ static bool begin(struct client *c, struct slice bytes)
     return true;
 }
 
-/* Pass received bytes to the hub (conn_host.on_bytes). Discard the bytes of a client that is being closed. */
+/* Pass received bytes to the hub (conn_host.on_bytes). The hub sends the replies through callbacks before hub_receive
+ * returns. Discard the bytes of a client that is being closed. */
 static void on_bytes(struct conn *conn, struct slice bytes)
 {
     struct client *c = (struct client *)conn;
@@ -917,7 +932,8 @@ static struct admission_key source_of(const struct sockaddr *peer, int64_t uid)
     return key;
 }
 
-/* Close the oldest connection that has sent no request. Return false if none may be closed. */
+/* Close the oldest connection that has sent no request, to free its descriptor. Return false if no connection may be
+ * closed (admission_oldest_silent). */
 static bool close_oldest_silent(struct clients *clients, enum admission_verdict verdict,
                                 const struct admission_key *key)
 {
@@ -938,7 +954,8 @@ static bool close_oldest_silent(struct clients *clients, enum admission_verdict 
     return true;
 }
 
-/* Close the oldest REFUSED client; with ADMISSION_FULL, of the source `key`. Return false if no client is closed. */
+/* Close the oldest REFUSED client. With ADMISSION_FULL, close only a client of the source `key`. Return false if no
+ * such client exists. */
 static bool close_oldest_refused(struct clients *clients, enum admission_verdict verdict,
                                  const struct admission_key *key)
 {
@@ -953,7 +970,7 @@ static bool close_oldest_refused(struct clients *clients, enum admission_verdict
     return false;
 }
 
-/* Close a client to free its descriptor. `address` is the address of the new client, without its port, or NULL.
+/* Close a client to free its descriptor. `address` is the address of the new client, without its port; it may be NULL.
  * Return false if no client may be closed. */
 static bool make_room(struct clients *clients, enum admission_verdict verdict,
                       const struct admission_key *key, const char *address)
@@ -970,7 +987,8 @@ void clients_close_silent(struct clients *clients, unsigned n)
         n--;
 }
 
-/* Count the new client for its source. At a limit, close another client, or log the reason and return false. */
+/* Count the new client for its source. If a limit is reached, first close another client (make_room). If no other
+ * client may be closed, log the reason and return false. */
 static bool admit(struct clients *clients, struct client *c, int64_t uid)
 {
     char why[160], address[ENDPOINT_TEXT_MAX];
@@ -1001,8 +1019,8 @@ static bool admit(struct clients *clients, struct client *c, int64_t uid)
     return false;
 }
 
-/* Add a client. If conn_open or hub_connect fails, on_conn_closed frees the client later, and the hub ignores its
- * id. */
+/* Add a client. If conn_open or hub_connect fails, the connection is closed, and on_conn_closed frees the client later.
+ * After such a failure the hub has no session of this client, so the hub ignores all calls with the client's id. */
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid)
 {
     char text[ENDPOINT_TEXT_MAX];

@@ -1,5 +1,6 @@
-/* clients.h -- the clients of a store server: their connections, their unsent replies, and the limits for both. The
- * hub decides, and conn.h moves the bytes. All functions run on the thread of the event loop. */
+/* clients.h -- the clients of a store server: their connections, their unsent replies, and the limits for both. The hub
+ * makes the decisions, conn.h moves the bytes, and this module connects both. All functions run on the thread of the
+ * event loop. */
 #ifndef RENDEZVOUS_SERVER_CLIENTS_H
 #define RENDEZVOUS_SERVER_CLIENTS_H
 
@@ -17,7 +18,8 @@
 struct id_slot;
 
 /* A map from numbers to pointers, with lookup in constant time. A number consists of a serial, which never repeats,
- * and the index of a slot, so an old number never finds a new pointer. A zeroed struct is an empty map. */
+ * and the index of a slot. A slot is reused with a new serial, so an old number never finds a new pointer. A zeroed
+ * struct is an empty map. */
 struct idmap {
     struct id_slot *at; /* owned array of `cap` slots */
     size_t cap;
@@ -28,11 +30,13 @@ struct idmap {
 
 /* --- replies ---------------------------------------------------------------------------------------------- */
 
-/* Small replies of one turn (one pass of the event loop), kept in order, and written together at the end of the
- * turn.
+/* Small replies of one turn of the loop. A turn is one pass of the event loop: the loop handles all events that are
+ * ready, and then sleeps. The replies are kept in order, and are written together at the end of the turn. If the buffer
+ * is full, they are written earlier.
  *
- * Writing a reply wakes its client, which may cost more time than handling many requests. So the first reply of a
- * turn is written at once: its client wakes up while the server handles further requests. */
+ * Writing a reply wakes its client. If the client's processor is idle, the wake-up costs more time than handling many
+ * requests. So the first reply of a turn is not kept, but written at once. Its client then wakes up while the server
+ * handles further requests. */
 
 enum {
     REPLIES_MAX = 64,     /* maximum number of kept replies */
@@ -52,29 +56,30 @@ struct replies {
 
 /* Limits for the connections of each source, and the choice of a connection to close if descriptors run out.
  *
- * If the kernel knows the user of a connection, the source is this user. Otherwise it is an address (for IPv6 the
- * /64 network). The limit of a source is a fraction of `max`, which the limit of descriptors determines. */
+ * If the kernel knows the user of a connection, the source is this user. Otherwise the source is an address (for IPv6
+ * the /64 network). The limit of a source is a fraction of `max`, and the limit of descriptors determines `max`. If
+ * thousands of ranks share one address, the user only has to raise the limit of descriptors. */
 
 enum {
     ADMISSION_SILENT_MS = 1000, /* an older connection that has sent no request may be closed */
     ADMISSION_BUCKETS = 256,    /* number of lists in the hash table of sources */
 };
 
-/* The key of a source. Unused bytes of `address` must be zero. */
+/* The key of a source. Unused bytes of `address` must be zero, because all bytes are compared. */
 struct admission_key {
     bool is_uid;
     uint32_t uid;
     uint8_t address[16]; /* IPv4 address as ::ffff:10.0.0.2, or IPv6 address without its last 8 bytes */
 };
 
-/* A source with at least one connection. */
+/* A row of the hash table: a source (a user or an address) with at least one connection. */
 struct admission_source {
     LIST_ENTRY(admission_source) link; /* entry in admission.bucket */
     struct admission_key key;
     uint32_t open; /* number of open connections */
 };
 
-/* The admission's data about one connection, a part of struct client. */
+/* The data about one connection that the admission needs. Each struct client contains one entry. */
 struct admission_entry {
     TAILQ_ENTRY(admission_entry) link; /* entry in admission.silent, used if `is_silent` */
     struct admission_source *source;   /* borrowed; NULL if the connection counts for no source */
@@ -95,7 +100,7 @@ struct admission {
 /* Initialize `a`, which the caller has zeroed. */
 void admission_init(struct admission *a, uint32_t max, uint32_t self);
 
-/* The server stops reading requests of a client with more unread bytes of replies. */
+/* If a client has more unread bytes of replies than this, the server stops reading its requests. */
 enum { CLIENT_UNREAD_MAX = 1 << 20 };
 
 struct client;
@@ -124,39 +129,43 @@ struct clients {
     void (*freed)(void *user); /* called after a client was freed */
 };
 
-/* Initialize the fields that only clients.c uses. The caller sets hub, admission, host.loop, host.max_queue_bytes,
- * host.max_queued_bytes, log_peers, tls, user, freed. */
+/* Initialize the fields that only clients.c uses. The caller sets the other fields: hub, admission, host.loop,
+ * host.max_queue_bytes, host.max_queued_bytes, log_peers, tls, user, freed. */
 void clients_init(struct clients *clients);
-/* Free the map. First call clients_end_all and run the loop, so that no client exists. */
+/* Free the map. At this time no client may exist, so first call clients_end_all and run the loop. */
 void clients_free(struct clients *clients);
 
-/* Add the client that is connected to `fd`, and own `fd` from now on. `uid` is the user of the client, or -1. At a
- * limit, close another client. If none may be closed, close `fd` and return false, without calling freed(). */
+/* Add the client that is connected to `fd`, and own `fd` from now on. `uid` is the user of the client, or -1 if the
+ * user is unknown. If a limit is reached, first close another client, chosen as in clients_close_silent. If no client
+ * may be closed, reject the new client: close `fd` and return false, without calling freed(). */
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid);
 
 /* Close up to `n` clients to free their descriptors: first REFUSED clients, then clients that no agent has
  * confirmed, finally clients that have sent no request. Do not call this function while the hub is running. */
 void clients_close_silent(struct clients *clients, unsigned n);
 
-/* Return the callbacks for the hub, without hub_sink.event. They never call the hub, which is not reentrant.
+/* Return the callbacks for the hub, without hub_sink.event. The callbacks never call the hub, because the hub is not
+ * reentrant. If a connection fails during a callback, its client is removed from the hub at the end of the loop's turn.
  *
- * Near the limit for unread replies, a large reply waits, and the server reads no further requests from its client
- * until hub_resume. */
+ * Near the limit for the unread replies of all clients, a large reply must wait until other clients have read their
+ * replies. Meanwhile the server reads no further requests from the waiting client. After the wait, clients.c calls
+ * hub_resume. */
 struct hub_sink clients_sink(struct clients *clients);
 
-/* Write the replies that are still in `replies`, and close the clients in `doomed`. Call this function before the
- * loop sleeps. */
+/* Write the replies of this turn of the loop that are still in `replies`, and close the clients in `doomed`. Call this
+ * function before the loop sleeps. */
 void clients_end_turn(struct clients *clients);
 
-/* Return when clients_tick must be called, or UINT64_MAX. */
+/* Return the time at which clients_tick must be called, or UINT64_MAX if no call is needed. */
 uint64_t clients_deadline(const struct clients *clients);
-/* Abort clients that have not closed their side in time. If the memory for replies is short, close clients that do
- * not read. */
+/* Abort clients that have not closed their side in time. If the memory for replies is short, also close clients that do
+ * not read their replies. */
 void clients_tick(struct clients *clients, uint64_t now_ms);
 
-/* Close all clients after their replies are written. The loop frees them later. */
+/* Close all clients after their replies are written, without waiting until they close their side. The loop frees them
+ * later. */
 void clients_end_all(struct clients *clients);
-/* Close all clients, and discard their unsent replies. The loop frees them later. */
+/* Close all clients immediately, and discard their unsent replies. The loop frees them later. */
 void clients_abort_all(struct clients *clients);
 
 #endif

@@ -1,5 +1,6 @@
-/* conn.c -- see conn.h. A reply is usually one write(2) without an allocation. Input is discarded before a close,
- * because the kernel sends a reset if close(2) finds unread input. */
+/* conn.c -- see conn.h. A reply is usually one write(2) without an allocation; only bytes that the socket does not
+ * accept are queued (struct outbox). Input is discarded before a close, because the kernel sends a reset if close(2)
+ * finds unread input. */
 #include "server/conn.h"
 
 #include "base/buf.h"
@@ -20,8 +21,8 @@ struct piece {
     struct buf own;
 };
 
-/* The bytes that the socket has not accepted, in pieces. Small replies are appended to the last piece. For a long
- * value the piece holds a reference. */
+/* The bytes that the socket has not accepted, in pieces. libuv writes the first piece. Small replies are appended to
+ * the last piece. Long values are not copied: the piece holds a reference. */
 struct outbox {
     uv_write_t req;    /* the write of the piece `first`; the piece must not change until the write ends */
     struct conn *conn; /* borrowed */
@@ -37,8 +38,8 @@ static struct slice bytes_of(const struct piece *p)
     return p->holder != NULL ? p->held : buf_slice(&p->own);
 }
 
-/* Return how many bytes a piece adds to the sum that max_queued_bytes limits. A reference keeps the whole shared
- * block in memory. */
+/* Return how many bytes a piece adds to the sum that max_queued_bytes limits. A piece that refers to a shared block
+ * adds the size of the whole block. The reference keeps the whole block in memory. */
 static size_t cost_of(const struct piece *p)
 {
     return p->holder != NULL ? p->holder->size : p->own.len;
@@ -53,7 +54,7 @@ static void piece_free(struct piece *p)
     free(p);
 }
 
-/* Remove the first piece of the queue, and keep it for reuse (`spare`) or free it. */
+/* Remove the first piece of the queue. Keep it for reuse (`spare`), or free it. */
 static void drop_first(struct outbox *box)
 {
     struct piece *p = box->first;
@@ -68,8 +69,8 @@ static void drop_first(struct outbox *box)
     }
 }
 
-/* Free the outbox and its remaining pieces. Most connections of a store are idle, so an empty outbox is freed at
- * once. */
+/* Free the outbox and its remaining pieces. An empty outbox is freed at once, because most of the thousands of
+ * connections of a store are idle. */
 static void outbox_free(struct conn *c)
 {
     struct outbox *box = c->outbox;
@@ -134,7 +135,8 @@ static int conn_fd(const struct conn *c)
     return fd;
 }
 
-/* Discard unread input, so that the kernel sends no reset, which makes a torch 1.13 client abort its process. */
+/* Discard unread input. Otherwise the kernel would send a reset instead of the FIN. A reset makes a torch 1.13 client
+ * abort its process. */
 static void discard_input(const struct conn *c)
 {
     /* A peer that keeps sending must not block the loop, so stop after 8 MiB. */
@@ -155,7 +157,8 @@ void conn_abort(struct conn *c)
     uv_close((uv_handle_t *)&c->tcp, on_handle_closed);
 }
 
-/* Close a connection after its queue is written, or send a FIN and wait for the FIN of the peer. */
+/* Continue to close a connection after its queue is written. Either close the connection now, or send a FIN and wait
+ * for the FIN of the peer. */
 static void flushed(struct conn *c)
 {
     if (c->peer_ended || !c->wait_fin) {
@@ -198,16 +201,16 @@ void conn_finish(struct conn *c, bool wait_fin)
         flushed(c); /* closes at once, or waits for the peer's FIN */
 }
 
-/* Return true for an error that a fault of the network may cause. After EPIPE the peer itself has closed the
- * connection. */
+/* Return true for an error that a fault of the network may cause. EPIPE does not count: the kernel reports EPIPE after
+ * a FIN, so the peer itself has closed the connection. */
 static bool is_cut_by(int status)
 {
     return status == UV_ECONNRESET || status == UV_ETIMEDOUT || status == UV_EHOSTUNREACH ||
            status == UV_ENETUNREACH;
 }
 
-/* Process a FIN of the peer, or an error of a read or write. After a FIN, write the queue, because the peer may have
- * closed only its sending side. */
+/* Process a FIN of the peer, or an error of a read or write. If the connection is open, call host->on_end first. After
+ * a FIN, write the queue, because the peer may have closed only its sending side. After an error, close at once. */
 static void ended(struct conn *c, int status)
 {
     c->is_cut = is_cut_by(status);
@@ -223,7 +226,8 @@ static void ended(struct conn *c, int status)
 
 static bool write_first(struct outbox *box);
 
-/* Drop the piece that libuv has written, and write the next. After a failure end the connection. */
+/* Drop the piece that libuv has written or failed to write. Then write the next piece, or end the connection after a
+ * failure. */
 static void on_written(uv_write_t *req, int status)
 {
     struct outbox *box = req->data;
@@ -243,7 +247,7 @@ static void on_written(uv_write_t *req, int status)
     c->host->on_drained(c);
 }
 
-/* Let libuv write the first piece. Return false if libuv rejects the write. */
+/* Let libuv write the first piece and then call on_written. Return false if libuv rejects the write. */
 static bool write_first(struct outbox *box)
 {
     const struct slice all = bytes_of(box->first);
@@ -261,7 +265,7 @@ static bool outbox_new(struct conn *c)
     return true;
 }
 
-/* Return the number of unsent bytes: libuv's rest of the first piece, and all later pieces. */
+/* Return the number of unsent bytes. Ask libuv for the unwritten rest of the first piece, and add all later pieces. */
 size_t conn_queued(const struct conn *c)
 {
     const struct outbox *box = c->outbox;
@@ -269,7 +273,8 @@ size_t conn_queued(const struct conn *c)
     return uv_stream_get_write_queue_size((const uv_stream_t *)&c->tcp) + waiting;
 }
 
-/* Queue bytes. If the unsent bytes would exceed max_queue_bytes, return CONN_SLOW; the owner then calls conn_abort. */
+/* Queue bytes. If the queue would exceed max_queue_bytes, return CONN_SLOW; the owner then calls conn_abort. Only
+ * unsent bytes count for max_queue_bytes, so a peer stays connected while it reads as fast as replies are queued. */
 static enum conn_sent queue(struct conn *c, struct slice bytes, struct shared *holder)
 {
     const struct conn_host *host = c->host;
@@ -332,7 +337,7 @@ static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         conn_abort(c);
 }
 
-/* Provide the read buffer, which all connections share, because on_bytes uses all bytes before the next read. */
+/* Provide the read buffer. All connections share the buffer, because on_bytes uses all bytes before the next read. */
 static void on_need_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     (void)suggested;
@@ -340,7 +345,9 @@ static void on_need_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
     *buf = uv_buf_init(host->read_buffer, CONN_READ_BYTES);
 }
 
-/* Set the socket options. Ignore failures, because the connection also works without them. */
+/* Set the socket options. Ignore failures, because the connection also works without the options. With TCP_NODELAY,
+ * replies are sent at once. The other options detect a peer whose host has disappeared. Agents and the hub detect lost
+ * nodes sooner, by heartbeats. */
 static void tune(int fd)
 {
     /* The kernel closes a connection after 120 s without an answer (60 s + 4 * 15 s). */

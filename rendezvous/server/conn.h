@@ -1,5 +1,6 @@
-/* conn.h -- one TCP connection of a client, from the accepted descriptor to the close. The owner may free a conn
- * only in host->on_closed, because libuv uses its handle until the close callback. */
+/* conn.h -- one TCP connection of a client, from the accepted descriptor to the close. A conn moves bytes but does not
+ * parse them. The owner may free a conn only in host->on_closed, because libuv uses its handle until the close
+ * callback. */
 #ifndef RENDEZVOUS_CONN_H
 #define RENDEZVOUS_CONN_H
 
@@ -12,7 +13,8 @@ enum { CONN_READ_BYTES = 64 * 1024 }; /* maximum number of bytes that one read p
 struct conn;
 struct outbox;
 
-/* The data that all connections of a loop share. One read buffer is enough, because most connections are idle. */
+/* The data that all connections of a loop share. All connections use one read buffer, because a store may have ten
+ * thousand connections, most of them idle. */
 struct conn_host {
     uv_loop_t *loop;
     size_t max_queue_bytes; /* limit for the unsent bytes of one connection */
@@ -34,7 +36,8 @@ enum conn_state {
     CONN_CLOSING,  /* uv_close was called */
 };
 
-/* A connection, a member of its owner's struct. All functions run on the thread of host->loop. */
+/* A connection. It is a member of its owner's struct (struct client in clients.c) and has one libuv handle. All
+ * functions run on the thread of host->loop. */
 struct conn {
     uv_tcp_t tcp;
     struct conn_host *host; /* borrowed */
@@ -56,24 +59,27 @@ enum conn_sent {
 };
 
 /* Open a connection on `fd`, which must be accepted and non-blocking; the conn owns `fd` from now on. Return false
- * after a failure; on_closed follows. */
+ * after a failure. The connection is then closing, and on_closed follows. */
 bool conn_open(struct conn *conn, struct conn_host *host, int fd);
 
-/* Write as many bytes as the socket accepts, and queue the rest, by reference if `holder` owns the bytes (base/buf.h;
- * NULL: copy). If the result is not CONN_SENT, the caller must call conn_abort, because a part of the bytes may be
- * sent. If the connection is not open, discard the bytes and return CONN_SENT. */
+/* Write as many bytes as the socket accepts, and queue the rest. If `holder` is not NULL, it owns the bytes
+ * (base/buf.h), which can then be queued without a copy. If the connection is not open, discard the bytes and return
+ * CONN_SENT. If the result is not CONN_SENT, the caller must call conn_abort, because the socket may have accepted a
+ * part of the bytes. */
 enum conn_sent conn_send(struct conn *conn, struct slice bytes, struct shared *holder);
 
 /* Return the number of queued bytes that the socket has not accepted yet. */
 size_t conn_queued(const struct conn *conn);
 
-/* Stop reading, so that the peer must wait. Meanwhile the end of the connection is not detected. */
+/* Stop reading. The peer then fills the buffers of the kernel and must wait. While reading is stopped, the end of the
+ * connection is not detected. */
 void conn_stop_reading(struct conn *conn);
 /* Resume reading. Do nothing if reading is not stopped. */
 void conn_start_reading(struct conn *conn);
 
-/* Write the queue, then close. With `wait_fin`, first wait for the peer's FIN, without a time limit: the caller may
- * call conn_abort, or this function with `wait_fin` = false. */
+/* Write the queue, then close. If `wait_fin` is true, wait for the peer's FIN between these two steps. This wait has no
+ * time limit: the caller calls conn_abort if the wait is too long. A second call, with `wait_fin` = false, ends the
+ * wait. */
 void conn_finish(struct conn *conn, bool wait_fin);
 
 /* Close at once and discard the queue. Further calls do nothing. */

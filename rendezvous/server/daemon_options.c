@@ -1,5 +1,7 @@
-/* daemon_options.c -- see daemon_options.h. The default address is loopback, because without a secret every host
- * that reaches the port can write every key. */
+/* daemon_options.c -- see daemon_options.h.
+ *
+ * The default address is loopback, because without a secret every host that reaches the port can write every key. To
+ * serve other hosts, use --listen and --secret_file. To serve other users of this host, use --insecure. */
 #include "server/daemon_options.h"
 
 #include <stddef.h>
@@ -7,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Parse the address. A port alone leaves the host empty, which means all addresses. */
+/* Parse the address. If the value is only a port, endpoint_parse leaves the host empty, which means all addresses. */
 static ddp_status parse_listen(const char *value, void *to, struct ddp_err *err)
 {
     struct ddp_err why;
@@ -41,7 +43,7 @@ static ddp_status parse_keep(const char *value, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Reject --port and --host, which users know from other servers, with an error that names --listen. */
+/* Reject --port and --host with an error that names --listen. Users know these options from other servers. */
 static ddp_status refuse_place(const char *value, void *to, struct ddp_err *err)
 {
     (void)value, (void)to;

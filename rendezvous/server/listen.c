@@ -34,8 +34,8 @@ uint64_t listen_queue_drops(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_MEMINFO, numbers, &len) == 0 ? numbers[SK_MEMINFO_DROPS] : 0;
 }
 
-/* Read the limit of the accept queue, which Linux reports in tcpi_sacked of a listening socket; see tcp_get_info()
- * of the kernel. */
+/* Read the limit of the accept queue: the backlog, but at most net.core.somaxconn. For a listening socket, Linux
+ * reports this limit in tcpi_sacked; see tcp_get_info() of the kernel. */
 uint64_t listen_queue_limit(int fd)
 {
     struct tcp_info info = { 0 };
@@ -47,17 +47,17 @@ uint64_t listen_queue_limit(int fd)
 
 /* The sockets are created without libuv, which always sets SO_REUSEADDR.
  *
- * A fixed port needs SO_REUSEADDR: a restarted daemon must not wait for connections in TIME_WAIT. Port 0 must not
- * have it, because another user could bind the chosen port on a more specific address. For the same reason, listen
- * follows bind at once.
+ * A fixed port needs SO_REUSEADDR: a restarted daemon must not wait until old connections leave TIME_WAIT. Port 0 must
+ * not have SO_REUSEADDR. Otherwise another user could bind the chosen port on a more specific address before this
+ * process calls listen. This could also happen with a fixed port, so listen follows bind at once.
  *
  * Two ddpruns of a job on one host can bind the same port at the same time. If both then call listen, Linux rejects
- * both calls. So if listen has failed after bind has succeeded, try again. */
+ * both calls, and no process hosts the store. So if listen has failed after bind has succeeded, try again. */
 
 enum { TRIES = 12, PAUSE_US = 4000 /* longest pause before the next try */ };
 
-/* Open a listening socket. Return its descriptor, or -errno. Set *met if another process has probably bound the port
- * at the same time. */
+/* Open a listening socket. Return its descriptor, or -errno. If listen fails after bind because the port is in use, set
+ * *met. Another process has then probably bound the port at the same time. */
 static int listen_once(const struct addrinfo *at, bool reuse, bool *met)
 {
     const int yes = 1, no = 0;
@@ -69,8 +69,9 @@ static int listen_once(const struct addrinfo *at, bool reuse, bool *met)
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     if (at->ai_family == AF_INET6)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof(no));
-    /* The backlog must be long, because all clients of torch 1.13 connect at the same time, and twice. A
-     * client that the kernel drops tries again only after a second. */
+    /* The kernel limits the backlog to net.core.somaxconn. The backlog must be long, because all clients of torch 1.13
+     * connect at the same time, and each client connects twice. A client that the kernel drops tries again only after a
+     * second. */
     const bool bound = bind(fd, at->ai_addr, at->ai_addrlen) == 0;
     if (bound && listen(fd, 65535) == 0) {
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes,
@@ -104,7 +105,7 @@ static int listen_on(const struct addrinfo *at, bool reuse)
     return fd;
 }
 
-/* Listen on the first address of `list` that can be used. Return the descriptor, or -errno. */
+/* Listen on the first address of `list` that can be used. Return the descriptor, or -errno of the last try. */
 static int listen_on_first(const struct addrinfo *list, bool reuse)
 {
     int fd = -EADDRNOTAVAIL;
@@ -118,7 +119,8 @@ static int listen_on_first(const struct addrinfo *list, bool reuse)
     return fd;
 }
 
-/* Listen on all addresses. An IPv6 socket also accepts IPv4 clients; without IPv6 in the kernel, use IPv4. */
+/* Listen on all addresses. An IPv6 socket also accepts IPv4 clients, so IPv4 is used only if the kernel has no IPv6.
+ * PyTorch clients try IPv6 first. */
 static int listen_everywhere(int port)
 {
     struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port) };
@@ -129,7 +131,7 @@ static int listen_everywhere(int port)
     return listen_on_first(&first, port != 0);
 }
 
-/* Return the lowest port for a process without privileges. Linux before 4.11 always uses 1024. */
+/* Return the lowest port that a process without privileges may use. Linux before 4.11 always uses 1024. */
 static int lowest_free_port(void)
 {
     char text[16];
@@ -138,7 +140,8 @@ static int lowest_free_port(void)
     return n > 0 ? atoi(text) : 1024;
 }
 
-/* Format the error message with the reason and the remedy. For a port in use, name the process that uses it. */
+/* Format the error message with the reason and the remedy. If the port is in use, the reason names the process that
+ * uses the port. */
 static ddp_status explain(const char *host, int port, const char *option, int error, struct ddp_err *err)
 {
     char at[ENDPOINT_TEXT_MAX], who[400];
@@ -162,7 +165,7 @@ static ddp_status explain(const char *host, int port, const char *option, int er
     return ddp_fail(err, DDP_ERR_IO, "cannot listen on %s: %s%s", at, strerror(error), remedy);
 }
 
-/* Fill in *out with the kernel's port and address of the socket. */
+/* Fill in *out with the port and the address that the kernel reports for the socket. */
 static ddp_status describe_listener(int fd, struct listener *out)
 {
     struct sockaddr_storage addr = { 0 };
@@ -202,9 +205,11 @@ ddp_status listener_open(const char *host, int port, const char *option, struct 
 
 /* Without failures: the socket becomes readable -> on_connectable -> accept4 until the queue is empty -> on_client.
  *
- * If descriptors have run out, polling stops, because otherwise the loop would run without a pause. The acceptor
- * tries again when a client leaves, or after PAUSE_MS. uv_listen is not used: on EMFILE it would accept and close
- * all waiting clients without a report. */
+ * Descriptors have run out if accept4 fails with EMFILE, or if `open` reaches `max`. New clients then stay in the
+ * kernel's queue. Polling stops, because otherwise the loop would run without a pause. make_room may close clients that
+ * have sent no request. The acceptor tries again when a client leaves, or after PAUSE_MS.
+ *
+ * uv_listen is not used: on EMFILE it would accept and close all waiting clients without a report. */
 
 enum {
     PAUSE_MS = 100, /* ms between two tries to accept a client while no descriptor is free */
@@ -214,7 +219,7 @@ enum {
 
 static void on_connectable(uv_poll_t *poll, int status, int events);
 
-/* Return the number of clients in the accept queue, which Linux reports in tcpi_unacked. */
+/* Return the number of clients in the accept queue, which Linux reports in tcpi_unacked of a listening socket. */
 static unsigned waiting_clients(const struct acceptor *a)
 {
     struct tcp_info info = { 0 };
@@ -222,7 +227,7 @@ static unsigned waiting_clients(const struct acceptor *a)
     return getsockopt(a->fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 ? info.tcpi_unacked : 0;
 }
 
-/* Stop accepting for PAUSE_MS. If a client waits, call on_short, once until the next accept. */
+/* Stop accepting for PAUSE_MS. If a client waits, call on_short, but only once until the next accept. */
 static void pause_for(struct acceptor *a, const char *why)
 {
     unsigned waiting = waiting_clients(a);
@@ -235,8 +240,8 @@ static void pause_for(struct acceptor *a, const char *why)
     }
 }
 
-/* Return true if acceptor_close was called, for example by on_client. The number a->fd may then belong to another
- * file. */
+/* Return true if acceptor_close was called, for example by on_client. In this case a->fd is closed, and its number may
+ * belong to another file. */
 static bool is_closed(const struct acceptor *a)
 {
     return uv_is_closing((const uv_handle_t *)&a->poll);
@@ -274,8 +279,9 @@ static void on_connectable(uv_poll_t *poll, int status, int events)
         continue; /* libuv calls this function again if more clients wait */
 }
 
-/* Raise the soft limit of descriptors to the hard limit, because torch 1.13 needs two sockets for each rank. Return
- * the number of descriptors for clients. */
+/* Raise the soft limit of descriptors to the hard limit, because torch 1.13 needs two sockets for each rank. Return the
+ * number of descriptors that clients may use. The other descriptors are kept for ddprun: RESERVE, but at most a quarter
+ * of the limit. */
 static unsigned raise_limit(void)
 {
     struct rlimit limit = { 1024, 1024 };
@@ -327,8 +333,9 @@ void acceptor_close(struct acceptor *a, uv_close_cb closed)
 
 /* --- port holder ------------------------------------------------------------------------------------------ */
 
-/* /proc/net/tcp and tcp6 show the inode of each socket. /proc/PID/fd shows the descriptors of a process as links
- * such as "socket:[inode]". Only root can read these links for processes of other users.
+/* The files /proc/net/tcp and tcp6 show the inode of each socket that listens or is connected. /proc/PID/fd shows the
+ * descriptors of a process as links such as "socket:[inode]". Only root can read these links for processes of other
+ * users.
  *
  * Two lines of /proc/net/tcp: a listener, and a connection in TIME_WAIT. Ports and states are hexadecimal, uid and
  * inode are decimal; addresses are in the byte order of the host:
@@ -351,9 +358,9 @@ static bool parse_line(const char *line, int *port, unsigned *state, struct port
     return n == 4;
 }
 
-/* Find the socket with the local port `port` in `table`, the text of /proc/net/tcp or tcp6. Accepted connections have
- * the same port, so prefer a listener. If no process has such a socket open, return false, and set `leftover` if a
- * connection is in TIME_WAIT. */
+/* Find the socket with the local port `port` in `table`, the text of /proc/net/tcp or tcp6. Store the socket's inode
+ * and uid in `out`. Accepted connections have the same local port, so prefer a listener. If no process has such a
+ * socket open, return false, and set `leftover` if a connection is in TIME_WAIT. */
 static bool port_table_find(const char *table, int port, struct port_holder *out)
 {
     *out = (struct port_holder){ 0 };
@@ -375,7 +382,8 @@ static bool port_table_find(const char *table, int port, struct port_holder *out
     return out->inode != 0;
 }
 
-/* Format the age of a process, such as ", running for 45 s", or nothing. */
+/* Format the age of a process, such as ", running for 45 s". The unit is s, min or h. If the age is unknown, write
+ * nothing. */
 static int age_words(char *text, size_t size, long age_s)
 {
     if (age_s <= 0)
@@ -386,7 +394,8 @@ static int age_words(char *text, size_t size, long age_s)
                         : snprintf(text, size, ", running for %ld h", age_s / 3600);
 }
 
-/* Format the job of a process as ", rank 1 of ddprun job k3" or ", a worker of torchrun job k3", or nothing. */
+/* Format the job of a process as ", rank 1 of ddprun job k3" or ", a worker of torchrun job k3". Write nothing if the
+ * process has no job. */
 static void job_words(char *text, size_t size, const struct port_holder *h)
 {
     if (h->job[0] != '\0')
@@ -404,7 +413,7 @@ static void format_process(const struct port_holder *h, char *text, size_t size)
              h->user, age, job, h->command[0] != '\0' ? ": " : "", h->command);
 }
 
-/* Describe the process with all known details. */
+/* Describe the process with all known details, because the user must decide whether to end it. */
 char *port_holder_words(const struct port_holder *holder, char *text, size_t size)
 {
     if (holder->pid > 0)
@@ -472,7 +481,7 @@ static void name_process(struct port_holder *out)
     buf_free(&text);
 }
 
-/* Set `user` to the name of the uid, if it has one. */
+/* Set `user` to the name of the uid, or leave `user` empty if the uid has no name. */
 static void name_user(struct port_holder *out)
 {
     char space[1024];
@@ -481,8 +490,8 @@ static void name_user(struct port_holder *out)
         snprintf(out->user, sizeof(out->user), "%.31s", found->pw_name);
 }
 
-/* Copy the command line, with spaces instead of NULs and '?' instead of unprintable bytes. A long line ends with
- * "...". */
+/* Copy the command line, with spaces instead of NULs and '?' instead of unprintable bytes. If the line is too long, end
+ * the copy with "...". */
 static void set_command(struct port_holder *out)
 {
     char path[64];
@@ -500,7 +509,8 @@ static void set_command(struct port_holder *out)
     buf_free(&text);
 }
 
-/* Copy the value of the variable `name` ("RANK=") from an environment, with '?' instead of unprintable bytes. */
+/* Copy the value of the variable `name` ("RANK=") from an environment, with '?' instead of unprintable bytes. If the
+ * variable is unset, do nothing. */
 static void copy_variable(const struct buf *text, const char *name, char *out, size_t size)
 {
     for (size_t at = 0; at < text->len; at += strlen((char *)text->data + at) + 1)
@@ -511,7 +521,7 @@ static void copy_variable(const struct buf *text, const char *name, char *out, s
             *p = '?';
 }
 
-/* Set the job of a worker from its environment. Workers of ddprun have torchrun's variables, too, so check for
+/* Set the job of a worker from the worker's environment. Workers of ddprun have torchrun's variables, too, so check for
  * DDPRUN_JOB first. */
 static void set_job(struct port_holder *out)
 {
@@ -531,8 +541,8 @@ static void set_job(struct port_holder *out)
     buf_free(&text);
 }
 
-/* Set the age of the process from /proc/PID/stat. The process name may contain any byte, so count the fields after
- * the last ')'. */
+/* Set the age of the process from the field "starttime" of /proc/PID/stat. The process name may contain any byte, so
+ * count the fields after the last ')'. */
 static void set_age(struct port_holder *out)
 {
     char path[64];
@@ -551,7 +561,8 @@ static void set_age(struct port_holder *out)
     buf_free(&uptime);
 }
 
-/* Find the process that has the socket open. The search is slow, because it reads the descriptors of all processes. */
+/* Find the process that has the socket open, and fill in its details. The search is slow, because it reads the links
+ * of all descriptors of all processes. */
 static void find_process(struct port_holder *out)
 {
     char wanted[64];
@@ -571,7 +582,7 @@ static void find_process(struct port_holder *out)
     set_age(out);
 }
 
-/* Find the process that uses the port. An IPv6 socket may use the port for IPv4. */
+/* Find the process that uses the port. Search tcp6, too, because an IPv6 socket may use the port for IPv4. */
 bool port_holder_find(int port, struct port_holder *out)
 {
     if (!in_table("/proc/net/tcp", port, out)) {

@@ -1,5 +1,7 @@
-/* listen.h -- the listening socket of a store: opens the socket, accepts clients, and finds the process that uses a
- * port. The caller owns the socket until acceptor_open succeeds; then acceptor_close closes it. */
+/* listen.h -- the listening socket of a store: opens the socket, accepts clients, counts connections that the kernel
+ * has dropped, and finds the process that uses a port. The error of listener_open names this process, so the search
+ * belongs to this file. The caller owns the listening socket until acceptor_open succeeds; then acceptor_close closes
+ * it. */
 #ifndef RENDEZVOUS_SERVER_LISTEN_H
 #define RENDEZVOUS_SERVER_LISTEN_H
 
@@ -11,8 +13,8 @@
 #include <sys/socket.h>
 #include <uv.h>
 
-/* Return how many connections the kernel has dropped because the queue of the listening socket `fd` was full; 0
- * before Linux 4.12. A client that retries may count more than once. */
+/* Return how many connections the kernel has dropped because the queue of the listening socket `fd` was full. Return 0
+ * if Linux is older than 4.12. A client that retries may be counted more than once. */
 uint64_t listen_queue_drops(int fd);
 
 /* Return how many connections the accept queue of the listening socket `fd` can hold; 0 = unknown. */
@@ -28,8 +30,9 @@ struct listener {
 };
 
 /* Bind and listen. `host` is an address, a name (resolving it may block for many seconds), or NULL or "" for all
- * addresses. If `port` is 0, the kernel chooses a free port. `option`, which may be NULL, is the command-line option
- * for the port, which errors name. If this fails, write the reason and a remedy to `err`, and return DDP_ERR_IO. */
+ * addresses. If a name has several addresses, use the first that belongs to this host. If `port` is 0, the kernel
+ * chooses a free port. `option`, which may be NULL, is the command-line option for the port; errors name this option in
+ * the remedy. Return DDP_OK. If this fails, write the reason and a remedy to `err`, and return DDP_ERR_IO. */
 ddp_status listener_open(const char *host, int port, const char *option, struct listener *out,
                          struct ddp_err *err);
 
@@ -47,26 +50,27 @@ struct acceptor {
     void *user;
     /* Called for each accepted client. The callee owns `fd`. */
     void (*on_client)(struct acceptor *a, int fd, const struct sockaddr *peer);
-    /* Called when descriptors have run out, to close up to `waiting` accepted clients that have sent no
-     * request. `waiting`, which may be 0, is the number of clients in the kernel's queue. */
+    /* Called when descriptors have run out. `waiting`, which may be 0, is the number of clients in the kernel's queue.
+     * To make room for these clients, the callback closes up to `waiting` accepted clients, for example clients that
+     * have sent no request. */
     void (*make_room)(struct acceptor *a, unsigned waiting);
-    /* Called when descriptors have run out and `waiting` > 0 clients are in the kernel's queue, once until
-     * the next accept. */
+    /* Called when descriptors have run out and `waiting` > 0 clients are in the kernel's queue. It is not called again
+     * before a client is accepted. */
     void (*on_short)(struct acceptor *a, unsigned waiting, const char *why);
 };
 
-/* Start to accept on `fd`, which must listen and be non-blocking, after the caller has set the callbacks and `user`.
- * Also raise the soft limit of descriptors to the hard limit. Return 0, or a libuv error; then the caller still owns
- * `fd`. */
+/* Start to accept on `fd`, which must listen and be non-blocking. The caller has set the callbacks and `user`. Also
+ * raise the soft limit of descriptors to the hard limit. Return 0, or a libuv error. After 0, acceptor_close closes
+ * `fd`; after an error the caller still owns `fd`. */
 int acceptor_open(struct acceptor *a, uv_loop_t *loop, int fd);
 
-/* Record that a client from on_client is closed, and end a pause. */
+/* Record that a client from on_client is closed. If accepting is paused, resume it. */
 void acceptor_client_closed(struct acceptor *a);
 
 /* End a pause if `now_ms` has reached resume_ms. */
 void acceptor_tick(struct acceptor *a, uint64_t now_ms);
 
-/* Stop accepting and close the socket. `closed` may free the acceptor. */
+/* Stop accepting and close the socket. After `closed` is called, the caller may free the acceptor. */
 void acceptor_close(struct acceptor *a, uv_close_cb closed);
 
 /* --- port holder ------------------------------------------------------------------------------------------ */
@@ -86,15 +90,16 @@ struct port_holder {
     char command[80]; /* command line, truncated, with '?' for unprintable bytes; "" = unknown */
 };
 
-/* Format the process as "redis-server (pid 812, user redis, running for 3 h: redis-server *:6379)" or "a process
- * that is hidden from you". Return `text`. */
+/* Format the process, for example as "redis-server (pid 812, user redis, running for 3 h: redis-server *:6379)" or as
+ * "a process that is hidden from you". Return `text`. */
 char *port_holder_words(const struct port_holder *holder, char *text, size_t size);
 
-/* Find the process that uses `port` on this host. Return true if such a socket was found; its process may be unknown
- * (`pid` is 0). Otherwise return false, and set `leftover` if closed connections still use the port. */
+/* Find the process that uses `port` on this host. Return true if a listening or connected socket with this port was
+ * found; its process may be unknown (`pid` is 0). Otherwise return false, and set `leftover` if closed connections
+ * still use the port. */
 bool port_holder_find(int port, struct port_holder *out);
 
-/* Find the process that has the socket with this inode open. Return false if /proc shows none. */
+/* Find the process that has the socket with this inode open. Return false if no process of /proc shows this socket. */
 bool port_holder_of_socket(unsigned long inode, struct port_holder *out);
 
 #endif

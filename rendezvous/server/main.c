@@ -1,5 +1,7 @@
-/* main.c -- ddp-rendezvous, the store as a daemon. The server has its own thread; the main thread only waits for a
- * signal with sigwait. */
+/* main.c -- ddp-rendezvous, the store as a daemon.
+ *
+ * The server has its own thread; the main thread only waits for a signal with sigwait. The signals are blocked before
+ * the server's thread starts, so that the kernel does not deliver them to the server's thread. */
 #include "auth/secret.h"
 #include "base/clock.h"
 #include "base/events.h"
@@ -25,8 +27,8 @@ static int print_text(const struct daemon_options *o)
     return print_stdout(made, &text) ? EXIT_OK : EXIT_FAILED;
 }
 
-/* Block the signals that stop the daemon, and return them in *set for sigwait. Ignore SIGPIPE, because a write to a
- * closed connection must not end the process. */
+/* Block the signals that stop the daemon, and return them in *set for sigwait. Ignore SIGPIPE, because otherwise a
+ * write to a closed connection would end the process. */
 static void block_stop_signals(sigset_t *set)
 {
     signal(SIGPIPE, SIG_IGN);
@@ -47,8 +49,10 @@ static void print_finding(const struct daemon_options *o, enum log_level level, 
         fprintf(stderr, "  (ddprun explain %s)\n", finding_code_name(finding->code));
 }
 
-/* Print the line "listening on ..." on stdout, when the store already accepts connections: programs wait for this
- * line. Return false if they cannot learn a port that the kernel has chosen. */
+/* Print the line "listening on ..." on stdout. If other hosts can reach the store without a secret, first print a
+ * finding. The store must already accept connections, because programs wait for this line, read the port from it, and
+ * connect at once. If the line cannot be printed, log an error. Return false only if the kernel has chosen the port,
+ * because no program can then find the store. */
 static bool announce(const struct daemon_options *o, const struct store_server *server)
 {
     struct finding finding;
@@ -61,7 +65,8 @@ static bool announce(const struct daemon_options *o, const struct store_server *
            o->listen.port != 0;
 }
 
-/* Read the secrets. If other hosts could reach the store without a secret, log an error and return false. */
+/* Read the secrets. If the file has no valid secret, log an error and return false. Do the same if other hosts could
+ * reach the store without a secret. */
 static bool read_secrets(const struct daemon_options *o, struct secret **secrets)
 {
     struct ddp_err err;
@@ -78,7 +83,7 @@ static bool read_secrets(const struct daemon_options *o, struct secret **secrets
     return false;
 }
 
-/* Wait for the first signal. A second signal then ends the process at once. */
+/* Wait for the first signal. Then unblock the signals, so that a second signal ends the process at once. */
 static void wait_for_stop(const sigset_t *set)
 {
     int sig = 0;
@@ -96,7 +101,7 @@ struct event_log {
     bool warned;            /* the warning was logged, and must not be logged again */
 };
 
-/* Warn once that events are missing in the file. */
+/* Warn once that events are missing in the file. Do nothing if `state` contains no error. */
 static void warn_of(struct event_log *log, struct line_file_state state)
 {
     if (state.error != 0 && !log->warned)
@@ -105,7 +110,7 @@ static void warn_of(struct event_log *log, struct line_file_state state)
     log->warned = log->warned || state.error != 0;
 }
 
-/* Append an event to the event log, on the server's thread; another thread writes the file. */
+/* Append an event to the event log. Called on the server's thread; another thread writes the file. */
 static void on_event(void *user, const char *json)
 {
     struct event_log *log = user;
@@ -119,7 +124,8 @@ static void on_event(void *user, const char *json)
     warn_of(log, line_file_state(log->file));
 }
 
-/* Open the event log. After a failure only log a warning, because jobs do not need an event log. */
+/* Open the event log. If the file cannot be opened, log a warning and continue, because jobs do not need an event
+ * log. */
 static void open_events(struct event_log *log, const char *path)
 {
     struct line_file_state state = { 0 };
@@ -158,7 +164,8 @@ static ddp_status start(const struct daemon_options *o, const struct secret *sec
     return store_server_start(&options, server, err);
 }
 
-/* Serve until a signal, and return the exit code. Threads inherit the mask, so block the signals first. */
+/* Serve until a signal, and return the exit code. Block the signals before the first thread starts, because threads
+ * inherit the mask. */
 static int serve(const struct daemon_options *o, const struct secret *secrets)
 {
     struct store_server *server;

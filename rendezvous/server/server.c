@@ -1,5 +1,6 @@
 /* server.c -- see server.h. One thread runs one libuv loop with the acceptor, the clients and one timer.
- * store_server_start listens on the caller's thread, because it must return errors. */
+ * store_server_start binds and listens on the caller's thread, because it must return errors. Then it starts the thread
+ * that runs the loop. */
 #include "server/server.h"
 
 #include "auth/tls.h"
@@ -61,7 +62,8 @@ struct store_server {
 
 static void on_time(uv_timer_t *timer);
 
-/* Return the time at which the timer must next call on_time(). */
+/* Return the time at which the timer must next call on_time(): the next deadline of the hub, the acceptor, the clients,
+ * or the stop. */
 static uint64_t next_deadline(const struct store_server *s)
 {
     uint64_t clients_or_force = earlier_of(clients_deadline(&s->clients), s->force_at_ms);
@@ -72,7 +74,7 @@ static uint64_t next_deadline(const struct store_server *s)
 
 static void end_all(struct store_server *s);
 
-/* After a stop request, end all clients when all nodes have left, or when the wait is over. */
+/* After a stop request, end all clients when all nodes have left, or when the wait has reached its limit. */
 static void wait_for_nodes(struct store_server *s, uint64_t now_ms)
 {
     if (hub_nodes(s->hub) == 0 || now_ms >= s->wait_nodes_end_ms) {
@@ -100,8 +102,9 @@ static void on_before_sleep(uv_prepare_t *prepare)
     uv_timer_start(&s->timer, on_time, at_ms > now_ms ? at_ms - now_ms : 0, 0);
 }
 
-/* Return true if the timer is so late that the process must have been suspended (clock.h). Set a short timer, so
- * that the loop reads the waiting messages before it checks the deadlines. */
+/* Return true if the timer is so late that the process must have been suspended (clock.h). Messages may have arrived in
+ * time, but the loop has not read them yet. So set a short timer: the loop reads the messages before it checks the
+ * deadlines. */
 static bool was_suspended(struct store_server *s)
 {
     s->caught_up = !s->caught_up && uv_now(&s->loop) > s->timer_at_ms + STOOD_STILL_MS;
@@ -110,7 +113,7 @@ static bool was_suspended(struct store_server *s)
     return s->caught_up;
 }
 
-/* Handle the deadlines that have passed, except those of wait_for_nodes(). */
+/* Handle the deadlines that have passed. on_before_sleep() handles the deadlines of wait_for_nodes(). */
 static void on_time(uv_timer_t *timer)
 {
     struct store_server *s = timer->data;
@@ -141,8 +144,8 @@ static void check_queue(struct store_server *s)
     hub_set_counter(s->hub, HUB_ACCEPT_OVERFLOWS, listen_queue_drops(s->listener.fd));
 }
 
-/* Close a connection that the uid gate rejects. The hub decides whether to log it, because a client may try again
- * many times. */
+/* Close a connection that the uid gate rejects. The hub records the rejection for its findings. It also decides whether
+ * to log the rejection, because a client may try again many times. */
 static void refuse_client(struct store_server *s, int fd, const struct sockaddr *peer, const char *why)
 {
     char text[ENDPOINT_TEXT_MAX];
@@ -151,7 +154,7 @@ static void refuse_client(struct store_server *s, int fd, const struct sockaddr 
         log_warn("store client %s: rejected: %s", text, why);
 }
 
-/* Handle a new connection. Check its user first, because PyTorch's protocol has no password. */
+/* Handle a new connection. Check its user before reading any byte, because PyTorch's protocol has no password. */
 static void on_client(struct acceptor *a, int fd, const struct sockaddr *peer)
 {
     struct store_server *s = a->user;
@@ -187,7 +190,7 @@ static void on_short(struct acceptor *a, unsigned waiting, const char *why)
             why, a->open, waiting, (unsigned long long)files.rlim_cur);
 }
 
-/* Close the last two handles after the last client was freed, which ends the loop. */
+/* Close the last two handles after the last client was freed. The loop then ends. */
 static void end_if_empty(struct store_server *s)
 {
     if (!s->stopping || s->clients.map.count > 0)
@@ -203,8 +206,8 @@ static void on_freed(void *user)
     end_if_empty(s);
 }
 
-/* Close the acceptor and the connections of all clients. Do not call hub_disconnect, which would report the clients
- * as lost. */
+/* Close the acceptor and the connections of all clients. Do not call hub_disconnect, which would report the clients as
+ * lost. Clients that do not read their last replies are aborted after STOPPING_MS. */
 static void end_all(struct store_server *s)
 {
     s->wait_nodes_end_ms = s->wait_nodes_log_ms = UINT64_MAX;
@@ -216,7 +219,8 @@ static void end_all(struct store_server *s)
     end_if_empty(s);
 }
 
-/* Begin to wait, on the server's thread, until all nodes have left. */
+/* Begin to wait until all nodes have left. The server's thread runs this function. If the limit of the wait is 0,
+ * on_before_sleep ends the wait at once. */
 static void on_stop(uv_async_t *async)
 {
     struct store_server *s = async->data;
@@ -276,7 +280,8 @@ static int serve(struct store_server *s)
     return rc;
 }
 
-/* Free the server after its thread has ended. Free the hub first, because it may use the map of clients. */
+/* Free the server after its thread has ended. Free the hub before the map of clients, because the hub may use the
+ * map. */
 static void server_free(struct store_server *s)
 {
     if (s == NULL)
@@ -290,8 +295,8 @@ static void server_free(struct store_server *s)
     free(s);
 }
 
-/* Make a random text that identifies this store, so that an agent detects another store on the same port. If the
- * kernel has no random bytes yet, use the clock and the pid. */
+/* Make a random text that identifies this store. An agent that connects again compares this text, to detect that
+ * another store now uses the port. If the kernel has no random bytes yet, use the clock and the pid. */
 static void make_nonce(char text[static 2 * NONCE_BYTES + 1])
 {
     uint64_t nonce;
@@ -300,8 +305,8 @@ static void make_nonce(char text[static 2 * NONCE_BYTES + 1])
     snprintf(text, 2 * NONCE_BYTES + 1, "%016" PRIx64, nonce);
 }
 
-/* Make the secret of all hash tables (store/table.h), only once in a process, because a new one would make existing
- * tables useless. */
+/* Make the secret of all hash tables (store/table.h). uv_once calls this function only once in a process, because a
+ * new secret would make existing tables useless. */
 static void make_hash_key(void)
 {
     uint64_t key[2];
@@ -349,8 +354,8 @@ static struct store_server *server_new(const struct store_server_options *o)
     return s;
 }
 
-/* Set the host name and the address that messages show for the store. If it listens on all addresses, show the host
- * name. */
+/* Set the host name and the address that messages and answers show for the store. If the store listens on all
+ * addresses, show the host name, because no single address is right for all hosts. */
 static void name_server(struct store_server *s)
 {
     const char *address = s->listener.address;
@@ -403,7 +408,8 @@ const char *store_server_address(const struct store_server *server)
     return server->listener.address;
 }
 
-/* Set wait_nodes_ms, without a lock, because the server's thread reads it only after the stop request. */
+/* Set wait_nodes_ms. This needs no lock: the caller sets the limit before the stop request, and the server's thread
+ * reads it after this request. */
 void store_server_wait_nodes(struct store_server *server, uint64_t limit_ms)
 {
     server->wait_nodes_ms = limit_ms;

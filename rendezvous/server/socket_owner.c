@@ -1,5 +1,8 @@
-/* socket_owner.c -- see socket_owner.h. Without the kernel module tcp_diag, the answer is the same as for a missing
- * socket. So /proc/net/tcp is also read until a request has found a socket. */
+/* socket_owner.c -- see socket_owner.h.
+ *
+ * diag_find requests one connection by its two addresses, because the kernel then finds the connection fast. If the
+ * kernel module tcp_diag is missing, the answer is the same as for a missing socket. So /proc/net/tcp is also read
+ * until a request has found a socket. */
 #include "server/socket_owner.h"
 
 #include <errno.h>
@@ -56,7 +59,7 @@ static bool is_loopback_end(const struct end *end)
     return memcmp(end->address, v6_loopback, sizeof(v6_loopback)) == 0;
 }
 
-/* Return the descriptor of a netlink socket, which is opened if necessary, or -1. */
+/* Return the descriptor of a netlink socket, or -1. Open the socket if it is not open yet. */
 static int netlink_socket(struct netlink *n, int protocol)
 {
     if (!n->is_open) {
@@ -66,7 +69,8 @@ static int netlink_socket(struct netlink *n, int protocol)
     return n->is_open ? n->fd : -1;
 }
 
-/* Discard unread answers to earlier requests, and send a request. The kernel writes the answer before send returns. */
+/* Discard unread answers to earlier requests, and then send a request. The caller can read the answer at once, because
+ * the kernel writes the answer before send returns. */
 static bool netlink_ask(int fd, const struct nlmsghdr *question)
 {
     char old[4096];
@@ -77,8 +81,8 @@ static bool netlink_ask(int fd, const struct nlmsghdr *question)
 
 enum socket_place { THIS_HOST, OTHER_HOST, PLACE_UNKNOWN /* netlink does not answer */ };
 
-/* Find whether an address belongs to this host, by its route, as `ip route get` does. A route of type RTN_LOCAL
- * means this host. */
+/* Find whether an address belongs to this host. Request the route to the address, as `ip route get` does. A route of
+ * type RTN_LOCAL means this host. */
 static enum socket_place place_by_route(struct socket_owners *o, const struct end *end)
 {
     const uint16_t bytes = end->family == AF_INET ? 4 : 16;
@@ -113,11 +117,12 @@ static enum socket_place place_by_route(struct socket_owners *o, const struct en
     return is_route && reply.body.rtm_type == RTN_LOCAL ? THIS_HOST : OTHER_HOST;
 }
 
-/* Return true if the kernel uses this address as the source of packets to it, because it then belongs to this host.
- * connect() of a UDP socket sends no packet.
+/* Return true if the address belongs to this host. For packets to an address of this host, the kernel uses the same
+ * address as the source. connect() of a UDP socket chooses the source address without sending a packet.
  *
- * This check needs no netlink, but returns false for a second IPv4 address in the same network. If no descriptor is
- * left, return true: then the user of the client is checked. */
+ * This check needs no netlink. But it returns false for a second IPv4 address in the same network: the kernel then
+ * chooses the first address as the source. If no descriptor is left, return true. This is the safe answer, because the
+ * user of a client is checked only if the client is on this host. */
 static bool source_is(const struct end *end)
 {
     struct sockaddr_storage to = { 0 }, from = { 0 };
@@ -141,7 +146,8 @@ static bool source_is(const struct end *end)
     return same;
 }
 
-/* Find whether an address belongs to this host, by its route and by source_is(). */
+/* Find whether an address belongs to this host. First check the route. If the result is not THIS_HOST, also check with
+ * source_is(). */
 static enum socket_place address_place(struct socket_owners *o, const struct sockaddr *address)
 {
     struct end end;
@@ -153,7 +159,8 @@ static enum socket_place address_place(struct socket_owners *o, const struct soc
     return place != THIS_HOST && source_is(&end) ? THIS_HOST : place;
 }
 
-/* Find whether a connection from `peer` to the local address `here` comes from this host. Loopback always does. */
+/* Find whether a connection from `peer` to the local address `here` comes from this host. A connection to a loopback
+ * address always comes from this host. */
 static enum socket_place socket_peer_place(struct socket_owners *o, const struct sockaddr *peer,
                                            const struct sockaddr *here)
 {
@@ -175,8 +182,8 @@ union answer {
     char room[16384];
 };
 
-/* Request the socket with these two ends. With NLM_F_DUMP, request all sockets with these ports (0: any) and one of
- * `states`, a bit for each TCP state. */
+/* Request the socket with these two ends, which the kernel finds in a hash table. With NLM_F_DUMP, request all sockets
+ * that have these ports and one of `states`. A port 0 means any port. `states` has one bit for each TCP state. */
 static bool diag_ask(struct socket_owners *o, const struct end *near, const struct end *far, uint16_t flags,
                      uint32_t states)
 {
@@ -195,11 +202,12 @@ static bool diag_ask(struct socket_owners *o, const struct end *near, const stru
     return netlink_ask(netlink_socket(&o->diag, NETLINK_SOCK_DIAG), &q.head);
 }
 
-/* TCP states in which a process may have the socket open. After close(2) a socket in FIN_WAIT has no inode. */
+/* TCP states in which a process may have the socket open. FIN_WAIT follows shutdown(2) or close(2). After close(2) the
+ * socket has no inode, so diag_owner() checks the inode, too. */
 enum { CONNECTED = 1 << TCP_ESTABLISHED | 1 << TCP_CLOSE_WAIT | 1 << TCP_FIN_WAIT1 | 1 << TCP_FIN_WAIT2 };
 
-/* Read the owner of a socket in one of `states`. Return false if the socket has no inode, because a process has
- * closed it. */
+/* Read the owner of a socket that is in one of `states`. Return false if the socket has no inode, because a process
+ * has closed it. */
 static bool diag_owner(const struct nlmsghdr *head, uint32_t states, struct socket_owner *owner)
 {
     const struct inet_diag_msg *msg = NLMSG_DATA(head);
@@ -210,8 +218,9 @@ static bool diag_owner(const struct nlmsghdr *head, uint32_t states, struct sock
     return true;
 }
 
-/* Find the owner of a connection with sock_diag. ENOENT means "no such socket" only if an earlier request has found
- * a socket, because it also means that the module tcp_diag is missing. Before that, return SOCKET_UNKNOWN. */
+/* Find the owner of a connection with sock_diag. sock_diag answers ENOENT if there is no such socket. But it also
+ * answers ENOENT if the module tcp_diag is missing. So ENOENT is trusted only after an earlier request has found a
+ * socket. Before that, return SOCKET_UNKNOWN, so that the caller reads /proc/net/tcp, too. */
 static enum socket_state diag_find(struct socket_owners *o, const struct end *near, const struct end *far,
                                    struct socket_owner *owner)
 {
@@ -246,7 +255,8 @@ static void print_end(const struct end *end, bool mapped, char text[static 48])
         snprintf(text, 48, "%08X:%04X", a[0], port);
 }
 
-/* Find the owner of a connection in one file of /proc/net, which is not sorted. */
+/* Find the owner of a connection in one file of /proc/net. Read all lines until the connection is found, because the
+ * file is not sorted. */
 static enum socket_state table_find(const char *path, const struct end *near, const struct end *far,
                                     struct socket_owner *owner)
 {
@@ -273,7 +283,8 @@ static enum socket_state table_find(const char *path, const struct end *near, co
     return found;
 }
 
-/* Find the owner of a connection in /proc/net. tcp6 also lists the IPv4 connections of IPv6 sockets. */
+/* Find the owner of a connection in /proc/net. For an IPv4 connection, read the file tcp6 after tcp, because the IPv4
+ * connections of IPv6 sockets are listed in tcp6. */
 static enum socket_state tables_find(const struct end *near, const struct end *far,
                                      struct socket_owner *owner)
 {
@@ -327,7 +338,8 @@ static enum socket_state dump_listeners(struct socket_owners *o, int family, int
     }
 }
 
-/* Find a socket that listens on the port. IPv6 sockets may accept IPv4 connections, so search both families. */
+/* Find a socket that listens on the port. Search both families, because sock_diag lists IPv6 sockets separately, and
+ * these sockets may accept IPv4 connections. */
 enum socket_state socket_listener_find(struct socket_owners *o, int port, uint32_t uid,
                                        struct socket_owner *owner)
 {
@@ -357,8 +369,8 @@ static bool is_own_uid(int64_t uid)
     return uid == 0 || uid == (int64_t)geteuid();
 }
 
-/* Return true if the connection was reset. The kernel may then report the user of a newer connection with the same two
- * addresses, so call this after socket_owner_find(). */
+/* Return true if the connection was reset. Two connections cannot have the same two addresses at the same time. So if
+ * the connection still exists after socket_owner_find(), socket_owner_find() has found the right owner. */
 static bool is_reset(int fd)
 {
     struct sockaddr_storage peer;
@@ -384,8 +396,8 @@ static bool has_no_descriptor(void)
     return is_full;
 }
 
-/* Return true if the client is on another host, or if its user is known and allowed. A client on an unknown host
- * counts as a client on this host. */
+/* Return true if the client is on another host, or if its user is known and allowed. Treat a client whose host is
+ * unknown like a client on this host. */
 bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, int64_t *uid,
                      char why[static UID_GATE_WHY_MAX])
 {

@@ -1,6 +1,6 @@
-/* socket_owner.h -- finds the user who owns a TCP socket of this host, and rejects connections of other users.
- * sock_diag needs no privilege and finds any socket of this network namespace in 3 to 15 us. If the kernel has no
- * sock_diag (gVisor), /proc/net/tcp and tcp6 are read. */
+/* socket_owner.h -- finds the user who owns a TCP socket of this host, and rejects connections of other users. The
+ * module asks sock_diag, which needs no privilege and finds any socket of this network namespace in 3 to 15 us. If the
+ * kernel has no sock_diag (gVisor), /proc/net/tcp and tcp6 are read. */
 #ifndef RENDEZVOUS_SERVER_SOCKET_OWNER_H
 #define RENDEZVOUS_SERVER_SOCKET_OWNER_H
 
@@ -14,8 +14,8 @@ struct netlink {
     int fd; /* owned; valid if `is_open` */
 };
 
-/* Two netlink sockets, opened when needed. Zero the struct before its first use. Only one thread may use it at a
- * time. */
+/* Two netlink sockets, which are opened when they are first needed. Set all bytes to zero before the first use. Only
+ * one thread may use the struct at a time. */
 struct socket_owners {
     struct netlink diag, route; /* `diag` is for sock_diag; `route` finds routes to an address */
     bool is_answered; /* sock_diag found a socket, so tcp_diag is loaded, and ENOENT means "not found" */
@@ -27,20 +27,21 @@ struct socket_owner {
     uint64_t inode; /* never 0 */
 };
 
-/* The result of a search. For a closed socket the kernel reports uid 0 and inode 0, which must not count as root's. */
+/* The result of a search. For a closed socket the kernel reports uid 0 and inode 0. The result is then SOCKET_CLOSED,
+ * because otherwise every closed socket would seem to belong to root. */
 enum socket_state {
     SOCKET_OPEN,   /* a process has the socket open */
     SOCKET_CLOSED, /* no process of this network namespace has the socket open */
     SOCKET_UNKNOWN /* the kernel does not answer */
 };
 
-/* Find the owner of the socket with the local address `near` and the remote address `far`, which may be IPv4-mapped.
- * `owner` is set only for SOCKET_OPEN. */
+/* Find the owner of the socket with the local address `near` and the remote address `far`. An IPv4-mapped IPv6 address
+ * counts as the IPv4 address. `owner` is set only for SOCKET_OPEN. */
 enum socket_state socket_owner_find(struct socket_owners *o, const struct sockaddr *near,
                                     const struct sockaddr *far, struct socket_owner *owner);
 
-/* Find a socket that listens on `port` at any address, preferably of another user than `uid`. Return SOCKET_UNKNOWN
- * if the kernel has no sock_diag. */
+/* Find a socket that listens on `port` at any address. Return SOCKET_UNKNOWN if the kernel has no sock_diag. If several
+ * sockets match, prefer a socket whose user is not `uid`, because the caller looks for processes of other users. */
 enum socket_state socket_listener_find(struct socket_owners *o, int port, uint32_t uid,
                                        struct socket_owner *owner);
 
@@ -59,8 +60,8 @@ struct uid_gate {
     bool insecure; /* accept every user */
 };
 
-/* Check the connection `fd` from `peer`. Set *uid to the user of the peer, or to -1 if unknown. Return false if the
- * caller must close the connection; `why` then contains the reason and the remedy. */
+/* Check the connection `fd` from `peer`. Set *uid to the user of the peer, or to -1 if the user is unknown. Return
+ * false if the caller must close the connection; `why` then contains the reason and the remedy. */
 bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, int64_t *uid,
                      char why[static UID_GATE_WHY_MAX]);
 

@@ -1,5 +1,6 @@
-/* barrier.c -- see barrier.h. The table `machine` has one function (a cell) for each state and event. Cells call other
- * modules only through barrier_env. */
+/* barrier.c -- see barrier.h. The table `machine` has one function (a cell) for each state and event, and cells call
+ * other modules only through barrier_env. A passed barrier frees its bitmaps, because the bitmaps of 100,000 ranks take
+ * 25 KB. */
 #include "store/barrier.h"
 
 #include "base/text.h"
@@ -58,7 +59,7 @@ static void barrier_free_bitmaps(struct quota *quota, struct barrier *barrier)
     barrier->is_member = barrier->has_arrived = NULL;
 }
 
-/* Free a barrier that is in no list and no table, and has no waiters. */
+/* Free a barrier that is in no list and no table, and has no waiters. Only this function frees barriers. */
 static void barrier_free(struct quota *quota, struct barrier *barrier)
 {
     barrier_free_bitmaps(quota, barrier);
@@ -67,7 +68,7 @@ static void barrier_free(struct quota *quota, struct barrier *barrier)
     free(barrier);
 }
 
-/* Allocate both memory blocks of a barrier. Return NULL if memory or quota is short. */
+/* Allocate both memory blocks of a barrier. Return NULL, and allocate nothing, if memory or quota is short. */
 static struct barrier *alloc(struct quota *quota, const struct barrier_call *call)
 {
     size_t bitmap = bitmap_bytes(call->world_size);
@@ -87,7 +88,8 @@ static struct barrier *alloc(struct quota *quota, const struct barrier_call *cal
     return barrier;
 }
 
-/* Create a barrier without members, or return NULL if memory or quota is short. */
+/* Create a barrier with the name and the world size of `call`, but without members. Return NULL if memory or quota is
+ * short. */
 static struct barrier *barrier_new(struct quota *quota, const struct barrier_call *call)
 {
     struct barrier *barrier = alloc(quota, call);
@@ -119,7 +121,8 @@ static void barrier_unmark_arrived(struct barrier *barrier, uint32_t rank)
     clear_bit(barrier->has_arrived, rank);
 }
 
-/* Remove the waiter from its barrier. Call this before barrier_env.answer, which may use the waiter again. */
+/* Remove the waiter from its barrier. Call this function before barrier_env.answer, because this callback may use the
+ * waiter for another barrier. */
 static void barrier_remove_waiter(struct barrier_waiter *waiter)
 {
     list_remove(&waiter->node);
@@ -154,8 +157,9 @@ static void barrier_set_members(struct barrier *barrier, const struct barrier_ca
     }
 }
 
-/* Return true if the list of a later call has the same members. A list may name a rank twice, so the first loop clears
- * the bit of each counted rank, and the last loop sets these bits again. */
+/* Return true if the list of a later call has the same members as the barrier. A list may name a rank twice, but each
+ * rank must be counted once. So the first loop clears the bit of each counted rank, and the last loop sets these bits
+ * again. This needs no second bitmap. */
 static bool barrier_has_same_members(const struct barrier *barrier, const struct barrier_call *call)
 {
     size_t n = call->members.len / 4;
@@ -172,7 +176,8 @@ static bool barrier_has_same_members(const struct barrier *barrier, const struct
     return distinct == barrier->members;
 }
 
-/* The longest timeout, so that adding it to the present time cannot overflow. */
+/* The longest timeout. A client may request 2^63 - 1 ms; without this limit, adding the timeout to the present time
+ * could overflow. */
 #define TEN_YEARS_MS (10ll * 365 * 24 * 3600 * 1000)
 
 enum { BARRIER_END_MAX = 800 }; /* bytes for the text of barrier_env.end_of, with the NUL */
@@ -231,7 +236,7 @@ static void answer_all(struct barriers *b, struct barrier *barrier, enum barrier
     }
 }
 
-/* Log "barrier 'NAME' WHAT". */
+/* Log "barrier 'NAME' WHAT". The client chooses the name: text_append makes it printable and cuts it at 200 bytes. */
 static void log_end(struct barriers *b, struct barrier *barrier, const char *what)
 {
     struct buf line = { 0 };
@@ -241,8 +246,8 @@ static void log_end(struct barriers *b, struct barrier *barrier, const char *wha
     buf_free(&line);
 }
 
-/* Fail the barrier and answer all waiting ranks. Charge the report even beyond the quota, because the ranks must get an
- * answer. */
+/* Fail the barrier and answer all waiting ranks. If memory is short, the report is empty. Charge the report to the
+ * quota even if the quota is then exceeded, because the ranks must get an answer. */
 static enum barrier_state fail_barrier(struct barriers *b, struct barrier *barrier,
                                        enum barrier_outcome outcome, const char *because)
 {
@@ -285,8 +290,8 @@ static enum barrier_state stays(struct barriers *b, struct barrier *barrier, con
     return barrier->state;
 }
 
-/* Insert the barrier into the list of open barriers, which is sorted by deadline. A new deadline is usually the latest,
- * so search from the end. */
+/* Insert the barrier into the list of open barriers, which is sorted by deadline. Search from the end, because a new
+ * deadline is usually the latest. */
 static void open_barrier(struct barriers *b, struct barrier *barrier, const struct barrier_call *call)
 {
     int64_t timeout_ms = call->timeout_ms < TEN_YEARS_MS ? call->timeout_ms : TEN_YEARS_MS;
@@ -300,7 +305,8 @@ static void open_barrier(struct barriers *b, struct barrier *barrier, const stru
     b->open_count++;
 }
 
-/* Fail the barrier because the process of the member `rank` has ended. The report lists the rank as missing. */
+/* Fail the barrier because the process of the member `rank` has ended. Clear the arrival of the rank, so that the
+ * report lists the rank as missing. */
 static enum barrier_state lose(struct barriers *b, struct barrier *barrier, uint32_t rank)
 {
     char end[BARRIER_END_MAX], because[BARRIER_END_MAX + 32];
@@ -312,7 +318,7 @@ static enum barrier_state lose(struct barriers *b, struct barrier *barrier, uint
     return fail_barrier(b, barrier, BARRIER_LOST, because);
 }
 
-/* Open a new barrier. Fail it if a member's process has already ended. */
+/* Open a new barrier. Fail it at once if a member's process has already ended. */
 static enum barrier_state arrive_first(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
     barrier_set_members(barrier, event->call);
@@ -342,8 +348,8 @@ static enum barrier_state arrive_next(struct barriers *b, struct barrier *barrie
     return barrier_is_complete(barrier) ? pass(b, barrier) : BARRIER_OPEN;
 }
 
-/* Reject an arrival at a passed barrier, because a late rank would enter it together with the ranks of the next
- * step. */
+/* Reject an arrival at a passed barrier. Otherwise a rank that is one step late would enter the barrier together with
+ * the ranks of the next step. */
 static enum barrier_state name_is_used(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
     answer_misuse(b, event->waiter, event->call->name,
@@ -351,8 +357,8 @@ static enum barrier_state name_is_used(struct barriers *b, struct barrier *barri
     return barrier->state;
 }
 
-/* Answer a rank that arrives after the barrier has failed: a missing member gets the report, any other rank
- * BARRIER_MISUSE. */
+/* Answer a rank that arrives after the barrier has failed. Send a member the report of the failure. If the rank is not
+ * a member, or has arrived before, answer that the name is misused. */
 static enum barrier_state arrive_late(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
     if (!barrier_needs(barrier, event->call->rank) || barrier_has(barrier, event->call->rank)) {
@@ -365,7 +371,8 @@ static enum barrier_state arrive_late(struct barriers *b, struct barrier *barrie
     return barrier->state;
 }
 
-/* Remove the waiter of a rank that stops waiting. After the last one, step() frees the barrier (BARRIER_NEW). */
+/* Remove the waiter of a rank that stops waiting. If no rank waits any more, return BARRIER_NEW: step() then frees the
+ * barrier. */
 static enum barrier_state leaves(struct barriers *b, struct barrier *barrier, const struct event *event)
 {
     barrier_unmark_arrived(barrier, event->waiter->rank);
@@ -421,8 +428,9 @@ static void step(struct barriers *b, struct barrier *barrier, const struct event
         drop(b, barrier);
 }
 
-/* Return the reason why the arguments of `call` are invalid, or NULL. Each member must be below the world size, because
- * it is used as a bit index. */
+/* Check the arguments of `call`, but not the state of its barrier. Return the reason why the arguments are invalid, or
+ * NULL if they are valid. Later functions use each member as a bit index, so each member must be below the world
+ * size. */
 static const char *find_misuse(const struct barrier_call *call)
 {
     bool is_member = call->members.len == 0;
@@ -461,7 +469,8 @@ void barriers_leave(struct barriers *b, struct barrier_waiter *waiter)
         step(b, waiter->barrier, &(struct event){ .type = BARRIER_LEAVES, .waiter = waiter });
 }
 
-/* Fail each open barrier of which this rank is a member. */
+/* Fail each open barrier of which this rank is a member. Read `next` before each step, because the step may remove the
+ * barrier from the list. */
 void barriers_member_ended(struct barriers *b, uint32_t rank, uint64_t now_ms)
 {
     struct event event = { .type = BARRIER_MEMBER_ENDS, .rank = rank, .now_ms = now_ms };
@@ -486,7 +495,8 @@ uint64_t barriers_deadline(const struct barriers *b)
     return list_is_empty(&b->open) ? UINT64_MAX : LIST_ENTRY(b->open.next, struct barrier, open)->deadline_ms;
 }
 
-/* Fail each open barrier whose deadline has passed. Each step removes a barrier from the list. */
+/* Fail each open barrier whose deadline has passed. The loop ends, because each step removes a barrier from the
+ * list. */
 void barriers_tick(struct barriers *b, uint64_t now_ms)
 {
     while (barriers_deadline(b) <= now_ms)
@@ -503,7 +513,8 @@ bool barriers_init(struct barriers *b, struct quota *quota, const struct barrier
     return table_init(&b->by_name);
 }
 
-/* Free all barriers, without an answer to the waiting clients. The caller closes their sessions. */
+/* Free all barriers. The waiting clients get no answer, because they belong to the old attempt. The caller then closes
+ * their sessions. */
 void barriers_clear(struct barriers *b)
 {
     struct table_node *node = table_next(&b->by_name, NULL);

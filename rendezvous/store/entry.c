@@ -1,12 +1,14 @@
-/* entry.c -- see entry.h. Memory is charged to the quota before it is allocated. The charge is not stored, but computed
- * again when the memory is freed. */
+/* entry.c -- see entry.h.
+ *
+ * Memory is charged to the quota before it is allocated. The charge is not stored. When the memory is freed, the same
+ * charge is computed again from the length of the key, `room`, `cap` and the items. */
 #include "store/entry.h"
 
 #include <stdlib.h>
 
 enum {
-    VALUE_MIN = 24, /* minimum bytes of room for a value; any counter fits */
-    ROOM_MAX = 512, /* maximum bytes of a value in the block of its key */
+    VALUE_MIN = 24, /* minimum bytes of room for a value; any counter fits, so ADD allocates only once */
+    ROOM_MAX = 512, /* maximum bytes of a value in the block of its key; a longer value has another block */
 };
 
 _Static_assert(sizeof(void *) != 8 || sizeof(struct entry) == 64, "struct entry must fill one cache line");
@@ -17,8 +19,8 @@ struct entry *entry_find(const struct entries *entries, struct slice key)
     return node ? TABLE_ENTRY(node, struct entry, node) : NULL;
 }
 
-/* Prefetch the entries with these hashes, and the first three cache lines of each value. The processor prefetches the
- * rest itself. */
+/* Prefetch the entries with these hashes, and the first three cache lines of each value. The rest of a longer value is
+ * copied in order, so the processor prefetches the rest itself. */
 void entries_expect(const struct entries *entries, const uint32_t *hashes, uint32_t n)
 {
     enum { LINE = 64, LINES = 3 };
@@ -56,7 +58,8 @@ struct entry *entry_make(struct entries *entries, struct slice key, size_t value
     return entry;
 }
 
-/* Free an unused entry. A woken connection has a pointer to the entry until store_acted. */
+/* Free an unused entry. Keep the entry while `woken` is not 0, because a woken connection has a pointer to the entry
+ * until store_acted is called. */
 void entry_free_unused(struct entries *entries, struct entry *entry)
 {
     if (entry_is_there(entry) || entry->first != NULL || entry->woken > 0)
@@ -72,7 +75,8 @@ static uint8_t *room_of(struct entry *entry)
     return (uint8_t *)entry->key + entry->node.key_len;
 }
 
-/* Return the separate block that has the value, or NULL. */
+/* Return the separate block that has the value. Return NULL if the value is in the entry, after the key, or if there is
+ * no value. If `room` is 0, the entry ends after the key, so the value is never in the entry. */
 struct shared *entry_holder(struct entry *entry)
 {
     const bool is_behind_key = entry->room > 0 && entry->value == room_of(entry);
@@ -81,14 +85,15 @@ struct shared *entry_holder(struct entry *entry)
                : (struct shared *)(void *)(entry->value - offsetof(struct shared, bytes));
 }
 
-/* Return the charge for the separate block of the value, in bytes; 0: no such block. */
+/* Return the charge for the separate block of the value, in bytes of the quota. Return 0 if the value is in the entry,
+ * after the key, because the entry's charge includes this value. */
 static uint32_t block_cost(struct entry *entry)
 {
     return entry_holder(entry) != NULL ? entry->cap : 0;
 }
 
-/* Move the first `keep` bytes of the value to a block of exactly `cap` bytes. Return false if memory or quota is
- * short. */
+/* Move the first `keep` bytes of the value to a block of exactly `cap` bytes. Return false, without any change, if
+ * memory or quota is short. */
 static bool resize(struct entries *entries, struct entry *entry, uint32_t cap, uint32_t keep)
 {
     const uint32_t old = block_cost(entry);
@@ -109,8 +114,9 @@ static bool resize(struct entries *entries, struct entry *entry, uint32_t cap, u
     return true;
 }
 
-/* Set the value. Keep the old block if the new value fits and fills at least a quarter of it, so that ADD need not
- * allocate. Bytes that a reply is sending must not change, so do not reuse their block. */
+/* Set the value. Keep the old block if the new value fits and fills at least a quarter of the block. So ADD need not
+ * allocate, and a short value does not keep a block of 8 MiB. If a reply is sending the old block, allocate another
+ * block, because bytes that are being sent must not change. */
 bool entry_set(struct entries *entries, struct entry *entry, struct slice value)
 {
     const uint32_t cap = value.len < VALUE_MIN ? VALUE_MIN : (uint32_t)value.len;
@@ -130,8 +136,9 @@ bool entry_set(struct entries *entries, struct entry *entry, struct slice value)
     return true;
 }
 
-/* Append to the value. A larger block has 1.5 times the needed size, or only the needed size if memory is short. The
- * old bytes stay, so a reply that is sending them may continue. */
+/* Append to the value. If the block is too small, allocate 1.5 times the needed size, so that many small appends seldom
+ * copy the value. If memory is short, allocate only the needed size. A reply that is sending the value may continue:
+ * the reply has stored the old length, so it does not send the appended bytes. */
 bool entry_append(struct entries *entries, struct entry *entry, struct slice value)
 {
     if (!entry->exists)
@@ -156,7 +163,7 @@ void entry_unset(struct entries *entries, struct entry *entry)
     entry->exists = false;
 }
 
-/* Insert an item at the end of the ring. */
+/* Insert an item at the end of the ring: between the youngest and the oldest item. */
 static void append_item(struct entry *entry, struct queue_item *item)
 {
     struct queue_item *before = entry->push_end;
@@ -189,7 +196,7 @@ const struct queue_item *entry_front(const struct entry *entry)
     return entry->push_end != NULL ? entry->push_end->next : NULL;
 }
 
-/* Remove the oldest item without freeing it. */
+/* Remove the oldest item without freeing it, because the caller must first send its bytes. */
 struct queue_item *entry_pop(struct entry *entry)
 {
     struct queue_item *last = entry->push_end;

@@ -1,5 +1,5 @@
-/* entry.h -- one key of the store: its value, its queue, and its waiters. They are in one struct, because a write must
- * find the waiters of its key. */
+/* entry.h -- one key of the store: its value, its queue, and its waiters. All three are in one struct, because a write
+ * must find the waiters of its key. */
 #ifndef RENDEZVOUS_STORE_ENTRY_H
 #define RENDEZVOUS_STORE_ENTRY_H
 
@@ -11,7 +11,7 @@
 
 struct wait_link;
 
-/* An item of a queue. The items form a ring. */
+/* An item of a queue. The items form a ring, so that one pointer finds both ends of the queue. */
 struct queue_item {
     /* the item that was pushed after this one; in the youngest item: the oldest item */
     struct queue_item *next;
@@ -26,17 +26,21 @@ struct queue_item {
  *                --> queue: item -> item -> item      (QUEUE_PUSH at the end, QUEUE_POP at the front)
  *                --> waiters: link <-> link <-> link  (in order of arrival, see store.c)
  *
- * Only entry_free_unused frees an entry, when it has no value, no item, no waiter, and `woken` is 0. The struct fills
- * one cache line of 64 bytes, because with a million entries each fetched cache line lowers the request rate. */
+ * An entry exists while it has a value, a queued item or a waiter, or while `woken` is not 0. Only entry_free_unused
+ * frees an entry. A short first value is stored in the entry, after the key, which saves a malloc.
+ *
+ * The struct fills one cache line of 64 bytes, because with a million entries each fetched cache line lowers the
+ * request rate. To save space, two pointers are left out: the last waiter is first->prev, and the oldest item is
+ * push_end->next. */
 struct entry {
     struct table_node node;
-    uint8_t *value;          /* in the space after `key`, or in an owned `struct shared`; or NULL */
-    uint32_t len, cap;       /* `len`: length of the value; `cap`: longest length that needs no allocation */
-    uint32_t woken;          /* number of connections that are woken for the queue, until store_acted */
-    uint16_t room;           /* bytes of space after the key, for a short value */
-    bool exists;             /* the key has a value, which may be empty */
-    struct wait_link *first; /* borrowed: the first waiter (store.c), whose `prev` is the last; NULL = none */
-    struct queue_item *push_end; /* owned: the youngest item, whose `next` is the oldest; NULL = empty */
+    uint8_t *value;    /* points to the space after `key`, or into an owned `struct shared`; or NULL */
+    uint32_t len, cap; /* `len`: length of the value; `cap`: longest length that needs no allocation */
+    uint32_t woken;    /* number of connections that were woken for the queue, until store_acted is called */
+    uint16_t room;     /* bytes of space after the key, for a short value; at most ROOM_MAX (entry.c) */
+    bool exists;       /* the key has a value, which may be empty */
+    struct wait_link *first;     /* borrowed: the link of the first waiter (store.c); NULL = no waiter */
+    struct queue_item *push_end; /* owned: the youngest item; NULL if the queue is empty */
     char key[];
 };
 
@@ -57,44 +61,46 @@ static inline struct slice entry_value(const struct entry *entry)
     return slice_of(entry->value, entry->exists ? entry->len : 0);
 }
 
-/* Return true if the key exists for the requests CHECK and WAIT. */
+/* Return true if the key exists for the requests CHECK and WAIT: it has a value, or a queue with an item. */
 static inline bool entry_is_there(const struct entry *entry)
 {
     return entry->exists || entry->push_end != NULL;
 }
 
-/* Return the number of queued items. The unsigned difference is right even if the numbers have wrapped around. */
+/* Return the number of queued items. The item numbers are unsigned, so the result is also right after these numbers
+ * have wrapped around. */
 static inline uint32_t entry_queue_len(const struct entry *entry)
 {
     const struct queue_item *last = entry->push_end;
     return last != NULL ? last->number - last->next->number + 1 : 0;
 }
 
-/* Return the quota's charge for an entry without its value and its queue. */
+/* Return how many bytes an entry charges to the quota, without its value and its queue. */
 static inline uint64_t entry_cost(size_t key_len)
 {
     return sizeof(struct entry) + key_len;
 }
 
-/* Return the entry of a key, or NULL. The entry may have no value (see entry_is_there). */
+/* Return the entry of a key, or NULL. An entry without a value may have waiters or a queue; see entry_is_there. */
 struct entry *entry_find(const struct entries *entries, struct slice key);
 
-/* Return the block that contains the value, or NULL if the value is in the entry. To keep the bytes after a change, add
- * a reference to the block. */
+/* Return the block that contains the value. Return NULL if the entry has no value, or if the value is in the entry,
+ * after the key. To keep the bytes when the entry is changed or freed, the caller adds a reference to the block. */
 struct shared *entry_holder(struct entry *entry);
 
-/* Prefetch each entry that has one of these hashes, and the beginning of its value (see table_expect). */
+/* Prefetch each entry that has one of these hashes, and the beginning of its value. Requests will soon use both (see
+ * table_expect). */
 void entries_expect(const struct entries *entries, const uint32_t *hashes, uint32_t n);
 
-/* Return the entry of the key, or create an empty entry with room for `value_len` bytes. Return NULL if memory or quota
- * is short. If the entry stays empty, call entry_free_unused. */
+/* Return the entry of the key. If the key has no entry, create an empty entry with room for a value of `value_len`
+ * bytes. Return NULL if memory or quota is short. If the entry stays empty, call entry_free_unused. */
 struct entry *entry_make(struct entries *entries, struct slice key, size_t value_len);
 
 /* Free the entry if it has no value, no queued item and no waiter, and `woken` is 0. */
 void entry_free_unused(struct entries *entries, struct entry *entry);
 
-/* Replace the value (entry_set), or append to it (entry_append). `value` is copied. Return false, and keep the old
- * value, if memory or quota is short. */
+/* Replace the value (entry_set), or append to the value (entry_append). `value` is copied. If memory or quota is short,
+ * return false and leave the old value unchanged. */
 bool entry_set(struct entries *entries, struct entry *entry, struct slice value);
 bool entry_append(struct entries *entries, struct entry *entry, struct slice value);
 /* Remove the value. Call entry_free_unused afterwards. */
@@ -102,8 +108,8 @@ void entry_unset(struct entries *entries, struct entry *entry);
 
 /* Append a copy of `value` to the queue. Return false if memory or quota is short. */
 bool entry_push(struct entries *entries, struct entry *entry, struct slice value);
-/* Return the oldest item of the queue, or NULL. entry_pop also removes the item; the caller then frees it with
- * entry_item_free. */
+/* Return the oldest item of the queue, or NULL if the queue is empty. entry_pop also removes the item; the caller
+ * then owns the item and frees it with entry_item_free. */
 const struct queue_item *entry_front(const struct entry *entry);
 struct queue_item *entry_pop(struct entry *entry);
 void entry_item_free(struct entries *entries, struct queue_item *item);

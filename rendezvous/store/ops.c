@@ -1,4 +1,5 @@
-/* ops.c -- see ops.h. The rows of ops.h fill three tables. */
+/* ops.c -- see ops.h. The rows of ops.h fill three tables: field_table, op_table, and op_by_code. The last table has an
+ * array for each dialect. */
 #include "store/ops.h"
 
 #include <string.h>
@@ -17,8 +18,8 @@ const struct op op_table[OPS] = {
 #undef X
 };
 
-/* The place of a row in op_by_code. An opcode has one byte, so a request that the dialect does not have is put from 256
- * on, where no lookup finds it. */
+/* The place of a row in op_by_code. An initializer cannot leave out a row, so a request that the dialect does not have
+ * is put at 256 + op_id. Opcodes have one byte, so no lookup finds this place. */
 #define PLACE(code, name) ((code) < 0 ? 256 + OP_##name : (code))
 const struct op *const op_by_code[DIALECTS][256 + OPS] = {
 #define X(name, c, b, a, ...) [PLACE(a, name)] = &op_table[OP_##name],

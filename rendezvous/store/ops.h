@@ -1,5 +1,5 @@
-/* ops.h -- the requests of the protocol, one row each. The enum op_id, op_table[], the decoder (wire.c), the names in
- * logs and the table in docs/protocol.md are made from these rows. */
+/* ops.h -- the requests of the protocol, one row each. Only these rows describe the requests. The enum op_id,
+ * op_table[], the decoder (wire.c), the names in logs and the table in docs/protocol.md are made from these rows. */
 #ifndef RENDEZVOUS_OPS_H
 #define RENDEZVOUS_OPS_H
 
@@ -24,7 +24,8 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
 
 /* clang-format off */
 
-/* The fields of requests. `limit` is the maximum size of a blob in bytes, or the maximum number of items of a list. */
+/* The fields of requests. `limit` is the maximum size of a blob in bytes, or the maximum number of items of a list. The
+ * last column is the text in docs/protocol.md. */
 #define WIRE_FIELDS(X)                                                                                       \
     /* name    shape     limit             text in docs/protocol.md */                                       \
     X(NIL,      NOTHING, 0,                "")                                                               \
@@ -45,11 +46,11 @@ enum dialect { DIALECT_A, DIALECT_B, DIALECT_C, DIALECTS };
     X(KEYS,     LIST,    WIRE_MAX_KEYS,    "keys")                                                           \
     X(PAIRS,    PAIRS,   WIRE_MAX_KEYS,    "pairs")
 
-/* To add a request, add a row, a handler (hub/requests.c) and a test, and run `make protocol`.
+/* To add a request, add a row, a handler (hub/requests.c) and a test. `make protocol` updates docs/protocol.md.
  *
- *     C, B, A   the opcode in these dialects; NO: not in the dialect
- *     waits     the reply may be sent much later; CANCEL_WAIT or the next request ends the wait
- *     wakes     the request may end waits of other connections */
+ * The columns C, B and A are the opcodes in these dialects; NO = the dialect does not have the request. `waits`: the
+ * reply may be sent much later; CANCEL_WAIT or the next request ends the wait. `wakes`: the request may end waits of
+ * other connections. */
 #define STORE_OPS(X)                                                                                         \
     /* name          C     B   A   fields                    waits  wakes  response, what it does */         \
     X(VALIDATE,      0x00, NO, NO, MAGIC, NIL, NIL,          false, false, "none",                           \
@@ -121,7 +122,7 @@ enum op_id {
 
 struct field {
     enum field_shape shape;
-    uint32_t limit;   /* blob: bytes; list: items; integer: 0 */
+    uint32_t limit;   /* blob: maximum number of bytes; list: maximum number of items; integer: 0 */
     const char *text; /* for docs/protocol.md */
 };
 
@@ -138,7 +139,8 @@ struct op {
 extern const struct field field_table[FIELDS];
 extern const struct op op_table[OPS];
 
-/* The request of each opcode in each dialect; NULL = none. Entries from 256 on are never read. */
+/* The request of each opcode (0 to 255) in each dialect; NULL = the dialect does not have this opcode. Entries from 256
+ * on are never read. These entries are the requests that have no opcode in the dialect. */
 extern const struct op *const op_by_code[DIALECTS][256 + OPS];
 
 #endif

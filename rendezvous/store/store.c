@@ -1,5 +1,5 @@
 /* store.c -- see store.h. Each entry has a list of the waits for its key, and each wait has a link for each missing
- * key. So no search is needed when a key is written or a connection closes. */
+ * key. So the store needs no search when a key is written or a connection closes. */
 #include "store/store.h"
 
 #include "store/entry.h"
@@ -9,14 +9,16 @@
 
 #include <stdlib.h>
 
-/* Numbers are parsed without strtoll, because a value has no NUL, and the blanks of strtoll depend on the locale. */
+/* Numbers are parsed without strtoll, because a value has no NUL at its end. Also, the blanks that strtoll skips depend
+ * on the locale. */
 
 static bool is_blank(char c)
 {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* Parse a number from -2^63 to 2^63 - 1. Check the limit before the multiplication, which could overflow. */
+/* Parse a number. The limit depends on the sign: 2^63 - 1, or 2^63 for a negative number. Check the limit before the
+ * multiplication, which could otherwise overflow. */
 bool decimal_parse(struct slice text, int64_t *value)
 {
     const char *p = text.data, *end = p + text.len;
@@ -61,13 +63,17 @@ struct slice decimal_print(int64_t value, char *text)
  *                                   |
  *                          list of "/b", from top to bottom
  *
- * When its key is created, a link leaves the list. The wait and all its links are freed together: when the last missing
- * key is created, or when the connection leaves. */
+ * When a key is created, the store walks the list of its entry. When a connection leaves, the store walks the links of
+ * its wait.
+ *
+ * A link is in a list while its key is missing. When the key is created, the link leaves the list. The wait and all its
+ * links are freed together: when the last missing key is created, or when the connection leaves. */
 
 struct wait_link {
-    struct entry *entry;           /* borrowed: the entry whose list has this link; NULL if none */
-    struct wait *wait;             /* the wait that contains this link */
-    struct wait_link *prev, *next; /* first->prev is the last link; last->next is NULL */
+    struct entry *entry; /* borrowed: the entry whose list has this link; NULL if no list has this link */
+    struct wait *wait;   /* the wait that contains this link */
+    struct wait_link *prev,
+        *next; /* `prev` of the first link is the last link; `next` of the last link is NULL */
 };
 
 struct wait {
@@ -78,13 +84,14 @@ struct wait {
     struct wait_link link[];
 };
 
-/* Return the quota's charge for a wait. */
+/* Return how many bytes a wait charges to the quota. */
 static uint64_t wait_cost(uint32_t links)
 {
     return sizeof(struct wait) + links * sizeof(struct wait_link);
 }
 
-/* Allocate a wait with room for `links` links in one block. Return NULL if memory or quota is short. */
+/* Allocate a wait with room for `links` links. All links are in one block, so that a wait for 100,000 keys needs only
+ * one malloc. Return NULL if memory or quota is short. */
 static struct wait *wait_new(struct entries *entries, struct store_waiter *owner, uint32_t links)
 {
     if (!quota_use(entries->quota, wait_cost(links)))
@@ -98,7 +105,7 @@ static struct wait *wait_new(struct entries *entries, struct store_waiter *owner
     return wait;
 }
 
-/* Append a link to the list of `entry`, unless the request has already named this key. */
+/* Append a link to the list of `entry`. If the request names the key twice, add only one link. */
 static void wait_add(struct wait *wait, struct entry *entry)
 {
     /* a wait adds all its links at once, so only the last link can be of `wait` */
@@ -115,7 +122,7 @@ static void wait_add(struct wait *wait, struct entry *entry)
     wait->missing++;
 }
 
-/* Remove a link from the list of its entry. */
+/* Remove a link from the list of its entry: the wait no longer waits for this key. */
 static void wait_unlink(struct wait_link *link)
 {
     struct entry *entry = link->entry;
@@ -138,7 +145,7 @@ static void wait_free(struct entries *entries, struct wait *wait)
     free(wait);
 }
 
-/* End a wait before its keys exist, and free it. */
+/* End a wait before its keys exist: remove its links from all lists, free unused entries, and free the wait. */
 static void wait_leave(struct entries *entries, struct wait *wait)
 {
     for (uint32_t i = 0; i < wait->links; i++) {
@@ -177,7 +184,8 @@ void store_observe(struct store *s, const struct store_observer *observer)
     s->observer = *observer;
 }
 
-/* Return true if the key, or its part after the last '/', begins with an observed prefix. */
+/* Return true if the observer wants the key: the key, or its part after the last '/', begins with one of the
+ * prefixes. */
 static bool is_observed(const struct store *s, struct slice key)
 {
     const char *text = key.data;
@@ -193,11 +201,13 @@ static bool is_observed(const struct store *s, struct slice key)
     return false;
 }
 
-/* Remove links from the list of `entry`, the oldest first. Free each wait without a missing key, and call `wake` (may
- * be NULL). Do not free the entry.
+/* Remove links from the list of `entry`, the oldest first: all links, or with `is_offer` one for each queued item that
+ * has no woken connection yet. Free each wait that then has no missing key, and wake the connection that waited, unless
+ * `wake` is NULL. Do not free the entry.
  *
- * With `is_offer`, stop when each queued item has a woken connection: QUEUE_PUSH wakes one waiter for each item. The
- * woken connection counts as the receiver even before it has sent its QUEUE_POP. */
+ * SET, ADD, APPEND and MULTI_SET wake all waiters of their keys. COMPARE_SET wakes them only if it creates the key.
+ * BARRIER wakes them only if its caller is the last rank to arrive. QUEUE_PUSH wakes one waiter for each item. With
+ * `is_offer`, a woken connection counts as the receiver of one item, even before it has sent its QUEUE_POP. */
 static void wake_waiters(struct store *s, struct entry *entry, store_wake wake, bool is_offer)
 {
     while (entry->first != NULL && (!is_offer || entry_queue_len(entry) > entry->woken)) {
@@ -226,7 +236,8 @@ static void empty_entry(struct store *s, struct entry *entry)
     wake_waiters(s, entry, NULL, false);
 }
 
-/* Remove all keys. */
+/* Remove all keys. Fetch the next entry before entry_free_unused frees the present entry. If a connection was woken for
+ * the queue of an entry, the entry stays until store_acted is called. */
 void store_clear(struct store *s)
 {
     struct table_node *node = table_next(&s->entries.table, NULL);
@@ -247,7 +258,7 @@ void store_free(struct store *s)
     free(s);
 }
 
-/* End a write: wake the waiters, or after a failure free an empty entry. */
+/* End a write. After success, wake the waiters. After a failure, free the entry if it is empty. */
 static enum store_status written(struct store *s, struct entry *entry, bool done)
 {
     if (done)
@@ -257,7 +268,8 @@ static enum store_status written(struct store *s, struct entry *entry, bool done
     return done ? STORE_OK : STORE_FULL;
 }
 
-/* Set a key. SET is the most frequent request, so this function repeats the code of written(). */
+/* Set a key. SET is the most frequent request, so this function repeats the code of written() instead of calling it. If
+ * entry_set keeps the old memory, SET costs one lookup and one copy, and no malloc. */
 enum store_status store_set(struct store *s, struct slice key, struct slice value)
 {
     struct entry *entry = entry_make(&s->entries, key, value.len);
@@ -292,7 +304,8 @@ struct shared *store_holder(const struct store *s, struct slice key, struct slic
     return entry != NULL && entry->value == value.data ? entry_holder(entry) : NULL;
 }
 
-/* Execute COMPARE_SET. As in PyTorch's server, the answer for a missing key is `expected`, unless that is empty. */
+/* Execute COMPARE_SET. As in PyTorch's server, if the key is missing and `expected` is not empty, the answer is
+ * `expected`. */
 enum store_status store_compare_set(struct store *s, struct slice key, struct slice expected,
                                     struct slice desired, struct slice *current)
 {
@@ -307,8 +320,8 @@ enum store_status store_compare_set(struct store *s, struct slice key, struct sl
     return store_set(s, key, desired);
 }
 
-/* Add `delta` to the counter of `entry`. As in PyTorch's server, the sum wraps around at 64 bits, which C allows only
- * for unsigned integers. */
+/* Add `delta` to the counter of `entry`. As in PyTorch's server, the sum wraps around at 64 bits. In C only unsigned
+ * integers may wrap around, so the addition is unsigned. */
 static enum store_status add_to_entry(struct store *s, struct entry *entry, int64_t delta, int64_t *sum)
 {
     char text[DECIMAL_MAX];
@@ -333,7 +346,7 @@ enum store_status store_add(struct store *s, struct slice key, int64_t delta, in
     return status;
 }
 
-/* Append to a value. Limit the whole value to WIRE_MAX_VALUE, so that a GET can return it. */
+/* Append to a value. Limit the whole value to WIRE_MAX_VALUE, the limit of SET, so that a GET can return it. */
 enum store_status store_append(struct store *s, struct slice key, struct slice value)
 {
     struct entry *entry = entry_make(&s->entries, key, value.len);
@@ -343,8 +356,8 @@ enum store_status store_append(struct store *s, struct slice key, struct slice v
     return written(s, entry, fits && entry_append(&s->entries, entry, value));
 }
 
-/* Delete a value, but not a queue with the same name. As in PyTorch's server, a connection does not wait again for a
- * key that it has already found. */
+/* Delete a value. Keep a queue with the same name. As in PyTorch's server, a connection that waits for several keys
+ * does not wait again for a key that it has already found. */
 bool store_delete(struct store *s, struct slice key)
 {
     struct entry *entry = entry_find(&s->entries, key);
@@ -360,8 +373,8 @@ uint64_t store_count(const struct store *s)
     return s->entries.existing;
 }
 
-/* Set all pairs. The quota is checked as if all keys were new, so a nearly full store may reject pairs that would fit.
- * If malloc fails, earlier pairs stay set. */
+/* Set all pairs. First check the quota for all pairs, as if all keys were new. So a nearly full store may reject
+ * pairs that would fit. If malloc fails, the pairs that are already set stay. */
 enum store_status store_multi_set(struct store *s, struct slice pairs)
 {
     struct slice key, value;
@@ -399,7 +412,7 @@ bool store_check(const struct store *s, struct slice keys)
     return true;
 }
 
-/* Notify the observer that a wait has begun. */
+/* Notify the observer that a wait has begun, and return the status of the request. */
 static enum store_status wait_begun(struct store *s, struct store_waiter *w)
 {
     if (s->observer.prefixes != NULL)
@@ -407,7 +420,8 @@ static enum store_status wait_begun(struct store *s, struct store_waiter *w)
     return STORE_WAITS;
 }
 
-/* Count the missing keys before allocating anything, because most WAIT requests find all keys. */
+/* Count the missing keys before allocating anything, because most WAIT requests find all keys. Then create an empty
+ * entry for each missing key, because an entry has the list of waiters. */
 enum store_status store_wait(struct store *s, struct store_waiter *w, struct slice keys)
 {
     store_leave(s, w);
@@ -433,9 +447,11 @@ enum store_status store_wait(struct store *s, struct store_waiter *w, struct sli
     return wait_begun(s, w);
 }
 
-/* Execute BARRIER. Allocate the wait first, because the counter must not change if memory is short.
+/* Execute BARRIER. Allocate the wait before adding to the counter, so that the counter does not change if memory is
+ * short.
  *
- * A key with a value can have waiters here, because BARRIER requests wait at the counter that they have created. */
+ * A key with a value can have waiters, too: BARRIER requests wait at the counter that they have created. If a WAIT for
+ * this counter begins before the first BARRIER, this WAIT also lasts until the last rank has arrived. */
 enum store_status store_barrier(struct store *s, struct store_waiter *w, struct slice key, int64_t world_size)
 {
     store_leave(s, w);
@@ -470,7 +486,8 @@ uint32_t store_awaited_count(const struct store_waiter *w)
     return w->wait ? w->wait->missing : 0;
 }
 
-/* Return the n-th missing key. The walk is fast enough, because a diagnosis shows only a few keys. */
+/* Return the n-th missing key. Each call walks the links from the first, which is fast enough, because a diagnosis
+ * shows only a few keys. */
 struct slice store_awaited(const struct store_waiter *w, uint32_t n)
 {
     const struct wait_link *link = w->wait->link;
@@ -479,7 +496,8 @@ struct slice store_awaited(const struct store_waiter *w, uint32_t n)
     return entry_key(link->entry);
 }
 
-/* Withdraw the offer for which the connection was woken. If the item is still queued, wake another connection. */
+/* Withdraw the offer for which the connection was woken. If the offered item is still in the queue, wake another
+ * connection. */
 void store_acted(struct store *s, struct store_waiter *w)
 {
     struct entry *entry = w->offer;
@@ -535,7 +553,7 @@ uint32_t store_queue_len(const struct store *s, struct slice queue)
     return entry ? entry_queue_len(entry) : 0;
 }
 
-/* Return the next key. Skip entries without a value. */
+/* Return the next key. Skip entries without a value, which have only a queue or waiters. */
 bool store_next(const struct store *s, const struct entry **at, struct slice *key, struct slice *value)
 {
     const struct table_node *node = *at ? &(*at)->node : NULL;

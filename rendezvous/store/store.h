@@ -1,5 +1,6 @@
 /* store.h -- the keys of one attempt, and the connections that wait for keys. The store behaves like PyTorch's c10d
- * store, but limits every size. It calls other modules only through `wake` and the observer. */
+ * store, but limits every size. The store does not depend on jobs and sessions: it calls other modules only through
+ * `wake` and the observer. */
 #ifndef RENDEZVOUS_STORE_STORE_H
 #define RENDEZVOUS_STORE_STORE_H
 
@@ -25,24 +26,25 @@ struct entry;
 struct wait;
 
 /* The state of a connection in the store, owned by the connection. Set all bytes to zero before the first use. A
- * connection has at most one wait, which ends in one of three ways:
+ * connection has at most one wait, for one or more keys. A wait ends in one of three ways:
  *
  *   - The last missing key is created: the store calls `wake`.
- *   - The connection sends another request, or closes: the caller calls store_leave; no `wake`.
- *   - All keys are removed by store_clear: no `wake`. */
+ *   - The connection sends another request, or closes: the caller calls store_leave, and the store does not call
+ *     `wake`.
+ *   - All keys are removed by store_clear: the store does not call `wake`. */
 struct store_waiter {
     struct wait *wait;   /* owned by the store; NULL = the connection does not wait */
-    struct entry *offer; /* borrowed: the queue of the offered item; NULL = none */
+    struct entry *offer; /* borrowed: the queue for which the connection was woken; NULL = none */
 };
 
-/* Functions that the store calls during a request. They must not change the store. */
+/* Functions that the store calls during a request. These functions must not change the store. */
 struct store_observer {
     void *user;
-    /* A key is observed if it, or its part after the last '/', begins with one of these prefixes. NULL ends the
-     * array. */
+    /* A key is observed if the key, or its part after the last '/', begins with one of these prefixes. The array ends
+     * with NULL. */
     const char *const *prefixes;
-    /* Called after an observed key was set, unless COMPARE_SET has replaced a value. `anew` is true if the key already
-     * had a non-empty value. */
+    /* Called after an observed key was set, but not after a COMPARE_SET that has replaced a value. `anew` is true if
+     * the key already had a non-empty value. */
     void (*written)(void *user, struct slice key, bool anew);
     /* Called after ADD has added `delta` to an observed key. `sum` is the new value. */
     void (*counted)(void *user, struct slice key, int64_t delta, int64_t sum);
@@ -57,34 +59,36 @@ enum store_status {
     STORE_WAITS, /* `wake` is called later */
     /* quota or memory is short, or the value would exceed WIRE_MAX_VALUE; only store_multi_set may have changed keys */
     STORE_FULL,
-    STORE_NOT_A_NUMBER, /* the value is not a number; nothing has changed */
+    STORE_NOT_A_NUMBER, /* nothing has changed: the value is not a number */
 };
 
-/* A function that the store calls after a wait has ended. It must not call the store. */
+/* A function that the store calls after a wait has ended. This function must not call the store. */
 typedef void (*store_wake)(void *user, struct store_waiter *waiter);
 /* Create a store. `quota` is borrowed. All calls for a store come from one thread. Return NULL if memory is short. */
 struct store *store_new(struct quota *quota, store_wake wake, void *user);
 /* Set the observer. The struct is copied; `prefixes` and `user` are borrowed. */
 void store_observe(struct store *s, const struct store_observer *observer);
-/* Free the store and all keys. The caller first calls store_leave and store_acted for each connection. */
+/* Free the store and all keys. The caller first calls store_leave and store_acted for each connection, because each
+ * struct store_waiter has pointers into the store. */
 void store_free(struct store *s);
 
 /* Remove all keys, queues and waits. `wake` is not called. */
 void store_clear(struct store *s);
 
-/* Prefetch the keys with these hashes (table_hash) into the processor's caches. */
+/* Prefetch the keys with these hashes (table_hash) into the processor's caches. Call this some time before the keys
+ * are used. */
 void store_expect(const struct store *s, const uint32_t *hashes, uint32_t n);
 
 /* Set a key. The store copies the key and the value. */
 enum store_status store_set(struct store *s, struct slice key, struct slice value);
 /* Return the value of a key; empty if the key is missing. The slice is borrowed until the next change of the store. */
 struct slice store_get(const struct store *s, struct slice key);
-/* Return the block that contains `value`, which store_get(key) has returned. With a reference (base/buf.h), the bytes
- * stay valid after the next change. Return NULL if `value` is shorter than SHARED_MIN, outdated, or not in a separate
- * block. */
+/* Return the block that contains `value`, which store_get(key) has returned. If the caller adds a reference to the
+ * block (base/buf.h), the bytes stay valid after the next change. Return NULL if `value` is shorter than SHARED_MIN,
+ * outdated, or not in a separate block. */
 struct shared *store_holder(const struct store *s, struct slice key, struct slice value);
-/* Replace the value of a key by `desired` if it equals `expected`. An empty `expected` also matches a missing key. Set
- * *current to the answer for the client, borrowed from the store or from an argument. */
+/* Replace the value of a key by `desired` if the value equals `expected`. An empty `expected` also matches a missing
+ * key. Set *current to the answer for the client. The slice is borrowed from the store or from an argument. */
 enum store_status store_compare_set(struct store *s, struct slice key, struct slice expected,
                                     struct slice desired, struct slice *current);
 /* Add `delta` to a counter, and set *sum to the new value. A missing key counts as 0. */
@@ -96,47 +100,49 @@ bool store_delete(struct store *s, struct slice key);
 /* Return the number of keys with a value. */
 uint64_t store_count(const struct store *s);
 
-/* Set all pairs of a list in wire format. If the quota may be too small, set no pair. If malloc fails, earlier pairs
- * stay set. */
+/* Set all pairs of a list in wire format. If the quota may be too small for all pairs, set no pair. If malloc fails
+ * later, the earlier pairs stay set. */
 enum store_status store_multi_set(struct store *s, struct slice pairs);
 
 /* Return true if every key of the list has a value or a queued item. */
 bool store_check(const struct store *s, struct slice keys);
 
-/* End an earlier wait of `w`, then wait for all keys of the list in wire format. Return STORE_OK if all keys exist. */
+/* End an earlier wait of `w`, then wait for all keys of the list, which is in wire format. Return STORE_OK if all keys
+ * exist already. */
 enum store_status store_wait(struct store *s, struct store_waiter *w, struct slice keys);
 
-/* Execute PyTorch's BARRIER: add 1 to the counter `key`. If the sum is below `world_size`, wait; otherwise wake all
- * waiters and return STORE_OK. */
+/* Execute the request BARRIER of PyTorch's protocol: add 1 to the counter `key`. If the sum is below `world_size`,
+ * wait; otherwise wake all waiters and return STORE_OK. */
 enum store_status store_barrier(struct store *s, struct store_waiter *w, struct slice key,
                                 int64_t world_size);
 
 /* End the wait of a connection that sends another request or closes. `wake` is not called. */
 void store_leave(struct store *s, struct store_waiter *w);
 
-/* Release the queue item, if any, for which the connection was woken. If the item is still queued, wake the next
- * waiter. Call this after each request, and before the connection closes. */
+/* Release the queue item for which the connection was woken. Do nothing if there is no such item. If the connection has
+ * not removed the item, wake the next waiter of the queue. Call this function after a request was handled, and before
+ * the connection closes. */
 void store_acted(struct store *s, struct store_waiter *w);
 
-/* Return the number of keys that a connection still waits for. */
+/* Return the number of keys that a connection still waits for; 0 = the connection does not wait. */
 uint32_t store_awaited_count(const struct store_waiter *w);
-/* Return the missing key with the index `n` (below store_awaited_count). The slice is borrowed. */
+/* Return the missing key with the index `n`. `n` must be below store_awaited_count(w). The slice is borrowed. */
 struct slice store_awaited(const struct store_waiter *w, uint32_t n);
 
 struct queue_item;
 /* Append a copy of `value` to a queue, and wake one waiter. */
 enum store_status store_push(struct store *s, struct slice queue, struct slice value);
-/* Return the oldest item of a queue, or NULL. The item stays in the queue. */
+/* Return the oldest item of a queue, or NULL if the queue is empty. The item stays in the queue. */
 const struct queue_item *store_front(const struct store *s, struct slice queue);
-/* Remove and return the oldest item of a queue, or NULL. Set *len_before to the number of items before the call. The
- * caller owns the item and frees it with store_item_free. */
+/* Remove and return the oldest item of a queue, or return NULL if the queue is empty. Set *len_before to the number of
+ * items before the call. The caller owns the item and frees it with store_item_free. */
 struct queue_item *store_pop(struct store *s, struct slice queue, uint32_t *len_before);
 struct slice store_item_value(const struct queue_item *item);
 void store_item_free(struct store *s, struct queue_item *item);
 uint32_t store_queue_len(const struct store *s, struct slice queue);
 
-/* Find the next key that has a value, and set *key and *value. Set *at to NULL for the first key. Return false after
- * the last key. The store must not change between the calls. */
+/* Find the next key that has a value, and set *key and *value. To get the first key, set *at to NULL before the call.
+ * Return false after the last key. The store must not change between the calls. */
 bool store_next(const struct store *s, const struct entry **at, struct slice *key, struct slice *value);
 
 #endif

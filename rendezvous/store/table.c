@@ -1,5 +1,8 @@
-/* table.c -- see table.h. Each chain is a linked list of nodes. A node never moves in memory, so other structs can
- * point to its object. A node stores its hash, so enlarging the array reads no keys. */
+/* table.c -- see table.h.
+ *
+ * Each chain is a linked list of nodes. A node never moves in memory, so other structs can point to the object that
+ * contains the node. A node stores its hash: enlarging the array reads no keys, and a search compares keys only if
+ * their hashes are equal. */
 #include "store/table.h"
 
 #include <stdlib.h>
@@ -21,7 +24,7 @@ void table_free(struct table *t)
     *t = (struct table){ 0 };
 }
 
-/* The secret of the hash function, for all tables, because callers use one hash for several tables. */
+/* The secret of the hash function. All tables share this secret, because callers use one hash for several tables. */
 static uint64_t hash_key[2];
 
 void table_set_hash_key(const uint64_t key[2])
@@ -55,8 +58,8 @@ static inline void sip_compress(uint64_t v[4], uint64_t word)
     v[0] ^= word;
 }
 
-/* Return the bytes after the last complete word of a key (at most 7) as one word. Loading the last 8 bytes and shifting
- * is faster than a copy of variable length. */
+/* Return the bytes after the last complete word of a key (at most 7) as one word. For a key of 8 bytes or more, load
+ * the last 8 bytes at once and shift. This is faster than a copy of variable length. */
 static inline uint64_t sip_tail(const uint8_t *key, size_t len)
 {
     const size_t rest = len % sizeof(uint64_t);
@@ -73,8 +76,8 @@ static inline uint64_t sip_tail(const uint8_t *key, size_t len)
 }
 
 /* Compute SipHash-1-3 (Aumasson and Bernstein, https://www.aumasson.jp/siphash/siphash.pdf), with words in the byte
- * order of the machine. The hash has a secret, because a client could otherwise choose keys that are all in one
- * chain. */
+ * order of the machine. Clients choose the keys, so the hash needs a secret. Otherwise a client could choose keys that
+ * are all in one chain, and each lookup would walk this chain. */
 uint32_t table_hash(struct slice key)
 {
     const uint8_t *p = key.data;
@@ -108,8 +111,9 @@ const struct table_node *table_first(const struct table *t, uint32_t hash)
     return node;
 }
 
-/* Prefetch the nodes for these hashes. The first loop fetches the chains; the second loop fetches the first node of
- * each chain, and the next cache line, which has the key of an entry. */
+/* Prefetch the nodes for these hashes, in two loops. The first loop fetches the chains, because they contain the
+ * addresses of the nodes. The second loop fetches the first node of each chain. This loop also fetches the next cache
+ * line of the node. If the node is an entry, this cache line contains the key. */
 void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n)
 {
     enum { LINE = 64 };
@@ -124,7 +128,8 @@ void table_expect(const struct table *t, const uint32_t *hashes, uint32_t n)
     }
 }
 
-/* Return the next node with the same key. */
+/* Return the next node with the same key. This node is in the rest of the chain, because nodes with the same key share
+ * a chain. */
 struct table_node *table_find_same(const struct table_node *node)
 {
     struct table_node *next = node->next;
@@ -134,8 +139,8 @@ struct table_node *table_find_same(const struct table_node *node)
     return next;
 }
 
-/* Double the array of chains, and move all nodes at once. With a million keys this takes tens of milliseconds. If
- * memory is short, keep the old array. */
+/* Double the array of chains, and move all nodes at once. With a million keys this takes tens of milliseconds, in
+ * which the store serves no client. If memory is short, keep the old array. */
 static void grow_chains(struct table *t)
 {
     uint32_t mask = t->mask * 2 + 1;
@@ -154,8 +159,9 @@ static void grow_chains(struct table *t)
     t->mask = mask;
 }
 
-/* Insert a node, and enlarge a full array. With `is_busy`, 4 chains have at most 3 nodes, because each further node in
- * a chain costs a read from memory. */
+/* Insert a node. If the array of chains is too full, first enlarge it. If `is_busy` is true, the table has at most 3
+ * nodes for 4 chains, because each further node in a chain costs a read from memory. Other tables have at most as many
+ * nodes as chains, to save memory. */
 void table_insert(struct table *t, struct table_node *node)
 {
     const uint32_t spare = t->is_busy ? t->mask / 4 : 0;
@@ -175,7 +181,8 @@ void table_remove(struct table *t, struct table_node *node)
     t->count--;
 }
 
-/* Return the node after `after` in its chain, or the first node of the next chain. */
+/* Return the node after `after` in its chain. If `after` is the last node of its chain, return the first node of the
+ * next chain that is not empty. A node stores its hash, so a walk needs no state except `after`. */
 struct table_node *table_next(const struct table *t, const struct table_node *after)
 {
     uint32_t i = 0;

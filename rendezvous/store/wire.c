@@ -1,5 +1,6 @@
-/* wire.c -- see wire.h. The functions scan_* read one unit after the other. If a unit is incomplete, they set `need`,
- * and the next call begins with the same unit. wire_decode has a faster loop for the most frequent requests. */
+/* wire.c -- see wire.h. The functions scan_* read one unit after the other: the opcode, an integer, the count of a
+ * list, or a blob with its length. If a unit is incomplete, the function sets `need` and returns, and the next call
+ * begins with the same unit. For the most frequent requests, wire_decode has a loop that needs half the time. */
 #include "store/wire.h"
 
 #include "store/encode.h"
@@ -11,13 +12,15 @@ void wire_init(struct wire *w, bool dialect_b)
     *w = (struct wire){ .need = 1, .dialect = dialect_b ? DIALECT_B : DIALECT_A };
 }
 
-/* Return the address of the byte at offset `at`. The caller's buffer may move between two calls. */
+/* Return the address of the byte at offset `at`. struct wire has offsets instead of pointers, because the caller's
+ * buffer may have another address at the next call. */
 static const uint8_t *byte_at(struct slice in, size_t at)
 {
     return (const uint8_t *)in.data + at;
 }
 
-/* Interrupt the scan until the request has `need` bytes, more than have arrived. Return WIRE_MORE. */
+/* Interrupt the scan until the request has `need` bytes: store `need`, and return WIRE_MORE. `need` must exceed the
+ * number of bytes that have arrived, because WIRE_MORE makes the caller wait for more bytes. */
 static enum wire_status wait_for(struct wire *w, size_t need)
 {
     w->need = need;
@@ -33,7 +36,7 @@ static enum wire_status fail_limit(struct ddp_err *err, const struct wire *w, co
     return WIRE_BAD;
 }
 
-/* Fail because the request needs more bytes than the quota has left. */
+/* Fail because the request needs `got` bytes, but the quota of the store has only `left` bytes left. */
 static enum wire_status fail_full(struct ddp_err *err, const struct wire *w, uint64_t got, uint64_t left)
 {
     ddp_fail(err, DDP_ERR_LIMIT,
@@ -43,8 +46,8 @@ static enum wire_status fail_full(struct ddp_err *err, const struct wire *w, uin
     return WIRE_BAD;
 }
 
-/* Detect dialect C, which begins with 0 (VALIDATE) and WIRE_MAGIC. In the older dialects, 0 is SET, and the length of a
- * key follows, which is far below WIRE_MAGIC. */
+/* Detect dialect C, in which a connection begins with 0 (VALIDATE) and WIRE_MAGIC. In the older dialects, 0 is SET, and
+ * the next bytes are the length of a key, which must be far below WIRE_MAGIC. */
 static enum wire_status greet(struct wire *w, struct slice in)
 {
     if (*byte_at(in, 0) == 0) {
@@ -57,8 +60,8 @@ static enum wire_status greet(struct wire *w, struct slice in)
     return WIRE_OK;
 }
 
-/* Detect dialect B. Opcodes above 8 exist only in B. Opcode 7 is WATCH_KEY in A and DELETE_KEY in B; PyTorch uses a
- * separate connection for WATCH_KEY, so after another opcode it is DELETE_KEY. */
+/* Detect dialect B. Opcodes above 8 exist in B, but not in A. Opcode 7 is WATCH_KEY in A and DELETE_KEY in B. PyTorch
+ * uses a separate connection for WATCH_KEY, so opcode 7 after another opcode means DELETE_KEY. */
 static void detect_dialect_b(struct wire *w, uint8_t code)
 {
     if (w->dialect == DIALECT_A && (code > 8 || (code == 7 && w->past_watch)))
@@ -67,7 +70,8 @@ static void detect_dialect_b(struct wire *w, uint8_t code)
         w->past_watch = true;
 }
 
-/* Scan the opcode. On a new connection, first detect the dialect. */
+/* Scan the opcode. On a new connection, first detect the dialect. If the first byte of a connection is not an opcode,
+ * the peer is usually a port scanner, an HTTP client or a TLS client. */
 static enum wire_status scan_opcode(struct wire *w, struct slice in, struct ddp_err *err)
 {
     bool first = !w->greeted;
@@ -87,8 +91,8 @@ static enum wire_status scan_opcode(struct wire *w, struct slice in, struct ddp_
     return WIRE_OK;
 }
 
-/* Scan a blob: its length, then its content. Set *length to the length of the content, and move `at` to the end. The
- * length is compared with its limit before it is used. */
+/* Scan a blob: its length, then its content. Compare the length with its limit before using it in a calculation. If
+ * both parts are complete, set *length to the length of the content, and move `at` to the end of the blob. */
 static enum wire_status scan_blob(struct wire *w, struct slice in, uint32_t limit, uint64_t max_bytes,
                                   size_t *length, struct ddp_err *err)
 {
@@ -106,8 +110,8 @@ static enum wire_status scan_blob(struct wire *w, struct slice in, uint32_t limi
     return WIRE_OK;
 }
 
-/* Scan the count of a list, and compare it with its limit before it is used. Reject a list whose lengths alone (8 bytes
- * each) exceed the quota. */
+/* Scan the count of a list, and compare it with its limit before using it in a calculation. Each blob of the list has
+ * at least the 8 bytes of its length. If these bytes alone exceed the quota, reject the list at once. */
 static enum wire_status scan_count(struct wire *w, struct slice in, const struct field *f, uint64_t max_bytes,
                                    struct ddp_err *err)
 {
@@ -127,7 +131,8 @@ static enum wire_status scan_count(struct wire *w, struct slice in, const struct
     return WIRE_OK;
 }
 
-/* Scan the blobs of a list. `left` counts an incomplete blob, too. */
+/* Scan the blobs of a list. `left` also counts a blob that is incomplete, so that the next call continues with this
+ * blob. */
 static enum wire_status scan_list(struct wire *w, struct slice in, const struct field *f, uint64_t max_bytes,
                                   struct ddp_err *err)
 {
@@ -214,8 +219,9 @@ static enum wire_status scan_request(struct wire *w, struct slice in, uint64_t m
     return WIRE_OK;
 }
 
-/* Decode a request. The loop decodes a complete request of dialect C without a list in half the time of scan_request,
- * which handles all others and the errors. */
+/* Decode a request. Most requests are complete, use dialect C and have no list. A loop here decodes such a request in
+ * half the time of scan_request. For all other requests, scan_request decodes the request or finds the reason for its
+ * rejection. */
 enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes, struct request *req,
                              size_t *used, struct ddp_err *err)
 {
@@ -247,7 +253,7 @@ enum wire_status wire_decode(struct wire *w, struct slice in, uint64_t max_bytes
     return WIRE_OK;
 }
 
-/* Remove the first blob of `list`, and set `item` to it. All lengths were checked by scan_request. */
+/* Remove the first blob of `list`, and set `item` to it. scan_request has already checked the lengths of all blobs. */
 bool wire_next(struct slice *list, struct slice *item)
 {
     if (list->len == 0)

@@ -1,5 +1,6 @@
-/* wire.h -- a parser that turns bytes into requests, which may arrive in pieces of any size. It reserves no memory for
- * bytes that have not arrived, so a client cannot fill the memory by announcing a long request. */
+/* wire.h -- a parser that turns bytes into requests, which may arrive in pieces of any size. The parser owns no
+ * memory, and reserves none for bytes that have not arrived. So a client cannot fill the memory by announcing a long
+ * request. */
 #ifndef RENDEZVOUS_WIRE_H
 #define RENDEZVOUS_WIRE_H
 
@@ -8,8 +9,8 @@
 
 enum wire_status { WIRE_OK, WIRE_MORE, WIRE_BAD };
 
-/* How much of the present request has been scanned. The caller keeps all bytes of an incomplete request, and passes
- * them again when more bytes arrive. No field is scanned twice.
+/* How much of the present request has been scanned. The caller keeps all bytes of an incomplete request, and passes all
+ * of them again when more bytes arrive. With this struct, no field is scanned twice.
  *
  *     SET "/a" "hi", dialect C
  *     01 | 02 00 00 00 00 00 00 00 | 2f 61 | 02 00 00 00 00 00 00 00 | 68 69
@@ -18,32 +19,34 @@ enum wire_status { WIRE_OK, WIRE_MORE, WIRE_BAD };
 struct wire {
     const struct op *op;      /* NULL until the opcode has been scanned */
     size_t at;                /* number of scanned bytes of the request */
-    size_t need;              /* bytes of the request that the next scan needs */
+    size_t need;              /* the next scan needs this many bytes of the request, including the opcode */
     size_t start[OP_FIELDS];  /* offset of each field's content */
     size_t length[OP_FIELDS]; /* length of each field's content */
     uint32_t left;            /* number of blobs of the list that have not been scanned */
     uint32_t count;           /* number of items of the list; a pair is one item */
-    uint8_t dialect;          /* enum dialect, if `greeted`; A may later become B */
+    uint8_t dialect;          /* enum dialect; known when `greeted` is true, but A may later become B */
     uint8_t field;            /* index of the next field to scan */
-    bool greeted;             /* the first bytes were scanned */
+    bool greeted;             /* the first bytes were scanned; they show whether the dialect is C */
     bool in_list;             /* the count of the list has been scanned */
-    bool past_watch;          /* an opcode other than 7 was received (detect_dialect_b) */
+    bool past_watch;          /* an opcode other than 7 was received; see detect_dialect_b in wire.c */
 };
 
 struct request {
     const struct op *op;
     /* The content of each field: the bytes of a blob, or the blobs of a list for wire_next. Borrowed from the decoded
-     * bytes. */
+     * bytes. The slice of an integer field is empty. */
     struct slice blob[OP_FIELDS];
-    int64_t number; /* value of the integer field; 0 = none */
-    uint32_t count; /* number of items of the list; 0 = none */
+    int64_t number; /* value of the integer field; 0 = the request has no such field */
+    uint32_t count; /* number of items of the list, where a pair is one item; 0 = the request has no list */
 };
 
-/* Prepare the parser for a new connection. A connection that begins with VALIDATE has dialect C. Otherwise it has
- * dialect B if `dialect_b` is true, or dialect A until a request shows that it is B. */
+/* Prepare the parser for a new connection. A connection that begins with VALIDATE has dialect C. For any other
+ * connection, `dialect_b` decides: true means dialect B; false means dialect A, until a request shows that the dialect
+ * is B. */
 void wire_init(struct wire *w, bool dialect_b);
 
-/* Decode the first request of `in`, which must contain all bytes of this request that have arrived.
+/* Decode the first request of `in`. `in` must contain all bytes of this request that have arrived, and may contain
+ * further requests.
  *
  *     WIRE_OK:   *req points into `in`; *used is the length of the request in bytes.
  *     WIRE_MORE: the request is incomplete; call again with the same bytes and further bytes.

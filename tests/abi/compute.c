@@ -1,5 +1,5 @@
-/* Checks our declarations of cuBLASLt and the driver against the real headers. tests/shell/test_abi.sh only compiles
- * this file. */
+/* Checks our declarations of cuBLASLt and the driver, as nccl.c does for NCCL. tests/shell/test_abi.sh compiles this
+ * file with the real headers, and never runs it. */
 #include <cublasLt.h>
 #include <cuda.h>
 
@@ -29,7 +29,8 @@ SAME_SIZE(cublasLtMatrixLayoutAttribute_t);
 SAME_SIZE(cublasLtMatmulPreferenceAttributes_t);
 SAME_SIZE(CUresult);
 
-/* A copy of lt_choice. CUBLASLT_ABI_TYPES removes the original, with all types that NVIDIA defines. */
+/* A copy of compute_abi.h's lt_choice. Here the header leaves out its own types (CUBLASLT_ABI_TYPES), because NVIDIA's
+ * types replace them. */
 typedef struct {
     lt_algorithm algo;
     size_t workspaceSize;

@@ -1,5 +1,6 @@
-/* Declares NCCL's and CUDA's functions a second time, so that the compiler reports any difference.
- * tests/shell/test_abi.sh only compiles this file, with the real headers. */
+/* tests/shell/test_abi.sh compiles this file with the real nccl.h and cuda_runtime_api.h, and never runs it. Our
+ * declarations (worker/cuda/nccl_abi.h and cudart_abi.h) declare the real functions a second time, so the compiler
+ * reports any difference. */
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 #include <stdbool.h>
@@ -26,7 +27,7 @@ typedef enum cudaMemcpyKind cuda_copy_kind;
 typedef struct cudaPointerAttributes cuda_pointer;
 #include "cuda/cudart_abi.h"
 
-/* The enums of CUDA and NCCL are unsigned and have four bytes. */
+/* The enums of CUDA and NCCL are unsigned and have four bytes, as our declarations assume. */
 #define SAME_SIZE(type) _Static_assert(sizeof(type) == sizeof(unsigned) && (type)-1 > 0, #type)
 SAME_SIZE(ncclResult_t);
 SAME_SIZE(ncclDataType_t);

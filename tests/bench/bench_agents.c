@@ -2,8 +2,11 @@
  *
  *     bench_agents [--only=PART] [DDP_RENDEZVOUS]      parts: join alone ranks direct failure
  *
- * This program acts as the agents and workers of thousands of nodes (farm.h). It shares the processors with the store,
- * so each time is an upper bound for the store alone. Prints a markdown table, and JSON lines on descriptor 3. */
+ * This program acts as the agents and workers of a job with thousands of nodes (farm.h), and connects to a real
+ * ddp-rendezvous over loopback. Both ends share the processors of one machine, so each time is an upper bound for the
+ * store alone.
+ *
+ * Prints a markdown table, and JSON lines on descriptor 3 when it is open. */
 #include "farm.h"
 #include "procstat.h"
 #include "loopback.h"
@@ -18,7 +21,8 @@
 #include <unistd.h>
 
 enum { NPROC = 8, AT_ONCE = 1024, LIMIT_MS = 30000, FAILURES = 21 };
-/* Numbers of file descriptors: ALL for the ranks, RESERVE for the store itself. */
+/* Numbers of descriptors of the store. ALL has one for each rank that connects directly, RESERVE is for the store
+ * itself, and ENOUGH is for both. */
 enum { ALL = 98304, RESERVE = 128, ENOUGH = ALL + RESERVE };
 
 static FILE *json; /* output for JSON lines, or NULL */
@@ -37,7 +41,7 @@ static void need_farm(bool ok, const struct farm *f)
     need(ok, f->trouble[0] != '\0' ? f->trouble : "out of memory or descriptors");
 }
 
-/* Print one row. A row without an aim (NULL) is only for comparison. */
+/* Print one row with the action, the result and the aim. A row without an aim (NULL) is only for comparison. */
 static void row(const char *name, const char *what, const char *measured, const char *aim, bool met)
 {
     printf("| %s | %s | %s | %s |\n", what, measured, aim != NULL ? aim : "",
@@ -74,7 +78,7 @@ static void put_join(const struct job *job, uint32_t i, const char *instance, st
         instance, i, i & 0xffff, job->nodes, job->nodes, i, NPROC, job->max_restarts);
 }
 
-/* Append all first messages of an agent. */
+/* Append all first messages of an agent, for a single write. */
 static void agent_hello(void *user, uint32_t i, struct buf *out)
 {
     char who[128];
@@ -84,7 +88,7 @@ static void agent_hello(void *user, uint32_t i, struct buf *out)
     put_join(user, i, "", out);
 }
 
-/* Return the milliseconds until every agent has received its round. */
+/* Return the milliseconds from the first connection attempt until every agent has its round. */
 static double come_together(struct farm *f, const struct bench_server *store, struct job *job)
 {
     need_farm(farm_open(f, store->port, 0, job->nodes, false), f);
@@ -94,7 +98,7 @@ static double come_together(struct farm *f, const struct bench_server *store, st
     return timed_now() - start;
 }
 
-/* Return the number of requests of each agent, as the store counts them. */
+/* Return how many requests each of `nodes` agents needed, as counted by the store. */
 static double join_once(uint32_t nodes, double *ms)
 {
     struct bench_server store;
@@ -215,7 +219,7 @@ static void worker_hello(void *user, uint32_t i, struct buf *out)
     farm_put_barrier(out, "all", LIMIT_MS);
 }
 
-/* Start workers in a separate process, because descriptors are limited per process. */
+/* Start workers in a separate process, because each process has a limited number of descriptors. */
 static pid_t start_workers_of(int port, struct world world, uint32_t n)
 {
     fflush(NULL);
@@ -228,10 +232,10 @@ static pid_t start_workers_of(int port, struct world world, uint32_t n)
                     farm_wait(&f, FARM_BARRIER, n, LIMIT_MS);
     if (!ok)
         fprintf(stderr, "bench_agents: %s\n", f.trouble);
-    _exit(!ok); /* closes the connections */
+    _exit(!ok); /* the connections close with the process, after the last reply */
 }
 
-/* Return the milliseconds until the last answer. */
+/* Return the milliseconds from the first connection to the last answer. */
 static double let_workers_meet(const struct bench_server *store, uint32_t size, uint32_t each)
 {
     enum { MAX = 128 };
@@ -263,7 +267,8 @@ static void measure_direct_once(uint32_t size, const char *note)
     row("direct", what, text, aim, ms <= aim_ms);
 }
 
-/* Measure barriers in which each rank has a connection that is already open. */
+/* Measure barriers as libddp's ranks use them: each rank sends its arrival over its own connection. All connections are
+ * open before the measurement. */
 static void measure_alone(void)
 {
     enum { MOST = 16384, TURNS = 11 };
@@ -288,7 +293,7 @@ static void measure_alone(void)
     row("alone", what, text, NULL, true);
 }
 
-/* Measure ranks that connect directly. */
+/* Measure ranks that connect directly. The store is one process, so its number of descriptors limits the ranks. */
 static void measure_direct(void)
 {
     const uint32_t limit = limits_raise_descriptors(ENOUGH), most = limit >= ENOUGH ? ALL : limit - RESERVE;

@@ -1,10 +1,9 @@
 /* bench_allreduce.c -- the time of libddp's all-reduce: `bench_allreduce RANKS arena|private [HOSTS]`.
  *
- * - `arena`: the data is in memory of ddp_shared_alloc
- * - `private`: the data is in other memory
- * - HOSTS: the workers act as if they ran on HOSTS hosts, and connect over loopback
- *
- * Prints "arena RANKS BYTES MICROSECONDS" for each size. scripts/bench_allreduce.sh makes the table. */
+ * Starts RANKS workers and a store, and prints "arena RANKS BYTES MICROSECONDS" for each size. With `arena` the data is
+ * in memory of ddp_shared_alloc, like the gradients. With `private` the data is in other memory. With HOSTS the workers
+ * act as if they ran on HOSTS hosts, and connect over loopback. scripts/bench_allreduce.sh runs this program and the
+ * MPI program (mpi/allreduce.c) in turn and makes the table. */
 #include "ddp/ddp.h"
 #include "mpi/sizes.h"
 #include "server/server.h"

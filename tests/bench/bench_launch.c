@@ -2,10 +2,12 @@
  *
  *     bench_launch DDPRUN [ROUNDS]
  *
- * The contenders are ddprun with and without --standalone, mpiexec.hydra (MPICH), and this program, which only spawns
- * /bin/true N times. All contenders run once in every round, so that a busy moment affects all of them. A pause of 0.3
- * s before each run shows kernel work that waits for an idle period. Prints a Markdown table, and JSON lines on
- * descriptor 3. */
+ * The contenders are ddprun with and without --standalone, mpiexec.hydra (MPICH), and this program itself. This program
+ * spawns /bin/true N times, which shows the lowest possible time. All contenders run once in every round, so that a
+ * busy moment of the machine affects all of them. The machine idles for 0.3 s before each run, because kernel work that
+ * waits for an idle period shows only then. Each launcher is started from C (posix_spawn) and from Python
+ * (subprocess.run), since users start jobs from both. A run that exceeds its time limit is killed and counted. Prints a
+ * Markdown table, and JSON lines on descriptor 3 if it is open. */
 #include "timed.h"
 
 #include <math.h>
@@ -34,7 +36,8 @@ struct series {
 
 static char *worker[] = { "/bin/true", NULL };
 
-/* A program that prints the milliseconds of a command, without Python's own start. */
+/* A Python program that runs a command and prints how many milliseconds the command took. The start of Python does not
+ * count. */
 static const char python_parent[] =
     "import subprocess, sys, time\n"
     "time.sleep(0.3)\n"

@@ -2,12 +2,15 @@
  *
  *     bench_output DDPRUN FLOOD [MILLISECONDS]
  *
- * Of 64 workers (tests/prog/flood.c), 63 write without pause. One quiet worker sometimes writes a line with its time.
- * The delay of this line ends when this program reads the line from the launcher's growing output file. Memory is the
- * largest resident set (VmHWM) of a process of the launcher.
+ * There are 64 workers (tests/prog/flood.c): 63 write without pause, and one quiet worker writes a line from time to
+ * time. This line contains the time at which it was written. stdout is a file, which this program reads while the file
+ * grows. The delay of a quiet line ends when this program reads the line. The first 300 ms do not count, because
+ * workers are still being started. Memory is the largest resident set (VmHWM) of any process of the launcher.
  *
- * In a second run, 8 workers sleep. The memory of the idle launcher is shown as sums of its resident sets and of its
- * PSS. The output is Markdown tables, and JSON lines on descriptor 3. */
+ * In a second run, 8 workers sleep. This run shows the memory of an idle launcher, as two sums over its processes. One
+ * sum is of the resident sets, the other of the PSS, in which shared pages count once.
+ *
+ * The output is Markdown tables, and JSON lines on descriptor 3 if it is open. */
 #include "timed.h"
 
 #include <dirent.h>
@@ -39,7 +42,7 @@ enum {
 struct flood {
     double mb_per_s, p50_ms, p99_ms, max_ms;
     long peak_kb;       /* memory of the largest process */
-    size_t lines, late; /* lines that count; lines that were read too late */
+    size_t lines, late; /* counted lines of the quiet worker; lines that were read too late to count */
     bool ok;
 };
 
@@ -62,7 +65,7 @@ static pid_t start(char *const argv[], int out_fd)
     _exit(127);
 }
 
-/* Return the kB after `field` in /proc/PID/NAME, or 0 if missing. */
+/* Return the number of kB after `field` in /proc/PID/NAME, or 0 if the field is missing. */
 static long kilobytes(pid_t pid, const char *name, const char *field)
 {
     char path[64], line[256];
@@ -82,7 +85,7 @@ static pid_t parent_of(pid_t pid)
     return (pid_t)kilobytes(pid, "status", "PPid:");
 }
 
-/* List the launcher's processes: `top` and its descendants, without workers. */
+/* List the launcher's processes: `top` and its descendants that are not the worker program. */
 static size_t launcher_processes(pid_t top, const char *worker, pid_t pids[OTHERS_MAX])
 {
     size_t n = 0;
@@ -112,13 +115,13 @@ static size_t launcher_processes(pid_t top, const char *worker, pid_t pids[OTHER
 struct reader {
     int fd;
     char *chunk;
-    size_t kept; /* number of bytes of an incomplete line at the beginning of `chunk` */
+    size_t kept; /* number of bytes at the beginning of `chunk` that belong to an incomplete line */
     double *samples;
     size_t n;
     long long bytes;
-    double from; /* earlier lines do not count */
-    double here; /* time of the last read */
-    size_t late; /* lines that this program read too late */
+    double from; /* lines that were printed before this time do not count */
+    double here; /* when the file was last read */
+    size_t late; /* lines that this program itself read too late */
 };
 
 static int by_value(const void *a, const void *b)
@@ -127,8 +130,9 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Read to the current end of the file, at most READS_MAX times because the file may grow faster. Do not count lines
- * that this program read late. */
+/* Read to the present end of the file. The file may grow faster than this program reads, so stop after READS_MAX reads.
+ * This program reads a line too late if it got no CPU for a while, or still had many bytes to read. Do not count such
+ * lines. */
 static void read_on(struct reader *r)
 {
     ssize_t n;
@@ -172,7 +176,8 @@ static void fill_in(struct flood *f, const struct reader *r, double ms)
     }
 }
 
-/* Update f->peak_kb. Search the processes only once, because a search in /proc disturbs the latencies. */
+/* Update f->peak_kb. Find the processes only once in a run, because a search in /proc takes longer than the latencies
+ * that the run measures. */
 static void check_memory(struct flood *f, pid_t pid, const char *worker)
 {
     static pid_t of, pids[OTHERS_MAX];
@@ -227,7 +232,7 @@ static struct flood run_flood(char *const argv[], const char *worker, const char
     return f;
 }
 
-/* Measure a launcher, at most TRIES times if most lines were read too late. */
+/* Measure a launcher. If most lines were read too late, measure again, at most TRIES times in all. */
 static struct flood run_fairly(char *const argv[], const char *worker, const char *path)
 {
     struct flood f = run_flood(argv, worker, path);
@@ -287,7 +292,7 @@ int main(int argc, char *argv[])
     }
     char path[256];
     const char *tmp = getenv("TMPDIR");
-    setpriority(PRIO_PROCESS, 0, -20); /* no wait for a CPU counts as a delay; needs root */
+    setpriority(PRIO_PROCESS, 0, -20); /* so that no wait for a CPU counts as a delay; needs root */
     snprintf(path, sizeof(path), "%s/bench_output.%d", tmp != NULL ? tmp : "/tmp", (int)getpid());
     char *ours[] = { argv[1], "--standalone", "-q", "--nproc_per_node=64", argv[2], ms, NULL };
     char *hydra[] = { "mpiexec.hydra", "-prepend-rank", "-n", "64", argv[2], ms, NULL };

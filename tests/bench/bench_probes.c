@@ -1,10 +1,11 @@
-/* bench_probes.c -- compares how all installed launchers handle failures and signals.
+/* bench_probes.c -- compares how all installed launchers handle failures and signals, in one table.
  *
  *     bench_probes DDPRUN PROGRAMS [TRIALS]
  *     bench_probes --versions DDPRUN
  *
- * PROGRAMS is the folder of the test programs. Each row of the table is one test, each column a launcher. Prints a
- * markdown table, and JSON lines on descriptor 3. */
+ * PROGRAMS is the folder of the test programs. Each row of the table is one test, with one column for each launcher.
+ * Prints a markdown table, and JSON lines on descriptor 3 when it is open. The program reports results, but does not
+ * judge them. */
 #include "peer_job.h"
 #include "probes.h"
 #include "timed.h"
@@ -16,7 +17,8 @@
 
 enum { MANY = -1, USAGE_ERROR = 2 };
 
-/* With "-1:exit:0:500" the other workers end after half a second, so that every launcher returns an exit code. */
+/* In a row with "-1:exit:0:500", the other workers end by themselves after half a second. So even a launcher that waits
+ * for all workers returns an exit code. In the last row, the other workers do not end by themselves. */
 static const struct probe probes[] = {
     { "all exit 0, at once", "0", probe_code, { "%w", "-1:exit:0:-1" }, MANY, 0 },
     { "rank 1 exits 3, the others 0 later", "3", probe_code, { "%w", "1:exit:3:0", "-1:exit:0:500" }, 1, 0 },
@@ -64,7 +66,7 @@ static const struct probe probes[] = {
       0 },
 };
 
-/* Return the number of trials; slow launchers get fewer. */
+/* Return the number of trials. A launcher that takes seconds to start gets fewer trials. */
 static int trials_for(const struct peer *p, int trials)
 {
     const int few = 3;

@@ -2,9 +2,13 @@
  *
  *     bench_reaction DDPRUN PROBE_WORKER [TRIALS]
  *
- * One of 65 workers notes the time and exits with code 3. The 64 others note the time in their handler of SIGTERM, and
- * end later. The launchers take turns. A launcher that fails three times to signal all workers gets no more trials.
- * Prints a Markdown table, and JSON lines on descriptor 3. */
+ * When all 65 workers run, one worker notes the time and exits with code 3. Each of the 64 other workers notes the time
+ * when its handler of SIGTERM runs. The worker then waits before it ends, so that the time does not include the ends of
+ * 64 processes.
+ *
+ * The launchers take turns with one trial each. Slow launchers get fewer trials. After three trials in which a launcher
+ * did not signal all workers in time, it gets no more trials. The output is a Markdown table, and JSON lines on
+ * descriptor 3 if it is open. */
 #include "peer_job.h"
 #include "timed.h"
 
@@ -35,13 +39,15 @@ static bool is_slow(const struct peer *p)
     return p->start_ms > peers[PEER_DDPRUN].start_ms;
 }
 
-/* Return the time limit of a trial in ms. torchrun checks its workers only every 5 s. */
+/* Return the time limit of a trial in ms. Slow launchers have a longer limit, because torchrun checks its workers only
+ * every 5 s. */
 static int limit_ms(const struct peer *p)
 {
     return is_slow(p) ? 12000 : 3000;
 }
 
-/* Set the times in ms from the failure to the first and the last SIGTERM. Return false if one is missing. */
+/* Set *first and *last to the times from the failure to the first and to the last SIGTERM, in ms. Return false if
+ * another worker has not received SIGTERM yet. */
 static bool told(double *first, double *last)
 {
     const struct notes *notes = peer_jobs_notes();
@@ -82,7 +88,8 @@ static void try_once(struct series *s, const struct peer *p, const char *worker)
     peer_job_end(&j);
 }
 
-/* Return the number of trials; slow launchers get fewer. */
+/* Return the number of trials. Launchers other than ddprun get fewer trials, because each trial takes a second or more,
+ * and the times vary less. */
 static int trials_for(enum peer_id id, int trials)
 {
     const struct peer *p = &peers[id];

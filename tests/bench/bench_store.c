@@ -2,12 +2,15 @@
  *
  *     bench_store [--json] [DDP_RENDEZVOUS]
  *
- * - round trips of ADD and GET, as a ratio to a minimal server (loopback.h). Both are measured in every round, and the
- *   median of the ratios counts.
- * - requests per second over 1, 8 and 64 connections: SETs in bursts, and ADDs one after the other
- * - memory of the server for an idle connection
+ *   - Round trips: the time of an ADD and of a GET, compared with a minimal server (loopback.h) that moves the same
+ *     number of bytes. The two servers are separate processes, and are measured alternately in every round, so that a
+ *     busy machine affects both. The printed ratio is the median of the ratios of all rounds.
+ *   - Requests per second over 1, 8 and 64 connections of one process: SETs in bursts, because a SET needs no answer,
+ *     and ADDs, each of which is sent after the answer to the previous ADD.
+ *   - Memory of the server for an idle connection that has sent the greeting.
  *
- * Prints markdown tables, and JSON lines on descriptor 3. With --json, prints only the JSON lines, on stdout. */
+ * Prints markdown tables, and JSON lines on descriptor 3 when it is open. With --json, prints only the JSON lines, on
+ * stdout. */
 #include "crowd.h"
 #include "procstat.h"
 #include "loopback.h"
@@ -35,7 +38,7 @@ static void need(bool ok, const char *what)
         give_up(what);
 }
 
-/* Return the mean time of a round trip in microseconds. */
+/* Return the microseconds of one trip, as the mean of `trips` successive trips. */
 static double trip_us(int fd, const struct buf *request, size_t reply_bytes, int trips)
 {
     char reply[4096];
@@ -51,7 +54,7 @@ static int connect_echo(int port, size_t request_bytes, size_t reply_bytes)
     const uint32_t sizes[] = { (uint32_t)request_bytes, (uint32_t)reply_bytes };
     int fd = bench_connect(port);
     need(fd >= 0 && bench_write(fd, sizes, sizeof(sizes)), "cannot connect to the echo");
-    usleep(10000); /* the sizes must arrive as a separate segment */
+    usleep(10000); /* so that the sizes arrive as a separate segment */
     return fd;
 }
 
@@ -85,7 +88,8 @@ static void measure_trips(const char *what, int store_port, int echo_port, reque
     buf_free(&request);
 }
 
-/* Measure both servers, on the last processor, with the same requests from the first processor. */
+/* Measure both servers with the same requests, which this program sends alternately to both. The servers run on the
+ * last processor, and the client runs on the first processor. */
 static void round_trips(const char *path)
 {
     struct bench_server store, echo;
@@ -141,7 +145,7 @@ static void loads(const struct bench_server *store)
     }
 }
 
-/* Measure a new server, because the heap of a used server would not grow. */
+/* Measure a new server, because the heap of a used server has room for the first connections and would not grow. */
 static void memory(const char *path)
 {
     static const int steps[] = { 1000, 5000 };

@@ -2,12 +2,16 @@
  *
  *     bench_torch PYTHON DDPRUN [throughput | crowd | launch]...
  *
- * - throughput: requests per second of 1, 64 and 1,000 connections of this program. The servers take turns with the
- *   bare echo of loopback.h, which no server can beat. The median of the ratios of all rounds counts.
- * - crowd: the time until 1,000 clients that wait for a key are awake, and the memory
- * - launch: the run time of a launcher with four Python workers that only print
+ *   - throughput: requests per second of 1, 64 and 1,000 connections. This program makes the connections itself,
+ *     without Python. The two servers take turns with the bare echo of loopback.h, which no server can beat. All
+ *     servers run on the last processor, and this program runs on the first. Each ratio is the median of the ratios of
+ *     all rounds. The processor time of each server is shown too, because this program may be slower than the
+ *     server.
+ *   - crowd: 1,000 connections at once: the time until all clients that wait for a key are awake, and the memory.
+ *   - launch: the run time of a launcher with four Python workers that only print.
  *
- * scripts/bench_torch.sh runs this program. Prints Markdown tables, and JSON lines on descriptor 3. */
+ * scripts/bench_torch.sh runs this program, and the measurements with PyTorch's Python client. The output is Markdown
+ * tables, and also JSON lines on descriptor 3 if that descriptor is open. */
 #include "crowd.h"
 #include "procstat.h"
 #include "loopback.h"
@@ -20,7 +24,7 @@
 
 enum { ROUNDS = 5, SPAN_MS = 200, TURNS = 11, LAUNCHES = 5, LAUNCH_LIMIT_MS = 60000 };
 enum { OURS, GENUINE, ECHO, SERVERS };
-enum { AIM = 3 }; /* goal: 3 times the throughput of PyTorch's store */
+enum { AIM = 3 }; /* goal: 3 times the throughput of PyTorch's store, with many clients */
 
 static const int sizes[] = { 1, 64, CROWD_MAX };
 enum { SIZES = sizeof(sizes) / sizeof(*sizes) };
@@ -66,7 +70,7 @@ static void stop_servers(void)
     bench_stop(&server[GENUINE]);
 }
 
-/* Start the servers on the last processor, and move this program to the first. */
+/* Start the servers on the last of this program's processors, and move this program to the first. */
 static void start_servers_apart(void)
 {
     need(bench_stay(BENCH_LAST), "cannot ask for the processors");
@@ -110,7 +114,8 @@ static void measure_rates(const struct load *load, int n, struct rates *out)
         crowd_close(&crowd[who]);
 }
 
-/* Return as text whether `ratio` reaches the goal AIM. `most` is the ratio of the echo server. */
+/* Return as text whether `ratio` reaches the goal AIM. If `most`, the ratio of the echo server, is below AIM, no server
+ * can reach AIM. */
 static const char *met(int n, double ratio, double most)
 {
     if (n == 1)
@@ -201,7 +206,7 @@ static void wake_row(int n)
     pair_row(what, "ms", n, &p, "wake");
 }
 
-/* Measure the increase of memory, because Python and PyTorch are large before they serve a client. */
+/* Measure the increase of memory, because a server of Python and PyTorch is large before it has served any client. */
 static void memory_rows(void)
 {
     static struct crowd crowd[ECHO];
@@ -211,7 +216,7 @@ static void memory_rows(void)
     for (int who = 0; who < ECHO; who++) {
         empty[who] = (double)bench_resident_kib(&server[who]) / 1024;
         crowd_connect(&crowd[who], server[who].port, CROWD_MAX, dialect);
-        usleep(100000); /* no event reports that all connections are accepted */
+        usleep(100000); /* no event reports that a server has accepted all connections */
         idle[who] = (double)bench_resident_kib(&server[who]) / 1024 - empty[who];
         crowd_run(&crowd[who], &sets, 0);
         full[who] = (double)bench_resident_kib(&server[who]) / 1024 - empty[who] - idle[who];
@@ -266,14 +271,15 @@ static double launch_ms(int who)
     return t.ms;
 }
 
-/* Compare whole launches. The first round reads files from disk and does not count. */
+/* Compare how long launches take, from start to end. The first round reads files from disk, so this round does not
+ * count. */
 static void launches(void)
 {
     double ms[ECHO][LAUNCHES];
     setenv("PYTHON_EXEC", python, 1);
     unsetenv("VIRTUAL_ENV"); /* VIRTUAL_ENV would take precedence over PYTHON_EXEC */
     need(bench_start_genuine(python, &genuine),
-         "cannot start PyTorch's store"); /* only for its version and backend */
+         "cannot start PyTorch's store"); /* started only for its version and backend */
     bench_stop(&genuine.server);
     for (int turn = -1; turn < LAUNCHES; turn++)
         for (int who = 0; who < ECHO; who++)

@@ -2,8 +2,10 @@
  *
  *     bench_torn DDPRUN TORN_WRITER [ROUNDS]
  *
- * 16 workers (tests/prog/torn_writer.c) write 2,000 lines each, with three write() calls for a line. A line is whole if
- * exactly one line of a worker follows the prefix. Prints a Markdown table, and JSON lines on descriptor 3. */
+ * 16 workers (tests/prog/torn_writer.c) write 2,000 lines each, with three write() calls for each line. Each launcher
+ * puts a prefix with the rank before every line. The form of the prefix depends on the launcher. A line counts as whole
+ * if the prefix is followed by exactly one worker's line. All other lines were torn or lost. The output is a Markdown
+ * table, and JSON lines on descriptor 3 if it is open. */
 #include "peer_job.h"
 #include "timed.h"
 #include "torn.h"

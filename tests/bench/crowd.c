@@ -1,4 +1,7 @@
-/* crowd.c -- see crowd.h. After the first byte of an answer, a member blocks until the whole answer has arrived. */
+/* crowd.c -- see crowd.h.
+ *
+ * The members' sockets block: when the first byte of an answer has arrived, the member reads the whole answer. The
+ * other bytes usually follow at once. If a server delayed these bytes, the measured times would show this delay. */
 #include "crowd.h"
 
 #include "loopback.h"
@@ -40,7 +43,7 @@ static const struct {
                         LOAD_BURST / 4 * (1 + VALUE_REPLY + 8) },
 };
 
-/* Append the requests of a rank: set a value, wait for the others, add to a counter. */
+/* Append the requests of a rank that sets a value, waits for the other values, and counts itself. */
 static void put_mix(struct buf *out, enum dialect dialect, int c)
 {
     char key[48];
@@ -121,7 +124,7 @@ void crowd_connect_echo(struct crowd *c, int port, int n, const struct load *loa
         join(c, bench_connect(port), EPOLLIN);
         need(bench_write(c->fd[c->n - 1], sizes, sizeof(sizes)), "the echo has gone");
     }
-    usleep(SETTLE_US); /* the echo server must read the sizes first */
+    usleep(SETTLE_US); /* so that the echo server reads the sizes before a request arrives */
 }
 
 void crowd_close(struct crowd *c)
@@ -173,7 +176,8 @@ double crowd_run(struct crowd *c, const struct load *load, double ms)
     return (double)answers * load->requests * 1000 / (timed_now() - start);
 }
 
-/* Wait until each member has received its next `bytes` bytes, and return that time. End the program after a timeout. */
+/* Wait until each member has received its next `bytes` bytes. Return the time at which the last member has these bytes.
+ * After a timeout, end the program. */
 static double until_all_have(struct crowd *c, size_t bytes)
 {
     char reply[64];
@@ -207,7 +211,7 @@ double crowd_wake(struct crowd *c, int port, enum dialect dialect, int turn)
     return ms;
 }
 
-/* Begin to connect; the socket becomes writable when connected. */
+/* Begin to connect. A socket is connected when it is writable. */
 static int begin_connect(int port)
 {
     const struct sockaddr_in to = { .sin_family = AF_INET,
@@ -222,7 +226,8 @@ static int begin_connect(int port)
     return fd;
 }
 
-/* Make the socket blocking, send `words`, and let epoll wait for answers. */
+/* Make the socket of a connected member blocking, and send the requests in `words`. From now on, the epoll waits for
+ * the answers. */
 static void greet(struct crowd *c, uint32_t member, const struct buf *words)
 {
     struct epoll_event in = { .events = EPOLLIN, .data.u32 = member };

@@ -1,4 +1,5 @@
-/* farm.c -- see farm.h. One epoll without threads leaves the processors to the store. */
+/* farm.c -- see farm.h. One epoll and no thread: the measured time must be the time of the store, not of this
+ * program. */
 #include "farm.h"
 
 #include "timed.h"
@@ -102,7 +103,7 @@ static void note_text(struct farm *f, struct farm_member *m)
     count(f, kind);
 }
 
-/* Count a complete message. */
+/* Count a complete message: the answer to IDENTIFY or BARRIER_NAMED, or a JSON object. */
 static void note(struct farm *f, struct farm_member *m)
 {
     if (!m->identified) {
@@ -120,8 +121,8 @@ static void note(struct farm *f, struct farm_member *m)
     m->n_text = 0;
 }
 
-/* Return the size of a message's head: 8 bytes of length, after an outcome byte in answers to IDENTIFY and
- * BARRIER_NAMED. */
+/* Return the size of a message's head: 8 bytes with the length of the rest. In an answer to IDENTIFY or BARRIER_NAMED,
+ * another byte comes before these 8 bytes. */
 static uint8_t head_bytes(const struct farm *f, const struct farm_member *m)
 {
     return !m->identified || f->of_workers ? 9 : 8;
@@ -186,8 +187,9 @@ static bool turn(struct farm *f, int limit_ms, farm_words hello, void *user)
     return n > 0;
 }
 
-/* Sleep NAP_US before each read, so that this process takes few processor cycles from the store. The sleep adds at most
- * NAP_US to the measured time. */
+/* Wait for messages. Sleep NAP_US before each read, so that one read gets many messages. Otherwise each message would
+ * wake this process, which shares the processors with the store, and would slow down the store. Real agents have other
+ * processors. The sleep adds at most NAP_US to the measured time. */
 bool farm_wait(struct farm *f, enum farm_kind kind, uint32_t wanted, double limit_ms)
 {
     const double until = timed_now() + limit_ms;
@@ -206,7 +208,8 @@ void farm_forget(struct farm *f)
     memset(f->count, 0, sizeof(f->count));
 }
 
-/* Begin to connect. connect(2) chooses the port, so that each local address can use all ports. */
+/* Begin to connect. The kernel chooses the port in connect(2), when both addresses are known. So each local address
+ * can use all ports. */
 static bool start_connecting(struct farm *f, uint32_t i, uint32_t number)
 {
     struct farm_member *m = &f->member[i];

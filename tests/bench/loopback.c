@@ -1,4 +1,5 @@
-/* loopback.c -- see loopback.h. Each server is a process, so that its memory and processor time can be read. */
+/* loopback.c -- see loopback.h. Each server is a separate process, so that its memory and processor time can
+ * be read. */
 #include "loopback.h"
 
 #include <errno.h>
@@ -83,11 +84,11 @@ enum { ECHO_BYTES = 64 * 1024, ECHO_TURN = 64 };
 struct echo_client {
     int fd;
     uint32_t size[2]; /* size of a request, then size of a reply */
-    size_t have;      /* received bytes of the sizes or of the current request */
+    size_t have;      /* received bytes of the first message (the two sizes) or of the current request */
     bool sized;
 };
 
-/* Process `n` received bytes. Return false to close the connection. */
+/* Process `n` received bytes. If the result is false, the caller closes the connection. */
 static bool echo_take(struct echo_client *c, const char *bytes, size_t n)
 {
     if (!c->sized) {
@@ -134,7 +135,7 @@ static void echo_end(struct echo_client *c)
     free(c);
 }
 
-/* Handle one poll. Send replies after all reads, as the store does. */
+/* Handle one poll. Replies are sent after all requests of the poll have been read, as in the store. */
 static void echo_turn(int epoll, int listener)
 {
     struct epoll_event events[ECHO_TURN];
@@ -193,7 +194,8 @@ static const char *beside_this(char *path, size_t size)
     return path;
 }
 
-/* Start `argv` and wait for the line that reports its port. The server dies with this program. */
+/* Start the server `argv` and read the first line of its output. The server prints this line when it accepts
+ * connections. The server is killed when this program ends. */
 static bool start(const char *const argv[], struct bench_server *out, char *line, int size)
 {
     int ready[2];
@@ -277,7 +279,7 @@ double bench_processor_ms(const struct bench_server *server)
     return (double)used.tv_sec * 1000 + (double)used.tv_nsec / 1e6;
 }
 
-/* Return the number of requests that the answer to CONTROL status states. */
+/* Return the number of requests in the answer to CONTROL status. */
 long bench_requests(int fd)
 {
     static const char question[] = "{\"op\":\"status\"}", field[] = "\"requests\":";

@@ -1,4 +1,5 @@
-/* peer_job.c -- see peer_job.h. A cookie in the environment identifies each process of a job. */
+/* peer_job.c -- see peer_job.h. Each process of a job has a cookie in its environment and is found by this cookie. So
+ * no launcher can hide a process. */
 #include "peer_job.h"
 
 #include "tests/survivors/tree.h"
@@ -35,7 +36,7 @@ static size_t read_proc(const char *pid, const char *file, char *text, size_t si
     return n;
 }
 
-/* Return true if a living process has the cookie. A zombie has no environment. */
+/* Return true if a living process has the cookie. A zombie has no environment, so it does not count. */
 static bool carries_cookie(const char *pid, const char *name)
 {
     static char text[ENVIRONMENT_MAX];
@@ -48,7 +49,7 @@ static bool carries_cookie(const char *pid, const char *name)
     return n > 0 && strncmp(text, name, n - 1) == 0;
 }
 
-/* Kill a process that has the cookie. The pidfd protects against a reused pid. */
+/* Kill a process that has the cookie. Open a pidfd first, because the pid could be reused between check and signal. */
 static void kill_carrier(const char *pid)
 {
     int fd = pidfd_open(atoi(pid), 0);
@@ -118,7 +119,7 @@ bool peer_job_start(struct peer_job *j, const struct peer *p, bool tagged, int w
     *j = (struct peer_job){ .out = tmpfile() };
     if (j->out == NULL)
         return false;
-    /* O_APPEND keeps the writes of many processes whole. */
+    /* O_APPEND keeps each write whole, even if many processes inherit the file. */
     fcntl(fileno(j->out), F_SETFL, O_APPEND);
     fflush(NULL);
     j->launcher = fork();
@@ -184,7 +185,8 @@ struct notes *peer_jobs_notes(void)
     return notes;
 }
 
-/* Create the directory of the jobs' files, in memory if possible, so that no worker waits for a disk. */
+/* Create the directory for the jobs' files, in memory if possible. A worker that writes a note must not wait for a
+ * disk. */
 static bool open_scratch(void)
 {
     char path[sizeof(scratch) + 8];
@@ -221,7 +223,8 @@ static int run_child(int (*run)(int, char *[]), int argc, char *argv[])
     return rc;
 }
 
-/* Wait for the child, or for a signal to this process. Return the child's exit status, or 128 + the signal. */
+/* Wait until the child ends, or until this process gets a signal to end. Return the exit status of the child, or 128 +
+ * the signal. The caller then kills the child and its jobs. */
 static int wait_for_child(pid_t child, const sigset_t *awaited)
 {
     int status = 0;

@@ -1,4 +1,4 @@
-/* probes.c -- see probes.h. Every wait has a limit, and every process is killed at the end. */
+/* probes.c -- see probes.h. Every wait has a limit. At the end of a job, all its processes are killed. */
 #include "probes.h"
 
 #include "peer_job.h"
@@ -20,12 +20,12 @@
 enum {
     WORKERS = 4,
     END_MS = 12000, /* time limit from the workers' start to the end of the job */
-    LEFT_MS = 3000, /* later processes count as survivors */
+    LEFT_MS = 3000, /* ms until processes that still run count as survivors */
     LOOK_MS = 20,
     READY_WAIT_MS = 10,
     CODES = 8, /* maximum number of exit codes in one cell */
     HUNG = -1,
-    HUNG_MAX = 3, /* hung trials that end the series */
+    HUNG_MAX = 3, /* the series ends after this number of hung trials */
     REAP_MS = 1000,
     TRIALS_MAX = 100,
     TEXT = 64 * 1024,
@@ -115,7 +115,7 @@ static bool start(struct peer_job *j, const struct probe *q, const struct peer *
     return peer_job_start(j, p, false, WORKERS, args);
 }
 
-/* Return the launcher's exit code, or HUNG after `ms`. */
+/* Return the exit code within `ms`, otherwise HUNG. */
 static int code_within(struct peer_job *j, int ms)
 {
     return peer_job_wait(j, ms) ? peer_job_code(j) : HUNG;
@@ -129,14 +129,15 @@ static int run(struct peer_job *j, const struct probe *q, const struct peer *p)
     return code_within(j, END_MS);
 }
 
-/* Wait until the launcher and all its processes have ended. Return false after LEFT_MS. A dying process loses its
- * environment early, so the caller may still have to reap the launcher. */
+/* Wait until the launcher and all its processes have ended. Return false if a process still runs after LEFT_MS.
+ * Processes are found by their environment. A dying process loses its environment early, so the caller may still have
+ * to reap the launcher. */
 static bool nobody_left(struct peer_job *j, int64_t *gone_ns)
 {
     const int64_t from = notes_now();
     bool nobody;
     while (!(nobody = peer_job_alive(NULL) == 0) && notes_now() - from < (int64_t)LEFT_MS * 1000000) {
-        /* Reap adopted processes. This call may return at once, so sleep afterwards. */
+        /* Reap adopted processes. Once the launcher has ended, this call returns at once, so sleep afterwards. */
         peer_job_wait(j, LOOK_MS);
         if (j->ended)
             usleep(LOOK_MS * 1000);
@@ -172,8 +173,8 @@ void probe_all_done(const struct probe *q, const struct peer *p, char cell[PROBE
     peer_job_end(&j);
 }
 
-/* Return true if the text contains `number` as a whole. In torchrun's output, search only after "Root Cause", because
- * the text before lists all failures. */
+/* Return true if the text contains `number`, not as a part of a longer number or word. If torchrun has printed "Root
+ * Cause", search only after these words, because the text before them lists all failures. */
 static bool names(const char *text, int number)
 {
     char digits[16];
@@ -264,7 +265,7 @@ void probe_agent(const struct probe *q, const struct peer *p, char cell[PROBE_CE
     peer_job_end(&j);
 }
 
-/* Wait until all survivors have printed their line. */
+/* Wait until all survivors have printed their line. Check repeatedly, because the launcher may print a line late. */
 static bool survivors_ready(struct peer_job *j, const struct peer *p)
 {
     static char text[TEXT];

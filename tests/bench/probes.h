@@ -10,10 +10,11 @@ struct probe {
     const char *words; /* what happens */
     const char *right; /* the expected result */
     void (*ask)(const struct probe *, const struct peer *, char cell[PROBE_CELL]);
-    /* The program and its arguments. "%w": probe_worker; "%s": survivor; "%x": a file that is not executable. */
+    /* The program and its arguments. "%w" stands for probe_worker, "%s" for survivor, and "%x" for a file that
+     * cannot be executed. */
     const char *args[PROBE_ARGS];
     int trials;
-    int signal; /* signal to send, or 0 */
+    int signal; /* the signal that the probe sends, or 0 */
 };
 
 /* Write a result to `cell`. A job that does not end counts as "hung". */
@@ -22,17 +23,17 @@ struct probe {
 void probe_code(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
 /* Show the exit codes, and how many workers were ended early. */
 void probe_all_done(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
-/* Show the exit codes and whether the output names rank 1's code as the cause. */
+/* Show the exit codes, and whether the output names rank 1's exit code as the cause. */
 void probe_first(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
-/* Show the exit codes and survivors of `signal` during the start. */
+/* Show the exit codes and the survivors if the launcher gets `signal` at some moment of its start. */
 void probe_start_signal(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
-/* Show the exit codes and survivors of `signal` to the process between launcher and workers. */
+/* Show the exit codes and the survivors if `signal` goes to the process between the launcher and its workers. */
 void probe_agent(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
-/* Show how many processes survive `signal` to the launcher. */
+/* Show how many processes are left after the probe has sent `signal` to the launcher. */
 void probe_survivors(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
 /* Show how many lines of 16 workers were torn. */
 void probe_torn(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
-/* Show the time from rank 1's exit to the launcher's end. */
+/* Show how long after rank 1's exit the launcher ended. */
 void probe_reaction(const struct probe *q, const struct peer *p, char cell[PROBE_CELL]);
 
 /* Set the folder of the test programs, before the first probe. */

@@ -1,4 +1,5 @@
-/* requests.h -- requests of store clients, as bytes. The functions end the program when memory is short. */
+/* requests.h -- requests of store clients, as bytes. Only for the programs in tests/bench, because the functions end
+ * the program when memory is short. */
 #ifndef TESTS_BENCH_REQUESTS_H
 #define TESTS_BENCH_REQUESTS_H
 

@@ -1,4 +1,6 @@
-/* timed.c -- see timed.h. A pidfd waits with a limit, then the process group is killed. */
+/* timed.c -- see timed.h.
+ *
+ * Spawn a process in a new group, wait on its pidfd with a limit, and kill the group at the limit. */
 #include "timed.h"
 
 #include <fcntl.h>
@@ -80,7 +82,7 @@ static int spawn(pid_t *pid, char *const argv[], int out_fd)
     return rc;
 }
 
-/* Wait for the process. Return false after limit_ms. */
+/* Wait for the end of the process. Return false after limit_ms. */
 static bool wait_until(pid_t pid, int limit_ms)
 {
     int fd = (int)syscall(SYS_pidfd_open, pid, 0);

@@ -1,4 +1,4 @@
-/* timed.h -- runs a command with a time limit, and computes medians. */
+/* timed.h -- runs a command with a time limit, and computes medians. Only for the programs in tests/bench. */
 #ifndef TESTS_BENCH_TIMED_H
 #define TESTS_BENCH_TIMED_H
 
@@ -7,16 +7,16 @@
 #include <stdio.h>
 
 struct timed {
-    double ms; /* from spawn to reap */
+    double ms; /* time from before the spawn until the program was reaped */
     bool ok;   /* ended with exit status 0 within the limit */
-    bool hung; /* killed at the limit, with its process group */
+    bool hung; /* did not end within the limit and was killed, with its process group */
 };
 
-/* Run `argv`, which ends with NULL, in a new process group. stdout goes to `out_fd` (-1: /dev/null), stdin and stderr
- * to /dev/null. argv[0] is searched in PATH. */
+/* Run `argv` with stdin and stderr at /dev/null and stdout at `out_fd` (-1 = /dev/null). `argv` ends with NULL, and
+ * argv[0] is a path or is looked up in PATH. The program gets a separate process group. */
 struct timed timed_run(char *const argv[], int out_fd, int limit_ms);
 
-/* Return the milliseconds of a monotonic clock. */
+/* Return the milliseconds of a clock that never goes back. */
 double timed_now(void);
 
 /* Sort the `n` values in place. Return their median, or NAN if `n` is 0. */

@@ -1,4 +1,4 @@
-/* torn.c -- see torn.h. A whole line is equal byte by byte. */
+/* torn.c -- see torn.h. A line counts as whole only if every byte of the line is as expected. */
 #include "torn.h"
 
 #include "peer_job.h"
@@ -9,7 +9,7 @@
 
 enum { RUN = 150, TAIL = 2 * RUN + 1, LIMIT_MS = 40000 };
 
-/* Return the line without its prefix. */
+/* Return the rest of the line after the prefix, or the whole line if the prefix is missing. */
 static const char *skip_prefix(const char *line, const char *prefix)
 {
     const char *at = line;
@@ -24,7 +24,7 @@ static const char *skip_prefix(const char *line, const char *prefix)
     return at;
 }
 
-/* Return true if `line` is a complete line such as "<3:000017:xxx...yyy>", without newline. */
+/* Return true if `line` is a complete line such as "<3:000017:xxx...yyy>". The caller has removed its newline. */
 static bool is_whole(const char *line)
 {
     static char tail[TAIL + 1];
@@ -55,7 +55,8 @@ static void count_lines(struct torn_count *c, FILE *in, const char *prefix)
     free(line);
 }
 
-/* Count the torn lines of a launcher that writes to a file. */
+/* Count the torn lines in the output of a launcher. The launcher writes to a file, so that no reader can affect the
+ * lines. */
 void torn_try(const struct peer *p, const char *writer, struct torn_count *c)
 {
     char lines[16];

@@ -7,15 +7,15 @@
 enum { TORN_WORKERS = 16, TORN_LINES = 2000, TORN_ALL = TORN_WORKERS * TORN_LINES };
 
 struct torn_count {
-    long whole, other; /* `whole`: complete lines of a worker; `other`: the rest */
+    long whole, other; /* `whole`: complete lines of a worker, with or without a prefix; `other`: the rest */
     int jobs, hung;
 };
 
-/* Run one job of TORN_WORKERS workers that write TORN_LINES lines each, and add the results to `c`. `writer` is the
- * path of tests/prog/torn_writer. */
+/* Let the launcher `p` run one job of TORN_WORKERS workers that write TORN_LINES lines each. Add the results to `c`.
+ * `writer` is the path of tests/prog/torn_writer. */
 void torn_try(const struct peer *p, const char *writer, struct torn_count *c);
 
-/* Return the number of torn or lost lines. */
+/* Return the number of lines that were torn or lost. */
 long torn_lines(const struct torn_count *c);
 
 #endif

@@ -1,4 +1,5 @@
-/* Tests of ddp-bench under ddprun: all collectives on the cpu backend and on the fake GPU of tests/fake. */
+/* Tests of ddp-bench under ddprun: all collectives on the cpu backend, and on both backends with the fake GPU of
+ * tests/fake. A golden file has the help, errors and output of ddp-bench. */
 #include "job.h"
 #include "ranks.h"
 
@@ -8,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* With one GPU ddprun would start only one worker. */
+/* Hide the GPUs, because with one GPU ddprun would start only one worker. */
 #define NO_GPU "CUDA_VISIBLE_DEVICES="
 
 static struct run_result on_cpus(const char *const args[])
@@ -28,7 +29,7 @@ static int lines_with(const char *text, const char *part)
     return n;
 }
 
-/* Expect two sizes of each of the seven collectives, out of place and in place, without a wrong value. */
+/* Expect results for two sizes of each of the seven collectives, out of place and in place, without a wrong value. */
 static void expect_all_right(const struct run_result *r, const char *backend)
 {
     char part[64];
@@ -74,7 +75,7 @@ Test(ddp_bench, and_with_device_buffers_through_the_cpu_backend, .timeout = 120)
     cr_assert_eq(lines_with(r.out, "\"memory\":\"gpu\""), 28);
 }
 
-/* Replace numbers by N and blanks by one blank, in place. */
+/* Replace each number by N, and several blanks by a single blank, in place. */
 static const char *without_numbers(char *text)
 {
     char *to = text;
@@ -236,7 +237,7 @@ Test(ddp_bench, says_when_nothing_is_measured, .timeout = 120)
     cr_assert_not_null(strstr(r.err, "--root=5: "), "%s", r.err);
 }
 
-/* The calls of the second size take minutes. */
+/* A run that is stopped must keep its lines. The calls of the second size take minutes. */
 Test(ddp_bench, each_line_is_written_at_once, .timeout = 120)
 {
     struct run_process *bench =

@@ -1,4 +1,4 @@
-/* Tests of ddpctl with a ddp-rendezvous. */
+/* Tests of ddpctl as a process, with ddp-rendezvous as a second process. */
 #include "ddp/store.h"
 #include "job.h"
 #include "run.h"
@@ -182,7 +182,7 @@ Test(ddpctl, says_when_a_store_is_not_ddpruns)
     fake_store_stop(genuine);
 }
 
-/* A store without a secret must not get a request in plain text. */
+/* A store without a secret, or an attacker in its place, must not get a request in plain text. */
 Test(ddpctl, encrypt_needs_a_store_with_a_secret)
 {
     const char *argv[] = { bin("ddpctl"), "--addr", addr, "--encrypt", "status", NULL };
@@ -224,11 +224,12 @@ Test(ddpctl, help_and_version_stand_on_stdout)
     expect_answer("--version", NULL, "ddpctl ");
 }
 
-/* A separate user id has no other jobs on this machine. */
+/* ddpctl without --addr finds the jobs of its user. The test uses a separate user id, because this user has no other
+ * jobs on this machine. */
 
 static char uid_option[32], runtime_dir[64], *dir;
 
-/* Copy the programs, because a home directory may be closed to other users. */
+/* Copy the programs, because the built programs may be in a home directory that other users cannot enter. */
 static void set_up(void)
 {
     char command[1024];
@@ -256,7 +257,8 @@ TestSuite(ddpctl_jobs, .init = set_up, .fini = tear_down, .timeout = 120);
 static const char *const bare[] = { "DDPRUN_STORE_ADDR", "MASTER_ADDR", "MASTER_PORT", "XDG_RUNTIME_DIR",
                                     NULL };
 
-/* Make the command that runs the copy of `program` as the test's user, with arguments `words`. */
+/* Make the command that runs the copy of `program` as the user of this test. `words` are its arguments, up to the first
+ * NULL. */
 static const char *const *as_user(const char *program, const char *const words[])
 {
     static const char *argv[16];
@@ -305,7 +307,7 @@ static void expect(struct run_result r, int code, const char *out, const char *e
     cr_expect_not_null(strstr(r.err, error), "'%s' is not in:\n%s", error, r.err);
 }
 
-/* Read the port of the job's store. */
+/* Read the port of the job's store from the table. */
 static int port_of(const char *table, const char *job)
 {
     char line_end[64];
@@ -348,7 +350,7 @@ Test(ddpctl_jobs, the_default_address_is_tried_when_no_job_is_known)
     SAYS(r, "set --addr HOST:PORT");
 }
 
-/* The store of --hosts does not listen on 127.0.0.1. */
+/* The store of --hosts listens on an address that all hosts reach, and not on 127.0.0.1. */
 Test(ddpctl_jobs, a_port_finds_a_store_on_another_address)
 {
     char port[16], option[32];
@@ -379,7 +381,8 @@ Test(ddpctl_jobs, a_job_that_waits_is_found)
     r = run_wait(p);
 }
 
-/* Copy the job's record to the name of another cookie. After a chown to the user of ddpctl, two stores exist. */
+/* Copy the record of the job to a file with the name of another cookie. ddpctl ignores the copy while it belongs to
+ * another user. After a chown to the user of ddpctl, ddpctl finds two stores and must not choose one. */
 Test(ddpctl_jobs, a_record_of_another_user_is_ignored)
 {
     char command[1024];
@@ -397,7 +400,8 @@ Test(ddpctl_jobs, a_record_of_another_user_is_ignored)
     end_job(p);
 }
 
-/* Tests of ddprun under a scheduler. tests/unit/plan/test_scheduler.c tests each scheduler. */
+/* Tests of ddprun under a scheduler: the messages and rejections of ddprun, and $PBS_NODEFILE, the only file of a
+ * scheduler that ddprun reads. tests/unit/plan/test_scheduler.c tests each scheduler. */
 
 TestSuite(why, .timeout = 120);
 
@@ -566,7 +570,8 @@ static void expect_flight(const char *third, int exit_code, const char *words)
     cr_expect(strstr(r.out, "differ") != NULL && strstr(r.err, words) != NULL, "%s%s", r.out, r.err);
 }
 
-/* The FIFO never has a writer. Restarts leave several records of a rank. */
+/* The FIFO never has a writer, and ddpctl must not wait for a writer. Restarts leave several records of a rank, of
+ * which ddpctl uses only one. */
 Test(flight, waits_for_no_fifo_and_takes_one_record_of_a_rank)
 {
     char folder[] = "/tmp/ddp-ctl-XXXXXX", fifo[64];

@@ -1,4 +1,5 @@
-/* test_ddprun_contain.c -- tests of the layers that contain a job. tests/survivors has the full matrix. */
+/* test_ddprun_contain.c -- the layers that contain a job: which layer is chosen, what this layer leaves, and which
+ * processes it affects. tests/survivors has the full matrix of workers and faults. */
 #include "base/exit_codes.h"
 #include "base/timed_call.h"
 #include "contain/cgroup.h"
@@ -29,7 +30,7 @@
 
 TestSuite(ddprun_contain, .timeout = 120);
 
-/* Other tests do not find jobs in this directory. */
+/* A separate directory for records, so that other tests do not find the jobs of this test. */
 static char *runtime_dir, *runtime_env;
 
 static void set_up(void)
@@ -62,7 +63,7 @@ static void skip_without(const char *layer)
         cr_skip_test("skipped, because %s", r.err);
 }
 
-enum { JOB_FILES = 2 }; /* files of a job: the record and the store's address */
+enum { JOB_FILES = 2 }; /* number of a job's files: the record, and the address of the store */
 
 static int records(void)
 {
@@ -119,7 +120,8 @@ Test(ddprun_contain, a_layer_that_is_not_there_is_refused_with_the_reason, .init
     expect_words(r.err, "Delegate=yes");
 }
 
-/* The job was killed before it had a record. A new file may belong to a job that is starting. */
+/* The files look like those of a job that was killed before it had a record. A new file stays, because another job may
+ * be about to use the file. */
 Test(ddprun_contain, litter_of_killed_jobs_is_taken_away, .init = set_up, .fini = tear_down)
 {
     static const struct litter {
@@ -179,7 +181,8 @@ static void find_own_group(char own[CGROUP_PATH_MAX])
     buf_free(&mounts);
 }
 
-/* A group is also empty before its first worker starts, so only a dead owner's group is removed. */
+/* A group is also empty before its first worker starts. So a start of ddprun must remove an empty group only if the
+ * owner of the group has ended. A ddprun of another test may also remove the group. */
 Test(ddprun_contain, an_empty_group_goes_with_its_owner_and_not_before, .init = set_up, .fini = tear_down)
 {
     char own[CGROUP_PATH_MAX], group[CGROUP_PATH_MAX + 64], other[CGROUP_PATH_MAX + 64];
@@ -199,7 +202,8 @@ Test(ddprun_contain, an_empty_group_goes_with_its_owner_and_not_before, .init = 
     rmdir(other);
 }
 
-/* On some kernels, a killed control group also kills new processes whose parent is in this group. */
+/* After a control group was killed, some kernels kill each new process whose parent is in this group. The new process
+ * may be in any control group. */
 Test(ddprun_contain, workers_live_where_a_group_was_killed_before, .init = set_up, .fini = tear_down)
 {
     char own[CGROUP_PATH_MAX], group[CGROUP_PATH_MAX + 64], script[3 * CGROUP_PATH_MAX];
@@ -227,7 +231,7 @@ static void until_ready(struct run_process *p)
     cr_assert(run_until_output(p, "ready", PATIENCE_MS), "%s", run_output(p));
 }
 
-/* Wait until the last thread of the process has ended. */
+/* Wait until the last thread of the process has ended, because the process counts as alive until then. */
 static void wait_for_end(int pidfd)
 {
     cr_expect_eq(poll(&(struct pollfd){ .fd = pidfd, .events = POLLIN }, pidfd >= 0, PATIENCE_MS),
@@ -235,7 +239,7 @@ static void wait_for_end(int pidfd)
     close(pidfd);
 }
 
-/* Start a job with an error file and a daemon that ignores signals, and kill guardian and agent. */
+/* Start a job with an error file and a daemon that ignores signals. Then kill the guardian and the agent. */
 static void orphan_a_job(const char *layer, const char *hold)
 {
     struct run_process *p = START(layer, WORKER, hold, "daemon", "record:{}", "say:ready", "forever");
@@ -243,7 +247,7 @@ static void orphan_a_job(const char *layer, const char *hold)
     pid_t agent = procstat_child(run_pid(p), 0);
     if (agent == 0)
         cr_skip_test("skipped, because this kernel has no /proc/PID/task/TID/children");
-    /* The guardian must not react to the agent's death. */
+    /* Stop the guardian, so that it cannot react to the agent's death before the guardian is killed. */
     run_signal(p, SIGSTOP);
     cr_assert(job_until_state(run_pid(p), 'T'));
     const int pidfd = pidfd_open(agent, 0);
@@ -283,7 +287,7 @@ Test(ddprun_contain, the_next_start_removes_the_group_of_a_dead_job, .init = set
     next_start_cleans_up("--contain=cgroup");
 }
 
-/* The directory for records is now read-only. */
+/* The directory for records is now read-only, so the record of the dead job stays. */
 Test(ddprun_contain, a_record_that_cannot_be_removed_delays_no_start, .init = set_up, .fini = tear_down)
 {
     struct job_witness w;
@@ -300,7 +304,7 @@ Test(ddprun_contain, a_record_that_cannot_be_removed_delays_no_start, .init = se
     job_witness_close(&w);
 }
 
-/* A temporary directory for records leaves a group without a record. */
+/* If the directory for records was temporary, a killed job leaves its group but no record. */
 Test(ddprun_contain, the_next_start_removes_an_empty_group_without_a_record, .init = set_up,
      .fini = tear_down)
 {
@@ -324,7 +328,7 @@ Test(ddprun_contain, the_next_start_removes_an_empty_group_without_a_record, .in
         continue;
     snprintf(files, sizeof(files), "%s/ddprun", runtime_dir);
     job_dir_remove(strdup(files));
-    RUN("--contain=cgroup", "true"); /* another test may remove the group first */
+    RUN("--contain=cgroup", "true"); /* this start or another test removes the group */
     cr_expect_neq(access(group, F_OK), 0, "%s is left", group);
     cgroup_remove(group, PATIENCE_MS);
 }
@@ -333,7 +337,7 @@ Test(ddprun_contain, the_next_start_removes_an_empty_group_without_a_record, .in
 
 #define DYING_COOKIE "5d1c7f0e9b3a48266ab2745628734b15"
 
-/* Keep the process alive until the test closes the pipe. */
+/* Keep the process alive with this second thread, until the test closes the pipe. */
 static void *outlast(void *end)
 {
     char byte;
@@ -357,7 +361,7 @@ _Noreturn static void be_dying_agent(int ends[2])
     pthread_exit(NULL);
 }
 
-/* Start an agent whose guardian has ended. The returned end of the pipe keeps it alive. */
+/* Start an agent whose guardian has ended. Return the end of the pipe that keeps the agent alive. */
 static int start_dying_agent(pid_t *agent)
 {
     int ends[2], told[2];
@@ -379,7 +383,8 @@ static int start_dying_agent(pid_t *agent)
     return ends[1];
 }
 
-/* The last thread of a dying agent may have just cloned a worker without a cookie. */
+/* The job counts as alive until the last thread of its agent has ended. This thread may have just cloned a worker that
+ * has no cookie yet, and the search for leftovers would miss this worker. */
 Test(ddprun_contain, a_job_is_dead_when_the_last_thread_of_its_agent_is, .init = set_up, .fini = tear_down)
 {
     pid_t agent;
@@ -399,7 +404,7 @@ Test(ddprun_contain, a_job_is_dead_when_the_last_thread_of_its_agent_is, .init =
     cr_expect_eq(r.signal, SIGKILL);
 }
 
-/* A pid in a file permits no kill. */
+/* A record is only a file, so pids in it are never a reason to kill. */
 Test(ddprun_contain, records_that_are_none_do_no_harm, .init = set_up, .fini = tear_down)
 {
     char path[256];
@@ -425,7 +430,8 @@ static void skip_unless_all_is_seen(void)
         cr_skip_test("skipped, because only root in the first PID namespace sees and makes the others");
 }
 
-/* Write the record in the new PID namespace, whose pids belong to other processes outside. */
+/* Write the record of a job in the new PID namespace. In the first PID namespace, the pids in this record belong to
+ * other processes. */
 static void write_elsewhere(void)
 {
     struct ddp_err err;
@@ -433,8 +439,8 @@ static void write_elsewhere(void)
         _exit(1);
 }
 
-/* Start a PID namespace with one process, which writes the record and ends with the pipe. Return the pid of its parent
- * outside. */
+/* Start a PID namespace with a single process. This process writes the record, and ends when the pipe is closed. Return
+ * the pid of its parent, which waits outside of the namespace. */
 static pid_t start_elsewhere(int ends[2])
 {
     char byte;
@@ -473,7 +479,8 @@ Test(ddprun_contain, a_record_of_a_pid_namespace_stays_as_long_as_that, .init = 
     close(ends[1]);
     cr_assert_eq(waitpid(outside, &status, 0), outside);
     cr_assert_eq(status, 0);
-    /* Another test may start a namespace with the same number. ddprun keeps the record until that namespace ends. */
+    /* Another test may start a namespace with the same number as the namespace that has ended. Until the new namespace
+     * ends, ddprun keeps the record, so start ddprun again. */
     for (struct patience p = { 0 }; records() > 0 && patience_left(&p);) {
         r = RUN("--contain=plain", "true");
         cr_expect_null(strstr(r.err, "ended before"), "no process was left to be killed: %s", r.err);
@@ -548,9 +555,9 @@ static int leave_hanging_call(void *arg, int lifeline)
     return EXIT_CODE_OK;
 }
 
-/* Run an agent that returns from `body`, but does not exit. Expect that the guardian waits only for a limited time. The
- * guardian leaves by _exit(2), because exit(3) cannot start LeakSanitizer's thread after the PID namespace has
- * ended. */
+/* Run an agent that returns from `body`, but does not exit. Expect that the guardian waits only for a limited time.
+ * Nothing on this machine hangs in the kernel, so the guardian can kill this agent. The guardian is a child that exits
+ * by _exit(2), because exit(3) cannot start the thread of LeakSanitizer after the PID namespace has ended. */
 static void expect_guardian_leaves(enum contain_kind kind, guardian_body body)
 {
     const struct contain_options options = { .kind = kind, .job = "j", .dry_run = true, .quiet = true };
@@ -587,8 +594,8 @@ Test(ddprun_contain, a_hanging_driver_does_not_hold_the_guardian)
     expect_guardian_leaves(CONTAIN_PLAIN, leave_hanging_call);
 }
 
-/* Run ddprun with a limit on namespaces, set in a new user namespace. For max_user_namespaces, drop all capabilities,
- * because a privileged ddprun needs no user namespace. */
+/* Run ddprun with a limit on namespaces. Set the limit in a new user namespace, so that the limits of the machine stay
+ * unchanged. For max_user_namespaces, drop all capabilities, because a privileged ddprun needs no user namespace. */
 static struct run_result run_with_limit(const char *limit, const char *option)
 {
     char script[1024];

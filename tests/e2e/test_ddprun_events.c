@@ -1,4 +1,4 @@
-/* Tests of ddprun --events. */
+/* Tests of ddprun --events: each line of the log of a job with real processes is checked against the schema. */
 #include "run.h"
 #include "job.h"
 #include "procstat.h"
@@ -17,7 +17,7 @@ TestSuite(ddprun_events, .timeout = 120);
 
 static const struct run_options patience = { .timeout_ms = 2 * PATIENCE_MS };
 
-/* Return the number of events of `kind`. Each line must fit the schema. */
+/* Return the number of lines whose event is `kind`. Each line must fit the schema. */
 static int count(const char *log, const char *kind)
 {
     int n = 0;
@@ -65,7 +65,7 @@ Test(ddprun_events, a_job_with_a_restart_tells_each_thing_once)
     job_dir_remove(dir);
 }
 
-/* The next attempt ends for other reasons than the first failure. */
+/* The first attempt failed. The next attempt ends for other reasons, and its event must not repeat the failure. */
 Test(ddprun_events, an_end_is_not_told_with_the_words_of_an_earlier_failure)
 {
     char *dir = job_dir();
@@ -92,7 +92,7 @@ Test(ddprun_events, a_barrier_tells_who_was_waited_for)
         JOB("--nproc_per_node=2", in(dir, "log"), bin("tests/prog/worker_probe"), "barrier", "a");
     EXPECT(r, 0);
     char *log = job_file(dir, "log");
-    cr_expect_eq(count(log, "barrier_open"), 2 /* one is libddp's own barrier */, "%s", log);
+    cr_expect_eq(count(log, "barrier_open"), 2 /* one of the two barriers is libddp's own */, "%s", log);
     cr_expect_eq(count(log, "barrier_end"), 2, "%s", log);
     cr_expect_not_null(strstr(log, "\"outcome\":\"released\""));
     free(log);
@@ -109,7 +109,8 @@ Test(ddprun_events, a_log_that_cannot_be_written_costs_one_warning)
     SAYS(r, "/proc/nowhere/log (--events): No such file or directory");
 }
 
-/* The daemon's store sends its events to one node, and to its own log. */
+/* The daemon's store sends its events to one node that requests events. The store also writes these events to its own
+ * log. */
 Test(ddprun_events, a_daemon_s_store_tells_a_node_and_writes_its_own)
 {
     char *dir = job_dir(), own[512], at[128];
@@ -153,7 +154,8 @@ static struct run_process *node(const char *at, const char *events)
     return run_start(argv, &patience);
 }
 
-/* Only the first node gets events; after its death the other log is still complete. */
+/* The first node that requests events gets the events. When this node is killed, the log of the other node has all
+ * events, including earlier ones. */
 Test(ddprun_events, the_log_of_who_survives_is_complete)
 {
     char *dir = job_dir(), at[128], first[512], second[512];
@@ -218,7 +220,7 @@ struct held {
     int fds, logs, threads;
 };
 
-/* Count the agent's descriptors, threads, and descriptors of files in `dir`. */
+/* Count the agent's open descriptors, its threads, and its descriptors of files in `dir`. */
 static struct held held_by(pid_t agent, const char *dir)
 {
     struct held held = { .fds = procstat_fds(agent) };
@@ -268,12 +270,12 @@ Test(ddprun_events, a_log_is_opened_once_and_has_one_thread)
         snprintf(up, sizeof(up), "up%d\n", n);
         cr_assert(run_until_output(process, up, PATIENCE_MS), "%s", up);
         for (struct patience p = { 0 };
-             patience_left(&p);) { /* the previous attempt's pipes may still be open */
+             patience_left(&p);) { /* pipes of the previous attempt may still be open for a moment */
             held = held_by(procstat_child(run_pid(process), 0), dir);
             if (n <= 1 ? held.logs == 1 : held.fds == first.fds && held.threads == first.threads)
                 break;
         }
-        first = n <= 1 ? held : first; /* attempt 0 may lack the thread of stderr */
+        first = n <= 1 ? held : first; /* compare with attempt 1: in attempt 0, stderr may lack its thread */
         cr_assert_eq(held.logs, 1, "attempt %d: the log is open %d times", n, held.logs);
         cr_assert_eq(held.fds, first.fds, "attempt %d: %d descriptors, not %d", n, held.fds, first.fds);
         cr_assert_eq(held.threads, first.threads, "attempt %d: %d threads, not %d", n, held.threads,

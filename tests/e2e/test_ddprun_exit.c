@@ -1,4 +1,4 @@
-/* Tests of the end of a job: exit codes, the first failure, programs that cannot be started. */
+/* Tests of how a job ends: exit codes, the first failure, and programs that cannot be started. */
 #include "ddp/context.h"
 #include "documents.h"
 #include "job.h"
@@ -34,7 +34,7 @@ Test(ddprun_exit, the_code_of_a_failed_worker_is_passed_on)
     SAYS(r, "exit 7");
 }
 
-/* Rank 1 fails only when ddprun stops it. */
+/* Rank 1 fails when ddprun stops it because of rank 2. */
 Test(ddprun_exit, the_first_of_two_failures_decides)
 {
     struct run_result r = JOB("--nproc_per_node=4", WORKER, "only:2", "exit:9", "only:1", "catch:15", "pause",
@@ -53,7 +53,7 @@ Test(ddprun_exit, a_signal_is_128_and_its_number_and_has_a_name)
     SAYS(r, "SIGKILL");
 }
 
-/* Kill both workers so that the agent finds them dead at the same time. */
+/* Kill rank 1 by SIGKILL, then rank 0 by SIGUSR1, so that the agent finds both ends at the same time. */
 static struct run_result two_seen_together(const char *policy)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", policy, WORKER, "say:ready", "forever");
@@ -80,7 +80,7 @@ Test(ddprun_exit, the_first_to_fail_is_found_also_when_two_are_seen_together)
     SAYS(r, "rank 1 (local rank 1");
 }
 
-/* Rank 0 died second, but before ddprun stopped any worker. */
+/* Rank 0 died second, but before ddprun stopped any worker, so rank 0 has failed, too. */
 Test(ddprun_exit, the_second_of_two_that_are_seen_together_has_failed_by_itself)
 {
     struct run_result r = two_seen_together("--exit_code=max");
@@ -143,7 +143,7 @@ static void write_file(const char *path, const char *text, mode_t mode)
     chmod(path, mode);
 }
 
-/* Expect exit code 127, long before the timeout of ten minutes. */
+/* Expect exit code 127. The node does not wait for other nodes, although its timeout for other nodes is ten minutes. */
 static void expect_missing_on_node(const char *rank, const char *nnodes)
 {
     const char *argv[] = {
@@ -162,7 +162,7 @@ Test(ddprun_exit, a_missing_program_does_not_wait_for_other_nodes)
     expect_missing_on_node("--node_rank=1", "--nnodes=2");
 }
 
-/* An elastic job can begin without this node. */
+/* An elastic job can begin without the node that lacks the program. So this node must exit at once and not join. */
 Test(ddprun_exit, a_missing_program_does_not_join_an_elastic_job)
 {
     const char *argv[] = { bin("ddprun"),
@@ -178,7 +178,8 @@ Test(ddprun_exit, a_missing_program_does_not_join_an_elastic_job)
     SILENT(r, "joined");
 }
 
-/* ddprun searches the PATH of --env. The python3 there prints a line if it starts. */
+/* The PATH of --env decides, not the PATH of ddprun. The python3 in the PATH of --env prints a line when it starts, and
+ * the test expects no output. */
 Test(ddprun_exit, a_missing_script_is_found_before_python_starts)
 {
     char *dir = job_dir(), python[256], script[256], path[300];
@@ -197,7 +198,7 @@ Test(ddprun_exit, a_missing_script_is_found_before_python_starts)
     EXPECT(r, 0);
     cr_expect_str_eq(r.out, "python has started\n");
     r = job_run((const char *const[]){ path, "-m", "ligth.py", NULL },
-                &here); /* only Python can find a module */
+                &here); /* -m names a module, which only Python can find */
     EXPECT(r, 0);
     cr_expect_str_eq(r.out, "python has started\n");
     r = job_run((const char *const[]){ path, "--run_path", "ligth.py", NULL }, &here);
@@ -320,13 +321,14 @@ Test(ddprun_exit, quiet_keeps_the_failure_and_verbose_tells_of_success)
     SAYS(r, "rank 1: exit 0");
 }
 
-/* Tests of real faults and their reports. Some need root, for control groups and mounts. */
+/* Tests of real faults and their reports: memory, shared memory, crashes, programs that cannot be started, and error
+ * files. Some tests need root, for control groups and mounts. */
 
 #define CAUSE_SAYS(r, words) cr_expect(strstr((r).err, words) != NULL, "'%s' is not in:\n%s", words, (r).err)
 
 TestSuite(ddprun_cause, .timeout = 120);
 
-/* Run a script in which $D is `ddprun --standalone` and $W the worker. */
+/* Run a shell script in which $D is `ddprun --standalone` and $W is the worker. */
 static struct run_result script(const char *text)
 {
     char ddprun[512], worker[512];
@@ -374,7 +376,7 @@ Test(ddprun_cause, out_of_memory_is_told_in_a_group_of_version_2_too)
     CAUSE_SAYS(r, "limit 32 MiB of cgroup /");
 }
 
-/* A file replaces the kernel's log, with many other lines before the relevant line. */
+/* A file replaces the kernel's log. This file has many other lines before the line about the end of this worker. */
 Test(ddprun_cause, what_the_kernel_says_is_found_behind_all_that_it_said_before)
 {
     char *dir = job_dir(), text[1024];
@@ -477,7 +479,7 @@ Test(ddprun_cause, a_script_with_windows_line_ends_is_told_so, .init = test_dir_
     CAUSE_SAYS(r, "sed -i");
 }
 
-/* The first program is this test's ELF header with another architecture. */
+/* The first program is only the ELF header of this test, changed to another architecture. */
 Test(ddprun_cause, a_program_for_another_machine_is_told_so, .init = test_dir_open, .fini = test_dir_close)
 {
     Elf64_Ehdr header;
@@ -609,7 +611,7 @@ Test(ddprun_cause, report_json_fits_its_schema_whatever_happened, .init = test_d
     }
 }
 
-/* A fake python3 prints that a module is missing. */
+/* A fake python3 in PATH prints that a module is missing. The hint must show the path of this python3. */
 Test(ddprun_cause, a_failed_import_names_the_python_that_ran)
 {
     char *bin_dir = job_dir(), text[1024], path[256];

@@ -1,4 +1,4 @@
-/* Tests of log files, full disks, and readers that do not read. */
+/* Tests of the names of log files, of full disks, and of readers that do not read. */
 #include "job.h"
 #include "procstat.h"
 #include "run.h"
@@ -45,7 +45,7 @@ static void expect_file(const char *name, const char *text)
     free(found);
 }
 
-/* Run a script with $DDPRUN, $WORKER and $D, the test's directory. */
+/* Run a shell script with $DDPRUN, $WORKER and $D, the test's directory. */
 static struct run_result shell(const char *script)
 {
     char ddprun[600], worker[600], d[400];
@@ -143,7 +143,7 @@ Test(ddprun_files, a_rotated_file_has_every_byte)
     cr_expect_gt(atoi(r.out), 10, "%s", r.out);
 }
 
-/* Run `script` in a new mount namespace with a nearly full disk at $D/disk. */
+/* Run `script` in a new mount namespace with a nearly full disk of 8 MiB at $D/disk. */
 #define ON_A_FULL_DISK(script)                                                                   \
     "exec unshare -m sh -c 'mkdir $D/disk && mount -t tmpfs -o size=8m none $D/disk || exit 99;" \
     "head -c 8300000 /dev/zero > $D/disk/filler; " script "'"
@@ -168,7 +168,7 @@ Test(ddprun_files, a_worker_waits_for_a_full_disk_and_nothing_is_lost)
     cr_expect_null(strstr(r.out, "missing"), "%s", r.out);
 }
 
-/* Return the sum of `bytes` in lost_output. */
+/* Return the sum of `bytes` of all entries of lost_output in a report. */
 static double lost_bytes(const char *report)
 {
     char *text = job_file(dir, report);
@@ -222,7 +222,7 @@ Test(ddprun_files, a_report_that_the_disk_cannot_take_is_not_left_there_in_half)
     SAYS(r, " inodes free)");
 }
 
-/* A single worker writes to ddprun's own stdout. */
+/* The worker's error names no file. ddprun names its own stdout, because a single worker writes there. */
 Test(ddprun_files, the_full_disk_of_stdout_is_named_and_no_other)
 {
     struct run_result r =
@@ -235,8 +235,8 @@ Test(ddprun_files, the_full_disk_of_stdout_is_named_and_no_other)
     cr_expect_null(strstr(r.err, "free;"), "only one disk: %s", r.err);
 }
 
-/* Each row: a command that writes to the full disk, and the part of the error that names the file. $D/begin is the
- * event log of an earlier job. */
+/* Each row has a command that writes a file on the full disk. It also has the part of the error that names this file.
+ * ddprun keeps its records of jobs in XDG_RUNTIME_DIR. $D/begin is the event log of an earlier job. */
 Test(ddprun_files, every_error_of_a_full_disk_has_its_free_space)
 {
     static const struct {
@@ -264,7 +264,7 @@ Test(ddprun_files, every_error_of_a_full_disk_has_its_free_space)
     }
 }
 
-/* The supervisor cannot create its socket in this directory. */
+/* The supervisor cannot create its socket in this runtime directory. No file of the job may remain. */
 Test(ddprun_files, a_job_in_the_background_needs_a_runtime_directory_that_can_be_written)
 {
     static const char *const cases[][2] = {
@@ -288,7 +288,8 @@ Test(ddprun_files, a_job_in_the_background_needs_a_runtime_directory_that_can_be
     }
 }
 
-/* No socket or file may become descriptor 1. */
+/* If stdout is closed, the program must not open a socket or file as descriptor 1, because the output of the program
+ * would go there. */
 Test(ddprun_files, a_closed_stdout_is_dev_null)
 {
     struct run_result r =
@@ -400,7 +401,7 @@ Test(ddprun_files, a_slow_reader_gets_all_in_the_end)
     size_t n = 0;
     char some[4096];
     pid_t pid = start_unread(&reader, "yes | head -c 1000000");
-    usleep(1500000); /* wait for the end of all workers */
+    usleep(1500000); /* wait until all workers have ended */
     for (ssize_t got; (got = read(reader, some, sizeof(some))) > 0;)
         n += (size_t)got;
     cr_expect_eq(end_of(pid), 0);
@@ -419,7 +420,8 @@ Test(ddprun_files, what_a_worker_wrote_before_its_sigkill_is_in_the_report)
     }
 }
 
-/* No other user may read a job's files. */
+/* No other user may read a job's files. The tests check the modes of files, and set directories of other users in the
+ * environment. */
 
 enum { NOBODY = 65534 };
 
@@ -439,7 +441,7 @@ static void expect_mode(const char *name, unsigned mode)
     cr_expect_eq(st.st_mode & 07777, mode, "%s has mode %o, not %o", path, st.st_mode & 07777, mode);
 }
 
-/* Run ddprun with umask 0, so that files get the requested modes. */
+/* Run ddprun from a shell with umask 0, so that files get the modes that ddprun requests. */
 static struct run_result run_without_umask(const char *options)
 {
     char command[2048];
@@ -487,8 +489,8 @@ Test(ddprun_private, events_of_a_rendezvous_are_for_its_user_alone)
     expect_mode("store.jsonl", 0600);
 }
 
-/* Create a directory in which another user may replace our files. As root, another user owns it; otherwise every user
- * may write to it. */
+/* Create a directory in which another user may replace our files. If this test is root, another user owns the
+ * directory. Otherwise every user may write to it. */
 static const char *make_unsafe(void)
 {
     static char path[300];
@@ -544,7 +546,7 @@ Test(ddprun_private, a_temporary_directory_of_another_user_is_not_used)
     expect_empty(path);
 }
 
-/* The owner of the upper directory could replace ours. */
+/* The owner of the upper directory could replace the directory that contains our files. */
 Test(ddprun_private, nor_is_a_directory_below_one)
 {
     char below[400];
@@ -558,8 +560,8 @@ Test(ddprun_private, nor_is_a_directory_below_one)
     expect_empty(below);
 }
 
-/* In a sticky directory, others cannot rename entries. The owner of a link could change the link, so links are
- * resolved. */
+/* In a sticky directory such as /tmp, other users cannot rename entries. A link to such a directory is resolved,
+ * because the owner of the link could change the link. */
 Test(ddprun_private, a_sticky_directory_is_used_by_its_real_name)
 {
     char sticky[300], link[300], real[400];
@@ -592,7 +594,8 @@ static struct disk_state {
 
 static pid_t server;
 
-/* The kernel's number of a file is its index plus 1. The first file is the root directory. */
+/* The kernel has a number for each file: the index of the file in this array plus 1. The first file is the root
+ * directory. */
 static struct file {
     uint64_t parent; /* 0 if this entry is free */
     mode_t mode;
@@ -729,8 +732,8 @@ static struct answer answer_to(const struct fuse_in_header *h, const void *arg)
     }
 }
 
-/* Serve the file system. While it hangs, read requests without an answer; a signal could end the caller of an unread
- * request. */
+/* Serve the file system. While it hangs, read each request but do not answer. If a request stayed unread, a signal
+ * could end the process that waits for the answer. */
 static void serve_disk(int fd)
 {
     static char request[REQUEST + 4096];
@@ -776,7 +779,7 @@ static void hung_disk_mount(const char *where)
         serve_disk(fd);
     }
     close(fd);
-    struct stat root; /* before the answer to FUSE_INIT, a signal cancels every request */
+    struct stat root; /* wait until FUSE_INIT is answered: before that, a signal cancels every request */
     cr_assert_eq(stat(where, &root), 0, "%s: %s", where, strerror(errno));
 }
 
@@ -815,7 +818,8 @@ static void tear_down(void)
 
 TestSuite(hung_disk, .init = set_up, .fini = tear_down, .timeout = 120);
 
-/* Start the job. If `is_process_1`, ddprun is process 1 of a PID namespace. */
+/* Start the job. If `is_process_1` is true, use `unshare` to make ddprun process 1 of a PID namespace, as in a
+ * container. */
 static struct run_process *start_as(bool is_process_1)
 {
     const char *argv[] = { "unshare",
@@ -866,8 +870,8 @@ static bool has_ended(struct run_process *process)
     return waitid(P_PID, (id_t)run_pid(process), &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid != 0;
 }
 
-/* Wait for the guardian, then end the hung file system. Otherwise run_wait would wait for the agent, which holds the
- * output pipes. */
+/* Wait until the guardian has ended. The agent that remains still holds the output pipes. So end the hung file system
+ * before run_wait, which reads the pipes to their end. */
 static struct run_result finish(struct run_process *process)
 {
     for (struct patience p = { 0 }; !has_ended(process);)
@@ -913,7 +917,8 @@ Test(hung_disk, one_request_is_enough_when_the_workers_end_in_time)
     expect_named(&r);
 }
 
-/* The guardian, as process 1, cannot end before the agent, which waits for the disk. */
+/* The guardian, as process 1, cannot disappear before the agent, and the agent waits for the disk. So end the hung file
+ * system before run_wait. */
 Test(hung_disk, a_guardian_that_is_process_1_does_not_wait_for_the_disk)
 {
     char children[64];

@@ -1,4 +1,5 @@
-/* Tests of several nodes on loopback: how they join, and their messages on failure. */
+/* Tests with several nodes on the loopback interface of one machine: how the nodes join, and which messages they
+ * print if they cannot join. */
 #include "auth/secret.h"
 #include "ddp/context.h"
 #include "documents.h"
@@ -67,7 +68,8 @@ Test(ddprun_meet, two_static_nodes_with_different_numbers_of_workers)
     expect_line(&b, "[4] rank=4/5 local=2/3 node=1/2 at=127.0.0.1");
 }
 
-/* The relay to a store. It closes the first connections at their second message, as a busy store does. */
+/* The relay to a store on 127.0.0.1. The relay closes the first connections at their second message, as a busy store
+ * does if hundreds of nodes connect at once. */
 static struct {
     int listener, port, store;
     atomic_int closed;
@@ -156,7 +158,7 @@ Test(ddprun_meet, a_node_that_a_busy_store_drops_connects_again)
     job_dir_remove(dir);
 }
 
-/* The first node hosts the store. */
+/* Every node has the same command line; the first node hosts the store. */
 Test(ddprun_meet, three_elastic_nodes_number_themselves)
 {
     const char *endpoint = free_port_option("--rdzv_endpoint=127.0.0.1:");
@@ -237,8 +239,8 @@ Test(ddprun_meet, who_is_stopped_while_it_waits_speaks_of_no_workers)
     SILENT(r, "stopping");
 }
 
-/* Both signals are pending when the agent continues. Signal the agent directly, because the guardian would continue it
- * at the first signal. */
+/* Both signals are pending when the agent continues. The test signals the agent directly, because the guardian would
+ * continue the agent at the first signal. */
 Test(ddprun_meet, two_stops_at_once_while_it_waits_are_no_success)
 {
     struct run_process *process = NODE("--nnodes=2", "--node_rank=0", "--master_addr=127.0.0.1",
@@ -330,7 +332,7 @@ Test(ddprun_meet, a_master_address_of_nobody_ends_node_0_at_once)
                    "203.0.113.7");
 }
 
-/* Node 0 continues until its timeout, to give other nodes the reason. */
+/* Node 0 cannot start its store. Node 0 continues until its timeout, so that the other nodes can get the reason. */
 Test(ddprun_meet, a_node_0_without_a_store_waits_no_longer_than_its_timeout)
 {
     struct run_result r = run_wait(NODE("--nnodes=2", "--node_rank=0", "--master_addr=203.0.113.7",
@@ -376,14 +378,15 @@ Test(ddprun_meet, a_node_0_without_a_store_sends_its_error_to_the_node_that_wait
     unlink(strchr(other, '/'));
 }
 
-/* Tests with several ddprun processes as the nodes of one job. tests/sim/test_job_sim.c tests the decisions. */
+/* These tests run several ddprun processes on one machine as the nodes of one job. tests/sim/test_job_sim.c tests the
+ * decisions of the rendezvous. */
 
 enum { NODES = 2, ARGS_MAX = 24 };
 
 static struct run_process *loopback_node[NODES];
 static struct run_result end[NODES];
 static char port_option[40];
-static const char *other_ddprun; /* ddprun of node 1; NULL: the same as node 0 */
+static const char *other_ddprun; /* the ddprun that node 1 runs; NULL if both nodes run the same ddprun */
 
 static void choose_port(void)
 {
@@ -412,7 +415,7 @@ static void start(int node_rank, const char *const args[])
 static void start_both(const char *const args[])
 {
     choose_port();
-    start(1, args); /* node 1 looks for the store too early */
+    start(1, args); /* node 1 looks for the store before the store exists */
     start(0, args);
 }
 
@@ -466,7 +469,7 @@ Test(loopback_nodes, ranks_follow_the_node_ranks_whatever_each_brings)
     prints(1, "[4] 4/5 2/3 1/2");
 }
 
-/* Node 1 fails first. */
+/* Node 1 fails first, and its stderr is also in the report of node 0. */
 Test(loopback_nodes, the_first_failure_is_named_on_every_node)
 {
     START("--nproc_per_node=2", SH,
@@ -495,7 +498,7 @@ static void expect_gpu_busy(const char *dir, const char *file, const char *words
     cr_expect_eq(r.exit_code, 0, "GPU_BUSY and '%s' are not in %s", words, file);
 }
 
-/* A fake driver reports this test as the process on GPU 1. */
+/* A fake driver provides the GPUs of both nodes, and reports this test as the process on GPU 1. */
 Test(loopback_nodes, a_process_on_a_full_gpu_is_named_on_every_node)
 {
     static const char script[] = ALL_HERE "; [ $RANK = 3 ] || exec sleep 1000; echo process 1 $FOREIGN 31744 "
@@ -529,7 +532,7 @@ Test(loopback_nodes, a_process_on_a_full_gpu_is_named_on_every_node)
     job_dir_remove(dir);
 }
 
-/* Expect that the last event of node `i` has a report that fits report.schema.json. */
+/* Expect that the last event of node `i` contains a report that matches report.schema.json. */
 static void expect_schema(int i, const char *code, const char *said)
 {
     char why[512] = "";
@@ -558,7 +561,7 @@ Test(loopback_nodes, the_json_reports_fit_their_schema_on_every_node)
         cr_expect_null(strstr(end[i].out, "\"peak_rss\":null"), "node %d: %s", i, end[i].out);
 }
 
-/* Rank 3 exits with code 0 while the others wait for it. */
+/* Rank 3 exits with code 0 while the other ranks wait for rank 3 at a barrier. */
 Test(loopback_nodes, a_rank_that_leaves_early_is_named_on_every_node)
 {
     START("--nproc_per_node=2", bin("tests/prog/member"), "only:3", "exit:0", "all", "barrier:epoch-3");
@@ -569,7 +572,7 @@ Test(loopback_nodes, a_rank_that_leaves_early_is_named_on_every_node)
         says(i, " code 0 while rank");
         says(i, "barrier 'epoch-3'  [RANK_EXITED_EARLY]\nddprun:   try    ");
         says(i, "barrier 'epoch-3' [RANK_EXITED_EARLY]\n  ");
-        says(i, "of rank 3 ("); /* the last line names the rank again */
+        says(i, "of rank 3 ("); /* the last line of the report names the rank again */
     }
 }
 
@@ -649,7 +652,7 @@ Test(loopback_nodes, the_death_of_the_host_ends_the_job_on_the_others)
     says(1, " on node 0 (");
 }
 
-/* Return the agent, whose pid a worker has printed. */
+/* Return the parent of a worker. The worker has printed the pid of its parent. */
 static pid_t agent_of(int i)
 {
     const char *said;
@@ -661,7 +664,7 @@ static pid_t agent_of(int i)
 
 #define READY "echo ready, child of $PPID; exec sleep 30"
 
-/* Stop the agent of node `i`, but not its guardian, until the other node has ended. */
+/* Stop the agent of node `i` with SIGSTOP until the other node has ended. The guardian of node `i` keeps running. */
 static void freeze(int i)
 {
     const pid_t agent = agent_of(i);
@@ -686,7 +689,7 @@ Test(loopback_nodes, a_node_that_was_frozen_says_so_when_it_goes_on, .fini = tea
     says(1, "kill -STOP");
 }
 
-/* Node 1 declares the frozen store lost and exits. */
+/* While node 0 and its store are frozen, node 1 declares the store lost and exits. */
 Test(loopback_nodes, a_store_that_was_frozen_does_not_blame_the_others, .fini = tear_down)
 {
     START("--node_timeout=fast", "--contain=plain", SH, READY);
@@ -696,7 +699,7 @@ Test(loopback_nodes, a_store_that_was_frozen_does_not_blame_the_others, .fini = 
     says(1, "for 1.5 s (--node_timeout)");
 }
 
-/* The workers detect the end of the store themselves. */
+/* The workers detect the end of the store themselves, and are not the cause of the job's end. */
 Test(loopback_nodes, workers_that_die_of_the_hosts_death_are_not_blamed_for_it)
 {
     bin_seek_no_leaks(); /* LeakSanitizer would wait forever for its helper, which dies with the launcher */
@@ -753,7 +756,7 @@ Test(loopback_nodes, last_lines_are_named_after_their_stream_on_every_node)
         says(i, "stdout   | up");
 }
 
-/* The workers of node 1 end long before those of node 0. */
+/* The workers of node 1 end long before the workers of node 0. The end of node 1 must not disturb node 0. */
 Test(loopback_nodes, who_is_done_waits_only_so_long)
 {
     START("--exit_barrier_timeout=300ms", SH, ALL_HERE "; [ $RANK = 1 ] || " AT_GATE "; echo done");
@@ -774,7 +777,8 @@ Test(loopback_nodes, who_has_the_store_stays_until_the_others_are_done)
     prints(1, "done");
 }
 
-/* The other node's worker takes longer to end. */
+/* A user stops the node that hosts the store. The store still serves the other node, whose worker takes longer to
+ * end. */
 Test(loopback_nodes, a_stopped_host_keeps_its_store_until_the_others_have_ended)
 {
     START(SH, "[ $RANK = 0 ] || trap '" AT_GATE "; exit 0' TERM; echo ready; while sleep 0.05; do :; done");
@@ -794,7 +798,7 @@ Test(loopback_nodes, nodes_that_do_not_agree_are_told_both_values)
     start(0, (const char *const[]){ "--timeout=10s", SH, "exit 0", NULL });
     until_said(0, "1 of 2 nodes has joined");
     start(1, (const char *const[]){ "--nnodes=3", SH, "exit 0", NULL });
-    until_said(0, "NNODES_DIFFERS"); /* node 1 was rejected */
+    until_said(0, "NNODES_DIFFERS"); /* node 1 was rejected, and node 0 reports the rejection */
     finish();
     expect_codes(125, 125);
     for (int i = 0; i < NODES; i++) {
@@ -803,10 +807,10 @@ Test(loopback_nodes, nodes_that_do_not_agree_are_told_both_values)
         says(i, "has --nnodes=3");
     }
     says(0, "NODE_REJECTED");
-    says(0, "; first cause: "); /* printed when --timeout has expired */
+    says(0, "; first cause: "); /* node 0 prints this in its report when --timeout has expired */
 }
 
-/* Copy a program with another `version`, a text of the same length. */
+/* Copy a program, and replace its version by `version`, a text of the same length. */
 static const char *with_version(const char *dir, const char *name, const char *version)
 {
     static char path[300];

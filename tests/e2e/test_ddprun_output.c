@@ -1,4 +1,4 @@
-/* Tests of the workers' output: whole, and in the right place. */
+/* Tests that the workers' output arrives whole and in the right place. */
 #include "job.h"
 #include "procstat.h"
 #include "run.h"
@@ -41,7 +41,7 @@ Test(ddprun_output, a_single_worker_has_no_prefix_unless_asked_for)
     cr_expect_str_eq(r.err, "[0] oh\n");
 }
 
-/* Return true if the worker of each of `nnodes` nodes has ddprun's stdout. */
+/* Start a job of `nnodes` nodes with one worker each, and return true if the worker's stdout is ddprun's stdout. */
 static bool worker_has_own_stdout(int nnodes)
 {
     struct run_process *nodes[2];
@@ -74,7 +74,8 @@ static bool worker_has_own_stdout(int nnodes)
     return same;
 }
 
-/* With several nodes, the search for hangs needs the worker's lines. */
+/* In a job of several nodes, ddprun also reads the output of a node's only worker. The search for hangs needs the lines
+ * of this worker as signs of progress. */
 Test(ddprun_output, stdout_of_a_single_worker_passes_through_ddprun_in_a_job_of_several_nodes)
 {
     cr_expect(worker_has_own_stdout(1));
@@ -151,7 +152,8 @@ Test(ddprun_output, the_words_before_a_crash_arrive)
     cr_expect_eq(job_count(r.out, "[1] last lines"), 1);
 }
 
-/* 16 workers write 2,000 lines each, every line in three pieces. */
+/* Each of 16 workers writes 2,000 lines, each line in three pieces. ddprun must print every line whole. A later test
+ * prints the same lines on terminals. */
 Test(ddprun_output, no_line_is_torn)
 {
     struct run_result r = JOB("--nproc_per_node=16", bin("tests/prog/torn_writer"), "2000");
@@ -183,7 +185,7 @@ Test(ddprun_output, a_line_of_4_mib_is_one_line)
     cr_expect_eq(job_count(r.out, "[1] after"), 1);
 }
 
-/* The workers get SIGPIPE when head exits. */
+/* In `ddprun yes | head`, the workers get SIGPIPE when head exits, as if they had written to head's pipe directly. */
 Test(ddprun_output, when_nobody_reads_any_more_the_workers_are_told)
 {
     char command[1024];
@@ -195,7 +197,7 @@ Test(ddprun_output, when_nobody_reads_any_more_the_workers_are_told)
     cr_expect_not(r.timed_out);
 }
 
-/* Start ddprun with a stdout without an active reader. Rank 0 writes its pid to a file in `dir`. */
+/* Start ddprun with a stdout that has no active reader. Rank 0 writes its pid to a file in `dir`. */
 static struct run_process *start_with_no_reader(const char *dir)
 {
     char command[1024];
@@ -213,7 +215,7 @@ static struct run_process *start_with_no_reader(const char *dir)
     return p;
 }
 
-/* Open the write end of rank 0's stdout here, too, so that it stays open. */
+/* Open the write end of rank 0's stdout in this process too, so that the pipe stays open when rank 0 has exited. */
 static int hold_stdout(const char *dir)
 {
     char path[64];
@@ -226,7 +228,8 @@ static int hold_stdout(const char *dir)
     return open(path, O_WRONLY | O_CLOEXEC);
 }
 
-/* ddprun detects the missing reader only at the last output, which closes the last pipe. */
+/* No process reads ddprun's stdout, but ddprun detects this only when it writes the last output. ddprun then closes the
+ * last open pipe from a worker, and must still exit with 0. */
 Test(ddprun_output, a_reader_whose_absence_shows_last_does_no_harm)
 {
     char *dir = job_dir();
@@ -290,7 +293,8 @@ Test(ddprun_output, ranks_that_are_filtered_out_are_in_the_report)
     SAYS(r, "hidden cause");
 }
 
-/* Add up the ranks of all lines with `text`, because equal lines may be folded into several lines. */
+/* Return how many workers have printed the line. On a slow machine, equal lines may be folded into several lines, so
+ * add the numbers of ranks of these lines. */
 static int ranks_of(const char *out, const char *text)
 {
     int n = 0;
@@ -326,7 +330,8 @@ Test(ddprun_output, pieces_of_a_daemon_that_lives_on_outside_do_not_hold_up_the_
     cr_expect_eq(job_count(r.out, "[1] done"), 1, "%s", r.out);
 }
 
-/* A message after an unfinished line begins with a newline. */
+/* ddprun prints a newline before its own message if a worker's line is unfinished. Without a message, ddprun prints no
+ * newline. */
 Test(ddprun_output, what_ddprun_says_does_not_begin_within_a_workers_line)
 {
     struct run_result r =
@@ -350,14 +355,15 @@ TestSuite(ddprun_terminal, .timeout = 120);
 
 static const char *const xterm[] = { "TERM=xterm", NULL };
 
-/* Run ddprun on a terminal, and remove ddprun's own messages. */
+/* Run ddprun on a terminal. SHOWN adds the option --quiet. */
 static struct run_result shown(const char *const args[])
 {
     const struct run_options options = { .terminal = true, .env = xterm, .timeout_ms = 60000 };
     return job_run(args, &options);
 }
 
-/* stdout is a terminal with a progress bar, stderr a file. */
+/* stdout is a terminal on which a progress bar is drawn, and stderr is a file. A message of ddprun goes to the file and
+ * leaves the bar drawn. The end of the job erases the bar. */
 Test(ddprun_terminal, a_message_in_a_file_erases_no_bar, .init = test_dir_open, .fini = test_dir_close)
 {
     char command[1024];
@@ -441,7 +447,7 @@ Test(ddprun_terminal, one_without_cursor_gets_neither_colours_nor_escapes)
     cr_expect_str_eq(r.out, "[0] \\x1bc\n");
 }
 
-/* Expect 32,000 whole lines with prefix and colour. */
+/* Expect 32,000 whole lines on a terminal, with prefix and colour, each written in three pieces. */
 static void expect_whole(const char *workers, const char *lines)
 {
     struct run_result r = SHOWN("--nproc_per_node", workers, bin("tests/prog/torn_writer"), lines);
@@ -486,11 +492,11 @@ Test(ddprun_terminal, what_nobody_else_prints_is_not_lost_by_folding)
     PRINTS(r, "\033[33m[2]\033[0m 100%\n\033[33m[2]\033[0m \\x1b[2J\n");
 }
 
-/* Tests of log files. */
+/* Tests of log files: the tree of directories, --tee, --redirects and --json. */
 
 TestSuite(ddprun_logs, .timeout = 120);
 
-/* Return the job's directory, not the link `latest`. */
+/* Return the directory of the job below `test_dir`. Skip the link `latest`, which is not a directory. */
 static const char *job_root(void)
 {
     static char root[512];
@@ -598,7 +604,8 @@ Test(ddprun_logs, a_full_disk_is_told_once_and_the_job_goes_on)
     SAYS(r, "stdout: No space left on device");
 }
 
-/* Expect that each line is a JSON object. Return the number of `event` lines with `part`. */
+/* Expect that each line of `text` is a JSON object. Return the number of lines whose "event" is `event` and which
+ * contain `part`. */
 static int count_events(const char *text, const char *event, const char *part)
 {
     int n = 0;
@@ -628,11 +635,11 @@ Test(ddprun_logs, json_tells_everything_as_events_on_stdout)
     cr_expect_eq(count_events(r.out, "finished", ""), 1, "%s", r.out);
 }
 
-/* Tests of --stdin. */
+/* Tests of --stdin: ddprun passes its stdin to the workers that this option names. */
 
 TestSuite(stdin_e2e, .timeout = 120);
 
-/* Run a script in which $D is `ddprun -q --standalone`. */
+/* Run a shell script such as "seq 3 | $D OPTIONS PROGRAM", in which $D is `ddprun -q --standalone`. */
 static struct run_result shell(const char *script)
 {
     char command[4096];
@@ -668,7 +675,7 @@ Test(stdin_e2e, a_file_arrives_whole_at_every_rank)
     expect_same_sums("<$T/data $D --nproc_per_node=4 --stdin=all", "4\n");
 }
 
-/* The slow pipe makes the relay sleep between two reads. */
+/* The input is a slow pipe, so that the relay sleeps between two reads. */
 Test(stdin_e2e, a_slow_writer_is_waited_for)
 {
     expect_output(
@@ -695,7 +702,7 @@ Test(stdin_e2e, what_is_no_rank_is_refused)
     SAYS(r, "'all', 'none', or ranks");
 }
 
-/* Rank 1 closes its stdin. Rank 2 exits early, but its child holds the pipe. */
+/* Rank 1 closes its stdin. Rank 2 reads a little and exits, but its child still holds the pipe. */
 Test(stdin_e2e, who_does_not_want_more_does_not_stop_the_others)
 {
     expect_output("head -c 8000000 /dev/zero | $D --nproc_per_node=4 --stdin=all --grace=0.2 sh -c '"
@@ -706,7 +713,8 @@ Test(stdin_e2e, who_does_not_want_more_does_not_stop_the_others)
                   "8000000\n8000000\n");
 }
 
-/* Unread input waits in the pipe and not in ddprun's memory. */
+/* The slowest reader sets the pace. Input that this reader has not read waits in the pipe and not in ddprun's
+ * memory. */
 Test(stdin_e2e, a_reader_that_does_not_read_costs_no_memory)
 {
     char command[1024];
@@ -724,7 +732,8 @@ Test(stdin_e2e, a_reader_that_does_not_read_costs_no_memory)
     EXPECT(r, 143);
 }
 
-/* Only rank 0 reads, so it inherits ddprun's stdin. */
+/* Only rank 0 reads, so rank 0 inherits ddprun's stdin. The next attempt continues where the previous attempt stopped
+ * reading. */
 Test(stdin_e2e, an_attempt_reads_on_where_the_last_one_stopped)
 {
     struct run_result r = shell(
@@ -733,7 +742,8 @@ Test(stdin_e2e, an_attempt_reads_on_where_the_last_one_stopped)
     cr_expect_str_eq(r.out, "a\nb\n");
 }
 
-/* Start a session whose leader starts ddprun in the background, and moves it to the foreground at SIGUSR1. */
+/* Start a new session whose leader acts as a shell. The leader starts ddprun in the background. After SIGUSR1, the
+ * leader moves ddprun to the foreground. */
 static pid_t start_in_background(int *terminal)
 {
     sigset_t front;

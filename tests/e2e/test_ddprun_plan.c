@@ -1,4 +1,5 @@
-/* Tests of what workers get: environment, descriptors, GPUs, Python. Also tests ddprun in place of torchrun. */
+/* Test the environment, descriptors, GPUs and Python of workers, the store's port, and the dry run. Also test ddprun in
+ * place of torchrun. */
 #include "job.h"
 #include "run.h"
 
@@ -85,14 +86,15 @@ Test(ddprun_plan, closed_standard_descriptors_do_no_harm)
     cr_expect_eq(job_count(r.out, "[1] hello"), 1, "%s", r.out);
 }
 
-/* Listen on a port of 127.0.0.1. Return the socket, or -1 if in use. */
+/* Listen on a port of 127.0.0.1. Return the socket, or -1 if another process has the port. */
 static int take_port(int *port)
 {
     struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons((uint16_t)*port) };
     socklen_t len = sizeof(at);
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)); /* old connections do not block the port */
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on,
+               sizeof(on)); /* connections from before this call do not block the port */
     if (bind(fd, (struct sockaddr *)&at, len) != 0 || listen(fd, 1) != 0) {
         close(fd);
         return -1;
@@ -110,7 +112,8 @@ static struct run_result run_with_port(const char *option)
     return run_command(argv, &(struct run_options){ .env = (const char *const[]){ "MASTER_PORT", NULL } });
 }
 
-/* Another program may hold the default port, and release it during the test. */
+/* If another program of this machine holds the default port, that program may release the port during the test. The
+ * test then tries again. */
 Test(ddprun_plan, a_default_port_that_is_taken_is_replaced_and_said_so)
 {
     bool replaced = false;
@@ -170,7 +173,7 @@ Test(ddprun_plan, a_dry_run_in_json_is_one_object)
     cJSON_Delete(json);
 }
 
-/* Start ddprun with the fake driver of two GPUs (tests/fake/fake_nvml.c), which reads `rows`. */
+/* Start ddprun with a stand-in for the driver of two GPUs (tests/fake/fake_nvml.c), which reads `rows`. */
 static struct run_result run_on_gpus(const char *rows, const char *const args[])
 {
     char *dir = job_dir(), where[300], users[300], command[600];
@@ -196,7 +199,7 @@ Test(ddprun_plan, without_a_number_there_is_one_worker_per_gpu_and_more_are_refu
     cr_expect(strstr(r.err, "3") != NULL && strstr(r.err, "2") != NULL, "%s", r.err);
 }
 
-/* Run a script while pid 1 and this test compute on GPU 1, a GPU for only one process. */
+/* Run a script while two processes, pid 1 and this test, compute on GPU 1, which admits only one process. */
 static struct run_result run_on_busy_gpus(const char *option, const char *script)
 {
     char rows[200];
@@ -223,7 +226,7 @@ Test(ddprun_plan, a_process_on_the_gpu_of_a_worker_is_named_before_the_start)
     SILENT(r, "GPU_BUSY");
 }
 
-/* The driver hangs until rank 0 removes the row "hang" from its file. */
+/* The call of the driver hangs until rank 0 has removed the row "hang" from the file of the fake driver. */
 Test(ddprun_plan, the_workers_start_while_the_driver_hangs)
 {
     static const char script[] = "[ $RANK = 1 ] && exit; until [ -e $FAKE_NVML.asked ]; do sleep 0.1; done; "
@@ -234,7 +237,8 @@ Test(ddprun_plan, the_workers_start_while_the_driver_hangs)
     SILENT(r, "GPU_BUSY");
 }
 
-/* Let rank 1 write its pid and `row` into the fake driver's list for GPU 1, and fail with the line `error`. */
+/* Run a job whose rank 1 fails with the line `error`. Before it fails, rank 1 writes its own pid and `row` into the
+ * fake driver's list of the processes on GPU 1. */
 static struct run_result fail_on_gpus(const char *row, const char *error)
 {
     char script[600];
@@ -278,7 +282,8 @@ Test(ddprun_plan, no_process_is_named_without_one_outside_the_job_or_for_another
     SILENT(r, "GPU_BUSY");
 }
 
-/* Growing the descriptor table of a process with threads takes about 10 ms in the kernel (an RCU grace period). */
+/* If the descriptor table of a process with several threads grows, the kernel stops the process for about 10 ms (an RCU
+ * grace period). So the agent's table must have the same size at the start of each worker. */
 Test(ddprun_plan, the_agent_grows_its_descriptor_table_before_the_first_worker)
 {
     struct run_result r =
@@ -294,11 +299,13 @@ Test(ddprun_plan, the_agent_grows_its_descriptor_table_before_the_first_worker)
     cr_expect_geq(first, 24 * 9, "%d descriptors for 24 workers", first);
 }
 
-/* Tests of ddprun in place of torchrun: options, name and file timer. */
+/* Tests of ddprun in place of torchrun: with torchrun's options, under the name torchrun, and with torchrun's file
+ * timer. */
 
 TestSuite(ddprun_torchrun, .timeout = 60);
 
-/* Run a command in which $D is ddprun and $T is ddprun named torchrun, in an empty directory. */
+/* Run a shell command. $D is ddprun, $T is the same program named torchrun, and the current directory is empty and
+ * removed at the end. */
 static struct run_result script(const char *text)
 {
     char command[4096];
@@ -335,7 +342,7 @@ Test(ddprun_torchrun, a_stream_that_is_not_teed_has_no_prefix_under_its_name)
     expect(text, 0, "[default0]:out 0\nout 1\n[default1]:err 1\nerr 0\n", NULL);
 }
 
-/* Tutorials use this command. No other node can learn the port. */
+/* Tutorials use this command. No other node can learn the port, so ddprun waits for no other node. */
 Test(ddprun_torchrun, an_elastic_job_of_one_node_takes_any_port)
 {
     static const char *const names[] = { "$D", "$T --no_python" };
@@ -402,7 +409,7 @@ Test(ddprun_torchrun, its_event_handler_is_ignored_with_a_note)
            "without effect: --event_log_handler");
 }
 
-/* Acts as a client of the file timer, and writes one line in one piece. */
+/* A shell command that acts as a client of the file timer. The command writes one line in one piece. */
 #define ASK                                                                                               \
     "printf '{\"version\": 1, \"pid\": %d, \"scope_id\": \"step\", \"expiration_time\": %s, \"signal\": " \
     "%d}\\n'"
@@ -432,7 +439,8 @@ Test(ddprun_torchrun, a_timer_that_is_released_and_one_of_a_stranger_hurt_nobody
     cr_assert_not_null(strstr(r.err, "of torch.distributed.elastic.timer"), "%s", r.err);
 }
 
-/* The worker ends when ddprun has rejected its request. */
+/* The worker requests a timer with an invalid signal. The worker ends when ddprun has printed a message about this
+ * request. */
 Test(ddprun_torchrun, a_timer_without_a_valid_signal_stops_no_worker)
 {
     struct run_result r =
@@ -540,8 +548,9 @@ Test(ddprun_torchrun, bash_completes_its_options)
 
 TestSuite(ddprun_python, .timeout = 60);
 
-/* Prints the path of the Python that ddprun ($D, in w/bin) chooses from v/bin, w/bin and p/bin. `why` prints the reason
- * from --dry_run. */
+/* ddprun ($D) is in w/bin. v/bin, w/bin and p/bin each have a Python that prints its own path. So `run` prints the path
+ * of the Python that ddprun chooses. The line "Python:" of --dry_run contains the chosen Python and the reason. `why`
+ * prints only the variables and paths of this line. */
 #define PYTHONS                                                                                           \
     "W=$(pwd -P); for d in v w p; do mkdir -p $d/bin; printf '#!/bin/sh\necho $0\n' >$d/bin/python3.99; " \
     "chmod +x $d/bin/*; ln -s python3.99 $d/bin/python; done; ln -s python3.99 p/bin/python3; "           \
@@ -568,7 +577,7 @@ Test(ddprun_python, is_that_of_the_active_environment)
            0, "v/bin/python\npython v/bin/python VIRTUAL_ENV is set\n", NULL);
 }
 
-/* Both may be in /usr/bin. */
+/* A python in ddprun's directory need not be from ddprun's environment, because both may be in /usr/bin. */
 Test(ddprun_python, is_that_of_the_environment_that_ddprun_is_installed_in)
 {
     expect(PYTHONS

@@ -1,4 +1,4 @@
-/* Tests of jobs with several attempts. tests/sim/test_restart_sim.c tests the rules. */
+/* Tests of jobs with several attempts of real processes. tests/sim/test_restart_sim.c tests the rules. */
 #include "job.h"
 #include "run.h"
 #include "training.h"
@@ -18,7 +18,8 @@ static const char *attempt_worker(void)
     return bin("tests/prog/attempt_worker");
 }
 
-/* Copy to `out` the text between the n-th `label` (from 0) and the next comma or newline, or "". */
+/* Copy to `out` the text between the n-th `label` (from 0) and the next comma or newline. If `text` has no such label,
+ * set `out` to "". */
 static void after(const char *text, const char *label, int n, char out[64])
 {
     out[0] = '\0';
@@ -45,7 +46,7 @@ Test(ddprun_restart, the_next_attempt_meets_in_an_empty_store_on_the_same_port)
     SAYS(r, "attempt 1 failed: rank 1: exit 9; starting attempt 2 (restart 2 of 3) in 0.02 s");
 }
 
-/* The script removes itself. */
+/* A script that removes itself is missing in the next attempt. */
 Test(ddprun_restart, a_program_that_vanishes_is_127)
 {
     char *dir = job_dir(), path[300];
@@ -189,12 +190,12 @@ Test(ddprun_restart, ctrl_c_during_the_wait_ends_the_job)
     SAYS(r, "none: the user");
 }
 
-/* Both nodes exit with the failed worker's code, because a node that leaves is no lost host. */
+/* The node that leaves does not count as a lost host. So both nodes exit with the code of the failed worker. */
 Test(ddprun_restart, a_node_that_leaves_during_the_wait_ends_the_job_of_both)
 {
     const char *port = free_port_option("--master_port="), *ranks[] = { "--node_rank=0", "--node_rank=1" };
     struct run_process *nodes[2];
-    signal(SIGINT, SIG_DFL); /* SIGINT may be ignored in a background test */
+    signal(SIGINT, SIG_DFL); /* a shell may have started this test in the background, with SIGINT ignored */
     for (int i = 0; i < 2; i++) {
         const char *argv[] = { bin("ddprun"),
                                "--nnodes=2",
@@ -233,7 +234,7 @@ Test(ddprun_restart, a_job_that_stands_still_is_ended)
     SAYS(r, "step 42 (--max_no_progress)");
 }
 
-/* A single worker connects to the store only when it reports progress. */
+/* A world of one has no store connection until it reports its progress. */
 Test(ddprun_restart, a_single_worker_tells_its_progress_too)
 {
     struct run_result r = JOB("--nproc_per_node=1", "--max-restarts=9", "--restart-backoff=1ms",
@@ -263,10 +264,10 @@ Test(ddprun_restart, who_leaves_with_0_while_others_wait_is_named)
     SAYS(r, "barrier 'epoch-3'  [RANK_EXITED_EARLY]\nddprun:   try ");
     SAYS(r, "barrier 'epoch-3' [RANK_EXITED_EARLY]\n  worker ");
     SAYS(r, ", because another");
-    SAYS(r, "of rank 0 ("); /* not the rank that waited */
+    SAYS(r, "of rank 0 ("); /* the headline names rank 0, not the rank that waited */
 }
 
-/* The released ranks end before rank 1. */
+/* Rank 1 fails and releases the other ranks, which end before rank 1 does. */
 Test(ddprun_restart, a_victim_that_ends_first_is_not_the_cause)
 {
     struct run_result r = JOB("--nproc_per_node=3", attempt_worker(), "give_up");
@@ -275,7 +276,8 @@ Test(ddprun_restart, a_victim_that_ends_first_is_not_the_cause)
     PRINTS(r, "full disk");
 }
 
-/* Rank 0 is a victim by its output. Without another failure, it is the first failure. */
+/* The output of rank 0 says that its peer is gone, so rank 0 is a victim. No other worker fails, so the job reports
+ * this victim as the first failure. */
 Test(ddprun_restart, who_says_that_its_peer_is_gone_is_a_victim)
 {
     struct run_result r = JOB("--nproc_per_node=2", "--grace=0", "sh", "-c",
@@ -299,7 +301,7 @@ Test(ddprun_restart, the_exit_code_may_be_that_of_rank_0)
     SAYS(r, "exit 3");
 }
 
-/* Tests of elastic jobs with late nodes. */
+/* Tests of elastic jobs with late nodes. Several ddprun processes on one machine are the nodes. */
 
 enum { NODES = 3, ARGS_MAX = 32 };
 
@@ -335,7 +337,7 @@ static void start(int i, const char *id, const char *const args[])
     cr_assert_not_null(node[i]);
 }
 
-/* Start two nodes; start_late starts the third. */
+/* Start two nodes. start_late starts the third node, and expects the message that this node is late. */
 static void start_two(const char *const args[])
 {
     for (int i = 0; i < NODES - 1; i++)
@@ -383,7 +385,7 @@ Test(grow, now_starts_the_workers_again_with_a_late_node)
         cr_expect_not_null(strstr(end[i].out, "world 3"), "node %d: %s%s", i, end[i].out, end[i].err);
     says(0, "1 more node can join; restarting");
     says(2, "next restart");
-    for (int i = 0; i < NODES; i++) /* each node announces the job once */
+    for (int i = 0; i < NODES; i++) /* each node announces the job once, in its first round */
         cr_expect(strstr(end[i].err, "contained by") != NULL &&
                       strstr(strstr(end[i].err, "contained by") + 1, "contained by") == NULL,
                   "node %d: %s", i, end[i].err);
@@ -412,7 +414,8 @@ static void make_job_data(void)
     cr_assert_eq(r.exit_code, 0, "%s", r.err);
 }
 
-/* By default, a late node joins after a checkpoint. */
+/* By default, the ranks agree to accept the late node after a checkpoint. The next round continues from this
+ * checkpoint. */
 Test(grow, agreed_takes_a_late_node_in_behind_a_checkpoint)
 {
     struct pace pace;
@@ -456,7 +459,7 @@ Test(grow, too_few_nodes_that_are_left_say_for_what_they_wait)
     says(0, "stopped by SIGTERM");
 }
 
-/* The store serves job "one", so a node of job "two" is rejected. */
+/* The store at the endpoint serves job "one", so a node of job "two" is rejected. */
 Test(grow, two_jobs_at_one_endpoint_are_told_both_names)
 {
     start(0, "--rdzv_id=one", (const char *const[]){ "--timeout=60s", SH, "exit 0", NULL });

@@ -49,7 +49,8 @@ ParameterizedTest(int *sig, ddprun_stop, one_signal_stops_gracefully)
     SAYS(r, "stopping");
 }
 
-/* A waiting guardian releases even its code pages. */
+/* While the guardian waits, it gives back its memory, even the pages of its code. The guardian must still handle a
+ * later signal. */
 Test(ddprun_stop, a_guardian_that_has_waited_gives_memory_back_and_still_hears)
 {
     enum { LOOK_MS = 50, LOOKS = 400 };
@@ -100,7 +101,8 @@ Test(ddprun_stop, a_stopped_worker_is_woken_to_hear_it)
     EXPECT(r, 143);
 }
 
-/* The child of the start script has its own session, because run_command ends with a signal to the process group. */
+/* A start script may have children, such as a `tee` for its output, before it executes ddprun. The child of this test
+ * has its own session, because run_command ends with a signal to the program's process group. */
 Test(ddprun_stop, children_from_before_the_exec_outlive_the_job)
 {
     struct job_witness witness;
@@ -132,7 +134,7 @@ static int code_of_a_graceful_end(const char *policy)
     return code;
 }
 
-/* Some batch systems send SIGTERM early, and treat 143 as a failure. */
+/* Some batch systems send SIGTERM before they end a job, and count its exit code 143 as a failure. */
 Test(ddprun_stop, workers_that_save_and_end_well_make_a_success_by_policy)
 {
     cr_expect_eq(code_of_a_graceful_end("--exit_code=workers"), 0);
@@ -151,7 +153,8 @@ Test(ddprun_stop, a_stopped_agent_is_woken_to_hear_it)
     EXPECT(r, 143);
 }
 
-/* Stop the agent (SIGSTOP) and end the job; `first` is sent first. The agent must not stay stopped. */
+/* Stop the agent (SIGSTOP) and end the job, as two users may do at the same time. `first` is the signal that is sent
+ * first. The agent must not stay stopped in either order. */
 static void stop_and_end(int first)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", WORKER, "say:ready", "forever");
@@ -176,7 +179,8 @@ Test(ddprun_stop, an_agent_that_is_stopped_while_it_ends_the_job_goes_on)
     stop_and_end(SIGTERM);
 }
 
-/* The agent is stopped after it has begun to end the job. */
+/* Stop the agent with SIGSTOP after the agent has begun to end the job. The guardian must continue the agent, so that
+ * the job can end. */
 Test(ddprun_stop, nor_is_it_left_standing_when_the_user_has_chosen_the_signal)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", "--signals_to_handle=SIGUSR1", "--grace=300ms",
@@ -190,7 +194,7 @@ Test(ddprun_stop, nor_is_it_left_standing_when_the_user_has_chosen_the_signal)
     EXPECT(r, 128 + SIGUSR1);
 }
 
-/* Start ddprun with an unread pipe as stdout; read only its stderr. */
+/* Start ddprun with a pipe as stdout, which no process reads. The test reads only the stderr of ddprun. */
 static struct run_process *start_unread(int *reader, const char *program, const char *arguments)
 {
     char command[1024];
@@ -205,7 +209,8 @@ static struct run_process *start_unread(int *reader, const char *program, const 
     return p;
 }
 
-/* A signal must end ddprun, even if output is lost. */
+/* The reader of ddprun's output does not read: it may be stopped, or wait for ddprun. The user's signal must end
+ * ddprun, even if the rest of the output is lost. */
 Test(ddprun_stop, after_the_users_stop_nobody_waits_for_a_reader_that_does_not_read)
 {
     int reader;
@@ -250,7 +255,7 @@ Test(ddprun_stop, a_chain_that_forks_for_ever_is_caught)
     job_witness_close(&w);
 }
 
-/* Start a job with every kind of descendant, kill one process, and expect that all end. */
+/* Start a job with every kind of descendant, kill one process with SIGKILL, and expect that all processes end. */
 static void kill_and_look(pid_t (*victim)(struct run_process *), struct run_result *r)
 {
     struct job_witness w;
@@ -284,7 +289,8 @@ Test(ddprun_stop, nothing_is_left_after_kill_9_of_the_agent)
     SAYS(r, "SIGKILL");
 }
 
-/* Return true if a command line contains `words`. The agent's command line contains the words of its workers, too. */
+/* Return true if a process has these words in its command line. The command line of the agent contains the words of its
+ * workers, too. So the result is true until the agent and its workers have ended. */
 static bool is_anybody_called(const char *words)
 {
     struct run_result r = run_command((const char *const[]){ "pgrep", "-f", words, NULL }, NULL);
@@ -301,14 +307,14 @@ Test(ddprun_stop, nothing_is_left_when_the_guardian_is_killed_during_the_start)
         usleep((useconds_t)(1000 * i));
         kill(run_pid(p), SIGKILL);
         run_wait(p);
-        /* job_witness_alone misses a late worker that has not opened the file. */
+        /* Do not use job_witness_alone: when it checks, a late worker may not have opened the file yet. */
         for (struct patience left = { 0 }; is_anybody_called(w.path);)
             cr_assert(patience_left(&left), "round %d: a process is left", i);
         job_witness_close(&w);
     }
 }
 
-/* The holder of ddprun's stdout does not read. */
+/* The job is over, but the process that holds ddprun's stdout does not read. One signal must end ddprun. */
 Test(ddprun_stop, output_that_nobody_reads_does_not_hold_us_for_ever)
 {
     int reader;
@@ -323,9 +329,9 @@ Test(ddprun_stop, output_that_nobody_reads_does_not_hold_us_for_ever)
     close(reader);
 }
 
-/* Tests of a worker in state D. Not even SIGKILL ends it.
- *
- * Only a frozen cgroup of version 1 allows this: the worker dies when the cgroup is thawed. Needs root. */
+/* Tests of a worker that hangs in the kernel (state D), so that not even SIGKILL ends it. The tests must be able to end
+ * this state. Only a frozen cgroup of version 1 allows this: when the cgroup is thawed, the worker dies. The tests need
+ * root and the freezer hierarchy. */
 
 TestSuite(ddprun_stuck, .timeout = 120);
 
@@ -348,7 +354,7 @@ static void make_freezer(void)
         cr_skip_test("skipped, because there is no freezer cgroup of version 1 that we may write");
 }
 
-/* Thaw the group, so that it can be removed. */
+/* Thaw the group, so that its processes can die. A group with processes cannot be removed. */
 static void remove_freezer(void)
 {
     write_text("freezer.state", "THAWED");
@@ -376,7 +382,8 @@ Test(ddprun_stuck, what_cannot_be_killed_is_named_and_left, .fini = remove_freez
         run_wait(p);
         cr_skip_test("skipped, because a frozen process is not in state D here");
     }
-    kill(procstat_child(agent, 0), SIGKILL); /* rank 1 must then be stopped, but cannot */
+    kill(procstat_child(agent, 0),
+         SIGKILL); /* rank 0 fails; rank 1 must then be stopped, but no signal can end it */
     struct run_result r = run_wait(p);
     char words[64];
     snprintf(words, sizeof(words), "pid %d (rank 1, worker)", (int)worker);
@@ -387,7 +394,8 @@ Test(ddprun_stuck, what_cannot_be_killed_is_named_and_left, .fini = remove_freez
     cr_expect(strstr(r.err, "rank 0") != NULL, "the cause is named as well:\n%s", r.err);
 }
 
-/* Rank 1 stops outside of the collective. The other rank waits in it. */
+/* Rank 1 stops outside of a collective, and the other rank waits for rank 1 in a collective. Long before any timeout,
+ * ddprun must name rank 1. The records must contain the last collective of each rank. */
 
 static char *dir;
 
@@ -403,7 +411,7 @@ static void done(void)
 
 TestSuite(ddprun_still, .init = make, .fini = done, .timeout = 180);
 
-/* Start two still_workers with logs in `dir`. `how` is what rank 1 does. */
+/* Start a job of two still_workers with logs in `dir`. Rank 1 does what `how` specifies. */
 static struct run_process *start(const char *how)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", "--node_timeout=1s", "--grace=1s", "--log_dir",
@@ -412,7 +420,7 @@ static struct run_process *start(const char *how)
     return p;
 }
 
-/* Read the store's address from rank 0. */
+/* Read the address of the store from rank 0. */
 static const char *store_of(struct run_process *p)
 {
     static char address[64];
@@ -423,7 +431,7 @@ static const char *store_of(struct run_process *p)
     return address;
 }
 
-/* Ask until the answer contains all of `parts`. */
+/* Ask the store until its answer contains all of `parts`. */
 static void expect_why(const char *store, const char *const parts[])
 {
     const char *const ask[] = { bin("ddpctl"), "--addr", store, "why", NULL };
@@ -499,7 +507,8 @@ Test(ddprun_still, a_rank_that_loops_is_named_and_says_on_request_what_it_did)
     cr_expect_eq(r.exit_code, 143, "%s", r.err);
 }
 
-/* ddprun may stop rank 0 before its collective returns. */
+/* The last completed collective of rank 0 is not checked, because ddprun may have stopped rank 0 before the collective
+ * returned. */
 Test(ddprun_still, a_rank_that_is_killed_has_left_its_record)
 {
     struct run_result r = run_wait(start("die"));

@@ -1,4 +1,4 @@
-/* Tests of ddprun --detach, list, attach and stop. */
+/* Tests of ddprun --detach, which starts a job without a terminal, and of the commands list, attach and stop. */
 #include "job.h"
 #include "procstat.h"
 #include "run.h"
@@ -16,7 +16,7 @@ TestSuite(detach, .timeout = 120);
 
 static char *dir, runtime[300], shell[320];
 
-/* Create the test's directory, also the runtime directory. */
+/* Create the test's directory, which is also the runtime directory. */
 static void set_up(void)
 {
     char path[300];
@@ -50,7 +50,7 @@ static struct run_process *start_ddprun(const char *const args[])
 #define START(...)  start_ddprun((const char *const[]){ __VA_ARGS__, NULL })
 #define DDPRUN(...) run_wait(START(__VA_ARGS__))
 
-/* Return the id of the started job. */
+/* Return the id of the job that `ddprun --detach` has started. */
 static const char *id_of(struct run_result *r)
 {
     static char id[64];
@@ -133,7 +133,7 @@ static void expect_one_job_in_a_directory_with_two_names(void)
     r = DDPRUN("stop", unique);
     EXPECT(r, 0);
     if (r.exit_code != 0)
-        stop(id); /* other tests would list this job */
+        stop(id); /* otherwise other tests would list this job, too */
     for (struct patience p = { 0 }; patience_left(&p);) {
         rows = list(NULL);
         const bool is_gone = strstr(rows, id) == NULL;
@@ -187,7 +187,7 @@ DETACH_TEST(ctrl_c_ends_the_viewer_and_not_the_job)
     expect_no_job();
 }
 
-/* The worker ignores SIGINT, and its grace period is longer than the test. */
+/* The worker ignores SIGINT, and the grace period is longer than the test. */
 DETACH_TEST(a_second_stop_ends_the_job_at_once)
 {
     struct run_result r = DDPRUN("--detach", "--standalone", "--grace=1000", WORKER, "ignore:2", "ignore:15",
@@ -218,7 +218,8 @@ DETACH_TEST(hosts_run_in_the_background)
     expect_no_job();
 }
 
-/* Runs argv[1:] in the shell of a new terminal and copies its output. The terminal closes when this program ends. */
+/* A program that runs argv[1:] in the shell of a new terminal and copies the terminal's output to stdout. The kernel
+ * closes the terminal when this program ends. */
 static const char terminal[] =
     "import os, pty, sys\n"
     "pid, fd = pty.fork()\n"
@@ -228,7 +229,7 @@ static const char terminal[] =
     "while True:\n"
     "    os.write(1, os.read(fd, 4096))\n";
 
-/* Every process of the terminal receives SIGHUP. */
+/* The shell and all processes that still belong to the terminal receive SIGHUP. */
 DETACH_TEST(a_job_survives_the_terminal_of_its_start)
 {
     const char *const env[] = { runtime, "OMP_NUM_THREADS=1", NULL };
@@ -353,12 +354,13 @@ DETACH_TEST(stop_names_the_pid_of_a_supervisor_that_does_not_answer)
     EXPECT(r, 125);
     snprintf(advice, sizeof(advice), "-9 %d", (int)supervisor); /* the supervisor ignores SIGTERM */
     SAYS(r, advice);
-    r = run_wait(viewer); /* after SIGCONT the supervisor stops the job */
+    r = run_wait(viewer); /* after SIGCONT the supervisor stops the job, as requested */
     EXPECT(r, 130);
     expect_no_job();
 }
 
-/* The supervisor rejects the last viewer, so that a stop is still possible. */
+/* The test starts as many viewers as the supervisor has entries. The supervisor rejects the last viewer, so that a stop
+ * is still possible. */
 DETACH_TEST(a_job_with_many_viewers_can_be_stopped)
 {
     char command[600];
@@ -377,7 +379,8 @@ DETACH_TEST(a_job_with_many_viewers_can_be_stopped)
     expect_no_job();
 }
 
-/* The stopped viewer later reads 400 kB of Chinese text in pieces that cut characters. */
+/* The viewer is stopped while the job prints 400 kB of Chinese text. Then the viewer reads this text in pieces that
+ * fill its buffer, so that the reads cut characters. */
 DETACH_TEST(a_read_that_cuts_a_character_escapes_nothing)
 {
     char name[64], *file = NULL;
@@ -437,12 +440,12 @@ DETACH_TEST(a_job_is_found_by_its_rdzv_id)
     expect_one_job_in_a_directory_with_two_names();
 }
 
-/* The supervisor's answer holds only a part of this command line. */
+/* The answer of the supervisor has room for only a part of such a command line. */
 DETACH_TEST(a_job_with_a_long_argument_is_listed_and_stopped)
 {
     static char word[100001];
     for (size_t i = 0; i + 2 < sizeof(word); i += 2)
-        memcpy(word + i, "\"\xC3", 2); /* a quote, and a byte that is not UTF-8 */
+        memcpy(word + i, "\"\xC3", 2); /* JSON escapes the quote, and replaces \xC3, which is not UTF-8 */
     struct run_result r = DDPRUN("--detach", "--standalone", WORKER, "forever", word);
     const char *id = id_of(&r);
     r = DDPRUN("list", "--json");
@@ -453,7 +456,7 @@ DETACH_TEST(a_job_with_a_long_argument_is_listed_and_stopped)
     expect_no_job();
 }
 
-/* The lengths differ by one byte, so a fixed cut splits a character in one of them. */
+/* The lengths of the commands differ by one byte, so a cut at a fixed byte splits a character in one command. */
 DETACH_TEST(a_command_line_is_cut_between_two_characters)
 {
     char word[2][160];

@@ -1,4 +1,5 @@
-/* Tests of --encrypt on loopback, also with a client that shares no code with ddprun. */
+/* Tests of --encrypt on loopback: jobs, ddp-rendezvous and ddpctl as users start them, and a client that shares no code
+ * with ddprun. */
 #include "auth/auth.h"
 #include "auth/secret.h"
 #include "job.h"
@@ -74,7 +75,7 @@ Test(encrypt, two_nodes_of_one_host_meet)
         expect_text(run_wait(node[i]), 0, i == 0 ? "rank=1 at=127.0.0.1" : "rank=3 at=127.0.0.1");
 }
 
-/* ddprun does not even load OpenSSL. */
+/* Without other nodes, ddprun does not even load OpenSSL's library. */
 Test(encrypt, changes_nothing_on_one_node)
 {
     struct run_result r = JOB("--encrypt", "--nproc_per_node=1", "sh", "-c",
@@ -158,7 +159,7 @@ static struct run_result s_client(int port, const char *options)
     return sh(command);
 }
 
-/* No key, a wrong key, or a certificate. */
+/* The attacker has no key, or a wrong key, or a certificate instead of a key. */
 Test(encrypt, a_client_without_the_secret_gets_no_byte)
 {
     static const char *const options[] = { "-tls1_3", "-tls1_2", "-tls1_3 -psk 00112233 -psk_identity x",
@@ -194,7 +195,7 @@ Test(encrypt, a_client_without_the_secret_gets_no_byte)
     stop_daemon(d);
 }
 
-/* Another program computes the key and the identity. */
+/* The key and the identity are computed by another program. */
 Test(encrypt, a_client_with_the_secret_gets_the_answer)
 {
     char command[1024];
@@ -213,7 +214,7 @@ Test(encrypt, a_client_with_the_secret_gets_the_answer)
         "127.0.0.1:%d -tls1_3 -psk $psk -psk_identity \"ddprun1 $print job\" 2>/dev/null | od -An -tx1 -N4",
         key, port);
     const char *argv[] = { "/bin/sh", "-c", command, NULL };
-    struct run_process *client = run_start(argv, NULL); /* s_client waits for more bytes */
+    struct run_process *client = run_start(argv, NULL); /* s_client waits for more bytes of the store */
     cr_expect(run_until_output(client, "01 02 03 04", PATIENCE_MS), "%s", run_output(client));
     run_signal(client, SIGKILL);
     run_wait(client);

@@ -1,5 +1,6 @@
-/* test_fallbacks.c -- tests of ddprun without some features: old kernels, containers, unprivileged users, small
- * limits. */
+/* test_fallbacks.c -- ddprun without some features: old kernels, containers, unprivileged users, small limits.
+ *
+ * A job with daemons must end as usual, leave no process, and print the missing features with --verbose. */
 #include "job.h"
 
 #include <criterion/criterion.h>
@@ -12,8 +13,8 @@ enum { ARGS_MAX = 40 };
 
 TestSuite(fallbacks, .timeout = 120);
 
-/* Run ddprun, after the words of `before`, with two workers that start a daemon each. Expect that no process is
- * left. */
+/* Run ddprun with two workers, each of which starts a daemon. The words of `before` precede ddprun in the command.
+ * Expect that no process is left at the end. */
 static struct run_result run_behind(const char *const before[], const char *contain)
 {
     struct job_witness w;
@@ -68,7 +69,7 @@ static void need_nobody(void)
         cr_skip_test("skipped, because uid 65534 cannot reach %s", bin("ddprun"));
 }
 
-/* Run without the system calls `calls`. */
+/* Run on a kernel without the system calls `calls`. */
 static void expect_fallback(const char *calls, const char *contain, const char *says)
 {
     struct run_result r =
@@ -90,7 +91,8 @@ Test(fallbacks, a_pidfd_that_cannot_be_signalled_is_not_used)
     expect_fallback("pidfd_send_signal", "--contain=plain", "pidfd_open is not");
 }
 
-/* Kernels without CONFIG_PROC_CHILDREN have no lists of children, only /proc/PID/stat. */
+/* Some kernels are built without CONFIG_PROC_CHILDREN. ddprun then reads the parents in /proc/PID/stat instead of the
+ * lists of children. */
 Test(fallbacks, without_lists_of_children_nobody_is_left)
 {
     need_no_sanitizer();
@@ -117,7 +119,7 @@ Test(fallbacks, it_may_be_process_1_of_a_container)
 Test(fallbacks, a_foreign_proc_is_not_believed)
 {
     need_root();
-    bin_seek_no_leaks(); /* LeakSanitizer looks in /proc under the wrong process id */
+    bin_seek_no_leaks(); /* LeakSanitizer would look for its threads in /proc under the wrong process id */
     struct run_result r = run_behind((const char *const[]){ "unshare", "-pf", NULL }, "--contain=plain");
     EXPECT(r, 0);
     SAYS(r, "/proc is not");
@@ -146,7 +148,7 @@ Test(fallbacks, nobody_may_use_it_where_proc_hides_others)
     SAYS(r, "hidepid");
 }
 
-/* Run ddprun under the limits of the command `shell`. Expect `says` on stderr. */
+/* Run ddprun under the limits that the shell command `shell` sets. Expect the text `says` in the error output. */
 static void expect_named(const char *shell, const char *says)
 {
     char script[512];
@@ -169,7 +171,7 @@ Test(fallbacks, a_limit_that_is_too_small_is_named_with_the_remedy)
     expect_named("ulimit -u 3", "'ulimit -u 19'");
 }
 
-/* ddprun raises its own limit, but the workers keep 60. */
+/* ddprun raises its own limit of open files. The workers keep their limit of 60, so the report must show 60. */
 Test(fallbacks, a_report_that_mentions_a_limit_shows_its_value)
 {
     char script[512];

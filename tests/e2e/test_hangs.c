@@ -1,6 +1,7 @@
-/* Tests of jobs that hang. Every node must report rank, line and reason within 15 s after --hang_timeout. Stacks are
- * from a stand-in for py-spy, and also from py-spy if it is installed. Most jobs use a fast stand-in for PyTorch with
- * the same frames (tests/data/hangs/site-packages). */
+/* Tests of jobs that hang after their start. Every node must report the rank, the line and the reason within 15 s after
+ * --hang_timeout. Stacks are from a stand-in for py-spy, and also from py-spy if it is installed. Most jobs do not
+ * import PyTorch, because the import takes longer than the rest of a test. These jobs import a stand-in with the same
+ * frames, from site-packages/ in tests/data/hangs. */
 #include "job.h"
 #include "run.h"
 
@@ -39,7 +40,8 @@ static void make_dir(void)
     check(symlink(target, path) == 0, "symlink", path);
 }
 
-/* Start one of `nnodes` nodes with two workers each. Rank 3 hangs, or rank 1 of a single node. */
+/* Start one of `nnodes` nodes with two workers each. The rank that hangs is rank 3, or rank 1 if there is only one
+ * node. */
 static struct run_process *start_node(int nnodes, int node, int port, const char *option)
 {
     char text[6][80];
@@ -72,7 +74,7 @@ static struct run_process *start_node(int nnodes, int node, int port, const char
     return run_start(argv, &(struct run_options){ .env = env, .timeout_ms = LONG_MS });
 }
 
-/* Expect the hang `code` in the node's report.json; "": no hang. */
+/* Expect that the node's report.json names `code` as the hang. If `code` is "", expect no hang. */
 static void expect_hang(int node, const char *code)
 {
     char name[40];
@@ -122,7 +124,7 @@ Test(hangs, every_node_why_events_and_report_name_rank_and_line, .init = make_di
     expect_file("events1", "\"event\":\"finding\".*RANK_SLEEPS");
 }
 
-/* All stacks are equal. A rank writes its flight record only at the agent's request by FIFO. */
+/* All stacks are equal. No rank has a flight record before the agent requests the record through the rank's FIFO. */
 Test(hangs, flight_records_are_requested_and_name_the_rank_if_stacks_do_not, .init = make_dir,
      .fini = test_dir_close)
 {
@@ -140,7 +142,8 @@ Test(hangs, flight_records_are_requested_and_name_the_rank_if_stacks_do_not, .in
     }
 }
 
-/* Read the flight records of ranks 0 and 1 in `test_dir`, at most `age_ms` old. */
+/* Run the helper that reads flight records. It reads the records of ranks 0 and 1 in `test_dir`, from files that are at
+ * most `age_ms` old. */
 static struct run_result read_calls(const char *age_ms)
 {
     const char *argv[] = { bin("ddprun"), "--flight_calls", test_dir, "0", "2", age_ms, "", NULL };
@@ -176,8 +179,8 @@ Test(hangs, stop_ends_the_job_without_a_restart, .init = make_dir, .fini = test_
     expect_file("node0/latest/report.json", "\"function\":[[:space:]]*\"load_batch\"");
 }
 
-/* Expect one restart after the first attempt has hung. HEALS=1: the second attempt ends with code 0. Otherwise it hangs
- * with `code`, and the report lists all failed attempts. */
+/* Expect one restart after the first attempt has hung. With HEALS=1, the second attempt ends with code 0. Otherwise the
+ * second attempt hangs, too, and the report names `code` for this hang. The report lists all failed attempts. */
 static void expect_restart(const char *heals, int exit_code, const char *code)
 {
     setenv("HEALS", heals, 1);
@@ -216,7 +219,7 @@ static struct run_result ask_why(const char *addr)
     return run_command(argv, NULL);
 }
 
-/* Wait until the diagnosis contains `code`, or does not (`contains` false). */
+/* Wait until the diagnosis contains `code`, or does not contain it. */
 static void until_why(const char *addr, const char *code, bool contains)
 {
     struct run_result r = ask_why(addr);
@@ -231,7 +234,7 @@ static pid_t printed_pid(struct run_process *job, const char *before)
     return at != NULL ? (pid_t)atoi(at + strlen(before)) : 0;
 }
 
-/* Rank 0 always prints lines. Without --progress they would count as progress. */
+/* Rank 0 prints lines all the time. Without --progress these lines would count as progress. */
 Test(hangs, only_lines_that_match_are_progress, .init = make_dir, .fini = test_dir_close)
 {
     char addr[40];
@@ -251,7 +254,7 @@ Test(hangs, only_lines_that_match_are_progress, .init = make_dir, .fini = test_d
     cr_expect_not(r.timed_out);
 }
 
-/* This test starts to use GPU 1 after the start of the job. Node 1 has no GPU. */
+/* The process on GPU 1 is this test. This test begins to use the GPU after the start of the job. Node 1 has no GPU. */
 Test(hangs, a_process_on_a_gpu_is_named_with_the_hang_on_every_node, .init = make_dir, .fini = test_dir_close)
 {
     struct run_process *nodes[NODES];
@@ -303,7 +306,7 @@ Test(hangs, a_rank_stopped_by_a_signal_is_told_to_the_other_node_at_once, .init 
     }
 }
 
-/* A pipe gives the script two children. */
+/* The output of the program goes through a pipe, so the script has two children. */
 Test(hangs, the_program_of_a_shell_script_is_named_and_seen_to_stop, .init = make_dir, .fini = test_dir_close)
 {
     char command[160], port[40];
@@ -333,8 +336,8 @@ Test(hangs, the_program_of_a_shell_script_is_named_and_seen_to_stop, .init = mak
     cr_expect_not(r.timed_out, "%s", r.err);
 }
 
-/* This test is the debugger. The kernel reports its stops only to the debugger, so the store must detect the stop in
- * heartbeats. */
+/* This test is the debugger. The kernel reports a stop by a debugger only to the debugger, and not to the agent of the
+ * rank. So the store must detect the stop in the heartbeats, and report the stop on both nodes. */
 Test(hangs, a_rank_stopped_by_a_debugger_is_told_to_both_nodes, .init = make_dir, .fini = test_dir_close)
 {
     struct run_process *nodes[NODES];
@@ -359,7 +362,7 @@ Test(hangs, a_rank_stopped_by_a_debugger_is_told_to_both_nodes, .init = make_dir
         cr_skip_test("skipped, because this test may not trace a process");
 }
 
-/* The workers print steps. */
+/* The workers print steps, so the job does not hang. */
 Test(hangs, a_slow_rank_is_told_to_every_node_and_shown_by_top, .init = make_dir, .fini = test_dir_close)
 {
     struct run_process *nodes[NODES];
@@ -518,8 +521,8 @@ static void expect_scene(const struct scene *scene, struct run_process *job)
               scene->words, scene->code, r.err);
 }
 
-/* Return whether the scene is part of this run. A sanitized build skips scenes that loop, because they use a
- * processor. */
+/* Return whether the scene is part of this run. A loop takes a whole processor until its report, so with a sanitizer
+ * only the other scenes run. */
 static bool is_tried(const struct scene *scene)
 {
     return !bin_is_sanitized() || strcmp(scene->code != NULL ? scene->code : "", "[RANK_LOOPS]") != 0;
@@ -531,11 +534,10 @@ static void skip_without_python(void)
         cr_skip_test("skipped, because there is no /usr/bin/python3");
 }
 
-/* The jobs run at the same time, and end in the order of the list:
- * - first the jobs that use the processor
- * - near the end `calls`, because it needs the most samples
- *
- * For `unwatched`, which has no --hang_timeout, `ddpctl why` reports the wait after 10 s. */
+/* The jobs run at the same time, because a job mostly waits for the next sample of its stacks. The test ends each job
+ * after its report, in the order of the list. So jobs that use the processor come first, but `calls`, which needs the
+ * most samples, is near the end. For `unwatched`, which has no --hang_timeout, `ddpctl why` reports the wait for a key
+ * after 10 s. */
 Test(hangs, every_class_that_needs_no_pytorch, .init = test_dir_open, .fini = test_dir_close)
 {
     static const struct scene *const key = &plain_scenes[KEY_SCENE];
@@ -577,7 +579,7 @@ static void skip_if_py_spy_is_installed(void)
         cr_skip_test("skipped, because py-spy is installed here");
 }
 
-/* Rank 1 sleeps in another system call than ranks 0 and 2. */
+/* Rank 1 of three sleeps in another system call than ranks 0 and 2. */
 Test(hangs, without_py_spy_a_rank_in_another_state_is_told, .init = test_dir_open, .fini = test_dir_close)
 {
     static const struct scene scene = { "sleep", " rank 1 (", "[RANK_STATE_DIFFERS]", "--nproc_per_node=3" };
@@ -586,7 +588,7 @@ Test(hangs, without_py_spy_a_rank_in_another_state_is_told, .init = test_dir_ope
     expect_scene(&scene, start_plain(&scene, "PATH=/usr/bin:/bin", "--standalone", "1s"));
 }
 
-/* Skip the test if rank 1 cannot mount FUSE. */
+/* Skip the test if rank 1 cannot mount a FUSE file system in a new mount namespace. */
 static void skip_without_fuse(void)
 {
     const char *argv[] = { "unshare", "--mount", "true", NULL };
@@ -604,7 +606,8 @@ static struct run_result ask_stacks(const char *addr)
     return run_command(argv, NULL);
 }
 
-/* The reading rank is in state D. The first job has py-spy, the second has not. */
+/* The rank that reads the file is in state D. Its agent can still read this state and answer requests. The first
+ * of the two jobs has py-spy, the second has not. */
 Test(hangs, a_file_that_its_file_system_does_not_read_is_named, .init = test_dir_open, .fini = test_dir_close)
 {
     static const struct scene scene = { "disk", "/disk/data, without progress", "[RANK_BLOCKED]",
@@ -623,7 +626,7 @@ Test(hangs, a_file_that_its_file_system_does_not_read_is_named, .init = test_dir
     cr_expect(run_until_error(job, scene.code, SCENE_MS));
     struct run_result r = ask_stacks(addr);
     for (struct patience left = { 0 }; r.exit_code != 0 && patience_left(&left);)
-        r = ask_stacks(addr); /* the store may be taking a sample for its own search */
+        r = ask_stacks(addr); /* the store rejects a request while it takes a sample for its own search */
     cr_expect(r.exit_code == 0 && strstr(r.out, "uninterruptible in read") != NULL, "%s%s", r.out, r.err);
     cr_expect(strstr(r.out, "/disk/data") != NULL && strstr(r.out, "> read_disk  worker.py:") != NULL, "%s",
               r.out);
@@ -632,7 +635,7 @@ Test(hangs, a_file_that_its_file_system_does_not_read_is_named, .init = test_dir
         expect_scene(&without, second);
 }
 
-/* The state "running" may be progress, so no rank is named. */
+/* The state "running" may be progress, so the diagnosis only explains why it names no rank. */
 Test(hangs, without_py_spy_why_explains_that_stacks_are_missing, .init = test_dir_open,
      .fini = test_dir_close)
 {

@@ -1,5 +1,5 @@
-/* Tests of ddprun --hosts. A script in place of ssh starts all "hosts" on this machine; the last tests use a real
- * sshd. */
+/* Tests of ddprun --hosts: one command starts all hosts, one console shows all output, and no process is left. A script
+ * in place of ssh starts all "hosts" on this machine; the last tests use a real sshd. */
 #include "ddp/context.h"
 #include "job.h"
 #include "procstat.h"
@@ -120,7 +120,8 @@ static void tear_down(void)
     job_dir_remove(dir);
 }
 
-/* Skip a test that must find processes, before it starts a job. */
+/* Skip a test that must find processes. Call this function before the test starts a job, because a skipped test would
+ * leave its job behind. */
 static void skip_without_children(void)
 {
     if (access("/proc/thread-self/children", R_OK) != 0)
@@ -151,7 +152,7 @@ static char *in_dir(const char *command)
 HOSTS_TEST(ranks_follow_the_list_and_every_line_names_its_host)
 {
     struct run_result r = JOB("--hosts=a:2,noisy:1,c", shell, "--nproc_per_node=1", WORKER);
-    EXPECT(r, 2); /* contradicts --nproc_per_node */
+    EXPECT(r, 2); /* the count contradicts --nproc_per_node */
     r = JOB("--hosts=a:2,noisy:1,c:1", shell, "sh", "-c",
             "echo rank $RANK of $WORLD_SIZE, local $LOCAL_RANK");
     EXPECT(r, 0);
@@ -194,7 +195,7 @@ HOSTS_TEST(output_stays_whole_when_the_reader_is_slow)
     usleep(300 * 1000);
     struct run_result r = run_wait(p);
     EXPECT(r, 0);
-    int lines = 0; /* AddressSanitizer's strstr reads the whole text each time */
+    int lines = 0; /* count by hand, because AddressSanitizer's strstr reads the whole text each time */
     for (const char *c = r.out; *c != '\0'; c++)
         lines += *c == '\n';
     cr_expect_eq(lines, 200000);
@@ -202,7 +203,8 @@ HOSTS_TEST(output_stays_whole_when_the_reader_is_slow)
     cr_expect_eq(job_count(r.out, "[b:1] 77777"), 1);
 }
 
-/* Host `title` sets the terminal's title, without a newline. */
+/* The login shell of host `title` sets the title of the terminal. Neither this output nor the last line of a worker has
+ * a newline. */
 HOSTS_TEST(lines_without_an_end_hide_no_answer)
 {
     struct run_result r = JOB("--hosts=title", shell, "--no_prefix", "sh", "-c", "printf abc");
@@ -213,7 +215,7 @@ HOSTS_TEST(lines_without_an_end_hide_no_answer)
     cr_expect_str_eq(r.out, "abc\nabc\n");
 }
 
-/* The remote shell leaves a process that keeps its streams open, as a master connection of ssh does. */
+/* The remote shell leaves a process that keeps the shell's streams open, as a master connection of ssh does. */
 HOSTS_TEST(a_process_that_holds_the_streams_holds_no_job)
 {
     struct run_result r = JOB("--hosts=holder,b", shell, "sh", "-c", "echo rank $RANK");
@@ -234,7 +236,8 @@ HOSTS_TEST(rank_0_reads_the_input)
     cr_expect_eq(job_count(r.out, "[b:1] 0"), 1, "%s", r.out);
 }
 
-/* Run a command with 3 MB of input, more than the starter sends ahead. Three hosts have 1, 2 and 1 workers. */
+/* Run a command with 3 MB of input, which is more than the starter sends before the hosts have read. Three hosts have
+ * 1, 2 and 1 workers. */
 static struct run_result run_with_input(const char *input, const char *command)
 {
     static char text[3000001];
@@ -258,7 +261,7 @@ HOSTS_TEST(ranks_of_every_host_read_the_input)
     cr_expect_eq(job_count(r.out, "[c:3] 3000000"), 1, "%s", r.out);
 }
 
-/* Rank 0 never reads. Rank 3 closes its stdin, and runs until rank 1 has read all. */
+/* Rank 0 exits without reading. Rank 3 closes its stdin, and runs until rank 1 has read all of the input. */
 HOSTS_TEST(a_host_that_does_not_read_delays_no_other_host)
 {
     char command[600];
@@ -271,7 +274,7 @@ HOSTS_TEST(a_host_that_does_not_read_delays_no_other_host)
     cr_expect_eq(job_count(r.out, "[b:1] 3000000"), 1, "%s", r.out);
 }
 
-/* --hosts gives host `a` no number of workers, so the host of rank 1 is unknown. */
+/* --hosts gives no number of workers for host `a`, so the starter does not know on which host rank 1 runs. */
 HOSTS_TEST(input_reaches_a_rank_of_an_unknown_host)
 {
     char command[900];
@@ -295,7 +298,8 @@ HOSTS_TEST(a_rank_that_does_not_exist_cannot_read_the_input)
     SAYS(r, "--stdin");
 }
 
-/* The file `written` must not exist before rank 1 reads. */
+/* The writer must wait until rank 1 reads: when rank 1 begins to read, the file `written` must not exist yet. No byte
+ * may be lost. */
 HOSTS_TEST(input_waits_until_the_worker_reads)
 {
     char command[900];
@@ -310,7 +314,8 @@ HOSTS_TEST(input_waits_until_the_worker_reads)
     cr_expect_str_eq(r.out, "40000000\n", "%s%s", r.out, r.err);
 }
 
-/* The relay's reports about input are between the job's bytes. */
+/* The relay's reports about the input are sent between the bytes that the job prints. The test expects the job's bytes
+ * without these reports. */
 HOSTS_TEST(reports_about_input_leave_the_output_unchanged)
 {
     char command[900];
@@ -334,7 +339,8 @@ HOSTS_TEST(a_low_soft_limit_of_descriptors_is_raised)
     EXPECT(r, 0);
 }
 
-/* Without a stack limit, Linux accepts these arguments of 4.5 MB, but no message does. */
+/* Linux limits arguments to a quarter of the stack limit. Without a stack limit, Linux accepts these arguments of
+ * 4.5 MB, but no message may be that long. */
 HOSTS_TEST(a_command_line_that_no_message_holds_ends_the_start)
 {
     char command[900];
@@ -358,7 +364,8 @@ HOSTS_TEST(a_named_variable_reaches_a_host)
     cr_expect_str_eq(r.out, "[clean:0] a b\n", "%s%s", r.out, r.err);
 }
 
-/* Run a job on a host with soft limits of 300 descriptors and 40 KiB of locked memory. */
+/* Run a job on a host from a shell with soft limits of 300 descriptors and 40 KiB of locked memory. The job prints its
+ * limits. */
 static struct run_result run_with_limit(const char *host)
 {
     char command[800];
@@ -412,7 +419,7 @@ HOSTS_TEST(a_host_uses_the_virtual_environment_of_the_starting_host)
     cr_expect_str_eq(r.out, expected, "%s%s", r.out, r.err);
 }
 
-/* Only host `gpus` has the stand-in for NVIDIA's library, with two GPUs. */
+/* Only host `gpus` has the stand-in for NVIDIA's library. The stand-in reports two GPUs. */
 HOSTS_TEST(a_host_counts_its_own_gpus)
 {
     static const char *const lists[] = { "--hosts=b:1,gpus:gpu", "--hosts=b:1,gpus" };
@@ -430,7 +437,7 @@ HOSTS_TEST(a_host_counts_its_own_gpus)
     }
 }
 
-/* Another program may read the pipe later, so its flags must not change. */
+/* Another program may read the same pipe later, so ddprun must not change the pipe's flags. */
 HOSTS_TEST(a_shared_pipe_stays_blocking)
 {
     char command[800];
@@ -442,7 +449,8 @@ HOSTS_TEST(a_shared_pipe_stays_blocking)
     cr_expect_str_eq(r.out, "0\n", "%s%s", r.out, r.err);
 }
 
-/* As after su, ddprun may not open its terminal. A test that runs as root drops the capabilities that allow this. */
+/* ddprun has no permission to open its terminal, as after su. With root's capabilities ddprun could open it, so a test
+ * that runs as root drops these capabilities. */
 HOSTS_TEST(a_terminal_that_cannot_be_opened_is_no_input)
 {
     static const char program[] =
@@ -461,7 +469,7 @@ HOSTS_TEST(a_terminal_that_cannot_be_opened_is_no_input)
     PRINTS(r, "[a:0] over\n");
 }
 
-/* A worker searches its environment and its ancestors' command lines for 64 hexadecimal digits. */
+/* A worker searches its environment and the command lines of its ancestors for 64 hexadecimal digits. */
 HOSTS_TEST(no_worker_finds_the_secret)
 {
     struct run_result r =
@@ -474,8 +482,9 @@ HOSTS_TEST(no_worker_finds_the_secret)
     cr_expect_eq(job_count(r.out, "[b:1] 0"), 1, "%s", r.out);
 }
 
-/* Prints how many agents and workers have the secret in their environment, command line or memory. argv[1] is a file
- * with the relay's messages; argv[2] and argv[3] are workers' pids. */
+/* Print how many agents and how many workers have the secret in their environment, command line or memory. argv[1] is a
+ * file with the messages for a relay, which contain the secret. argv[2] and argv[3] are the pids of the workers, whose
+ * parents are the agents. */
 static const char search[] =
     "import re, sys\n"
     "text = re.search(rb'\"secret\":\"([0-9a-f]{64})\"', open(sys.argv[1], 'rb').read())[1]\n"
@@ -585,7 +594,7 @@ static void skip_without_fuse(void)
         cr_skip_test("skipped, because this user cannot mount a file system of FUSE");
 }
 
-/* The directory of host `hung` is on a FUSE file system that never answers. */
+/* The working directory of host `hung` is on a FUSE file system that never answers. */
 HOSTS_TEST(a_directory_on_a_file_system_that_hangs_is_one_finding)
 {
     char cwd[300];
@@ -620,7 +629,7 @@ static void skip_without_networks(void)
         cr_skip_test("skipped, because network namespaces are not available");
 }
 
-/* In a new network namespace, lo is down. */
+/* In a new network namespace, lo is down, so host `island` has no address. */
 HOSTS_TEST(a_single_host_without_an_address_ends_the_start)
 {
     skip_without_networks();
@@ -631,7 +640,8 @@ HOSTS_TEST(a_single_host_without_an_address_ends_the_start)
 
 #define APART "--master_addr=127.0.0.1", "true"
 
-/* Host `island` does not reach the store; node 0 prints the reason. */
+/* Host `island` does not reach the store. This host prints no message about this fault, because node 0 prints the
+ * reason while node 0 waits. */
 HOSTS_TEST(a_host_that_does_not_reach_the_store_is_explained_by_the_others)
 {
     skip_without_networks();
@@ -644,7 +654,8 @@ HOSTS_TEST(a_host_that_does_not_reach_the_store_is_explained_by_the_others)
     cr_expect_null(strstr(r.err, "HOST_ENDED"), "%s", r.err);
 }
 
-/* The other hosts must not wait for the default timeout of 15 minutes. */
+/* Host `leaver` gives up, and no user starts ddprun there again. So the other hosts must not wait until the default
+ * timeout of 15 minutes. */
 HOSTS_TEST(a_host_that_gives_up_ends_the_wait_of_all)
 {
     skip_without_networks();
@@ -655,7 +666,8 @@ HOSTS_TEST(a_host_that_gives_up_ends_the_wait_of_all)
     SAYS(r, "[NO_ROUTE]");
 }
 
-/* The killed guardian of host `island` cannot report anything. */
+/* The guardian of host `island` is killed, so it cannot report anything. The starter must detect that this host has
+ * ended. */
 HOSTS_TEST(a_host_that_is_killed_before_the_job_begins_ends_the_wait_of_all)
 {
     skip_without_networks();
@@ -664,7 +676,8 @@ HOSTS_TEST(a_host_that_is_killed_before_the_job_begins_ends_the_wait_of_all)
     cr_assert(run_until_error(p, "reports: waiting for node 0's store", 100000));
     const pid_t starter = procstat_child(run_pid(p), 0);
     pid_t agent = starter > 0 ? procstat_child(starter, 1) : 0, guardian = 0, child;
-    while (agent > 0 && (child = procstat_child(agent, 0)) > 0) { /* relay, guardian and agent */
+    while (agent > 0 &&
+           (child = procstat_child(agent, 0)) > 0) { /* below the shells: relay, guardian, agent */
         guardian = agent;
         agent = child;
     }
@@ -676,8 +689,8 @@ HOSTS_TEST(a_host_that_is_killed_before_the_job_begins_ends_the_wait_of_all)
     SAYS(r, "[HOST_ENDED]");
 }
 
-/* Node 0 ends when `leaver` or `leaver2` has given up. Host `records` writes the messages for its node to the file
- * `got`. */
+/* Hosts `leaver` and `leaver2` give up, and node 0 ends as soon as one of these two hosts has given up. Host `records`
+ * runs a script instead of ddprun. This script writes the messages for its node to the file `got`. */
 HOSTS_TEST(a_host_other_than_the_first_gets_one_end_and_no_other_finding)
 {
     char path[300], text[65536];
@@ -690,14 +703,15 @@ HOSTS_TEST(a_host_other_than_the_first_gets_one_end_and_no_other_finding)
     cr_assert_not_null(file);
     size_t n = fread(text, 1, sizeof(text) - 1, file);
     fclose(file);
-    for (size_t i = 0; i < n; i++) /* turn NULs into spaces for count() */
+    for (size_t i = 0; i < n; i++) /* turn NULs into spaces, so that count() reads all messages */
         text[i] = text[i] == '\0' ? ' ' : text[i];
     text[n] = '\0';
     cr_expect_eq(count(text, "\"ends\":true"), 1, "%s", text);
     cr_expect_eq(count(text, "\"ends\":false"), 0, "%s", text);
 }
 
-/* Host `lacks` fails with exit code 127. */
+/* Host `lacks` does not have the program, and fails with exit code 127. The other hosts end because of this failure, so
+ * the job has the same exit code. */
 HOSTS_TEST(a_host_without_the_program_gives_the_exit_code_without_a_round)
 {
     char path[300];
@@ -713,7 +727,7 @@ HOSTS_TEST(a_host_without_the_program_gives_the_exit_code_without_a_round)
     SILENT(r, "exit code 127");
 }
 
-/* Run a job in a directory on a full disk. */
+/* Run a job on a host with a full disk under the working directory. */
 static struct run_result run_on_full_disk(const char *option)
 {
     char cwd[300];
@@ -740,7 +754,8 @@ HOSTS_TEST(a_full_disk_is_named_before_the_job_and_stops_only_logs_on_it)
     PRINTS(r, "ran");
 }
 
-/* The limit on processes is real. It does not apply to root. */
+/* The shell of this host has a real limit of processes, so it cannot fork. The shell does not run as root, because the
+ * limit does not bind root. */
 HOSTS_TEST(a_host_without_room_for_processes_is_named)
 {
     char command[700];
@@ -792,7 +807,7 @@ HOSTS_TEST(slurm_refuses_hosts_in_a_step_and_starts_them_elsewhere)
     EXPECT(r, 2);
 }
 
-/* A script replaces srun, with one task in a step. */
+/* A script replaces srun, and starts each relay in a step of one task. */
 HOSTS_TEST(a_named_scheduler_has_no_effect_on_the_hosts)
 {
     static const char *const job[] = { "SLURM_JOB_ID=7", "SLURM_NNODES=1", "SLURM_STEP_ID", NULL };
@@ -900,7 +915,8 @@ HOSTS_TEST(a_shipped_program_runs_and_leaves_no_file)
     expect_no_copy();
 }
 
-/* The second host lacks the library of cJSON. */
+/* The second host lacks the library of cJSON, so --ship must bring it. A worker must not inherit the library's
+ * descriptor. */
 HOSTS_TEST(a_shipped_program_brings_its_library)
 {
     char command[400];
@@ -917,7 +933,8 @@ HOSTS_TEST(a_shipped_program_brings_its_library)
     expect_no_copy();
 }
 
-/* The name of the preloaded file is not in ddprun, so --ship cannot replace it. */
+/* LD_PRELOAD has loaded the cJSON library from a file with another name. In the shipped copy of ddprun, --ship replaces
+ * the name of the loaded file. ddprun does not contain this name, so --ship must fail. */
 HOSTS_TEST(a_preloaded_library_is_not_shipped)
 {
     char command[700], preload[400];
@@ -935,7 +952,8 @@ HOSTS_TEST(a_preloaded_library_is_not_shipped)
     SAYS(r, "LD_PRELOAD");
 }
 
-/* Another user creates programs at the path of the removed copy. The failed job makes ddprun search for py-spy. */
+/* Another user creates programs at the path of the removed copy, as is possible in /tmp. The job fails, so ddprun
+ * searches for py-spy. ddprun must not run any of these programs. */
 HOSTS_TEST(no_file_at_the_place_of_the_copy_runs)
 {
     char path[300], text[900], command[700], python[300], variable[320];
@@ -969,7 +987,7 @@ HOSTS_TEST(a_copy_that_is_cut_off_removes_itself)
     expect_no_copy();
 }
 
-/* The signal arrives while the script tests a directory. */
+/* A signal ends the script while the script tries a directory for the copy. */
 HOSTS_TEST(a_script_that_is_ended_leaves_no_directory)
 {
     char path[300];
@@ -1031,7 +1049,8 @@ HOSTS_TEST(ctrl_c_ends_all_hosts)
     job_witness_close(&w);
 }
 
-/* The starter prints only the event of the node whose worker has failed. */
+/* Every node prints an event "finished". The starter prints only one of these events: the event of the node whose
+ * worker has failed. */
 HOSTS_TEST(one_finished_event_is_the_last_line)
 {
     struct run_result r =
@@ -1043,7 +1062,8 @@ HOSTS_TEST(one_finished_event_is_the_last_line)
     cr_expect_not_null(strstr(finished, "\"node_rank\":1,"), "%s", r.out);
 }
 
-/* Host `sorts` sorts the event's members, and its shell prints a line afterwards. */
+/* Host `sorts` prints the members of the event in another order, and then its remote shell prints a line. The starter
+ * must find the event and print the line. */
 HOSTS_TEST(the_finished_event_is_found_by_its_members)
 {
     struct run_result r = JOB("--hosts=a,sorts", shell, "--json", "true");
@@ -1055,7 +1075,8 @@ HOSTS_TEST(the_finished_event_is_found_by_its_members)
     cr_expect_eq(strchr(finished, '\n') + 1 - finished, (long)strlen(finished), "%s", r.out);
 }
 
-/* The workers survive SIGINT and SIGTERM, and the grace period is longer than the test. */
+/* The workers catch SIGINT and SIGTERM and continue, and the grace period is longer than the test. So only the second
+ * SIGINT ends the job. */
 HOSTS_TEST(a_second_ctrl_c_kills_on_all_hosts)
 {
     struct job_witness w;
@@ -1140,7 +1161,8 @@ static bool is_ddprun(pid_t pid)
     return strncmp(name, "ddprun", 6) == 0;
 }
 
-/* Each of six jobs loses the remote shell or the relay of one of three hosts. */
+/* In each of six jobs, kill one process: the remote shell or the relay of one of three hosts. The lost host must be the
+ * only finding. The reports of the other nodes must contain this finding and the exit code of the job. */
 HOSTS_TEST(a_lost_host_is_the_reason_in_all_reports)
 {
     char option[320];
@@ -1189,7 +1211,7 @@ HOSTS_TEST(a_relay_that_a_signal_ends_reports_no_lost_connection)
     SAYS(r, "SIGTERM");
 }
 
-/* The relay does not answer, so the starter kills the remote shell. */
+/* The relay does not answer, so the starter kills the remote shell. The reason is the first signal of the user. */
 HOSTS_TEST(a_host_that_does_not_answer_to_two_stops_ends_by_the_first)
 {
     skip_without_children();
@@ -1208,9 +1230,9 @@ HOSTS_TEST(a_host_that_does_not_answer_to_two_stops_ends_by_the_first)
     EXPECT(r, 130);
 }
 
-/* Send SIGTERM to two processes, as a batch system does: to relay and ddprun of the second host, or to both of the
- * starter. Expect one request: the worker's trap takes 2 s, but a relay that has only lost its connection makes ddprun
- * kill after 500 ms. */
+/* Send SIGTERM to two processes, as a batch system does: to the relay and the ddprun of the second host, or to both
+ * processes of the starter. The two signals are one request, so the worker must keep its grace period. The worker's
+ * trap takes 2 s, but a relay that has only lost its connection makes ddprun kill the workers after 500 ms. */
 static void expect_grace(bool at_starter)
 {
     char command[600];
@@ -1246,7 +1268,7 @@ HOSTS_TEST(a_signal_to_both_processes_of_the_starter_keeps_the_grace_period)
     expect_grace(true);
 }
 
-/* systemd sends SIGTERM to ddprun and to the remote shells. */
+/* systemd sends SIGTERM to every process of the starting host: to ddprun and to the remote shells. */
 HOSTS_TEST(a_signal_to_the_starter_and_its_shells_is_no_lost_host)
 {
     skip_without_children();
@@ -1267,7 +1289,7 @@ HOSTS_TEST(a_signal_to_the_starter_and_its_shells_is_no_lost_host)
     SILENT(r, "HOST_LOST");
 }
 
-/* Kill the agent of a host, and return the job's result. */
+/* Kill the agent of a host, and return the result of the job. */
 static struct run_result kill_agent_of(int host)
 {
     struct job_witness w;
@@ -1277,7 +1299,7 @@ static struct run_result kill_agent_of(int host)
     const pid_t starter = procstat_child(run_pid(p), 0);
     pid_t agent = 0, last = starter > 0 ? procstat_child(starter, host) : 0;
     for (pid_t next; last > 0 && (next = procstat_child(last, 0)) > 0; last = next)
-        agent = last; /* now `last` is the worker, and `agent` its parent */
+        agent = last; /* at the end, `last` is the worker, and `agent` is its parent */
     cr_assert_gt(agent, 0);
     kill(agent, SIGKILL);
     cr_expect(job_witness_alone(&w));
@@ -1285,7 +1307,8 @@ static struct run_result kill_agent_of(int host)
     return run_wait(p);
 }
 
-/* ddprun on that host exits with 137, but the job with the first host's code. */
+/* On the host of the killed agent, ddprun exits with code 137. But the job has the exit code of the first host: 125,
+ * because a node is lost. */
 HOSTS_TEST(a_killed_agent_of_another_host_is_a_lost_node)
 {
     struct run_result r = kill_agent_of(1);
@@ -1327,7 +1350,8 @@ HOSTS_TEST(ctrl_z_stops_the_workers_of_all_hosts_and_fg_continues_them)
     EXPECT(r, 130);
 }
 
-/* Start a job on a host whose remote shell hangs; `group` is the shell's pid and group. */
+/* Start a job on a host whose remote shell hangs. Store the pid of this shell in `group`, because the pid is also the
+ * id of the shell's process group. */
 static struct run_process *start_hanging(const char *hosts, pid_t *group)
 {
     char *text = NULL;
@@ -1342,7 +1366,7 @@ static struct run_process *start_hanging(const char *hosts, pid_t *group)
     return p;
 }
 
-/* Both the waiting message and the finding contain the limit. */
+/* Two texts contain the limit of --timeout: the starter's message while the starter waits, and the finding. */
 HOSTS_TEST(the_timeout_limits_the_wait_for_a_remote_shell)
 {
     struct run_result r = JOB("--hosts=a,stuck", shell, "--timeout=6500ms", "true");
@@ -1426,7 +1450,8 @@ HOSTS_TEST(seventy_hosts_start_as_a_tree)
     cr_expect_eq(job_count(r.out, "[n69:69] at /n5/n69"), 1, "%s", r.out);
 }
 
-/* Each remote shell counts the entries in `on`, and waits until a shell has counted 32. */
+/* Each remote shell adds itself to the directory `on`, and appends the number of entries to `counts`. The shell then
+ * waits at the gate, which opens when a shell has counted 32. */
 HOSTS_TEST(at_most_32_remote_shells_start_at_once)
 {
     char path[300];
@@ -1451,8 +1476,8 @@ HOSTS_TEST(at_most_32_remote_shells_start_at_once)
     free(counts);
 }
 
-/* Connect as soon as a process listens at the port, and send the first bytes of a client. Return the size of the
- * answer. */
+/* As soon as a process listens at the port, connect and send the first bytes of a client. Return the number of bytes of
+ * the answer. */
 static ssize_t ask_port(int port)
 {
     const struct sockaddr_in to = { .sin_family = AF_INET,
@@ -1476,7 +1501,8 @@ static ssize_t ask_port(int port)
     return -1;
 }
 
-/* The relay holds the store's port until the store starts. An answer to an agent would look like another service. */
+/* The relay listens at the store's port until the store starts. If an agent connects to the relay, the relay must not
+ * answer. Otherwise the agent would report that another service has the port. */
 HOSTS_TEST(a_relay_that_holds_the_stores_port_answers_only_probes)
 {
     char path[300], port[32];
@@ -1494,8 +1520,8 @@ HOSTS_TEST(a_relay_that_holds_the_stores_port_answers_only_probes)
     EXPECT(r, 0);
 }
 
-/* Inner hosts have no ssh keys for the hosts named `locked`. In the default tree, the starting host starts these hosts
- * itself; with --ssh_fanout this is an error. */
+/* Inner hosts of the tree have no ssh keys for the hosts named `locked`. In the default tree, the starting host then
+ * starts these hosts itself. With --ssh_fanout the user has requested the tree, so the missing key is an error. */
 HOSTS_TEST(a_host_that_its_host_does_not_reach_starts_from_here_or_is_named)
 {
     training_skip_same_threads(); /* test a_tree_passes_input_folds_lines_and_collects_files has the same threads */
@@ -1535,7 +1561,7 @@ HOSTS_TEST(a_tree_passes_input_folds_lines_and_collects_files)
     free(found);
 }
 
-/* Start a tree of three levels: n0 and n1, then n2 to n5, then n6. n6 is below n2, which is below n0. */
+/* Start a job on a tree of three levels: n0 and n1, then n2 to n5, then n6. n6 is below n2, and n2 is below n0. */
 static struct run_process *start_tree(const struct job_witness *w)
 {
     struct run_process *p = JOB_START("--hosts=n[0-6]", "--ssh_fanout=2", "--node_timeout=60s", shell, WORKER,
@@ -1565,7 +1591,7 @@ HOSTS_TEST(signals_reach_all_hosts_of_a_tree)
     job_witness_close(&w);
 }
 
-/* Store the pids of n0's remote shell, branch and relay in `of`. Return true if all run. */
+/* Store the pids of n0's remote shell, branch and relay in `of`. Return true if all three run. */
 static bool find_processes_of_n0(struct run_process *p, pid_t of[3])
 {
     const pid_t agent = procstat_child(run_pid(p), 0);
@@ -1581,10 +1607,10 @@ HOSTS_TEST(a_branch_without_a_starter_kills_all_processes_of_a_remote_shell)
 {
     skip_without_children();
     pid_t group;
-    struct run_process *p = start_hanging("--hosts=n0,n1,deaf", &group); /* deaf is below n0 */
+    struct run_process *p = start_hanging("--hosts=n0,n1,deaf", &group); /* deaf is below n0 in the tree */
     const pid_t starter = procstat_child(run_pid(p), 0);
     cr_assert(starter > 0 && kill(-group, 0) == 0);
-    run_signal(p, SIGKILL); /* the guardian would kill the processes of a dead starter */
+    run_signal(p, SIGKILL); /* kill the guardian first, because it kills the processes of a dead starter */
     kill(starter, SIGKILL);
     run_wait(p);
     for (struct patience wait = { 0 }; kill(-group, 0) == 0 && patience_left(&wait);)
@@ -1611,7 +1637,8 @@ HOSTS_TEST(a_lost_inner_host_is_named_and_its_hosts_end)
     }
 }
 
-/* The branch must be able to write all its bytes, and end. */
+/* No process reads the output of a branch of the tree. The processes of the branch must still be able to write all
+ * their bytes, and end. */
 HOSTS_TEST(a_branch_without_a_reader_lets_its_processes_end)
 {
     static const char words[] = "\0\0010\0sh\0-c\0echo x; cat; head -c 1000000 /dev/zero && touch done";
@@ -1694,7 +1721,7 @@ HOSTS_TEST(log_files_arrive_although_another_host_is_lost)
     free(text);
 }
 
-/* The worker prints the line by which a relay announces files. */
+/* A worker prints the line by which a relay announces files. */
 HOSTS_TEST(a_worker_cannot_send_files)
 {
     char option[320];
@@ -1710,7 +1737,7 @@ HOSTS_TEST(a_worker_cannot_send_files)
     EXPECT(r, 2);
 }
 
-/* The line of more than 1 MiB is printed in pieces; the last has no newline. */
+/* The starter prints a line of more than 1 MiB in pieces. Here the last piece does not end with a newline. */
 HOSTS_TEST(a_long_line_without_an_end_cuts_no_files)
 {
     char option[320];
@@ -1732,8 +1759,9 @@ HOSTS_TEST(a_shell_that_never_ends_does_not_hold_a_job_without_files)
     SILENT(r, "HOST_LOST");
 }
 
-/* The test does not read host `late` for 36 s. The starter kills other shells 30 s after the job, but not a shell that
- * waits for a reader. */
+/* For 36 s after the end of the job, the test does not read the output of host `late`, whose shell still writes. The
+ * starter kills other shells 30 s after the job. The starter must not kill this shell, because the shell waits for a
+ * reader. */
 HOSTS_TEST(a_slow_reader_loses_no_line_of_a_shell)
 {
     struct run_process *p = JOB_START("--hosts=a,late", shell, "sh", "-c", "echo up");
@@ -1744,7 +1772,8 @@ HOSTS_TEST(a_slow_reader_loses_no_line_of_a_shell)
     SAYS(r, "\n1500000\n");
 }
 
-/* A true report has a token that only the relay knows. */
+/* The worker prints a line that looks like the relay's report that the job has ended on this host. A true report also
+ * has a token that only the relay knows. */
 HOSTS_TEST(a_worker_cannot_report_the_end_of_its_host)
 {
     struct run_result r = JOB("--hosts=a", shell, "--no_prefix", "sh", "-c",
@@ -1754,7 +1783,7 @@ HOSTS_TEST(a_worker_cannot_report_the_end_of_its_host)
     PRINTS(r, "more");
 }
 
-/* The remote shell of host `chatty` writes after the last log file, and never ends. */
+/* The remote shell of host `chatty` continues to write after the last log file, and never ends. */
 HOSTS_TEST(a_shell_that_never_ends_does_not_hold_the_end)
 {
     char option[320];
@@ -1789,8 +1818,8 @@ static const char *met(char command[600], const char *what)
     return command;
 }
 
-/* Run a job with --fold. Expect `folded` on stdout and `folded_err` on stderr. Try up to five times, because lines may
- * be late on a busy machine. */
+/* Run a job with --fold. Expect the line `folded` on stdout and the line `folded_err` on stderr. Try at most five
+ * times, because on a busy machine equal lines may come too late for folding. */
 static struct run_result fold(const char *hosts, const char *option, const char *what, const char *folded,
                               const char *folded_err)
 {
@@ -1872,7 +1901,8 @@ Test(hosts, a_relay_ends_at_bytes_that_are_no_message)
     }
 }
 
-/* Answer two connections to a loopback address, each after `wait_ms`, in a new process. */
+/* Start a process that answers two connections to a loopback address, as the relay of the first host does. Each answer
+ * is sent after `wait_ms`. */
 static pid_t start_answers(in_addr_t address, int port, int wait_ms)
 {
     const struct sockaddr_in at = { .sin_family = AF_INET,
@@ -1897,7 +1927,8 @@ static pid_t start_answers(in_addr_t address, int port, int wait_ms)
     return pid;
 }
 
-/* The preferred address, 127.0.0.2, answers late. Only the second probe waits for all addresses. */
+/* The preferred address, 127.0.0.2, answers late. The first probe ends when the other address has answered. A second
+ * probe waits for all addresses. The starter sends the second probe if the hosts have reached no common address. */
 Test(hosts, only_a_repeated_probe_waits_for_a_slow_address)
 {
     char command[400], body[100];
@@ -1981,7 +2012,7 @@ HOSTS_TEST(a_job_runs_through_sshd_and_ends_with_the_connection)
     stop_sshd();
 }
 
-/* Nothing listens on the port in --ssh. */
+/* A port in the list of hosts overrides the port in --ssh. Here nothing listens on the port in --ssh. */
 HOSTS_TEST(a_port_of_the_list_reaches_sshd)
 {
     char hosts[64], option[1300];
@@ -2003,11 +2034,12 @@ HOSTS_TEST(sshd_brings_the_program)
     struct run_result r =
         JOB("--hosts=127.0.0.1:1,localhost:1", ssh, "--ship", "sh", "-c", "readlink /proc/$PPID/exe");
     EXPECT(r, 0);
-    cr_expect_eq(count(r.out, "/ddprun-ship."), 1, "%s%s", r.out, r.err); /* the local host needs no copy */
+    cr_expect_eq(count(r.out, "/ddprun-ship."), 1, "%s%s", r.out,
+                 r.err); /* the local host needs no copy of the program */
     stop_sshd();
 }
 
-/* The sshd accepts one login at a time. */
+/* The sshd accepts one login at a time, and a connection that does not log in keeps other logins out. */
 HOSTS_TEST(an_sshd_that_accepts_no_more_logins_is_busy)
 {
     const char *ssh = start_sshd_with("MaxStartups 1\\n");

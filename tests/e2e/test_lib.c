@@ -1,4 +1,4 @@
-/* Tests of the process runner. */
+/* Tests of the process runner that all end-to-end tests use. */
 #include "scene.h"
 #include "run.h"
 
@@ -82,11 +82,12 @@ Test(run, finds_programs_in_the_named_build_directory)
     cr_assert_not_null(strstr(bin("train"), "/train"));
 }
 
-/* Tests of the hosts for tests of many nodes. */
+/* Tests of the hosts that the tests of many nodes use. */
 
 TestSuite(hosts, .timeout = 240);
 
-/* Expect that `h` reaches node0. Try several times, because the bridge must first learn where each host is. */
+/* Expect that host `h` reaches node0. Try several times, because the bridge between the hosts must first learn where
+ * each host is. */
 static void expect_reaches(const struct host *h)
 {
     const char *argv[] = { "ping", "-c1", "-W1", "node0", NULL };
@@ -99,7 +100,7 @@ static void expect_reaches(const struct host *h)
     cr_assert_fail("%s does not reach node0", h->name);
 }
 
-/* Expect `text` in the output of a shell command on `h`. */
+/* Expect `text` in the output of a shell command on host `h`. */
 static void expect_says(const struct host *h, const char *command, const char *text)
 {
     const char *argv[] = { "/bin/sh", "-c", command, NULL };
@@ -159,7 +160,7 @@ Test(hosts, come_in_sixteen)
     hosts_close(net);
 }
 
-/* Tests of jobs on several hosts, one case of each kind. `make nodes` runs all cases. */
+/* Tests of jobs on several hosts, with one case of each kind. `make nodes` runs all cases. */
 
 TestSuite(nodes, .timeout = 120);
 

@@ -1,4 +1,5 @@
-/* Tests of make-data. `train` must read every format that it writes. */
+/* Tests of make-data: `train` must be able to read every format that make-data writes. A golden file has the help,
+ * errors and output of make-data. */
 #include "run.h"
 #include "train/dataset.h"
 
@@ -12,7 +13,7 @@ static struct ddp_err err;
 
 TestSuite(make_formats, .init = test_dir_open, .fini = test_dir_close, .timeout = 120);
 
-/* Run make-data with the arguments in `line`. '@' is the test's directory. */
+/* Run make-data with the arguments in `line`, which are separated by spaces. '@' stands for the test's directory. */
 static struct run_result make_data(const char *line)
 {
     static char text[512];
@@ -170,7 +171,7 @@ Test(make_formats, the_help_and_the_summary_are_worded_like_this)
                      "  --version               print the version\n");
 }
 
-/* A thread that reads ahead detects the damage, but the step that needs the token reports it. */
+/* A thread that reads ahead detects the damage. The step that needs the token reports the damage. */
 Test(make_formats, a_damaged_token_ends_the_run_and_is_named)
 {
     char path[256], data[128];
@@ -202,7 +203,7 @@ Test(make_formats, what_cannot_be_varied_is_refused)
     cr_expect(strstr(r.err, "--augment needs CIFAR-10"), "%s", r.err);
 }
 
-/* Tests of the loader, which `make tsan` runs under ThreadSanitizer. */
+/* Tests of the loader in a plain program, which `make tsan` runs under ThreadSanitizer. */
 
 TestSuite(loader_threads, .timeout = 120);
 

@@ -1,5 +1,5 @@
-/* A PyTorch without libuv rejects the launcher's store, so rank 0 hosts a store. tests/prog/rank0_store replaces
- * Python, and two files replace PyTorch. `make interop-nolibuv` uses the real PyTorch. */
+/* A PyTorch without libuv rejects the launcher's store, so rank 0 hosts a store. Here tests/prog/rank0_store replaces
+ * the Python interpreter, and two files replace PyTorch. `make interop-nolibuv` uses the real PyTorch. */
 #include "run.h"
 #include "job.h"
 
@@ -70,8 +70,8 @@ static void install(const char *version, const char *library)
     snprintf(exec_entry, sizeof(exec_entry), "PYTHON_EXEC=%s/bin/python3.99", dir);
 }
 
-/* Install a fake torch. Its libtorch_cpu.so links to the library of `function`, and ddprun searches that file for
- * libuv. */
+/* Install a fake torch. Its libtorch_cpu.so is a link to the library that contains `function`, because ddprun searches
+ * this file for libuv. */
 static void install_library_of(const char *version, void *function)
 {
     Dl_info where;
@@ -114,7 +114,7 @@ static void expect_met(const struct run_result *r, int attempt)
     }
 }
 
-/* Expect that the workers use the launcher's store. */
+/* Expect that the workers get the launcher's store. */
 static void expect_launchers_store(const char *option)
 {
     struct run_result r = RUN("ANY_STORE=1", option);
@@ -150,7 +150,7 @@ Test(rank0_store, is_not_for_a_torch_that_has_libuv)
     SILENT(r, "libuv");
 }
 
-/* Before 2.4, PyTorch used libuv only on request. */
+/* Before version 2.4, PyTorch used libuv only on request. */
 Test(rank0_store, is_not_for_an_older_torch)
 {
     install_library_of("2.3.1", (void *)cJSON_Parse);
@@ -229,7 +229,7 @@ Test(rank0_store, is_missed_aloud_when_only_another_node_asks_for_it)
 
 enum { NOBODY = 65534 };
 
-/* Start a process of another user that listens on `port` as soon as possible. */
+/* Start a process of another user that listens on `port` as soon as the kernel allows this. */
 static pid_t listen_as_nobody(int port)
 {
     const pid_t pid = fork();
@@ -246,7 +246,7 @@ static pid_t listen_as_nobody(int port)
         pause();
 }
 
-/* Another user takes the port while rank 0 imports its modules. */
+/* Rank 0 imports its modules for a while; in that time another user takes the port. */
 Test(rank0_store, is_not_met_where_another_user_listens)
 {
     if (geteuid() != 0)
@@ -272,7 +272,8 @@ Test(rank0_store, is_not_met_where_another_user_listens)
     SAYS(r, "another user");
 }
 
-/* Rank 0 runs as another user, but belongs to the job. */
+/* If root starts the job, rank 0 may run as another user. ddprun must accept the store of this rank 0, because the
+ * process belongs to the job. */
 Test(rank0_store, may_be_a_worker_s_of_another_user)
 {
     char script[512];
@@ -308,7 +309,7 @@ static void make_venv(const char *config)
     cr_assert_eq(symlink(target, link), 0);
 }
 
-/* Return true if a dry run in `where`, below install()'s directory, says that rank 0 hosts the store. */
+/* Return true if a dry run in `where`, below the directory of install(), reports that rank 0 hosts the store. */
 static bool is_chosen(const char *where, const char *python, const char *const options[])
 {
     char command[2048], entry[600];

@@ -1,5 +1,6 @@
-/* Tests of ddp-rendezvous under attack by broken, rude and greedy clients. A normal client works beside each, and
- * memory and CPU time stay bounded. The same bytes stopped PyTorch's own TCPStore, or made it use much memory. */
+/* Tests of ddp-rendezvous under attack by broken, rude and greedy clients. A normal client works beside each of them,
+ * and the server's memory and CPU time stay bounded. The same bytes stopped PyTorch's own TCPStore, or made it use much
+ * memory. */
 #include "base/clock.h"
 #include "run.h"
 #include "procstat.h"
@@ -21,7 +22,7 @@
 static struct daemon server;
 static int bystander;
 static long base_kib, base_cpu_ms;
-static bool measured; /* false with a sanitizer, which changes memory and speed */
+static bool measured; /* false with a sanitizer, which changes the memory and speed of the server */
 
 static void besiege(void)
 {
@@ -33,7 +34,7 @@ static void besiege(void)
     base_cpu_ms = procstat_cpu_ms(run_pid(server.process));
 }
 
-/* Check that old and new clients are served, and that the store can stop. */
+/* Check after every attack that old and new clients are served, and that the store can stop. */
 static void relieve(void)
 {
     cr_assert_eq(peer_add(bystander, "/n", 1), 2);
@@ -63,7 +64,8 @@ static void expect_cpu_below(long ms)
 static const uint64_t huge[] = { 1ull << 31, 1ull << 32, 1ull << 63, UINT64_MAX, UINT64_MAX - 7 };
 enum { HUGE_LENGTHS = sizeof(huge) / sizeof(huge[0]), EACH = 50 };
 
-/* Send `start` and each huge length. Expect a close and no allocation. */
+/* Send `start` and then each of the huge lengths. Expect that the server closes the connection and allocates
+ * nothing. */
 static void announce_huge(const char *start)
 {
     for (int i = 0; i < HUGE_LENGTHS * EACH; i++) {
@@ -123,7 +125,8 @@ Test(rendezvous_attacks, one_byte_and_then_silence_stops_nobody)
         close(mute[i]);
 }
 
-/* Send 60 MiB of an incomplete request. Parsing it again at each read would take a minute. */
+/* Send 60 MiB of a request that is never complete. A server that parses the request from its first byte at each read
+ * would need a minute. */
 Test(rendezvous_attacks, an_endless_multi_set_costs_linear_time)
 {
     enum { PAIR = 4096, PAIRS = 15000, KEY = 8 };
@@ -288,8 +291,8 @@ static void set_big(void)
     free(value);
 }
 
-/* Twenty clients request 56 MiB each, ten others 8 MiB repeatedly, and none reads. A client that reads gets its large
- * reply. */
+/* Twenty clients request 56 MiB each, ten others request 8 MiB again and again, and none of them reads. Small requests
+ * are still answered. A client that reads gets its large reply, because the store closes clients that do not read. */
 Test(rendezvous_attacks, unread_replies_stay_within_their_limit)
 {
     enum { GREEDY = 30, ASKED = 200, LIMIT_KIB = 256 << 10, VALUE_KIB = 3 * (BIG >> 10) };
@@ -324,7 +327,8 @@ static void expect_big(int fd, char byte)
     cr_assert(value[0] == byte && memcmp(value, value + 1, BIG - 1) == 0);
 }
 
-/* Twenty unread replies share one copy of the value, and later arrive whole although the key has changed. */
+/* Twenty clients do not read their replies. All these replies share one copy of the value. The clients later get the
+ * whole value, even if the key changes. Clients that die meanwhile do no harm. */
 Test(rendezvous_attacks, a_large_value_is_kept_once_for_all_who_ask_for_it)
 {
     enum { CLIENTS = 20, VALUE_KIB = BIG >> 10 };
@@ -351,7 +355,8 @@ Test(rendezvous_attacks, a_large_value_is_kept_once_for_all_who_ask_for_it)
     peer_expect_service(server.port);
 }
 
-/* The reply to a compare-and-set is as long as the value. Ninety clients do not read. */
+/* The reply to a compare-and-set is as long as the value. Ninety clients do not read their replies. A well-behaved
+ * client gets its reply. */
 Test(rendezvous_attacks, unread_replies_to_compare_and_set_stay_within_their_limit)
 {
     enum { GREEDY = 90, LIMIT_KIB = 256 << 10, VALUE_KIB = 3 * (BIG >> 10) };
@@ -371,7 +376,7 @@ Test(rendezvous_attacks, unread_replies_to_compare_and_set_stay_within_their_lim
     close(honest);
 }
 
-/* The client requests 160 MiB of replies. */
+/* The client requests 160 MiB of replies, reads them late, and misses nothing. */
 Test(rendezvous_attacks, a_client_that_asks_first_and_reads_later_gets_everything)
 {
     enum { ASKED = 20 };
@@ -403,12 +408,13 @@ Test(rendezvous_attacks, idle_clients_are_cheap)
         close(idle[i]);
 }
 
-/* Leave out the siege, because the tests below start a separate server. */
+/* Replace the fixture of the suite, because the tests below start a separate server. */
 static void no_siege(void)
 {
 }
 
-/* Clients without a descriptor wait until others leave. */
+/* More clients connect than the store has descriptors. The store serves the accepted clients. The other clients wait
+ * until descriptors are free. */
 Test(rendezvous_attacks, running_out_of_descriptors_hurts_nobody, .init = no_siege, .fini = no_siege)
 {
     enum { CLIENTS = 150, FDS = 64 };
@@ -426,7 +432,7 @@ Test(rendezvous_attacks, running_out_of_descriptors_hurts_nobody, .init = no_sie
     long cpu_ms = procstat_cpu_ms(run_pid(d.process));
     usleep(500 * 1000); /* long enough to detect a spinning loop */
     cr_assert_lt(procstat_cpu_ms(run_pid(d.process)) - cpu_ms, 250);
-    for (int i = 0; i < CLIENTS; i++) { /* other clients have left */
+    for (int i = 0; i < CLIENTS; i++) { /* every client is served after other clients have left */
         peer_expect(fd[i], PEER_GREETING_ANSWER);
         close(fd[i]);
     }
@@ -435,7 +441,8 @@ Test(rendezvous_attacks, running_out_of_descriptors_hurts_nobody, .init = no_sie
     daemon_stop(&d);
 }
 
-/* The store closes silent connections, but none that has sent a request. */
+/* Silent connections use up the descriptors of the store. To serve other clients, the store closes silent connections,
+ * but no connection that has sent a request. */
 Test(rendezvous_attacks, silent_connections_do_not_shut_honest_clients_out, .init = no_siege,
      .fini = no_siege)
 {

@@ -1,4 +1,4 @@
-/* Tests of ddp-rendezvous as a process. */
+/* Tests of ddp-rendezvous as a process: its ready line, its end, and its errors. */
 #include "auth/secret.h"
 #include "ddp/store.h"
 #include "job.h"
@@ -57,7 +57,7 @@ Test(rendezvous_daemon, ends_cleanly_on_ctrl_c_with_clients_connected)
     peer_expect_end(waiter);
 }
 
-/* A client that does not read delays the end by a second. */
+/* A client that does not read delays the normal end by a second. A second signal ends the daemon at once. */
 Test(rendezvous_daemon, a_second_signal_ends_it_at_once)
 {
     enum { BYTES = 8 << 20 };
@@ -67,7 +67,7 @@ Test(rendezvous_daemon, a_second_signal_ends_it_at_once)
     peer_set(fd, "/big", slice_of(value, BYTES));
     peer_send_hex(fd, "03 0400000000000000 2f626967");
     peer_expect_silence(other, 'C');
-    run_signal(d.process, SIGSTOP); /* both signals must arrive together */
+    run_signal(d.process, SIGSTOP); /* so that both signals arrive together */
     cr_assert(job_until_state(run_pid(d.process), 'T'));
     run_signal(d.process, SIGINT);
     run_signal(d.process, SIGTERM);
@@ -118,7 +118,7 @@ static void write_key(char path[static 64], const char *name)
     cr_assert_eq(secret_write(path, &err), DDP_OK, "%s", err.msg);
 }
 
-/* Write a file of two tenants, and their secret files. */
+/* Write a file of two tenants, and a ddprun secret file for each tenant. */
 static void write_tenants(void)
 {
     char command[320];
@@ -201,7 +201,7 @@ Test(rendezvous_daemon, verbose_tells_who_comes_and_goes_and_why)
               r.err);
 }
 
-/* A health check that connects every second must not fill the disk. */
+/* A health check that connects every second must not fill the disk with log lines. */
 Test(rendezvous_daemon, a_stranger_is_named_once_in_a_minute)
 {
     struct daemon d = daemon_start("127.0.0.1:0", NULL);
@@ -217,7 +217,8 @@ Test(rendezvous_daemon, a_stranger_is_named_once_in_a_minute)
     cr_assert_null(strstr(line + 1, "store client"), "%s", r.err);
 }
 
-/* While the daemon is stopped, a key arrives, and then a reset from the client that waits for it. */
+/* While the daemon is stopped, a key arrives, and then a reset from the client that waits for the key. So the reply
+ * meets a closed socket. Killed workers often cause this. */
 Test(rendezvous_daemon, a_client_that_dies_before_its_reply_is_nothing_to_warn_of)
 {
     const struct linger reset = { .l_onoff = 1 };
@@ -325,7 +326,7 @@ static void *join(void *arg)
     return NULL;
 }
 
-/* Wait until rank 0 is in the barrier, whose timeout begins now. */
+/* Wait until rank 0 is in the barrier. The timeout of the barrier begins at this time. */
 static void until_rank_0_is_there(int port)
 {
     ddp_store *ctl;
@@ -342,7 +343,8 @@ static void until_rank_0_is_there(int port)
     ddp_store_close(ctl);
 }
 
-/* The second rank arrives in time, but the suspended daemon continues only after the timeout. */
+/* The daemon is suspended before the second rank arrives, and continues after the timeout of the barrier. The rank has
+ * arrived in time, so the barrier must succeed. */
 Test(rendezvous_daemon, that_stood_still_blames_nobody)
 {
     struct daemon d = daemon_start("127.0.0.1:0", NULL);
@@ -362,7 +364,7 @@ Test(rendezvous_daemon, that_stood_still_blames_nobody)
     daemon_stop(&d);
 }
 
-/* Tests of several jobs through one ddp-rendezvous. */
+/* Tests of several jobs at once through one ddp-rendezvous, with real ddpruns. */
 
 static struct daemon store;
 static char endpoint[64];
@@ -380,7 +382,7 @@ static void stop(void)
 
 TestSuite(many_jobs, .init = start, .fini = stop, .timeout = 120);
 
-/* Start one of two nodes, with one worker that runs `script`. `secret`: NULL or "--secret_file=FILE". */
+/* Start one of two nodes, with one worker that runs `script`. `secret` is NULL or "--secret_file=FILE". */
 static struct run_process *node(const char *id, const char *script, const char *secret)
 {
     const char *argv[] = { bin("ddprun"),
@@ -409,7 +411,7 @@ static void expect_end(struct run_process *process, int exit_code, const char *w
     cr_assert_null(strstr(r.out, absent), "\"%s\" in %s", absent, r.out);
 }
 
-/* Job a restarts on both nodes; job b must continue. */
+/* Job a fails once and restarts on both of its nodes. Job b must continue without a restart. */
 Test(many_jobs, a_restart_stays_in_its_job)
 {
     const char *fails_once =

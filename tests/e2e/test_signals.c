@@ -1,4 +1,4 @@
-/* test_signals.c -- sends each signal of launcher/tables/signals.h to guardian, agent and worker. */
+/* test_signals.c -- sends each signal of launcher/tables/signals.h to the guardian, to the agent and to a worker. */
 #include "job.h"
 #include "run.h"
 #include "procstat.h"
@@ -53,7 +53,7 @@ static void send_to(struct run_process *p, enum target target, int sig)
     kill(target == GUARDIAN ? run_pid(p) : the_agent(p), sig);
 }
 
-/* End a job that must still be running. */
+/* End a job after the test has shown that the job continues. */
 static void end(struct run_process *p)
 {
     run_signal(p, SIGTERM);
@@ -127,7 +127,7 @@ ParameterizedTestParameters(signals_e2e, every_worker_gets_what_is_theirs)
     return cells(SIGNAL_PASS);
 }
 
-/* A child of a worker that gets the signal prints "child" and dies. */
+/* The children of the workers do not get the signal: a child would print "child" and die. */
 ParameterizedTest(struct cell *c, signals_e2e, every_worker_gets_what_is_theirs)
 {
     char catch[16], caught[16];
@@ -180,7 +180,7 @@ ParameterizedTest(struct cell *c, signals_e2e, the_job_rests_and_goes_on)
     end(p);
 }
 
-/* `kill %1` in a shell. */
+/* `kill %1` in a shell sends SIGTERM, then SIGCONT. */
 Test(signals_e2e, a_job_that_rests_can_be_stopped)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", "--grace=60", WORKER, "say:ready", "forever");
@@ -339,7 +339,7 @@ Test(signals_e2e, a_stopped_agent_wakes_when_its_guardian_is_killed)
     job_witness_close(&w);
 }
 
-/* The stopped guardian acts after SIGCONT; the workers die without it. */
+/* A stopped guardian cannot act before SIGCONT, but the workers die without its help. */
 Test(signals_e2e, a_stopped_guardian_cleans_up_when_it_goes_on)
 {
     struct job_witness workers, all;
@@ -361,7 +361,7 @@ Test(signals_e2e, a_stopped_guardian_cleans_up_when_it_goes_on)
     job_witness_close(&all);
 }
 
-/* All processes pause, as when a virtual machine is moved. */
+/* When a virtual machine is moved, all processes pause. No node may be reported because of this pause. */
 Test(signals_e2e, a_launcher_that_stood_still_blames_nobody)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", "--grace=300ms", WORKER, "say:ready", "forever");
@@ -369,7 +369,7 @@ Test(signals_e2e, a_launcher_that_stood_still_blames_nobody)
     pid_t agent = the_agent(p), worker = the_worker(p, 0);
     kill(agent, SIGSTOP);
     cr_assert(job_until_state(agent, 'T'));
-    kill(agent, SIGTERM); /* a stopped agent handles neither signal nor grace period */
+    kill(agent, SIGTERM); /* both the signal and the end of the grace period wait until the agent continues */
     usleep(500000);
     kill(agent, SIGCONT);
     struct run_result r = run_wait(p);
@@ -402,7 +402,7 @@ static void terminal_start(struct terminal *t, const char *const argv[])
     _exit(127);
 }
 
-/* Read until `text` or the terminal's end. */
+/* Read until `text` appears, or the terminal ends. */
 static bool terminal_until(struct terminal *t, const char *text)
 {
     while (strstr(t->seen, text) == NULL) {

@@ -1,6 +1,6 @@
-/* Tests of the stacks of a running job, and of the survivors of a failure. py-spy is a script, missing or real.
- *
- * The workers are tests/prog/worker under the name python3, with a py-spy in the same folder. */
+/* Tests of the stacks of a running job, and of the stacks of the survivors of a failure. Some tests use a script in
+ * place of py-spy, some use no py-spy, and some use the real py-spy. The workers are tests/prog/worker under the name
+ * python3, with a py-spy in the same folder. */
 #include "job.h"
 #include "procstat.h"
 #include "run.h"
@@ -18,7 +18,7 @@
 static char *dir;
 static char python[256], port_option[32], addr[32];
 
-/* Only rank 1 fails at SIGUSR1. */
+/* Rank 1 fails at SIGUSR1. The other ranks ignore this signal. */
 #define FAILS_AT_USR1 "catch:10", "say:ready", "only:1", "pause", "exit:3", "all", "forever"
 
 static void write_script(const char *name, const char *text)
@@ -49,7 +49,7 @@ static void stop(void)
 
 TestSuite(stacks_e2e, .init = start, .fini = stop, .timeout = 120);
 
-/* Print the frames of process `$4` as py-spy does: rank 1 computes, the others wait. */
+/* Print the frames of process `$4` as py-spy does: rank 1 computes, and the other ranks wait. */
 #define PRINT_FRAMES                                                                                         \
     "test $RANK = 1 && "                                                                                     \
     "f='\"name\":\"load\",\"filename\":\"/home/u/data.py\",\"short_filename\":\"data.py\",\"line\":5' "      \
@@ -77,7 +77,8 @@ static struct run_process *start_job(int nproc)
     return p;
 }
 
-/* Start one worker through another program, such as env. Then only the worker process leads the agent to py-spy. */
+/* Start one worker through another program, such as env, so that the command of the job begins with this program. The
+ * agent can then find py-spy only by the command line or the executable of the worker process. */
 static struct run_process *start_by(const char *const *program, size_t n)
 {
     const char *const worker[] = { python, FAILS_AT_USR1, NULL };
@@ -120,7 +121,8 @@ static void end(struct run_process *p)
     end_with(p, SIGTERM, 143);
 }
 
-/* Return the JSON row of a child of `rank` that contains `words`, or "". The caller frees the text. */
+/* Return, as JSON, the row of a child of `rank` whose text contains `words`. Return "" if there is no such row. The
+ * caller frees the text. */
 static char *child_row(const char *json, int rank, const char *words)
 {
     cJSON *answer = cJSON_Parse(json);
@@ -142,7 +144,8 @@ static char *child_row(const char *json, int rank, const char *words)
     return found != NULL ? found : strdup("");
 }
 
-/* Ask until a child of `rank` has a row that contains `words`; it may start later. */
+/* Ask for the stacks until a child of `rank` has a row with these words. The child may not exist yet at the first
+ * request. */
 static void expect_child_of(int rank, const char *words)
 {
     struct run_result r = ask("--json");
@@ -223,7 +226,7 @@ Test(stacks_e2e, the_report_shows_where_the_survivors_were)
     free(text);
 }
 
-/* The worker is a shell that runs Python. */
+/* The worker is a shell that runs Python, and only this Python has a py-spy. */
 Test(stacks_e2e, a_py_spy_beside_the_python_of_a_child_is_found)
 {
     char logs[300], go[300], script[700];
@@ -300,7 +303,8 @@ Test(stacks_e2e, a_job_that_stops_before_py_spy_answers_blames_the_stop)
     expect_in(r.err, "job stopped");
 }
 
-/* Root must not start a program that another user has chosen. */
+/* If ddprun used the py-spy beside the program of this worker, root would start a program that another user has
+ * chosen. */
 Test(stacks_e2e, a_worker_of_another_user_does_not_choose_py_spy)
 {
     const char *const same[] = { "env" }, *const other[] = { "setpriv", "--reuid=65534", "--clear-groups" };
@@ -357,7 +361,7 @@ Test(stacks_e2e, the_report_names_a_py_spy_that_another_user_can_change)
     expect_in(r.err, "another user");
 }
 
-/* python3 is a link, and only its path names the folder of py-spy. */
+/* In a virtual environment, python3 is a link, and only the path of this link names the folder of py-spy. */
 Test(stacks_e2e, a_relative_python_is_looked_for_where_the_worker_is)
 {
     const char *const there[] = { "env", "-C", dir };
@@ -385,7 +389,7 @@ Test(stacks_e2e, a_py_spy_that_cannot_be_started_is_not_missing)
     end(p);
 }
 
-/* The agent waits only 1 s before it reports a failure, ddpctl 2 s. */
+/* ddpctl waits 2 s for py-spy. The report of a failure waits only 1 s. */
 Test(stacks_e2e, a_py_spy_that_does_not_answer_ddpctl_is_named)
 {
     write_script("py-spy", "exec sleep 1000");
@@ -397,7 +401,7 @@ Test(stacks_e2e, a_py_spy_that_does_not_answer_ddpctl_is_named)
     end(p);
 }
 
-/* Python's folder has no py-spy. */
+/* ddprun is in a folder with a py-spy. Python is in another folder, which has no py-spy. */
 Test(stacks_e2e, a_py_spy_beside_ddprun_is_found)
 {
     char command[1400], ddprun[300];
@@ -414,7 +418,7 @@ Test(stacks_e2e, a_py_spy_beside_ddprun_is_found)
     end(p);
 }
 
-/* The parent-death signal ends the helper, and the guardian its children. */
+/* The parent-death signal ends the helper. The guardian ends the processes that the helper has started. */
 Test(stacks_e2e, nothing_of_py_spy_outlives_a_killed_agent)
 {
     struct job_witness w;
@@ -463,7 +467,7 @@ Test(stacks_e2e, without_py_spy_the_kernel_is_asked_and_the_remedy_named)
     end(p);
 }
 
-/* Rank 0 waits for a child that blocks on a FIFO. */
+/* Rank 0 waits for a child that blocks on a FIFO. The report shows both processes without waiting for a heartbeat. */
 Test(stacks_e2e, a_program_without_python_shows_its_calls)
 {
     char script[600], logs[300], object[300];
@@ -489,7 +493,7 @@ Test(stacks_e2e, a_program_without_python_shows_its_calls)
     free(report);
 }
 
-/* root lacks CAP_SYS_PTRACE. */
+/* Without CAP_SYS_PTRACE, root cannot trace a worker of another user. */
 Test(stacks_e2e, a_program_that_may_not_be_traced_has_the_reason)
 {
     char command[1400], program[300];
@@ -520,7 +524,7 @@ Test(stacks_e2e, a_program_that_may_not_be_traced_has_the_reason)
     end(p);
 }
 
-/* Start a node with two workers, with reports below `logs`. */
+/* Start a node with two workers. Its reports are below `logs`. */
 static struct run_process *start_node(int node_rank, const char *logs)
 {
     char rank[32], log_dir[300];
@@ -534,7 +538,7 @@ static struct run_process *start_node(int node_rank, const char *logs)
     return run_start(argv, &(struct run_options){ .env = no_path });
 }
 
-/* Expect the stacks of ranks 0, 2 and 3 only. */
+/* Check that the report has the stacks of ranks 0, 2 and 3, and of no other rank. */
 static void expect_survivors(const char *report)
 {
     const cJSON *row, *thread;
@@ -622,7 +626,7 @@ Test(stacks_e2e, the_real_py_spy_names_file_line_and_function)
     end(p);
 }
 
-/* The forked child has inherited frames, which must not be shown. */
+/* Rank 1 forks a child, as a data loader does. The row of the child must not show the frames inherited from rank 1. */
 Test(stacks_e2e, the_real_py_spy_names_the_line_of_a_child)
 {
     struct run_process *p = start_python("import multiprocessing, os, time\n"

@@ -1,4 +1,4 @@
-/* A store serves its user and root; other users are rejected at accept. */
+/* A store serves the processes of its user and of root; other users of the host are rejected at accept. */
 #include "auth/secret.h"
 #include "job.h"
 #include "run.h"
@@ -43,7 +43,8 @@ static int connect_to(struct in_addr host, int port)
     return fd;
 }
 
-/* Connect and SET a new key, in a loop. Every three connections: close, close after a FIN, keep open after a FIN. */
+/* Connect and SET a new key, in a loop. Of every three connections, close the first at once, close the second after a
+ * FIN (shutdown), and keep the third open after a FIN. */
 static int set_and_close(struct in_addr host, int port)
 {
     for (int i = 0; i < ATTEMPTS; i++) {
@@ -64,7 +65,7 @@ static int set_and_close(struct in_addr host, int port)
     return 0;
 }
 
-/* Greet the store. Return 0 after an answer, 1 after a close. */
+/* Greet the store. Return 0 if the store answers, and 1 if it closes the connection. */
 static int greet(struct in_addr host, int port)
 {
     struct buf bytes = { 0 };
@@ -79,7 +80,7 @@ static int greet(struct in_addr host, int port)
     return recv(fd, answer, sizeof(answer), 0) > 0 ? 0 : 1;
 }
 
-/* Run `client` as uid 65534, and return its exit code. */
+/* Run `client` as uid 65534; return its exit code. */
 static int as_nobody(int (*client)(struct in_addr host, int port), struct in_addr host, int port)
 {
     int status = -1;
@@ -113,7 +114,7 @@ Test(store_users, another_user_leaves_no_key)
     daemon_stop(&d);
 }
 
-/* The store listens on every address. */
+/* The kernel also identifies local peers of a store that listens on every address. */
 Test(store_users, another_user_leaves_no_key_by_another_address)
 {
     need_root();
@@ -138,7 +139,7 @@ Test(store_users, another_user_leaves_no_key_by_another_address)
     daemon_stop(&d);
 }
 
-/* The local address, used for two connections. */
+/* The local address of a connection that the test makes twice with the same addresses. */
 static struct sockaddr_in near_end;
 
 static int connect_from_near_end(struct in_addr host, int port)
@@ -157,7 +158,7 @@ static int connect_from_near_end(struct in_addr host, int port)
     return fd;
 }
 
-/* Send a request and reset the connection. The store can then no longer find the peer. */
+/* Send a request and reset the connection. The store can read the request, but can no longer find the peer. */
 static int set_and_reset(struct in_addr host, int port)
 {
     struct buf bytes = { 0 };
@@ -173,8 +174,8 @@ static int set_and_reset(struct in_addr host, int port)
     return 0;
 }
 
-/* While the store is stopped, another user's connection is reset, and a connection of the right user gets the same
- * addresses. */
+/* While the store is stopped, a connection of another user is reset. Then a connection of the store's own user gets
+ * the same addresses. */
 Test(store_users, a_reset_connection_is_not_taken_for_a_newer_one)
 {
     need_root();
@@ -224,7 +225,7 @@ Test(store_users, insecure_serves_every_user_and_warns)
     SAYS(r, "--insecure: every user");
 }
 
-/* Connect as a worker of the new job `job`. Return the connection, or -1 if rejected. */
+/* Connect as a worker of `job`, a new job. Return the connection, or -1 if the store rejects the new job. */
 static int declare_job(struct in_addr host, int port, const char *job)
 {
     struct buf bytes = { 0 };
@@ -246,7 +247,7 @@ static int declare_job(struct in_addr host, int port, const char *job)
     return -1;
 }
 
-/* Set a key. Return true if the store answers a PING. */
+/* Set a key, then send a PING. Return true if the store answers the PING. */
 static bool set_value(int fd, const char *key, size_t size)
 {
     struct buf bytes = { 0 };
@@ -296,7 +297,7 @@ Test(store_users, many_jobs_of_one_user_leave_room_for_others)
     cr_expect_eq(r.exit_code, 0, "%s", r.err);
 }
 
-/* Other users may not be able to enter the build folder. */
+/* The test copies the daemon, because other users may not be able to enter the build folder. */
 Test(store_users, a_store_serves_its_user_and_root)
 {
     need_root();
@@ -322,7 +323,7 @@ Test(store_users, a_store_serves_its_user_and_root)
     job_dir_remove(dir);
 }
 
-/* Run a worker that greets the store as uid 65534 and prints the size of the reply. */
+/* Run a worker that greets the job's store as uid 65534 and prints the number of bytes of the reply. */
 static struct run_result greet_from_job(const char *option)
 {
     return JOB("--no_prefix", option, "setpriv", "--reuid=65534", "--clear-groups", "bash", "-c",
@@ -349,12 +350,13 @@ Test(store_users, a_job_serves_every_user_with_insecure)
     SAYS(r, "--insecure: every user");
 }
 
-/* Tests of connections that the agents claim, because they do not identify themselves. */
+/* If a connection does not identify itself, the store asks the agents which process owns the connection. A rejected
+ * claim must not harm the job. */
 
 TestSuite(store_claims, .timeout = 120);
 
-/* SET and IDENTIFY in one segment identify the connection before the agent claims it. The sleep keeps the worker alive
- * until the rejection arrives. */
+/* SET and IDENTIFY arrive in one segment. So the connection has already identified itself when the agent claims the
+ * connection, and the claim is rejected. The sleep keeps the worker alive until the agent has the rejection. */
 static const char both_at_once[] =
     "exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT\n"
     "t=$(mktemp)\n"
@@ -377,7 +379,8 @@ Test(store_claims, a_worker_that_sets_and_introduces_itself_at_once_goes_on)
     PRINTS(r, "identified:00");
 }
 
-/* Tests of the store client with threads, which `make tsan` runs under ThreadSanitizer. */
+/* Tests of the store client in a program with threads, with ddp-rendezvous as the store. `make tsan` runs both programs
+ * under ThreadSanitizer. */
 
 TestSuite(store_threads, .timeout = 120);
 

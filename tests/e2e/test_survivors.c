@@ -1,7 +1,10 @@
-/* test_survivors.c -- short runs of survivors, launches and reuse (tests/survivors/).
+/* test_survivors.c -- short runs of three programs of tests/survivors/: survivors (`make survivors`), launches
+ * (`make launches`) and reuse, which reuses process ids. The run of survivors tries each kind of worker once with each
+ * combination of fault and --contain. Only the kind "chains" is tried with fewer faults (CHAINS).
  *
- * Each kind of worker is tried once with each fault and --contain; "chains" only with the faults of CHAINS. AFTER, the
- * time until a process counts as a survivor, is long, because other tests use the processors. */
+ * The programs trust no output of ddprun. A trial runs below a process that adopts orphans, and is over when wait()
+ * reports that there is no child. AFTER, the time until a process counts as a survivor, is long, because other tests
+ * may use the processors. Only `make survivors` on a quiet machine measures how soon ddprun ends. */
 #include "run.h"
 
 #include <criterion/criterion.h>
@@ -19,7 +22,7 @@ struct sample {
 
 TestSuite(survivors, .timeout = 300);
 
-/* Return the last SHOWN bytes of `text`, from a whole line on. */
+/* Return the last SHOWN bytes of `text`, from the first whole line on. Return a shorter text unchanged. */
 static const char *end_of(const char *text)
 {
     const size_t len = strlen(text);
@@ -27,7 +30,8 @@ static const char *end_of(const char *text)
     return from != NULL ? from + 1 : text;
 }
 
-/* Run a program of tests/survivors/, and expect no fault. Print only the end of its output, because logs may be cut. */
+/* Run a program of tests/survivors/, and expect that it finds no fault. Print only the end of its output, which names
+ * the fault, because logs may be cut. */
 static void expect_clean(const char *const argv[])
 {
     bin_seek_no_leaks();
@@ -40,9 +44,10 @@ static void expect_clean(const char *const argv[])
                  failed != NULL ? failed : end_of(r.out));
 }
 
-/* Each entry has kinds of workers and their faults. "chains" use the whole machine, so no entry combines them with
- * another kind. CHAINS hits guardian or agent, because either may have to end the chains. A sanitized build is too slow
- * for chains. */
+/* Workers of the kind "chains" use the whole machine, so no entry combines them with another kind. CHAINS has only the
+ * faults that hit the guardian or the agent, because either process may have to end the chains. A sanitized build uses
+ * `few`, without chains, because such a build is too slow to win a race against chains. Daemons are enough to find
+ * wrong memory accesses. */
 #define ALL    "term,guardian,agent,both,hangup,oom"
 #define CHAINS "chains", "term,guardian,agent,both"
 ParameterizedTestParameters(survivors, nothing_outlives_its_job_and_no_other_job_is_touched)
@@ -76,7 +81,8 @@ ParameterizedTest(struct sample *s, survivors, nothing_outlives_its_job_and_no_o
                                         bin("ddprun"), bin("tests/prog/survivor"), NULL });
 }
 
-/* The oldest kernel and --contain=plain, the weakest form. A sanitized build tests fewer kinds. */
+/* Simulate the oldest kernel and use --contain=plain, the weakest form, with all kinds of workers. With a sanitizer,
+ * test fewer kinds. */
 Test(survivors, nothing_outlives_its_job_on_an_old_kernel)
 {
     const char *kinds = bin_is_sanitized() ? "--kinds=daemon" : AFTER;

@@ -1,5 +1,5 @@
-/* Tests with the real PyTorch: every node and `ddpctl` report why a process group does not form, long before PyTorch's
- * timeout. */
+/* Tests with the real PyTorch: if a process group does not form, every node and `ddpctl` report the reason, long before
+ * PyTorch's own timeout. */
 #include "run.h"
 #include "job.h"
 
@@ -18,7 +18,7 @@ struct nodes {
     int count, port;
 };
 
-/* Start `nproc` workers, the same number on each node. */
+/* Start `nproc` workers in total, the same number on each node. */
 static void start(struct nodes *n, int count, int nproc, const char *program, const char *argument)
 {
     char nnodes[24], local[32], node_rank[24], port[32], path[128];
@@ -64,12 +64,12 @@ static void expect_ctl(const struct nodes *n, const char *command, const char *w
 static const struct scene {
     const char *what;
     const char *wait, *reason; /* texts that all nodes print */
-    bool also_alone;           /* also on one node */
+    bool also_alone;           /* the scene also runs on one node */
 } scenes[] = {
     { "never", "init_process_group: 1 of 2 ranks", "rank 1: started (", true },
     { "imports", "init_process_group: 1 of 2 ranks", "[RANK_NOT_CONNECTED]", false },
-    { "computes", "init_process_group: 1 of 2 ranks", "rank 1: " /* a sample may show rank 1 in any state */,
-      false },
+    { "computes", "init_process_group: 1 of 2 ranks",
+      "rank 1: " /* no exact line, because a sample may show rank 1 in any state */, false },
     { "exits", "init_process_group: 1 of 2 ranks", "rank 1: exited", false },
     { "nccl_id", "NCCL id (key '", "rank 0: ", true },
 };
@@ -112,7 +112,7 @@ Test(torch_diagnosis, names_who_is_missing_on_two_nodes)
     try_all(2);
 }
 
-/* The missing rank is on another node. */
+/* Rank 0 fails first, with a PyTorch timeout; the missing rank is on another node. */
 Test(torch_diagnosis, who_gave_up_is_reported_with_whom_it_has_waited_for)
 {
     struct nodes n;
@@ -130,7 +130,7 @@ Test(torch_diagnosis, who_gave_up_is_reported_with_whom_it_has_waited_for)
     }
 }
 
-/* Start a second ddprun with two workers that use `port`, the first job's port. */
+/* Start a second ddprun with two workers. The workers use `port`, the port of the first job. */
 static struct run_process *start_second(int port, const char *how)
 {
     char text[16];
@@ -168,7 +168,7 @@ static void share(const char *how, const char *words)
     torch_skip_sanitized();
     const int port = free_port();
     struct nodes both = { .process = { start_first(port, how) }, .count = 2 };
-    /* the first store already listens on `port` */
+    /* When the first job prints "has begun", its store already listens on `port`. */
     cr_expect(run_until_error(both.process[0], "has begun", LONG_MS));
     both.process[1] = start_second(port, how);
     cr_expect(run_until_error(both.process[0], words, LONG_MS), "it never says '%s'", words);
@@ -178,8 +178,9 @@ static void share(const char *how, const char *words)
     stop(&both);
 }
 
-/* In torch 1.x, ranks wait in the barrier while more ranks than the world size have arrived. In torch 2.x they leave,
- * and only the published addresses show the error. */
+/* This test needs torch 1.x, whose ranks wait in the barrier while more ranks than the world size have arrived. In
+ * torch 2.x, all ranks leave the barrier once the number of arrivals has reached the world size. After that, only the
+ * addresses that the ranks publish show the error. */
 Test(torch_diagnosis, more_in_a_barrier_than_there_are_ranks)
 {
     torch_skip_without();

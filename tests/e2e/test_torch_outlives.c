@@ -1,5 +1,6 @@
-/* The store must live until the job's last worker has ended. A torch 1.13 worker that loses it spins forever or aborts,
- * because the thread of its second connection does not handle the loss. */
+/* The store must live until the last worker of the job has ended, however the job ends. A worker with torch 1.13 that
+ * loses the store spins forever or aborts. The cause is the worker's second connection to the store: the thread of this
+ * connection does not handle the loss. */
 #include "run.h"
 #include "job.h"
 #include "procstat.h"
@@ -69,7 +70,8 @@ Test(torch_outlives, all_when_the_user_stops_the_job)
     expect_outlived(job, 128 + SIGTERM, 0);
 }
 
-/* Read the workers' stderr into `seen` until all have ended. Return false after LONG_MS, or if `seen` is full. */
+/* Read the stderr of the workers into `seen` until all workers have ended. Return false if there is no output for
+ * LONG_MS, or if `seen` is full. */
 static bool read_to_end(const struct job_witness *w, char seen[SEEN_SIZE])
 {
     struct pollfd fd = { .fd = w->fd, .events = POLLIN };
@@ -84,8 +86,8 @@ static bool read_to_end(const struct job_witness *w, char seen[SEEN_SIZE])
 
 enum victims { GUARDIAN = 1, AGENT = 2 };
 
-/* Kill `victims` and expect that no process remains. Return true if no thread printed a message about the store's
- * end. */
+/* Kill the processes `victims` and expect that no process remains. Return true if the workers died before one of
+ * their threads printed a message about the end of the store. */
 static bool kill_and_look(unsigned victims)
 {
     static char seen[SEEN_SIZE];
@@ -106,8 +108,9 @@ static bool kill_and_look(unsigned victims)
     return seen[0] == '\0';
 }
 
-/* Kill `victims` up to three times, and expect one try without a message. The kernel closes the store's sockets a
- * moment before it signals the workers. */
+/* Kill `victims` up to three times. In one of these tries, all workers must die without a message about the end of the
+ * store. More tries are needed on a loaded machine. The kernel closes the store's sockets a moment before it sends the
+ * workers' parent-death signal. In this moment a worker may print the message. */
 static void expect_quiet(unsigned victims)
 {
     for (int i = 0; i < 3; i++)
@@ -153,7 +156,8 @@ static struct run_process *start_node(const char *host_store, const char *endpoi
     return run_start(argv, &(struct run_options){ .env = torch_env(), .timeout_ms = LONG_MS });
 }
 
-/* One node is lost. The other first stops its workers, which need the store until they end. */
+/* One node is lost. The other node continues the job, and first stops its workers. The store stays until these workers
+ * have ended. */
 Test(torch_outlives, those_of_a_node_that_goes_on_without_the_other)
 {
     torch_skip_without_libuv();

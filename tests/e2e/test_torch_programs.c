@@ -1,5 +1,5 @@
-/* Tests of unmodified PyTorch programs (tests/interop/programs) under ddprun, on one and two nodes. A row has the lines
- * that every rank must print. */
+/* Tests of unmodified PyTorch programs (tests/interop/programs) under ddprun, on one node and on two nodes. A row lists
+ * the lines that every rank of a program must print. */
 #include "run.h"
 #include "scene.h"
 #include "job.h"
@@ -17,7 +17,7 @@ enum { NODES_MAX = 2, WORLD = 2, LONG_MS = 600000 };
 
 struct row {
     const char *program;
-    const char *lines[10]; /* after "rank R of 2: " */
+    const char *lines[10]; /* printed once by every rank, after "rank R of 2: " */
     const char *others[8]; /* lines that only torch 1.13 prints */
 };
 
@@ -37,14 +37,15 @@ static const struct row rows[] = {
     { "meet.py", { "tcp", "store_of_the_job", "store_of_its_own", "remote_calls" }, { NULL } },
 };
 
-/* One ddprun for each node, and their output together. */
+/* One ddprun for each node, and the result of each ddprun. */
 struct nodes {
     struct run_process *process[NODES_MAX];
     struct run_result end[NODES_MAX];
     int count;
 };
 
-/* Start a node. `argument` is the program's state file, or NULL. A job with a state file may restart once. */
+/* Start a node. `argument` is the file in which the program keeps its state, or NULL. A job with such a file may be
+ * restarted once. */
 static struct run_process *start_node(const char *program, const char *argument, int node, int count,
                                       int port)
 {
@@ -75,8 +76,8 @@ static struct nodes run_nodes(const char *program, const char *argument, int cou
     return n;
 }
 
-/* Count `line` in `text`, with or without "[default0]:". torchrun prints this prefix with -r and -t, and torch 1.13
- * needs these options. */
+/* Return how often `line` occurs in `text`, with or without the prefix "[default0]:". torchrun prints this prefix with
+ * the options -r and -t, and torch 1.13 needs these options. */
 static int lines_of(const char *text, const char *line)
 {
     char prefixed[192];
@@ -115,8 +116,8 @@ static void expect_row(const struct nodes *n, const struct row *row)
         }
 }
 
-/* Run a job that fails once and continues on the same port. The real torchrun loses half of these restarts with torch
- * 2.x, because it finds old keys. */
+/* Run a job that fails once and continues where it was, with the same store on the same port. The real torchrun loses
+ * about half of these restarts with torch 2.x, because the second attempt finds keys of the first attempt. */
 static void restart_once(int count)
 {
     char *dir = job_dir(), path[300];
@@ -146,7 +147,7 @@ Test(torch_programs, start_again_on_two_nodes)
     restart_once(2);
 }
 
-/* Run the real torchrun on one node, with timers for control.py. */
+/* Run the real torchrun on one node. Enable the timers that the program control.py uses, as start_node does. */
 static struct run_result run_torchrun(const char *program)
 {
     char port[32], path[128];
@@ -181,7 +182,8 @@ static void expect_same(const char *program, const struct nodes *n)
     }
 }
 
-/* Expect also the lines `others`, and no line that the row does not list. Only for torch 1.13. */
+/* Expect the lines `others`, too, and no line that the row does not list. Call this function only with torch 1.13.
+ * `make interop` checks that torchrun prints the same lines. */
 static void expect_no_more(const struct nodes *n, const struct row *row)
 {
     int lines = 0, printed = 0;
@@ -194,14 +196,16 @@ static void expect_no_more(const struct nodes *n, const struct row *row)
     cr_expect_eq(printed, lines, "%s", n->end[0].out);
 }
 
-/* Return true if the test runs torchrun, too. torchrun fails without libuv. torch 1.x needs DDP_RESTARTS (`make
- * interop`), because each process of torchrun imports PyTorch. */
+/* Return true if the test runs torchrun, too. torchrun fails if PyTorch was built without libuv. With torch 1.x only
+ * `make interop`, which sets DDP_RESTARTS, runs torchrun. The reason is time: each process of torchrun imports
+ * PyTorch. */
 static bool torchrun_runs(void)
 {
     return !torch_refuses_stores() && (getenv("DDP_RESTARTS") != NULL || !torch_is_old());
 }
 
-/* Run a row's program on one node, and compare with torchrun if torchrun_runs(). */
+/* Run the program of a row on one node. If the test runs torchrun, too, expect the same output of the program under
+ * torchrun. */
 static void try_as_under_torchrun(const struct row *row)
 {
     torch_skip_without();
@@ -245,7 +249,8 @@ Test(torch_programs, may_start_processes_with_a_group_of_their_own)
     expect_line(&n, "rank 1: children are done");
 }
 
-/* fails.py uses @record. elastic.py is missing, because torchrun with torch 2.x loses half of its restarts. */
+/* fails.py uses @record, so its message is in the error file and in the report. elastic.py is not among these tests,
+ * because the real torchrun with torch 2.x loses half of its restarts. */
 Test(torch_programs, fail_with_what_torchrun_says)
 {
     torch_skip_without();
@@ -298,15 +303,15 @@ static struct run_process *start_torchrun_on(const struct host *host, const char
     return host_start(host, argv, &(struct run_options){ .env = torch_env(), .timeout_ms = LONG_MS });
 }
 
-/* Expect no rejected connection, and let the ranks end. */
+/* Expect that the store has rejected no connection, and let the ranks end. */
 static void expect_all_passed(struct play *play)
 {
     after_no_rejects(play);
     gate_open();
 }
 
-/* Play `scene`. Each rank runs `program` if it is not NULL, then waits for gate_open(). With the job's secret, agents
- * must confirm connections from other hosts. */
+/* Play `scene`. If `program` is not NULL, each rank runs `program`. Then the rank waits for gate_open(). The job has a
+ * secret, so the store admits connections from other hosts only after an agent has confirmed these connections. */
 static void play_on_hosts(struct scene scene, const char *program, const char *arguments)
 {
     char stay[PATH_MAX], path[PATH_MAX] = "", line[2 * PATH_MAX + 256];
@@ -326,7 +331,7 @@ static void play_on_hosts(struct scene scene, const char *program, const char *a
 
 #define ONE_RANK_EACH "--nproc_per_node=1 --node_timeout=60s"
 
-/* Run a row on hosts with separate networks, so that nothing works over loopback. */
+/* Run a row. The hosts have separate networks, names and addresses, so that nothing works by accident over loopback. */
 static void try_on_two_hosts(const struct row *row)
 {
     char prints[2][512] = { "", "" };
@@ -350,7 +355,7 @@ Test(torch_programs, run_on_two_hosts)
         try_on_two_hosts(&rows[i]);
 }
 
-/* Skip a long test, except in `make interop`. */
+/* Skip a test that takes long, except in `make interop`. */
 static void skip_unless_interop(void)
 {
     torch_skip_without_libuv();
@@ -359,7 +364,7 @@ static void skip_unless_interop(void)
         cr_skip_test("skipped, because it takes long (make interop runs it)");
 }
 
-/* Run `program` on two hosts, and expect that rank N prints `prints[N]`. */
+/* Run `program` with one rank on each of two hosts and expect that rank N prints `prints[N]`. */
 static void try_long_program(const char *program, const char *const prints[2])
 {
     skip_unless_interop();
@@ -380,8 +385,8 @@ Test(torch_programs, two_hundred_clients_of_two_hosts_connect_at_once)
     try_long_program("crowd.py", (const char *[]){ "rank 0 of 2: clients", "rank 1 of 2: clients" });
 }
 
-/* Expect no rejection for a missing confirmation, and let the ranks end. A rejected ADD to a value that is not a number
- * is correct. */
+/* Expect that no connection was rejected because its confirmation was missing. Other rejections are correct: like
+ * PyTorch's store, the store rejects an ADD to a value that is not a number. Then let the ranks end. */
 static void expect_all_confirmed(struct play *play)
 {
     const char *argv[] = { bin("ddpctl"), "--addr", "10.9.0.1:29500", "--json", "rejects", NULL };
@@ -390,7 +395,8 @@ static void expect_all_confirmed(struct play *play)
     gate_open();
 }
 
-/* Node 1 runs the same random operations on the job's store and on PyTorch's store. */
+/* Node 1 runs the same random operations on two stores: the job's store on node 0, and PyTorch's own store. The results
+ * must be equal. */
 Test(torch_programs, no_operation_differs_from_the_genuine_store_on_another_host)
 {
     char stay[PATH_MAX], differential[PATH_MAX], program[2 * PATH_MAX + 256];
@@ -432,7 +438,7 @@ Test(torch_programs, start_again_on_two_hosts_after_a_kill)
     restart_on_hosts("kill", "SIGKILL");
 }
 
-/* Add the last node, which the job waits for. Kill it when the job waits for its end. */
+/* Add the last node to a job that waits for this node. Kill the node when the job waits for the node's end. */
 static void add_and_remove_a_node(struct play *play)
 {
     const int last = play->scene->victim;
@@ -444,7 +450,7 @@ static void add_and_remove_a_node(struct play *play)
         cr_assert(run_until_output(play->node[i], " stays\n", LONG_MS), "node %d", i);
 }
 
-/* Train with `least` nodes, with one more, and with `least` again. */
+/* Train with `least` nodes, then with one more node, then with `least` nodes. */
 static void resize(int least)
 {
     char arguments[300], options[256];
@@ -480,7 +486,7 @@ Test(torch_programs, train_on_while_a_third_node_joins_and_leaves)
     resize(2);
 }
 
-/* torchrun itself must print the expected lines, too. */
+/* Check the expected lines: torchrun itself must print these lines on two hosts, too. */
 Test(torch_programs, run_on_two_hosts_under_torchrun)
 {
     torch_skip_without();

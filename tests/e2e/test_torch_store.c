@@ -1,4 +1,4 @@
-/* Tests of the store client with PyTorch's own TCPStore. Debian's PyTorch 1.13 uses dialect A. */
+/* Tests of the store client with PyTorch's own TCPStore. Debian has PyTorch 1.13, whose TCPStore uses dialect A. */
 #include "ddp/ddp.h"
 #include "ddp/store.h"
 #include "job.h"
@@ -14,7 +14,7 @@
 
 TestSuite(torch_store, .timeout = 120);
 
-/* Hosts a store, answers "question" with "answer", and ends on request. */
+/* A program that hosts a store, answers "question" with "answer" as a second client, and ends on request. */
 static const char host[] = "import datetime\n"
                            "from torch.distributed import TCPStore\n"
                            "minute = datetime.timedelta(seconds=60)\n"
@@ -66,7 +66,7 @@ static void talk(ddp_store *store)
     cr_assert_eq(ddp_store_add(store, "n", 3, &sum, &err), DDP_OK, "%s", err.msg);
     cr_assert_eq(sum, 3);
     cr_assert_eq(ddp_store_set(store, "question", "what?", 5, &err), DDP_OK, "%s", err.msg);
-    expect_value(store, "answer", "42", 3); /* the value includes its NUL */
+    expect_value(store, "answer", "42", 3); /* 3 bytes, because the value includes its NUL */
     cr_assert_eq(ddp_store_check(store, keys, 2, &flag, &err), DDP_OK);
     cr_assert_eq(flag, 0);
     cr_assert_eq(ddp_store_compare_set(store, "c", "", 0, "new", 3, NULL, NULL, &err), DDP_OK, "%s", err.msg);
@@ -77,7 +77,8 @@ static void talk(ddp_store *store)
     cr_assert_eq(sum, 3, "%d keys: question, answer, n", (int)sum);
 }
 
-/* Let a wait time out, then set its key. The late answer of PyTorch's server must not be taken for the next reply. */
+/* Let a wait time out, then set the key of this wait. PyTorch's own server still answers the wait. Check that the
+ * client does not mistake this late answer for the reply to the next request. */
 static void give_up_a_wait(ddp_store *store, ddp_store *other)
 {
     const char *const keys[] = { "question", "late" };
@@ -105,7 +106,7 @@ Test(torch_store, the_client_speaks_with_a_genuine_store)
     ddp_store_close(other);
 }
 
-/* Fork a process that initializes and finalizes as rank `rank` of two. */
+/* Fork a process that runs ddp_init_from_env and ddp_finalize as rank `rank` of two. */
 static pid_t start_worker(int port, int rank)
 {
     char number[16];
@@ -126,7 +127,7 @@ static pid_t start_worker(int port, int rank)
     _exit(status != DDP_OK);
 }
 
-/* In torch 1.13 and 2.1, COMPARE_SET wakes no client. */
+/* In the stores of torch 1.13 and 2.1, COMPARE_SET wakes no client that waits for the key. */
 Test(torch_store, workers_start_with_a_genuine_store)
 {
     int port, status;
@@ -141,18 +142,18 @@ Test(torch_store, workers_start_with_a_genuine_store)
         cr_assert_eq(waitpid(pids[rank], &status, 0), pids[rank]);
         cr_expect_eq(status, 0, "rank %d", rank);
     }
-    ddp_store_add(store, "n", 3, NULL, NULL); /* the host then expects 4 */
+    ddp_store_add(store, "n", 3, NULL, NULL); /* the host then adds 1 and expects 4 */
     ddp_store_set(store, "question", "what?", 5, NULL);
     ddp_store_set(store, "end", "", 0, NULL);
     cr_expect_eq(run_wait(torch).exit_code, 0);
     ddp_store_close(store);
 }
 
-/* Tests of unmodified PyTorch with ddp-rendezvous. */
+/* Tests of unmodified PyTorch with ddp-rendezvous. Debian has PyTorch 1.13, which uses dialect A. */
 
 TestSuite(torch_interop, .timeout = 180);
 
-/* torch logs nothing useful, so check the output. */
+/* torch logs nothing useful, so the tests check the output of the programs. */
 static const char train[] = "import torch, torch.distributed as dist\n"
                             "dist.init_process_group('gloo')\n"
                             "rank, world = dist.get_rank(), dist.get_world_size()\n"
@@ -184,7 +185,8 @@ static const char calls[] = "import datetime, os\n"
                             "assert s.get('n') == b'-2'\n"
                             "print('all calls done')\n";
 
-/* The client outlives the store. A reset of its second, idle connection would abort the program. */
+/* A client that outlives the store. This client has a second connection without traffic. A reset of this connection
+ * would abort the client. */
 static const char outlive[] = "import datetime, os, sys, time\n"
                               "from torch.distributed import TCPStore\n"
                               "s = TCPStore('127.0.0.1', int(os.environ['MASTER_PORT']), None, False)\n"
@@ -250,7 +252,8 @@ Test(torch_interop, a_client_survives_the_end_of_the_store)
     expect_success(p, "still here\n");
 }
 
-/* Tests of the same operations on both stores; tests/interop/differential compares the results. */
+/* The test runs the same sequence of operations on PyTorch's own store and on ddp-rendezvous;
+ * tests/interop/differential compares the results. */
 
 TestSuite(torch_differential, .timeout = 880);
 

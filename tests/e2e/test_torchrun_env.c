@@ -1,8 +1,10 @@
-/* Compares the environment of each worker under torchrun and under ddprun called as "torchrun".
+/* Compares the environment of each worker under torchrun and under ddprun, which is called as "torchrun".
  *
- * DDP_TORCHRUN is the command of a newer torchrun than Debian's 1.13. Without it, ddprun is compared with a recording
- * of 2.15.0 (tests/data/torchrun-2.15.0.env, made with DDP_TORCHRUN_RECORD=FILE). Only variables in `loose` may
- * differ. */
+ * Both launchers run each set of options, with a worker that writes its environment to a file. torchrun 1.13 is
+ * Debian's (python3-torch). DDP_TORCHRUN is the command of a newer torchrun, such as "/some/venv/bin/python -m
+ * torch.distributed.run". Without DDP_TORCHRUN, ddprun is compared with a recording of torchrun 2.15.0
+ * (tests/data/torchrun-2.15.0.env; DDP_TORCHRUN_RECORD=FILE makes a recording). Only the variables in the table
+ * `loose` may differ. */
 #include "run.h"
 #include "job.h"
 
@@ -16,7 +18,7 @@ TestSuite(torchrun_env, .timeout = 300);
 
 enum { VARIABLES_MAX = 400, FILES_MAX = 12, TEXT_MAX = 65536, NAME_MAX_LEN = 32 };
 
-/* Debian's torchrun 1.13 has a bug with Python 3.11, unless -r and -t are given. */
+/* Because of a bug, Debian's torchrun 1.13 needs the options -r and -t on Python 3.11. */
 #define TORCH_1 "/usr/bin/python3 -m torch.distributed.run -r 1 -t 1 --monitor_interval=0.2"
 #define RECORD  "tests/data/torchrun-2.15.0.env"
 
@@ -54,8 +56,8 @@ static const struct set {
 };
 enum { SETS = sizeof(sets) / sizeof(sets[0]) };
 
-/* The worker's program writes its environment to a file. With FAIL_FIRST, the first attempt fails after both files are
- * written. */
+/* The worker's program, which writes its environment to a file. If FAIL_FIRST is set, the first attempt fails after
+ * both workers have written their files. */
 static const char worker[] = "#!/bin/sh\n"
                              "F=$W/$TORCHELASTIC_RESTART_COUNT.$RANK\n"
                              "env -0 | LC_ALL=C sort -z | tr '\\n\\0' ' \\n' >$F.new && mv $F.new $F\n"
@@ -66,10 +68,10 @@ static const char worker[] = "#!/bin/sh\n"
 /* --- permitted differences -------------------------------------------------------------------------------- */
 
 enum how {
-    MINE,      /* one launcher may not set it; `_` may differ, too */
-    VALUE,     /* both set it, with any value */
-    DIRECTORY, /* equal except for the random part of the directory */
-    OWN_FILE   /* both values are empty, or neither is */
+    MINE,      /* one launcher may lack the variable; the value of `_` may also differ */
+    VALUE,     /* both launchers set the variable, to any value */
+    DIRECTORY, /* equal except for the random part of the job's directory */
+    OWN_FILE   /* both launchers set the variable; both values are empty, or neither is */
 };
 
 static const struct {
@@ -107,7 +109,7 @@ static bool is_called(const char *pattern, const char *name)
     return pattern[len - 1] == '*' ? strncmp(pattern, name, len - 1) == 0 : strcmp(pattern, name) == 0;
 }
 
-/* Return true if only the random text between the job's name and "/attempt" differs. */
+/* Return true if only the random text differs. The random text is between the job's name and "/attempt". */
 static bool same_but_random(const char *a, const char *b)
 {
     const char *end_a = strstr(a, "/attempt_"), *end_b = strstr(b, "/attempt_");
@@ -116,7 +118,8 @@ static bool same_but_random(const char *a, const char *b)
            id_a < end_a && id_b < end_b;
 }
 
-/* Return true if the values are equal, or `loose` permits the difference. NULL: not set. */
+/* Return true if the two values are equal, or if a row of `loose` permits the difference. A value is NULL if its side
+ * lacks the variable. */
 static bool may_be(const char *set, const char *name, const char *theirs, const char *ours)
 {
     if (theirs != NULL && ours != NULL && strcmp(theirs, ours) == 0)
@@ -152,7 +155,7 @@ static void cut(struct dump *d)
             d->line[d->n++] = line;
 }
 
-/* Hide the port, which differs in each run. */
+/* Hide the port, because each run has another port. */
 static void hide_port(struct dump *d)
 {
     const char *given = NULL;
@@ -215,7 +218,7 @@ static void remove_dir(void)
     run_command(argv, NULL);
 }
 
-/* Run a set in a small environment, equal except for PATH. */
+/* Run a set. Both launchers start in the same small environment, except for PATH. */
 static void run_set(const struct set *set, const char *launcher, const char *who)
 {
     char script[2048];
@@ -228,7 +231,7 @@ static void run_set(const struct set *set, const char *launcher, const char *who
               r.err);
 }
 
-/* Store the names ("ATTEMPT.RANK") of a set's files; return their number. */
+/* Find the files that the workers of a set have written. Store their names ("ATTEMPT.RANK") and return their number. */
 static int list(const struct set *set, const char *who, char names[FILES_MAX][NAME_MAX_LEN])
 {
     char path[128];
@@ -245,7 +248,8 @@ static int list(const struct set *set, const char *who, char names[FILES_MAX][NA
     return n;
 }
 
-/* Replace the random end of the directory's name by dashes, as in a recording. */
+/* Replace the random end of the directory's name by dashes. A recording was made in a directory with another random
+ * end, and contains dashes, too. */
 static void hide_random(char *text)
 {
     for (char *at = text; (at = strstr(at, dir)) != NULL;)
@@ -306,7 +310,7 @@ static const struct set *set_called(const char *name)
     return NULL;
 }
 
-/* Compare ddprun with the command `torchrun`, or with the recording if NULL. */
+/* Compare ddprun with the command `torchrun`. If `torchrun` is NULL, compare ddprun with the recording. */
 static void try(const struct set *set, const char *torchrun)
 {
     static struct dump theirs, ours;
@@ -348,7 +352,7 @@ static void try_1(const char *name)
     try(set_called(name), TORCH_1);
 }
 
-/* The two tests of a set run in parallel, because an import of torch takes seconds. */
+/* Each set has two tests, which run in parallel, because an import of torch takes seconds. */
 #define OLD_AND_NEW(set)                               \
     Test(torchrun_env, set##_is_as_with_1_13)          \
     {                                                  \

@@ -1,4 +1,4 @@
-/* Tests of train and make-data, alone or under ddprun. */
+/* Tests of the programs train and make-data as a user runs them: alone and under ddprun. */
 #include "core/flush_subnormals.h"
 #include "core/comm_thread.h"
 #include "run.h"
@@ -61,7 +61,7 @@ Test(train, the_tutorials_own_model_learns_it_too)
     cr_expect_geq(summary().accuracy, 0.95);
 }
 
-/* Return |a - b| / |a| of one step. */
+/* Return the norm of a - b, divided by the norm of a, for one step. */
 static double relative_distance(const float *a, const float *b)
 {
     double distance = 0, norm = 0;
@@ -77,7 +77,7 @@ Test(train, every_steps_gradient_is_the_same_for_1_2_and_4_workers)
     enum { STEPS = 12 };
     training_skip_same_threads();
     size_t len, other_len;
-    make_data("data", "1010", NULL); /* the last batch has 10 samples, no multiple of 4 */
+    make_data("data", "1010", NULL); /* the last batch of an epoch has 10 samples: not a multiple of 4 */
     train(1, "--data @/data --global_batch 100 --limit_steps 12 --dump_gradients @/g");
     float *one = (float *)read_file("g", &len);
     cr_assert_eq(len, sizeof(float) * STEPS * PARAMS);
@@ -93,7 +93,7 @@ Test(train, every_steps_gradient_is_the_same_for_1_2_and_4_workers)
     free(one);
 }
 
-/* Read the loss of each step; return the number of steps. */
+/* Read the loss of each step from the metrics; return the number of steps. */
 static int loss_curve(double *loss, int room)
 {
     size_t len;
@@ -110,8 +110,10 @@ static int loss_curve(double *loss, int room)
     return n;
 }
 
-/* tests/e2e/torch_losses.py prints PyTorch 1.13's losses for the same seed and data. From the fourth step on the
- * tolerance is larger, because Adam turns rounding errors into differences. The eleventh batch is shorter. */
+/* tests/e2e/torch_losses.py prints the losses that PyTorch 1.13 computes from the same seed and data. The losses are
+ * equal only if the order of the samples, the first parameters, the gradients and Adam all agree. From the fourth step
+ * on the tolerance is larger, because Adam turns rounding errors into differences. The eleventh batch is shorter than
+ * the other batches. */
 Test(train, the_first_losses_are_pytorchs)
 {
     enum { STEPS = 11 };
@@ -157,7 +159,7 @@ Test(train, loss_curve_and_parameters_are_the_same_for_1_2_and_4_workers)
     }
 }
 
-/* This machine acts as two hosts with two workers each, then as three hosts. */
+/* This machine acts as two hosts with two workers each, and as three hosts. */
 Test(train, the_parameters_are_the_same_on_several_hosts_as_on_one)
 {
     training_skip_same_code();
@@ -190,7 +192,8 @@ Test(train, a_repeated_run_gives_the_same_parameters_and_another_seed_does_not)
     cr_expect_str_neq(summary().hash, first);
 }
 
-/* An epoch has five steps. --eval_every alone would test only after the fifth epoch. */
+/* An epoch has five steps, so --limit_steps ends the run after the first epoch. --eval_every alone would request the
+ * first test only after the fifth epoch. */
 Test(train, a_run_that_is_limited_is_tested_at_its_end)
 {
     training_skip_same_threads();
@@ -204,7 +207,8 @@ Test(train, a_run_that_is_limited_is_tested_at_its_end)
     free(text);
 }
 
-/* A rename onto a device would replace it for the whole machine, so all names are links in the test's directory. */
+/* A rename onto a device would replace the device by a plain file, for the whole machine. So all names here are links
+ * in the test's directory. */
 Test(train, a_summary_goes_into_a_pipe_or_behind_a_link_and_replaces_neither)
 {
     training_skip_same_threads();
@@ -228,7 +232,7 @@ Test(train, a_summary_goes_into_a_pipe_or_behind_a_link_and_replaces_neither)
     cr_expect(stat(test_path("target"), &after) == 0 && after.st_size > 0, "the link was not followed");
 }
 
-/* Return the n-th line of a JSON-lines file. The caller frees it (cJSON_Delete). */
+/* Return the n-th line of a file of JSON lines. The caller frees the line (cJSON_Delete). */
 static cJSON *json_line(const char *name, int n)
 {
     size_t len;
@@ -304,7 +308,8 @@ Test(train, missing_cut_and_foreign_data_are_refused_by_name)
     train_fails(1, "--data @/data", 1, "/data/train-labels-idx1-ubyte: offset 0: magic number 0x50000801");
 }
 
-/* Only rank 0 opens the file. The others must be released without blame. */
+/* Only rank 0 opens the file, so only rank 0 fails. The other ranks must be released, and must not be reported as the
+ * cause. */
 Test(train, when_one_rank_fails_all_end_and_it_is_named)
 {
     make_data("data", "500", NULL);
@@ -315,7 +320,7 @@ Test(train, when_one_rank_fails_all_end_and_it_is_named)
     cr_expect(strstr(r.err, "none/metrics.jsonl: cannot open: No such file or directory"), "%s", r.err);
 }
 
-/* Run three workers with the words of `line`, rank 1 also with `more`. */
+/* Run three workers with the words of `line`. Only rank 1 also gets the words of `more`. */
 static void expect_difference_told(const char *line, const char *more, const char *says)
 {
     static char script[1024];
@@ -326,7 +331,7 @@ static void expect_difference_told(const char *line, const char *more, const cha
     training_prefix = &prefix[3];
 }
 
-/* All ranks call the same collectives. */
+/* All ranks call the same collectives, so only the comparison of their options detects a difference. */
 Test(train, workers_that_were_told_different_things_are_told_what)
 {
     training_skip_same_threads();
@@ -341,7 +346,7 @@ Test(train, workers_that_were_told_different_things_are_told_what)
     train(3, "--data @/data --limit_steps 2 --batch 20 --quiet");
 }
 
-/* The path is checked before the first epoch. */
+/* The path of --summary is checked before the first epoch, although the file is written after the last epoch. */
 Test(train, what_is_written_at_the_end_is_looked_at_in_the_beginning)
 {
     make_data("data", "500", NULL);
@@ -362,7 +367,7 @@ Test(train, a_learning_rate_that_explodes_is_reported)
     train_fails(1, "--data @/data --lr 1e30", 2, "loss is");
 }
 
-/* Run a program with /dev/full as stdout. */
+/* Run a program whose stdout is a full disk (/dev/full). */
 static void expect_full(const char *program, const char *options)
 {
     char script[512];
@@ -431,7 +436,8 @@ Test(make_data, without_a_place_to_write_it_says_so)
     cr_expect(r.exit_code == 1 && strstr(r.err, "make-data: error: /proc/no: "), "%s", r.err);
 }
 
-/* Tests of gpt2:tiny, trained on tokens from make-data or from an exported model (llm.c's format). */
+/* Tests of gpt2:tiny: trained on tokens from make-data with any number of workers, or from an exported model (a file in
+ * llm.c's format). */
 
 TestSuite(train_gpt2, .init = test_dir_open, .fini = test_dir_close);
 
@@ -458,7 +464,7 @@ Test(train_gpt2, one_two_and_four_workers_come_to_the_same_bits)
     }
 }
 
-/* With a learning rate of 1e-30 no parameter changes. */
+/* With a learning rate of 1e-30 no parameter changes, so the hash is the same as for the exported model. */
 Test(train_gpt2, an_exported_model_is_begun_with_by_all_workers)
 {
     make_tokens();
@@ -490,13 +496,13 @@ enum { STEPS = 6 };
 
 TestSuite(world, .init = test_dir_open, .fini = test_dir_close, .timeout = 240);
 
-/* Each of two hosts has half of the ranks (`halves`) or every second (`turns`). */
+/* Two hosts: each has one half of the ranks (`halves`), or every second rank (`turns`). */
 static const char *const halves[] = { "sh", "-c",
                                       "DDP_TEST_HOST=h$((RANK * 2 / WORLD_SIZE)) exec \"$0\" \"$@\"", NULL };
 static const char *const turns[] = { "sh", "-c", "DDP_TEST_HOST=h$((RANK % 2)) exec \"$0\" \"$@\"", NULL };
 static const char *const none[] = { NULL };
 
-/* Run `line` with `workers` workers on `hosts`. Expect the hashes `expected`. */
+/* Run `line` with `workers` workers on `hosts`. Expect the same hashes of the parameters as in `expected`. */
 static void expect_equal(int workers, const char *const *hosts, const char *line, const char *expected)
 {
     training_prefix = hosts;
@@ -507,7 +513,7 @@ static void expect_equal(int workers, const char *const *hosts, const char *line
     free(got);
 }
 
-/* Return the parameters' hashes after each step with one worker. */
+/* Return the hashes of the parameters after each step of a run with one worker. */
 static char *alone(const char *line)
 {
     train(1, line);
@@ -538,7 +544,8 @@ Test(world, equal_on_several_hosts)
     free(one);
 }
 
-/* Eight workers stop after the fourth step. Two on two hosts continue, later one alone, all with one metrics file. */
+/* Eight workers stop after the fourth step, in the middle of the second epoch. Two workers on two hosts continue, and
+ * later one worker alone. All runs write to the same file of metrics. */
 Test(world, who_goes_on_in_the_middle_of_an_epoch_gets_the_same)
 {
     training_skip_same_threads();
@@ -553,7 +560,7 @@ Test(world, who_goes_on_in_the_middle_of_an_epoch_gets_the_same)
     free(one);
 }
 
-/* The models have normalisation, attention and convolution, and augmented images. */
+/* The models have layers for normalization, attention and convolution, and their images are augmented. */
 Test(world, equal_for_every_kind_of_model)
 {
     static const char gpt2[] =
@@ -597,12 +604,12 @@ Test(world, what_cannot_be_equal_is_refused)
     train_fails(1, "--data @/data --global_batch 100 --determinism world", 2, "8 equal parts");
 }
 
-/* Tests of resnet20 on noise, with any number of workers. The batches are few and small, because an image takes
- * milliseconds. */
+/* `train` with resnet20 on images of noise gives the same results for any number of workers. The batches are few and
+ * small, because an image takes milliseconds. */
 
 enum { RESNET_STEPS = 2, ROOM = 8 };
 
-/* Run a command line, in which '@' is the test's directory. */
+/* Run a command line. Spaces separate its words, and '@' is the test's directory. */
 static void run_words(const char *line)
 {
     char text[1024];
@@ -629,7 +636,7 @@ static void make_dir(void)
 
 TestSuite(train_resnet, .init = make_dir, .fini = test_dir_close, .timeout = 240);
 
-/* Start a run with few samples, and a batch that 1, 2 and 3 workers can share. */
+/* Start a run with the options of all tests: few samples, and a batch that 1, 2 and 3 workers can share. */
 static void start(int workers, const char *options)
 {
     char line[1024], program[512];
@@ -652,7 +659,7 @@ static void read_text(const char *name, char *text, size_t room)
     fclose(f);
 }
 
-/* Read the run's summary. The caller frees it with cJSON_Delete. */
+/* Read the summary of the run. The caller frees the summary with cJSON_Delete. */
 static cJSON *resnet_summary(void)
 {
     char text[8192];
@@ -660,7 +667,7 @@ static cJSON *resnet_summary(void)
     return cJSON_Parse(text);
 }
 
-/* Train, and return the summary, which the caller frees (cJSON_Delete). */
+/* Train, and return the summary of the run. The caller frees the summary with cJSON_Delete. */
 static cJSON *resnet_train(int workers, const char *options, double loss[ROOM])
 {
     char text[8192], *save = NULL;
@@ -687,8 +694,9 @@ static double number(const cJSON *json, const char *key)
     return cJSON_GetNumberValue(cJSON_GetObjectItem(json, key));
 }
 
-/* Each shard is normalised separately, with the running means of the first shard. The augmentation depends on the
- * sample. The second batch is short. */
+/* Each shard is normalized separately, so the parameters are equal bit by bit. The running means and variances are
+ * those of the first shard, so the accuracy on the test set is equal, too. The augmentation depends on the sample, not
+ * on the worker. The second batch is short. */
 Test(train_resnet, parameters_and_accuracy_are_the_same_for_1_and_2_workers_with_threads_and_without)
 {
     training_skip_same_threads();
@@ -706,8 +714,9 @@ Test(train_resnet, parameters_and_accuracy_are_the_same_for_1_and_2_workers_with
     cJSON_Delete(plain);
 }
 
-/* Each value is normalised over the whole batch, so losses differ only by rounding. Of the last batch, two ranks take 5
- * + 5 images, three ranks 4 + 3 + 3. */
+/* Each value is normalized over the whole batch. So one, two and three ranks have the same losses, except for rounding.
+ * Each of two ranks takes 6 images of a batch, and each of three ranks takes 4 images. Of the last batch, two ranks
+ * take 5 + 5 images, and three ranks take 4 + 3 + 3. */
 Test(train_resnet, with_sync_bn_ranks_have_the_losses_of_one_large_batch)
 {
     training_skip_same_threads();
@@ -723,7 +732,8 @@ Test(train_resnet, with_sync_bn_ranks_have_the_losses_of_one_large_batch)
     cr_expect_gt(fabs(alone[0] - one[0]), 1e-3, "it makes no difference: %g and %g", alone[0], one[0]);
 }
 
-/* The checkpoint contains the running means and variances, and the momentum. */
+/* The checkpoint contains the running means and variances, and the momentum. After the resume, --augment changes each
+ * sample in the same way as without the resume. */
 Test(train_resnet, stopped_in_the_middle_of_an_epoch_it_goes_on_to_the_same_end)
 {
     double loss[ROOM];
@@ -739,12 +749,12 @@ Test(train_resnet, stopped_in_the_middle_of_an_epoch_it_goes_on_to_the_same_end)
     cJSON_Delete(resumed);
 }
 
-/* All threads flush subnormals: those of train, of the loader, and those that OpenBLAS starts before main. The test
- * reads their control words as a debugger. */
+/* All threads of the process flush subnormals: the threads of train, of the loader, and the threads that OpenBLAS
+ * starts before main. The test acts as a debugger: it stops each thread and reads its control word. */
 
 TestSuite(train_subnormals, .init = test_dir_open, .fini = test_dir_close, .timeout = 240);
 
-/* Read the control word of a thread. Return false if it cannot be traced. */
+/* Read the control word of a thread, which then continues. Return false if the kernel refuses to trace the thread. */
 static bool control_word(pid_t thread, uint64_t *word)
 {
     int status;
@@ -775,7 +785,8 @@ static bool control_word(pid_t thread, uint64_t *word)
     return true;
 }
 
-/* Return the number of threads. Set *keeping to how many keep subnormals, or to -1 if one cannot be traced. */
+/* Return how many threads the process has. Set *keeping to the number of threads that keep subnormals, or to -1 if a
+ * thread cannot be traced. */
 static int check_threads(pid_t pid, int *keeping)
 {
     char path[64];
@@ -798,7 +809,8 @@ static int check_threads(pid_t pid, int *keeping)
     return threads;
 }
 
-/* Expect that all threads flush subnormals: main, `blas` threads of OpenBLAS, and two of the loader. */
+/* Expect that all threads flush subnormals. With these options OpenBLAS has `blas` threads besides main, and the loader
+ * has two threads. */
 static void expect_all_flush(const char *blas_threads, const char *option, int blas)
 {
     const char *argv[] = { bin("train"), "--data", test_path("data"),
@@ -825,7 +837,7 @@ static void expect_all_flush(const char *blas_threads, const char *option, int b
     cr_expect_eq(keeping, 0, "%d of %d threads keep subnormals", keeping, threads);
 }
 
-/* OpenBLAS starts a thread only if it may use two processors. */
+/* With --keep_last, train itself starts no thread. OpenBLAS starts its thread only if it may use two processors. */
 Test(train_subnormals, threads_that_openblas_starts_before_main_flush_them)
 {
     if (cores_allowed() < 2)

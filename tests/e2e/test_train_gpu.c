@@ -1,4 +1,5 @@
-/* Tests of train --device cuda on the fake GPU. The results must equal those of the CPU. */
+/* Tests of train --device cuda on the fake GPU: the losses, the model and the checkpoints must equal those of the CPU.
+ * */
 #include "ranks.h"
 #include "training.h"
 
@@ -29,7 +30,7 @@ static void make_tokens(void)
     make_data("tokens", "400", "--format=tokens --test_samples=30");
 }
 
-/* Read the losses and norms; return the number of steps. */
+/* Read the losses and norms from the lines of steps. Return the number of steps. */
 static int losses(double loss[MOST], double norm[MOST])
 {
     size_t len;
@@ -97,7 +98,7 @@ Test(train_gpu, in_fp16_the_loss_is_scaled)
     compare(2, MLP "--precision fp16 --accumulate 3", 5e-3);
 }
 
-/* A checkpoint does not record the device. */
+/* A run on a GPU can continue on the CPU, because its checkpoint does not record the device. */
 Test(train_gpu, a_checkpoint_goes_on_where_it_is_taken)
 {
     training_skip_same_code();
@@ -125,7 +126,7 @@ Test(train_gpu, two_workers_go_on_in_bf16)
     cr_expect_str_eq(summary().hash, whole.hash);
 }
 
-/* All workers have the same fake device, as with --virtual_local_rank. */
+/* Each worker has one visible device, as with --virtual_local_rank. Here all workers have the same fake device. */
 Test(train_gpu, a_device_of_each_workers_own_is_taken)
 {
     static const char *const own[] = { "env", "LOCAL_RANK=0", "DDPRUN_OWN_GPU=1", "DDP_SHARE_GPU=1", NULL };
@@ -138,13 +139,14 @@ Test(train_gpu, a_device_of_each_workers_own_is_taken)
     cr_expect(strstr(r.out, ", on GPUs") != NULL, "%s", r.out);
 }
 
-/* Return the peak rate (tokens/s) that the first step's "mfu" implies, or 0. */
+/* Return the peak rate from which `train` has computed the first step's utilisation ("mfu"), in tokens/s. Return 0 if
+ * the step has no utilisation. */
 static double peak_of(const char *line)
 {
     size_t len;
     train(1, line);
     char *text = read_file("metrics", &len);
-    cJSON *step = cJSON_Parse(text); /* only the first line of `text` */
+    cJSON *step = cJSON_Parse(text); /* parses only the first line of `text` */
     const double peak =
         cJSON_HasObjectItem(step, "mfu") ? json_number(step, "tokens_s") / json_number(step, "mfu") : 0;
     cJSON_Delete(step);
@@ -164,7 +166,8 @@ Test(train_gpu, a_known_device_has_its_mfu)
     cr_expect_float_eq(known / said, 10, 1e-6, "%g, %g", known, said);
 }
 
-/* The sum of all steps would exceed the training's duration if a step included a test. */
+/* The summary has the duration of the training without the tests. The sum of the durations of all steps must not be
+ * longer. This sum would be longer if the first step of the second epoch included the test of the first epoch. */
 Test(train_gpu, a_step_does_not_count_the_test_before_it)
 {
     training_skip_same_code();
@@ -243,8 +246,8 @@ Test(train_gpu, what_is_missing_is_said)
     train_fails(1, GPT2 "--device cuda", 1, "DDP_CUDA_DRIVER_LIBRARY=/nowhere/libcuda.so");
 }
 
-/* Tests of --determinism world on the fake GPU: the same bits with any number of workers, with and without --zero1,
- * also after a resume. */
+/* Tests of train --device cuda with --determinism world, on the fake GPU. Runs with any number of workers, with and
+ * without --zero1, must compute the same bits. Each run can continue from the checkpoint of any other run. */
 
 static void open_gpu(void)
 {
@@ -256,7 +259,7 @@ TestSuite(gpu_world, .init = open_gpu, .fini = test_dir_close);
 
 enum { STEPS = 3 };
 
-/* The last step has eight samples in eight shards. */
+/* Three steps; the last step has eight samples in eight shards. */
 #define PICTURES                                                                                         \
     "--model mlp --data @/pictures --optimizer adamw --lr 0.01 --clip 0.5 --global_batch 16 --epochs 1 " \
     "--quiet "                                                                                           \
@@ -317,7 +320,8 @@ Test(gpu_world, equal_where_the_loss_is_scaled)
     free(one);
 }
 
-/* The fake NCCL adds in rank order. --zero1 sums the norm in other pieces, so the test must not clip gradients. */
+/* The fake NCCL always adds in rank order, so the averages have the same bits. But with --zero1 the norm is summed in
+ * other pieces, so the last digits of the norm may differ. So this test must not clip the gradients. */
 Test(gpu_world, shares_change_no_bit_of_averages)
 {
     training_skip_same_code();
@@ -338,7 +342,8 @@ static struct summary after(int workers, const char *line)
     return summary();
 }
 
-/* Save with --zero1 and resume without, and the reverse, with another number of workers. */
+/* Save a checkpoint with --zero1 and resume without --zero1. Then save without --zero1 and resume with --zero1. The
+ * number of workers changes, too. */
 Test(gpu_world, a_checkpoint_goes_on_with_other_shares)
 {
     training_skip_same_threads();

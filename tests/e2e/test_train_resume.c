@@ -1,4 +1,5 @@
-/* Tests of the checkpoints of `train`: a run resumes from one, rejects it, skips it, or only tests it. */
+/* Tests of the checkpoints of `train` as a user sees them. A run resumes from a checkpoint, rejects it, skips it, or
+ * only tests it. In some tests the disk is full, or the job restarts. */
 #include "job.h"
 #include "procstat.h"
 #include "run.h"
@@ -15,7 +16,8 @@
 
 TestSuite(train_resume, .init = test_dir_open, .fini = test_dir_close, .timeout = 240);
 
-/* Wait for a checkpoint, which is complete when it has its final name. */
+/* Wait until a checkpoint exists. A thread writes the checkpoint while the run continues, and a checkpoint with its
+ * final name is complete. */
 static bool until_there(const char *name)
 {
     struct patience p = { 0 };
@@ -125,8 +127,8 @@ Test(train_resume, a_full_disk_stops_it_and_leaves_the_old_checkpoint)
     free(after);
 }
 
-/* Step 6 sets parameters that are far too large, but only the loss of step 7 is not finite. A run can continue from
- * step 5 with a smaller learning rate. */
+/* Step 6 sets parameters that are far too large, but the loss of step 6 is still finite. From step 7 on, the loss is
+ * not finite. So step 6 is the last step that is saved, and step 5 can be continued with a smaller learning rate. */
 Test(train_resume, parameters_that_exploded_do_not_replace_good_checkpoints)
 {
     training_skip_same_threads();
@@ -148,7 +150,8 @@ static void expect_file(const char *name, const char *text)
     free(now);
 }
 
-/* Run `train` with `line`. Expect `exit_code`, the text `says`, and unchanged metrics and profile. */
+/* Run `train` with `line`. Expect exit code `exit_code`, the text `says`, and unchanged metrics and profile of the
+ * earlier run. */
 static void expect_rejected(const char *line, int exit_code, const char *says, const char *metrics,
                             const char *profile)
 {
@@ -157,7 +160,8 @@ static void expect_rejected(const char *line, int exit_code, const char *says, c
     expect_file("p", profile);
 }
 
-/* A run that continues appends to these metrics. */
+/* A rejected run and a run with --eval keep the metrics of the earlier run. A run that continues appends to these
+ * metrics. */
 Test(train_resume, metrics_of_the_earlier_run_are_kept)
 {
     training_skip_same_threads();
@@ -228,7 +232,7 @@ Test(train_resume, a_restarted_job_ends_with_the_same_parameters)
 #define RUN "--data @/data --global_batch 60 --epochs 3 --checkpoint_every 3 "
 enum { WORKERS = 3 };
 
-/* `die` is WHERE:RANK:N (tests/prog/train_dies.c); `rank` is the same RANK. */
+/* `die` is WHERE:RANK:N, which tests/prog/train_dies.c describes; `rank` is the same RANK. */
 static const struct {
     const char *die;
     int rank;
@@ -266,7 +270,8 @@ static struct run_process *start_rank(int rank, int hosts, int port, const char 
     return run_start(argv, NULL);
 }
 
-/* Expect that the others report the dead rank, long before any timeout (600 s) and without a launcher. */
+/* Expect that the other ranks detect the death themselves, long before any timeout (600 s), and report the dead rank.
+ * No launcher stops these ranks. */
 static void expect_the_others_told(int phase, int hosts)
 {
     char line[512], who[64];
@@ -304,7 +309,7 @@ Test(train_dies, the_others_are_told_who_it_was)
         expect_the_others_told(i, 1);
 }
 
-/* Over TCP, the connection's end shows the death. */
+/* Over TCP, the end of the connection shows the death. */
 Test(train_dies, the_others_are_told_on_another_host_too)
 {
     training_skip_same_threads();
@@ -313,7 +318,7 @@ Test(train_dies, the_others_are_told_on_another_host_too)
         expect_the_others_told(i, 2);
 }
 
-/* Expect three complete checkpoints, and no other. */
+/* Expect three complete checkpoints, and no incomplete checkpoint. */
 static void expect_nothing_left(const char *die)
 {
     int steps = 0;
@@ -377,6 +382,6 @@ Test(train_dies, a_worker_that_computes_something_else_is_named_before_it_is_sav
     EXPECT(r, 1);
     cr_expect(strstr(r.err, "step 6 ") && strstr(r.err, "of rank 2 differ"), "%s", r.err);
     cr_expect_neq(access(test_path("ckpt/step-00000006"), F_OK), 0);
-    /* not 4, whose checkpoint a thread may still be writing */
+    /* step 3 and not 4, because a thread may still be writing the checkpoint of step 4 */
     cr_expect_eq(access(test_path("ckpt/step-00000003"), F_OK), 0);
 }

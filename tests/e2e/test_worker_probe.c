@@ -1,4 +1,5 @@
-/* Tests of libddp workers that ddprun starts, that a user starts by hand as ranks, or that run alone. */
+/* Test libddp workers in three situations: ddprun starts them, a user starts them by hand as ranks of a job, or a
+ * worker runs alone without a launcher. */
 #include "run.h"
 
 #include <criterion/criterion.h>
@@ -29,7 +30,7 @@ static void expect_part(const char *text, const char *part)
     cr_assert(strstr(text, part) != NULL, "\"%s\" is not in:\n%s", part, text);
 }
 
-/* Count only this test's files in shared memory. */
+/* Count only the files in shared memory that belong to this test, because other programs start and end meanwhile. */
 static int files_of_ours(const char *directory)
 {
     int n = 0;
@@ -59,7 +60,7 @@ Test(worker_probe, a_reducer_averages_over_four_workers)
     expect_part(r.out, "rank 3: average 3 of 2 buckets");
 }
 
-/* Also runs under ThreadSanitizer. */
+/* This test also runs under ThreadSanitizer. */
 Test(worker_probe, a_reducer_with_a_thread_averages_over_four_workers)
 {
     struct run_result r = run_probes("overlap", NULL, NULL, NULL);
@@ -122,7 +123,7 @@ static struct run_process *start_by_hand(const char *port, const char *rank)
     return run_start(argv, &(struct run_options){ .env = env });
 }
 
-/* Both runs have no run id, so their keys could collide. */
+/* Both runs have no run id. The keys that the first run leaves must not disturb the second run. */
 Test(worker_probe, ranks_started_by_hand_meet_at_a_daemon_twice)
 {
     struct daemon daemon = daemon_start("127.0.0.1:0", NULL);

@@ -1,5 +1,5 @@
-/* fake_cublaslt.c -- the cuBLASLt of fake_gpu.h. Products of column-major matrices are added in float, in index
- * order. */
+/* fake_cublaslt.c -- the cuBLASLt of fake_gpu.h. To multiply two column-major matrices, it adds the products in float,
+ * in the order of the index. */
 #include "fake_gpu.h"
 
 #include "cuda/compute_abi.h"
@@ -16,7 +16,7 @@ struct lt_layout_ {
     uint64_t rows, columns;
     int64_t stride;
     int32_t batch;
-    int64_t apart; /* distance between matrices of the batch */
+    int64_t apart; /* distance from one matrix of the batch to the next */
 };
 struct lt_desc_ {
     int32_t transposed[2];
@@ -159,7 +159,8 @@ static void write_at(void *to, lt_type type, size_t i, float x)
         ((uint16_t *)to)[i] = type == LT_R_16F ? f32_to_f16(x) : f32_to_bf16(x);
 }
 
-/* Copy the matrix `from` to floats, row by row. Row k is row k of `from`, or column k if `by_k`. */
+/* Return a copy of the matrix `from`, as floats and row by row. Row k of the copy is row k of `from`, or column k if
+ * `by_k` is true. */
 static float *by_rows(const void *from, const struct lt_layout_ *l, bool by_k)
 {
     float *to = malloc(l->rows * l->columns * sizeof(float) + 1);
@@ -221,7 +222,7 @@ static void multiply(void *user)
     free(p);
 }
 
-/* Return true if an address is aligned as gemm.c promises. */
+/* Return true if an address is aligned as gemm.c promises for all operands. */
 static bool aligned(const void *memory)
 {
     return (uintptr_t)memory % 16 == 0;

@@ -1,4 +1,5 @@
-/* fake_cuda.c -- the CUDA runtime of fake_gpu.h. One lock is enough, because this fake need not be fast. */
+/* fake_cuda.c -- the CUDA runtime of fake_gpu.h. There is one lock for everything, because this fake must be correct
+ * and need not be fast. */
 #include "fake_gpu.h"
 
 #include "cuda/cudart_abi.h"
@@ -76,7 +77,7 @@ const char *cudaGetErrorString(cuda_error error)
     return error == CUDA_NO_DEVICE ? "no CUDA-capable device is detected" : "an error of the fake runtime";
 }
 
-/* Return and clear the last error, which only a query ("not yet") leaves. */
+/* Return and clear the last error. Only a query with the answer "not yet" leaves an error. */
 cuda_error cudaGetLastError(void)
 {
     cuda_error error = last;
@@ -139,7 +140,7 @@ cuda_error cudaPointerGetAttributes(cuda_pointer *out, const void *at)
     return (cuda_error)fake_number("FAKE_CUDA_POINTER", CUDA_SUCCESS_);
 }
 
-/* Allocate host memory, which cudaPointerGetAttributes reports as unknown. */
+/* Allocate host memory. cudaPointerGetAttributes reports such a block as unknown. */
 cuda_error cudaMallocHost(void **out, size_t bytes)
 {
     *out = malloc(bytes);
@@ -278,7 +279,7 @@ struct CUevent_st {
     struct CUevent_st *next;
 };
 
-/* Destroyed events, never freed, because a stream may still wait for one. */
+/* List of destroyed events, which are never freed, because a stream may still wait for a destroyed event. */
 static struct CUevent_st *destroyed;
 
 struct event_job {

@@ -1,5 +1,5 @@
-/* fake_driver.c -- the CUDA driver of fake_gpu.h. A module's text, such as "fake f32", names a table of shim.h. A
- * kernel runs on its stream's thread. */
+/* fake_driver.c -- the CUDA driver of fake_gpu.h. The text of a module, such as "fake f32", names a table of shim.h. A
+ * kernel runs on the thread of its stream. */
 #include "fake_gpu.h"
 
 #include "cuda/compute_abi.h"
@@ -18,7 +18,7 @@ DRIVER_FUNCTION_LIST(X)
 
 enum { NO_MODULE = 200, NO_FUNCTION = 500, NO_MEMORY = 2, BAD_LAUNCH = 1 };
 
-/* A module's handle is the address of its table of kernels. */
+/* The modules. A loaded module needs no memory: its handle is the address of its table of kernels. */
 static const struct {
     const char *image;
     const struct shim_kernel *kernels;

@@ -1,4 +1,5 @@
-/* A fake libmunge that needs no munged. FAKE_MUNGE selects a failure:
+/* A fake libmunge that needs no munged. A credential is readable text. The environment variable FAKE_MUNGE selects a
+ * failure:
  *
  *     down        no munged answers
  *     hang        munged never answers
@@ -77,7 +78,8 @@ int munge_ctx_set(void *context, int option, ...)
     return OK;
 }
 
-/* Encrypt; without a cipher every user could read the payload. */
+/* Make a credential. The caller must choose a cipher, because a real credential without a cipher would show the payload
+ * to every user. */
 int munge_encode(char **credential, void *context, const void *payload, int n)
 {
     struct context *c = context;

@@ -1,5 +1,7 @@
-/* fake_nccl.c -- the NCCL of fake_gpu.h. Every rank sends bytes to every other through a box, and combines values in
- * rank order. */
+/* fake_nccl.c -- the NCCL of fake_gpu.h.
+ *
+ * In every collective each rank sends some bytes to every other rank, through a box for each pair of ranks. Then each
+ * rank combines the received values, and begins with the value of rank 0. */
 #include "fake_gpu.h"
 
 #include "cuda/nccl_abi.h"
@@ -26,11 +28,11 @@ NCCL_FUNCTION_LIST(X)
 enum { RANKS = 8, BOX = 1 << 17 };
 
 struct box {
-    atomic_uint bytes; /* bytes in `data`; 0: the box is empty */
+    atomic_uint bytes; /* number of bytes in `data`; 0 = the box is empty */
     char data[BOX];
 };
 
-/* Memory shared by a communicator's ranks. */
+/* The memory that all ranks of a communicator share. */
 struct board {
     atomic_int joined;
     struct box box[RANKS][RANKS]; /* box[from][to] */
@@ -44,7 +46,7 @@ struct ncclComm {
     bool connected;
     atomic_int under_way;
     int calls;
-    struct op *group; /* operations of the current group */
+    struct op *group; /* operations of the group that is being collected */
 };
 
 /* --- ids, life ---------------------------------------------------------------------------------------------------- */
@@ -76,7 +78,7 @@ static nccl_result init(struct ncclComm **out, int ranks, const nccl_id *id, int
     comm->board = mmap(NULL, sizeof(struct board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (sscanf(id->internal, "/proc/%d/fd/%d", &fd, &own) == 2 && fd == getpid())
-        comm->calls = -own; /* minus a descriptor, closed when all ranks have joined */
+        comm->calls = -own; /* negative: -calls is a descriptor to close when all ranks have joined */
     comm->rank = rank;
     comm->ranks = ranks;
     atomic_fetch_add(&comm->board->joined, 1);
@@ -167,7 +169,7 @@ struct op {
     struct ncclComm *comm;
     int number;
     struct side to[RANKS], from[RANKS];
-    char *room; /* one operand of each rank, or NULL */
+    char *room; /* one operand of each rank; NULL if nothing is combined */
     void *out;
     size_t count;
     nccl_type type;
@@ -231,7 +233,7 @@ static size_t size_of(nccl_type type)
     return sizes[type];
 }
 
-/* Convert NCCL's type to libddp's. */
+/* Convert NCCL's name of a type to libddp's name. */
 static ddp_dtype dtype_of(nccl_type type)
 {
     static const ddp_dtype names[] = {
@@ -334,7 +336,7 @@ static char *part(const void *at, int i, size_t bytes)
     return (char *)(uintptr_t)at + (size_t)i * bytes;
 }
 
-/* Allocate one operand of each rank, to combine into `out`. */
+/* Allocate room for one operand of each rank. The operands will be combined into `out`. */
 static void to_combine(struct op *op, void *out, size_t count, nccl_type type, nccl_redop redop)
 {
     size_t bytes = count * size_of(type);

@@ -1,10 +1,11 @@
-/* fake_nvml.c -- NVIDIA's management library for two GPUs. Each call reads the file $FAKE_NVML again:
+/* fake_nvml.c -- NVIDIA's management library for two GPUs. Each line of the file $FAKE_NVML is
  *
  *     process GPU PID MIB      a process that computes on a GPU
  *     mode GPU MODE 0          the compute mode of a GPU, as in nvml.h
- *     hang 0 0 0               the list of processes blocks until this row is removed
+ *     hang 0 0 0               a call for the list of processes blocks until this row is removed from the file
  *
- * A call that blocks creates $FAKE_NVML.asked, and $FAKE_NVML.returned when it continues. */
+ * The file is read again for each call. Without the file no process uses a GPU. A call that blocks creates the file
+ * $FAKE_NVML.asked, and creates $FAKE_NVML.returned when it continues. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* kernels_bf16.c -- the GPU kernels for bf16, compiled for the CPU (shim.h). */
+/* kernels_bf16.c -- the GPU kernels for the type bf16, compiled for the CPU: see shim.h. */
 #define VALUE_BF16
 #include "shim.h"
 

@@ -1,4 +1,4 @@
-/* kernels_f16.c -- the GPU kernels for f16, compiled for the CPU (shim.h). */
+/* kernels_f16.c -- the GPU kernels for the type f16, compiled for the CPU: see shim.h. */
 #define VALUE_F16
 #include "shim.h"
 

@@ -1,4 +1,4 @@
-/* kernels_f32.c -- the GPU kernels for f32, compiled for the CPU (shim.h). */
+/* kernels_f32.c -- the GPU kernels for the type f32, compiled for the CPU: see shim.h. */
 #define VALUE_F32
 #include "shim.h"
 

@@ -1,5 +1,6 @@
-/* shim.c -- see shim.h. Each fiber runs until it waits, and checks the barrier's count each time it runs. Usually the
- * count is complete at the first check. */
+/* shim.c -- see shim.h. Fibers alternate: each runs until it waits. A fiber that waits at a barrier checks the count of
+ * arrivals each time it runs. All threads of a block (or lanes of a warp) run the same code. So the count is usually
+ * complete at the first check. */
 #include "shim.h"
 
 #include <pthread.h>
@@ -12,28 +13,28 @@ enum { LANES = 32, MOST = 256, WARPS = MOST / LANES, STACK = 1 << 16 };
 
 struct barrier {
     unsigned come, number;
-    unsigned left; /* threads still in the kernel, for which the barrier waits */
+    unsigned left; /* threads that have not left the GPU kernel; the barrier waits for these threads */
 };
 
 struct fiber {
-    void *stack; /* stack pointer at which the fiber continues */
+    void *stack; /* pointer into the stack of the fiber, to continue the fiber there */
     bool done;
-    /* Number of the fiber's exchanges. Even and odd ones use different buffers, so that a fast lane overwrites no
-     * value. */
+    /* Number of exchanges that this fiber has made. Even and odd exchanges use different buffers. So a fast lane does
+     * not overwrite a value that a slow lane still reads. */
     unsigned exchanges;
 };
 
 struct warp {
     struct barrier barrier;
     float given[2][LANES];
-    float a[2][LANES][8], b[2][LANES][4]; /* operands: two elements from each 32-bit word */
+    float a[2][LANES][8], b[2][LANES][4]; /* operands of a product: two elements from each 32-bit word */
 };
 
 struct shim_run {
     const struct shim_kernel *kernel;
     const void *args;
     char *stacks;
-    void *home; /* stack pointer of the thread that runs the fibers */
+    void *home; /* pointer into the stack of the thread that runs the fibers, to continue the thread there */
     struct barrier barrier;
     unsigned threads, now;
     struct fiber fiber[MOST];
@@ -49,7 +50,8 @@ static _Thread_local struct shim_run *run;
 static void fiber_main(void);
 
 #if defined(__x86_64__) && !defined(SHIM_UCONTEXT)
-/* Push the preserved registers, store the stack pointer in `*from`, and continue on the stack `to`. */
+/* Push the registers that a called function must preserve. Store the stack pointer in `*from`, and continue on the
+ * stack `to`. */
 void shim_switch(void **from, void *to);
 __asm__(".text\n"
         ".type shim_switch, @function\n"
@@ -61,7 +63,7 @@ __asm__(".text\n"
         "    ret\n"
         ".size shim_switch, . - shim_switch\n");
 
-/* Prepare a stack as shim_switch leaves it. */
+/* Prepare a stack as shim_switch leaves it: six saved registers and the return address. */
 static void prepare(struct fiber *f, char *stack)
 {
     void **top = (void **)(void *)(stack + STACK - 64);
@@ -71,7 +73,7 @@ static void prepare(struct fiber *f, char *stack)
 }
 
 #else
-/* Switch with swapcontext(), which makes two system calls. */
+/* Switch to another fiber with swapcontext(), which makes two system calls. */
 static void shim_switch(void **from, void *to)
 {
     ucontext_t here;
@@ -112,7 +114,7 @@ static void one_block(void)
         run->warp[i].barrier = (struct barrier){ .left = LANES };
     for (unsigned i = 0; i < run->threads; i++)
         prepare(&run->fiber[i], run->stacks + (size_t)i * STACK);
-    struct shim_run *of_thread = run; /* a copy, because thread-local access is slow */
+    struct shim_run *of_thread = run; /* a copy, because access to a thread-local variable takes time */
     struct shim_place *thread = &shim_thread;
     while (of_thread->barrier.left > 0) {
         for (unsigned i = 0; i < of_thread->threads; i++) {
@@ -139,7 +141,8 @@ static void make_stacks_key(void)
         abort();
 }
 
-/* Return the stacks of this thread's fibers, kept until the thread ends to avoid page faults. */
+/* Return the stacks of this thread's fibers. The stacks are kept until the thread ends. Otherwise a launch would spend
+ * most of its time in page faults. */
 static char *stacks_of_thread(void)
 {
     pthread_once(&stacks_once, make_stacks_key);
@@ -224,8 +227,8 @@ static void widen(float *to, const unsigned *words, int n, float (*get)(uint16_t
     }
 }
 
-/* Return the product of row `row` of a and column `column` of b. "Matrix Fragments for mma.m16n8k16" in the PTX manual
- * says which lane holds which element. */
+/* Return the product of row `row` of matrix a and column `column` of matrix b. The section "Matrix Fragments for
+ * mma.m16n8k16" of the PTX manual defines which lane holds which element. */
 static float row_by_column(const struct warp *w, unsigned place, int row, int column)
 {
     float sum = 0;

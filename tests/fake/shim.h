@@ -1,7 +1,7 @@
-/* shim.h -- defines CUDA's keywords in C, so that the kernels of worker/train/cuda/ run on a CPU.
- *
- * One block runs at a time, and its threads are fibers (shim.c). A barrier that some threads never reach never ends, as
- * on a GPU. Each stream has separate __shared__ memory.
+/* shim.h -- defines CUDA's keywords in C, so that the kernels of worker/train/cuda/ run on a CPU. One block runs at a
+ * time. The threads of a block are fibers of one system thread (shim.c). A barrier waits until every fiber has reached
+ * it. If a kernel lets only some threads of a block reach a barrier, the barrier never ends, as on a GPU. Each stream
+ * has separate __shared__ memory.
  *
  *     #define VALUE_BF16
  *     #include "shim.h"
@@ -39,7 +39,7 @@ extern _Thread_local struct shim_place shim_grid, shim_block, shim_thread, shim_
 void shim_block_barrier(void);
 void shim_warp_barrier(void);
 float shim_exchange(float x, int mask);
-/* Add this lane's part of the product a b to `d`. `get` converts 16 bits to a float. */
+/* Add this lane's part of the product a b to `d`, as `mma` of kernels.cu does. `get` converts 16 bits to a float. */
 void shim_mma(float d[4], const unsigned a[4], const unsigned b[2], float (*get)(uint16_t x));
 
 #define __device__ static __attribute__((unused))

@@ -1,11 +1,12 @@
-/* A file of CIFAR-10, plain or gzip, must be rejected with a text, or have only readable records. */
+/* The input is a file of CIFAR-10, plain or gzip. The file must be rejected with an error text, or all its records must
+ * be readable. */
 #include "train/data/pictures.c"
 
 #include "memory_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
-/* Read the input as two files of one data set. */
+/* Read the input as two files, because a data set has several files. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     struct cifar c = { .n = 0 };
@@ -23,7 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
                 sum += record[k];
         }
         if (sum == UINT32_MAX)
-            abort(); /* uses the sum, so that the reads stay */
+            abort(); /* uses the sum, so that the compiler keeps the reads */
     } else if (err.msg[0] == '\0') {
         abort();
     }

@@ -1,4 +1,4 @@
-/* Any bytes as a checkpoint. A failed load returns a text and changes no block. */
+/* Load arbitrary bytes as a checkpoint. A failed load must return an error text and change no block. */
 #include "ddp/ckpt.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
-/* Write the input to the same file in memory, and return its name. */
+/* Write the input to a file in memory and return the name of this file. Each call overwrites the same file. */
 static const char *file_of(const uint8_t *data, size_t len)
 {
     static char path[32];

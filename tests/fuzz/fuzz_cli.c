@@ -1,5 +1,5 @@
-/* Any command line and environment: words end with NUL, an empty word ends the environment. An accepted command line
- * must make a printable plan. */
+/* Parse any command line and environment. Words are separated by NUL, and an empty word ends the environment. An
+ * accepted command line must also make a plan that can be printed. */
 #include "command_line.h"
 #include "plan/plan.h"
 
@@ -11,7 +11,7 @@ enum { WORDS_MAX = 64 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Read the words of `text` up to an empty word. Return the position behind. */
+/* Read the words of `text` up to an empty word or the end. Return the position after these words. */
 static char *split(char *text, char *end, char *words[WORDS_MAX], int *n)
 {
     *n = 0;
@@ -59,7 +59,7 @@ static void plan_it(const struct cli *cli, char *const *environment, int physica
                                 .nonce = "k3x9",
                                 .tmp_dir = "/tmp" };
     if (cli->nproc.kind == NPROC_NUMBER && cli->nproc.count > 32)
-        return; /* thousands of workers test nothing new */
+        return; /* a plan with thousands of workers tests nothing new */
     if (plan_make(&plan, cli, &facts, &err) != DDP_OK)
         return;
     if (!plan_print(&plan, &out) || !plan_print_json(&plan, &out))

@@ -1,4 +1,5 @@
-/* Any JSON as a store's answer, which every formatter of ddpctl must print as complete lines. */
+/* Any JSON as the answer of a store. Every formatter of ddpctl must print this answer as complete lines, without a
+ * crash. */
 #include "ctl/tables.h"
 
 #include <assert.h>

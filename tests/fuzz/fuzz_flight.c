@@ -1,4 +1,5 @@
-/* Any bytes as a flight record, compared with itself and an empty record. */
+/* Read any bytes as a flight record. Compare two copies of this record and an empty record. The comparison must end.
+ * Then format the result of the comparison as text. */
 #include "ctl/tables.h"
 #include "record/flight_dump.h"
 

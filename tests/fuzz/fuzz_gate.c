@@ -1,5 +1,6 @@
-/* Four strangers talk to a store with a secret. After all steps (hub_steps.h) no key is stored, and no stranger is a
- * node. Only PING, AUTH (with the credential) and a launcher's check for a store are answered; IDENTIFY is rejected. */
+/* Strangers: four connections of other hosts to a store that has a secret. After all steps (hub_steps.h) no key is
+ * stored, and no stranger is a node. A stranger gets answers only to three requests: PING, AUTH (with the credential),
+ * and the request with which a launcher checks for a store. The IDENTIFY of a stranger is rejected. */
 #include "auth/auth.h"
 #include "hub_steps.h"
 
@@ -28,7 +29,8 @@ static bool zeroes(void *user, void *bytes, size_t n)
     return true;
 }
 
-/* Open a connection. Odd ones greet in dialect C, because random input rarely has the magic number. */
+/* Open a connection. A connection with an odd number sends the greeting of dialect C at once, because random input
+ * rarely contains the magic number. */
 static void open_stranger(conn_id conn)
 {
     static const uint8_t greeting[] = { 0x00, 0xce, 0xf7, 0x85, 0x3c };
@@ -41,7 +43,8 @@ static void open_stranger(conn_id conn)
         hub_receive(hub, conn, slice_of(greeting, sizeof(greeting)), now_ms);
 }
 
-/* Expect that the store has no key, as a user of its host. */
+/* Expect that the store has no key. Count the keys (GETNUMKEYS) as a user of the store's host, because a stranger may
+ * not count them. */
 static void expect_no_key(void)
 {
     static const uint8_t ask[] = { 0x00, 0xce, 0xf7, 0x85, 0x3c, 0x07 };

@@ -1,14 +1,17 @@
 /* fuzz_hub.c -- a stateful fuzz target: nine connections talk to one hub.
  *
- * Each byte of the input selects a step or an argument; then a random generator with the input as its seed continues.
- * Most requests are valid and use values that the hub has pushed. A request may arrive in pieces, after others, or with
- * a wrong bit. Checked: nothing is sent to a closed connection, no send is empty, and deadlines advance.
+ * The input is a program: each byte selects a step (a request, an event) or one of its arguments. After the end of the
+ * input, a random generator provides the bytes, with the input as its seed. So short inputs reach deep states, too.
+ * Most requests are valid and use values that the hub has pushed: round, ranks, instance, connection ids. A request may
+ * arrive in pieces, after other requests, or with one bit changed. The program checks that the hub sends nothing to a
+ * closed connection, that no send is empty, and that deadlines advance. The sanitizers check the memory.
  *
- * Half of the hubs have secrets. Then only an agent with a job's secret may change its membership, and only a local
- * client or one with the secret may cancel a barrier.
+ * Half of the hubs have secrets. Then each connection has a level of trust. Only an agent that has proven the secret of
+ * a job may change the membership of this job. Only a local client, or a client that has proven the secret, may cancel
+ * a barrier.
  *
- * FUZZ_HUB_STEPS=N runs random programs until N steps are done, without libFuzzer; FUZZ_HUB_SEED (1) selects them.
- * FUZZ_HUB_TRACE=1 prints each step. */
+ * Environment: with FUZZ_HUB_STEPS=N random programs run until N steps are done, without libFuzzer; FUZZ_HUB_SEED
+ * (default: 1) selects the programs. FUZZ_HUB_TRACE=1 prints each step. The number of steps is printed at exit. */
 #include "auth/auth.h"
 #include "base/text.h"
 #include "hub/session.h"
@@ -24,7 +27,7 @@
 
 enum { PEERS = 9, AGENTS = 4, SENT_MAX = 1 << 16, TICKS_MAX = 64, STRANGER_BYTES_MAX = 128 };
 
-/* A job as its participants see it: options and pushes. */
+/* A job as its participants see it: the options of its launch, and the pushes of the hub. */
 struct launch {
     const char *name;
     bool elastic;
@@ -32,21 +35,21 @@ struct launch {
     char instance[64];
 };
 
-/* The hub's trust when a connection begins. */
+/* The hub's trust in a connection when the connection begins. */
 enum trust { STRANGER, LOCAL, OPERATOR, AGENT, LEVELS };
 
-/* A peer of the hub, which may connect again. */
+/* A peer of the hub. After its connection has closed, the peer may connect again. */
 struct peer {
     conn_id conn; /* 0 if not connected */
     enum dialect dialect;
     struct buf unsent;
     struct launch *launch;
     int first_rank, asked_conn;
-    bool waits; /* waits until a reply may be sent */
+    bool waits; /* the connection waits until a reply may be sent */
     enum trust trust;
     struct auth auth;
-    const char *auth_job;            /* job in AUTH */
-    const struct secret *secret;     /* secret for `auth_job`; NULL: no AUTH */
+    const char *auth_job;            /* the job that AUTH has named */
+    const struct secret *secret;     /* secret for `auth_job`; NULL if the peer sends no AUTH */
     uint8_t proof[AUTH_PROOF_BYTES]; /* valid if auth.state is AUTH_PROVEN */
 };
 
@@ -59,8 +62,8 @@ static struct peer peers[PEERS], *latest;
 static conn_id last_conn;
 static uint64_t now_ms;
 static const uint8_t *input, *input_end;
-static uint64_t seed; /* random state after the end of the input */
-static uint64_t luck; /* random state of the server's choices (such as user ids) */
+static uint64_t seed; /* state of the random generator that replaces input bytes when the input has ended */
+static uint64_t luck; /* state of a second random generator, for choices of the server (such as user ids) */
 static unsigned long long steps;
 static bool traces;
 static const struct secret secret_of_all = { .key = { 1 } };
@@ -138,7 +141,8 @@ static void learn_instance(struct slice bytes, char instance[static 64])
     instance[n] = '\0';
 }
 
-/* Search `bytes` for names of JSON members. A parser would fail on binary replies. */
+/* Search `bytes` for the names of JSON members. A JSON parser would fail, because `bytes` may also contain binary
+ * replies to c10d requests. */
 static void check_send(void *user, conn_id conn, struct slice bytes, struct shared *holder)
 {
     (void)holder;
@@ -169,7 +173,7 @@ static void note_close(void *user, conn_id conn, const char *why, bool is_news)
     forget(p);
 }
 
-/* Check that a connection that must wait sends nothing until it is resumed. */
+/* Check the contract of may_reply: a connection that must wait sends nothing more until it is resumed. */
 static bool may_reply(void *user, conn_id conn, uint64_t bytes)
 {
     struct peer *p = find_peer(conn);
@@ -245,7 +249,7 @@ static void put_json(struct peer *p, enum op_id op, const char *format, ...)
         put_text(p, text);
 }
 
-/* Return a pushed number, one near it, a small number, or a multiple of 50000. */
+/* Return a pushed number. Sometimes return a number near a pushed number, a small number, or a multiple of 50000. */
 static int near(int learnt)
 {
     switch (take(32)) {
@@ -290,7 +294,7 @@ static void identify(struct peer *p)
         take(3));
 }
 
-/* Join with the options of the job's launch, sometimes slightly changed. */
+/* Join with the options of the job's launch, sometimes with a small difference. */
 static void join(struct peer *p)
 {
     static const char *const grows[] = { "agreed", "now", "never" };
@@ -373,7 +377,7 @@ static void report_words(struct peer *p)
              take(2) ? "notice" : "trouble", codes[take(4)], take(4), take(4) ? "t" : "");
 }
 
-/* Vouch for a connection about which the hub has asked, or a recent one. */
+/* Vouch for a connection about which the hub has asked, or for any recent connection. */
 static void vouch(struct peer *p)
 {
     const long long conn = take(4) ? p->asked_conn : (long long)last_conn - (long long)take(PEERS);
@@ -439,7 +443,8 @@ static void put_keys(struct peer *p, bool pairs)
 static void put_field(struct peer *p, const struct field *field)
 {
     static const char *const values[] = { "", "1", "2", "v", "abcdefghijklmnop" };
-    static const char big[70000]; /* long enough for may_reply */
+    static const char big[70000]; /* long enough that the hub calls may_reply before it returns such a value
+                                   * */
     switch (field->shape) {
     case SHAPE_U32:
         assert(append_u32(&p->unsent, field == &field_table[FIELD_MAGIC] ? WIRE_MAGIC : take(256)));
@@ -500,7 +505,7 @@ static uint64_t members_of(const struct job *job)
     return digest;
 }
 
-/* Return a digest of the membership of all jobs except `but`: nodes, rounds, ended ranks. */
+/* Return a digest of the membership of all jobs except job `but`: nodes, rounds, and which ranks have ended. */
 static uint64_t membership(const char *but)
 {
     uint64_t sum = 0;
@@ -513,8 +518,9 @@ static uint64_t membership(const char *but)
     return sum;
 }
 
-/* The only job whose membership the current bytes may change, or NULL. Not checked without secrets, or for an agent
- * with secret_of_all. */
+/* The only job whose membership the bytes of the current connection may change. NULL means that these bytes may change
+ * no membership. Without secrets, nothing is checked. An agent with secret_of_all is not checked, because this secret
+ * is valid for every job name. */
 static const char *own_job;
 static bool is_checked;
 static uint64_t others_before;
@@ -533,7 +539,7 @@ static void end_bytes(void)
     assert(!is_checked || membership(own_job) == others_before);
 }
 
-/* Feed bytes from an exact copy, so that a sanitizer detects a read past the end. */
+/* Feed bytes from an exact copy on the heap, so that a sanitizer detects a read past the end. */
 static void feed(struct peer *p, size_t n)
 {
     uint8_t *copy = malloc(n > 0 ? n : 1);
@@ -558,7 +564,7 @@ static enum trust any_trust(const struct peer *p)
     return p - peers < AGENTS && take(8) != 0 ? AGENT : (enum trust)take(LEVELS);
 }
 
-/* Authenticate, sometimes with another secret, or without the proof. */
+/* Authenticate, sometimes with the secret of another tenant, and sometimes without the proof. */
 static void authenticate(struct peer *p)
 {
     uint8_t nonce[AUTH_NONCE_BYTES], hello[AUTH_HELLO_BYTES];
@@ -580,7 +586,8 @@ static void authenticate(struct peer *p)
     feed(p, p->unsent.len);
 }
 
-/* Connect from one of two addresses, because the hub asks an agent only about its own. */
+/* Connect from one of two addresses, so that an agent shares its address with only some connections. The hub asks the
+ * agent only about these connections. */
 static void connect_peer(struct peer *p)
 {
     char text[32];
@@ -604,7 +611,7 @@ static void connect_peer(struct peer *p)
         authenticate(p);
 }
 
-/* Send all, half or none of the unsent bytes, or change one. */
+/* Send all unsent bytes. Sometimes send only half of them or none, or change one byte. */
 static void send_unsent(struct peer *p)
 {
     const unsigned how = take(32);
@@ -628,7 +635,7 @@ static void pass_time(void)
         assert(i < TICKS_MAX);
         hub_tick(hub, now_ms);
     }
-    if (which == 15) { /* drop a stranger, as for want of a descriptor */
+    if (which == 15) { /* drop a stranger, as the server does if it has no descriptor for a new client */
         const uint64_t before = membership(NULL);
         hub_drop_stranger(hub, draw(&luck, 2) ? NULL : "10.0.0.1", now_ms);
         assert(membership(NULL) == before);
@@ -644,7 +651,7 @@ static void disconnect(struct peer *p)
     end_bytes();
 }
 
-/* Requests, selected by the input; a request with more entries is more frequent. */
+/* The requests. The input selects an entry, so a request with more entries is sent more often. */
 static void (*const requests[])(struct peer *p) = {
     identify,      identify,       identify,       join,          join,          join,
     join,          report_failure, report_failure, report_end,    report_end,    report_end,
@@ -702,7 +709,7 @@ static void print_steps(void)
     fprintf(stderr, "fuzz_hub: %llu steps\n", steps);
 }
 
-/* Run random programs until `n` steps are done. Program k's input is a hash of `run` + k. */
+/* Run random programs until `n` steps are done. The input of the k-th program is a hash of `run` + k. */
 static void run_random(unsigned long long n, unsigned long long run)
 {
     while (steps < n) {
@@ -726,7 +733,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     return 0;
 }
 
-/* Launch the jobs with options from the input's first bytes. */
+/* Launch the jobs. The first bytes of the input select the options of each job. */
 static void launch_jobs(void)
 {
     for (int i = 0; i < 2; i++) {
@@ -739,7 +746,7 @@ static void launch_jobs(void)
     latest = peers;
 }
 
-/* Make the hub, with limits from the next byte. */
+/* Make the hub. The next byte selects the limits: a small quota, and one job or many jobs. */
 static struct hub *make_hub(void)
 {
     struct hub_limits limits = HUB_LIMITS_DEFAULT;

@@ -1,4 +1,4 @@
-/* A data file, plain or gzip, must be rejected with a text, or be read completely. */
+/* Read any bytes as a data file, plain or gzip. The file must be rejected with an error text, or be read completely. */
 #include "train/data/pictures.h"
 
 #include "memory_file.h"

@@ -1,5 +1,5 @@
-/* A stream in pieces must give the same lines as in one piece. The first two bytes are the limit of a line and the size
- * of a piece. */
+/* A stream that arrives in pieces must give the same lines as the stream in one piece. The first two bytes of the input
+ * choose the limit of a line and the size of a piece. */
 #include "output/lines.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Any bytes as the header of a model of llm.c. It is rejected with a text, or the file contains all that it
- * describes. */
+/* Check any bytes as the header of a model of llm.c, for a file of any length. Either the header is rejected with an
+ * error text, or the file contains everything that the header describes. */
 #include "train/models/llmc.c"
 
 #include <stdlib.h>
@@ -36,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     struct ddp_err err = { .msg = "" };
     memcpy(head, data, len < LLMC_HEADER ? len : LLMC_HEADER);
     if (llmc_check(&f, tiny(), head, len, &err) == DDP_OK || err.msg[0] == '\0')
-        abort(); /* every model is longer than the input */
+        abort(); /* every model is longer than the input, so llmc_check must reject the input */
     if (f.bytes != 0 && llmc_check(&f, tiny(), head, f.bytes, &err) == DDP_OK)
         read_body(&f);
     return 0;

@@ -1,4 +1,5 @@
-/* Any text as a checkpoint's manifest, with a corrected checksum: a sound manifest, or an error with a text. */
+/* Parses any text as the manifest of a checkpoint. The result is a sound manifest, or an error with a text. The
+ * checksum is corrected first, because otherwise every input would be rejected for its checksum. */
 #include "core/crc32c.h"
 #include "checkpoint/manifest.h"
 
@@ -11,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 static const char prefix[] = "{\"crc32c\":\"00000000";
 enum { HEAD = sizeof(prefix) - 1, DIGITS = 8 };
 
-/* Check that a manifest has terminated names and adjacent blocks. */
+/* Check that a parsed manifest is sound: terminated names, adjacent blocks. */
 static void look(const struct manifest *m)
 {
     uint64_t at = 0;

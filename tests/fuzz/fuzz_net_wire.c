@@ -1,5 +1,5 @@
-/* The input as every message between hosts. No decoder reads beyond its end, texts end with NUL, and a peer needs the
- * nonce. */
+/* The same input is decoded as a hello, an answer, the head of a call, a reason, and a range of ports. No decoder may
+ * read beyond the end of the input. Decoded texts must end with a NUL. A peer without the nonce must be rejected. */
 #include "cpu/net_wire.h"
 
 #include <stdlib.h>

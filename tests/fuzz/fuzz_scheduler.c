@@ -1,5 +1,5 @@
-/* Any user's environment is rejected, or read, applied and printed. The input is a file's text and then the variables,
- * each ending with NUL. */
+/* Environments that any user may set. ddprun must either reject an environment, or read, apply and print it. The input
+ * contains the text of a file and then the variables. Each of these texts ends with a NUL. */
 #include "cli/cli.h"
 #include "plan/hosts.c"
 #include "plan/scheduler.h"
@@ -16,7 +16,7 @@ static void print(const struct scheduler *s, const struct cli *cli)
 {
     struct buf out = { 0 };
     if (!scheduler_print(s, cli, NULL, &out) || !scheduler_print_json(s, cli, NULL, &out))
-        abort(); /* fails only if memory is short */
+        abort(); /* both calls fail only if memory is short, which does not happen here */
     buf_free(&out);
 }
 
@@ -42,7 +42,7 @@ static void ask(char *const *block, const char *file, bool per_task)
     cli_free(&cli);
 }
 
-/* Parse `text` as every kind of host list. Index n is missing in a list of n. */
+/* Parse `text` as every kind of host list. A Slurm list of n hosts has no host with index n. */
 static void count(const char *text)
 {
     char name[HOST_NAME_SIZE];

@@ -1,5 +1,5 @@
-/* Four connections talk to a hub with a small quota (hub_steps.h). Nothing is sent to a closed connection, and all is
- * freed. */
+/* Four connections talk to one hub with a small quota (hub_steps.h). The hub may send nothing to a closed connection,
+ * and at the end everything must be freed (LeakSanitizer checks this). */
 #include "store/encode.h"
 #include "hub_steps.h"
 #include "store/ops.h"
@@ -21,8 +21,8 @@ static void note_log(void *user, const char *line)
     assert(line[0] != '\0');
 }
 
-/* Open a connection. Odd ones greet in dialect C, and connection 1 is an agent, because random input rarely does
- * either. */
+/* Open a connection. Connections with odd numbers greet in dialect C, and connection 1 is an agent. Otherwise the
+ * fuzzer would have to find the magic number and the agent's requests by chance. */
 static void open_conn(conn_id conn)
 {
     static const uint8_t hello[] = { 0x00, 0xce, 0xf7, 0x85, 0x3c };

@@ -1,5 +1,5 @@
-/* Any bytes as a worker's output: the terminal gets only prefixes, text, newlines, tabs and colours. The input is a
- * template (also parsed as ranks), a NUL, and the bytes. */
+/* Prints any bytes as the output of a worker. The terminal must get only prefixes, text, newlines, tabs and colours.
+ * The input is a template, a NUL, and the bytes of a worker. The template is also parsed as a set of ranks. */
 #include "output/lines.h"
 #include "tables/prefix.h"
 #include "record/rank_set.h"
@@ -17,7 +17,8 @@ static void note(void *user, struct slice text, enum line_kind kind)
         abort();
 }
 
-/* Return the length of the colour or valid character at `p`, or 0. */
+/* Return the length of the colour sequence or of the valid character that begins at `p`. Return 0 for anything that a
+ * terminal must not get. */
 static size_t harmless(const uint8_t *p, size_t len)
 {
     size_t n = 2;
@@ -32,7 +33,7 @@ static size_t harmless(const uint8_t *p, size_t len)
     return n > 1 && utf8_code(p, n) < 0xa0 ? 0 : n;
 }
 
-/* Check that every row begins with the prefix, which no worker can forge. */
+/* Check that every row begins with the prefix, so that no worker can forge the output of another worker. */
 static void look_at(struct slice shown)
 {
     const uint8_t *p = shown.data, *end = p + shown.len;

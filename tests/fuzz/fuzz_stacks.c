@@ -1,4 +1,5 @@
-/* Any bytes as py-spy's output and as an agent's rows, which must fit into their buffer. */
+/* Read any bytes as the output of py-spy, and as the rows of an agent. Accepted rows must fit into their buffer, and
+ * printing them must work. */
 #include "record/stacks.h"
 
 #include <assert.h>

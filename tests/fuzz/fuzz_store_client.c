@@ -1,5 +1,6 @@
-/* Any bytes answer a call of the store client, which returns a status, frees its memory, and trusts no length. The
- * first byte selects the call; a thread is the store. */
+/* Send any bytes as the answer to each call of the store client. The call must return a status, free its memory, and
+ * trust no length. The first byte selects the call. A thread acts as the store: it waits for the request, answers with
+ * the rest of the input and closes the connection. */
 #include "client/call.h"
 
 #include <assert.h>

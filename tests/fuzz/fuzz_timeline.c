@@ -1,4 +1,4 @@
-/* Any event log. The trace must be JSON, and safe inside a page. */
+/* Read and draw any event log. The trace must be JSON, and safe inside a page. */
 #include "ctl/timeline.h"
 
 #include <stdlib.h>

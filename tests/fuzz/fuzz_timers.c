@@ -1,4 +1,5 @@
-/* Any bytes in the file timer's FIFO, in pieces, while time passes. */
+/* Parse any bytes that a process may write to the FIFO of the file timer. The bytes arrive in pieces of any size, while
+ * time passes. */
 #include "node/file_timer.c"
 
 #include <stdint.h>
@@ -6,7 +7,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Remove the expired timers. Abort if one is wrong, has no pid, or remains. */
+/* Remove the expired timers. Abort if a removed timer has not expired or has no pid, or if an expired timer remains. */
 static void drain(struct timer_table *t, double now)
 {
     struct timer_row row;

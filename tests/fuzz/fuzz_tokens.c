@@ -1,5 +1,5 @@
-/* Any bytes as two files of tokens, whose samples are read. The first byte is the length of a sample, the second the
- * vocabulary's size. */
+/* Load arbitrary bytes as two files of tokens, and read every sample. Each call must succeed or return an error text.
+ * The first byte determines the length of a sample, and the second byte determines the size of the vocabulary. */
 #include "train/data/tokens.c"
 
 #include "memory_file.h"

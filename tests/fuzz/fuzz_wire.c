@@ -1,4 +1,5 @@
-/* Any bytes in one piece and in pieces must give the same requests, with views inside the input. */
+/* Decode any bytes in one piece, and again in pieces whose size depends on the first byte. Both ways must give the same
+ * requests, every view must be inside the input, and a list must end where its field ends. */
 #include "store/wire.h"
 
 #include <assert.h>
@@ -32,7 +33,8 @@ static uint64_t digest(struct slice in, const struct request *req)
     return sum;
 }
 
-/* Decode in steps of `step` bytes. Return a hash of the requests, the status and the number of bytes. */
+/* Decode the whole stream in steps of `step` bytes. Return a hash of all requests, of the last status, and of the
+ * number of decoded bytes. */
 static uint64_t decode_all(const uint8_t *data, size_t size, size_t step, bool dialect_b)
 {
     struct wire w;

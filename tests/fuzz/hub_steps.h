@@ -1,7 +1,8 @@
-/* hub_steps.h -- the meaning of a fuzz program's input. Each program is one .c file, which includes this file.
+/* hub_steps.h -- the meaning of a fuzz program's input. The input is a sequence of steps. A step is two bytes and a
+ * text. The lowest two bits of the first byte choose one of four connections. The next three bits choose the event on
+ * this connection. The second byte is the length of the text.
  *
- * The input is a sequence of steps. A step is two bytes and a text. The lowest two bits of the first byte are the
- * connection, the next three the event. The second byte is the text's length. */
+ * Each fuzz program has one .c file, which includes this file and opens the connections. */
 #ifndef TESTS_FUZZ_HUB_STEPS_H
 #define TESTS_FUZZ_HUB_STEPS_H
 
@@ -10,7 +11,7 @@
 #include <assert.h>
 #include <stdint.h>
 
-enum { STEPS_CONNS = 4, STEPS_LOCAL }; /* STEPS_LOCAL: the program's own connection */
+enum { STEPS_CONNS = 4, STEPS_LOCAL }; /* STEPS_LOCAL: id of the fuzz program's own connection */
 
 static struct hub *hub;
 static bool is_open[STEPS_LOCAL + 1];

@@ -1,4 +1,4 @@
-/* memory_file.h -- a file in memory, for many contents. */
+/* memory_file.h -- a file in memory, for programs that try many contents. */
 #ifndef TESTS_MEMORY_FILE_H
 #define TESTS_MEMORY_FILE_H
 
@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Write `data` to the one file in memory, and return its path. */
+/* Write these bytes to a file in memory, and return its path. All calls use the same file. */
 static inline const char *memory_file(const uint8_t *data, size_t len)
 {
     static char path[32];

@@ -21,7 +21,7 @@ static void frame_of(struct buf *out, enum op_id op, struct slice bytes, struct 
               (auth != NULL ? auth_append_frame(auth, code, bytes, out) : append_blob(out, bytes)));
 }
 
-/* Send a request, with its authentication tag if `tagged`. */
+/* Send a request. If `tagged` is true, append the tag that authenticates the request. */
 void peer_send_frame(struct client *c, enum op_id op, struct slice bytes, bool tagged)
 {
     const size_t before = c->sent.len;
@@ -29,7 +29,7 @@ void peer_send_frame(struct client *c, enum op_id op, struct slice bytes, bool t
     peer_send(c->fd, slice_of(c->sent.data + before, c->sent.len - before));
 }
 
-/* Read `n` bytes. Return false after an early close. */
+/* Read exactly `n` bytes. Return false if the store closes the connection too early. */
 static bool read_bytes(int fd, void *bytes, size_t n)
 {
     for (size_t at = 0; at < n;) {
@@ -43,7 +43,7 @@ static bool read_bytes(int fd, void *bytes, size_t n)
     return true;
 }
 
-/* Read a blob. Return its length, or -1 after a close. */
+/* Read a blob. Return its length, or -1 if the store closes the connection. */
 int64_t peer_read_blob(int fd, uint8_t *bytes, size_t room)
 {
     uint8_t head[8];
@@ -101,7 +101,7 @@ void peer_expect_welcome(struct client *c)
     cr_assert(auth_open(&c->auth, 0, &frame));
 }
 
-/* Send a request, and return the answer, without earlier push messages. */
+/* Send a request to the store, and return the answer. Skip the push messages that arrive before the answer. */
 const char *peer_call(struct client *c, const char *json)
 {
     static uint8_t text[1 << 16];
@@ -199,7 +199,7 @@ void attack_as_operator(void)
     cr_expect(read_bytes(c.fd, &status, 1) && status == 1);
     peer_end(&c);
     peer_greet(&c, AUTH_OPERATOR);
-    c.hello[1] = AUTH_AGENT; /* an attacker changes the role */
+    c.hello[1] = AUTH_AGENT; /* an attacker changes the role on the way to the store */
     peer_send_frame(&c, OP_AUTH, slice_of(c.hello, sizeof(c.hello)), false);
     cr_assert_eq(peer_read_blob(c.fd, c.answer, sizeof(c.answer)), AUTH_ANSWER_BYTES);
     char theirs[AUTH_PRINT_TEXT];
@@ -230,7 +230,7 @@ void attack_with_reports(int taken)
         const char *answer = peer_call(&c, reports[i]);
         cr_expect_not_null(strstr(answer, "\"ok\":false"), "%s: %s", reports[i], answer);
     }
-    /* an agent may send `leave` at any time; without a membership nothing happens */
+    /* an agent may send `leave` at any time; this agent is not a member of the job, so nothing happens */
     peer_call(&c, "{\"op\":\"leave\",\"round\":1,\"signal\":15}");
     const char *answer = call_join(&c, taken, 2);
     cr_expect_not_null(strstr(answer, "\"ok\":false"), "%s", answer);
@@ -239,7 +239,7 @@ void attack_with_reports(int taken)
 
 enum { IN_HELLO, IN_PROOF, IN_IDENTIFY, IN_JOIN, MESSAGES };
 
-/* Join as an agent, with one wrong bit in byte `byte` of the message. Return false if the message is too short. */
+/* Join as an agent, but invert one bit in byte `byte` of the message. Return false if the message is too short. */
 static bool join_with_wrong_bit(int message, size_t byte)
 {
     static const char *const texts[] = { [IN_IDENTIFY] = "{\"role\":\"agent\",\"job\":\"demo\"}",
@@ -252,7 +252,7 @@ static bool join_with_wrong_bit(int message, size_t byte)
     if (message == IN_HELLO && (has_byte = byte < sizeof(c.hello)))
         c.hello[byte] ^= bit;
     peer_send_frame(&c, OP_AUTH, slice_of(c.hello, sizeof(c.hello)), false);
-    if (message == IN_HELLO) { /* the client must reject the answer */
+    if (message == IN_HELLO) { /* the client must reject the answer, and sends no proof */
         char theirs[AUTH_PRINT_TEXT];
         const int64_t n = peer_read_blob(c.fd, c.answer, sizeof(c.answer));
         cr_expect(n < 0 ||

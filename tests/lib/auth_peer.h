@@ -1,7 +1,7 @@
-/* auth_peer.h -- a client that has a store's secret, and attacks with the client's messages. The job is "demo".
+/* auth_peer.h -- a client that has the secret of a store, and functions that attack AUTH with the client's messages.
+ * The test provides connect(), and so chooses the host of the client.
  *
- * The test provides connect(), which chooses the client's host. Every expectation has a deadline of
- * PEER_DEADLINE_MS. */
+ * The job is "demo". Every expectation has a deadline of PEER_DEADLINE_MS. */
 #ifndef TESTS_LIB_AUTH_PEER_H
 #define TESTS_LIB_AUTH_PEER_H
 
@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The store that is used. Set `auth_peer` first. */
+/* The store that the functions below use. Set `auth_peer` first. */
 extern struct auth_peer {
     int (*connect)(void); /* connects and exchanges the greeting of dialect C */
     const struct secret *secret;
@@ -25,16 +25,16 @@ struct client {
     struct buf sent; /* all bytes after the greeting */
 };
 
-/* Send a request, with its authentication tag if `tagged`. */
+/* Send a request. If `tagged` is true, append the tag that authenticates the request. */
 void peer_send_frame(struct client *c, enum op_id op, struct slice bytes, bool tagged);
 
-/* Read a blob. Return its length, or -1 after a close. */
+/* Read a blob. Return its length, or -1 if the store closes the connection. */
 int64_t peer_read_blob(int fd, uint8_t *bytes, size_t room);
 
-/* Expect that the store closes the connection without a byte. */
+/* Expect that the store closes the connection without another byte. */
 void peer_expect_closed(struct client *c, const char *what);
 
-/* Connect, and compute the first message of AUTH without sending it. */
+/* Connect, and compute the first message of AUTH without sending the message. */
 void peer_greet(struct client *c, enum auth_role role);
 void peer_authenticate(struct client *c, enum auth_role role);
 void peer_identify(struct client *c, const char *role);
@@ -50,19 +50,21 @@ void peer_end(struct client *c);
 /* Expect that `n` nodes are members of the job. */
 void peer_expect_nodes(int n);
 
-/* Send the store's own proof back, then in a second connection its whole answer. */
+/* Send the store's own proof back to the store, in place of a client's proof. In a second connection, send the store's
+ * whole answer back. */
 void attack_with_stores_messages(void);
 
-/* Send a frame of the store back. Its tag is for the other direction. */
+/* Send a frame of the store back to the store. The tag of this frame is for the other direction. */
 void attack_with_stores_frames(void);
 
 /* Authenticate as an operator, and try to become an agent. */
 void attack_as_operator(void);
 
-/* Authenticate as an agent outside of the job. Send reports about its ranks, and join as the running node `taken`. */
+/* Authenticate as an agent that is not a member of the job. Send reports about the job's ranks, and join as the node
+ * `taken`, which is running. */
 void attack_with_reports(int taken);
 
-/* Join repeatedly, with one wrong bit in one message. */
+/* Join again and again, each time with one wrong bit in one message. */
 void attack_with_wrong_bits(void);
 
 #endif

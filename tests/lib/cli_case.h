@@ -1,4 +1,4 @@
-/* cli_case.h -- a command line, its options, and its error text. */
+/* cli_case.h -- a command line, the parsed options, and the error text of a rejected command line. */
 #ifndef CLI_CASE_H
 #define CLI_CASE_H
 
@@ -10,7 +10,8 @@ static struct cli cli;
 static struct ddp_err err;
 static char *no_environment[] = { NULL };
 
-/* Parse `words` with the variables of `environment`. `cli` points into a copy of the words. */
+/* Parse `words` with the variables of `environment`. Copy the array first, because `cli` still points into the copy
+ * after the call. */
 static inline ddp_status parse_in(char *const *environment, char *const *words)
 {
     static char *argv[32];

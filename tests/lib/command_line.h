@@ -1,11 +1,11 @@
-/* command_line.h -- the command line as ddprun parses it without a scheduler, also for fuzz programs, which lack the
- * tests' libraries. */
+/* command_line.h -- the command line as ddprun's main parses it, without a scheduler. Fuzz programs include this file
+ * too, because this file needs no library of the tests. */
 #ifndef COMMAND_LINE_H
 #define COMMAND_LINE_H
 
 #include "cli/cli.h"
 
-/* Parse a command line as cli_read does. A failure leaves nothing to free. */
+/* Parse a command line as cli_read does. After a failure nothing needs to be freed. */
 static inline ddp_status cli_parse(struct cli *cli, int argc, char *const *argv, char *const *block,
                                    struct ddp_err *err)
 {

@@ -1,5 +1,6 @@
-/* documents.c -- see documents.h. An unknown keyword fails the test, because a schema must not promise more than it
- * checks. */
+/* documents.c -- see documents.h.
+ *
+ * A schema with an unknown keyword fails the test, because a schema must not promise more than the test checks. */
 #include "documents.h"
 
 #include <cjson/cJSON.h>

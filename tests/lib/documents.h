@@ -1,6 +1,7 @@
-/* documents.h -- JSON that must fit a schema, and recorded environments of schedulers.
+/* documents.h -- documents that tests read: JSON, which must fit a schema, and recorded environments of schedulers.
  *
- * Supported keywords: type, const, enum, properties, required, additionalProperties (false), items. */
+ * The schema check supports the keywords that ddprun's schemas use: type, const, enum, properties, required,
+ * additionalProperties (false), items. */
 #ifndef DOCUMENTS_H
 #define DOCUMENTS_H
 
@@ -9,10 +10,11 @@
 
 struct cJSON;
 
-/* Return the schema of event logs, which the caller frees with cJSON_Delete. Skip the test without sources. */
+/* Return the schema of event logs, which the caller frees with cJSON_Delete. Skip the test if the sources are
+ * missing. */
 struct cJSON *schema_of_events(void);
 
-/* Return true if `value` fits the schema. Otherwise write the error to `why`. */
+/* Return true if `value` fits the schema. Otherwise return false, with the wrong member and its error in `why`. */
 bool schema_fits(const struct cJSON *schema, const struct cJSON *value, char *why, size_t size);
 
 /* --- environment ------------------------------------------------------------------------------------------ */
@@ -30,10 +32,10 @@ struct environment {
     char text[ENVIRONMENT_MAX]; /* memory that the other members point into */
     char *block[ENVIRONMENT_VARIABLES_MAX + 1];
     const char *host;
-    char file[ENVIRONMENT_MAX]; /* content of the file whose path is in a variable, or "" */
+    char file[ENVIRONMENT_MAX]; /* contents of the file whose path is in a variable; "" if none */
 };
 
-/* Read the environment `name`. Fail the test if missing. */
+/* Read the recorded environment `name`. Fail the test if it is missing. */
 void environment_read(struct environment *e, const char *name);
 
 #endif

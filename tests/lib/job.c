@@ -1,4 +1,5 @@
-/* job.c -- see job.h. Builds a job's clean environment and its command line. */
+/* job.c -- see job.h. This file builds a job's clean environment and its command line. In the command line, the path of
+ * the worker program replaces WORKER. */
 #include "job.h"
 
 #include "base/buf.h"
@@ -16,8 +17,8 @@
 
 enum { ARGS_MAX = 64, ENV_MAX = 32 };
 
-/* Make "ddprun --standalone ARGS..." with the worker's path for WORKER. Leave out --standalone before --hosts and
- * --hostfile. */
+/* Make "ddprun --standalone ARGS..." with the path of the worker program in place of WORKER. Leave out --standalone
+ * if the first argument is --hosts or --hostfile. */
 static void make_argv(const char *argv[ARGS_MAX], const char *const args[])
 {
     int n = 0;
@@ -29,7 +30,7 @@ static void make_argv(const char *argv[ARGS_MAX], const char *const args[])
     argv[n] = NULL;
 }
 
-/* Return true if the variable of `entry` ("NAME[=value]") is in `list`, which may be NULL. */
+/* Return true if the variable of `entry` ("NAME" or "NAME=value") is in `list`, which may be NULL. */
 static bool is_named(const char *entry, const char *const *list)
 {
     const size_t len = strcspn(entry, "=");
@@ -60,7 +61,7 @@ struct run_process *job_start(const char *const args[], const struct run_options
     make_argv(argv, args);
     make_env(env, o.env);
     o.env = env;
-    /* These signals may be ignored in a background job. */
+    /* A shell may start the test runner as a background job, in which these signals are ignored. */
     signal(SIGINT, SIG_DFL);
     signal(SIGQUIT, SIG_DFL);
     return run_start(argv, &o);
@@ -210,7 +211,8 @@ void gate_gone(void)
 
 enum { WORKERS_MAX = 256, BODY = 300 };
 
-/* Return the rank in a line's prefix, or -1. Set *number to the line's number and *used to the prefix's length. */
+/* Return the rank in the prefix of a line. Set *number to the line's number and *used to the length of the prefix.
+ * Return -1 if the line has no prefix. */
 static int read_head(const char *line, bool coloured, int *number, int *used)
 {
     int prefix, rank, n;
@@ -252,7 +254,7 @@ const char *torch_python(void)
     return python != NULL && *python != '\0' ? python : "/usr/bin/python3";
 }
 
-/* Return true if Python runs `program`, which must not import torch, because that takes seconds. */
+/* Return true if Python runs `program` without an error. A program that imports torch takes seconds. */
 static bool python_says(const char *program)
 {
     const char *argv[] = { torch_python(), "-c", program, NULL };
@@ -273,7 +275,7 @@ void torch_skip_sanitized(void)
         cr_skip_test("skipped, because most of its time is PyTorch's, and the plain run has asked");
 }
 
-/* Return true if torch's version begins with one of `texts`, a Python tuple. */
+/* Return true if the version of the installed torch begins with one of `texts`, a Python tuple. */
 static bool torch_version_begins(const char *texts)
 {
     char program[512];
@@ -298,7 +300,8 @@ char torch_dialect(void)
     return torch_version_begins("('2.1.',)") ? 'B' : 'C';
 }
 
-/* Let PyTorch open a store with libuv, and check the error. This takes seconds; ddprun only reads PyTorch's files. */
+/* Let PyTorch open a store with libuv, and check whether the error says that PyTorch was built without libuv. This
+ * check takes seconds; ddprun itself only reads PyTorch's files. */
 bool torch_refuses_stores(void)
 {
     return !torch_is_old() && python_says("import sys\n"

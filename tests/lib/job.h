@@ -2,8 +2,8 @@
  *
  *     struct run_result r = JOB("--nproc_per_node=2", WORKER, "only:1", "exit:7");
  *
- * Jobs run in a clean environment, with --standalone unless the first argument is --hosts or --hostfile. WORKER stands
- * for the worker program. */
+ * Jobs run in a clean environment, and with --standalone (any free port) unless the first argument is --hosts or
+ * --hostfile. WORKER stands for the worker program. */
 #ifndef JOB_H
 #define JOB_H
 
@@ -14,41 +14,45 @@
 
 #define WORKER "(worker)"
 
-/* JOB waits for the job's end; JOB_START does not. */
+/* JOB runs a job to its end; JOB_START only starts it. */
 #define JOB(...)       job_run((const char *const[]){ __VA_ARGS__, NULL }, NULL)
 #define JOB_START(...) job_start((const char *const[]){ __VA_ARGS__, NULL }, NULL)
 
-/* Expect exit code `code`, otherwise print the output. */
+/* Expect that a job has ended with exit code `code`. Otherwise print its exit code, its signal and its stderr. */
 #define EXPECT(r, code) \
     cr_expect_eq((r).exit_code, code, "exit %d, signal %d, stderr:\n%s", (r).exit_code, (r).signal, (r).err)
 
-/* Expect `words` on stderr (SAYS), on stdout (PRINTS), or not on stderr (SILENT). */
+/* SAYS expects the text `words` on stderr, PRINTS expects `words` on stdout, and SILENT expects that `words` is not on
+ * stderr. On failure these macros print the output. */
 #define SAYS(r, words)   cr_expect(strstr((r).err, words) != NULL, "'%s' is not in:\n%s", words, (r).err)
 #define PRINTS(r, words) cr_expect(strstr((r).out, words) != NULL, "'%s' is not in:\n%s", words, (r).out)
 #define SILENT(r, words) cr_expect(strstr((r).err, words) == NULL, "'%s' is in:\n%s", words, (r).err)
 
-/* Run a job to its end (job_run) or start it. `options` may be NULL; `options->env` is added to the clean
- * environment. */
+/* Run a job until it ends (job_run), or only start it (job_start). `options` may be NULL. `options->env` is added to
+ * the clean environment. */
 struct run_result job_run(const char *const args[], const struct run_options *options);
 struct run_process *job_start(const char *const args[], const struct run_options *options);
 
-/* Make an empty directory and return its path. job_dir_remove removes it and frees the path. */
+/* Make a new empty directory and return its path. job_dir_remove removes the directory with its contents, and frees
+ * the path. */
 char *job_dir(void);
 void job_dir_remove(char *dir);
 
-/* Return a file as a string, which the caller frees, or NULL if missing. */
+/* Return a whole file as a string, which the caller frees. Return NULL if the file is missing. */
 char *job_file(const char *dir, const char *name);
 
-/* Return the number of lines that equal `line`. */
+/* Return the number of lines of `text` that are exactly `line`. */
 int job_count(const char *text, const char *line);
 
-/* Wait until `pid` is in `state` ('T' or 'Z' in /proc/PID/stat). Return false after PATIENCE_MS. */
+/* Wait until process `pid` is in state `state` ('T' or 'Z' in /proc/PID/stat). Return false after PATIENCE_MS. */
 bool job_until_state(pid_t pid, char state);
 
-/* Wait until the pipe `reader` is full. Return false after PATIENCE_MS. */
+/* Wait until the pipe with the reading end `reader` is full, so that its writers block. Return false after
+ * PATIENCE_MS. */
 bool job_until_full(int reader);
 
-/* A FIFO that a job's processes hold open ("hold:PATH"). It shows whether some of them still run. */
+/* A FIFO that shows whether processes of a job still run: with the argument "hold:PATH" a worker and its children
+ * keep the FIFO open for writing. */
 struct job_witness {
     char *dir;
     char path[256];
@@ -58,11 +62,11 @@ struct job_witness {
 
 void job_witness_open(struct job_witness *w);
 
-/* Wait until no process has the FIFO open. Return false after PATIENCE_MS. Call this after the workers have reported
- * that they hold it. */
+/* Wait until every process that had the FIFO open has ended. Return false after PATIENCE_MS. Call this function after
+ * the workers have reported that they hold the FIFO open. */
 bool job_witness_alone(struct job_witness *w);
 
-/* Return true if a process has the FIFO open. */
+/* Return true if a process has the FIFO open now. */
 bool job_witness_sees_some(struct job_witness *w);
 void job_witness_close(struct job_witness *w);
 
@@ -97,11 +101,12 @@ void gate_gone(void);
 /* Counts of the lines of tests/prog/torn_writer. */
 
 struct lines_seen {
-    int whole, torn; /* a torn line is broken, misplaced, or follows a lost line */
+    int whole, torn; /* number of correct lines, and number of lines that are broken, misplaced, or follow a
+                      * lost line */
     char first[120]; /* the beginning of the first torn line */
 };
 
-/* Count the lines of `text`, and cut it in place. Each line has the prefix "[rank] ", in colour if `coloured`. */
+/* Cut `text` into lines and count them. Each line has the prefix "[rank] ", in colour if `coloured`. */
 struct lines_seen lines_seen(char *text, bool coloured);
 
 /* --- torch ------------------------------------------------------------------------------------------------ */
@@ -111,32 +116,36 @@ struct lines_seen lines_seen(char *text, bool coloured);
 /* Return the interpreter: $DDP_PYTHON (`make interop PYTHON=...`), or Debian's Python. */
 const char *torch_python(void);
 
-/* Skip the test if torch_python() has no torch. */
+/* Skip the test if the interpreter of torch_python() has no torch. */
 void torch_skip_without(void);
 
-/* Skip the test under a sanitizer, because PyTorch takes most of its time. */
+/* Skip the test under a sanitizer: PyTorch takes most of the test's time, and the run without a sanitizer covers
+ * ddprun's code. */
 void torch_skip_sanitized(void);
 
-/* Return true if torch 1.x is installed. */
+/* Return true if the installed torch is 1.x. Return false if torch is not installed. */
 bool torch_is_old(void);
 
-/* Return the dialect of torch's stores, as ddp_store_dialect does; without torch 'C'. */
+/* Return the dialect of the stores of the installed torch, as ddp_store_dialect does. Return 'C' if torch is not
+ * installed. */
 char torch_dialect(void);
 
-/* Return true if torch was built without libuv. Its clients use only torch's own stores. */
+/* Return true if the installed torch was built without libuv. The clients of such a torch use only stores that torch
+ * hosts. */
 bool torch_refuses_stores(void);
 
-/* Skip the test without torch, or if torch_refuses_stores() (Debian 13). */
+/* Skip the test if the interpreter has no torch, or a torch for which torch_refuses_stores() is true (Debian 13). */
 void torch_skip_without_libuv(void);
 
-/* Return the number in the variable `name` (set by `make interop`), otherwise `usual`, or a tenth of it under a
- * sanitizer. */
+/* Return the number in the environment variable `name`, which `make interop` sets for many repetitions. Without the
+ * variable return `usual`, or a tenth of `usual` under a sanitizer. */
 int torch_number(const char *name, int usual);
 
-/* Return an environment with PYTHON_EXEC and few threads. */
+/* Return the environment of a job whose workers run the interpreter: PYTHON_EXEC, and no more threads than needed. */
 const char *const *torch_env(void);
 
-/* Skip the test without py-spy. Return "PATH=..." with the folder of py-spy ($DDP_PY_SPY, set by scripts/test.sh). */
+/* Skip the test if py-spy is missing. Otherwise return "PATH=...", with the folder of py-spy at its end ($DDP_PY_SPY,
+ * set by scripts/test.sh). */
 const char *py_spy_path(void);
 
 #endif

@@ -1,4 +1,5 @@
-/* numbers.c -- see numbers.h. Models and inputs come from formulas, which tests/data/torch_models.py repeats. */
+/* numbers.c -- see numbers.h. Models and inputs come from formulas, so that PyTorch's side
+ * (tests/data/torch_models.py) can compute the same values. */
 #include "numbers.h"
 
 #include "core/half.h"
@@ -53,7 +54,7 @@ size_t numbers_floats(const cJSON *array, float *to, size_t room)
 
 enum { PICTURES = 64, PIXELS = 784, COLOURED = 3 * 32 * 32, CLASSES = 10 };
 
-/* Return pseudo-random number `k` of `stream`. */
+/* Return pseudo-random number `k` of stream `stream`. */
 static uint32_t noise(uint64_t stream, uint64_t k)
 {
     uint32_t h = (uint32_t)(k * 2654435761u + stream * 40503u + 1);
@@ -88,7 +89,7 @@ const struct model_kind *known_kind(const char *name)
     return NULL;
 }
 
-/* Return true for a convolution model, which has coloured images and small batches. */
+/* Return true for a resnet. Its images have three colours. Its batches are small to save time. */
 static bool is_coloured(const struct model_kind *kind)
 {
     return strncmp(kind->name, "resnet", 6) == 0;
@@ -147,7 +148,7 @@ static struct model_batch pictures(int step, int rows, int pixels)
     };
 }
 
-/* Return a token. Small tokens are more frequent, for something to learn. */
+/* Return a token. Small tokens are more frequent, so that the model has something to learn. */
 static int32_t known_token(int step, int row, int at)
 {
     uint32_t byte = noise((uint64_t)(2000 + step), (uint64_t)(row * (KNOWN_LENGTH + 1) + at)) >> 24;

@@ -1,7 +1,7 @@
-/* numbers.h -- reference values for tests of arithmetic: PyTorch's results, models from formulas, central differences,
- * a GPU beside the CPU, subnormal numbers.
+/* numbers.h -- reference values for tests of arithmetic: results of PyTorch, models with parameters from formulas,
+ * central differences for gradients, a GPU beside the CPU, and subnormal numbers.
  *
- * tests/data/torch_numbers.py makes PyTorch's results (tests/data/torch_NAME.json). */
+ * The results of PyTorch are in tests/data/torch_NAME.json, which tests/data/torch_numbers.py makes. */
 #ifndef NUMBERS_H
 #define NUMBERS_H
 
@@ -15,14 +15,14 @@
 #include <string.h>
 #include <stddef.h>
 
-/* Return "tests/data/torch_NAME.json", or end the test. The caller frees it with cJSON_Delete. */
+/* Return the file "tests/data/torch_NAME.json", or end the test. The caller frees the result with cJSON_Delete. */
 cJSON *numbers_read(const char *name);
 
-/* Return the number at `key`, or `fallback`. */
+/* Return the number at `key`, or `fallback` if `row` has no such key. */
 double numbers_get(const cJSON *row, const char *key, double fallback);
 
-/* Read an array of numbers or words such as "inf" into `to`; return its length. More than `room` elements end the
- * test. */
+/* Read an array into `to`, and return its length. An element is a number, or a word such as "inf". More than `room`
+ * elements end the test. */
 size_t numbers_floats(const cJSON *array, float *to, size_t room);
 
 /* --- known model ------------------------------------------------------------------------------------------ */
@@ -30,21 +30,22 @@ size_t numbers_floats(const cJSON *array, float *to, size_t room);
 /* Models, pictures and tokens from formulas, as in tests/data/torch_models.py. */
 
 enum {
-    KNOWN_ROWS = 20,    /* 28x28 images in a batch, from a set of 64 */
-    KNOWN_COLOURED = 4, /* 3x32x32 images in a batch, for resnet */
+    KNOWN_ROWS = 20,    /* number of 28x28 images in a batch, from a set of 64 */
+    KNOWN_COLOURED = 4, /* number of 3x32x32 images in a batch, for resnet */
     KNOWN_SEQUENCES = 3,
     KNOWN_LENGTH = 64,
 };
 
-/* Return the row `name` of models.h, or NULL. */
+/* Return the row of models.h that is called `name`, or NULL. */
 const struct model_kind *known_kind(const char *name);
 
-/* Return the model `name` with known parameters and the batch sizes above, or end the test. */
+/* Return the model `name` for batches of the sizes above, with known parameters, or end the test. */
 struct model *known_model(const char *name);
-/* Return the model on the device `on`. The caller uploads the parameters. */
+/* Do the same as known_model, but on the device `on`. The caller uploads the parameters to the device. */
 struct model *known_model_on(const char *name, struct compute *on);
 
-/* Make the batch of step `step`. It is valid until the next call. All targets have the same weight; the sum is 1. */
+/* Make the batch of step `step` for a model of this kind; all targets have the same weight, 1 in total. The batch is
+ * valid until the next call. */
 struct model_batch known_batch(const struct model_kind *kind, int step);
 
 /* --- grad check ------------------------------------------------------------------------------------------- */
@@ -61,19 +62,20 @@ struct grad_check {
         const char *name;
         double *value, *grad;
         size_t n;
-    } in[GRAD_CHECK_ARRAYS]; /* ends with an entry without a name */
+    } in[GRAD_CHECK_ARRAYS]; /* the list ends with an entry without a name */
     double *out, *mix;
-    size_t n;               /* elements of `out` and of `mix` */
+    size_t n;               /* number of elements in each of `out` and `mix` */
     void (*forward)(void);  /* computes `out` from the arrays `in` */
-    void (*backward)(void); /* computes the gradients of `in` */
-    double tolerance,       /* relative and absolute; 0: 1e-7 */
-        step;               /* step of the differences; 0: 1e-5 */
+    void (*backward)(void); /* computes the gradients of the arrays `in`; `mix` is the gradient of `out` */
+    double tolerance,       /* both relative and absolute; 0 means 1e-7 */
+        step;               /* step of the central differences; 0 means 1e-5 */
 };
 
-/* Fill `value` with numbers in [-1, 1), the same in every run. */
+/* Fill `value` with numbers in [-1, 1), which are the same in every run. */
 void grad_check_random(double *value, size_t n, unsigned seed);
 
-/* Fill `in` and `mix` with random numbers, and compare all gradients. Fail at the first error above the tolerance. */
+/* Fill `in` and `mix` with random numbers, and compare every element of the gradients. Fail the test at the first
+ * element whose error is larger than the tolerance. */
 void grad_check(const struct grad_check *c);
 
 /* Compare as grad_check does, with the current `in` and `mix`. */
@@ -97,12 +99,12 @@ struct both {
 struct devices {
     struct compute *gpu;
     int precision;
-    double tolerance; /* allowed difference, relative to the largest value */
+    double tolerance; /* allowed norm of the differences, relative to the norm of the CPU's numbers */
     struct both all[64];
     int used;
 };
 
-/* Open the GPU with a precision of train_options.h. */
+/* Open the GPU. `precision` is one of the precisions of train_options.h. */
 struct devices devices_open(int precision);
 void devices_close(struct devices *d); /* also frees all numbers */
 
@@ -110,18 +112,19 @@ void devices_close(struct devices *d); /* also frees all numbers */
 struct both devices_values(struct devices *d, size_t n, double scale);
 struct both devices_floats(struct devices *d, size_t n, double scale);
 
-/* Compare the GPU's numbers with the CPU's, relative to the largest. */
+/* Compare the GPU's numbers with the CPU's numbers. Fail if the norm of the differences, or a single difference, is too
+ * large. */
 void devices_expect_same(struct devices *d, const char *what, struct both x);
-/* Compare rows of `n` numbers: row i starts at i * `stride` on the GPU, at i * `n` on the CPU. */
+/* Compare rows of `n` numbers. Row i starts at number i * `stride` on the GPU, and at number i * `n` on the CPU. */
 void devices_expect_rows(struct devices *d, const char *what, struct both x, size_t n, size_t stride);
 
-/* Return a random number below `below`, from this run's seed. */
+/* Return a random number from 0 to `below` - 1, from the seed of this run. */
 size_t devices_random(size_t below);
 
-/* Open `d`, run `check`, and expect that all calls are supported. */
+/* Open `d`, run `check`, and expect that the device supports all calls. */
 void devices_check(struct devices *d, int precision, void (*check)(void));
 
-/* EACH_PRECISION (suite, name) { ... } defines a test for each precision, with the file's `struct devices d`. */
+/* EACH_PRECISION (suite, name) { ... } defines a test for each precision. The file must define `struct devices d`. */
 #define EACH_PRECISION(suite, name)              \
     static void name(void);                      \
     Test(suite, name##_in_fp32, .timeout = 120)  \
@@ -138,7 +141,7 @@ void devices_check(struct devices *d, int precision, void (*check)(void));
     }                                            \
     static void name(void)
 
-/* Make a call on both. `on` is the device, `to` the member of struct both. */
+/* Make the same call on the CPU and on the GPU. `on` is the device, and `to` is the member of struct both. */
 #define BOTH(CALL)                         \
     do {                                   \
         struct compute *on = &compute_cpu; \
@@ -158,8 +161,8 @@ static inline uint64_t subnormals_mode(void)
     return flush_subnormals_read() & FLUSH_SUBNORMALS_BITS;
 }
 
-/* Return true if this thread flushes subnormal results to zero. Compute such a result, instead of reading the control
- * word. */
+/* Return true if this thread now flushes subnormal results to zero. The function computes a subnormal result instead of
+ * reading the control word. */
 static inline bool subnormals_vanish(void)
 {
     volatile float smallest = 0x1p-126f;
@@ -169,8 +172,8 @@ static inline bool subnormals_vanish(void)
     return bits == 0;
 }
 
-/* Return number `i` of a sequence: subnormals, zero, the smallest normal numbers, numbers near 1, with alternating
- * signs. No operation gives infinity. */
+/* Return number `i` of a sequence with alternating signs: subnormal numbers, zero, the smallest normal numbers, and
+ * numbers near 1. No operation on these numbers gives infinity. */
 static inline uint32_t subnormals_f32(uint32_t i)
 {
     static const uint32_t exponents[] = { 0, 0, 1, 2, 0, 126 };
@@ -178,7 +181,7 @@ static inline uint32_t subnormals_f32(uint32_t i)
     return (mixed & 1) << 31 | exponents[i % 6] << 23 | (i % 7 == 3 ? 0 : mixed >> 9);
 }
 
-/* Fill `to` with n numbers of `dtype`, from subnormals_f32. */
+/* Fill `to` with n numbers of type `dtype`, made from successive numbers of subnormals_f32. */
 static inline void subnormals_fill(void *to, ddp_dtype dtype, size_t n, uint32_t seed)
 {
     for (size_t i = 0; i < n; i++) {

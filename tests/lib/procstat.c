@@ -1,4 +1,5 @@
-/* procstat.c -- see procstat.h. Small files of /proc can be read even for a process that is ending. */
+/* procstat.c -- see procstat.h. The functions read only small files of /proc, so they also work on a process that is
+ * about to end. */
 #include "procstat.h"
 
 #include <dirent.h>
@@ -55,7 +56,7 @@ long procstat_cpu_ms(pid_t pid)
     if (f != NULL)
         fclose(f);
     text[len] = '\0';
-    const char *rest = strrchr(text, ')'); /* the program's name may contain any character */
+    const char *rest = strrchr(text, ')'); /* skip the program's name, which may contain any character */
     if (rest == NULL ||
         sscanf(rest, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system) != 2)
         return -1;

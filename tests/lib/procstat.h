@@ -1,5 +1,5 @@
-/* procstat.h -- children, memory and CPU time of a process, and limits of this process. Without Criterion, for programs
- * that are no tests. */
+/* procstat.h -- reads a process's children, memory and CPU time from /proc, and sets limits of the calling process.
+ * This module does not use Criterion, because programs that start thousands of jobs link it, too. */
 #ifndef PROCSTAT_H
 #define PROCSTAT_H
 
@@ -8,21 +8,21 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
-/* Return the n-th child of a process, the oldest first. Return 0 without such a child, or without
- * /proc/PID/task/TID/children. Adopted orphans count. */
+/* Return the n-th child of a process, the oldest child first. Orphans that the process has adopted are children, too.
+ * Return 0 if there is no such child, or if the kernel has no /proc/PID/task/TID/children. */
 pid_t procstat_child(pid_t of, int n);
 
-/* Return the resident memory in KiB, now or at its largest, or -1 if the process is gone. */
+/* Return the present (rss) or the highest (peak) resident memory in KiB. Return -1 if the process is gone. */
 long procstat_rss_kib(pid_t pid);
 long procstat_peak_kib(pid_t pid);
 
-/* Return the user and system time in ms, or -1 if the process is gone. */
+/* Return the CPU time used so far, user and system, in ms. Return -1 if the process is gone. */
 long procstat_cpu_ms(pid_t pid);
 
-/* Return the number of open descriptors, or -1 if the process is gone. */
+/* Return the number of open descriptors. Return -1 if the process is gone. */
 int procstat_fds(pid_t pid);
 
-/* Return true if the process has loaded a sanitizer's run-time. */
+/* Return true if the process has loaded a sanitizer's run-time, which uses much of the process's memory and time. */
 bool procstat_is_sanitized(pid_t pid);
 
 /* --- rlimits ---------------------------------------------------------------------------------------------- */
@@ -32,8 +32,8 @@ bool procstat_is_sanitized(pid_t pid);
 /* Raise the limit of descriptors to `most`, or to the hard limit. Return the new limit. */
 uint32_t limits_raise_descriptors(uint32_t most);
 
-/* Limit the size of files, also in memory, to simulate a full disk (EFBIG for ENOSPC). RLIM_INFINITY removes the
- * limit. */
+/* Limit the size of files, memory files included. This simulates a full disk, because code handles EFBIG in the same
+ * way as ENOSPC. RLIM_INFINITY removes the limit. */
 void limits_cut_files(rlim_t bytes);
 
 #endif

@@ -1,4 +1,5 @@
-/* ranks.c -- see ranks.h. Ranks are forked, so failures are reported through shared memory. */
+/* ranks.c -- see ranks.h. Ranks are forked, so a failed expectation is reported through shared memory and not by
+ * Criterion. */
 #include "ranks.h"
 
 #include "core/half.h"
@@ -37,7 +38,7 @@ static void set_environment(const struct rank *me)
     set_number("DDPRUN_STORE", me->flags & RANKS_DDPRUN_STORE ? 1 : 0);
 }
 
-/* Wait until all ranks and the store exist, because timeouts begin then. */
+/* Wait until all ranks and the store exist, so that no rank's timeout begins before another rank exists. */
 static void wait_for_all(const struct rank *me)
 {
     const struct rank *first = me - me->rank;
@@ -63,11 +64,13 @@ static pid_t start_rank(struct rank *me, rank_main rank_function)
     wait_for_all(me);
     set_environment(me);
     rank_function(me);
-    /* _exit skips Criterion's exit handlers, and also the leak check. worker_probe checks for leaks. */
+    /* Use _exit to skip the exit handlers that Criterion has registered. This skips the check for leaks, too; the
+     * separate program worker_probe checks the library for leaks. */
     _exit(0);
 }
 
-/* Start the server after the ranks, because its thread could hold AddressSanitizer's locks during a fork. */
+/* Start the server after all ranks. During a fork, the server's thread could hold AddressSanitizer's locks, and the new
+ * rank would wait for these locks forever. */
 struct ranks ranks_run(int n, rank_main main, unsigned flags, const void *user)
 {
     const struct store_server_options options = { .host = "127.0.0.1", .limits = HUB_LIMITS_DEFAULT };
@@ -251,7 +254,7 @@ static void choose_blocks(const struct trial_room *room, const struct trial *t, 
     *out = shared ? room->shared_out : room->private_out;
     if (!t->in_place)
         return;
-    /* the smaller buffer is this rank's part of the block */
+    /* input and output share one block; the smaller of the two is this rank's part of the block */
     *out = *in;
     if (t->kind == ALL_GATHER || t->kind == GATHER)
         *in = *out + skip;
@@ -279,10 +282,10 @@ static ddp_status call(ddp_group *g, const struct trial *t, const void *in, void
     }
 }
 
-/* The results of value_of repeat after this many elements. */
+/* The results of value_of repeat after this number of elements. */
 enum { PERIOD = 70 };
 
-/* Fill up to `n` elements with copies of the first PERIOD. */
+/* Fill `elements` up to `n` elements with copies of the first PERIOD elements. */
 static void repeat(char *elements, size_t size, size_t n)
 {
     const size_t bytes = n * size;
@@ -299,7 +302,7 @@ static void check_output(const struct trial_room *room, const struct trial *t, c
     if ((t->kind == REDUCE || t->kind == GATHER) && me->rank != t->root)
         return;
     for (size_t i = 0; i < all; i++) {
-        const size_t k = i % t->n % PERIOD; /* index in a rank's part, modulo PERIOD */
+        const size_t k = i % t->n % PERIOD; /* index in the part of a rank, modulo PERIOD */
         if (i % t->n < PERIOD)
             one_value_store(must, k, t->dtype, expected(t, me, i));
         if (memcmp(out + i * size, (const char *)must + k * size, size) != 0)
@@ -356,13 +359,14 @@ void room_close(struct trial_room *room)
     free(room->private_out);
 }
 
-/* Return true if a trial may use `memory`. With a device, both buffers are in one kind of memory. */
+/* Return true if a trial may use this memory. With a device, a call must not have buffers in two kinds of memory. */
 static bool goes_with(const struct trial_room *room, int memory)
 {
     return !room->device || memory == PRIVATE || memory == SHARED;
 }
 
-/* Return the last operation to try; kinds without a reduction need only the first. */
+/* Return the last operation to try. Kinds without a reduction ignore the operation, so such kinds are tried only with
+ * the first operation. */
 static int last_op(enum kind kind)
 {
     return kind == ALL_REDUCE ? DDP_PROD : kind == REDUCE_SCATTER ? DDP_AVG : DDP_SUM;
@@ -406,7 +410,7 @@ void trials_of_large_counts(struct rank *me)
     room_close(&room);
 }
 
-/* Return the FNV-1a hash, which begins with 0xcbf29ce484222325. */
+/* Return the FNV-1a hash. The first `hash` is 0xcbf29ce484222325. */
 uint64_t trial_hash(uint64_t hash, const void *data, size_t len)
 {
     for (size_t i = 0; i < len; i++)
@@ -443,7 +447,8 @@ ddp_reducer_options toy_options(void)
     return options;
 }
 
-/* Join the other ranks. me->user has one letter for each rank; equal letters are one host. */
+/* Join the other ranks. me->user is a text with one letter for each rank. Ranks with the same letter are on the same
+ * host. */
 ddp_ctx *toy_join(struct rank *me)
 {
     const char name[] = { ((const char *)me->user)[me->rank], '\0' };
@@ -499,7 +504,7 @@ void toy_accumulate(ddp_reducer *reducer, int rank, int step, size_t p)
         toy_set(reducer, p, e, toy_get(reducer, p, e) + toy_gradient(rank, step, p, e));
 }
 
-/* Run the backward pass, in another order on each rank and step. */
+/* Run the backward pass, in an order that differs between ranks and steps. */
 void toy_backward(struct rank *me, ddp_reducer *reducer, int step)
 {
     for (size_t k = 0; k < MODEL_PARAMS; k++) {
@@ -509,7 +514,7 @@ void toy_backward(struct rank *me, ddp_reducer *reducer, int step)
     }
 }
 
-/* Return the reducer's result for the sum of a gradient over all ranks. */
+/* Return the result of the reducer for a gradient: apply the reducer's options to the sum over all ranks. */
 double toy_averaged(const ddp_reducer_options *o, size_t p, double sum, double divisor)
 {
     bool small = p != 2;

@@ -1,4 +1,4 @@
-/* report_case.h -- a job of local workers whose ends the test chooses, and its report. */
+/* report_case.h -- a job of local workers that end as the test chooses, and the report of the job. */
 #ifndef REPORT_CASE_H
 #define REPORT_CASE_H
 
@@ -39,7 +39,7 @@ static inline void step(enum agent_event_type type, uint64_t now_ms, int r, int 
     agent_step(agent, &e, &n);
 }
 
-/* Plan a job of `nproc` workers, and start its agent at 1000 ms. run_all() starts the workers. */
+/* Plan a job of `nproc` workers, and start its agent at the time 1000 ms. run_all() then starts the workers. */
 static inline void start(int nproc, const char *log_dir)
 {
     char number[24], directory[64];

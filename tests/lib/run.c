@@ -1,8 +1,9 @@
 /* run.c -- see run.h.
  *
- * One loop (pump) polls both pipes and a pidfd. The pidfd shows the program's end, because a grandchild may keep the
- * pipes open. Afterwards the pipes are read for DRAIN_MS. The process is reaped after its group was killed, because its
- * number could be reused. */
+ * One loop (pump) polls three descriptors: both output pipes and a pidfd. The pidfd shows the end of the program. The
+ * pipes do not show this end, because a grandchild may keep the pipes open. After the end the loop reads the pipes for
+ * DRAIN_MS more. The process is reaped only after its process group was killed, so that no other group can get the same
+ * number. */
 #include "run.h"
 
 #include "base/buf.h"
@@ -176,7 +177,7 @@ static bool is_changed(const char *entry, const char *const *changes)
     return false;
 }
 
-/* Return the environment with `changes`. The caller frees the list but not the strings. */
+/* Return the inherited environment with `changes` applied. The caller frees the list but not the strings. */
 static const char **merged_env(const char *const *changes)
 {
     static const char *const none[] = { NULL };
@@ -207,7 +208,7 @@ static int stdin_with(const char *text)
     return fd;
 }
 
-/* Execute the program. Between fork and exec, make only system calls. */
+/* Execute the program in the child process. Code between fork and exec must make only system calls. */
 _Noreturn static void become(const char *const argv[], const char **env, const char *cwd, const int fds[3])
 {
     sigset_t none;
@@ -233,7 +234,8 @@ static bool open_pipe(int ends[2])
     return true;
 }
 
-/* Open a pseudo-terminal that keeps newlines: one end to read, two for stdout and stderr. */
+/* Open a pseudo-terminal: one end to read from, and two ends for the program's stdout and stderr. The terminal must not
+ * change a newline to "\r\n". */
 static bool open_terminal(int out[2], int err[2])
 {
     struct termios raw = { 0 };
@@ -269,7 +271,7 @@ struct run_process *run_start(const char *const argv[], const struct run_options
         close(fds[i]);
     p->out.fd = out[0];
     p->err.fd = err[0];
-    setpgid(p->pid, p->pid); /* parent and child do this, because either may run first */
+    setpgid(p->pid, p->pid); /* both parent and child do this, because either may run first */
     p->pidfd = pidfd_open(p->pid, 0);
     return p;
 }
@@ -278,7 +280,7 @@ struct run_process *run_start(const char *const argv[], const struct run_options
 
 enum { DEPTH_MAX = 8, CHILDREN_MAX = 32 };
 
-/* Read the first line of a thread's file in /proc. */
+/* Read the first line of a thread's file in /proc, without its newline. */
 static void first_line(pid_t pid, int thread, const char *file, char *out, int size)
 {
     char path[96];
@@ -297,7 +299,7 @@ static void describe_thread(pid_t pid, int thread, struct buf *out)
     first_line(pid, thread, "stat", stat, sizeof(stat));
     first_line(pid, thread, "wchan", where, sizeof(where));
     first_line(pid, thread, "comm", name, sizeof(name));
-    const char *state = strrchr(stat, ')'); /* the name may contain any character */
+    const char *state = strrchr(stat, ')'); /* skip the name, which may contain any character */
     buf_printf(out, "run: still there: %s, pid %d, thread %d, state%.2s, in %s\n", name, (int)pid, thread,
                state != NULL ? state + 1 : " ?", where);
 }
@@ -323,7 +325,8 @@ static void describe(pid_t pid, int depth, struct buf *out)
         describe(child, depth + 1, out);
 }
 
-/* Append the state and kernel function of each thread of `pid` and its descendants. */
+/* Append a line for each thread of `pid` and of all its descendants. The line has the thread's state and the kernel
+ * function in which the thread sleeps. */
 static void hanging_describe(pid_t pid, struct buf *out)
 {
     describe(pid, 0, out);
@@ -351,7 +354,7 @@ static const char *stream_text(const struct stream *s)
     return s->text.data != NULL ? (const char *)s->text.data : "";
 }
 
-/* Process one event until `until_ms`. Return false if the time is over. */
+/* Wait for an event until `until_ms`, and process the event. Return false if the time is over. */
 static bool pump(struct run_process *p, uint64_t until_ms)
 {
     uint64_t now = clock_ms();
@@ -374,7 +377,7 @@ static bool said(const struct stream *s, const char *text)
     return strstr(stream_text(s), text) != NULL;
 }
 
-/* Print the output for readers of the failed test. */
+/* Print the output for readers of the failed test, in addition to the test's own message. */
 static void tell_what_came(const struct run_process *p, const char *text)
 {
     struct buf words = { 0 };
@@ -430,15 +433,15 @@ static char *take_text(struct stream *s)
     return s->text.data != NULL ? (char *)s->text.data : calloc(1, 1);
 }
 
-/* Append the state of `p` and its descendants to its stderr. */
+/* Append the state of process `p` and of its descendants to the stderr text of `p`. */
 static void note_what_hangs(struct run_process *p)
 {
     hanging_describe(p->pid, &p->err.text);
-    if (buf_append(&p->err.text, "", 1)) /* end with a NUL that does not count */
+    if (buf_append(&p->err.text, "", 1)) /* keep the text terminated, without counting the NUL */
         p->err.text.len--;
 }
 
-/* Keep a text until the test ends. The list keeps it reachable for LeakSanitizer. */
+/* Keep a text until the test ends, and return it. A static list keeps it reachable for LeakSanitizer. */
 static char *keep_text(char *text)
 {
     struct kept {
@@ -505,14 +508,14 @@ static void build_dir(char path[static PATH_MAX])
 
 const char *bin(const char *program)
 {
-    enum { KEEP = 8 }; /* kept paths, for an argv with several */
+    enum { KEEP = 8 }; /* number of kept paths, so that one argv may name several programs */
     static char paths[KEEP][PATH_MAX + 64];
     static int next;
     char *path = paths[next++ % KEEP], dir[PATH_MAX];
     const char *build = getenv("DDP_BUILD");
     if (build == NULL)
         build_dir(dir);
-    else if (realpath(build, dir) == NULL) /* absolute, for programs in another directory */
+    else if (realpath(build, dir) == NULL) /* absolute path, for programs that start in another directory */
         snprintf(dir, sizeof(dir), "%s", build);
     snprintf(path, sizeof(paths[0]), "%s/%s", dir, program);
     return path;

@@ -6,8 +6,9 @@
  *
  * For a program that keeps running: run_start, run_until_output("listening on "), run_signal, run_wait.
  *
- * The program's own process group is killed after its end or timeout, and it dies with the test. No function of the
- * part "run" fails a test: the result contains the error. */
+ * The program gets its own process group. The group is killed after the program has ended or its time is over. The
+ * program dies with the test (parent-death signal). No function of the part "run" fails a test: the result contains
+ * the error. */
 #ifndef RUN_H
 #define RUN_H
 
@@ -17,23 +18,24 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* A test waits for a condition and not for a fixed time, because durations depend on the machine.
+/* A test waits for a condition and not for a fixed time, because durations depend on the machine. A wait lasts
+ * PATIENCE_MS only if the condition never holds.
  *
  *     for (struct patience p = { 0 }; !condition && patience_left(&p);)
  *         continue; */
 
 enum { PATIENCE_MS = 60000 };
 
-/* Initialize with { 0 }. PATIENCE_MS begin with the first patience_left(). */
+/* Initialize with { 0 }. The time PATIENCE_MS begins with the first call of patience_left(). */
 struct patience {
     uint64_t until_ms;
 };
 
-/* Return false after PATIENCE_MS. Otherwise sleep for some milliseconds. */
+/* Return false if PATIENCE_MS are over. Otherwise sleep for a few milliseconds and return true. */
 bool patience_left(struct patience *p);
 
-/* Append bytes from `fd` to `seen` until it contains `text`. Return false at the end, if `seen` is full, or after
- * PATIENCE_MS without a byte. */
+/* Read from `fd` and append the bytes to the string `seen`, until `seen` contains `text`. Return false if the file
+ * ends, if `seen` is full, or if no byte arrives for PATIENCE_MS. */
 bool patience_read(int fd, char *seen, unsigned long size, const char *text);
 
 /* --- temp dir --------------------------------------------------------------------------------------------- */
@@ -63,65 +65,72 @@ const char *test_path(const char *name);
 /* Return a port of 127.0.0.1 without a listener. Neither the kernel nor another test uses it. */
 int free_port(void);
 
-/* Append a free port to `option`. The text is valid until the next call. */
+/* Return `option` with a free port appended. The text is valid until the next call. */
 const char *free_port_option(const char *option);
 
 /* --- run -------------------------------------------------------------------------------------------------- */
 
 struct run_options {
-    const char *const *env;           /* NULL-terminated: "NAME=value" sets, "NAME" removes; NULL: inherit */
-    const char *cwd;                  /* working directory; NULL: the test's */
-    const char *stdin_text;           /* text for stdin; NULL: /dev/null */
-    bool terminal;                    /* stdout and stderr are one terminal, read as `out` */
-    int timeout_ms;                   /* ms until the group is killed; 0: PATIENCE_MS */
-    pid_t (*fork)(const void *place); /* called with `place`; NULL: fork() */
+    const char *const
+        *env;        /* NULL-terminated list: "NAME=value" sets, "NAME" alone removes; NULL to inherit all */
+    const char *cwd; /* working directory; NULL for the working directory of the test */
+    const char *stdin_text; /* what the program reads from stdin; NULL for /dev/null */
+    bool terminal;          /* stdout and stderr are one terminal, which changes no byte; `out` has both */
+    int timeout_ms;         /* ms until the group is killed and timed_out is set; 0 means PATIENCE_MS */
+    pid_t (*fork)(const void *place); /* called instead of fork(), with `place`; NULL for fork() */
     const void *place;
 };
 
 struct run_result {
-    int exit_code; /* -1: killed by a signal; 127 with `err`: exec failed */
-    int signal;    /* signal that ended the program, or 0 */
-    char *out;     /* stdout, never NULL; run.c owns `out` and `err` until the test ends */
-    char *err;     /* stderr; if timed_out, followed by the state of all processes */
+    int exit_code; /* -1 if a signal killed the program; 127 with a text in `err` if exec failed */
+    int signal;    /* signal that ended the program; 0 if the program exited */
+    char *
+        out; /* stdout of the program, as a string; never NULL; run.c owns `out` and `err` until the test ends */
+    char *err; /* stderr of the program, like `out`; if timed_out, the state of all its processes follows */
     bool timed_out;
 };
 
-/* Run a program to its end. `argv` ends with NULL; argv[0] is searched in PATH. `options` may be NULL. */
+/* Run a program to its end. `argv` ends with NULL; argv[0] is a path or is looked up in PATH. `options` may be
+ * NULL. */
 struct run_result run_command(const char *const argv[], const struct run_options *options);
 
 struct run_process;
 
-/* Start a program. Only run_until_* and run_wait read its output (a pipe holds 1 MiB). Return NULL if fork or pipe
- * failed. The caller must pass the process to run_wait, which frees it. */
+/* Start a program and return at once. Only run_until_* and run_wait read the output (a pipe holds 1 MiB until then).
+ * Return NULL if fork or pipe failed. The caller must pass every process to run_wait, which frees the process. */
 struct run_process *run_start(const char *const argv[], const struct run_options *options);
 
 pid_t run_pid(const struct run_process *process);
 
-/* Signal the program, not its group. */
+/* Signal the program alone (not its group). */
 void run_signal(struct run_process *process, int signal);
 
-/* Read until stdout (or stderr) contains `text`. Return false if the program ends, or after `timeout_ms`. */
+/* Read until stdout (or stderr) contains `text`, and return true. Return false if the program ends first, or after
+ * `timeout_ms`. */
 bool run_until_output(struct run_process *process, const char *text, int timeout_ms);
 bool run_until_error(struct run_process *process, const char *text, int timeout_ms);
 
-/* Return stdout so far, valid until the next call with this process. */
+/* Return the text on stdout so far, which is valid until the next call with this process. */
 const char *run_output(struct run_process *process);
 
-/* Wait for the program, and kill its group at the timeout. Free `process` and return the result. */
+/* Wait for the end of the program. Kill its group when the timeout of the options is over. Free `process` and return
+ * the result. */
 struct run_result run_wait(struct run_process *process);
 
-/* Return the path of a built program, in $DDP_BUILD or in this test's build directory. Eight paths may be in use at
- * once. */
+/* Return the path of a built program. The program is in $DDP_BUILD if this variable is set, otherwise in the build
+ * directory of this test program. Eight returned paths may be in use at once. */
 const char *bin(const char *program);
 
-/* Return true if the programs have a sanitizer. A sanitizer needs memory, /proc and a place for reports. */
+/* Return true if the programs were built with AddressSanitizer or ThreadSanitizer. The sanitizers need memory, /proc
+ * and a place for their reports. Some tests take these away. */
 bool bin_is_sanitized(void);
 
-/* Return true if uid 65534 can reach the programs. It cannot below a home directory of mode 0700. Only root may call
- * this. */
+/* Return true if uid 65534 can reach the programs. This uid cannot reach programs below a home directory of mode 0700.
+ * Only root may call this function. */
 bool bin_is_open_to_nobody(void);
 
-/* Switch off LeakSanitizer in programs that start later. It fails if a program is killed or traced during its check. */
+/* Switch off the check for leaks in programs that this test starts later. LeakSanitizer fails if a program is killed or
+ * traced during the check. */
 void bin_seek_no_leaks(void);
 
 /* --- daemon ----------------------------------------------------------------------------------------------- */
@@ -133,16 +142,17 @@ struct daemon {
     int port;
 };
 
-/* Start the daemon on `listen`, with `option` unless NULL, and wait for its ready line. Fail the test without it. */
+/* Start the daemon on `listen`, with one more option unless `option` is NULL, and wait for its ready line. Fail the
+ * test if that line is missing. */
 struct daemon daemon_start(const char *listen, const char *option);
 
-/* Start the daemon for every user, with --max-bytes=`max_bytes`. */
+/* Start the daemon on 127.0.0.1:0 for every user of this host, with --max-bytes=`max_bytes`. */
 struct daemon daemon_start_insecure(const char *max_bytes);
 
-/* Start the daemon with at most `max_fds` descriptors. */
+/* Start the daemon on 127.0.0.1:0, with no more than `max_fds` descriptors. */
 struct daemon daemon_start_limited(int max_fds);
 
-/* Send SIGTERM, and expect exit code 0. */
+/* Send SIGTERM. Fail the test unless the daemon exits with 0. */
 void daemon_stop(struct daemon *d);
 
 #endif

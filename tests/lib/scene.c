@@ -1,4 +1,4 @@
-/* scene.c -- see scene.h. First hosts and their network, then one scene. */
+/* scene.c -- see scene.h. The hosts and their network come first, then the run of one scene. */
 #include "scene.h"
 
 #include "auth/secret.h"
@@ -23,8 +23,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Process 1 of a host is a child of the test, made by one clone() with all namespaces. It mounts its file systems,
- * reports through a pipe, and sleeps. */
+/* Process 1 of a host is a child of the test. One clone() creates this child and all its namespaces. Process 1 mounts
+ * its own file systems, reports through a pipe that it is ready, and sleeps. The kernel reaps the orphans of a host.
+ * hosts_net_join makes the network between the hosts. */
 
 #define GROUP_PREFIX "ddprun-hosts-"
 
@@ -54,7 +55,7 @@ static const char *group_root(void)
     return "";
 }
 
-/* Remove a control group and all groups below. They have no processes. */
+/* Remove a control group and all groups below it. The groups have no processes. */
 static void remove_groups(const char *path)
 {
     DIR *dir = opendir(path);
@@ -67,12 +68,12 @@ static void remove_groups(const char *path)
     }
     if (dir != NULL)
         closedir(dir);
-    /* the last process may linger in the group */
+    /* the last process may still be in the group for a moment */
     for (int i = 0; rmdir(path) != 0 && i < 200 && access(path, F_OK) == 0; i++)
         poll(NULL, 0, 5);
 }
 
-/* Remove the control groups of killed tests. */
+/* Remove the control groups of earlier tests that were killed. */
 static void bury_groups(const char *root)
 {
     DIR *dir = opendir(root);
@@ -134,7 +135,8 @@ static bool mount_over(const char *file, const char *name)
            mount(path, file, NULL, MS_BIND, NULL) == 0;
 }
 
-/* Set the host's name and files. Only /etc/hosts resolves names, because no test may use the machine's name server. */
+/* Set the host's name and mount its files. Names come only from /etc/hosts, because no test may use the machine's
+ * name server. */
 static bool furnish(const struct host *h)
 {
     return sethostname(h->name, strlen(h->name)) == 0 &&
@@ -190,7 +192,7 @@ static int open_root(const struct host *h)
     return open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* Fork a child into the host's PID namespace; it enters the others itself. */
+/* Fork a child into the host's PID namespace. The child enters all other namespaces by itself. */
 static pid_t fork_onto(const void *place)
 {
     const struct host *h = place;
@@ -279,7 +281,7 @@ void host_names(const struct host *host, const char *lines)
     cr_assert(put_file(path, lines));
 }
 
-/* Return true if `pid` is on the host and no zombie. A zombie has no /proc/PID/exe. */
+/* Return true if process `pid` is in the host's PID namespace and not a zombie, which has no /proc/PID/exe. */
 static bool is_on(const struct host *h, pid_t pid)
 {
     char path[64], theirs[64] = "", ours[64] = "";
@@ -294,7 +296,8 @@ static bool is_on(const struct host *h, pid_t pid)
     return readlink(path, ours, sizeof(ours) - 1) > 0 && strcmp(theirs, ours) == 0;
 }
 
-/* List a host's processes except process 1, parents usually first. */
+/* List the processes of a host except process 1. The kernel lists them by ascending id, so parents usually come
+ * first. */
 static int list_pids(const struct host *host, pid_t pids[PIDS_MAX])
 {
     int n = 0;
@@ -309,7 +312,7 @@ static int list_pids(const struct host *host, pid_t pids[PIDS_MAX])
     return n;
 }
 
-/* Read the name of the program of `pid`, or "". */
+/* Read the name of the program of process `pid`, or "" if the process has ended. */
 static void name_of(pid_t pid, char name[64])
 {
     char path[64];
@@ -372,7 +375,7 @@ static void end_process(pid_t *pid)
 void host_off(struct hosts *net, int index)
 {
     host_cable(net, index, false);
-    /* process 1 ends only after the test has reaped the other programs */
+    /* do not wait for process 1 here: it ends only after the test has reaped the other programs of the host */
     kill(net->host[index].init, SIGKILL);
     net->host[index].off = true;
 }
@@ -404,8 +407,8 @@ static void hosts_net_address(enum hosts_kind kind, struct host *h)
         snprintf(h->addr, sizeof(h->addr), "10.9.0.%d", h->index + 1);
 }
 
-/* Write the commands for p<i>, the bridge's end of host i's cable: a port of the bridge, or an address of the
- * router. */
+/* Write the commands for p<i>, the end of host i's cable on the bridge's side. If a router separates host i from the
+ * bridge, give p<i> an address of the router. Otherwise make p<i> a port of the bridge. */
 static int put_port(const struct hosts *net, int i, char *text, size_t size)
 {
     if (is_inside(net->kind, i))
@@ -413,7 +416,7 @@ static int put_port(const struct hosts *net, int i, char *text, size_t size)
     return snprintf(text, size, "link set p%d master br0 up\n", i);
 }
 
-/* Lay all cables, with one batch of commands. */
+/* Lay the cables of all hosts, with one batch of commands on the bridge's side. */
 static bool lay_cables(const struct hosts *net)
 {
     char text[TEXT];
@@ -429,7 +432,7 @@ static bool lay_cables(const struct hosts *net)
     return host_sh(NULL, "%s", text);
 }
 
-/* Switch on a host's network. Without nodad an IPv6 address needs a second. */
+/* Switch on the network of a host. Without nodad an IPv6 address is not usable in the first second. */
 static bool switch_on(const struct hosts *net, const struct host *h)
 {
     char router[32] = "10.9.0.254";
@@ -468,7 +471,7 @@ static void tell_names(const struct hosts *net)
         host_names(&net->host[i], text);
 }
 
-/* Connect all hosts to the bridge, whose network namespace exists. Set addresses, routes and names. */
+/* Connect all hosts to the bridge, whose network namespace already exists. Set addresses, routes and names. */
 static bool hosts_net_join(const struct hosts *net)
 {
     bool ok = lay_cables(net) && translate(net);
@@ -567,7 +570,7 @@ static void make_secret(struct play *play)
     cr_assert_eq(secret_write(play->secret, &err), DDP_OK, "%s", err.msg);
 }
 
-/* A command line, made from texts with blanks. */
+/* A command line, made from texts whose words are separated by spaces. */
 struct words {
     const char *argv[WORDS_MAX + 1];
     char text[SCENE_TEXT];
@@ -600,7 +603,7 @@ static const char *or_none(const char *text)
     return text != NULL ? text : "";
 }
 
-/* Add the program: "train ..." is build/train, "/..." a path, any other a test program. */
+/* Add the program. "train ..." is build/train, "/..." is a path, and all other programs are the tests' programs. */
 static void add_program(struct words *w, const char *program)
 {
     const int name = (int)strcspn(program, " ");
@@ -703,7 +706,7 @@ static void wait_until_said(struct play *play)
     }
 }
 
-/* Expect all of `texts` in `said`, in this order. */
+/* Expect that `said` contains all of `texts`, in this order. */
 static void expect_in_order(const struct scene *s, int i, const char *texts, const char *said)
 {
     const char *at = said;
@@ -852,8 +855,8 @@ static int count_texts(const char *text, const char *piece)
     return n;
 }
 
-/* Expect only silent connections among the rejected. On a busy host an agent may close one without a byte, and dial
- * again. */
+/* Expect that the store has rejected no client, except silent connections. On a busy host an agent may close a
+ * connection without sending a byte, and then dial again. */
 void after_no_rejects(struct play *play)
 {
     static const char *const never[] = { "too many", "agent", "sent nothing" };

@@ -1,17 +1,19 @@
-/* scene.h -- a job on several hosts, its fault, and the output that every node must print. Each SCENE defines a
- * test:
+/* scene.h -- a job on several hosts, its fault, and the output that every node must print. Each SCENE defines a test:
  *
  *     SCENE(losses, a_killed_launcher_is_named, .program = "worker say:up forever", .until = "up",
  *           .fault = fault_kill_launcher, .victim = 1, .says = "NODE_LOST_CLOSED|node 1 (node1)", .within_ms = EXITS,
  *           .node = { [0] = { .exit = 125 }, [1] = { .exit = KILLED } })
  *
- * Node i of `hosts` (2) has these options, in this order: "--nproc_per_node=2 --grace=2"; unless `elastic`, "--nnodes=2
- * --node_rank=i --master_addr=10.9.0.1"; `options`; the node's options. The first word of `program` is a path or the
- * name of a test program.
+ * ddprun runs on `hosts` hosts (2 by default). Node i has these options, in this order: "--nproc_per_node=2 --grace=2";
+ * unless `elastic` is set, "--nnodes=2 --node_rank=i --master_addr=10.9.0.1"; `options`; the options of the node.
+ * Spaces separate the words of options and of `program`. The first word of `program` is a path, or the name of a
+ * program of the tests.
  *
- * Expected texts, separated by '|', must be on stderr in this order. Every node prints `says`, unless KILLED or
- * `silent_on`. Node i also prints node[i].says. The time limit `within_ms`, or node[i].within_ms, starts with the fault
- * or without a fault with the job. Node i prints node[i].ends at any time. At the end no process may remain. */
+ * A member with expected texts has one or more texts, separated by '|', which must be on stderr in this order. Every
+ * node prints `says`, except a node that is KILLED or `silent_on`. Node i also prints node[i].says. The time limit for
+ * both is `within_ms` after the fault, or after the start if the scene has no fault. For node i, node[i].within_ms
+ * replaces this limit. Node i prints node[i].ends at any time. A node with exit code ANY may have any exit code. At the
+ * end no process may remain on any host. */
 #ifndef TESTS_LIB_SCENE_H
 #define TESTS_LIB_SCENE_H
 
@@ -32,16 +34,15 @@
  *     hosts_close(net);
  *
  * A host is a process with separate network (10.9.0.1 and up on eth0), host name, process ids, mounts and shared
- * memory. A bridge in another network namespace connects the hosts. The machine does not see these networks.
+ * memory. Its /run and /dev/shm are separate, too, and its /etc/hosts has the names of all hosts. This process is
+ * process 1 of the host. A bridge in another network namespace connects the hosts. Other processes of the machine do
+ * not see these networks, so addresses cannot conflict with the machine or with another test.
  *
- * When the test ends in any way, the kernel removes processes and networks. hosts_close(), or the next hosts_open(),
- * removes the control groups.
+ * When the test ends in any way, the kernel kills all processes of the hosts and removes the networks. hosts_close()
+ * removes the control groups. If the test was killed, the next hosts_open() removes the control groups.
  *
- * Faults of connections:
- * - host_rules: drop packets in one direction
- * - host_cable: pull the cable
- * - host_signal: stop all processes
- * - host_off: no further packet */
+ * Connections can be cut in several ways: drop packets in one direction (host_rules), pull the cable (host_cable),
+ * stop all processes (host_signal), switch off the machine (host_off: no further packet). */
 
 enum { HOSTS_MAX = 64 };
 
@@ -54,63 +55,66 @@ enum hosts_kind {
 };
 
 struct host {
-    pid_t init;     /* process 1, as the test sees it */
+    pid_t init;     /* pid of the host's process 1, as the test sees it */
     int index;      /* 0 is node0 */
     char name[16];  /* "node0" */
     char addr[40];  /* "10.9.0.1" */
     bool off;       /* see host_off */
-    char group[96]; /* control group, or "" */
+    char group[96]; /* control group of the host, or "" if it has none */
 };
 
 struct hosts {
     enum hosts_kind kind;
     int count;
-    pid_t bridge; /* process in the bridge's network namespace */
+    pid_t bridge; /* pid of the process in whose network namespace the bridge is */
     struct host host[HOSTS_MAX];
 };
 
-/* Create hosts that reach each other, or skip the test. */
+/* Create hosts that reach each other. If hosts cannot be created, skip the test and print the reason. */
 struct hosts *hosts_open(int count);
 
 /* Kill all processes on the hosts, and free `net`. */
 void hosts_close(struct hosts *net);
 
-/* Start a program on a host, as run_start does, or run it, as run_command does. */
+/* Start or run a program on a host, as run_start and run_command do. */
 struct run_process *host_start(const struct host *host, const char *const argv[],
                                const struct run_options *options);
 struct run_result host_run(const struct host *host, const char *const argv[]);
 
-/* Run a shell command on a host, and print its stderr. Return true for exit code 0. */
+/* Run a shell command on a host, and print its stderr. Return true if the command exits with 0. */
 bool host_sh(const struct host *host, const char *command, ...) __attribute__((format(printf, 2, 3)));
 
-/* Run one command of nft. Table "inet f" has chains `in` and `out`; host_heal removes all rules. */
+/* Run one command of nft. The table "inet f" has the chains `in` and `out`; host_heal removes all rules. */
 void host_rules(const struct host *host, const char *command, ...) __attribute__((format(printf, 2, 3)));
 void host_heal(const struct host *host);
 
-/* Plug in the cable of host `index`, or pull it. */
+/* Pull the cable of host `index`, or plug the cable in. */
 void host_cable(const struct hosts *net, int index, bool plugged);
 
-/* Replace the lines of /etc/hosts. */
+/* Replace the lines of the host's /etc/hosts. */
 void host_names(const struct host *host, const char *lines);
 
-/* Signal all processes, or those named `name`, except process 1, parents first. Return their number. */
+/* Signal every process on the host except process 1, parents first. If `name` is not NULL, signal only processes with
+ * this name. Return the number of signalled processes. */
 int host_signal(const struct host *host, const char *name, int signal);
 
-/* Simulate a power failure: no packet leaves, no process runs. */
+/* Simulate a power failure: no further packet leaves the host, and no process on the host runs. */
 void host_off(struct hosts *net, int index);
 
-/* Wait up to `timeout_ms` until only process 1 runs. Return the number of others; `names` (may be NULL) gets their
- * names. */
+/* Wait up to `timeout_ms` until only process 1 runs on the host. Return the number of other processes that still run.
+ * `names` (may be NULL) gets their names. */
 int host_left(const struct host *host, int timeout_ms, char *names, size_t size);
 
 /* --- scene ------------------------------------------------------------------------------------------------ */
 
 enum { SCENE_NODES = 16 };
 
-/* Values of `exit`: KILLED by the test, ANY code, ENDED: any code but 0. */
+/* Values of `exit` that are not exit codes. KILLED: the test kills the node. ANY: any code. ENDED: any code but 0. The
+ * default is 0. */
 enum { KILLED = -1, ANY = -2, ENDED = -4 };
 
-/* Limits in ms from the fault to its first message, three times the required limits for a busy machine. */
+/* Time limits in ms from the fault to the first message about the fault. These limits are three times the required
+ * limits, because the machine may be busy. */
 enum { EXITS = 6000, BEATS = 18000, CONNECTIONS = 15000 };
 
 struct scene;
@@ -118,43 +122,43 @@ struct scene;
 struct play {
     const struct scene *scene;
     struct hosts *net;
-    struct run_process *node[SCENE_NODES]; /* NULL before the start and after run_wait */
-    struct run_process *other;             /* a program outside of the job, killed at the end */
-    uint64_t fault_ms;                     /* time of the fault or, without one, of the start */
-    char secret[64];                       /* path of the secret's file */
+    struct run_process *node[SCENE_NODES]; /* NULL before the node starts, and again after run_wait */
+    struct run_process *other;             /* a program that is not a node of the job, killed at the end */
+    uint64_t fault_ms;                     /* time of the fault, or of the start if there was no fault yet */
+    char secret[64];                       /* path of the file with the job's secret */
 };
 
 struct scene_node {
     const char *options; /* options for this node's ddprun only */
-    const char *program; /* NULL: the scene's program */
-    const char *ddprun;  /* path of ddprun; NULL: the usual one */
+    const char *program; /* program of this node; NULL = the scene's program */
+    const char *ddprun;  /* path of the ddprun for this node; NULL = the usual program */
     const char *says;
-    const char *ends;   /* expected on stderr at any time */
-    const char *prints; /* expected on stdout */
-    bool by_hand;       /* started by scene_start */
-    int late_ms;        /* ms from the start of the first nodes */
-    int exit;           /* exit code, or KILLED, ANY or ENDED */
-    bool silent_on;     /* need not print `says` */
-    int within_ms;      /* limit of this node's texts; 0: the scene's */
+    const char *ends;   /* texts that the node prints on stderr at any time */
+    const char *prints; /* texts that the node prints on stdout */
+    bool by_hand;       /* scene_play does not start the node; see scene_start */
+    int late_ms;        /* ms from the start of the first nodes to the start of this node */
+    int exit;           /* expected exit code, or KILLED, ANY or ENDED */
+    bool silent_on;     /* the node need not print the scene's `says` */
+    int within_ms;      /* time limit for this node's texts; 0 = the scene's limit */
 };
 
 struct scene {
     const char *name;
-    const char *cases; /* rows of tests/nodes/cases */
-    int hosts;         /* 0: 2 hosts */
+    const char *cases; /* rows of tests/nodes/cases that the scene covers */
+    int hosts;         /* number of hosts; 0 means 2 */
     enum hosts_kind net;
-    bool elastic;        /* without --nnodes, --node_rank and --master_addr */
+    bool elastic;        /* true: the scene does not add --nnodes, --node_rank and --master_addr */
     const char *options; /* options of every node */
     const char *program; /* NULL means "worker say:up forever" */
     void (*before)(struct play *play);
-    const char *until; /* every running node prints this before the fault */
-    int start_ms;      /* limit for `until`; 0: START_MS */
+    const char *until; /* text that every running node must print before the fault */
+    int start_ms;      /* time limit for `until`; 0 = START_MS */
     int victim;        /* the node that `fault` affects */
     void (*fault)(struct play *play);
     const char *says;
     int within_ms;
     const char *never;                /* texts that no node may print */
-    void (*after)(struct play *play); /* called after all expected texts */
+    void (*after)(struct play *play); /* called after all expected texts were printed */
     struct scene_node node[SCENE_NODES];
 };
 
@@ -166,7 +170,8 @@ void scene_play(const struct scene *scene);
         scene_play(&(const struct scene){ .name = #test, __VA_ARGS__ }); \
     }
 
-/* Start node `i` (`by_hand`), or any node again. The test then no longer checks the first process. */
+/* Start node `i`, whose `by_hand` is true, or start any node again. After a second start the test no longer checks the
+ * first process. */
 void scene_start(struct play *play, int i, const char *more_options);
 
 /* Faults that affect node scene->victim: */
@@ -203,7 +208,7 @@ void after_heal(struct play *play);       /* remove rules, plug in cables, conti
 void train_make_data(struct play *play);
 void train_remove_data(struct play *play);
 
-/* Expect that both nodes succeed, with the gradients of one host's two ranks. */
+/* Expect that both nodes succeed, with the gradients that two ranks of one host compute. */
 void train_expect_one_hosts_bits(struct play *play);
 
 #endif

@@ -1,4 +1,4 @@
-/* sim_agent.c -- see sim_agent.h. A queue has the events by time; effects of the agent add events. */
+/* sim_agent.c -- see sim_agent.h. Events wait in a queue until their time. Effects of the agent add further events. */
 #include "sim_agent.h"
 
 #include "agent/agent.h"
@@ -89,7 +89,7 @@ static void spawn(struct asim *sim, int r)
                                        .import_error = w->import_error });
 }
 
-/* Mark the planned end of worker `r` as caused by the agent's signal. */
+/* Mark the planned end of worker `r` as the effect of a signal that the agent has sent. */
 static void ask(struct asim *sim, int r)
 {
     for (size_t i = 0; i < sim->n_queue; i++)
@@ -132,7 +132,7 @@ static void signal_rest(struct asim *sim, int sig)
         alone(sim);
 }
 
-/* Check that nothing of the old attempt is left. */
+/* Check that no worker and no daemon of the attempt is left. */
 static void check_nothing_left(const struct asim *sim)
 {
     for (int r = 0; r < sim->nproc; r++)
@@ -157,7 +157,7 @@ static void send_exited(struct asim *sim, int r)
     sim->told_exit[r] = true;
 }
 
-/* Answer the agent's `done` or `stopped` with a verdict, as for a job of one node. */
+/* Answer the agent's `done` or `stopped` with a verdict, as the store does for a job of one node. */
 static void tell_end(struct asim *sim, const char *word)
 {
     const bool again = sim->told_failed && !sim->left && sim->restarts > 0 && !agent_is_stuck(sim->agent) &&
@@ -304,7 +304,7 @@ static void trace_event(struct asim *sim, const struct agent_event *e)
         break;
     case AGENT_EXITED:
         ending_text(text, w);
-        text[strcspn(text, ",")] = '\0'; /* drop the explanation */
+        text[strcspn(text, ",")] = '\0'; /* keep only the text before the explanation */
         buf_printf(&sim->trace, "worker %d: %s, %s\n", e->local_rank, text, verdict_name(w->verdict));
         break;
     case AGENT_STOP:
@@ -329,7 +329,7 @@ static void feed(struct asim *sim, const struct agent_event *e)
     cr_assert_eq(sim->finished, agent_state(sim->agent) == AGENT_DONE);
 }
 
-/* Return true if an event still happens; a worker ends only once. */
+/* Return true if a scheduled event still happens. If several ends of a worker are scheduled, only the first happens. */
 static bool still_happens(struct asim *sim, const struct agent_event *e, int attempt)
 {
     int r = e->local_rank;
@@ -351,7 +351,7 @@ static bool still_happens(struct asim *sim, const struct agent_event *e, int att
     return true;
 }
 
-/* Remove the earliest event. Return false if there is no event. */
+/* Remove the earliest event from the queue. Return false if the queue is empty. */
 static bool take_next(struct asim *sim, struct agent_event *out, int *attempt)
 {
     size_t best = 0;
@@ -368,7 +368,8 @@ static bool take_next(struct asim *sim, struct agent_event *out, int *attempt)
     return true;
 }
 
-/* Return the event of a passed deadline. `dying` is true if the kernel still cleans up worker `local_rank`. */
+/* Return the event for a passed deadline. As in the launcher, `dying` is true if the kernel is still cleaning up a
+ * worker, and `local_rank` is such a worker. */
 static struct agent_event tick(const struct asim *sim, uint64_t now_ms)
 {
     struct agent_event e = { .type = AGENT_TICK, .now_ms = now_ms };

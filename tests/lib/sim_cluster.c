@@ -1,4 +1,5 @@
-/* sim_cluster.c -- see sim_cluster.h. The next step is the earliest event or deadline. */
+/* sim_cluster.c -- see sim_cluster.h. Every message takes a millisecond. The next step is the earliest event or
+ * deadline. */
 #include "sim_cluster.h"
 
 #include "agent/agent.h"
@@ -22,7 +23,7 @@ static void cluster_schedule(struct cluster *c, struct cluster_event e)
     c->queue[c->n_queue++] = e;
 }
 
-/* Schedule an event inside a node. */
+/* Schedule an event inside a node, such as the end of a process. */
 static void cluster_soon(struct cluster *c, int node, uint64_t after_ms, struct agent_event event)
 {
     cluster_schedule(c, (struct cluster_event){ .kind = TO_AGENT,
@@ -65,7 +66,8 @@ static int code_of(const struct rdzv_cause *cause)
     return failure_code(&copy);
 }
 
-/* Schedule a message of the store. Copy it, because its pointers are valid only during this call. */
+/* Schedule a message of the store for a node. Copy the message now, because its pointers are only valid during this
+ * call. */
 static void tell(void *user, uint64_t id, const struct rdzv_notice *t)
 {
     struct cluster *c = user;
@@ -99,7 +101,7 @@ static void tell(void *user, uint64_t id, const struct rdzv_notice *t)
     cluster_schedule(c, e);
 }
 
-/* Begin a round. No process of an older round may run on its nodes. */
+/* Begin a round. No process of an older round may run on a node of the new round. */
 static bool begin(void *user, const struct rdzv_round *world)
 {
     struct cluster *c = user;
@@ -279,7 +281,7 @@ static void finish(struct cluster *c, int i, int exit_code)
     node->exit_code = exit_code;
     node->ended_ms = c->now_ms;
     cluster_say(c, "n%d exits with %d", i, exit_code);
-    if (!node->cut && !c->store_lost) /* the connection closes with the agent */
+    if (!node->cut && !c->store_lost) /* when the agent ends, its connection closes */
         rdzv_lost(c->rdzv, node->id, "has ended", c->now_ms);
 }
 
@@ -355,7 +357,7 @@ static void arrive(struct cluster *c, const struct cluster_event *e)
         cluster_say(c, "n%d < round %u, node rank %d", e->node, e->round, e->word);
     } else if (e->event.type == AGENT_NOTIFIED) {
         cluster_say(c, "n%d < stop: %s", e->node, rdzv_why_word((enum rdzv_why)e->word));
-        if (e->event.local_rank == node->node_rank) { /* answers this node's report of a failure */
+        if (e->event.local_rank == node->node_rank) { /* the store answers this node's report of a failure */
             feed(c, e->node, (struct agent_event){ .type = AGENT_ACKNOWLEDGED });
             return;
         }
@@ -366,7 +368,7 @@ static void arrive(struct cluster *c, const struct cluster_event *e)
     feed(c, e->node, e->event);
 }
 
-/* Kill a launcher and, as the guardian would, its workers. */
+/* Kill a launcher. The kernel or the guardian kills the launcher's workers. */
 static void die(struct cluster *c, int i)
 {
     struct cluster_node *node = &c->node[i];
@@ -379,7 +381,7 @@ static void die(struct cluster *c, int i)
         rdzv_lost(c->rdzv, node->id, "its connection is gone", c->now_ms);
 }
 
-/* Cut a host off the network. Its agent gets no answer to heartbeats. */
+/* Cut a host off the network. The host itself detects nothing, but its agent gets no answer to its heartbeats. */
 static void cut(struct cluster *c, int i)
 {
     struct cluster_node *node = &c->node[i];
@@ -461,7 +463,7 @@ static struct cluster_event *earliest(struct cluster *c)
     return best;
 }
 
-/* Process the earliest deadline before `at_ms`. Return false if there is no such deadline. */
+/* Process the earliest deadline of the agents and the store, if it is before `at_ms`. Otherwise return false. */
 static bool meet_deadline(struct cluster *c, uint64_t at_ms)
 {
     int who = -1;

@@ -1,4 +1,5 @@
-/* sim_hub.c -- see sim_hub.h. */
+/* sim_hub.c -- see sim_hub.h. sim_hub.c copies bytes to the heap before the hub gets them, so that a sanitizer
+ * detects reads past the end. */
 #include "sim_hub.h"
 
 #include "store/encode.h"
@@ -50,7 +51,7 @@ void sim_note(struct sim *sim, const char *fmt, ...)
     cr_assert(buf_printf(&sim->trace, "[%6llu] %s\n", (unsigned long long)sim->now_ms, line));
 }
 
-/* Set `n` bytes to the number of this call, equal in every run. */
+/* Set `n` bytes to the number of this call. So the bytes differ between calls, but not between runs of the test. */
 static bool count_up(void *user, void *bytes, size_t n)
 {
     static uint8_t next;
@@ -111,7 +112,7 @@ void sim_disconnect(struct sim *sim, conn_id conn)
 
 void sim_feed_bytes(struct sim *sim, conn_id conn, struct slice bytes)
 {
-    /* On the heap, a sanitizer detects reads past the end. */
+    /* Copy the bytes to the heap, so that a sanitizer detects a read past the end. */
     struct buf copy = { 0 };
     cr_assert(buf_append(&copy, bytes.data, bytes.len));
     uint8_t *exact = bytes.len ? realloc(copy.data, bytes.len) : NULL;
@@ -162,7 +163,7 @@ void hex_write(struct slice bytes, struct buf *out)
     out->data[out->len] = '\0';
 }
 
-/* Expect a closed connection, whose reason begins with `why`; '*' is any text. */
+/* Expect a closed connection. The reason begins with `why`, in which '*' stands for any text. */
 static void expect_closed(struct sim *sim, conn_id conn, const char *why, const char *file, int line)
 {
     char pattern[160];
@@ -233,8 +234,8 @@ static void note_message(struct sim *sim, int rank, int outcome, struct slice js
     cJSON_Delete(o);
 }
 
-/* Read what the hub has sent to workers. A barrier's answer is a u8 and a blob, a key's is the u8 0; only the length
- * distinguishes them. */
+/* Read everything that the hub has sent to workers. The answer to a wait in a barrier is a u8 and a blob. The answer to
+ * a wait for a key is only a u8. Both answers may begin with the same byte, so check the length. */
 static void read_answers(struct sim *sim)
 {
     for (int rank = 0; rank < SIM_OPERATOR - 1; rank++) {

@@ -1,7 +1,7 @@
 /* sim_hub.h -- a hub without sockets, on a clock that only the test moves.
  *
- * Connections are numbers. The test passes bytes as hex text or requests, and compares the hub's output as hex text
- * without blanks. A closed connection has the output "closed: why". */
+ * Connections are numbers. The test passes bytes as hex text or as complete requests. The hub's output is kept for each
+ * connection, and is compared as hex text without blanks. A closed connection has the output "closed: why". */
 #ifndef SIM_HUB_H
 #define SIM_HUB_H
 
@@ -11,37 +11,39 @@
 enum { SIM_CONNS = 512 };
 
 struct sim_conn {
-    struct buf out;   /* bytes that the test has not read */
+    struct buf out;   /* bytes that the hub has sent and the test has not read */
     bool open;        /* the test has not closed the connection */
-    bool is_stopped;  /* the hub has stopped reading */
-    char closed[256]; /* the hub's reason for closing, or "" */
+    bool is_stopped;  /* the hub has stopped reading from the connection */
+    char closed[256]; /* the hub's reason for closing; "" while the connection is open */
 };
 
 struct sim {
     struct hub *hub;
     uint64_t now_ms;
     struct sim_conn conn[SIM_CONNS];
-    struct buf trace; /* "[  1000] line\n" for each log line and sim_note */
+    struct buf trace; /* "[  1000] line\n" for each log line of the hub, and each sim_note */
 };
 
-/* Open a hub. `limits` NULL means the defaults. */
+/* Open a hub. If `limits` is NULL, use the defaults. Fail the test if memory is short. */
 void sim_init(struct sim *sim, const struct hub_limits *limits);
 void sim_free(struct sim *sim);
 
-/* Move the clock to `now_ms`, with each deadline on the way. */
+/* Move the clock to `now_ms`, and let the hub handle each deadline on the way. */
 void sim_at(struct sim *sim, uint64_t now_ms);
 
-/* Open connection `conn` (1, 2, ...), or close it. */
+/* Open or close a connection. The caller chooses the number `conn`: 1, 2, ... */
 void sim_connect(struct sim *sim, conn_id conn);
 void sim_disconnect(struct sim *sim, conn_id conn);
 
-/* Send the bytes of a hex text; sim_feed_cut in pieces of `step` bytes. */
+/* Send the bytes of a hex text such as "03 0500000000000000 ...". sim_feed_cut sends the bytes in pieces of `step`
+ * bytes. */
 void sim_feed(struct sim *sim, conn_id conn, const char *hex);
 void sim_feed_cut(struct sim *sim, conn_id conn, const char *hex, size_t step);
 void sim_feed_bytes(struct sim *sim, conn_id conn, struct slice bytes);
 
-/* Expect exactly this output since the last call: bytes in hex, or "closed: " and the beginning of the reason ('*' is
- * any text). "": nothing, and not closed. */
+/* Fail the test unless exactly this output has arrived since the last call: bytes in hex, or "closed: " and the
+ * beginning of the reason. In the reason, '*' stands for any text. "" means that nothing has arrived, and that the hub
+ * has not closed the connection. */
 #define sim_expect(sim, conn, hex) sim_expect_at(sim, conn, hex, __FILE__, __LINE__)
 void sim_expect_at(struct sim *sim, conn_id conn, const char *hex, const char *file, int line);
 
@@ -50,7 +52,7 @@ void sim_expect_at(struct sim *sim, conn_id conn, const char *hex, const char *f
 void sim_expect_trace_at(struct sim *sim, const char *text, const char *file, int line);
 void sim_note(struct sim *sim, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Append the bytes of a hex text to `out`; blanks are allowed. */
+/* Append the bytes of a hex text (blanks are allowed) to `out`. */
 void hex_read(const char *hex, struct buf *out);
 /* Append bytes as compact hex text. */
 void hex_write(struct slice bytes, struct buf *out);
@@ -74,23 +76,24 @@ void sim_exited(struct sim *sim, int rank, int exit_code, int signal);
 
 /* Let a worker connect and send IDENTIFY. */
 void sim_worker(struct sim *sim, int rank, int attempt, int world);
-/* Let a worker wait at a barrier. `members`: such as "0 2 3"; NULL: all ranks. */
+/* Let a worker wait at a barrier. `members` is a text such as "0 2 3", or NULL for all ranks. */
 void sim_barrier(struct sim *sim, int rank, const char *name, int64_t timeout_ms, const char *members);
 void sim_cancel_wait(struct sim *sim, int rank);
 void sim_wait_key(struct sim *sim, int rank, const char *key);
 void sim_set_key(struct sim *sim, int rank, const char *key);
 void sim_worker_gone(struct sim *sim, int rank);
 
-/* Move the clock as sim_at does, and let workers read their answers. For exact deadlines, call this for each. */
+/* Move the clock as sim_at does, and let the workers read their answers. Deadlines are exact only if the test calls
+ * this function for each deadline. */
 void sim_later(struct sim *sim, uint64_t now_ms);
 
-/* Send CONTROL. The answer's JSON text is valid until the next call. */
+/* Send CONTROL from any connection. The answer's JSON text is valid until the next call. */
 const char *sim_control(struct sim *sim, conn_id conn, const char *json);
 /* Send CONTROL without checking the answer. */
 void sim_say(struct sim *sim, conn_id conn, const char *json);
 /* Connect and greet in dialect C. */
 void sim_client(struct sim *sim, conn_id conn);
-/* Send IDENTIFY; return the status byte. `text` (may be NULL) gets the reason. */
+/* Send IDENTIFY with any JSON; return the status byte. `text` (may be NULL) gets the reason. */
 int sim_identify(struct sim *sim, conn_id conn, const char *json, struct buf *text);
 
 #endif

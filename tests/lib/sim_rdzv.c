@@ -1,4 +1,4 @@
-/* sim_rdzv.c -- see sim_rdzv.h. The clock jumps from one deadline to the next. */
+/* sim_rdzv.c -- see sim_rdzv.h. The simulated clock jumps from one deadline to the next. */
 #include "sim_rdzv.h"
 
 #include <criterion/criterion.h>
@@ -156,8 +156,8 @@ static void beat(struct sim_rdzv *sim)
             rdzv_received(sim->r, id_of(i), sim->now_ms);
 }
 
-/* Move the clock to `now_ms`, with each deadline and full second on the way. At a full second, heartbeats precede
- * rdzv_tick. */
+/* Move the clock to `now_ms`, and stop at each deadline and at each full second on the way. At a full second, send the
+ * heartbeats before rdzv_tick. */
 void rsim_at(struct sim_rdzv *sim, uint64_t now_ms)
 {
     for (;;) {

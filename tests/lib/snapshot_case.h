@@ -6,7 +6,8 @@
 
 #include <criterion/criterion.h>
 
-/* The macros make a usual case. Arguments change it, because a later initializer replaces an earlier one. */
+/* The macros below make a usual case. An argument can change a part of the case, because a later initializer replaces
+ * an earlier initializer. */
 #if defined(__clang__)
 #pragma clang diagnostic ignored "-Winitializer-overrides"
 #else
@@ -23,7 +24,7 @@
 #define LIST(name, type, ...) \
     .name = (const struct type[]){ __VA_ARGS__ }, .n_##name = LEN(((const struct type[]){ __VA_ARGS__ }))
 
-/* `n` selects host, address and boot id. */
+/* Nodes. The number `n` selects host, address and boot id. */
 #define NODE(n, ...)                                                                                    \
     {                                                                                                   \
         .host = "n" #n, .addr = "10.9.0.1" #n, .own = "", .boot_id = "boot" #n, .version = "0.1.0",     \
@@ -40,7 +41,7 @@
         .code = why, .words = "words", .host = "n" #n, .node_rank = n, .pid = 900 + (n), .times = 1, \
         .ago_ms = 4000, __VA_ARGS__                                                                  \
     }
-/* Rank `n`, in a barrier or waiting for a key. */
+/* Rank `n`, which waits in a barrier, or for a key. */
 #define IN_BARRIER(n, barrier)                                                                     \
     {                                                                                              \
         .rank = n, .host = "n0", .pid = 70 + (n), .started = true, .met = true, .connected = true, \
@@ -90,7 +91,7 @@ static inline struct diagnosis look(struct snapshot s)
     return d;
 }
 
-/* Expect that finding `i` has `code` and `subject`, and a sentence that contains `sentence`. */
+/* Expect that finding `i` has code `code` and subject `subject`, and that its sentence contains `sentence`. */
 static inline void expect_at(const struct diagnosis *d, uint32_t i, const char *code, const char *subject,
                              const char *sentence)
 {

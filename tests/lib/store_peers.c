@@ -1,4 +1,5 @@
-/* store_peers.c -- see store_peers.h. Threads of the test are the other ends. */
+/* store_peers.c -- see store_peers.h. Clients and servers run on threads of the test, so that one process has both
+ * ends of each connection. */
 #include "store_peers.h"
 
 #include "auth/secret.h"
@@ -32,7 +33,7 @@ static struct store_server *server;
 void serve_with(const struct store_server_options *options)
 {
     struct ddp_err err = { 0 };
-    log_setup("test", LOG_ERROR); /* the tests misbehave on purpose */
+    log_setup("test", LOG_ERROR); /* no warnings, because the tests misbehave on purpose */
     cr_assert_eq(store_server_start(options, &server, &err), DDP_OK, "%s", err.msg);
 }
 
@@ -237,14 +238,14 @@ struct fake_store {
     int listener, port;
     pthread_t thread;
     atomic_int connections;
-    char complaint[256]; /* the first difference from the script, or "" */
+    char complaint[256]; /* the first difference from the script; "" if there is no difference */
 };
 
 struct player {
     struct fake_store *fake;
     int fd;
     bool sends, slowly;
-    uint8_t wild[4]; /* the latest bytes that matched ?? */
+    uint8_t wild[4]; /* the latest bytes that matched ??; the newest is at the end */
 };
 
 static int listen_on_loopback(bool listening, int *port)
@@ -281,7 +282,7 @@ static bool send_bytes(struct player *p, const void *bytes, size_t len)
     return true;
 }
 
-/* Compare one byte with `word`: two hex digits or "??". */
+/* Compare one byte from the client with `word`: two hex digits or "??". */
 static bool expect_byte(struct player *p, const char *word)
 {
     uint8_t got;
@@ -324,7 +325,7 @@ static bool expect_blob(struct player *p)
     return len == 0;
 }
 
-/* Execute one word of the script. Return false at the end. */
+/* Execute one word of the script. Return false if the connection is over. */
 static bool play_word(struct player *p, const char *word, size_t len)
 {
     if (*word == '<' || *word == '>')
@@ -444,7 +445,7 @@ static const char *words_of(enum rude_kind kind)
     }
 }
 
-/* Answer a greeting: VALIDATE, the magic, PING and its nonce. */
+/* Answer the greeting of a client. The nonce follows VALIDATE, the magic and PING. */
 static void answer(enum rude_kind kind, int fd)
 {
     char in[256];
@@ -463,7 +464,7 @@ static void *serve_rudely(void *arg)
         if (fd < 0 && errno != EINTR)
             break;
         if (r->kind == RUDE_SILENT)
-            continue; /* keep the connection open, unread */
+            continue; /* the connection stays open, and is not read */
         if (r->kind != RUDE_CLOSER)
             answer(r->kind, fd);
         shutdown(fd, SHUT_WR);
@@ -488,11 +489,12 @@ int rude_start(enum rude_kind kind)
 int rude_closed_port(void)
 {
     int port;
-    listen_on(-1, &port); /* the port stays bound, so that it is not reused */
+    listen_on(-1, &port); /* the port stays bound, so that no other process gets it */
     return port;
 }
 
-/* Open a listener with a full queue. The kernel accepts one connection more than the queue's length. */
+/* Open a listener, and fill its queue with connections. The kernel accepts one connection more than the queue's length,
+ * and then drops further connections. */
 int rude_full_port(void)
 {
     int port;

@@ -1,7 +1,8 @@
-/* store_peers.h -- both ends of a connection to the store: the real server, clients that check each byte, and wrong
- * servers.
+/* store_peers.h -- both ends of a connection to the store: the real server, clients that check each byte, and servers
+ * that misbehave or are not stores.
  *
- * serve() starts a server inside the test, on a free port of 127.0.0.1. serve_end() asserts that its loop is empty. */
+ * serve() starts a store server inside the test, on a free port of 127.0.0.1. Criterion runs every test in its own
+ * process, so there is only one server. serve_end() asserts that the server's loop is empty. */
 #ifndef STORE_PEERS_H
 #define STORE_PEERS_H
 
@@ -11,13 +12,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Start (.init) or stop (.fini) a server. */
+/* Start and stop a server, as .init and .fini of a test. */
 void serve(void);
 void serve_end(void);
 
 /* Return the port of the running server. */
 int served_port(void);
-/* Start a server with `options`. */
+/* Start a server as serve() does, but with `options`. */
 void serve_with(const struct store_server_options *options);
 
 /* Seal a secret with MUNGE, and wait for the result. */
@@ -32,17 +33,19 @@ ddp_status peer_seal(const struct secret *secret, char *credential, struct ddp_e
 
 enum { PEER_DEADLINE_MS = 30000 };
 
-/* Greeting of dialect C (VALIDATE, PING), and the answer. */
+/* The greeting of a dialect C client (VALIDATE, PING), and the store's answer, as hex digits. */
 #define PEER_GREETING        "00 cef7853c 0d c6100000"
 #define PEER_GREETING_ANSWER "c6100000"
 
-/* Connect to 127.0.0.1 with TCP_NODELAY, or fail the test. The caller closes the socket. */
+/* Connect to 127.0.0.1 with TCP_NODELAY and return the socket, which the caller closes. Fail the test if there is no
+ * connection. */
 int peer_connect(int port);
 
 /* Connect, and exchange the greeting of dialect C. */
 int peer_connect_c(int port);
 
-/* Send all bytes; peer_send_cut in segments of `step` bytes. Return false if the server has closed. */
+/* Send all bytes. peer_send_cut sends pieces of `step` bytes, each in a separate segment. Return false if the server
+ * has closed the connection. */
 bool peer_send(int fd, struct slice bytes);
 bool peer_send_hex(int fd, const char *hex);
 bool peer_send_cut(int fd, const char *hex, size_t step);
@@ -56,11 +59,12 @@ void peer_expect_at(int fd, const char *hex, const char *file, int line);
 #define peer_expect_silence(fd, dialect) peer_expect_silence_at(fd, dialect, __FILE__, __LINE__)
 void peer_expect_silence_at(int fd, char dialect, const char *file, int line);
 
-/* Expect a FIN, not a reset, after any bytes. Close `fd`. */
+/* Expect that the server closes the connection with FIN (a reset fails the test). Ignore earlier bytes, and close
+ * `fd`. */
 #define peer_expect_end(fd) peer_expect_end_at(fd, __FILE__, __LINE__)
 void peer_expect_end_at(int fd, const char *file, int line);
 
-/* Send requests of dialect C. `key` is unchanged. */
+/* Send requests of dialect C on a greeted connection; `key` is used unchanged. */
 bool peer_set(int fd, const char *key, struct slice value);
 int64_t peer_add(int fd, const char *key, int64_t delta);
 void peer_wait(int fd, const char *key); /* only sends the request */
@@ -77,7 +81,8 @@ void peer_expect_service_at(int port, const char *file, int line);
  *     ... connect to fake_store_port(fake) ...
  *     cr_assert_null(fake_store_stop(fake));
  *
- * Each connection has a script, in order; the last is for all further ones. Words of a script:
+ * There is one script for each connection, in order. The last script serves all further connections. Words of a
+ * script:
  *
  *     <       expect the following bytes: two hex digits for each (blanks are ignored), or ?? for any byte
  *     >       send the following bytes: hex digits, @ (the last 4 bytes that matched ??), or text after a '
@@ -85,11 +90,12 @@ void peer_expect_service_at(int port, const char *file, int line);
  *     slowly  from here on each byte is sent in a separate segment
  *     hangup  close at once
  *
- * Then the connection stays open until the client closes it. */
+ * At the end of its script a connection stays open and silent until the client closes the connection. */
 
 struct fake_store;
 
-/* Serve on a free port of 127.0.0.1. `scripts` ends with NULL, and stays valid until fake_store_stop. */
+/* Serve on a free port of 127.0.0.1, on a thread. `scripts` ends with NULL. The list and its texts must stay valid
+ * until fake_store_stop. */
 struct fake_store *fake_store_start(const char *const *scripts);
 
 int fake_store_port(const struct fake_store *fake);
@@ -97,10 +103,12 @@ int fake_store_port(const struct fake_store *fake);
 /* Return the number of connections so far. */
 int fake_store_connections(const struct fake_store *fake);
 
-/* Stop and free the fake store. Return the first difference from the script, or NULL, valid until the next call. */
+/* Stop and free the fake store. Return the first difference between the received bytes and the script, or NULL. The
+ * text is valid until the next call. */
 const char *fake_store_stop(struct fake_store *fake);
 
-/* Bind a port of 127.0.0.1 without listening, and return the socket, which the caller closes. */
+/* Bind a port of 127.0.0.1 without listening, so that connections are refused. Return the socket, which the caller
+ * closes. */
 int fake_port_reserve(int *port);
 
 /* --- rude ------------------------------------------------------------------------------------------------- */
@@ -113,27 +121,28 @@ enum rude_kind {
     RUDE_HTTP,
     RUDE_TLS,
     RUDE_SSH,
-    RUDE_TORCH, /* greets like PyTorch's store, and closes at an unknown request */
+    RUDE_TORCH, /* answers the greeting like PyTorch's store, and closes the connection at an unknown request */
     RUDE_OTHER
 };
 
-/* Start a server that lives until the test ends; return its port. */
+/* Start a server and return its port. The thread lives until the test's process ends. */
 int rude_start(enum rude_kind kind);
 
 /* Return a port of 127.0.0.1 without a listener. */
 int rude_closed_port(void);
 
-/* Open a listener whose queue is full. */
+/* Open a listener that accepts no further connection, because its queue is full. */
 int rude_full_port(void);
 
-/* Run the rest of this test in a new network or mount namespace, or skip the test. */
+/* Run the rest of this test in a new network namespace (rude_own_network) or in a new mount namespace
+ * (rude_own_mounts). Skip the test if the kernel does not allow a new namespace. */
 void rude_own_network(void);
 void rude_own_mounts(void);
 
-/* Run `ip`, or skip the test if it fails. */
+/* Run `ip` with `arguments`. Skip the test if the command fails. */
 void rude_ip(const char *arguments);
 
-/* Replace a file in this mount namespace. */
+/* Replace a file by `text`, in this mount namespace. */
 void rude_replace(const char *path, const char *text);
 
 #endif

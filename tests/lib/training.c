@@ -1,4 +1,5 @@
-/* training.c -- see training.h. Under ddprun only the first words of the command line differ. */
+/* training.c -- see training.h. A run under ddprun differs from a run without ddprun only by the words in front of the
+ * command line. */
 #include "training.h"
 
 #include "run.h"
@@ -22,7 +23,7 @@ void training_skip_same_code(void)
         cr_skip_test("skipped, because under a sanitizer another test runs the same code");
 }
 
-/* Skip a test under ThreadSanitizer (`make tsan` sets DDP_BUILD). */
+/* Skip a test under ThreadSanitizer. Only `make tsan` sets DDP_BUILD to programs with a sanitizer. */
 void training_skip_same_threads(void)
 {
     if (getenv("DDP_BUILD") != NULL && bin_is_sanitized())
@@ -52,7 +53,7 @@ struct run_result run_line(int workers, const char *line)
                                  *c == '@' ? test_dir : (char[]){ *c, '\0' });
     for (char *word = strtok_r(text, " ", &save); word != NULL; word = strtok_r(NULL, " ", &save))
         argv[argc++] = word;
-    /* Hide real GPUs, whose results differ in some bits from the CPU's. The fake GPU stays visible. */
+    /* Hide real GPUs, because their results differ in some bits from those of the CPU. The fake GPU stays visible. */
     static const char *const env[] = { "CUDA_VISIBLE_DEVICES=", NULL };
     return run_command(argv, &(struct run_options){ .env = env, .timeout_ms = 2 * PATIENCE_MS });
 }

@@ -1,4 +1,4 @@
-/* training.h -- train and make-data as a user runs them, for end-to-end tests.
+/* training.h -- the programs train and make-data as a user runs them, for end-to-end tests.
  *
  *     TestSuite(x, .init = test_dir_open, .fini = test_dir_close);
  *     make_data("data", "2000", NULL);
@@ -13,25 +13,28 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Skip the test under ThreadSanitizer, because another test runs the same threads. */
+/* Skip the test under ThreadSanitizer, because another test runs the same threads. The two tests differ in the model,
+ * the number of workers or the single-threaded part. */
 void training_skip_same_threads(void);
 
-/* Skip the test under any sanitizer, because another test runs the same code with other numbers. */
+/* Skip the test under any sanitizer, because another test runs the same code. The two tests differ only in numbers, and
+ * these numbers are compared when the tests run without a sanitizer. */
 void training_skip_same_code(void);
 
-/* Words before `train` for several workers, ending with NULL. */
+/* Words in front of `train` if there are several workers. NULL ends the list. */
 extern const char *const *training_prefix;
 
-/* Run `train` with the words of `line`, under ddprun for several workers. */
+/* Run `train` with the words of `line`, under ddprun if `workers` is above 1. */
 struct run_result run_line(int workers, const char *line);
 
 /* Run `train` as run_line does, and expect success. */
 void train(int workers, const char *line);
 
-/* Run `train`, and expect `exit_code` and the text `says`. */
+/* Run `train` as run_line does, and expect exit code `exit_code` and the text `says`. */
 void train_fails(int workers, const char *line, int exit_code, const char *says);
 
-/* Make data in test_dir/NAME: `samples` for training and 1000 for testing. `extra`: more options, or NULL. */
+/* Make data files in test_dir/NAME, with `samples` samples for training and 1000 samples for testing. `extra` has
+ * more options for make-data, or is NULL. */
 void make_data(const char *name, const char *samples, const char *extra);
 void make_cifar(const char *dir, int samples,
                 int test_samples); /* noise in CIFAR-10's format, in a new `dir` */
@@ -48,17 +51,19 @@ struct summary {
 };
 struct summary summary(void);
 
-/* Return the parameters' hash after each step, as one text of HASH letters and a blank for each. The caller frees it. A
- * resumed run includes earlier steps. Needs --hash_steps --metrics @/metrics. */
+/* Return the hash of the parameters after each step, from the file of metrics. A resumed run appends to this file, so
+ * the result includes the hashes of the earlier steps. The result is one text, which the caller frees. Each hash has
+ * HASH letters and a blank. The run needs the options --hash_steps --metrics @/metrics. */
 enum { HASH = 16 };
 char *step_hashes(void);
 
-/* Return the number at `key`, or fail the test. */
+/* Return the number at `key` of a JSON object. Fail the test if there is no such number. */
 double json_number(const cJSON *json, const char *key);
 
 /* --- pace ------------------------------------------------------------------------------------------------- */
 
-/* A training run whose steps wait for the test, because the FIFO of its metrics holds one page.
+/* A training run whose steps wait for the test. The metrics go into a FIFO that holds one page, so a step blocks if
+ * its line does not fit.
  *
  *     struct pace pace;
  *     pace_open(&pace, dir);
@@ -68,16 +73,17 @@ double json_number(const cJSON *json, const char *key);
 
 struct pace {
     char path[256];
-    int fd; /* open for both, so that there is always a reader */
+    int fd; /* open for reading and writing, so that the FIFO always has a reader */
 };
 
-/* Make the FIFO dir/metrics. It is removed with the directory. */
+/* Make the FIFO dir/metrics. The test removes the FIFO with the directory. */
 void pace_open(struct pace *p, const char *dir);
 
-/* Let the run continue until its metrics contain `text` after the last found text. Return false if the run ends. */
+/* Let the run continue until its metrics contain `text`. The next call searches the metrics after this text. Return
+ * false if the run ends first. */
 bool pace_until(struct pace *p, const char *text);
 
-/* Start a thread that reads the remaining metrics. */
+/* Start a thread that reads the remaining metrics. The thread lives as long as the test. */
 void pace_go(struct pace *p);
 
 #endif

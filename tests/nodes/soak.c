@@ -1,10 +1,11 @@
-/* soak.c -- jobs that train on two to four hosts, with one random fault each.
+/* soak.c -- jobs that train on two to four hosts, with one random fault each. The job must succeed, or every remaining
+ * node must name the cause, and no process may remain. scripts/soak.sh starts this program and counts the results.
  *
  *     SOAK_RUNS=200 SOAK_SEED=1 SOAK_DATA=DIR SOAK_TALLY=FILE build/tests/nodes/soak
  *
- * The job must succeed, or every remaining node must name the cause. Run i has the seed SOAK_SEED + i; SOAK_RUNS=1
- * repeats a run. After a partition, the victim may name any cause. scripts/soak.sh starts this program and counts the
- * results. */
+ * Run i has the seed SOAK_SEED + i. To repeat a run, use this seed and SOAK_RUNS=1: the faults come at the same times,
+ * but the state of the machine may differ. The table of faults has the expected outcome: the job survives, or the cause
+ * that nodes must name. The two sides of a partition cannot agree, so the victim may name any cause, but must end. */
 #include "scene.h"
 
 #include "base/clock.h"
@@ -34,7 +35,7 @@ struct run {
 
 static const char *const shapes[SHAPES] = { "static", "elastic", "served" };
 
-/* Draw a number by splitmix64, because adjacent seeds must be independent. */
+/* Draw a number by splitmix64, because adjacent seeds must give independent numbers. */
 static unsigned draw(struct run *r, unsigned below)
 {
     uint64_t z = r->random += 0x9e3779b97f4a7c15U;
@@ -127,7 +128,7 @@ static void do_kill_store(struct run *r)
         run_signal(r->store, SIGKILL);
 }
 
-/* LOST: the others name the victim, or the store that was lost with it. */
+/* LOST: the other nodes lose the victim. Their messages name the victim, or the store that was lost with the victim. */
 enum effect { HARMLESS, LOST, PARTED, STOPPED, FAILED, STORELESS };
 
 static const struct fault {
@@ -162,7 +163,7 @@ static void start_store(struct run *r)
     cr_assert(run_until_output(r->store, "listening", 20000));
 }
 
-/* Return the first node. Host 0 may have only a separate store. */
+/* Return the first node. In a job with a separate store, host 0 has the store and no workers. */
 static int first_node(const struct run *r)
 {
     return r->shape == SERVED ? 1 : 0;
@@ -239,7 +240,8 @@ __attribute__((format(printf, 3, 4))) static bool says(const struct run *r, int 
     return strstr(r->result[i].err, text) != NULL;
 }
 
-/* Return true if node `i` names the victim as lost, absent, or as the reason for too few nodes. */
+/* Return true if node `i` names the victim by its host, reports that the victim has never joined, or reports that too
+ * few nodes remain. */
 static bool names_victim(const struct run *r, int i)
 {
     return says(r, i, "(node%d", r->victim) || says(r, i, "on node%d", r->victim) ||
@@ -251,7 +253,8 @@ static bool names_store(const struct run *r, int i)
     return says(r, i, "lost the") || says(r, i, "10.9.0.1:29");
 }
 
-/* Return true if a rank's exit is named as the first failure, which is wrong here. */
+/* Return true if the messages name the exit of a rank as the first failure. This cause is wrong, because in these runs
+ * a rank exits only as a consequence of the fault. */
 static bool blames_a_rank(const struct run *r, int i)
 {
     return says(r, i, "failed first: exit");
@@ -271,7 +274,7 @@ static bool names_cause(const struct run *r, int i)
                               : names_victim(r, i) || (has_store(r, r->victim) && names_store(r, i));
     case LOST:
         return i == r->victim || names_victim(r, i) || (has_store(r, r->victim) && names_store(r, i));
-    case PARTED: /* without the store, a node has lost all others */
+    case PARTED: /* a node without a connection to the store has lost all other nodes */
         return i == r->victim || has_store(r, r->victim) || names_victim(r, i);
     }
     return false;
@@ -290,7 +293,7 @@ static void judge(struct run *r, int i)
         complain(r, "blames a rank", i);
 }
 
-/* Check that nodes with the same store agree whether the job succeeded. */
+/* Check the nodes that always had the same store: they must agree whether the job succeeded. */
 static void judge_together(struct run *r)
 {
     int good = 0, bad = 0;

@@ -1,5 +1,5 @@
-/* Jobs of two nodes with --encrypt: what is readable, who can join, and attacks on the path or at the store's
- * address. */
+/* Jobs of two nodes with --encrypt. The tests check what is readable on the network, and which nodes can join. They
+ * also check what an attacker can do on the path, on a third host or at the store's address. */
 #include "job.h"
 #include "scene.h"
 
@@ -65,18 +65,20 @@ static void all_is_readable(struct play *play)
     expect_listener(play, "packets True marks True");
 }
 
-/* For `sum`, each rank must know its node's address, although it reaches the store through the relay. */
+/* For `sum`, the ranks of libddp connect to each other directly. So each rank must learn its node's address although
+ * the rank reaches the store through the relay. */
 #define MEMBER "member barrier:" MARK " sum say:met forever"
 
 SCENE(encrypt, a_listener_reads_no_key, .options = "--encrypt", .program = MEMBER, .before = listen_on_path,
       .until = "met", .after = nothing_is_readable, .never = "rejected",
       .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* Otherwise the test above could never fail. */
+/* The same listener reads every key of a job without --encrypt. Otherwise the test above could never fail. */
 SCENE(encrypt, a_listener_reads_every_key_of_a_plain_job, .program = MEMBER, .before = listen_on_path,
       .until = "met", .after = all_is_readable, .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* A restart may stop a worker before the store has accepted its connection, which is then rejected. */
+/* A restart may stop a worker of node 0 before the store has accepted the connection of this worker. The store then
+ * rejects the connection. */
 SCENE(encrypt, an_elastic_job_restarts, .elastic = true,
       .options = "--encrypt --nnodes=2:2 --rdzv_backend=c10d --rdzv_id=el --rdzv_endpoint=10.9.0.1 "
                  "--max_restarts=2 --restart_backoff=200ms",
@@ -84,7 +86,7 @@ SCENE(encrypt, an_elastic_job_restarts, .elastic = true,
       .says = "starting attempt 1", .never = "confirmed within", .within_ms = 60000,
       .node = { { .prints = "met|met|again|again" }, { .prints = "met|met|again|again" } })
 
-/* Reset the agent's connection. */
+/* Reset the agent's connection. The new connection is encrypted, too. */
 static void reset_to_the_agent(struct play *play)
 {
     host_rules(&play->net->host[1], "add rule inet f out oifname eth0 tcp dport 29500 reject with tcp reset");
@@ -97,7 +99,8 @@ SCENE(encrypt, a_broken_connection_is_made_again, .options = "--encrypt --node_t
       .program = MEMBER, .before = listen_on_path, .fault = reset_to_the_agent, .after = nothing_is_readable,
       .node = { { .exit = 143 }, { .exit = 143, .ends = "works again" } })
 
-/* Change four encrypted bytes of a message, in one packet. */
+/* Change four encrypted bytes of a message of the agent or of the store, in one packet. The receiver detects the
+ * change, and the agent connects again. */
 static void change_a_packet(const struct host *from, const char *port, struct run_process *agent)
 {
     host_rules(from,
@@ -126,8 +129,8 @@ SCENE(encrypt, a_changed_message_of_the_store_ends_no_job, .options = "--encrypt
       .until = "up", .fault = change_a_packet_of_the_store, .after = after_stop_all,
       .node = { { .exit = 143 }, { .exit = 143, .ends = "works again" } })
 
-/* Kill only an agent, because a killed guardian's agent closes its connection properly. An attacker can forge the
- * kernel's FIN or reset, so the store waits for a new connection. */
+/* Kill only an agent. An agent whose guardian is killed still closes its connection properly. For a killed agent, the
+ * kernel sends a FIN or a reset. An attacker can forge both, so the store waits for a new connection of the agent. */
 static void kill_agent(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[1], "kill -KILL $(pgrep -n -x ddprun)"));
@@ -177,7 +180,7 @@ static void serve_with_certificate(struct play *play)
     cr_assert(run_until_output(play->other, "serving", PATIENCE_MS));
 }
 
-/* Expect no request: s_server prints every decrypted byte. */
+/* Expect that the agent has sent no request: s_server prints every decrypted byte. */
 static void expect_nothing_sent(struct play *play)
 {
     run_signal(play->other, SIGKILL);
@@ -204,7 +207,8 @@ static void attack_from_third_host(struct play *play)
                  plain[i]);
         expect_sh(third, "closed after 7 bytes: 15030300020273", command);
     }
-    /* one request for MUNGE's credential is answered before TLS */
+    /* Before TLS, the store answers one request for MUNGE's credential. The store answers a second request with a TLS
+     * alert. */
     snprintf(command, sizeof(command), "%s 10.9.0.1 29500 " ASK_BEFORE_TLS, bin("tests/prog/stranger"));
     expect_sh(third, "closed after 10 bytes: 02000000000000000207", command);
     snprintf(command, sizeof(command), "%s 10.9.0.1 29500 " ASK_BEFORE_TLS ASK_BEFORE_TLS,
@@ -262,7 +266,8 @@ static void use_relay(const struct host *host, const char *as, const char *bytes
     expect_sh(host, text, command);
 }
 
-/* Claim `rank` through the relay on `host`, as the job's user, and expect `text`. */
+/* Claim `rank` through the relay on `host`, as a process of the job's user. Expect `text`. The store accepts only a
+ * rank of this host. */
 static void claim(const struct host *host, int rank, const char *text)
 {
     char json[128], hex[320];
@@ -346,7 +351,7 @@ static void write_torch(struct play *play)
     cr_assert(file != NULL && fputs(torch_program, file) >= 0 && fclose(file) == 0);
 }
 
-/* Expect that the store finds the rank of each client of a relay. */
+/* Expect that the store finds the rank of each client, although the clients use the relay. */
 static void expect_ranks(struct play *play)
 {
     char command[256];

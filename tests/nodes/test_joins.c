@@ -1,4 +1,5 @@
-/* Nodes join, or are rejected with a message that has both values and both hosts. */
+/* Nodes join, or are rejected. If the values of two nodes do not match, the message has both values and both hosts. The
+ * rejected node and the nodes that wait for this node print this message. */
 #include "scene.h"
 
 #include "ddp/context.h"
@@ -12,7 +13,7 @@ TestSuite(joins, .timeout = 120);
 
 #define SAY_ENV "worker env say:done"
 
-/* The expected text is from the first rank of each node. */
+/* Both ranks of a node get the same values of the job. The expected text is from the first rank of each node. */
 SCENE(
     joins, node_0_first, .program = SAY_ENV,
     .node = {
@@ -56,7 +57,7 @@ SCENE(joins, a_node_that_came_and_died_is_named, .cases = "came_and_died", .host
                 { .exit = 125, .ends = "--timeout" },
                 { .by_hand = true } })
 
-/* Start node 1 after node 0's timeout. */
+/* Start node 1 after the timeout of node 0. */
 static void come_too_late(struct play *play)
 {
     cr_expect(run_until_error(play->node[0], "given up", 30000));
@@ -81,7 +82,7 @@ SCENE(joins, different_job_ids, .options = "--timeout=12", .says = "yesterday", 
       .node = { { .options = "--rdzv_id=today", .exit = ENDED, .ends = "--timeout" },
                 { .options = "--rdzv_id=yesterday", .exit = 125, .late_ms = 500, .ends = "today" } })
 
-/* Copy the program, with other digits in its version. */
+/* Make a copy of the program that differs only in the digits of its version. */
 static void make_old(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[1],
@@ -93,7 +94,7 @@ SCENE(joins, different_versions, .cases = "F31", .before = make_old,
       .says = "node1|0.0.9|node0|VERSION_DIFFERS", .within_ms = CONNECTIONS, .after = after_stop_all,
       .node = { { .exit = 143 }, { .exit = 125, .late_ms = 500, .ddprun = "/run/ddprun" } })
 
-/* A user has copied node 1's configuration to node 2. */
+/* A user has copied the configuration of node 1 to node 2. */
 SCENE(joins, the_same_node_rank_on_every_node, .cases = "F23", .hosts = 3, .elastic = true,
       .options = "--nnodes=3 --master_addr=10.9.0.1", .within_ms = CONNECTIONS, .after = after_stop_all,
       .node = {
@@ -110,7 +111,7 @@ SCENE(joins, node_rank_0_on_every_node, .elastic = true, .options = "--nnodes=2 
           { .options = "--node_rank=0", .exit = 143, .says = "node1|NODE_RANK_TAKEN" },
           { .options = "--node_rank=0", .late_ms = 1500, .exit = 125, .says = "node0|NODE_RANK_TAKEN" } })
 
-/* Start a second launcher on node 1 while the job waits for node 2. */
+/* Start a second launcher on node 1 while the job waits for node 2. The first launcher stays in the job. */
 static void launch_again(struct play *play)
 {
     cr_expect(run_until_error(play->node[1], "missing", 20000));
@@ -131,7 +132,7 @@ static void launch_late_again(struct play *play)
     scene_start(play, 1, NULL);
 }
 
-/* Expect that `ddpctl why` reports node 1 as launched twice, and stop the running job. */
+/* Expect `ddpctl why` to report that node 1 was launched twice. Then stop the job, which must still run. */
 static void find_the_second(struct play *play)
 {
     for (int i = 0; i < 2; i++)
@@ -143,7 +144,8 @@ SCENE(joins, launched_twice_into_a_running_job, .cases = "F06", .until = "up", .
       .within_ms = CONNECTIONS, .after = find_the_second, .never = "is lost",
       .node = { { .exit = 143 }, { .exit = 125, .says = "node1|LAUNCHED_TWICE" } })
 
-/* Start today's job while yesterday's launcher still tries to connect. */
+/* Start today's job while the launcher of yesterday's job still tries to connect. Yesterday's launcher must not disturb
+ * today's launchers. */
 static void start_todays(struct play *play)
 {
     cr_expect(run_until_error(play->node[1], "waiting for node 0's store", 20000));

@@ -1,4 +1,4 @@
-/* Tests of nodes that are lost while a job runs. */
+/* Nodes that are lost while a job runs. Every other node names the host of the lost node, and ends. */
 #include "job.h"
 #include "scene.h"
 
@@ -27,7 +27,7 @@ SCENE(losses, a_machine_that_is_switched_off_is_named, .cases = "F40", .hosts = 
       .fault = fault_power, .victim = 1, .says = "node 1 (node1) is lost: silent|NODE_LOST_SILENT",
       .within_ms = BEATS, .node = { { .exit = 125 }, { .exit = KILLED }, { .exit = 125 } })
 
-/* The message must report a silence of less than 2 s. */
+/* With --node_timeout=fast, the message must report a silence of less than 2 s. */
 SCENE(losses, fast_takes_half_the_time, .until = "up", .options = "--node_timeout=fast", .fault = fault_power,
       .victim = 1, .says = "node 1 (node1) is lost: silent for 1", .within_ms = BEATS,
       .node = { { .exit = 125 }, { .exit = KILLED } })
@@ -41,7 +41,7 @@ SCENE(losses, ctrl_c_on_one_node_stops_all, .until = "up", .fault = fault_ctrl_c
       .says = "SIGINT", .within_ms = EXITS,
       .node = { { .exit = 130, .says = "node 1 (node1) was" }, { .exit = 130 } })
 
-/* Freeze a node for less than --node_timeout. */
+/* Freeze a node for less than --node_timeout. No job may end because of this. */
 static void freeze_shortly(struct play *play)
 {
     fault_freeze(play);
@@ -57,7 +57,8 @@ SCENE(losses, a_short_freeze_harms_nobody, .until = "up", .fault = freeze_shortl
 SCENE(losses, a_short_freeze_of_the_store_harms_nobody, .until = "up", .fault = freeze_shortly, .victim = 0,
       .never = "lost", .says = "stopped by", .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* The store must read the nodes' messages before it decides about them. */
+/* The store is stopped for longer than the nodes' timeout. When the store continues, it must read the messages of the
+ * nodes before it decides about the nodes. */
 SCENE(losses, a_frozen_store_is_lost_by_the_others, .until = "up", .fault = fault_freeze, .victim = 0,
       .within_ms = BEATS, .after = after_heal,
       .node = { { .exit = ENDED, .ends = "node 1 (node1)" }, { .exit = ENDED, .says = "lost the" } })
@@ -83,7 +84,7 @@ SCENE(losses, a_program_that_one_node_lacks_is_named_on_all, .cases = "F32", .be
       .node = { { .exit = 127, .says = "rank 2 on node1|PROGRAM_MISSING_ON_NODE" },
                 { .exit = 127, .says = "rank 2 on node1|PROGRAM_MISSING_ON_NODE" } })
 
-/* Drop the packets of one direction. */
+/* Drop the packets of one direction. The two ends must not continue with different states of the job. */
 static void drop_in(struct play *play)
 {
     host_rules(&play->net->host[1], "add rule inet f in iifname eth0 drop");
@@ -100,7 +101,7 @@ SCENE(losses, a_node_that_hears_nothing, .until = "up", .fault = drop_in, .withi
 SCENE(losses, a_node_that_is_not_heard, .until = "up", .fault = drop_out, .within_ms = BEATS,
       .node = { { .exit = 125, .says = "node 1 (node1) is lost" }, { .exit = ENDED, .says = "lost the" } })
 
-/* Lose a tenth of all packets, but no node. */
+/* Lose a tenth of all packets. The job becomes slow, but no node is lost. */
 static void lose_packets(struct play *play)
 {
     host_rules(&play->net->host[1], "add rule inet f in iifname eth0 numgen random mod 100 < 10 drop");
@@ -140,7 +141,8 @@ static void cut_both_ways(struct play *play)
     host_rules(&play->net->host[1], "add rule inet f out oifname eth0 drop");
 }
 
-/* Cut the network for more than two heartbeats, so that node 1 dials. Then drop only packets of the old connection. */
+/* Cut the network for more than two heartbeats, so that node 1 dials during the cut. Then drop only the packets of the
+ * old connection, so that the node needs a new connection. A single transaction changes the rules. */
 static void cut_until_dial(struct play *play)
 {
     const struct host *node = &play->net->host[1];
@@ -186,7 +188,7 @@ SCENE(losses, a_reset_of_the_agent_is_no_loss, .options = AGAIN, .until = "up", 
       .never = "is lost|lost the", .within_ms = 3 * BEATS, .says = "on node0 failed first|SIGKILL",
       .node = { { .exit = 137 }, { .exit = 137, .ends = "broke: connection reset by peer|works again" } })
 
-/* Send resets to the store only. The agent must notice the silence. */
+/* Send resets to the store only. The agent gets no reset, so it must detect that its connection has become silent. */
 static void reset_to_the_store(struct play *play)
 {
     host_rules(&play->net->host[0], "add rule inet f out oifname eth0 tcp sport 29500 reject with tcp reset");
@@ -202,10 +204,10 @@ SCENE(losses, a_reset_of_the_store_is_no_loss, .options = "--node_timeout=9s", .
       .fault = reset_to_the_store, .never = "is lost|lost the", .within_ms = 3 * BEATS,
       .says = "on node1 failed first|SIGKILL", .node = { { .exit = 137 }, { .exit = 137 } })
 
-/* Drop the connection's packets, as a router does that has forgotten it. */
+/* Drop the packets of the connection, as a router does after it has forgotten the connection. New connections work. */
 static void forget_connection(struct play *play)
 {
-    host_rules(&play->net->host[1], "add rule inet f in counter"); /* also creates the table f */
+    host_rules(&play->net->host[1], "add rule inet f in counter"); /* also creates the table f, used below */
     cr_assert(
         host_sh(&play->net->host[1],
                 "p=$(ss -Htn state established dst 10.9.0.1:29500 | sed -E 's/.*10.9.0.2:([0-9]+) .*/\\1/'); "
@@ -219,7 +221,7 @@ SCENE(losses, a_forgotten_connection_is_made_again, .options = "--node_timeout=9
       .fault = forget_connection, .never = "is lost|lost the", .within_ms = 3 * BEATS,
       .says = "on node1 failed first|SIGKILL", .node = { { .exit = 137 }, { .exit = 137 } })
 
-/* Reset every connection from node 1 to the store. */
+/* Reset every connection from node 1 to the store, until the end of the job. */
 static void reset_for_ever(struct play *play)
 {
     host_rules(&play->net->host[1], "add rule inet f out oifname eth0 tcp dport 29500 reject with tcp reset");
@@ -264,7 +266,8 @@ SCENE(losses, large_messages_of_a_running_job_are_sent_in_small_segments,
       .says = "on node1 failed first|SIGKILL",
       .node = { { .exit = 137 }, { .exit = 137, .ends = "PATH_LOSES_LARGE" } })
 
-/* Write a script in which rank 2 prints Gloo's error after a reset, with the address of the living node 1. */
+/* Write a script in which rank 2 fails with the error line that PyTorch with Gloo prints after a reset. The line
+ * contains the address of node 1, although node 1 still lives. */
 static void write_reset(struct play *play)
 {
     for (int i = 0; i < 3; i++)
@@ -275,7 +278,7 @@ static void write_reset(struct play *play)
                           play->net->host[1].addr));
 }
 
-/* Each node runs this script, which ignores the scene's program as an argument. */
+/* Each node runs this script. The usual program of a scene follows as an argument, which the script ignores. */
 #define RESET_OPTIONS "--nproc_per_node=1 /usr/bin/python3 /run/reset.py"
 
 SCENE(losses, a_connection_that_breaks_is_named_by_its_nodes, .hosts = 3, .before = write_reset,
@@ -283,7 +286,7 @@ SCENE(losses, a_connection_that_breaks_is_named_by_its_nodes, .hosts = 3, .befor
       .says = "between node 1 (node1) and node 2 (node2)|rank 2|[CONNECTION_BROKE]",
       .never = "failed first|packets", .node = { { .exit = 1 }, { .exit = 1 }, { .exit = 1 } })
 
-/* Drop large packets between nodes 1 and 2, not to node 0. */
+/* Drop large packets between nodes 1 and 2, but not between these nodes and the store on node 0. */
 static void lose_large_between_workers(struct play *play)
 {
     write_reset(play);
@@ -307,7 +310,7 @@ SCENE(
         "between node 1 (node1) and node 2 (node2)|rank 2|1500 bytes from node2 to node1|[CONNECTION_BROKE]",
     .never = "failed first", .node = { { .exit = 1 }, { .exit = 1 }, { .exit = 1 } })
 
-/* Drop all UDP packets, so that the probe has no result. */
+/* Drop all UDP packets, as a firewall does. The probe then cannot find out whether the path loses large packets. */
 static void drop_probes(struct play *play)
 {
     lose_large_between_workers(play);
@@ -327,7 +330,7 @@ static void reset_between_workers(struct play *play)
                play->net->host[2].addr);
 }
 
-/* Gloo's own error is in a rank's log. */
+/* Gloo's own error is in the log of a rank. The report names the nodes, and names no rank as the first failure. */
 Test(losses, a_connection_of_gloo_that_breaks_is_named_by_its_nodes, .timeout = 600)
 {
     char options[1024], cwd[512];
@@ -349,7 +352,8 @@ Test(losses, a_connection_of_gloo_that_breaks_is_named_by_its_nodes, .timeout = 
                                       .node = { { .exit = 1 }, { .exit = 1 }, { .exit = 1 } } });
 }
 
-/* Drop and count node 2's probes. Rank 0 ignores SIGTERM, so no verdict arrives before the test kills the store. */
+/* Drop the probes, and count the probes that node 2 sends. Let rank 0 ignore SIGTERM. So the attempt does not end, and
+ * the store sends no verdict before the test kills the store. */
 static void drop_probes_and_hold(struct play *play)
 {
     drop_probes(play);

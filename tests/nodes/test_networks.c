@@ -1,4 +1,5 @@
-/* Tests with only IPv6, and with a router that translates addresses. */
+/* Tests of other networks than a single IPv4 network: a network with only IPv6, and a router that translates
+ * addresses. */
 #include "scene.h"
 
 TestSuite(networks, .timeout = 120);
@@ -14,7 +15,7 @@ SCENE(networks, v6_addresses_reach_the_workers_as_they_are, V6, .program = "work
 SCENE(networks, v6_endpoint_in_brackets, V6_10D "--rdzv_endpoint=[fd00::1]:29400",
       .program = "member sum barrier:end", .node = { { .exit = 0 }, { .exit = 0 } })
 
-/* Endpoints are compared as addresses, in any spelling. */
+/* Any spelling of an IPv6 address works, because endpoints are compared as addresses. */
 SCENE(networks, v6_endpoint_without_a_port, V6_10D "--rdzv_endpoint=[FD00:0::0:1]", .program = "worker env",
       .node = { { .prints = "MASTER_ADDR=fd00::1|MASTER_PORT=29400" }, { .prints = "MASTER_ADDR=fd00::1" } })
 
@@ -50,7 +51,8 @@ SCENE(networks, v6_firewall_is_named, V6, .options = "--timeout=13", .before = d
       .node = { { .exit = 125, .says = "node 1|NODE_MISSING", .ends = "--timeout" },
                 { .exit = 125, .says = V6_JOB "|CONNECT_DROPPED", .ends = "gives up|--timeout" } })
 
-/* Replace the host's IPv6 address by an IPv4 address. */
+/* Replace the IPv6 address of the host by an IPv4 address, from which the IPv6 address of the store cannot be
+ * reached. */
 static void take_address(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[1], "ip addr flush dev eth0 && ip addr add 10.9.0.2/24 dev eth0"));
@@ -78,17 +80,19 @@ SCENE(networks, v6_training_gives_the_bits_of_one_host, V6, .options = "--nproc_
 #define NAT        .net = HOSTS_NAT
 #define TRANSLATED "10.8.1.2|10.9.0.254|ADDRESS_TRANSLATED"
 
-/* All nodes connect to node 0. */
+/* All nodes connect to node 0, so the job works. Every node reports once that connections between the other nodes may
+ * fail. */
 SCENE(networks, nat_is_no_harm_to_who_only_goes_out, NAT, .program = "member sum barrier:end",
       .says = TRANSLATED, .within_ms = CONNECTIONS, .node = { { .exit = 0 }, { .exit = 0 } })
 
-/* Only the agents open connections. */
+/* These workers open no connection, so only the agents connect to the store. */
 SCENE(networks, nat_is_no_harm_to_the_rendezvous, .hosts = 3, NAT, .program = "worker env say:up",
       .node = { { .prints = "WORLD_SIZE=6|MASTER_ADDR=10.9.0.1" },
                 { .prints = "[2] RANK=2|MASTER_ADDR=10.9.0.1" },
                 { .prints = "[4] RANK=4|MASTER_ADDR=10.9.0.1" } })
 
-/* The finding about the router must precede its consequences. */
+/* Two nodes with a router in between do not reach each other. The finding about the router must precede the findings
+ * about its consequences. */
 SCENE(networks, nat_between_ranks_is_named, .hosts = 3, NAT, .program = "member sum barrier:end",
       .says = "10.9.0.254|ADDRESS_TRANSLATED|at 10.8.1.2|PORTS_CLOSED", .within_ms = 2 * CONNECTIONS,
       .never = "ADDRESS_NOT_UNIQUE", .node = { { .exit = ENDED }, { .exit = ENDED }, { .exit = ENDED } })
@@ -104,7 +108,7 @@ static void ask_why(struct play *play)
 SCENE(networks, nat_is_known_to_ddpctl, NAT, .until = "up", .after = ask_why,
       .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* Heartbeats pass the router in both directions. */
+/* Heartbeats pass the router in both directions, and the loss of a node is detected as usual. */
 SCENE(networks, nat_hides_no_loss, NAT, .until = "up", .fault = fault_power, .victim = 1,
       .says = "node 1 (node1) is lost: silent", .within_ms = BEATS,
       .node = { { .exit = 125 }, { .exit = KILLED } })

@@ -1,14 +1,15 @@
-/* Node 1 does not reach the store, and prints the reason long before the timeout. Node 0 waits, and names node 1. */
+/* Node 1 does not reach the store. Long before the timeout, node 1 prints the reason with its code. Node 0 waits, and
+ * names node 1. At the timeout, the message names --timeout. */
 #include "scene.h"
 
 TestSuite(reach, .timeout = 120);
 
-/* A persistent finding is printed in full after 8 s. */
+/* A finding that persists is printed in full only after 8 s, so the timeout must be longer. */
 #define SHORT "--timeout=13 "
 
 #define MISSING "node 1 has not joined|NODE_MISSING"
 
-/* Both nodes give up, but only node 1 has the fault. */
+/* Only node 1 has the fault, but both nodes give up in the end. */
 #define GIVES_UP(...)                                              \
     {                                                              \
         { .exit = 125, .says = MISSING, .ends = "--timeout" },     \
@@ -105,7 +106,8 @@ SCENE(reach, a_name_that_means_the_node_itself, .elastic = true,
       .node = { { .options = "--node_rank=0", .exit = 125, .says = MISSING },
                 { .options = "--node_rank=1", .exit = 125, .says = "127.0.1.1|NAME_IS_LOOPBACK" } })
 
-/* Remove the master's name, which learn_name() adds later, as for a pod. */
+/* Remove the name of the master, which learn_name() adds later. In a cluster, the name of a pod also becomes known only
+ * later. */
 static void forget_name(struct play *play)
 {
     host_names(&play->net->host[1], "127.0.0.1 localhost\n");
@@ -122,7 +124,7 @@ static void know_master(struct play *play)
     forget_name(play);
 }
 
-/* Map node 0's name to 127.0.1.1 on node 0, as Debian's installer does. */
+/* Map node 0's name to 127.0.1.1 on node 0 itself, as Debian's installer does. */
 static void own_name_is_loopback(struct play *play)
 {
     host_names(&play->net->host[0], "127.0.0.1 localhost\n127.0.1.1 node0\n");
@@ -135,7 +137,8 @@ SCENE(reach, a_name_that_means_node_0_itself_on_node_0, .elastic = true,
                   .exit = 125,
                   .says = "node0 reports: |127.0.1.1|[MASTER_NAME_IS_LOOPBACK]" } })
 
-/* The job needs node 1, so node 0 waits for it more than 10 s. Node 1 starts after 11 s. */
+/* Node 0 cannot host the store. The job needs node 1, so node 0 waits until node 1 has received the reason. Node 1
+ * starts after 11 s. For a node that the job does not need, node 0 would wait only 10 s. */
 SCENE(reach, a_node_that_starts_late_gets_node_0s_reason, .elastic = true,
       .options = "--nnodes=2 --master_addr=node0", .before = own_name_is_loopback,
       .within_ms = 4 * CONNECTIONS,
@@ -168,7 +171,8 @@ SCENE(reach, a_name_that_comes_late, .cases = "F17", .elastic = true,
           { .options = "--node_rank=0", .says = "node rank 1 is missing", .prints = "[1] up" },
           { .options = "--node_rank=1", .says = "node1 cannot resolve 'master-0'", .prints = "[3] up" } })
 
-/* Start a server, the text `python`, on the store's port. Its answers lack the word "ddprun". */
+/* Start a server on the store's port. `python` is the source text of the server. The server's answers do not contain
+ * the word "ddprun". */
 static void listen_with(struct play *play, const char *python)
 {
     const char *argv[] = { "/usr/bin/python3", "-c", python, NULL };
@@ -216,7 +220,8 @@ SCENE(reach, a_service_that_says_nothing, .cases = "other_service", .options = S
 SCENE(reach, a_proxy_that_closes, .cases = "other_service", .options = SHORT, .before = closing_server,
       .within_ms = CONNECTIONS, .node = ONLY_1(.says = "10.9.0.1:29500|HELLO_CLOSED"))
 
-/* Only node 0 can name the process that uses the port. */
+/* Another process has the port of node 0's store. Node 0 names this process at once. Node 1 only finds that no store
+ * answers. */
 SCENE(reach, a_port_that_is_taken, .cases = "F01", .options = SHORT, .before = mute_server,
       .within_ms = CONNECTIONS,
       .node = { { .exit = 125, .says = "port 29500|python3|PORT_IN_USE", .within_ms = EXITS },
@@ -230,7 +235,7 @@ SCENE(reach, an_address_that_nobody_has, .cases = "F25", .elastic = true,
                   .says = "10.9.0.77|HOST_SILENT",
                   .ends = "gives up|--timeout" } })
 
-/* Each host runs a separate job of one node. */
+/* The endpoint is localhost, so each host starts a separate store and runs a separate job of one node. */
 SCENE(reach, a_loopback_endpoint, .elastic = true,
       .options = "--nnodes=1:2 --rdzv_backend=c10d --rdzv_endpoint=localhost:29500 "
                  "--rdzv_conf=last_call_timeout=1",
@@ -239,7 +244,7 @@ SCENE(reach, a_loopback_endpoint, .elastic = true,
       .node = { { .says = "on node0 can join|10.9.0.1 (eth0)" },
                 { .says = "on node1 can join|10.9.0.2 (eth0)" } })
 
-/* Give both hosts a bridge docker0 with the job's master address. */
+/* Give both hosts the bridge docker0 with the same address, which is the job's master address. */
 static void add_bridges(struct play *play)
 {
     for (int i = 0; i < 2; i++)

@@ -1,5 +1,6 @@
-/* ddprun --hosts with a real sshd on each host. After a failure, no host may keep a process or file of the job.
- * DDP_HOSTS=64 starts the first job on 64 hosts instead of 8. */
+/* ddprun --hosts on hosts with a real sshd each. One command on node 0 starts the job on all hosts. If a host, the
+ * network or the terminal's node fails, no host may keep a process or file of the job. DDP_HOSTS=64 starts the first
+ * job on 64 hosts instead of 8. */
 #include "scene.h"
 
 #include "base/clock.h"
@@ -13,7 +14,7 @@
 static char dir[] = "/tmp/ddp-remote-XXXXXX";
 static char ssh[600];
 
-/* Start sshd on every host, with one key. */
+/* Start sshd on every host, with one key for all. */
 static struct hosts *open_hosts(int count)
 {
     struct hosts *net = hosts_open(count);
@@ -47,12 +48,14 @@ static void close_hosts(struct hosts *net)
     temp_dir_remove(dir);
 }
 
-/* Node timeout of jobs with a fault. A job must end on all hosts within END_MS of the fault; BUSY_MS of it is for a
- * busy machine. */
+/* The node timeout of jobs with a fault. If a host is cut off, the workers of all hosts end after this time. Each ssh
+ * to this host, from the starting host or from a branch, ends at about the same time. The job must end on all hosts
+ * within END_MS of the fault. BUSY_MS is the part of END_MS that only a busy machine needs. */
 #define NODE_TIMEOUT "--node_timeout=10"
 enum { BUSY_MS = 10 * 1000, END_MS = 10 * 1000 + BUSY_MS };
 
-/* List what a job has left on a host: processes, files and control groups. The last line is "end". */
+/* List what a job has left on a host: running processes, files and control groups. Process 1, sshd and the empty
+ * directory for files of jobs may stay. The last line is "end". */
 static char *find_leftovers(const struct host *host)
 {
     char command[600];
@@ -66,7 +69,7 @@ static char *find_leftovers(const struct host *host)
     return host_run(host, argv).out;
 }
 
-/* Wait up to END_MS after `since_ms` until a job has left nothing on a host. */
+/* Wait at most END_MS after `since_ms` until a job has left nothing on a host. */
 static void expect_end_since(const struct hosts *net, int i, uint64_t since_ms)
 {
     char *left = find_leftovers(&net->host[i]);
@@ -146,7 +149,7 @@ Test(remote, hosts_start_and_end_by_one_command, .timeout = 900)
     close_hosts(net);
 }
 
-/* The second host's workers get their relay's address. */
+/* The workers of the second host get the address of the relay on their host, and not the address of the store. */
 Test(remote, encrypt_is_an_option_of_all_hosts, .timeout = 180)
 {
     struct hosts *net = open_hosts(2);
@@ -164,7 +167,7 @@ Test(remote, encrypt_is_an_option_of_all_hosts, .timeout = 180)
 
 static const char *const STORE_PORT = "29500";
 
-/* Start a job of two hosts, whose store has a known port. */
+/* Start a job of two hosts whose store has a known port. */
 static struct run_process *start_on_port(const struct hosts *net, const char *address, const char *option)
 {
     char port[32];
@@ -175,7 +178,7 @@ static struct run_process *start_on_port(const struct hosts *net, const char *ad
                       &(struct run_options){ .env = (const char *[]){ "OMP_NUM_THREADS=1", NULL } });
 }
 
-/* The finding reaches node 0 by ssh. */
+/* Node 1 loses the store on node 0. The finding of node 1 still reaches node 0, by ssh. */
 Test(remote, a_host_that_loses_the_store_is_explained_by_node_0, .timeout = 180)
 {
     struct hosts *net = open_hosts(2);
@@ -184,14 +187,15 @@ Test(remote, a_host_that_loses_the_store_is_explained_by_node_0, .timeout = 180)
     host_rules(&net->host[0], "add rule inet f in iifname eth0 tcp dport 29500 drop");
     cr_expect(run_until_error(p, "node1 reports: waiting for node 0's store at 10.9.0.1:29500", 100000));
     struct run_result r = run_wait(p);
-    cr_expect_neq(r.exit_code, 0, "%s", r.err); /* 123 if node 1 ends first, otherwise 125 */
+    cr_expect_neq(r.exit_code, 0, "%s", r.err); /* exit code 123 if node 1 ends first, else 125 */
     cr_expect_not_null(strstr(r.err, "; node1 reports: "), "%s", r.err);
     for (int i = 0; i < 2; i++)
         expect_nothing_left(net, i);
     close_hosts(net);
 }
 
-/* On node 1 the store's name resolves to another host. Node 1 would wait for 15 minutes. */
+/* On node 1, the name of the store resolves to another host. Node 1 prints nothing and would wait for 15 minutes, so
+ * node 0 must report the reason. */
 Test(remote, a_name_that_differs_on_another_host_is_explained_by_node_0, .timeout = 180)
 {
     struct hosts *net = open_hosts(2);
@@ -238,7 +242,8 @@ Test(remote, a_starter_that_is_unplugged_leaves_nothing, .timeout = 180)
     close_hosts(net);
 }
 
-/* The first host resolves its name to 127.0.1.1, as on Debian, and has a bridge that no other host reaches. */
+/* The first host resolves its own name to 127.0.1.1, which is the default on Debian. The first host also has a bridge
+ * with an address that no other host reaches. */
 Test(remote, the_store_gets_an_address_that_all_hosts_reach, .timeout = 180)
 {
     struct hosts *net = open_hosts(2);
@@ -253,7 +258,7 @@ Test(remote, the_store_gets_an_address_that_all_hosts_reach, .timeout = 180)
     close_hosts(net);
 }
 
-/* The first host has two addresses. The third host reaches only the second. */
+/* The first host has two addresses. The second host reaches both, and the third host reaches only the second address. */
 Test(remote, hosts_that_reach_different_addresses_agree_on_one, .timeout = 180)
 {
     struct hosts *net = open_hosts(3);
@@ -272,7 +277,7 @@ Test(remote, hosts_that_reach_different_addresses_agree_on_one, .timeout = 180)
     close_hosts(net);
 }
 
-/* Only ssh passes between the hosts. */
+/* A firewall between the hosts lets only ssh pass. */
 Test(remote, hosts_that_do_not_reach_each_other_are_named, .timeout = 180)
 {
     struct hosts *net = open_hosts(2);
@@ -290,24 +295,24 @@ Test(remote, hosts_that_do_not_reach_each_other_are_named, .timeout = 180)
 /* A fault on node1: `breaks` causes it, `heals` removes it. $ROOT is the folder of the programs, $AREA that of the
  * job's directory, $NODES this test's. */
 struct bad_start {
-    const char *hosts, *key, *known; /* value of --hosts, and two file names in the test's directory */
+    const char *hosts, *key, *known; /* option --hosts, and the names of two files in the test's directory */
     const char *breaks, *heals;
     const char *finding, *words;
-    const char *needs; /* skip the row if this fails on node1; NULL: never */
+    const char *needs; /* skip the row if this command fails on node1; NULL = never skip */
 };
 
 #define HIDE_CJSON \
     "mount --bind /dev/null $(ldd $ROOT/ddprun | sed -n 's/.*libcjson.* => \\(.*\\) (.*/\\1/p')"
 #define SHOW_CJSON  "umount $(grep -o ' /[^ ]*libcjson[^ ]*' /proc/mounts)"
-#define NEEDS_CJSON "ldd $ROOT/ddprun | grep -q libcjson" /* fails with a static library */
+#define NEEDS_CJSON "ldd $ROOT/ddprun | grep -q libcjson" /* fails if the library is linked statically */
 
 #define STOP_SSHD "kill $(cat /run/sshd.pid); while [ -e /run/sshd.pid ]; do sleep 0.02; done; "
 #define START_SSHD(conf)                                                                                \
     "/usr/sbin/sshd -f $AREA/../" conf " -E $AREA/../log1; until [ -s /run/sshd.pid ]; do sleep 0.02; " \
     "done; "
 
-/* MAKE_BUSY lets sshd accept one connection without a login. HOLD_LOGIN opens it, and waits for the banner that shows
- * that sshd has counted it. */
+/* MAKE_BUSY lets sshd accept only one connection that has not logged in yet. HOLD_LOGIN opens this connection and waits
+ * for sshd's banner, because sshd counts a connection before it sends the banner. */
 #define MAKE_BUSY \
     "{ sed /^MaxStartups/d $AREA/../conf; echo MaxStartups 1; echo LoginGraceTime 0; } >$AREA/../busy; "
 #define HOLD_LOGIN                                                                                       \
@@ -343,7 +348,7 @@ static const struct bad_start bad_starts[] = {
       .words = "kex_exchange_identification" },
 };
 
-/* Run a command of a bad_start on node1. Return true on success. */
+/* Run a shell command from a bad_start on node1. Return true if the command succeeds. */
 static bool on_node1(const struct hosts *net, const char *command)
 {
     char cwd[300];
@@ -352,8 +357,8 @@ static bool on_node1(const struct hosts *net, const char *command)
                    dir, cwd, command);
 }
 
-/* Return the option --ssh with the key and known_hosts file of `bad`. Only with the file "empty", ssh rejects an
- * unknown host. */
+/* Return the option --ssh with the key and the known_hosts file of `bad`. If a host is not in this file, ssh accepts
+ * the host's key, unless the file is the one named "empty". */
 static const char *ssh_of(const struct bad_start *bad)
 {
     static char option[600];
@@ -416,7 +421,8 @@ static const struct bad_end {
     { "kill -9 $(pgrep -n -f '[s]ay:up')", 1, 137, "rank 1" },     /* a worker */
 };
 
-/* Run `kills` of `bad`. Expect that nothing is left on any host within END_MS, and that `p` ends as `bad` says. */
+/* Run the command `kills` of `bad`. Expect that the job leaves nothing on any host within END_MS. Expect that `p`,
+ * which started the job, ends with the exit code and the words of `bad`. */
 static struct run_result expect_bad_end(struct hosts *net, struct run_process *p, const struct bad_end *bad)
 {
     const uint64_t fault_ms = clock_ms();
@@ -424,7 +430,7 @@ static struct run_result expect_bad_end(struct hosts *net, struct run_process *p
     for (int k = 0; k < net->count; k++)
         expect_end_since(net, k, fault_ms);
     struct run_result r = run_wait(p);
-    /* 125 if another host ends before the killed worker's */
+    /* exit code 125 if another host ends before the host of the killed worker */
     cr_expect(r.exit_code == bad->exit_code || (bad->exit_code == 137 && r.exit_code == 125), "%s: %d: %s",
               bad->kills, r.exit_code, r.err);
     cr_expect_not_null(strstr(r.err, bad->words), "%s: %s", bad->kills, r.err);
@@ -477,7 +483,7 @@ Test(remote, a_shipped_program_leaves_no_file_after_a_kill, .timeout = 300)
     close_hosts(net);
 }
 
-/* The second host's script still waits for the shipped program. */
+/* Each kill happens while the script on the second host still waits for the rest of the shipped program. */
 Test(remote, a_program_that_is_not_shipped_completely_leaves_no_file, .timeout = 300)
 {
     static const struct bad_end ends[] = {

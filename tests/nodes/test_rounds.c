@@ -1,4 +1,5 @@
-/* Tests of rounds: fewer nodes, more nodes, and restarts, some with the store on a separate host. */
+/* Tests of rounds: jobs continue with fewer nodes, accept more nodes, and restart. Some jobs have their store on a
+ * separate host. */
 #include "scene.h"
 
 #include <poll.h>
@@ -44,7 +45,7 @@ SCENE(rounds, four_nodes_begin_without_a_last_call, .hosts = 4, .elastic = true,
                 { .prints = "GROUP_RANK=2|GROUP_WORLD_SIZE=4" },
                 { .prints = "GROUP_RANK=3|GROUP_WORLD_SIZE=4" } })
 
-/* Start a third node. All nodes report it as a spare. */
+/* Start a third node, which is kept as a spare. All nodes report the spare. */
 static void come_late(struct play *play)
 {
     scene_start(play, 2, NULL);
@@ -80,7 +81,8 @@ SCENE(rounds, a_late_node_is_taken_in_at_once, .hosts = 3, .elastic = true,
       .program = "worker env say:up forever", .until = "up", .fault = come_and_grow, .within_ms = 60000,
       .node = { { .exit = 143 }, { .exit = 143 }, { .by_hand = true, .exit = 143 } })
 
-/* Lose a node of a full job. A spare replaces it. */
+/* Lose a node of a job that has its maximum of nodes, while one more node waits as a spare. The spare replaces the lost
+ * node. */
 static void lose_1_of_2(struct play *play)
 {
     cr_expect(run_until_error(play->node[2], "next restart", 20000));
@@ -111,7 +113,7 @@ SCENE(rounds, the_others_go_on_without_a_lost_node, .hosts = 3, ELASTIC,
       .says = "node 1 (node1) is lost", .within_ms = 60000,
       .node = { { .exit = 143 }, { .exit = KILLED }, { .exit = 143 } })
 
-/* Lose a node; the other ranks form a smaller group. */
+/* Lose a node. The remaining ranks of libddp form a smaller group. */
 static void lose_1_of_3_members(struct play *play)
 {
     fault_kill_launcher(play);
@@ -125,7 +127,7 @@ SCENE(rounds, ranks_meet_again_without_a_lost_node, .hosts = 3, ELASTIC,
       .fault = lose_1_of_3_members, .victim = 1, .says = "node 1 (node1) is lost", .within_ms = 60000,
       .never = "failed first", .node = { { .exit = 143 }, { .exit = KILLED }, { .exit = 143 } })
 
-/* Host the store in a ddp-rendezvous on the last host. */
+/* Host the store in a ddp-rendezvous on the last host, where no node runs. */
 static void host_store(struct play *play)
 {
     const char *argv[] = { bin("ddp-rendezvous"), "--listen",   "10.9.0.3:29400",
@@ -144,7 +146,7 @@ SCENE(rounds, a_rendezvous_of_its_own, SERVED, .program = "worker env",
       .node = {
           { .prints = "MASTER_ADDR=10.9.0.3" }, { .prints = "MASTER_ADDR=10.9.0.3" }, { .by_hand = true } })
 
-/* Kill the victim, and start it again. */
+/* Kill the victim and start it again. The job continues even without node 0, because the store is on another host. */
 static void die_and_come_again(struct play *play)
 {
     const int other = 1 - play->scene->victim;
@@ -176,12 +178,12 @@ SCENE(rounds, the_death_of_the_rendezvous_is_named, SERVED, .until = "up", .faul
 SCENE(rounds, a_node_that_is_done_waits_for_the_other, .program = "worker only:3 sleep:4000 all say:up",
       .node = { { .exit = 0 }, { .exit = 0 } })
 
-/* Node 0 hosts the store, so it waits. */
+/* Node 0 hosts the store, so node 0 continues to run until the other node has ended. */
 SCENE(rounds, a_node_that_waits_too_long_names_the_knob, .options = "--exit_barrier_timeout=2s",
       .program = "worker only:3 sleep:6000 all", .within_ms = CONNECTIONS, .never = "lost",
       .node = { { .exit = ANY, .says = "--exit_barrier_timeout" }, { .exit = 0 } })
 
-/* The waiting ranks report rank 0's exit, not a broken pipe. */
+/* Rank 0 leaves. The ranks that wait for rank 0 report the exit of rank 0, and not a broken pipe. */
 SCENE(rounds, rank_0_leaves_first, .cases = "F19", .program = "member only:0 exit:0 all barrier:epoch-3",
       .within_ms = CONNECTIONS, .after = after_stop_all,
       .says = "rank 0 (node0, pid |barrier 'epoch-3'  [RANK_EXITED_EARLY]", .never = "roken pipe",

@@ -1,4 +1,5 @@
-/* Sixteen hosts train the same bits as sixteen ranks of one host, also if one host is lost. */
+/* Training on sixteen hosts gives the same bits as training on one host with sixteen ranks. If one of the hosts is
+ * lost, the bits are those of one host that continues with fifteen ranks. */
 #include "run.h"
 #include "scene.h"
 
@@ -12,12 +13,14 @@ TestSuite(sixteen, .timeout = 240);
 
 enum { BITS_MAX = 64, TRAINING_MS = 90000 };
 
-/* 240 samples divide evenly among sixteen and fifteen ranks. */
+/* Each test has a separate directory on the disk that all hosts share. 240 samples in a step divide evenly among
+ * sixteen and among fifteen ranks. */
 #define TRAIN(test) TRAIN_DATA(test) "--global_batch=240 "
 #define BITS        "parameters "
 #define ELASTIC     "--nproc_per_node=1 --nnodes=2:16 --rdzv_id=el --rdzv_endpoint=10.9.0.1 "
 
-/* Set `bits` to the hash in rank 0's output, such as "parameters 1bcc2d4d349e9ea1 after 50 steps". */
+/* Find the hash of the parameters in `text`, the output of rank 0. Set `bits` to this part of the output, such as
+ * "parameters 1bcc2d4d349e9ea1 after 50 steps". */
 static void bits_in(const char *text, char bits[BITS_MAX])
 {
     const char *at = strstr(text, BITS);
@@ -25,7 +28,7 @@ static void bits_in(const char *text, char bits[BITS_MAX])
     snprintf(bits, BITS_MAX, "%.*s", (int)strcspn(at, ","), at);
 }
 
-/* Train on this machine only. Set `bits` to the parameters' hash. */
+/* Train on this machine only, with `ranks` ranks and `options`. Set `bits` to the hash of the parameters, as text. */
 static void bits_of_one_host(struct play *play, int ranks, const char *options, char bits[BITS_MAX])
 {
     char command[1024];
@@ -64,7 +67,7 @@ SCENE(sixteen, as_an_elastic_job, .hosts = 16, .elastic = true,
       .options = ELASTIC "--rdzv_conf=last_call_timeout=60", .before = train_make_data,
       .program = TRAIN(as_an_elastic_job) "--limit_steps=10", .after = compare_with_16, .never = "lost")
 
-/* Kill a node after the first epoch's checkpoint. */
+/* Kill a node after the checkpoint of the first epoch. The other fifteen nodes compute the second epoch. */
 static void lose_one_of_16(struct play *play)
 {
     char path[128];

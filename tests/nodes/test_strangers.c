@@ -1,4 +1,4 @@
-/* Attacks on a job with a secret, from a third host and by another user of a worker's host. */
+/* Attacks on a job of two nodes that has a secret: from a third host, and by another user of a worker's host. */
 #include "auth_peer.h"
 #include "base/clock.h"
 #include "ddp/context.h"
@@ -23,7 +23,7 @@
 #define GREETING "00cef7853c"
 #define KEY_K    "01000000000000006b"
 
-/* Bytes that a stranger sends after the greeting, all to be rejected. */
+/* The bytes that a stranger sends after the greeting. The store must reject each request (expect_refused). */
 static const char *const attacks[] = {
     /* read, write, delete, list */
     "03" KEY_K, "01" KEY_K "010000000000000076", "08" KEY_K, "11",
@@ -44,8 +44,9 @@ static struct run_result stranger(const struct host *from, const char *as, const
     return host_run(from, argv);
 }
 
-/* Make all attacks, and expect that the store closes each connection. If `answers`, an error text may answer IDENTIFY;
- * a user that is refused at accept gets none. */
+/* Make all attacks, and expect that the store closes each connection. Before that, the store must send nothing. But if
+ * `answers` is true, the store may answer IDENTIFY with an error text. If the store refuses the attacker's user at
+ * accept, `answers` must be false. */
 static void expect_refused(const struct host *from, const char *as, bool answers)
 {
     for (size_t i = 0; i < sizeof(attacks) / sizeof(attacks[0]); i++) {
@@ -91,7 +92,8 @@ static void ask_on(const struct host *host, const char *variable, const char *co
               words, r.out, r.err);
 }
 
-/* Run ddpctl without the secret. `warns`: ddpctl cannot verify this host's store. */
+/* Run ddpctl without the secret on `host`. `warns` is true if ddpctl must warn, because it cannot verify the answers of
+ * the store on this host. */
 static void expect_warning(const struct host *host, bool warns)
 {
     const char *argv[] = { bin("ddpctl"), "--addr", "10.9.0.1:29500", "status", NULL };
@@ -138,8 +140,9 @@ SCENE(strangers, an_operator_needs_the_secret, .hosts = 3, .options = "--nnodes=
       .until = "up", .after = ask_from_third_host,
       .node = { { .exit = 143 }, { .exit = 143 }, { .by_hand = true } })
 
-/* Use ddpctl on node 1, whose agent confirms its user. Rank 3 does not enter the barrier, and only ddpctl with the
- * secret can cancel it (exit code 75). */
+/* Use ddpctl on node 1, where the agent confirms the user of ddpctl. Rank 3 does not enter the barrier. Without the
+ * secret, ddpctl cannot cancel the barrier. With the secret ddpctl can cancel the barrier, and then the waiting ranks
+ * exit with 75. */
 static void ask_from_node(struct play *play)
 {
     const struct host *node = &play->net->host[1];
@@ -162,8 +165,9 @@ SCENE(strangers, an_operator_on_a_node_reads_and_cancels_with_the_secret, .optio
       .program = "member say:up but:3 barrier:epoch all forever", .until = "up", .after = ask_from_node,
       .node = { { .exit = 75 }, { .exit = 75 } })
 
-/* Send a request as the job's user, because without its answer the rejections would prove nothing. Then attack from the
- * same host as another user. */
+/* First send a request as the job's user. This request must get an answer. Otherwise the rejection of the attacks would
+ * prove nothing. Then attack from the same host as another user. The agent of this host confirms only the job's
+ * user. */
 static void attack_by_another_user(struct play *play)
 {
     struct run_result r = stranger(&play->net->host[1], "", "0401000000000000006e0100000000000000");
@@ -210,7 +214,7 @@ static void expect_foreign_rank(struct play *play)
 SCENE(strangers, a_process_is_no_rank_of_another_node, .options = "--rdzv_id=demo", .until = "up",
       .fault = claim_ranks, .after = expect_foreign_rank, .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* Open 200 connections from node 1, above the limit for strangers. */
+/* Open 200 connections from node 1. This number is above the limit for strangers without an agent at their address. */
 static void connect_many(struct play *play)
 {
     const char *argv[] = { bin("tests/prog/stranger"), "10.9.0.1", "29500", "many", "200", NULL };
@@ -236,8 +240,8 @@ static void limit_files(struct play *play)
                 bin("ddprun")));
 }
 
-/* Let another user of node 1 open 1000 connections, more than the store's descriptors. Then let the job's user
- * connect. */
+/* Let another user of node 1 open 1000 connections, more than the store has descriptors. Then let the job's user
+ * connect from node 1. */
 static void connect_among_held(struct play *play)
 {
     char command[256];
@@ -254,13 +258,14 @@ SCENE(strangers, another_user_of_a_node_takes_no_descriptor, .before = limit_fil
       .fault = connect_among_held, .after = after_stop_all,
       .node = { { .ddprun = "/run/ddprun", .exit = 143 }, { .exit = 143 } })
 
-/* Each of node 1's ranks has a connection of libddp. */
+/* The ranks of node 1 connect at the same time, each with a connection of libddp. */
 SCENE(strangers, two_hundred_ranks_of_a_node_pass_at_once, .options = "--rdzv_id=demo",
       .program = "member sum say:up forever", .until = "up",
       .never = ": rejected: ", .after = expect_no_rejects,
       .node = { { .exit = 143 }, { .options = "--nproc_per_node=200", .exit = 143 } })
 
-/* A restart may stop a worker before the store has accepted its connection, which is then rejected. */
+/* The ranks of both attempts connect through the gate. The restart may stop a worker of node 0 before the store has
+ * accepted the connection of this worker. The store then rejects the connection. */
 SCENE(strangers, an_elastic_job_restarts, .elastic = true,
       .options = "--nnodes=2:2 --rdzv_backend=c10d --rdzv_id=el --rdzv_endpoint=10.9.0.1 --max_restarts=2 "
                  "--restart_backoff=200ms",
@@ -284,7 +289,7 @@ static long memory_kb(const struct host *host, const char *row)
     return most;
 }
 
-/* Make /run/job, which uses the store after the attack. */
+/* Make the program /run/job: it waits for the end of the attack, and then needs the store. */
 static void make_waiting_job(struct play *play)
 {
     for (int i = 0; i < 2; i++)
@@ -300,8 +305,9 @@ static void end_job(struct play *play)
         cr_assert(host_sh(&play->net->host[i], "touch /run/end"));
 }
 
-/* Attack with every mode of tests/prog/stranger. Expect closed connections, no key, at most `most_kb` more memory, and
- * the stranger `listed` by `ddpctl rejects`. */
+/* Attack with every mode of tests/prog/stranger. Expect that the store closes every connection and keeps no key. The
+ * peak of the store's memory may rise by at most `most_kb`. `ddpctl rejects` must list the stranger with the text
+ * `listed`. */
 static void besiege(struct play *play, int from, const char *as, const char *listed, long most_kb)
 {
     static const char *const modes[] = { "fill 200", "stall 16", "unread 200", "huge 45", "random 32" };
@@ -346,8 +352,9 @@ SCENE(strangers, another_user_of_the_stores_host_fills_and_stalls_nothing, .prog
       .before = make_waiting_job, .until = "up", .fault = besiege_as_another_user,
       .node = { { .prints = "served|served" }, { .prints = "served|served" } })
 
-/* Attack from node 1. The gate does not limit its connections. The store holds at most 128 KiB of each of 200
- * strangers: 64 KiB, and one read. */
+/* Attack from node 1, whose agent is asked about each connection. The gate does not limit the number of connections
+ * from a node. The store stops reading from a stranger of which it holds more than 64 KiB. The last read adds at most
+ * 64 KiB, so the store holds at most 128 KiB of each of 200 strangers. */
 static void besiege_from_node(struct play *play)
 {
     besiege(play, 1, "setpriv --reuid=65534 --regid=65534 --clear-groups", "10.9.0.2", 200 * 192);
@@ -369,8 +376,9 @@ static struct {
     uid_t uid;
 } attacker = { 2, 0 };
 
-/* Connect to the store as the attacker. Only this thread enters the host's network, and its uid changes only for
- * socket(), because a socket belongs to its creator. */
+/* Connect to the store from the host of the attacker, as the user of the attacker. Only this thread enters the network
+ * of the host, and leaves it at once. The uid is changed only for socket(), because a socket belongs to the user that
+ * has created it. */
 static int connect_as_attacker(void)
 {
     char path[64];
@@ -397,7 +405,7 @@ static int greet_as_attacker(void)
     return fd;
 }
 
-/* Use the job's secret for the attacker's messages. */
+/* Use the secret of the job in further messages of the attacker. */
 static void use_secret(struct play *play, struct secret **secret)
 {
     struct ddp_err err;
@@ -408,7 +416,7 @@ static void use_secret(struct play *play, struct secret **secret)
 
 enum { CALLS = 4 };
 
-/* Encode an agent's calls that could make a node, claim a connection, or end the job. */
+/* Encode the calls of an agent with which an attacker could become a node, claim a connection, or end the job. */
 static void encode_calls(char *calls[CALLS])
 {
     cJSON *const messages[CALLS] = {
@@ -451,8 +459,9 @@ static void encode_calls(char *calls[CALLS])
 /* How the attacker begins. */
 enum { AT_ONCE, AFTER_IDENTIFY, WITH_OTHER_SECRET, WITH_WRONG_PROOF, STARTS };
 
-/* Begin a connection with `start`, and send the call `text`. The attacker's secret is wrong. WITH_WRONG_PROOF sends the
- * right fingerprint, because it is readable on the network. */
+/* Begin a connection in the way `start`, and send the call `text`. The attacker's secret differs from the job's secret.
+ * With WITH_WRONG_PROOF the attacker sends the fingerprint of the job's secret, so the store asks for the proof.
+ * Everyone on the network can read this fingerprint. */
 static void begin_attack(struct client *c, int start, const struct secret *real, const char *text)
 {
     peer_greet(c, AUTH_AGENT);
@@ -473,8 +482,9 @@ static void begin_attack(struct client *c, int start, const struct secret *real,
     peer_send_frame(c, OP_CONTROL, slice_str(text), false);
 }
 
-/* Make every call in each way as the attacker. Expect no answer to the call; after AFTER_IDENTIFY only the reason of
- * the rejection. */
+/* Make every call as the attacker, for each way to begin a connection. Expect that the store closes the connection
+ * without an answer to the call. With AFTER_IDENTIFY, the store first answers IDENTIFY with the reason of its
+ * rejection. */
 static void claim_membership(const struct secret *real)
 {
     static const struct secret other = { .key = { 1, 2, 3 } };
@@ -577,7 +587,7 @@ static void start_recorder(struct play *play)
     make_waiting_job(play);
 }
 
-/* Return the recorded bytes of node 1's agent, which the caller frees. */
+/* Return the recorded bytes that node 1's agent has sent to the store. The caller frees them. */
 static struct buf recorded_bytes(struct play *play)
 {
     struct buf bytes = { 0 };
@@ -591,7 +601,7 @@ static struct buf recorded_bytes(struct play *play)
     return bytes;
 }
 
-/* Send bytes as the attacker. Return the size of the answer until the close. */
+/* Send bytes as the attacker. Return the number of bytes that the store sends until it closes the connection. */
 static size_t count_answer(struct slice bytes)
 {
     char got[1024];
@@ -610,7 +620,8 @@ static size_t count_answer(struct slice bytes)
     return n;
 }
 
-/* Replay node 1's agent. The store may answer PING, `hello` and the first message of AUTH. */
+/* Send all bytes of node 1's agent again. The store must answer only PING, `hello` and the first message of AUTH, which
+ * is still valid when it is repeated. */
 static void replay(struct play *play)
 {
     struct buf bytes = recorded_bytes(play);
@@ -647,7 +658,8 @@ SCENE(strangers, another_user_of_a_node_replays_and_changes_nothing, .options = 
       .fault = replay_and_change_as_another_user,
       .node = { { .prints = "served|served" }, { .prints = "served|served" } })
 
-/* Use the right secret on the store's host, as another user, who is refused at accept. */
+/* Use the right secret on the store's host, as another user. The store refuses this user at accept, so every attack ends
+ * before its first answer. */
 static void attack_at_accept(struct play *play)
 {
     struct secret *real;
@@ -707,7 +719,7 @@ static void join_quietly(struct play *play)
     join(play, false);
 }
 
-/* Expect that the store has closed connections of the third host, and none of node 1. */
+/* Expect that the store, to make room, has closed connections of the third host and none of node 1. */
 static void expect_room_for_node_1(struct play *play)
 {
     const char *argv[] = { bin("ddpctl"), "--addr", "10.9.0.1:29500", "--json", "rejects", NULL };
@@ -729,7 +741,7 @@ static void expect_room_for_node_1(struct play *play)
     cJSON_Delete(o);
 }
 
-/* Let node 1 join while a third host keeps 10,000 half-open authentications. */
+/* Let node 1 join while a third host keeps 10,000 half-open authentications and begins more. */
 static void flood(struct play *play)
 {
     const char *argv[] = { bin("tests/prog/stranger"), "10.9.0.1", "29500", "half", "10000", NULL };

@@ -1,4 +1,6 @@
-/* Ranks wait for a rank on another host. Long before the timeout, `ddpctl why` on every host reports which and why. */
+/* Ranks wait at a barrier or for a key, but a rank on another host never arrives or never sets the key. Long before the
+ * timeout, `ddpctl why` on every host reports which rank is missing and why. The error after the timeout reports the
+ * same. */
 #include "scene.h"
 
 #include <signal.h>
@@ -15,7 +17,7 @@ static void stop_after(struct play *play, const char *texts)
     after_stop_all(play);
 }
 
-/* Rank 3 does `deed` while the others wait in a barrier. */
+/* All except rank 3 wait in a barrier; rank 3 does `deed`. */
 #define MISSING_RANK(suite, test, which, deed, texts)                                                        \
     static void find_##test(struct play *play)                                                               \
     {                                                                                                        \
@@ -39,19 +41,20 @@ SCENE(waits, a_barrier_that_hangs_is_told_unasked, .cases = "elsewhere_key",
       .says = "rank 3: connected (node1, pid |key '/answer'|[RANK_WAITS_ELSEWHERE]|barrier 'epoch-1'",
       .within_ms = 30000, .after = after_stop_all, .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* The other ranks have one more batch. */
+/* Rank 3 ends with 0 while the other ranks have one more batch. All nodes report this at once, without a request. */
 SCENE(waits, a_rank_that_has_exited, .cases = "F36 exited",
       .program = "member say:up only:3 exit:0 all barrier:epoch-1",
       .says = "rank 3 (node1, pid |barrier 'epoch-1'  [RANK_EXITED_EARLY]", .within_ms = EXITS,
       .node = { { .exit = ENDED }, { .exit = ENDED } })
 
-/* The collective does not use the store, so the finding comes only at the round's end. */
+/* Rank 3 leaves before a collective. The collective does not use the store, so the store reports the finding only at
+ * the end of the round. */
 SCENE(waits, a_rank_that_has_left_a_collective, .cases = "F36",
       .program = "member say:up only:3 exit:0 all sum",
       .says = "rank 3 (node1, pid |a collective  [RANK_EXITED_EARLY]", .within_ms = EXITS,
       .node = { { .exit = 75 }, { .exit = 75 } })
 
-/* Also printed by the failed rank's host. */
+/* The host of the failed rank prints this finding, too. */
 #define FAILED "rank 3 on node1 (node 1, pid |exit 9; stopping |[WORKER_FAILED]"
 
 SCENE(waits, followers_are_no_causes, .cases = "F05 F44",
@@ -78,7 +81,7 @@ SCENE(waits, only_the_stores_port_is_open, .cases = "F34", .program = "member su
       .within_ms = CONNECTIONS, .says = "[PORTS_CLOSED]|failed first: exit 1|at 10.9.0.|DDP_PORT_RANGE",
       .node = { { .exit = ENDED }, { .exit = ENDED } })
 
-/* Lower the limits on node 1, which `ddpctl why` must name. */
+/* Lower the limits on node 1. `ddpctl why` must name this node on every host. */
 static void lower_limits(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[1],
@@ -101,7 +104,7 @@ SCENE(waits, low_limits_of_one_node, .cases = "F52 F53", .hosts = 3, .before = l
                 { .ddprun = "/run/ddprun", .exit = 143, .says = "missing" },
                 { .by_hand = true } })
 
-/* Connect as a stranger, who does no harm and is reported. */
+/* Connect as a stranger to the store's port. The stranger does no harm and is reported. */
 static void knock(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[1],
@@ -139,7 +142,7 @@ static void find_proxy(struct play *play)
 SCENE(waits, a_proxy_between, .cases = "F50", .until = "up", .fault = knock_as_proxy, .after = find_proxy,
       .never = "lost", .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* Limit the queue of connections to four. */
+/* Limit the queue of new connections to four. */
 static void narrow_queue(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[0], "echo 4 >/proc/sys/net/core/somaxconn"));

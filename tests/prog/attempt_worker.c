@@ -1,4 +1,4 @@
-/* attempt_worker.c -- a libddp worker that fails on purpose and is restarted.
+/* attempt_worker.c -- a worker that fails on purpose and is restarted; linked with libddp.
  *
  *     attempt_worker keys N          fails until attempt N; each attempt prints whether an earlier one left a key
  *     attempt_worker leftover FILE   leaves a daemon behind and fails; the second attempt searches for this daemon
@@ -30,7 +30,8 @@ static int failed(ddp_status status)
     return ddp_exit_code(status);
 }
 
-/* Set the keys of an attempt. All attempts use the same names. */
+/* Set the keys of an attempt. All attempts use the same names, so a key that an earlier attempt has left would be
+ * detected. */
 static int keys(ddp_ctx *ctx, int good_attempt)
 {
     struct ddp_err err;
@@ -54,7 +55,7 @@ static int keys(ddp_ctx *ctx, int good_attempt)
     return failed(ddp_barrier_named(ctx, "never", 0));
 }
 
-/* Start a daemon outside of the job's groups, which ignores SIGTERM. */
+/* Start a daemon that is in no group of the job and ignores SIGTERM. */
 static void leave_daemon(const char *path)
 {
     int ready[2];
@@ -100,7 +101,7 @@ static int progress(ddp_ctx *ctx, const char *step)
     return FAILS;
 }
 
-/* Return true if all other ranks are at the barrier. */
+/* Return true if all ranks except rank 0 are at the barrier. */
 static bool others_wait(ddp_ctx *ctx)
 {
     char *reply = NULL;
@@ -112,7 +113,7 @@ static bool others_wait(ddp_ctx *ctx)
     return wait;
 }
 
-/* Enter the last barrier; rank 0 returns when all others wait there. */
+/* Enter the last barrier. Rank 0 does not enter: it returns when all other ranks wait in the barrier. */
 static int leave(ddp_ctx *ctx)
 {
     if (ddp_rank(ctx) == 0) {
@@ -123,7 +124,7 @@ static int leave(ddp_ctx *ctx)
     return failed(ddp_barrier_named(ctx, "epoch-3", 0));
 }
 
-/* Return true if /proc lists other children of the parent. */
+/* Return true if /proc lists other children of the parent. Return false if /proc has no such list. */
 static bool has_siblings(void)
 {
     char path[64];
@@ -137,7 +138,7 @@ static bool has_siblings(void)
     return n > 1;
 }
 
-/* Fail slowly, so that all other ranks end first. */
+/* Simulate a rank that fails but ends slowly, so that all other ranks end first. */
 static int give_up(ddp_ctx *ctx)
 {
     if (ddp_rank(ctx) == 1) {
@@ -162,7 +163,7 @@ static int act(ddp_ctx *ctx, const char *mode, const char *value)
     return strcmp(mode, "give_up") == 0 ? give_up(ctx) : IS_WRONG;
 }
 
-/* Leave everything open, as a program that fails. */
+/* End like a program that fails: nothing is closed or freed. */
 int main(int argc, char **argv)
 {
     ddp_ctx *ctx;

@@ -1,9 +1,9 @@
-/* flood.c -- a worker that writes lines as fast as possible.
+/* flood.c -- a worker that writes lines as fast as possible. Only rank 0 writes few lines.
  *
  *     flood MILLISECONDS
  *
- * Rank 0 instead writes "<SOH><nanoseconds of the monotonic clock>" every 5 ms, for measuring the delay. Other lines
- * have 100 bytes, in writes of 64 KiB. */
+ * Rank 0 writes "<SOH><nanoseconds of the monotonic clock>" every 5 ms, so that a reader can compute the delay of the
+ * line; no other line has that first byte. All other ranks write lines of 100 bytes, 64 KiB at a time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-/* Return the rank from the first variable that is set, or 0. */
+/* Return the rank from the first variable that is set, or 0 if none is set. */
 static inline int launched_rank(void)
 {
     static const char *const names[] = { "RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID" };

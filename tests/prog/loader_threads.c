@@ -1,5 +1,6 @@
-/* loader_threads.c -- runs epochs of a loader with 0 and with 4 threads, and prints `same` if all batches are equal.
- * Runs under ThreadSanitizer. */
+/* loader_threads.c -- runs epochs of a loader with 0 and with 4 threads, and ends some epochs in the middle. The
+ * program prints `same` if all batches were equal. This is a plain program, so that it can run under
+ * ThreadSanitizer. */
 #include "ddp/context.h"
 #include "ddp/loader.h"
 #include "ddp/sampler.h"
@@ -26,7 +27,7 @@ static ddp_status fill(void *user, ddp_loader_row *row, struct ddp_err *err)
     return row->index < SAMPLES ? DDP_OK : ddp_fail(err, DDP_ERR_LIMIT, "sample beyond the end");
 }
 
-/* Read even epochs to the end, and some batches of the others. */
+/* Read epochs with an even number to the end, and only some batches of the other epochs. */
 static uint64_t digest(int threads)
 {
     ddp_loader *loader;

@@ -1,9 +1,10 @@
-/* member.c -- a libddp rank that executes its arguments one after the other.
+/* member.c -- a rank of a job, linked with libddp, which executes its arguments one after the other.
  *
  *     member only:3 key:answer all barrier:epoch-1
  *
- * An argument is NAME or NAME:VALUE (table `actions`). Up to "all", "only:RANK", "but:RANK" and "attempt:N" limit the
- * following arguments. After a failed call, the exit code is ddp_exit_code(). */
+ * An argument is NAME or NAME:VALUE; the table `actions` lists them. Three arguments limit the following arguments, up
+ * to "all": "only:RANK" to one rank, "but:RANK" to all other ranks, and "attempt:N" to one attempt. If a call fails,
+ * the program prints the reason and exits with ddp_exit_code(). At the end the program finalizes and exits with 0. */
 #include "ddp/ddp.h"
 
 #include <signal.h>
@@ -37,7 +38,8 @@ static void do_but(const char *rank)
     skipping = atoi(rank) == ddp_rank(ctx);
 }
 
-/* Skip the following arguments unless this is attempt `number`. */
+/* Skip the following arguments if this is not attempt `number`. The launcher's variable counts the earlier starts of
+ * the workers. */
 static void do_attempt(const char *number)
 {
     const char *attempt = getenv("DDPRUN_ATTEMPT");

@@ -1,5 +1,6 @@
-/* print_protocol PAGE -- prints a page with new tables from the sources, for `make protocol`. Marker lines enclose each
- * table. */
+/* print_protocol PAGE -- prints a page with new tables from the sources, on stdout.
+ *
+ * A table is between two marker lines; everything else is copied. `make protocol` replaces the page by the output. */
 #include "table_pages.h"
 
 #include <stdio.h>
@@ -20,7 +21,7 @@ static bool begins(const char *line, const char *marker)
     return strncmp(line, marker, strlen(marker)) == 0;
 }
 
-/* Print the new table and its end marker. */
+/* Print the new table in place of the old table, and then the end marker of the table. */
 static bool replace(FILE *in, size_t which)
 {
     char line[4096];

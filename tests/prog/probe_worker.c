@@ -2,13 +2,14 @@
  *
  *     probe_worker RANK:VERB:VALUE:MS...
  *
- * The worker executes the first argument with its RANK or -1 (default: `stay` with MS = 0). It writes the times of
- * events into the notes (tests/bench/notes.h). Verbs:
- *
+ * The worker executes the first argument with its own RANK; -1 means every rank. Without such an argument the worker
+ * executes `stay` with MS = 0. Verbs:
  *     exit    exit with VALUE, MS after all workers are there (MS = -1: at once)
  *     signal  send signal VALUE to itself, MS after all workers are there (MS = -1: at once)
  *     follow  exit with VALUE, MS after the launcher could know that rank 1 has ended
- *     stay    run for a minute; at SIGTERM, write a note, wait MS and die of SIGTERM */
+ *     stay    run for a minute; at SIGTERM, write a note, wait MS and die of SIGTERM
+ *
+ * The worker writes the times of its events into the notes (tests/bench/notes.h). */
 #include "launched.h"
 #include "tests/bench/notes.h"
 
@@ -83,7 +84,7 @@ static void do_signal(const struct action *a)
     raise(a->value);
 }
 
-/* Wait until rank 1 has ended. A pidfd is readable when the parent gets SIGCHLD. */
+/* Wait until rank 1 has ended. A pidfd becomes readable at the moment when the parent gets SIGCHLD. */
 static void do_follow(const struct action *a)
 {
     wait_for_all();
@@ -102,7 +103,8 @@ static void on_term(int sig)
         mine->told = notes_now();
 }
 
-/* Wait a->ms before the end, because ends of workers delay the others. */
+/* Wait a->ms before the end. Otherwise the kernel's work for the end of this worker would delay the other workers,
+ * whose times are measured. */
 static void do_stay(const struct action *a)
 {
     for (int i = 0; i < STAY_MS && mine->told == 0; i += 1000)

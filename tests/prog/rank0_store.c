@@ -1,7 +1,8 @@
-/* rank0_store.c -- replaces Python with a PyTorch without libuv, for e2e tests. It fails with the launcher's store;
- * otherwise rank 0 listens at MASTER_PORT, and the others connect.
+/* rank0_store.c -- behaves like a PyTorch without libuv, for end-to-end tests. The program fails if it has to use the
+ * launcher's store, unless ANY_STORE=1. Otherwise rank 0 listens at MASTER_PORT, and the other ranks connect to this
+ * port. The program replaces a Python interpreter and ignores its arguments.
  *
- *     FAIL_ONCE=1    rank 1 fails in the first attempt, when all ranks have met */
+ * With FAIL_ONCE=1, rank 1 fails in the first attempt, when all ranks have met. */
 #include <netdb.h>
 #include <poll.h>
 #include <stdbool.h>
@@ -31,7 +32,7 @@ static void say_met(void)
     fflush(stdout);
 }
 
-/* Bind to all addresses with SO_REUSEADDR, as PyTorch does. */
+/* Bind like PyTorch's server: to all addresses, with SO_REUSEADDR. */
 static int serve(int others)
 {
     const int yes = 1, no = 0;
@@ -48,7 +49,8 @@ static int serve(int others)
         const int peer = accept(fd, NULL, NULL);
         if (peer < 0)
             return FAILED;
-        /* Report before the last answer. The last rank may then fail, and the launcher stops rank 0. */
+        /* Report before the last rank gets its answer. That rank may fail at once after the answer, and the launcher
+         * would then stop rank 0 before rank 0 has reported. */
         if (i == others - 1)
             say_met();
         if (write(peer, "0", 1) != 1)
@@ -71,7 +73,7 @@ static int try_once(void)
     return met && byte == '0' ? 0 : FAILED;
 }
 
-/* Connect to rank 0's store, which may start later. */
+/* Try to connect until the store of rank 0 answers, because rank 0 may start later. */
 static int join(void)
 {
     for (int i = 0; i < TRIES; i++) {

@@ -36,7 +36,7 @@ static ddp_status step(ddp_ctx *ctx, uint64_t number)
     return status;
 }
 
-/* Make steps until one fails, with a sleep in place of the computation. */
+/* Make steps until one fails. Before each step, sleep for the time in which a real rank would compute. */
 static ddp_status make_steps(ddp_ctx *ctx, bool is_slow)
 {
     const char *slower = getenv("SLOWER");

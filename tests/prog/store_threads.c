@@ -1,5 +1,6 @@
-/* store_threads.c -- HOST PORT: threads share one handle of the store client, others have their own. Exits with 0 if no
- * update was lost. Runs under ThreadSanitizer. */
+/* store_threads.c -- HOST PORT: several threads use one handle of the store client at the same time, while other
+ * threads have separate handles. Exits with 0 if no update was lost. This is a plain program, so that it can run
+ * under ThreadSanitizer. */
 #include "ddp/store.h"
 
 #include <pthread.h>
@@ -37,7 +38,7 @@ static void *add(void *store)
     return NULL;
 }
 
-/* Set the main thread's key on a separate connection. */
+/* Use a separate connection to set the key for which the main thread waits. */
 static void *announce(void *place)
 {
     struct ddp_err err;

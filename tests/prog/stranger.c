@@ -1,12 +1,12 @@
-/* stranger.c -- a client outside of the job: sends bytes to a store and prints the reply.
+/* stranger.c -- a client that is not part of the job: sends bytes to a store and prints the reply.
  *
  *     stranger HOST PORT HEX          prints "closed after N bytes: HEX", or "open after N bytes: HEX" after 8 s
  *     stranger HOST PORT half N       begins authentications until killed, and keeps the latest N connections open;
  *                                     prints "half done" after N
  *     stranger HOST PORT hold N       keeps N connections with a GET open until killed; prints "hold done" after N
  *     stranger HOST PORT many N       connects N times, then adds 1 to a key on each; prints "many done: SUM"
- *     stranger HOST PORT ATTACK N     attacks (table `attacks`) on N connections, OPEN_MAX at a time, until the store
- *                                     has closed each; prints "ATTACK done: N closed" */
+ *     stranger HOST PORT ATTACK N     attacks on N connections, OPEN_MAX at a time, until the store has closed each;
+ *                                     prints "ATTACK done: N closed". The table `attacks` lists the attacks. */
 #include "base/clock.h"
 
 #include <arpa/inet.h>
@@ -72,7 +72,8 @@ static int send_bytes(const char *host, const char *port, const char *hex)
     return 0;
 }
 
-/* Raise the limit of descriptors. Return a new array of `count`, or end the program. */
+/* Raise the limit of descriptors to the maximum. Return a new array for `count` descriptors; end the program if memory
+ * is short. */
 static int *many_fds(int count)
 {
     struct rlimit files;
@@ -160,7 +161,7 @@ static size_t make_fill(int i, unsigned n, uint8_t *bytes)
     return CHUNK;
 }
 
-/* Write byte `n` of an AUTH or SET. Every third connection sends only four bytes. */
+/* Write byte `n` of an AUTH request or a SET request. Every third connection sends only four bytes. */
 static size_t make_stall(int i, unsigned n, uint8_t *bytes)
 {
     static const uint8_t set[] = { 1, 0, 0, 1 }, auth[] = { 0x83, 34, 0, 0, 0, 0, 0, 0, 0, 2 };
@@ -179,7 +180,7 @@ static size_t make_unread(int i, unsigned n, uint8_t *bytes)
     return 1000;
 }
 
-/* Make a request with a length above every limit. */
+/* Make a request with a length far above every limit. */
 static size_t make_huge(int i, unsigned n, uint8_t *bytes)
 {
     static const uint8_t ops[] = { 1, 3, 6, 10, 11, 0x80, 0x81, 0x82, 0x83 };
@@ -226,8 +227,8 @@ static void open_target(struct target *t, const char *host, const char *port, in
         t->len = 0;
 }
 
-/* Read replies if a->reads, send what the socket accepts, and make new bytes if `is_time`. Return false if the store
- * has closed. */
+/* Read replies if a->reads is true. Send the bytes that the socket accepts. Make new bytes only if `is_time` is true.
+ * Return false if the store has closed the connection. */
 static bool attack_target(struct target *t, const struct attack *a, bool is_time)
 {
     struct pollfd state = { .fd = t->fd, .events = POLLRDHUP };

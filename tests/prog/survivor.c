@@ -1,9 +1,12 @@
-/* survivor.c -- a worker that tries to outlive its launcher, of any kind.
+/* survivor.c -- a worker that tries to outlive its launcher.
  *
  *     survivor KIND [HOG_RANK HOG_DELAY_MS]
  *
- * KIND is a row of `kinds`. A line with "ready" follows the start of all processes. Rank HOG_RANK instead allocates
- * memory after the delay, until the out-of-memory killer ends it. */
+ * KIND is a row of `kinds`. A worker writes a line with "ready" when all processes of the worker have started. The
+ * worker of rank HOG_RANK ignores KIND. After the delay this worker allocates memory, until the kernel's out-of-memory
+ * killer ends the worker.
+ *
+ * The rank is read from any launcher's variables, so that other launchers can be tested as well. */
 #include "launched.h"
 
 #include <sched.h>
@@ -17,7 +20,7 @@
 #include <unistd.h>
 
 enum {
-    CHAINS = 32 /* chains on each of two ranks */,
+    CHAINS = 32 /* number of chains on each of two ranks */,
     CHURN = 16,
     HOG_STEP = 1 << 20,
     HOG_STEPS = 4096,
@@ -54,7 +57,7 @@ static void be_plain(void)
     stay();
 }
 
-/* Start two children with a child each, in the same process group. */
+/* Start two children with a child each, all in the worker's process group. */
 static void be_forking(void)
 {
     for (int i = 0; i < 2; i++) {
@@ -66,7 +69,7 @@ static void be_forking(void)
     be_plain();
 }
 
-/* Detach as a daemon does, from parent, group and session. */
+/* Detach from the parent, and from the launcher's process group and session, as a daemon does. */
 static void start_daemon(void)
 {
     if (fork() != 0)
@@ -104,7 +107,7 @@ static void be_stopped(void)
     stay();
 }
 
-/* Start a PID namespace. Only SIGKILL and SIGSTOP from outside reach its first process. */
+/* Start a PID namespace, whose first process ignores every signal from outside except SIGKILL and SIGSTOP. */
 static void be_namespace(void)
 {
     if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0)
@@ -117,7 +120,8 @@ static void be_namespace(void)
     be_plain();
 }
 
-/* Start data loaders that keep stdout open. Rank 0 does not end, so the job continues. */
+/* Start data loaders that keep stdout open after their parent has ended. Rank 0 does not end, so the job
+ * continues. */
 static void be_loader(void)
 {
     for (int i = 0; i < 2; i++)
@@ -132,7 +136,8 @@ static void be_loader(void)
     _exit(0);
 }
 
-/* Run a chain: each process forks the next and exits. After a failed fork it waits. */
+/* Run a chain of processes: each process forks the next one and exits. If fork fails, the process waits, because a
+ * limit must not end the chain. */
 _Noreturn static void run_chain(void)
 {
     for (;;) {
@@ -150,11 +155,11 @@ static void be_chains(void)
     for (int i = 0; i < CHAINS && launched_rank() < 2; i++)
         if (fork() == 0)
             run_chain();
-    signal(SIGCHLD, SIG_IGN); /* lets the kernel reap each chain's first process */
+    signal(SIGCHLD, SIG_IGN); /* so that the kernel reaps the first process of each chain */
     be_plain();
 }
 
-/* Start short-lived children repeatedly, so that the launcher finds pids of ended processes. */
+/* Start short-lived children again and again, so that the launcher finds pids whose processes are already gone. */
 static void be_churning(void)
 {
     ignore_polite_signals();
@@ -179,7 +184,8 @@ static void on_any_signal(int sig)
         _exit(FAILED);
 }
 
-/* Act as another job's process, and print a line at every signal. */
+/* Act as a process of another job, which the launcher must not signal. Print a line at every signal that can be
+ * caught. */
 static void be_bystander(void)
 {
     for (int sig = 1; sig < NSIG; sig++)

@@ -1,4 +1,5 @@
-/* table_pages.h -- the tables of ops.h and messages.h as Markdown. All functions return false when memory is short. */
+/* table_pages.h -- the tables of ops.h and messages.h as Markdown. `make protocol` and the tests of the pages use this
+ * file. All functions return false when memory is short. */
 #ifndef TABLE_PAGES_H
 #define TABLE_PAGES_H
 
@@ -20,7 +21,7 @@ static inline bool page_put_fields(struct buf *out, const struct op *op)
     return ok && buf_printf(out, "|");
 }
 
-/* Append the table of requests. */
+/* Append the table of requests as Markdown, because readers see the page on a web site and in an editor. */
 static inline bool page_of_requests(struct buf *out)
 {
     static const struct {
@@ -60,7 +61,7 @@ struct page_row {
     const char *what;
 };
 
-/* The rows of each message, up to one without a name. */
+/* The rows of each message. A row without a name ends the list. */
 #define ROW(kind, name, least, most, missing, what) { #name, PAGE_##kind, least, most, missing, what },
 #define X(ID, name, ...) \
     static const struct page_row page_rows_##name[] = { FIELDS_OF_##name(ROW){ NULL, 0, 0, 0, 0, NULL } };
@@ -90,7 +91,7 @@ static inline bool page_is_received(int id)
            id == MESSAGE_IDENTIFY || id == MESSAGE_FLIGHT_CALL;
 }
 
-/* Return the usual upper limit of a value or of a text's length. The page omits it. */
+/* Return the usual upper limit of a member's value, or of its length if it is a text. The page can omit this limit. */
 static inline int64_t page_usual_most(const struct page_row *f)
 {
     const size_t len = strlen(f->name);
@@ -99,7 +100,7 @@ static inline int64_t page_usual_most(const struct page_row *f)
     return len > 3 && strcmp(f->name + len - 3, "_ms") == 0 ? MESSAGE_MS_MAX : INT32_MAX;
 }
 
-/* Append a received member's limits, with the usual upper one if `both`. */
+/* Append the limits of a member that the store receives. If `both` is false, omit the usual upper limit. */
 static inline bool page_put_limits(struct buf *out, const struct page_row *f, bool both)
 {
     const bool usual = f->most == page_usual_most(f) && !both;
@@ -112,7 +113,7 @@ static inline bool page_put_limits(struct buf *out, const struct page_row *f, bo
     return buf_printf(out, " (%lld–%lld)", (long long)f->least, (long long)f->most);
 }
 
-/* Append the type of a member that is no number and no text. */
+/* Append the type of a member that is neither a number nor a text. */
 static inline bool page_put_type(struct buf *out, const struct page_row *f)
 {
 #define X(name, words) words,
@@ -122,18 +123,21 @@ static inline bool page_put_type(struct buf *out, const struct page_row *f)
                         : buf_printf(out, " (%s ≤%lld)", kinds[f->kind], (long long)f->most);
 }
 
-/* Return true if the page hides the member, because the sender's round is only in the row `sender`. */
+/* Return true if a member is the round of the message's sender. The page shows this member only in the row `sender`. */
 static inline bool page_is_hidden(int id, const struct page_row *f)
 {
     return id != MESSAGE_SENDER && strcmp(f->what, page_rows_sender[0].what) == 0;
 }
 
-/* The last shown rows of a member name: any, with limits, with a description; or NULL. */
+/* The last rows that the page has shown for one member name. `type` is the last row with this name. `limits` is the
+ * last such row with limits, and `text` is the last such row with a description. NULL means that there is no such
+ * row. */
 struct page_last {
     const struct page_row *limits, *type, *text;
 };
 
-/* Find the last rows for `name` on the page before message `id`. The page is ordered by class, then id. */
+/* Among the rows for `name` that the page shows before message `id`, find the last ones (struct page_last). The page is
+ * ordered by class, and within a class by id. */
 static inline struct page_last page_find_last(int id, const char *name)
 {
     struct page_last last = { NULL, NULL, NULL };
@@ -150,8 +154,9 @@ static inline struct page_last page_find_last(int id, const char *name)
     return last;
 }
 
-/* Append a member: name (in quotes for a text), star if required, type or limits, description. Omit what the name's
- * last row shows. */
+/* Append a member: its name, a star if it is required, its type or limits, and its description. Put quotes around the
+ * name if the value is a text. Omit the type, the limits or the description if the last row for this name shows the
+ * same text. */
 static inline bool page_put_member(struct buf *out, int id, const struct page_row *f)
 {
     const struct page_last last = page_find_last(id, f->name);
@@ -166,7 +171,8 @@ static inline bool page_put_member(struct buf *out, int id, const struct page_ro
                   buf_printf(out, " %s", f->what));
 }
 
-/* Return the first message before `id` with the same two or more members, or `id`. */
+/* Return the first message before `id` with the same members, or `id` if no such message exists. Messages with fewer
+ * than two members do not count. */
 static inline int page_same_members(int id)
 {
     for (int other = 0; other < id; other++) {
@@ -181,7 +187,7 @@ static inline int page_same_members(int id)
     return id;
 }
 
-/* Append a message, by reference if an earlier one has the same members. Omit the sender's round. */
+/* Append a message. If an earlier message has the same members, refer to that message. Omit the sender's round. */
 static inline bool page_put_message(struct buf *out, int id)
 {
     const int same = page_same_members(id);
@@ -214,7 +220,8 @@ static inline bool page_of_messages(struct buf *out)
     return ok && buf_printf(out, "\n");
 }
 
-/* Write a dictionary for libFuzzer: the names of calls and members, with repetitions. */
+/* Write a dictionary for libFuzzer: the name of each call, and the names of its members. A name that occurs in several
+ * calls is written several times, which does no harm. */
 static inline bool page_of_dictionary(struct buf *out)
 {
     bool ok = true;

@@ -2,7 +2,8 @@
  *
  *     torn_writer LINES
  *
- * The pieces of line i of rank r are "<r:iiiiii:", 150 x, and 150 y with "> ". */
+ * The three pieces of line i of rank r are "<r:iiiiii:", then 150 x, then 150 y and ">\n". A separate write() writes
+ * each piece. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* train_dies.c -- the program train, killed at a chosen point by wrapped calls of libddp (see the Makefile).
+/* train_dies.c -- the program train, killed at a point that the test chooses. libddp's calls are wrapped (see the
+ * Makefile); train itself is unchanged.
  *
  *     DIE=WHERE:RANK:N     WHERE   before   RANK dies before it meets other ranks in step N
  *                                  in       RANK dies in the all-reduce of this step, before the last rank arrives
@@ -40,7 +41,7 @@ int __wrap_fsync(int fd);
 int __wrap_renameat(int old_dir, const char *old, int new_dir, const char *new);
 
 static int steps, saves;
-static bool has_met; /* has met the others in this step */
+static bool has_met; /* this rank has met the other ranks in this step */
 static atomic_bool is_saving;
 
 static int number_of(const char *name)
@@ -49,7 +50,8 @@ static int number_of(const char *name)
     return text != NULL ? atoi(text) : 0;
 }
 
-/* Return true if DIE names `where` and the step or checkpoint `n`. Set *rank to the rank that dies. */
+/* Return true if DIE names this place (`where`) and this number of a step or checkpoint (`n`). Set *rank to the rank
+ * that dies. */
 static bool is_now(const char *where, int n, int *rank)
 {
     char what[16];
@@ -86,7 +88,8 @@ static void rest(void)
     nanosleep(&(struct timespec){ .tv_nsec = 5 * 1000 * 1000 }, NULL);
 }
 
-/* Return true if the first thread sleeps. With DIE=in, the last rank arrives only after the death. */
+/* Return true if the first thread sleeps. With DIE=in, the last rank arrives only after the death, so a lasting sleep
+ * is the wait for the last rank. */
 static bool sleeps(void)
 {
     char text[512] = "";
@@ -97,7 +100,8 @@ static bool sleeps(void)
     return state != NULL && state[1] == ' ' && state[2] == 'S';
 }
 
-/* Die when the first thread sleeps in five checks, because one could find an earlier short sleep. */
+/* Die when the first thread sleeps in five checks in a row. A single check could find a short sleep before the wait for
+ * the last rank. */
 static void *die_asleep(void *unused)
 {
     for (int seen = 0; seen < 5; seen = sleeps() ? seen + 1 : 0)
@@ -155,7 +159,7 @@ ddp_status __wrap_ddp_ckpts_save(ddp_ckpts *ckpts, const ddp_ckpt_point *point, 
                                  size_t n, struct ddp_err *err)
 {
     struct ddp_err ignored;
-    ddp_ckpts_wait(ckpts, &ignored); /* later calls of fsync and renameat are for the new checkpoint */
+    ddp_ckpts_wait(ckpts, &ignored); /* later calls of fsync and renameat are then for the new checkpoint */
     saves++;
     is_saving = true;
     return __real_ddp_ckpts_save(ckpts, point, blocks, n, err);

@@ -3,8 +3,9 @@
  *     without pidfd_open,clone3 -- ddprun ...
  *     without proc_children -- ddprun ...
  *
- * A seccomp filter makes these calls fail with ENOSYS, also in all children. With proc_children, a supervisor checks
- * the path of each openat call, and /proc/PID/task/TID/children is missing. */
+ * A seccomp filter makes each of these calls fail with ENOSYS, as on an older kernel. The filter also applies to all
+ * processes that the program starts. With proc_children, the file /proc/PID/task/TID/children is missing: the filter
+ * passes each openat call to a supervisor, which checks the path. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/audit.h>
@@ -46,7 +47,8 @@ static const struct {
     { "signalfd4", SYS_signalfd4 },
 };
 
-/* Convert names such as "a,b" to system call numbers. Return their number, or 0 for an unknown name. */
+/* Convert a list of names such as "a,b" to system call numbers. Return the length of the list, or 0 if a name is
+ * unknown. */
 static size_t parse(const char *text, unsigned numbers[CALLS_MAX])
 {
     size_t n = 0;
@@ -65,8 +67,8 @@ static size_t parse(const char *text, unsigned numbers[CALLS_MAX])
     return n;
 }
 
-/* Install a filter in which `numbers` fail with ENOSYS. Allow all calls of other architectures, because their numbers
- * differ. */
+/* Install the filter: each system call whose number is in `numbers` fails with ENOSYS. The filter allows all calls of
+ * another architecture, because the same numbers mean other calls there. */
 static bool install(const unsigned numbers[], size_t n)
 {
     struct sock_filter code[5 + 2 * CALLS_MAX];
@@ -95,7 +97,7 @@ static void filter_opens(struct sock_filter code[6])
     code[5] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF);
 }
 
-/* Return true if the process opens a file /proc/.../children. The path is in the memory of the process. */
+/* Return true if the process opens a file /proc/.../children. Read the path from the memory of the process. */
 static bool opens_children(const struct seccomp_notif *asked)
 {
     static const char end[] = "/children";
@@ -111,7 +113,7 @@ static bool opens_children(const struct seccomp_notif *asked)
     return strncmp(path, "/proc/", 6) == 0 && len > sizeof(end) && strcmp(path + len - strlen(end), end) == 0;
 }
 
-/* Answer the filter until every process with it has ended. */
+/* Answer the filter's requests until every process with the filter has ended. */
 static void supervise(int listener)
 {
     struct pollfd ready = { .fd = listener, .events = POLLIN };
@@ -128,7 +130,8 @@ static void supervise(int listener)
     }
 }
 
-/* Install the filter with a supervisor. The supervisor is a grandchild, so that the program keeps its parent. */
+/* Install the filter with a supervisor. The supervisor is a grandchild, so that the program keeps its parent. The
+ * supervisor gets the filter's descriptor before the program is executed. */
 static bool install_supervised(void)
 {
     struct sock_filter code[6];
@@ -141,7 +144,7 @@ static bool install_supervised(void)
     const pid_t program_pid = getpid();
     const pid_t middle = fork();
     if (middle == 0) {
-        if (fork() != 0) /* orphan the supervisor, so that the program has no unknown child */
+        if (fork() != 0) /* make the supervisor an orphan, so that the program has no unknown child */
             _exit(0);
         close(down[1]);
         close(up[0]);

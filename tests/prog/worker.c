@@ -2,8 +2,8 @@
  *
  *     worker say:hello only:1 exit:7
  *
- * An argument is NAME or NAME:VALUE (table `actions`). Up to the next "only" or "all", "only:RANK" skips arguments on
- * all other ranks. */
+ * An argument is NAME or NAME:VALUE; the table `actions` lists them. "only:RANK" makes every other rank skip arguments,
+ * until the next "only" or "all". After the last argument, the worker exits with 0. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -65,7 +65,7 @@ static void do_part(const char *text)
     put(STDOUT_FILENO, text);
 }
 
-/* Print a progress bar: three updates; the last stays. */
+/* Print a progress bar: three updates, of which the last one stays. */
 static void do_bar(const char *text)
 {
     (void)text;
@@ -120,13 +120,13 @@ static void on_caught(int sig)
     caught = 1;
 }
 
-/* Print "caught NN" at each signal `sig`. */
+/* Print "caught NN" each time that signal `sig` arrives. */
 static void do_catch(const char *sig)
 {
     signal(atoi(sig), on_caught);
 }
 
-/* Wait for a caught signal, also an earlier one. */
+/* Wait until a signal is caught. If a signal was caught earlier, continue at once. */
 static void do_pause(const char *unused)
 {
     (void)unused;
@@ -146,7 +146,8 @@ static void do_forever(const char *unused)
         pause();
 }
 
-/* Keep a FIFO open for writing, so that its reader notices the last holder's end. */
+/* Keep a FIFO open for writing. A reader gets the end of the file when the last process with the FIFO open has
+ * ended. */
 static void do_hold(const char *fifo)
 {
     if (open(fifo, O_WRONLY) < 0)
@@ -171,7 +172,7 @@ static void do_daemon(const char *unused)
     do_forever(unused);
 }
 
-/* Start a chain of short-lived processes: fork, setsid, end of the parent, and again. */
+/* Start a chain of processes that each live only a moment: fork, setsid, end of the parent, and again. */
 static void do_chain(const char *unused)
 {
     (void)unused;
@@ -200,7 +201,8 @@ static void do_stdin(const char *unused)
     do_say(n >= 0 ? text : strerror(errno));
 }
 
-/* Print what a launcher may leak: ignored and blocked signals, the process group, descriptors above 2. */
+/* Print everything that a launcher may leak to a worker: ignored and blocked signals, the process group, and
+ * descriptors above 2. */
 static void do_state(const char *unused)
 {
     char line[256];
@@ -225,7 +227,7 @@ static void do_only(const char *which)
     skipping = atoi(which) != rank();
 }
 
-/* Read a byte at an invalid address. */
+/* Read a byte at an address, as a program with an invalid pointer does. */
 static void do_touch(const char *address)
 {
     volatile const char *p = (const char *)(uintptr_t)strtoull(address, NULL, 0);
@@ -243,7 +245,8 @@ static void do_eat(const char *mib)
     }
 }
 
-/* Fill shared memory as data loaders and NCCL do, page by page in a file of full length. */
+/* Fill shared memory in the same way as data loaders and NCCL. The file has its full length at once, and pages are
+ * allocated when they are touched. */
 static void do_shm(const char *mib)
 {
     size_t size = (size_t)atol(mib) << 20;

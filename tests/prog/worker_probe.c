@@ -1,7 +1,8 @@
-/* worker_probe.c -- a libddp worker for tests: `worker_probe COMMAND [ARGUMENT...]`.
+/* worker_probe.c -- a worker for tests that need a separate program: `worker_probe COMMAND [ARGUMENT...]`.
  *
- * It prints "rank R: ...", and exits with 0, or with 3 after an error of libddp. Runs under ThreadSanitizer and
- * LeakSanitizer. */
+ * ddprun, torchrun or a user may start the worker. The worker prints one line, "rank R: ...", and exits with 0. If
+ * libddp returns an error, the worker prints the text of the error and exits with 3. This is a plain program, so it
+ * also runs under ThreadSanitizer and LeakSanitizer. */
 #include "ddp/ddp.h"
 
 #include <signal.h>
@@ -15,7 +16,7 @@ enum { EXIT_LIBDDP = 3 };
 
 static ddp_ctx *ctx;
 
-/* Print the error and exit with EXIT_LIBDDP unless `status` is OK. */
+/* Print the text of the error and exit with EXIT_LIBDDP if `status` is an error. */
 static void must(ddp_status status)
 {
     if (status == DDP_OK)
@@ -41,7 +42,8 @@ static void sum_into(float *x, size_t n)
     must(ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, NULL));
 }
 
-/* Compare all-reduces in private and shared memory. Arguments: [ELEMENTS]. */
+/* Run an all-reduce in private memory and an all-reduce in shared memory, and compare the results. Arguments:
+ * [ELEMENTS]. */
 static void run_allreduce(char **arguments)
 {
     size_t n = (size_t)number(arguments, 100000);
@@ -70,7 +72,7 @@ static void run_die(char **arguments)
     printf("rank %d: no rank has died\n", ddp_rank(ctx));
 }
 
-/* Stop rank RANK until the step timeout (DDPRUN_STEP_TIMEOUT_MS). Arguments: [RANK]. */
+/* Stop rank RANK, so that the other ranks reach the step timeout (DDPRUN_STEP_TIMEOUT_MS). Arguments: [RANK]. */
 static void run_hang(char **arguments)
 {
     float x = 1;
@@ -91,7 +93,7 @@ static void run_abort(char **arguments)
     sum_into(&x, 1);
 }
 
-/* Enter a named barrier, except RANK, which stays until killed. Arguments: NAME [TIMEOUT_MS [RANK]]. */
+/* Enter a named barrier. RANK does not enter and stays until it is killed. Arguments: NAME [TIMEOUT_MS [RANK]]. */
 static void run_barrier(char **arguments)
 {
     const char *name = arguments[0] != NULL ? arguments[0] : "probe";
@@ -133,7 +135,7 @@ static void run_reducer(char **arguments)
 
 enum { LAYERS = 20, LAYER = 5000 };
 
-/* Run a step with many buckets, and a collective in the middle. */
+/* Run one step of a model with many buckets, and a collective in the middle. */
 static void overlapped_step(ddp_reducer *reducer)
 {
     float loss = 1;

@@ -1,4 +1,5 @@
-/* Tests of runs of one node: the agent's effects when workers end, fail, ignore signals or leave processes. */
+/* Runs of one node from start to end: the agent's effects when workers end, fail, ignore signals or leave processes
+ * behind. */
 #include "ddp/error.h"
 #include "sim_agent.h"
 
@@ -114,7 +115,7 @@ Test(agent_sim, who_ignores_sigterm_is_killed_after_the_grace_time, .init = two_
                       "          finish with 139\n");
 }
 
-/* The workers get SIGINT, and time to end. */
+/* At the first Ctrl-C, the workers get the same signal. Then they have time to end by themselves. */
 Test(agent_sim, ctrl_c_once_is_graceful, .init = two_workers, .fini = done)
 {
     sim.worker[0].slow_ms = sim.worker[1].slow_ms = 3000;
@@ -168,7 +169,7 @@ Test(agent_sim, ctrl_c_twice_kills, .fini = done)
                       "          finish with 130\n");
 }
 
-/* The third worker is not started. */
+/* The second of three workers cannot be started. The third is not tried, and the first is stopped. */
 Test(agent_sim, a_worker_that_cannot_start_stops_the_job, .fini = done)
 {
     asim_init(&sim, 3, 30000);
@@ -195,7 +196,7 @@ Test(agent_sim, a_worker_that_cannot_start_stops_the_job, .fini = done)
     cr_assert_eq(agent_worker(sim.agent, 2)->verdict, WORKER_PENDING);
 }
 
-/* The daemon gets five seconds, not the whole grace period. */
+/* A daemon outlives its worker. The daemon gets at most five seconds, not the whole grace period. */
 Test(agent_sim, a_stubborn_daemon_left_behind_is_killed, .fini = done)
 {
     asim_init(&sim, 1, 30000);
@@ -243,7 +244,7 @@ Test(agent_sim, of_two_failures_in_one_instant_the_first_is_named, .init = two_w
     cr_assert_eq(agent_first_failure(sim.agent), 0);
 }
 
-/* Even SIGKILL does not end the worker. */
+/* Even SIGKILL does not end the worker. The agent waits only AGENT_UNKILLABLE_MS for its end. */
 Test(agent_sim, a_worker_stuck_in_the_kernel_is_left_to_the_report, .fini = done)
 {
     asim_init(&sim, 1, 1000);
@@ -267,7 +268,7 @@ Test(agent_sim, a_worker_stuck_in_the_kernel_is_left_to_the_report, .fini = done
     cr_assert_eq(agent_worker(sim.agent, 0)->verdict, WORKER_ALIVE);
 }
 
-/* The first Ctrl-C during a stop changes nothing. */
+/* The user presses Ctrl-C while a failed job is being stopped. One Ctrl-C changes nothing, two end the job at once. */
 Test(agent_sim, ctrl_c_during_a_stop_counts_from_one, .init = two_workers, .fini = done)
 {
     sim.worker[0] = (struct asim_worker){ .lives_ms = 1000, .exit_code = 3 };
@@ -307,7 +308,8 @@ static void random_worker(struct asim_worker *w)
         w->exit_code = 0;
 }
 
-/* Check the end: only stuck workers are left, the first failure is the earliest, and 0 means no failure and no stop. */
+/* Check the end of a job. Only stuck workers are left, and the first failure is the earliest failure. The exit code is
+ * 0 only if there was no failure and no stop. */
 static void check_end(const struct asim *s)
 {
     int first = agent_first_failure(s->agent);
@@ -334,7 +336,7 @@ Test(agent_sim, any_job_comes_to_an_end_with_nothing_alive)
             random_worker(&sim.worker[r]);
         for (unsigned stops = roll(4); stops > 0; stops--)
             asim_stop_at(&sim, 1 + roll(3000), roll(2) == 0 ? SIGINT : SIGTERM);
-        /* some jobs do not end by themselves */
+        /* a user must end a job that does not end by itself */
         asim_stop_at(&sim, 10000, SIGTERM);
         asim_run(&sim);
         check_end(&sim);
@@ -388,7 +390,8 @@ Test(agent_nodes, a_failure_elsewhere_stops_the_workers_here, .init = one_worker
     cr_assert_eq(agent_first_failure(sim.agent), -1);
 }
 
-/* The worker failed a moment before the other node's failure arrived. */
+/* The worker failed a moment before the report of the other node's failure arrived. The agent reports the worker's
+ * failure without an explanation. */
 Test(agent_nodes, who_failed_second_explains_nothing, .init = one_worker, .fini = done)
 {
     const struct agent_verdict end = ends_with(9);
@@ -482,7 +485,7 @@ Test(agent_nodes, who_is_done_does_not_wait_for_ever, .init = one_worker, .fini 
     cr_assert_eq(sim.exit_code, 0);
 }
 
-/* All workers of this node have ended with 0. */
+/* All workers of this node have ended with 0, but the job has failed. */
 Test(agent_nodes, a_failure_elsewhere_is_also_the_failure_of_who_is_done, .init = one_worker, .fini = done)
 {
     const struct agent_verdict end = ends_with(139);
@@ -506,7 +509,8 @@ Test(agent_nodes, who_is_done_takes_part_in_the_next_attempt, .init = one_worker
     cr_assert_eq(agent_attempt(sim.agent), 1);
 }
 
-/* The other nodes may use their whole grace period. */
+/* After Ctrl-C, the node waits at most AGENT_LEAVE_MS for the verdict, even if other nodes use their whole grace
+ * period. */
 Test(agent_nodes, ctrl_c_waits_a_moment_for_the_verdict_and_no_longer, .init = one_worker, .fini = done)
 {
     asim_stop_at(&sim, 1000, SIGINT);
@@ -557,7 +561,7 @@ Test(agent_nodes, a_store_lost_after_the_failure_changes_no_code, .init = one_wo
     cr_assert_eq(agent_no_restart(sim.agent), NO_RESTART_STORE_LOST);
 }
 
-/* If a worker and the store end together, the worker is never the cause. */
+/* Workers are clients of the store, too. If a worker and the store end together, the worker is never the cause. */
 Test(agent_nodes, a_failure_that_the_store_never_heard_of_is_a_consequence_of_its_loss, .init = one_worker,
      .fini = done)
 {
@@ -582,7 +586,7 @@ Test(agent_nodes, a_failure_that_the_store_has_heard_of_outlives_it, .init = one
     cr_assert_eq(agent_first_failure(sim.agent), 0);
 }
 
-/* The peer was on the store's node. */
+/* The worker's peer was on the node that hosted the store. */
 Test(agent_nodes, a_worker_that_lost_its_peer_is_a_consequence_even_if_the_store_has_heard_of_it,
      .init = one_worker, .fini = done)
 {
@@ -613,7 +617,8 @@ Test(agent_nodes, a_program_that_cannot_be_started_is_no_consequence, .init = on
     cr_assert_eq(sim.exit_code, 127);
 }
 
-/* The other nodes need the store. */
+/* This node hosts the store, which the other nodes need. So this node stays until the other nodes are done, or until
+ * its user stops it. */
 Test(agent_nodes, whoever_has_the_store_stays_beyond_its_time)
 {
     size_t n;
@@ -655,7 +660,7 @@ Test(agent_nodes, who_is_done_and_loses_the_store_does_not_know_how_it_ended, .i
     cr_assert_eq(sim.exit_code, 123);
 }
 
-/* The store had counted this node as lost. */
+/* The store counted this node as lost, so the job continued or ended without the node. */
 Test(agent_nodes, a_verdict_while_workers_run_stops_them, .init = one_worker, .fini = done)
 {
     const struct agent_verdict end = ends_with(125);
@@ -666,7 +671,8 @@ Test(agent_nodes, a_verdict_while_workers_run_stops_them, .init = one_worker, .f
     cr_assert_not(sim.told_end, "no listener is left");
 }
 
-/* Random messages at random times; each attempt's end reaches the store at most once. */
+/* Random messages of the store at random times. The simulation checks that no process remains, and that the store
+ * receives the end of each attempt at most once. */
 Test(agent_nodes, any_words_of_the_store_lead_to_an_end)
 {
     for (int round = 0; round < 5000; round++) {

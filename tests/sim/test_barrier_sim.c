@@ -1,11 +1,11 @@
-/* Tests of named barriers on a simulated clock. */
+/* Named barriers in a job: a simulated clock, an agent, and workers that arrive, wait and die. */
 #include "sim_hub.h"
 
 #include <criterion/criterion.h>
 
 static struct sim sim;
 
-/* Start four ranks that are not connected. */
+/* Start four ranks. Their processes run, but no rank is connected. */
 static void four_ranks(void)
 {
     sim_init(&sim, NULL);
@@ -59,7 +59,7 @@ Test(barrier, all_come_and_all_pass)
                            "[  1000] rank 3 passes\n");
 }
 
-/* One rank is late, one waits for a key, one has never connected. */
+/* One rank has not arrived, another rank waits for a key, and a third rank has never connected. */
 Test(barrier_start, a_time_out_says_who_is_missing_and_what_is_known_of_each)
 {
     sim_worker(&sim, 0, 0, 4);
@@ -84,7 +84,7 @@ Test(barrier_start, a_time_out_says_who_is_missing_and_what_is_known_of_each)
         "[ 31000]      rank 3: started (n1, pid 103), but never connected to the store within 31.0 s\n");
 }
 
-/* The deadline is the first arrival plus its timeout. */
+/* The first rank sets the deadline of the barrier: the time of its arrival plus its timeout. */
 Test(barrier, the_deadline_starts_with_the_first_arrival)
 {
     sim_at(&sim, 5000);
@@ -202,7 +202,8 @@ Test(barrier, the_death_of_others_does_not_matter)
                            "[     0] rank 1 passes\n");
 }
 
-/* The worker may connect again, or its agent reports its end. */
+/* A worker that closes its connection to the store is not dead: it may connect again, or its agent will report its
+ * end. */
 Test(barrier, a_closed_connection_alone_fails_nothing)
 {
     sim_barrier(&sim, 0, "a", 30000, "0 1");
@@ -223,7 +224,7 @@ Test(barrier, who_leaves_may_come_again)
 {
     sim_barrier(&sim, 0, "a", 30000, "0 1");
     sim_cancel_wait(&sim, 0);
-    sim_at(&sim, 40000); /* an empty barrier has no deadline */
+    sim_at(&sim, 40000); /* the barrier is empty: no deadline runs */
     sim_barrier(&sim, 1, "a", 30000, "0 1");
     sim_worker_gone(&sim, 1);
     sim_worker(&sim, 1, 0, 4);

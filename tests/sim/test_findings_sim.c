@@ -1,4 +1,5 @@
-/* Tests of waiting nodes on a simulated clock: which node gets which finding, when, and with which text. */
+/* Nodes that wait for each other on a simulated clock: which node gets which finding, when, and with which
+ * text. */
 #include "sim_hub.h"
 #include "store/encode.h"
 #include "store/ops.h"
@@ -12,8 +13,8 @@
 enum { N0 = 10, N1, N2, N3, OPERATOR = 40, WORKERS = 50 };
 
 static struct sim sim;
-static int more_workers; /* workers of the next node, minus 2 */
-static cJSON *told;      /* the latest "findings" or "left_waiting" */
+static int more_workers; /* number of workers of the next node that joins, minus 2 */
+static cJSON *told;      /* the message "findings" or "left_waiting" that the test has read last */
 
 static void set_up(void)
 {
@@ -59,7 +60,7 @@ static void join(conn_id conn, int node_rank, int nnodes, const char *more)
     join_as(conn, host, node_rank, nnodes, more);
 }
 
-/* Move the clock, with heartbeats of all present nodes. */
+/* Move the clock, while all present nodes send a heartbeat every second. */
 static void live_until(uint64_t now_ms)
 {
     while (sim.now_ms < now_ms) {
@@ -101,7 +102,7 @@ static const char *text_of(const cJSON *o, const char *name)
     return text != NULL ? text : "";
 }
 
-/* Return true if a finding has this code and subject. */
+/* Return true if there is a finding with this code and subject. */
 static bool has(const cJSON *o, const char *code, const char *subject)
 {
     const cJSON *row;
@@ -239,7 +240,8 @@ Test(findings_sim, other_numbers_and_versions_are_told_to_those_who_wait)
     cr_assert_not_null(strstr(text_of(told, "text"), "nnodes"), "%s", text_of(told, "text"));
 }
 
-/* The advice to restart node 1 comes at once, and again at the timeout. */
+/* The store rejects node 1, which then ends. Node 0 still waits for node 1. At once, and again at the timeout, node 0
+ * gets the advice to restart node 1. */
 Test(findings_sim, who_waits_for_a_node_that_was_refused_is_told_so)
 {
     join(N0, 0, 2, "");
@@ -307,7 +309,7 @@ Test(findings_sim, the_next_word_has_only_what_is_new)
     expect_silence(N0);
 }
 
-/* Node 1 also waits for some seconds before it gets the finding. */
+/* Node 1 joins after node 0 has got the finding. Node 1 also waits for some seconds before it gets the finding. */
 Test(findings_sim, a_node_that_comes_later_is_told_what_the_others_know)
 {
     join(N0, 0, 3, "");
@@ -350,11 +352,12 @@ Test(findings_sim, who_may_be_a_node_that_was_started_wrongly_is_told_at_once)
     expect_told(N0, "TLS_CLIENT", "peer");
     sim_client(&sim, OPERATOR + 1);
     sim_feed(&sim, OPERATOR + 1, "06 0100000000000000 0100000000000000 78"); /* WAIT x, as torchrun sends */
-    live_until(3300);                                                        /* a second later */
+    live_until(3300); /* a second after the previous check */
     expect_told(N0, "TORCHRUN_INSTEAD", "peer");
 }
 
-/* The client may be a health check, or a node with wrong options. */
+/* A client with another protocol may be a health check, or a node with wrong options. So a node that waits gets the
+ * finding, but only once. */
 Test(findings_sim, another_protocol_is_told_to_a_job_that_waits)
 {
     join(N0, 0, 2, "");
@@ -384,7 +387,7 @@ static void join_elastic(conn_id conn, int min, int max)
     sim_say(&sim, conn, json);
 }
 
-/* Report the round's end on a node. It waits for the next round. */
+/* Report to the store that the round has ended on a node. The node now waits for the next round. */
 static void has_stopped(conn_id conn)
 {
     sim_say(&sim, conn, "{\"op\":\"stopped\",\"round\":1}");
@@ -427,7 +430,7 @@ Test(findings_sim, a_stranger_at_the_door)
     expect_why("FOREIGN_CLIENT", "peer");
 }
 
-/* Tests of findings about ranks, and about rounds that end. */
+/* The findings about ranks for which other ranks wait, and about rounds that end. */
 
 TestSuite(findings_ranks_sim, .init = set_up, .fini = tear_down);
 
@@ -441,7 +444,7 @@ static void enter(int rank, const char *barrier)
     buf_free(&out);
 }
 
-/* Let the agent report the start of a rank. */
+/* Let the agent of a rank report that the process of this rank has started. */
 static void announce_worker(int rank)
 {
     char json[256];
@@ -482,11 +485,12 @@ Test(findings_ranks_sim, ports_that_are_closed_are_told_to_all_when_a_rank_finds
     start_worker(2);
     sim_say(&sim, WORKERS + 2, CANNOT);
     sim_at(&sim, sim.now_ms);
-    expect_silence(N0); /* only once */
+    expect_silence(N0); /* the finding is sent only once */
     expect_why("PORTS_CLOSED", "rank 2 (n1, pid 202)");
 }
 
-/* A delayed report could arrive after the round's end. */
+/* The store sends a rank's report to the nodes at once, even directly after other findings. The rank ends after its
+ * report, so the round may end before a delayed report is sent. */
 Test(findings_ranks_sim, what_a_rank_meets_is_told_at_once_also_right_after_another_look)
 {
     cJSON *looked = NULL;
@@ -551,7 +555,7 @@ Test(findings_ranks_sim, a_stopped_rank_that_others_wait_for)
     expect_why("RANK_STOPPED", "rank 3");
 }
 
-/* All nodes get the same text, once. */
+/* Each node gets the finding once, without asking for it. All nodes get the same text. */
 Test(findings_ranks_sim, a_barrier_that_hangs_is_told_long_before_its_time_out)
 {
     three_wait();
@@ -570,7 +574,7 @@ Test(findings_ranks_sim, a_barrier_that_hangs_is_told_long_before_its_time_out)
     expect_silence(N0);
 }
 
-/* The missing rank still makes steps. */
+/* The missing rank still makes steps, so it may be on its way to the barrier. */
 Test(findings_ranks_sim, a_barrier_whose_last_rank_still_moves_is_left_alone)
 {
     three_wait();
@@ -584,7 +588,7 @@ Test(findings_ranks_sim, a_barrier_whose_last_rank_still_moves_is_left_alone)
     expect_silence(N0);
 }
 
-/* A rank without steps is reported after half a minute. */
+/* If the missing rank reports no steps, this rank is reported only after half a minute. */
 Test(findings_ranks_sim, a_rank_that_does_not_come_and_tells_nothing_is_told_later)
 {
     three_wait();
@@ -595,7 +599,7 @@ Test(findings_ranks_sim, a_rank_that_does_not_come_and_tells_nothing_is_told_lat
     expect_told(N0, "RANK_MISSING", "rank 3");
 }
 
-/* Neither a finding nor a snapshot follows. */
+/* All ranks have passed the barrier in time, so there is no finding and no snapshot. */
 Test(findings_ranks_sim, barriers_that_are_passed_are_no_news)
 {
     three_wait();
@@ -664,7 +668,7 @@ Test(findings_ranks_sim, a_rank_that_ends_well_while_others_wait_for_it_is_told_
         cr_expect(says("while ranks 0-2 waited"), "%s", text_of(told, "text"));
     }
     expect_why("RANK_EXITED_EARLY", LEFT);
-    enter(0, "step-8"); /* the same exit causes this wait, too */
+    enter(0, "step-8"); /* no second report, because the same exit causes this wait, too */
     cr_expect_null(last_push(N0, "left_waiting"));
 }
 
@@ -682,7 +686,7 @@ Test(findings_ranks_sim, a_rank_that_has_ended_before_others_come_is_told_when_t
     cr_expect(says(", 4.0 s ago, "), "%s", text_of(told, "text"));
 }
 
-/* The stopped program saves its state and exits with 0. */
+/* A user stops the job on one node. The program on this node saves its state and exits with 0. */
 Test(findings_ranks_sim, a_rank_that_was_told_to_stop_has_not_left_a_barrier_early)
 {
     three_wait();
@@ -691,7 +695,8 @@ Test(findings_ranks_sim, a_rank_that_was_told_to_stop_has_not_left_a_barrier_ear
     cr_expect_null(last_push(N0, "left_waiting"));
 }
 
-/* Rank 0's report names no lost rank. Rank 2 was stopped by its agent; rank 3 ended by itself with 0. */
+/* Rank 0 gives up in a collective, and its report does not name the rank that it has lost. Rank 2 ended because its
+ * agent stopped it. Rank 3 ended by itself with exit code 0, so the finding names rank 3. */
 Test(findings_ranks_sim, a_rank_that_ends_well_is_what_one_that_gave_up_has_lost)
 {
     join(N0, 0, 2, "");
@@ -710,7 +715,7 @@ Test(findings_ranks_sim, a_rank_that_ends_well_is_what_one_that_gave_up_has_lost
     }
 }
 
-/* Let ranks 2 and 3 exit with 0, and rank 0 give up with `words` as the end of its log. */
+/* Let ranks 2 and 3 exit with code 0, and let rank 0 give up. `words` is the end of rank 0's log. */
 static void two_leave_and_one_gives_up(const char *words)
 {
     char json[256];
@@ -729,7 +734,7 @@ static void two_leave_and_one_gives_up(const char *words)
     sim_say(&sim, N1, "{\"op\":\"stopped\",\"round\":1,\"max_code\":0}");
 }
 
-/* Rank 0's log names only rank 3. */
+/* Ranks 2 and 3 have exited with code 0. Rank 0's log names only rank 3 as missing, so rank 2 is not reported. */
 Test(findings_ranks_sim, of_those_that_ended_well_the_one_that_was_missed_is_named)
 {
     two_leave_and_one_gives_up("rank 3 (pid 203 on n1) has ended while rank 0 waited in gather #9");
@@ -744,7 +749,8 @@ Test(findings_ranks_sim, all_that_ended_well_are_named_when_nobody_says_who_was_
     cr_expect(says("while rank 0 waited"), "%s", text_of(told, "text"));
 }
 
-/* Let rank 0 fail with `line` at the end of its log; packets of `lost_bytes` are lost on its path. */
+/* Let rank 0 fail with `line` as the end of its log. `lost_bytes` is the size of packets that are lost on its path. No
+ * other rank ends by itself. */
 static void one_loses_its_path(const char *line, int lost_bytes)
 {
     char json[512];
@@ -796,7 +802,8 @@ Test(findings_ranks_sim, a_connection_that_breaks_on_a_path_that_loses_large_pac
     cr_assert(says("1500 bytes from n0 to n1 ") && says("(PATH_LOSES_LARGE)"), "%s", text_of(told, "text"));
 }
 
-/* Node 1's last message is older than two heartbeats, but younger than the node timeout. */
+/* Node 1 has stopped its workers. Its last message is older than two heartbeats, but not older than the node
+ * timeout. */
 Test(findings_ranks_sim, a_connection_that_breaks_to_a_node_that_is_silent)
 {
     for (int node = 0; node < 3; node++)
@@ -814,7 +821,8 @@ Test(findings_ranks_sim, a_connection_that_breaks_to_a_node_that_is_silent)
               "%s", text_of(told, "text"));
 }
 
-/* Each log's address is missing, of the own node, or only resembles the other node's. */
+/* In each log the lost peer has no address, an address of the rank's own node, or an address that only resembles the
+ * other node's address. So the log shows no broken connection between two nodes. */
 Test(findings_ranks_sim, a_lost_peer_that_no_other_node_has_breaks_no_connection)
 {
     static const char *const lines[] = { "Connection closed by peer [10.0.0.1]:41234",
@@ -874,7 +882,7 @@ Test(findings_ranks_sim, a_lost_node_is_told_by_why)
     expect_why("NODE_LOST_CLOSED", "node 1 (n1, pid 101)");
 }
 
-/* Start two nodes with heartbeats: ranks 0 and 1 on N0, 2 and 3 on N1. */
+/* Start two nodes whose agents send heartbeats. Ranks 0 and 1 are on N0, ranks 2 and 3 on N1. */
 static void two_nodes_run(void)
 {
     join(N0, 0, 2, "");
@@ -908,7 +916,8 @@ Test(findings_ranks_sim, a_rank_that_stands_still_is_named_on_all_nodes_while_th
     expect_silence(N0);
 }
 
-/* Node 0's heartbeat came 1.9 s before node 1's. The finding may be late by this difference. */
+/* The heartbeat of node 0 came 1.9 s before the heartbeat of node 1, the node of the missing rank. The finding may be
+ * late only by this difference. */
 Test(findings_ranks_sim, beats_of_different_times_cost_little)
 {
     two_nodes_run();
@@ -921,7 +930,7 @@ Test(findings_ranks_sim, beats_of_different_times_cost_little)
     expect_told(N0, "RANK_STALLED", "rank 3");
 }
 
-/* Let all wait for `rank` (2 or 3) in an all_reduce for `ms`, then continue for a minute. */
+/* Let the other ranks wait for `rank` (2 or 3) in an all_reduce for `ms`. Then all ranks continue for a minute. */
 static void keep_waiting(int number, int rank, uint64_t ms)
 {
     char all[96], most[96];
@@ -943,7 +952,7 @@ static void go_on(int number)
     last_push(N1, "");
 }
 
-/* Rank 2 sometimes saves a checkpoint or tests the model. */
+/* Rank 2 saves a checkpoint, or tests the model, now and then. */
 Test(findings_ranks_sim, a_wait_that_is_usual_for_the_job_is_told_once)
 {
     two_nodes_run();
@@ -980,7 +989,7 @@ Test(findings_ranks_sim, another_rank_is_told_at_once_and_so_is_one_that_is_stop
     expect_told(N0, "RANK_STALLED", "rank 3");
 }
 
-/* Rank 3 is late at a barrier of another name each epoch. */
+/* Rank 3 is late at one barrier per epoch. Each barrier has another name, but only the first is reported. */
 Test(findings_ranks_sim, barriers_that_are_passed_late_are_told_once)
 {
     three_wait();

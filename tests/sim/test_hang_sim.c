@@ -1,4 +1,5 @@
-/* Tests of findings about hangs: two nodes with two ranks each, whose agents report progress and sample stacks. */
+/* Two nodes with two ranks each. The agents report progress and take samples of the stacks. The tests check which
+ * findings each node gets, and when. */
 #include "hub/hang_watch.h"
 #include "sim_hub.h"
 #include "store/encode.h"
@@ -11,22 +12,22 @@
 enum { N0 = 10, N1, NODES = 2, OPERATOR = 40, S = 1000 };
 
 static struct sim sim;
-static int samples[NODES];     /* requested samples of each node */
-static int with_records;       /* samples of node 0 for the search for hangs */
-static bool holds;             /* no node answers requests for samples */
-static int findings[NODES];    /* findings pushed to each node */
+static int samples[NODES];     /* samples requested from each node */
+static int with_records;       /* number of samples that the search for hangs has requested from node 0 */
+static bool holds;             /* the nodes do not answer requests for samples */
+static int findings[NODES];    /* number of findings pushed to each node */
 static char told[NODES][2048]; /* text of the latest finding */
 static char stopped[2048];     /* the latest push `stop` to node 0 */
-static const char *does;       /* activity of rank 3; NULL: it waits, too */
+static const char *does;       /* activity of rank 3; NULL = rank 3 waits, too */
 static bool has_frames;        /* the nodes can read stacks */
 static bool has_calls;         /* the nodes send flight records */
-static bool is_late;           /* rank 3's record is still missing */
+static bool is_late;           /* rank 3 has not written its record yet */
 static bool moves;             /* main() of rank 3 is at a later line in each sample */
-static int cycle;              /* samples until main() of rank 3 is at its first line again; 0: never */
-static int cpu_ms;             /* CPU time of each waiting rank between two samples */
-static cJSON *recorded;        /* tests/data/hangs/recorded/pauses.json; NULL: made-up samples */
-static int second;             /* second of the recorded job, which repeats */
-static bool is_held;           /* `second` does not advance */
+static int cycle;       /* number of samples until main() of rank 3 is at its first line again; 0 = never */
+static int cpu_ms;      /* CPU time that each waiting rank uses between two samples */
+static cJSON *recorded; /* tests/data/hangs/recorded/pauses.json; NULL = the samples are made up */
+static int second;      /* seconds that the recorded job has run; after its last sample it starts again */
+static bool is_held;    /* `second` does not advance: all ranks stay where they are */
 
 static void join(conn_id conn, const char *more)
 {
@@ -85,8 +86,8 @@ TestSuite(hang_sim, .init = set_up, .fini = tear_down);
 #define REDUCE(rank, seq) \
     "{\"rank\":" #rank ",\"seq\":" #seq ",\"name\":\"all_reduce\",\"state\":\"scheduled\"}"
 
-/* Return flight records in which rank 3 is one call behind. Node 0's record of rank 3, a rank of node 1, must be
- * ignored. */
+/* Return flight records in which rank 3 is one call behind. Node 0 also sends a record of rank 3. The store must ignore
+ * this record, because rank 3 runs on node 1. */
 static const char *calls_of(conn_id conn)
 {
     if (conn == N1 && is_late)
@@ -94,7 +95,7 @@ static const char *calls_of(conn_id conn)
     return conn == N0 ? REDUCE(0, 8) "," REDUCE(1, 8) "," REDUCE(3, 8) : REDUCE(2, 8) "," REDUCE(3, 7);
 }
 
-/* Return this second's sample: the last line's age in ms, then [stack, activity, CPU time] of each rank. */
+/* Return the sample of this second: the age of the last line in ms, then for each rank [stack, activity, CPU time]. */
 static const cJSON *sample_now(void)
 {
     const cJSON *all = cJSON_GetObjectItem(recorded, "samples");
@@ -111,7 +112,8 @@ static const cJSON *recorded_at(const char *list, const cJSON *of_rank, int i)
     return cJSON_GetArrayItem(cJSON_GetObjectItem(recorded, list), number_at(of_rank, i));
 }
 
-/* Answer with the recorded stacks of all ranks, and the CPU time of all repetitions. */
+/* Answer with the recorded stacks of all ranks; the store uses only the stacks of the node's own ranks. The recorded
+ * job is repeated, so add the CPU time of the earlier repetitions. */
 static void answer_recorded(conn_id conn, double id)
 {
     const cJSON *samples_of = cJSON_GetObjectItem(recorded, "samples"), *sample = sample_now(), *of_rank;
@@ -191,7 +193,7 @@ static void take_push(conn_id conn, const cJSON *o)
     }
 }
 
-/* Handle the pushes; an answer may cause another. */
+/* Handle the pushes. An answer to a push may cause another push. */
 static void take_pushes(conn_id conn)
 {
     struct buf *out = &sim.conn[conn].out;
@@ -210,7 +212,7 @@ static void take_pushes(conn_id conn)
     }
 }
 
-/* Let `ms` pass with heartbeats, which report a new line if `moves_on`. */
+/* Let `ms` pass with a heartbeat each second. If `moves_on` is true, each heartbeat reports a new line of output. */
 static void live(uint64_t ms, bool moves_on)
 {
     for (const uint64_t until = sim.now_ms + ms; sim.now_ms < until;) {
@@ -243,8 +245,8 @@ static void expect_told(int n, const char *words)
     cr_assert(strstr(told[n], words) != NULL, "'%s' is not in: %s", words, told[n]);
 }
 
-/* Expect one report with all `words` on each node, `code` in the answer to `why`, no other report in `later_ms`, and
- * `n_samples` samples. */
+/* Expect that all nodes have a report with all `words`, and that the answer to `why` contains `code`. Then expect that
+ * no report follows in `later_ms`, and that `n_samples` samples were taken in all. */
 static void expect_one_report(const char *const *words, const char *code, uint64_t later_ms, int n_samples)
 {
     for (int n = 0; n < NODES; n++)
@@ -282,7 +284,8 @@ Test(hang_sim, why_says_how_often_stacks_gave_no_verdict_since_the_last_progress
     cr_expect(strstr(why(), "progress for") != NULL && strstr(why(), "stacks 1 time") == NULL, "%s", why());
 }
 
-/* An operator's stacks have no flight records, and may be too old. */
+/* The search for hangs does not use the stacks that an operator has requested. These stacks come without flight
+ * records, and may be from before the suspicion. */
 Test(hang_sim, an_open_request_of_an_operator_is_no_sample_of_the_search)
 {
     run_job("");
@@ -339,7 +342,8 @@ static void read_recorded(void)
     cr_assert_not_null(recorded);
 }
 
-/* Replay the job for `seconds`. If `has_lines`, heartbeats have the age of a new line. */
+/* Let the recorded job run for `seconds`, with a heartbeat each second. If `has_lines` is true, a heartbeat after a new
+ * line also has the age of this line. */
 static void replay(int seconds, bool has_lines)
 {
     char beat[80];
@@ -355,7 +359,7 @@ static void replay(int seconds, bool has_lines)
     }
 }
 
-/* Let the job stay in a checkpoint. Return its longest pause before, in s. */
+/* Let the job stay in a checkpoint. Return the longest pause of the job before this checkpoint, in s. */
 static int hang_in_checkpoint(void)
 {
     int longest_ms = 0;
@@ -389,7 +393,7 @@ Test(hang_sim, a_recorded_day_has_no_finding_and_the_hang_at_its_end_has_one)
     }
 }
 
-/* Without output, samples are taken all day. */
+/* A job that prints nothing has no sign of progress, so samples are taken all day. */
 Test(hang_sim, a_recorded_day_without_output_has_no_finding_and_the_hang_at_its_end_has_one)
 {
     read_recorded();
@@ -416,7 +420,8 @@ Test(hang_sim, a_slow_job_is_left_alone)
     cr_expect_lt(samples[0], 60);
 }
 
-/* Rank 3 calls load_batch from three lines in turn. Such a loop needs four suspicions. */
+/* Rank 3 calls load_batch from three lines in turn. This loop may be slow and not endless, so it is reported only after
+ * four suspicions. */
 Test(hang_sim, an_endless_loop_of_several_calls_is_reported_after_several_suspicions)
 {
     run_job(",\"hang_ms\":30000");
@@ -431,7 +436,7 @@ Test(hang_sim, an_endless_loop_of_several_calls_is_reported_after_several_suspic
         "RANK_LOOPS", 3600 * S, 9);
 }
 
-/* It may be a long evaluation of one rank. */
+/* Without --hang_timeout, such a loop is not reported, because it may be a long evaluation of one rank. */
 Test(hang_sim, a_loop_of_several_calls_is_left_alone_without_a_limit_of_the_user)
 {
     run_job("");
@@ -443,7 +448,7 @@ Test(hang_sim, a_loop_of_several_calls_is_left_alone_without_a_limit_of_the_user
     cr_expect_gt(samples[0], 8);
 }
 
-/* A line every 90 s ends each suspicion before the eighth sample. */
+/* A long evaluation in a loop prints a line every 90 s, so each suspicion ends before the eighth sample. */
 Test(hang_sim, a_loop_of_several_calls_with_signs_of_progress_is_left_alone)
 {
     run_job(",\"hang_ms\":10000");
@@ -458,7 +463,7 @@ Test(hang_sim, a_loop_of_several_calls_with_signs_of_progress_is_left_alone)
     cr_expect_gt(samples[0], 40 * 5);
 }
 
-/* CPU time shows that the waiting ranks have entered another collective. */
+/* The waiting ranks use CPU time between the samples, so they have left one collective and entered the next. */
 Test(hang_sim, a_loop_of_a_slow_rank_whose_collectives_complete_is_left_alone)
 {
     run_job(",\"hang_ms\":30000");
@@ -484,7 +489,7 @@ Test(hang_sim, an_agent_that_does_not_answer_does_not_hold_the_others_up)
     run_job("");
     does = NULL;
     sim.conn[N1].out.len = 0;
-    for (int i = 0; i < 120; i++) { /* N1's pushes are not read */
+    for (int i = 0; i < 120; i++) { /* the pushes to N1 are never read */
         sim_say(&sim, N0, "{\"op\":\"heartbeat\"}");
         sim_say(&sim, N1, "{\"op\":\"heartbeat\"}");
         take_pushes(N0);
@@ -504,8 +509,9 @@ Test(hang_sim, ranks_that_all_wait_name_the_network)
     expect_told(0, "(n0, n1)");
 }
 
-/* Each rank sets a key that ends with its number; one is missing. The highest number names no rank, because keys may be
- * numbered by step. */
+/* Each rank sets a key that ends with its number, and one key is missing. The report names the rank that should have
+ * set the missing key. If the missing number is the highest, the report names no rank, because the keys may be numbered
+ * by step. */
 Test(hang_sim, the_rank_that_sets_a_key_by_convention_is_named_unless_it_is_the_last)
 {
     run_job("");
@@ -626,10 +632,10 @@ Test(hang_sim, a_stopped_rank_is_reported_at_once_and_not_again)
     sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"t\",0,\"ptrace_stop\"]]}");
     live(5 * S, true);
     cr_expect_eq(findings[0], 2);
-    expect_told(1, "rank 3: stopped"); /* node 1's agent prints no such stop */
+    expect_told(1, "rank 3: stopped"); /* node 1 gets this line: its agent prints no stop by a debugger */
 }
 
-/* Other ranks may make progress. */
+/* Other ranks may make progress while a rank is stopped. */
 Test(hang_sim, a_stop_is_over_as_soon_as_the_rank_continues)
 {
     run_job("");
@@ -657,7 +663,7 @@ Test(hang_sim, a_hang_goes_on_after_a_stopped_rank_continues)
     cr_expect_eq(findings[0], 2, "%s", told[0]);
 }
 
-/* The steps of libddp show the hang before the stacks. */
+/* The steps of libddp show the hang earlier than the stacks, so the stacks cause no second report. */
 Test(hang_sim, a_rank_that_stands_still_is_not_reported_twice)
 {
     run_job("");
@@ -682,7 +688,7 @@ Test(hang_sim, stop_needs_no_stacks_where_steps_show_the_rank)
     cr_expect_eq(findings[0], 1, "%s", told[0]);
 }
 
-/* Add `delta` to PyTorch's counter of init_process_group's barrier. */
+/* Add `delta` to PyTorch's counter of the ranks that have reached the barrier of init_process_group. */
 static void count_at_start(conn_id conn, int64_t delta)
 {
     struct buf bytes = { 0 };
@@ -693,8 +699,9 @@ static void count_at_start(conn_id conn, int64_t delta)
     buf_free(&bytes);
 }
 
-/* Three ranks wait in init_process_group, and the next check is 30 s later. The last rank arrives, and the job hangs.
- * The report must precede this check. */
+/* Three ranks wait in init_process_group, and the store reports this wait. The next check is scheduled 30 s after the
+ * report. Then the last rank arrives, and later the job hangs. The hang must be reported before the next scheduled
+ * check. */
 Test(hang_sim, a_hang_after_a_slow_start_that_was_reported_is_reported_in_time)
 {
     enum { RANK0 = 20, RANK3 = 23 };
@@ -728,7 +735,7 @@ Test(hang_sim, a_traceback_is_named_until_the_rank_moves)
     expect_told(0, "[RANK_SLEEPS]");
 }
 
-/* In every sample only rank 3 works. */
+/* The job makes progress, but in every sample rank 3 works while the other ranks wait. */
 Test(hang_sim, a_slow_rank_of_a_job_with_a_profile_is_reported_on_all_nodes_once)
 {
     join(N0, ",\"profile\":true");

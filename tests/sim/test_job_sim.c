@@ -1,5 +1,5 @@
-/* Tests of whole jobs: several agents and the rendezvous. "n1 > failed" goes to the store, "n1 < stop" comes from
- * it. */
+/* Simulate whole jobs: the agents of several nodes and the rendezvous between them. A worker fails, a node is lost, a
+ * user stops the job, or the store dies. In a trace, the store receives "n1 > failed", and it sends "n1 < stop". */
 #include "sim_cluster.h"
 
 #include "ddp/error.h"
@@ -90,7 +90,7 @@ Test(job_sim, every_node_starts_again_together, .fini = done)
                          "[  3310] n1 exits with 0\n");
 }
 
-/* Node 0's worker fails two seconds before the store detects the loss of node 1. */
+/* The worker of node 0 fails because node 1 is cut off. The store detects the loss of node 1 two seconds later. */
 Test(job_sim, a_lost_node_is_the_cause_and_not_its_victim, .init = two_nodes, .fini = done)
 {
     job.node[0].worker[0] = (struct cluster_worker){ .lives_ms = 2100, .exit_code = DDP_EXIT_PEER_LOST };
@@ -167,7 +167,8 @@ Test(job_sim, without_a_store_every_node_stops_by_itself, .init = two_nodes, .fi
                          "[  2001] n1 exits with 123\n");
 }
 
-/* Both workers fail at almost the same time. */
+/* Both workers fail at almost the same time. The failure that arrives first at the store decides, and both nodes exit
+ * with the code of this failure. */
 Test(job_sim, of_two_failures_the_first_that_the_store_heard_counts, .init = two_nodes, .fini = done)
 {
     job.node[0].worker[0] = (struct cluster_worker){ .lives_ms = 1001, .exit_code = 3 };
@@ -177,7 +178,7 @@ Test(job_sim, of_two_failures_the_first_that_the_store_heard_counts, .init = two
     cr_expect_eq(job.node[1].exit_code, 9);
 }
 
-/* Node 0 succeeded long before node 1 failed. */
+/* Node 0 succeeded long before node 1 failed, but node 0 takes part in the second attempt. */
 Test(job_sim, who_is_done_starts_again_with_the_others, .fini = done)
 {
     cluster_init(&job, 2, 1);
@@ -188,7 +189,8 @@ Test(job_sim, who_is_done_starts_again_with_the_others, .fini = done)
     cr_expect_eq(job.node[1].exit_code, 0);
 }
 
-/* Two or three nodes are allowed. No restart is used up. */
+/* A job allows two or three nodes, and starts with three. One node dies. The other two continue, and no restart is used
+ * up. */
 Test(job_sim, an_elastic_job_goes_on_without_a_lost_node, .fini = done)
 {
     cluster_init(&job, 3, 0);
@@ -243,7 +245,7 @@ static void random_blow(int node, uint64_t at_ms)
     }
 }
 
-/* Check that all nodes exit with the same code, except a removed node. */
+/* Check that all nodes exit with the same code, except a node that its user or the network removed. */
 static void check_outcome(uint64_t seed)
 {
     int code = -1;
@@ -259,7 +261,7 @@ static void check_outcome(uint64_t seed)
     }
 }
 
-/* A failure, a loss or a stop happens at any moment. */
+/* After a failure, a loss or a stop at any moment, no process remains, and all nodes end with the same exit code. */
 Test(job_sim, any_job_of_several_nodes_comes_to_one_end, .timeout = 120)
 {
     unsigned steps = 0;
@@ -273,7 +275,7 @@ Test(job_sim, any_job_of_several_nodes_comes_to_one_end, .timeout = 120)
             for (int attempt = 0; attempt < CLUSTER_ATTEMPTS; attempt++)
                 random_worker(&job.node[i].worker[attempt]);
             random_blow(i, roll(12000));
-            cluster_user_stops(&job, i, 200000); /* some jobs do not end by themselves */
+            cluster_user_stops(&job, i, 200000); /* a user must end a job that does not end by itself */
             cluster_user_stops(&job, i, 200001);
         }
         cluster_run(&job);

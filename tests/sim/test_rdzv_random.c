@@ -1,15 +1,15 @@
-/* A million random steps of correct agents: they join, leave, fail, fall silent, are stopped and return.
+/* A million random steps. Correct agents join, leave, fail, fall silent, are stopped and return, in any order and at
+ * any time. After each step, the messages to every agent are compared with these rules:
  *
- * Each step checks:
- * - a round has MIN to MAX nodes and dense, unique ranks, and goes to all of its nodes or to none
- * - a round is sent after its key space was emptied and the previous round has ended everywhere
- * - a member gets `stop` at most once, and its verdict once; only a joined node gets `round`
- * - "restart" is sent when all nodes have stopped; nothing follows "finish"
- * - a survivor keeps its rank or moves down, and no spare gets its place
- * - the job restarts at most as often as its budget allows
- * - no node waits forever
+ *     - a round has MIN to MAX nodes and dense, unique ranks, and is sent to all of its nodes or to none
+ *     - a round is sent only after its key space was emptied, and after all nodes have ended the previous round
+ *     - a member gets `stop` at most once, and its verdict exactly once; only a node that has joined gets `round`
+ *     - the verdict "restart" is sent only when all nodes have stopped; after the verdict "finish" nothing is sent
+ *     - a survivor keeps its rank or moves down, and its place is not given to a spare
+ *     - the job restarts at most as often as its budget allows
+ *     - if all agents behave correctly for a while, the job runs or is over: no node waits forever
  *
- * A failure prints the seed; RDZV_SEED=n repeats that episode. */
+ * A failure prints the seed; RDZV_SEED=n repeats that episode alone. */
 #include "job/rendezvous.h"
 #include "run.h"
 
@@ -25,11 +25,11 @@ enum phase { OUT, WAITING, RUNNING, STOPPING, STOPPED, RESTING, FINISHED };
 
 struct agent {
     enum phase phase;
-    uint64_t id; /* number of the agent's connection */
+    uint64_t id; /* number of the agent's connection; each new connection gets a new number */
     uint32_t round, nproc, first_rank;
     int rank, wanted;
     bool done, leaving, judged, mute;
-    bool survives; /* was in the previous round */
+    bool survives; /* was in the round before this one */
 };
 
 static struct {
@@ -39,11 +39,11 @@ static struct {
     struct rdzv_join join;
     struct agent agent[AGENTS];
     bool begun;     /* begin() was called in this step */
-    bool dead_keys; /* the round has no key space */
+    bool dead_keys; /* begin() has failed, so the round has no key space */
     uint32_t round, nnodes, told, world_size, waiting_nodes;
-    uint64_t ranks; /* ranks that were sent in this round */
+    uint64_t ranks; /* set of the ranks that were sent in this round */
     uint64_t last_notice_ms[AGENTS];
-    char line[LINES][160]; /* ring of the latest events */
+    char line[LINES][160]; /* the latest events, as a ring */
     uint32_t n_lines, n_freezes;
 } s;
 
@@ -343,7 +343,7 @@ static void leave(struct agent *a)
     must(open || a->phase == FINISHED || a->phase == STOPPING, "one that leaves is kept waiting");
 }
 
-/* Let an agent vanish. Set its phase first, because any further message to it is an error. */
+/* Let an agent vanish. Set its phase first, because a message to this agent is an error from now on. */
 static void vanish(struct agent *a)
 {
     if (a->phase == OUT)
@@ -360,7 +360,7 @@ static void all_are_heard(void)
             rdzv_received(s.r, s.agent[i].id, s.now_ms);
 }
 
-/* Let time pass. Heartbeats precede the tick, because the server reads before it runs its timers. */
+/* Let time pass. Heartbeats come before the tick, because the server reads its sockets before it runs its timers. */
 static void wait_ms(uint32_t ms)
 {
     uint64_t until_ms = s.now_ms + ms;
@@ -375,8 +375,9 @@ static void wait_ms(uint32_t ms)
     }
 }
 
-/* Let the server stand still for up to 21 s, so that it checks the nodes before it reads. Every second time, it reads
- * first, because nodes.c excuses a silence only twice. */
+/* Let the server stand still for up to 21 s. After that, the server checks the nodes before it reads their messages.
+ * Before every second standstill, let the server read all messages, because nodes.c excuses the silence of a node only
+ * twice. */
 static void freeze(void)
 {
     if (s.n_freezes++ % 2 == 0)
@@ -458,7 +459,8 @@ static void set_up(uint64_t seed, struct quota *quota)
     s.r = rdzv_new(&env, quota, "j", "life");
 }
 
-/* Let every agent behave correctly for a while. */
+/* Let every agent behave correctly for a while: it joins, stops its workers if the store has requested this, or
+ * disconnects when it has finished. */
 static void behave(void)
 {
     for (int turn = 0; turn < 12; turn++) {
@@ -492,7 +494,7 @@ static void end_well(void)
     must(facts.state == RDZV_OVER, "all are done, yet the job is %s", rdzv_state_word(facts.state));
 }
 
-/* Run a job, and a few steps beyond its end. Return the number of steps. */
+/* Run a job, and send it messages for a few steps after its end. Return the number of steps. */
 static uint64_t run_episode(uint64_t seed)
 {
     struct quota quota = { .max = 1 << 20 };

@@ -1,4 +1,5 @@
-/* Tests of jobs of many nodes on a simulated clock. See sim_rdzv.h for the trace. */
+/* Jobs of many nodes on a simulated clock. The trace has the operators' log and the messages to each node; see
+ * sim_rdzv.h for its format. */
 #include "run.h"
 #include "sim_rdzv.h"
 
@@ -45,8 +46,8 @@ Test(rdzv_sim, two_static_nodes_come_run_and_are_done, .init = two_static, .fini
                       "[ 60000]   n1 < finish: done, exit 0/0/0\n");
 }
 
-/* Numbers in host names count, so n2 precedes n10. After two nodes, the store waits 30 s for more (the last call). n7
- * is too late. */
+/* n10 joins first, but comes after n2, because numbers in host names are compared as numbers. When two nodes have
+ * joined, the store waits 30 s for more nodes (the last call). n7 joins later, and waits for the next round. */
 Test(rdzv_sim, an_elastic_job_makes_a_last_call_and_keeps_a_late_node, .init = two_to_four, .fini = end)
 {
     rsim_join(&sim, 10);
@@ -146,7 +147,7 @@ Test(rdzv_sim, an_elastic_job_goes_on_without_a_dead_node, .init = two_to_four, 
                       "[ 10000]   n2 < round 2: node 2 of 3, ranks from 4 of 6\n");
 }
 
-/* The failure's details follow later. One restart is allowed. */
+/* The store gets the failure at once and its details a little later. The budget allows one more attempt. */
 Test(rdzv_sim, a_failure_stops_all_nodes_and_they_start_again, .init = two_static, .fini = end)
 {
     sim.join.max_restarts = 1;
@@ -189,7 +190,8 @@ Test(rdzv_sim, a_failure_stops_all_nodes_and_they_start_again, .init = two_stati
                       "[  9000]   n1 < finish: failed, exit 3/3/3, used_up\n");
 }
 
-/* The node gets its own verdict when it has stopped. No restart is used up. */
+/* The scheduler removes one node. The node gets its own verdict as soon as it has stopped, and no restart is
+ * used up. */
 Test(rdzv_sim, a_preempted_node_leaves_and_the_others_go_on, .init = two_to_four, .fini = end)
 {
     rsim_join_all(&sim, 0, 3);
@@ -248,7 +250,7 @@ Test(rdzv_sim, the_user_of_one_static_node_stops_the_job, .init = two_static, .f
                 "[     0]   n1 < finish: node_left, exit 130/130/130, stopped\n");
 }
 
-/* n1 is silent from 10.0 s on. A worker on n0 gives up before n1 is declared lost. */
+/* n1 is silent from 10.0 s on. A worker on n0 gives up before n1 is declared lost. The cause is n1, not this worker. */
 Test(rdzv_sim, a_silent_node_is_the_cause_though_its_peers_gave_up_before, .init = two_static, .fini = end)
 {
     sim.join.node_timeout_ms = 3000;
@@ -288,7 +290,8 @@ Test(rdzv_sim, a_server_that_stood_still_declares_nobody_lost, .init = two_stati
     rsim_expect_part(&sim, "[ 44000] node 0 (n0) is lost: silent for 3.0 s\n");
 }
 
-/* Each check is 1.5 s late. n0 sends nothing after 10.0 s; n1 does. */
+/* Each check of the store is a second and a half late. n0 sends nothing after 10.0 s. n1 does send, and the store
+ * reads its messages. */
 Test(rdzv_sim, a_server_that_is_always_late_still_finds_the_silent_one, .init = two_static, .fini = end)
 {
     sim.join.node_timeout_ms = 3000;
@@ -307,7 +310,7 @@ Test(rdzv_sim, a_server_that_is_always_late_still_finds_the_silent_one, .init = 
     rsim_expect_part(&sim, "[ 18000] node 0 (n0) is lost: silent for 8.0 s\n");
 }
 
-/* A virtual machine may be suspended twice before the nodes can send. */
+/* A virtual machine that is migrated may be suspended twice, before the nodes have had time to send a message. */
 Test(rdzv_sim, a_server_that_stood_still_twice_declares_nobody_lost, .init = two_static, .fini = end)
 {
     sim.join.node_timeout_ms = 3000;
@@ -339,7 +342,8 @@ Test(rdzv_sim, a_node_that_never_stops_is_dropped, .init = two_static, .fini = e
                       "[ 15000]   n0 < finish: failed, exit 139/139/139\n");
 }
 
-/* Yesterday's job, an earlier round, and a taken rank. */
+/* The strangers are a launcher of yesterday's job, a launcher of an earlier round, and a launcher with a rank that is
+ * taken. */
 Test(rdzv_sim, strangers_are_refused, .init = two_static, .fini = end)
 {
     struct rdzv_join old = sim.join, twin = sim.join;
@@ -438,7 +442,8 @@ static void all_stop(int nodes, uint32_t round)
         rsim_stopped(&sim, i, round);
 }
 
-/* A rack of fifty nodes dies, one node is preempted, and a worker fails. */
+/* One node joins every millisecond. A rack of fifty nodes dies, one node is preempted, a worker fails, and the job
+ * finishes. */
 Test(rdzv_many_sim, a_thousand_nodes_come_die_and_are_done, .fini = end)
 {
     rsim_init_elastic(&sim, 900, 1000);

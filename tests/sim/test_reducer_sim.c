@@ -1,6 +1,7 @@
-/* Tests that all ranks launch the same buckets in the same order, which keeps a job from hanging. The reducers of all
- * ranks run in one process, with other orders, unused gradients and missing batches. A bucket is reduced when all ranks
- * have launched it. */
+/* The reducers of several ranks in one process. Each rank marks its gradients in a different order. Some ranks do not
+ * use all gradients, and some ranks run out of batches. Like a collective, a bucket is reduced when all ranks have
+ * launched it. The tests check the property that keeps a job from hanging: all ranks launch the same buckets in the
+ * same order. */
 #include "reducer/step.h"
 
 #include <criterion/criterion.h>
@@ -13,9 +14,9 @@ struct sim_rank {
     struct reducer_step step;
     struct bucket_plan plan;
     size_t order[PARAMS]; /* order of this step's gradients */
-    size_t given;         /* marked gradients of this step */
-    char launched[TRACE]; /* launched buckets; "|" ends a step: "0 1 2 | 0 1 2 | " */
-    bool batch;           /* has a batch in this step */
+    size_t given;         /* number of this step's gradients that are marked */
+    char launched[TRACE]; /* launched buckets in order; "|" ends a step: "0 1 2 | 0 1 2 | " */
+    bool batch;           /* the rank has a batch in this step */
 };
 
 static struct sim_rank ranks[RANKS];
@@ -23,7 +24,7 @@ static ddp_param params[PARAMS];
 static uint32_t seed;
 static struct ddp_err err;
 
-/* Return a random number below `below`, from the seed. */
+/* Return a random number less than `below`. The number depends only on the seed, so the same seed repeats a failure. */
 static uint32_t any(uint32_t below)
 {
     seed = seed * 1664525 + 1013904223;
@@ -82,8 +83,8 @@ static void note_launches(struct sim_rank *r)
     }
 }
 
-/* Begin a step on every rank. If `sync`, a rank without a batch marks all gradients. Rebuilt buckets follow the order
- * on rank `root`. */
+/* Begin a step on every rank. If the step has sync, a rank without a batch marks all its gradients as ready at once. If
+ * the buckets are rebuilt, their plan follows the order of readiness on rank `root`. */
 static void begin_step(bool sync, int root)
 {
     for (int i = 0; i < RANKS; i++) {
@@ -103,7 +104,7 @@ static void begin_step(bool sync, int root)
     }
 }
 
-/* Mark a rank's next gradient as ready, or sometimes as unused if `find_unused`. */
+/* Mark the next gradient of a rank as ready. If `find_unused` is true, mark some gradients as unused instead. */
 static void give_one(struct sim_rank *r)
 {
     size_t p = r->order[r->given++];
@@ -114,7 +115,7 @@ static void give_one(struct sim_rank *r)
     note_launches(r);
 }
 
-/* End the step. Some ranks leave gradients to step_finish(). */
+/* End the step. Some ranks leave the last gradients to step_finish(). */
 static void end_step(struct sim_rank *r)
 {
     size_t i;
@@ -130,7 +131,8 @@ static void end_step(struct sim_rank *r)
     strcat(r->launched, "| ");
 }
 
-/* Run a step, with random ranks in turn. If `find_unused`, up to three gradients are left to end_step(). */
+/* Run a step. Mark one gradient at a time, on a random rank that has a batch. If `find_unused` is true, leave up to
+ * three gradients of each rank to end_step(). */
 static void run_step(void)
 {
     size_t stop = ranks[0].step.find_unused ? PARAMS - any(4) : PARAMS;
@@ -153,7 +155,7 @@ static void expect_same_launches(uint32_t first_seed)
                          first_seed, r, ranks[r].launched, ranks[0].launched);
 }
 
-/* Run a job. If `uneven`, all ranks except `last` run out of batches. */
+/* Run a job. If `uneven` is true, the ranks run out of batches one after the other, except rank `last`. */
 static void run_job(uint32_t number, bool find_unused, bool uneven)
 {
     int last = 0, root = 0;
@@ -183,7 +185,7 @@ Test(reducer_sim, ranks_launch_the_same_buckets_in_the_same_order)
     }
 }
 
-/* Rank 1 fills bucket 0 last, and its other buckets wait. */
+/* Rank 1 fills bucket 0 last. The other buckets of rank 1 wait until bucket 0 is full. */
 Test(reducer_sim, who_is_ahead_waits_in_the_first_bucket_that_is_not_full)
 {
     seed = 4;

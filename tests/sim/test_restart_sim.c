@@ -1,5 +1,5 @@
-/* Tests of the agent's reaction to verdicts, and of the first failure. test_rendezvous.c tests who gets another
- * attempt. */
+/* Tests with simulated jobs: how the agent reacts to a verdict, and which failure it reports first if several workers
+ * fail. test_rendezvous.c tests the rules by which the store grants another attempt. */
 #include "sim_agent.h"
 
 #include "ddp/error.h"
@@ -13,8 +13,8 @@ static struct asim sim;
 
 static const struct agent_options options = { .nproc = 2, .grace_ms = 30000, .max_restarts = 3 };
 
-/* Start two workers, of which worker 1 fails after 1 s in every attempt. The store grants three more, each after 1
- * s. */
+/* Start two workers. In every attempt, worker 1 fails after 1 s. The store grants three more attempts, each after a
+ * delay of 1 s. */
 static void two_workers(void)
 {
     asim_init_with(&sim, &options);
@@ -71,14 +71,14 @@ Test(restart_sim, a_failure_is_followed_by_a_new_attempt, .init = two_workers, .
     cr_assert_eq(agent_first_failure(sim.agent), -1);
 }
 
-/* A worker and a daemon ignore SIGTERM. */
+/* A worker and a daemon ignore SIGTERM. The next attempt waits until both have ended. */
 Test(restart_sim, nothing_of_the_old_attempt_is_left_when_the_next_begins, .init = two_workers, .fini = done)
 {
     sim.good_from = 1;
     sim.worker[0] = (struct asim_worker){
         .lives_ms = ASIM_FOR_EVER, .ignores_polite = true, .leaves_daemon = true, .stubborn_daemon = true
     };
-    asim_run(&sim); /* the simulation checks that nothing is left */
+    asim_run(&sim); /* the simulation itself checks that no worker or daemon is left */
     cr_assert_eq(sim.exit_code, 0);
     cr_assert_eq(sim.now_ms, 1000 + 30000 + 1000 + 1000, "failure, grace, back-off, the good attempt");
 }
@@ -101,7 +101,7 @@ Test(restart_sim, ctrl_c_during_the_wait_ends_the_job_at_once, .init = two_worke
     cr_assert_eq(agent_no_restart(sim.agent), NO_RESTART_STOPPED);
 }
 
-/* The user presses Ctrl-C while the attempt is being stopped. */
+/* The user presses Ctrl-C while the failed attempt is being stopped, so this attempt is the last one. */
 Test(restart_sim, ctrl_c_during_the_stop_means_no_new_attempt, .init = two_workers, .fini = done)
 {
     sim.worker[0].slow_ms = 500;
@@ -142,14 +142,14 @@ Test(restart_sim, what_cannot_be_found_is_told_as_such)
     cr_expect_eq(after_worker(0, 0, EACCES), NO_RESTART_CANNOT_START);
 }
 
-/* Too few processes or too little memory. */
+/* A worker cannot start, because processes or memory are short. The shortage may pass, so a restart may help. */
 Test(restart_sim, a_shortage_at_the_start_may_pass)
 {
     cr_expect_eq(after_worker(0, 0, EAGAIN), NO_RESTART_NONE);
     cr_expect_eq(after_worker(0, 0, ENOMEM), NO_RESTART_NONE);
 }
 
-/* Later, exit code 2 may have any meaning. */
+/* Exit code 2 means a usage error only if the worker ends within 5 s. Later this code may have any meaning. */
 Test(restart_sim, a_usage_error_shows_within_five_seconds)
 {
     cr_expect_eq(after_worker(4999, 2, 0), NO_RESTART_USAGE);
@@ -195,7 +195,7 @@ Test(restart_sim, any_other_import_error_is_tried_again)
                  "waited for a second at most");
 }
 
-/* Without --max_restarts the others are stopped at once. */
+/* Without --max_restarts the other workers are stopped at once, as after any failure. */
 Test(restart_sim, without_restarts_an_import_error_is_as_any_failure)
 {
     asim_init(&sim, 2, 30000);
@@ -216,7 +216,7 @@ Test(restart_sim, what_cannot_be_made_ready_is_no_attempt, .init = two_workers, 
     cr_assert_eq(agent_first_failure(sim.agent), 1, "the report still has the failed attempt");
 }
 
-/* A process of the old attempt hangs in the kernel, with its GPU and port. */
+/* A process of the old attempt hangs in the kernel and keeps its GPU and port. So no new attempt begins. */
 Test(restart_sim, no_new_attempt_beside_what_cannot_be_killed, .init = two_workers, .fini = done)
 {
     sim.worker[0].stuck = true;
@@ -261,7 +261,7 @@ Test(restart_sim, who_lost_a_peer_is_not_the_cause, .fini = done)
     cr_assert_eq(agent_first_failure(sim.agent), 1);
 }
 
-/* Worker 0's exit code shows that another failure was first. */
+/* Worker 1 fails. Worker 0 ends after that, and its exit code shows that another failure was first. */
 Test(restart_sim, a_victim_after_the_cause_changes_nothing, .fini = done)
 {
     asim_init(&sim, 2, 30000);
@@ -273,7 +273,7 @@ Test(restart_sim, a_victim_after_the_cause_changes_nothing, .fini = done)
     cr_assert_eq(agent_worker(sim.agent, 0)->verdict, WORKER_VICTIM);
 }
 
-/* No other worker fails. */
+/* No other worker fails: the victim is the cause, and the others are stopped. */
 Test(restart_sim, a_lone_victim_is_the_cause_after_a_second, .fini = done)
 {
     asim_init(&sim, 2, 30000);
@@ -284,7 +284,7 @@ Test(restart_sim, a_lone_victim_is_the_cause_after_a_second, .fini = done)
     cr_assert_eq(sim.exit_code, DDP_EXIT_PEER_LOST);
 }
 
-/* Worker 1 dumps core, and ends seconds after its victims. */
+/* Worker 1 dumps core. Worker 1 ends seconds after its victims, but is the cause. */
 Test(restart_sim, who_is_dying_when_the_doubt_ends_is_waited_for, .fini = done)
 {
     asim_init(&sim, 3, 30000);
@@ -300,7 +300,7 @@ Test(restart_sim, who_is_dying_when_the_doubt_ends_is_waited_for, .fini = done)
     cr_assert_null(strstr(said + 1, "say that"), "once");
 }
 
-/* Worker 1 hangs in the kernel while it dies. */
+/* Worker 1 hangs in the kernel while it dies. The agent waits only for a limited time until worker 1 ends. */
 Test(restart_sim, who_dies_too_long_is_not_waited_for, .fini = done)
 {
     asim_init(&sim, 2, 1000);
@@ -311,7 +311,8 @@ Test(restart_sim, who_dies_too_long_is_not_waited_for, .fini = done)
     cr_assert_lt(sim.now_ms, 1000 + AGENT_DOUBT_MS + AGENT_DYING_MS + 1000 + AGENT_UNKILLABLE_MS + 200);
 }
 
-/* Worker 0 exits too early with code 0, and all others are its victims. */
+/* Worker 0 exits too early with code 0, and the other workers fail at different times as its victims. The agent ends
+ * the attempt as soon as all workers have exited. */
 Test(restart_sim, when_all_are_victims_the_first_of_them_is_named, .fini = done)
 {
     asim_init(&sim, 3, 30000);
@@ -333,7 +334,8 @@ Test(restart_sim, the_users_stop_ends_the_doubt, .fini = done)
     cr_assert_eq(agent_first_failure(sim.agent), 0, "it gave up before the user did");
 }
 
-/* With several nodes, the store may need seconds to detect a lost node. */
+/* With several nodes, the store may need seconds to detect a lost node. Until then, the agent does not report a worker
+ * as the cause if the worker has ended because of a lost peer. */
 Test(restart_sim, the_doubt_lasts_as_long_as_the_job_needs, .fini = done)
 {
     asim_init_with(&sim, &(struct agent_options){ .nproc = 2, .grace_ms = 30000, .settle_ms = 4000 });
@@ -385,7 +387,7 @@ static void random_worker(struct asim_worker *w)
                                .stubborn_daemon = roll(2) == 0 };
 }
 
-/* The simulation checks that attempts never overlap. */
+/* A job never has more attempts than allowed. The simulation itself checks that two attempts never overlap. */
 Test(restart_sim, any_job_with_restarts_comes_to_an_end)
 {
     for (int round = 0; round < 2000; round++) {
@@ -401,7 +403,7 @@ Test(restart_sim, any_job_with_restarts_comes_to_an_end)
             random_worker(&sim.worker[r]);
         if (roll(3) == 0)
             asim_stop_at(&sim, 1 + roll(30000), SIGINT);
-        asim_stop_at(&sim, 200000, SIGTERM); /* some jobs do not end by themselves */
+        asim_stop_at(&sim, 200000, SIGTERM); /* end a job that does not end by itself */
         asim_run(&sim);
         const int first = agent_first_failure(sim.agent);
         cr_assert_leq(agent_attempt(sim.agent), restarts);

@@ -1,4 +1,5 @@
-/* Tests of an agent's connection that breaks at random places. Each request and push must arrive once and in order. */
+/* The connection between an agent and the hub breaks at random places. Still, every request and every push arrives once
+ * and in order, and a node has only one connection at a time. */
 #include "ddp/context.h"
 #include "hub/job.h"
 #include "sim_hub.h"
@@ -13,10 +14,10 @@ enum { REQUESTS_MAX = 4096, OPERATOR = SIM_CONNS - 1, TIMEOUT_MS = 60000 };
 
 static struct sim sim;
 
-/* The agent's end, which behaves as launcher/net/store_link.c does. */
+/* The agent's end of the connection, which behaves as launcher/net/store_link.c does. */
 static struct model {
     conn_id conn;
-    bool up; /* false: requests are only kept */
+    bool up; /* false = the connection is broken, and the requests are only kept */
     char token[64];
     uint64_t asked, answered, heard;
     bool is_echo[REQUESTS_MAX];
@@ -51,7 +52,7 @@ static void connect_agent(conn_id conn)
     cr_assert_eq(sim_identify(&sim, conn, "{\"role\":\"agent\",\"job\":\"demo\"}", NULL), 0);
 }
 
-/* Return the next complete frame as JSON, which the caller frees, or NULL. */
+/* Return the next frame of the connection as JSON, which the caller frees. Return NULL if no frame is complete. */
 static cJSON *next_frame(conn_id conn)
 {
     struct buf *out = &sim.conn[conn].out;
@@ -137,7 +138,7 @@ static void read_frames(unsigned most)
     }
 }
 
-/* Break the connection. Unread bytes are lost. */
+/* Break the connection. The unread bytes are lost, and the store may not detect the break. */
 static void cut(void)
 {
     m.up = false;
@@ -147,7 +148,7 @@ static void cut(void)
     hub_cut(sim.hub, m.conn, "connection reset by peer", sim.now_ms);
 }
 
-/* Connect again, perhaps with another break. */
+/* Connect again. The connection may break before the answer is read. */
 static bool resume(void)
 {
     char json[256];
@@ -232,7 +233,7 @@ Test(resume_sim, every_frame_arrives_once_and_in_order)
         run_seed(s);
 }
 
-/* Send `resume` on `conn`; return whether it is accepted. */
+/* Send `resume` on connection `conn`; return whether the store accepts it. */
 static bool try_resume(conn_id conn, const char *token, int heard)
 {
     char json[256];
@@ -300,7 +301,7 @@ Test(resume_sim, a_node_that_cannot_connect_again_is_lost_at_once, .init = begin
     cr_expect_eq(hub_nodes(sim.hub), 0);
 }
 
-/* The kernel of a finished node may reset the connection. */
+/* A finished node exits, and its kernel may reset the connection because of unread pushes. */
 Test(resume_sim, the_place_of_a_finished_node_is_not_kept, .init = begin, .fini = end)
 {
     join(",\"resumes\":true");
@@ -312,7 +313,7 @@ Test(resume_sim, the_place_of_a_finished_node_is_not_kept, .init = begin, .fini 
     cr_expect_eq(hub_nodes(sim.hub), 0);
 }
 
-/* A node that confirms no frame loses its right to connect again. */
+/* A node that never confirms a frame loses the right to connect again, and the store keeps no frames for this node. */
 Test(resume_sim, the_kept_frames_have_a_limit, .init = begin, .fini = end)
 {
     char long_op[512];

@@ -1,4 +1,6 @@
-/* Attacks on AUTH and on agents' calls, over real sockets: replays, reflections, wrong bits, foreign ranks. */
+/* Attacks on AUTH and on the calls of agents, over real sockets. The attacker replays recorded bytes, sends the store's
+ * bytes back, or turns an operator into an agent. Other attackers change one bit of each message, or report ranks of
+ * another node. */
 #include "auth_peer.h"
 #include "store_peers.h"
 
@@ -72,7 +74,8 @@ Test(auth_attacks, one_wrong_bit_in_any_message_ends_the_connection)
     peer_expect_nodes(0);
 }
 
-/* The store serves only root and its own user. */
+/* The store serves only root and the user who runs the store. Another user of the same host sends the recorded messages
+ * of an agent, and gets no answer. */
 Test(auth_attacks, another_user_of_the_stores_host_is_refused_before_its_messages)
 {
     struct client agent, other;
@@ -95,7 +98,7 @@ Test(auth_attacks, another_user_of_the_stores_host_is_refused_before_its_message
     peer_end(&agent);
 }
 
-/* An agent that is no member reports ranks of both nodes. */
+/* Node 1 of two nodes reports ranks of node 0. An agent that is not a member reports ranks of both nodes. */
 Test(auth_attacks, an_agent_reports_its_own_ranks_only)
 {
     static const char *const reports[] = {
@@ -128,17 +131,17 @@ Test(auth_attacks, an_agent_reports_its_own_ranks_only)
 static struct {
     pthread_t thread;
     _Atomic bool ends;
-    _Atomic int n; /* accepted connections */
+    _Atomic int n; /* number of connections that the thread has made */
 } stranger;
 
-/* Connect from 127.0.0.2, begin an authentication, and leave, until `ends`. */
+/* Connect from 127.0.0.2, begin an authentication, and leave. Do so until `ends`. */
 static void *reconnect(void *unused)
 {
     const struct sockaddr_in own = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(0x7f000002) };
     const struct sockaddr_in to = { .sin_family = AF_INET,
                                     .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
                                     .sin_port = htons((uint16_t)served_port()) };
-    const struct linger at_once = { .l_onoff = 1 }; /* resets leave no port in TIME_WAIT */
+    const struct linger at_once = { .l_onoff = 1 }; /* a reset, so that no port stays in TIME_WAIT */
     char hello[128];
     (void)unused;
     snprintf(hello, sizeof(hello), PEER_GREETING " 83 %02x%02x000000000000 0201", AUTH_HELLO_BYTES % 256,

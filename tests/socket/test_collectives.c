@@ -1,4 +1,5 @@
-/* Tests of every collective with real processes. ranks.h has the comparisons. */
+/* Every collective with real processes: types, operations, sizes, roots, private and shared memory, exact values.
+ * ranks.h has the comparisons. */
 #include "core/collective_check.c"
 #include "core/comm_thread.h"
 #include "core/context.h"
@@ -53,7 +54,8 @@ Test(collectives, four_ranks_move_large_counts, .timeout = 180)
     ranks_all_well(4, trials_of_large_counts, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Average noise, in private and in shared memory. The bits depend on the order of additions. */
+/* Average noise over all ranks, once in private and once in shared memory. The bits of the result depend on the order
+ * of additions, and must be the same for both. */
 static void sum_noise(struct rank *me)
 {
     enum { N = 70001 };
@@ -94,7 +96,7 @@ static void refuse(struct rank *me, ddp_status status, const char *part)
                 "%s expected, got %s: %s", part, ddp_status_name(status), ddp_last_error());
 }
 
-/* Pass a wrong argument, which involves no other rank. */
+/* Pass a wrong argument. The error is detected before any other rank is involved, so the job continues. */
 static void wrong_arguments(struct rank *me)
 {
     float x[8] = { 0 }, one = 1;
@@ -138,7 +140,7 @@ Test(collectives, a_work_handle_is_waited_for_and_freed, .timeout = 180)
     ranks_all_well(3, work_handles, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Join three times. The keys of one join must not disturb the next. */
+/* Join three times. With a ddprun store and with a foreign store, the keys of one join do not disturb the next join. */
 static void three_contexts(struct rank *me)
 {
     for (int round = 0; round < 3; round++) {
@@ -156,7 +158,7 @@ Test(collectives, a_process_may_meet_the_others_again, .timeout = 180)
     ranks_all_well(3, three_contexts, RANKS_DDPRUN_STORE, NULL);
 }
 
-/* Longer than SLACK_MS of core/bootstrap.c, the extra wait for rank 0's error. */
+/* Longer than SLACK_MS of core/bootstrap.c, the extra time for which other ranks wait for an error report of rank 0. */
 enum { LATER_THAN_SLACK_US = 700000 };
 
 static void wait_as_long_as_can_be_said(struct rank *me)
@@ -176,7 +178,7 @@ Test(collectives, the_longest_time_out_is_long, .timeout = 180)
     ranks_all_well(2, wait_as_long_as_can_be_said, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Tests of DDPRUN_DEBUG=detail: all ranks get an error before calls that differ. */
+/* Tests with DDPRUN_DEBUG=detail: if the next calls of the ranks differ, all ranks get an error before the call. */
 
 static void make(void)
 {
@@ -196,7 +198,7 @@ static ddp_status all_reduce(ddp_ctx *ctx, size_t n)
     return ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, NULL);
 }
 
-/* Make twenty calls. They leave no more keys than one call. */
+/* Make twenty calls. These calls leave no more keys in the store than one call. */
 static void go_well(struct rank *me)
 {
     int64_t keys = 0;
@@ -218,7 +220,7 @@ Test(collective_check, calls_that_agree_go_on)
     ranks_free(&run);
 }
 
-/* Return the remaining keys of the calls 1 to 20. */
+/* Return the number of the keys of the calls 1 to 20 that remain in the store. */
 static int records_left(const struct rank *me, const char *prefix)
 {
     static const char *const whats[] = { "first", "count", "go" };
@@ -235,8 +237,9 @@ static int records_left(const struct rank *me, const char *prefix)
     return n;
 }
 
-/* Put each rank on its own host, where ddp_shared_alloc makes calls that are counted but not compared. A second context
- * has the same keys; its first call differs, so a record left behind could cause a mismatch. */
+/* Put each rank on its own host. ddp_shared_alloc then makes calls between hosts, which are counted but not compared.
+ * Afterwards, open a second context, which uses the same keys. The first calls of both contexts have the same number,
+ * but differ. So a record that the first context has left could cause a mismatch. */
 static void allocate_between_hosts(struct rank *me)
 {
     const char host[] = { (char)('a' + me->rank), '\0' };
@@ -287,7 +290,7 @@ Test(collective_check, both_calls_are_named_to_all)
     ranks_free(&run);
 }
 
-/* Set check.what to another text on each rank, as the reducer never does. */
+/* Set check.what to a different text on each rank. In a program, the reducer sets it to the same text on all ranks. */
 static void differ_in_purpose(struct rank *me)
 {
     ddp_ctx *ctx = rank_init(me, NULL);
@@ -343,7 +346,7 @@ Test(collective_check, a_rank_that_dies_is_named_with_the_call_that_it_is_missed
     ranks_free(&run);
 }
 
-/* Let rank 1 arrive too late. It has no time limit. */
+/* Let rank 1, which has no time limit, arrive after rank 0 has given up. */
 static void stay_away(struct rank *me)
 {
     ddp_options options = DDP_OPTIONS_INIT;
@@ -459,7 +462,7 @@ Test(call_record, the_same_is_the_same_whoever_says_it)
     cr_expect_eq(collective_check_compare(&a, &b, &err), DDP_OK);
 }
 
-/* The communication thread runs jobs in order. */
+/* The communication thread runs jobs in order. comm_thread_drain waits for all jobs. */
 
 enum { JOBS = 1000 };
 
@@ -470,9 +473,9 @@ static void note(void *user, size_t what)
 {
     (void)user;
     if (what % 100 == 0)
-        usleep(100); /* let the posting thread get ahead */
+        usleep(100); /* let the thread that posts jobs get ahead from time to time */
     jobs_done[count++] = what;
-    comm_thread_drain(thread); /* a job must not wait for itself */
+    comm_thread_drain(thread); /* called from a job: must not wait for the job itself */
 }
 
 Test(comm_thread, runs_jobs_in_order_and_is_drained, .timeout = 30)

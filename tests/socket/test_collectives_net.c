@@ -1,5 +1,6 @@
-/* Tests of collectives between hosts, which this machine plays (DDP_TEST_HOST) over loopback. Results have the same
- * bits as on one host, and ranks report a rank that dies, hangs or differs. */
+/* Collectives between hosts. This machine plays several hosts (DDP_TEST_HOST), which are connected over loopback. The
+ * values must be exact, with the same bits as on one host. Ranks must report an error when a rank of another host dies,
+ * hangs or makes a different call. */
 #include "core/half.h"
 #include "job.h"
 #include "ranks.h"
@@ -14,7 +15,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Return the ranks' hosts: in "aab", ranks 0 and 1 are on host a. */
+/* Return the hosts of the ranks. Each letter is the name of one rank's host. In "aab", ranks 0 and 1 are on host a, and
+ * rank 2 is on host b. */
 static const char *hosts_of(const struct rank *me)
 {
     return me->user;
@@ -43,7 +45,8 @@ static void expect_all_well(const char *hosts, rank_main main)
 static void all_types(struct rank *me)
 {
     go_to_host(me);
-    /* The numbers of sizes and kinds of memory are no multiples of 3, so all combinations occur. */
+    /* With more than two ranks, run every third trial. The numbers of sizes and of kinds of memory are not multiples of
+     * 3, so each size occurs with each kind of memory. */
     trials_of_all_types(me, me->world > 2 ? 3 : 1);
 }
 
@@ -69,7 +72,7 @@ Test(collectives_net, two_hosts_with_two_ranks_each_move_large_counts, .timeout 
     expect_all_well("aabb", large_counts);
 }
 
-/* The last ranks of a host with more ranks than lanes have no connection to other hosts. */
+/* One host has more ranks than lanes, so its last ranks have no connection to other hosts. */
 Test(collectives_net, six_ranks_and_one, .timeout = 120)
 {
     expect_all_well("abbbbbb", all_types);
@@ -200,7 +203,7 @@ static ddp_ctx *init_and_warm_up(struct rank *me, const ddp_options *options)
     return ctx;
 }
 
-/* Keep the error of the call. A second call must return it, and finalize must not wait. */
+/* Keep the error of the call; a second call must return the same error, and finalize must not wait. */
 static void keep_and_ask_again(struct rank *me, ddp_ctx *ctx, ddp_status status)
 {
     rank_keep(me, status);
@@ -220,7 +223,8 @@ static void expect_told(const struct ranks *run, int but, ddp_status status, con
             ranks_expect_error(run, r, status, parts);
 }
 
-/* Expect the same text, after the first words, on all ranks except `but`. */
+/* Expect the same text on all ranks except rank `but`. The first words of each text name the rank that reports, and
+ * are not compared. */
 static void expect_same_words(const struct ranks *run, int but)
 {
     const char *first = NULL;
@@ -261,7 +265,8 @@ Test(collectives_net, a_death_is_told_to_ranks_alone_on_their_hosts, .timeout = 
     ranks_free(&run);
 }
 
-/* Kill rank 0. Rank 3 waits in a small call, in which only each host's first rank exchanges data. */
+/* Kill rank 0. Rank 3 waits for the other ranks in a small call, in which only the first rank of each host exchanges
+ * data with other hosts. */
 static void die_in_a_barrier(struct rank *me)
 {
     ddp_ctx *ctx = init_and_warm_up(me, NULL);
@@ -372,7 +377,8 @@ Test(collectives_net, abort_frees_all_hosts_with_the_reason, .timeout = 120)
     ranks_free(&run);
 }
 
-/* Join and leave many times. A host that has left must not look dead, or leave a descriptor. */
+/* Join and leave many times. A host that has left after finalize must never look like a dead host, and must not leave
+ * a descriptor open. */
 static void finalize_at_once(struct rank *me)
 {
     int before = rank_open_files();
@@ -392,7 +398,7 @@ Test(collectives_net, leaving_after_finalize_is_not_dying, .timeout = 120)
     ranks_free(&run);
 }
 
-/* Count the store's keys after the start: as many as on one host. */
+/* Count the keys that remain in the store after the start. Several hosts must leave as many keys as one host. */
 static void count_keys(struct rank *me)
 {
     int64_t keys = 0;
@@ -469,7 +475,8 @@ Test(collectives_net, a_range_of_ports_that_is_none_is_refused, .timeout = 120)
     ranks_free(&run);
 }
 
-/* Start this rank with a short time limit. The last rank is missing. */
+/* Start this rank with a short time limit. The last rank is missing, and the others detect this before any rank
+ * connects. */
 static void come_or_not(struct rank *me)
 {
     go_to_host(me);

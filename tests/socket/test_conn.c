@@ -1,5 +1,5 @@
-/* Tests of replies that do not fit into the socket. A reply is copied, or its whole block is referenced and counts as
- * queued. */
+/* Replies that do not fit into the socket are sent later, in order. The connection copies a reply, or holds a reference
+ * to the block that contains it. With a reference, the whole block counts as queued. */
 #include "server/conn.h"
 #include "server/listen.h"
 
@@ -44,7 +44,7 @@ static void note_closed(struct conn *c)
     is_closed = true;
 }
 
-/* Return a byte of a sequence whose period divides no buffer's size. */
+/* Return a byte of a sequence whose period does not divide a buffer's size. */
 static uint8_t byte_at(size_t i)
 {
     return (uint8_t)(i % 251);
@@ -91,7 +91,7 @@ static void expect_sent(size_t from, size_t len)
     cr_expect_eq(conn_send(&conn, slice_of(block->bytes + from, len), block), CONN_SENT);
 }
 
-/* Expect `len` bytes of the block from offset `from` on. */
+/* Expect that the next `len` bytes for the peer are the bytes of the block from offset `from` on. */
 static void expect_arrive(size_t from, size_t len)
 {
     static uint8_t got[1 << 16];
@@ -149,7 +149,7 @@ Test(conn, held_and_copied_replies_arrive_in_order)
     cr_expect_eq(host.queued_bytes, 0);
 }
 
-/* Tests of the kernel's counter of connections dropped by a full queue. */
+/* Tests of the kernel's counter of connections that are dropped because the queue of the listening socket is full. */
 
 enum { QUEUE = 2, CLIENTS = 8 };
 
@@ -179,7 +179,7 @@ Test(listen_queue, has_the_limit_that_was_asked_for)
     cr_assert_eq(listen_queue_drops(listener), 0);
 }
 
-/* On loopback, the drop precedes connect()'s return. */
+/* On loopback, the kernel counts a drop before connect() returns, so the test does not wait. */
 Test(listen_queue, drops_are_counted_once_it_is_full)
 {
     for (int i = 0; i < CLIENTS; i++) {

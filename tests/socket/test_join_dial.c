@@ -1,5 +1,5 @@
-/* test_join_dial.c -- tests of dials to stores, other servers, and unreachable networks. Each failure has a code and a
- * sentence. */
+/* test_join_dial.c -- connects to the store with real sockets. The tests have a store, servers that are not a store,
+ * and unreachable networks. Each failure is checked by its code and its sentence. */
 #include "net/dial.h"
 
 #include "run.h"
@@ -21,7 +21,7 @@ static struct join_dial *dial;
 static struct join_dial_found met;
 static int ended, said;
 static const char *munge_job;
-static bool stays_open; /* on_failed keeps the dial open */
+static bool stays_open; /* on_failed does not close the dial */
 static char code[64], report[4096], words[4096];
 
 static void on_found(void *user, const struct join_dial_found *found)
@@ -49,7 +49,7 @@ static void on_print(void *user, const char *text)
     snprintf(words, sizeof(words), "%s", text);
 }
 
-/* Run a dial to its end. The loop must then be empty. */
+/* Run a dial from its start to its end. Then nothing may be left on the loop. */
 static void dial_on_loop(const char *host, int port, bool master, uint64_t budget_ms)
 {
     struct ddp_err err;
@@ -202,7 +202,7 @@ Test(join_dial, a_hosts_file_that_means_ourselves)
     cr_assert_geq(said, 1);
 }
 
-/* Continue the stopped store. Meanwhile the kernel has made connections for it. */
+/* Continue the store. Until now SIGSTOP stopped it: the kernel still made connections, but the store did not answer. */
 static void on_wake_store(uv_timer_t *timer)
 {
     if (said == 0 && ended == 0)
@@ -211,8 +211,8 @@ static void on_wake_store(uv_timer_t *timer)
     uv_close((uv_handle_t *)timer, NULL);
 }
 
-/* Call `what` every 20 ms. After the user's message, `what` changes the network and closes the timer. Call this before
- * the dial begins. */
+/* Let the loop call `what` every 20 ms. After the user has got a message, `what` changes the network and closes the
+ * timer. Call this function before the dial begins. */
 static void when_said(uv_timer_t *timer, uv_timer_cb what, void *data)
 {
     uv_timer_init(&loop, timer);
@@ -237,7 +237,7 @@ Test(join_dial, a_store_that_is_frozen_is_told_and_found_when_it_goes_on)
     daemon_stop(&d);
 }
 
-/* Let the name appear late, as for a pod. */
+/* Let the name appear late, like a DNS record that appears after its pod. */
 static void on_name_appears(uv_timer_t *timer)
 {
     if (said == 0 && ended == 0)
@@ -276,7 +276,7 @@ Test(join_dial, may_be_closed_at_any_time)
                                                .found = on_found,
                                                .failed = on_failed,
                                                .print = on_print };
-    setenv("RES_OPTIONS", "timeout:1 attempts:1", 1); /* shortens the name lookup for which uv_run waits */
+    setenv("RES_OPTIONS", "timeout:1 attempts:1", 1); /* keeps the name lookup short: uv_run waits for it */
     for (int turns = 0; turns < 3; turns++) {
         uv_loop_init(&loop);
         cr_assert_eq(join_dial_start(&options, &dial, &err), DDP_OK);
@@ -297,7 +297,7 @@ Test(join_dial, may_be_closed_at_any_time)
 static struct secret *key;
 static const struct hub_refusal *refuses;
 
-/* Start a store server with TLS, a secret, and a credential as chosen. */
+/* Start a store server. The parameters choose TLS, a secret, and a credential for the secret. */
 static void begin_munge(bool encrypts, bool has_secret, bool has_credential)
 {
     static char credential[SECRET_CREDENTIAL_MAX];
@@ -369,7 +369,7 @@ Test(join_dial_munge, a_local_munged_that_hangs_is_named, .fini = end_munge, .ti
     expect("SECRET_UNKNOWN", "within 3 s");
 }
 
-/* Close the dial while munged hangs. */
+/* Close the dial while munged hangs, because the owner of a dial may close it at any time. */
 static void on_early(uv_timer_t *timer)
 {
     join_dial_close(dial);
@@ -429,7 +429,8 @@ static void begin_refusing(void)
     begin_munge(false, false, false);
 }
 
-/* Node 0's munged fails, so its store only reports the reason. */
+/* munged, the daemon of MUNGE, fails on node 0. So the store of node 0 has no secret and no TLS, and only reports the
+ * reason. The dial then ends at once and sends no join. */
 Test(join_dial_munge, a_store_that_only_rejects_ends_the_dial_with_its_reason, .fini = end_munge,
      .timeout = 120)
 {
@@ -440,7 +441,8 @@ Test(join_dial_munge, a_store_that_only_rejects_ends_the_dial_with_its_reason, .
     cr_expect_eq(atomic_load(&refused), 1);
 }
 
-/* The dial's timer is already running when the refusal arrives. */
+/* When the refusal arrives, the timer of the dial is already running. The loop runs until this timer has expired. The
+ * expired timer must not report the refusal again. */
 Test(join_dial_munge, a_refusal_is_reported_once_by_a_dial_that_stays_open, .fini = end_munge, .timeout = 120)
 {
     stays_open = true;
@@ -455,7 +457,7 @@ Test(join_dial_munge, a_plain_store_is_named, .fini = end_munge, .timeout = 120)
     expect_no_key("STORE_NOT_ENCRYPTED", "--encrypt");
 }
 
-/* After one request for the credential, only TLS may follow. */
+/* The encrypting store answers one request for the credential. After that, only TLS may follow. */
 Test(join_dial_munge, the_store_answers_one_request, .fini = end_munge, .timeout = 120)
 {
     static const char ask[] = "00 cef7853c 83 0200000000000000 0204";
@@ -464,9 +466,9 @@ Test(join_dial_munge, the_store_answers_one_request, .fini = end_munge, .timeout
     peer_send_hex(fd, ask);
     peer_expect(fd, "0200000000000000 0207");
     peer_send_hex(fd, ask);
-    peer_expect(fd, "15030300020273"); /* TLS alert */
+    peer_expect(fd, "15030300020273"); /* TLS alert: the client must use TLS */
     peer_expect_end(fd);
-    fd = peer_connect(served_port()); /* this user needs no TLS */
+    fd = peer_connect(served_port()); /* this user of this host may use the store without TLS */
     peer_send_hex(fd, "00 cef7853c 0d 01000000");
     peer_expect(fd, "01000000");
     close(fd);
@@ -485,7 +487,7 @@ Test(join_dial_munge, other_services_get_no_further, .timeout = 120)
     expect("HELLO_CLOSED", "first message");
 }
 
-/* The kernel answers for a closed port of this host. */
+/* The probe sends to a closed port of this host, so the kernel answers. The probe resolves no names. */
 Test(path_probe, a_path_to_this_host_carries_large_packets)
 {
     static const struct {

@@ -1,5 +1,6 @@
-/* Tests of the GPU kernels of train (worker/train/cuda/) against the CPU's layers, for each type. The sizes do not fill
- * a block. Without a GPU, tests/fake/shim.h replaces it. */
+/* GPU kernels of train (worker/train/cuda/) against the layers of the CPU, for each type of values. The sizes do not
+ * fill a block, and each run has new random numbers. On machines without a GPU the kernels run on a fake GPU
+ * (tests/fake/shim.h). */
 #include "numbers.h"
 
 #include <criterion/criterion.h>
@@ -41,7 +42,7 @@ EACH_PRECISION(kernels, linear_layers)
 #undef INPUT
 }
 
-/* Kernels read 16 bytes at a time, so ten classes are padded to sixteen. */
+/* The kernels read rows 16 bytes at a time. So a row of ten classes is padded to sixteen elements. */
 EACH_PRECISION(kernels, rows_that_are_no_multiple_of_a_pack)
 {
     const struct linear l = linear_of(5, 16, 10);
@@ -127,7 +128,7 @@ static int32_t token[4096], target[4096];
 static float weight[64];
 static struct model_batch batch, on_cpu, on_gpu;
 
-/* Make a batch with frequent and missing tokens. The second row has the weight 0. */
+/* Make a batch in which some tokens are frequent and most are missing. The second row has the weight 0. */
 static void make_batch(size_t rows, size_t length, size_t classes)
 {
     struct ddp_err err;
@@ -165,7 +166,7 @@ EACH_PRECISION(kernels, embeddings)
 #undef BACKWARD
 }
 
-/* report() without waiting returns the previous loss. */
+/* report() without waiting returns the loss of the previous call, so the kernel runs twice. */
 EACH_PRECISION(kernels, cross_entropies)
 {
     const size_t rows = 3, length = 1 + devices_random(12), classes = 5 + devices_random(400);
@@ -204,7 +205,7 @@ EACH_PRECISION(kernels, cross_entropies)
     cr_expect_eq(report.loss, 0);
 }
 
-/* All bits set is a NaN in each type. */
+/* A value with all bits set is a NaN in each type. */
 EACH_PRECISION(kernels, a_loss_that_is_no_number_is_told_once)
 {
     enum { ROWS = 2, CLASSES = 16 };
@@ -225,7 +226,8 @@ EACH_PRECISION(kernels, a_loss_that_is_no_number_is_told_once)
     cr_expect(isfinite(report.loss) && report.loss > 0, "%g", report.loss);
 }
 
-/* Three logits are minus infinity, as in fp16; one thread adds two of them. */
+/* Three logits are minus infinity, as may happen with fp16. One thread adds both the second and the third of these
+ * logits. */
 Test(kernels, a_logit_of_minus_infinity_adds_nothing, .timeout = 120)
 {
     enum { CLASSES = 304 };
@@ -286,7 +288,7 @@ static void add_some(struct both x)
     devices_expect_same(&d, "add", x);
 }
 
-/* Sum rows on the GPU, with the bits of the CPU's order. */
+/* Sum rows on the GPU. Expect the same bits as with the CPU's order of additions, and no values from other rows. */
 static void sum_some_rows(int many)
 {
     const size_t n = 1 + devices_random(3000), stride = n + devices_random(50);
@@ -347,7 +349,7 @@ EACH_PRECISION(kernels, sums_and_updates)
     for (int many = 1; many <= COMPUTE_ROWS && d.precision == PRECISION_FP32; many *= 2)
         sum_some_rows(many);
     if (d.precision == PRECISION_FP32)
-        d.tolerance = 1e-5; /* the GPU multiplies in another order */
+        d.tolerance = 1e-5; /* the GPU multiplies a clipped gradient in another order */
     update(sgd, 0);
     update(momentum, 0.5);
     update(adam, 0);

@@ -1,4 +1,4 @@
-/* Tests like test_kernels.c, for the layers of images. */
+/* Like test_kernels.c, for the layers of images: convolutions, batch normalization, shortcuts, means. */
 #include "numbers.h"
 #include "train/models/resnet.c"
 
@@ -44,7 +44,7 @@ static void convolution(struct conv conv, size_t rows)
     free(scratch);
 }
 
-/* Convolutions of resnet20, and shapes with remainders: in, out, side, stride. */
+/* Convolutions as in resnet20, and shapes with remainders. The members of struct conv are in, out, side and stride. */
 EACH_PRECISION(kernels_pictures, convolutions)
 {
     const size_t rows = 1 + devices_random(4);
@@ -56,13 +56,13 @@ EACH_PRECISION(kernels_pictures, convolutions)
     convolution((struct conv){ 2, 3, 5 + devices_random(4), 2 }, rows);
 }
 
-/* More pictures than are processed at a time. */
+/* The batch has more pictures than are processed at a time. */
 EACH_PRECISION(kernels_pictures, convolutions_of_many_pictures)
 {
     convolution((struct conv){ 2, 3, 4, 1 }, 70);
 }
 
-/* The tolerance is larger, because the CPU adds many values in float. */
+/* The tolerance is larger, because the CPU adds many values one after the other, in float. */
 EACH_PRECISION(kernels_pictures, convolutions_of_many_places)
 {
     if (d.precision == PRECISION_FP32)

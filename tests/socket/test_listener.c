@@ -1,4 +1,4 @@
-/* test_listener.c -- tests of several servers that compete for the same port. */
+/* test_listener.c -- several servers compete for the same port, and exactly one gets it. */
 #include "run.h"
 
 #include "server/listen.h"
@@ -30,7 +30,7 @@ static void *rival_main(void *arg)
     return NULL;
 }
 
-/* Let all rivals listen at once, then close them. Return how many got the port. */
+/* Let all rivals listen on the same port at once, then close the listeners. Return how many rivals got the port. */
 static int race(struct rival rivals[RIVALS])
 {
     pthread_barrier_t start;
@@ -104,7 +104,7 @@ Test(listener, who_comes_later_is_told_who_has_it)
     close(first.fd);
 }
 
-/* Port 1 needs privileges, unless ip_unprivileged_port_start is 0 or 1. */
+/* The kernel refuses port 1 to a process without privileges, unless ip_unprivileged_port_start is 0 or 1. */
 Test(listener, who_may_not_have_the_port_is_told_the_lowest)
 {
     struct listener listener;
@@ -123,7 +123,7 @@ Test(listener, who_may_not_have_the_port_is_told_the_lowest)
         cr_skip_test("skipped, because this namespace has no other user");
     const ddp_status status = listener_open("127.0.0.1", 1, "--listen", &listener, &err);
     cr_assert_eq(seteuid(uid), 0);
-    prctl(PR_SET_DUMPABLE, 1); /* needed by LeakSanitizer, cleared by seteuid */
+    prctl(PR_SET_DUMPABLE, 1); /* LeakSanitizer needs this flag, which seteuid has cleared */
     cr_assert_eq(status, DDP_ERR_IO);
     snprintf(text, sizeof(text), " %d (net.ipv4.", lowest);
     cr_expect_not_null(strstr(err.msg, text), "%s", err.msg);

@@ -1,4 +1,5 @@
-/* Tests of the loader: equal batches for any number of threads, errors, and stops within an epoch. */
+/* The loader: the same batches for any number of threads, errors that reach the caller, and a stop in the middle of an
+ * epoch. */
 #include "ddp/context.h"
 #include "ddp/loader.h"
 #include "ddp/sampler.h"
@@ -18,15 +19,15 @@ TestSuite(loader, .timeout = 60);
 
 enum { SAMPLES = 103, BATCH = 8, NEVER = 1 << 30 };
 
-/* State of all threads: samples that fail or wait, and calls of fill(). */
+/* The state that all threads share. This state selects samples that fail or wait, and counts the calls of fill(). */
 static struct world {
-    uint64_t bad;   /* sample that cannot be read, or NEVER */
-    uint64_t stuck; /* sample for which fill() waits for `release`, or NEVER */
+    uint64_t bad;   /* index of a sample that cannot be read, or NEVER */
+    uint64_t stuck; /* index of a sample for which fill() waits for `release`, or NEVER */
     atomic_bool reached, release;
     atomic_int filled;
 } world;
 
-/* Random words of a sample; the second array has its index. */
+/* The first array of a batch has these random words of each sample. The second array has the index of each sample. */
 struct words {
     uint32_t word[4];
 };
@@ -88,7 +89,8 @@ static const ddp_batch *next(ddp_loader *loader)
     return batch;
 }
 
-/* Return the FNV-1a hash of an epoch's results from sample `done` on. */
+/* Return a digest of everything that an epoch returns from sample `done` on: FNV-1a over numbers, streams, rows and
+ * contents. */
 static uint64_t digest(ddp_loader *loader, uint64_t epoch, uint64_t done)
 {
     uint64_t hash = 14695981039346656037u, batches = 0;
@@ -162,7 +164,8 @@ Test(loader, order_and_padding_are_the_samplers)
     ddp_loader_free(loader);
 }
 
-/* Other ranks, batches and threads must give the same numbers. */
+/* The random numbers of a sample depend on the sample, not on its place. Other ranks, batches and threads must give
+ * the same numbers. */
 Test(loader, a_samples_luck_depends_on_seed_epoch_and_sample_alone)
 {
     struct words alone[SAMPLES];
@@ -213,7 +216,7 @@ Test(loader, the_rest_of_an_epoch_is_what_was_left_of_it)
     ddp_loader_free(loader);
 }
 
-/* Shorter streams end with an empty batch. */
+/* Without padding, streams may differ by one sample: the shorter ones end with an empty batch. */
 Test(loader, streams_without_padding_give_each_sample_once)
 {
     int seen[17] = { 0 }, empty = 0;
@@ -298,7 +301,8 @@ Test(loader, memory_may_be_the_programs)
     cr_expect_null(loader);
 }
 
-/* Threads may have read far ahead. */
+/* Threads may have read far ahead. For any number of threads, the batches before the error and the text of the error
+ * must be the same. */
 Test(loader, an_error_is_told_when_its_batch_is_asked_for)
 {
     for (int threads = 0; threads <= 4; threads += 2) {
@@ -402,7 +406,7 @@ Test(loader, ends_or_begins_anew_wherever_it_is)
     ddp_loader_free(loader);
 }
 
-/* Wait until fill() waits for the sample `stuck`. */
+/* Wait until a thread has called fill() for the sample `stuck`, where fill() waits for `release`. */
 static void await_stuck(void)
 {
     for (struct patience p = { 0 }; !atomic_load(&world.reached) && patience_left(&p);)
@@ -410,8 +414,9 @@ static void await_stuck(void)
     cr_assert(atomic_load(&world.reached));
 }
 
-/* ddp_loader_free waits only for the sample being read. After DDP_ERR_TIMEOUT nothing is freed, and ddp_loader_next
- * must fail, too. */
+/* ddp_loader_free waits only for the sample that the thread is reading; the thread then drops the rest of the batch. If
+ * the sample takes too long, ddp_loader_free returns DDP_ERR_TIMEOUT and frees nothing. A call of ddp_loader_next must
+ * then fail, too, and not return the incomplete batch. */
 Test(loader, the_rest_of_a_batch_is_not_read_when_nobody_wants_it)
 {
     const ddp_batch *batch;
@@ -433,7 +438,7 @@ Test(loader, the_rest_of_a_batch_is_not_read_when_nobody_wants_it)
     cr_expect_eq(atomic_load(&world.filled), 4);
 }
 
-/* Neither next nor start nor free waits forever. */
+/* A missing sample is named, and no call waits forever: neither next nor start nor free. */
 Test(loader, a_sample_that_does_not_come_is_named)
 {
     const ddp_batch *batch;
@@ -454,18 +459,19 @@ Test(loader, a_sample_that_does_not_come_is_named)
         continue;
 }
 
-/* A run stops within an epoch, and continues with another number of ranks. The "model" sums exact numbers, so its state
- * does not depend on ranks. */
+/* A run stops in the middle of an epoch, and continues with another number of ranks. Each sample must still occur once,
+ * and the final state must be the same. The "model" sums exact numbers over the samples, so its state does not depend
+ * on which rank has which sample. */
 
 enum {
     RESUME_SAMPLES = 60,
     EPOCHS = 2,
     RESUME_BATCH = 12
-}; /* 5 steps in an epoch; 1 to 4 ranks divide a batch of 12 */
+}; /* an epoch has 5 steps; 1, 2, 3 or 4 ranks can divide a batch of 12 evenly */
 
 TestSuite(ckpts_resume, .init = test_dir_open, .fini = test_dir_close);
 
-/* Changed by a step. `sums` depends on which samples were in which step. */
+/* Everything that a step changes. `sums` depends on which samples were in which step. */
 struct model {
     double sums[EPOCHS * RESUME_SAMPLES / RESUME_BATCH];
     int64_t seen[RESUME_SAMPLES];
@@ -474,7 +480,7 @@ struct model {
 struct run {
     struct rank *me;
     ddp_ctx *ctx;
-    ddp_ckpts *ckpts; /* NULL except on rank 0 */
+    ddp_ckpts *ckpts; /* open only on rank 0; NULL on the other ranks */
     ddp_sampler *sampler;
     struct model model;
     ddp_ckpt_point point;
@@ -538,7 +544,8 @@ static void save(struct run *run)
     rank_expect(run->me, ddp_ckpts_save(run->ckpts, &run->point, blocks, 2, &err) == DDP_OK, "%s", err.msg);
 }
 
-/* Resume, and make steps up to the limit in me->user. The limit 10 completes the run. */
+/* Resume from the newest checkpoint, and make steps up to the limit in me->user. With the limit 10 the run is complete,
+ * so every sample must have occurred once per epoch. */
 static void some_steps(struct rank *me)
 {
     struct run run;

@@ -1,4 +1,5 @@
-/* Tests of log files: no file is overwritten, and a log's parts contain the whole output. */
+/* Log files on disk: a file is never overwritten. If a log is rotated, all its parts together contain the whole
+ * output. */
 #include "base/log.h"
 #include "base/syscalls.h"
 #include "cli/cli.h"
@@ -6,7 +7,7 @@
 
 #include <errno.h>
 
-/* no RENAME_NOREPLACE, as on NFS */
+/* true: the file system does not support RENAME_NOREPLACE, as on NFS */
 static bool is_nfs;
 
 static int test_renameat2(int from, const char *old, int to, const char *new, unsigned flags)
@@ -61,7 +62,7 @@ static void put(struct writer_target t, const char *text)
     cr_assert_eq(error, 0);
 }
 
-/* Append all parts; return their number. */
+/* Append all parts in order. Return their number. */
 static int all_parts(struct buf *to)
 {
     char name[64];
@@ -108,7 +109,7 @@ Test(log_file, what_others_have_planted_is_refused)
     cr_expect_null(log_file_create(log_path, (struct log_rotate){ 0 }, &err));
 }
 
-/* Lines of all lengths, in pieces of all sizes. */
+/* The lines have all lengths, and arrive in pieces of all sizes. */
 Test(log_file, parts_end_behind_lines_and_add_up)
 {
     struct writer_target t = open_log(1000, 0);
@@ -162,7 +163,7 @@ Test(log_file, the_newest_parts_are_kept)
     free(kept);
 }
 
-/* The next part's name is taken, so its number is skipped. */
+/* A foreign file has the name of the next part. The log skips the number of this part, and the file is unchanged. */
 Test(log_file, a_part_never_takes_the_name_of_another_file)
 {
     struct writer_target t = open_log(1024, 0);
@@ -183,7 +184,7 @@ Test(log_file, a_part_never_takes_the_name_of_another_file)
     free(ours);
 }
 
-/* An earlier job has left the parts 1, 2 and 4. This one writes 3, 5 and 6. */
+/* An earlier job with the same log file has left the parts 1, 2 and 4. This job writes the parts 3, 5 and 6. */
 Test(log_file, parts_of_an_earlier_job_are_not_removed)
 {
     struct writer_target t = open_log(1024, 1);
@@ -215,7 +216,7 @@ Test(log_file, parts_of_an_earlier_job_are_not_removed)
 
 static struct rlimit old_limit;
 
-/* Return the lowest free descriptor, and forbid new ones until lift_limit. */
+/* Return the lowest free descriptor, and forbid new descriptors (ulimit -n) until lift_limit is called. */
 static int forbid_descriptors(void)
 {
     const int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -285,7 +286,7 @@ Test(log_file, a_file_at_its_limit_is_an_error_and_no_signal)
     t.close(t.user);
 }
 
-/* A job's log directory, below a directory of all users. */
+/* The log directory of a job. Its parent directory may already contain files of other users. */
 
 static char root[300];
 static struct cli cli;
@@ -319,7 +320,7 @@ static void expect_refused(void)
     cr_expect_not_null(strstr(err.msg, "File exists"), "%s", err.msg);
 }
 
-/* Another user may have created it, with files. */
+/* An existing root is rejected, because another user may have created it and may own files in it. */
 Test(logdir, one_that_is_there_is_refused)
 {
     char latest[300];
@@ -340,7 +341,8 @@ Test(logdir, a_link_to_another_directory_is_refused)
     cr_expect_eq(rmdir(other), 0, "something was made in it");
 }
 
-/* ddprun has created it, for example in an earlier attempt. */
+/* ddprun has created all directories below the root. So ddprun accepts an existing directory of a rank, for example in
+ * a second attempt. */
 Test(logdir, that_of_a_rank_may_be_there)
 {
     char rank[400], attempt[400];
@@ -397,7 +399,8 @@ Test(logdir, without_a_descriptor_the_limit_is_named)
     cr_expect_null(strstr(err.msg, "--log_file"), "%s", err.msg);
 }
 
-/* Tests of the thread that writes lines while the caller never waits. */
+/* A separate thread writes lines into a file, whole and in order. The caller never waits, even if the file accepts no
+ * bytes. */
 
 TestSuite(line_file, .timeout = 120);
 
@@ -460,10 +463,12 @@ Test(line_file, does_not_wait_for_the_reader_of_a_pipe)
     job_dir_remove(dir);
 }
 
-/* A file that its hung thread owns, kept reachable for the leak checker. */
+/* A file whose thread hangs. The thread owns this file until the process ends. Without this pointer, the leak checker
+ * would report the file. */
 struct line_file *left_to_its_thread;
 
-/* The queue holds what fits, and the rest is counted. */
+/* If a reader never reads, lines are lost, but no call waits for the reader. The queue holds what fits, the lost bytes
+ * are counted, and line_file_close() returns. */
 Test(line_file, a_reader_that_reads_nothing_holds_nobody_up)
 {
     static char line[65536];

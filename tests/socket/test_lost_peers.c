@@ -1,5 +1,5 @@
-/* Tests of ranks that die, hang, give up or err. The others soon get an error with rank, host and call, and get it
- * again. */
+/* When a rank dies, hangs, gives up or makes a different call than the other ranks, these ranks soon get an error. The
+ * error names this rank, its host and the call. Each later call returns the same text. */
 #include "base/endpoint.h"
 #include "job.h"
 #include "net/peer_lookup.c"
@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Long enough for every rank that takes part. */
+/* These timeouts are long enough for every rank that takes part. */
 enum { N = 100000, STEP_MS = 2000, INIT_MS = 2000 };
 
 static float buffer[N];
@@ -30,7 +30,7 @@ static ddp_status all_reduce(ddp_ctx *ctx, float *x, size_t n)
     return ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, NULL);
 }
 
-/* Keep the error of the call. A second call must return it, and finalize must not wait. */
+/* Keep the error of the call; a second call must return the same error, and finalize must not wait. */
 static void keep_and_ask_again(struct rank *me, ddp_ctx *ctx, ddp_status status)
 {
     rank_keep(me, status);
@@ -43,7 +43,8 @@ static void keep_and_ask_again(struct rank *me, ddp_ctx *ctx, ddp_status status)
     rank_expect(me, again == status, "finalize: %s", ddp_status_name(again));
 }
 
-/* Expect `status` on all ranks except rank 2, with a text that contains `part`, rank 2 and its pid. */
+/* Expect that all ranks of `run` except rank 2 got `status`. The text of this error must contain `part` and name rank 2
+ * with its pid. */
 static void expect_survivors_told(const struct ranks *run, ddp_status status, const char *part)
 {
     char who[64];
@@ -78,7 +79,7 @@ Test(lost_peers, a_rank_that_dies_before_a_collective_is_named, .timeout = 120)
     ranks_free(&run);
 }
 
-/* Die inside a collective: the pages after `in` cannot be read. */
+/* Die inside a collective. The pages after `in` cannot be read, so rank 2 dies while it copies these pages. */
 static void die_inside(struct rank *me)
 {
     ddp_ctx *ctx = init_and_warm_up(me);
@@ -97,7 +98,7 @@ Test(lost_peers, a_rank_that_dies_inside_a_collective_is_named, .timeout = 120)
     ranks_free(&run);
 }
 
-/* Die after a collective that succeeds on all ranks. */
+/* Die after a collective that has succeeded on all ranks, so that the next collective fails. */
 static void die_after(struct rank *me)
 {
     ddp_ctx *ctx = init_and_warm_up(me);
@@ -129,7 +130,7 @@ Test(lost_peers, a_rank_that_leaves_without_finalize_is_named, .timeout = 120)
     ranks_free(&run);
 }
 
-/* Join and leave many times. A finalized peer must not look dead. */
+/* Join and leave many times. A peer that ends right after finalize must never look like a dead peer. */
 static void finalize_at_once(struct rank *me)
 {
     int before = rank_open_files();
@@ -147,7 +148,8 @@ Test(lost_peers, ending_after_finalize_is_not_dying, .timeout = 120)
     ranks_all_well(4, finalize_at_once, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Stop rank 2 before a collective, and continue it when rank 0's has failed. Rank 2 must get the same status. */
+/* Stop rank 2 with SIGSTOP before a collective. When the collective has failed on rank 0, rank 0 sends SIGCONT to
+ * rank 2. The collective must then fail with the same status on rank 2. */
 static void stop_for_a_while(struct rank *me)
 {
     ddp_options options = DDP_OPTIONS_INIT;
@@ -269,7 +271,8 @@ Test(lost_peers, a_rank_that_is_started_twice_is_told_so, .timeout = 120)
     ranks_free(&run);
 }
 
-/* Allow `n` more descriptors. Open as many first, because the open numbers may have gaps. */
+/* Allow this process `n` more descriptors. The numbers of the open descriptors may have gaps. So this function opens
+ * `n` files, and sets the limit just above the highest number. */
 static void allow_descriptors(int n)
 {
     int fd[8], got = 0;
@@ -281,7 +284,7 @@ static void allow_descriptors(int n)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/* Leave rank 1 no descriptor to watch rank 3. */
+/* Allow rank 1 so few descriptors that it cannot watch its third peer, rank 3. */
 static void too_few_descriptors(struct rank *me)
 {
     if (me->rank == 1)
@@ -343,7 +346,7 @@ Test(lost_peers, a_death_ends_a_counted_barrier_too, .timeout = 120)
     ranks_free(&run);
 }
 
-/* Tests of vouch_node, which finds the worker of a connection. */
+/* The tests of vouch_node find the worker that owns a connection. These tests use real sockets and real processes. */
 
 static void serve_all(void)
 {
@@ -370,8 +373,8 @@ static struct ends ends_of(int fd)
     return e;
 }
 
-/* Start a worker that holds `fd`. If `deep`, its child in another session holds `fd` instead. The caller closes its own
- * copy. */
+/* Start a worker that holds `fd`. If `deep` is true, a child of the worker holds `fd` instead, in another session. The
+ * caller closes its own copy. */
 static pid_t worker_with(int fd, bool deep)
 {
     pid_t pid = fork();
@@ -411,7 +414,7 @@ Test(vouch_node, an_open_connection_has_an_owner)
     peer_lookup_free(&v);
 }
 
-/* Connect, and start a worker that alone owns the connection. */
+/* Connect to the server, and start a worker that alone owns the connection. */
 static struct peer_process worker_of(int rank, bool deep, struct ends *e)
 {
     int fd = peer_connect_c(served_port());
@@ -421,7 +424,7 @@ static struct peer_process worker_of(int rank, bool deep, struct ends *e)
     return worker;
 }
 
-/* Find the owner in the last walk through /proc, or by a new walk. */
+/* Find the owner in the results of the last walk through /proc, otherwise by a new walk. */
 static bool find(struct peer_lookup *v, const struct peer_process *workers, size_t n, const struct ends *e,
                  struct peer_process *found)
 {
@@ -454,13 +457,15 @@ Test(vouch_node, the_worker_that_holds_it_is_found)
     peer_lookup_free(&v);
 }
 
-/* As with "bash train.sh", in another session. */
+/* As with "bash train.sh", a child of the worker holds the connection. The child is found although it is in another
+ * session. */
 Test(vouch_node, a_grandchild_s_connection_is_its_worker_s)
 {
     struct ends e;
     struct peer_process found, worker = worker_of(7, true, &e);
     bool ok = false;
-    for (struct patience p = { 0 }; !ok && patience_left(&p);) { /* the worker must have closed its copy */
+    for (struct patience p = { 0 };
+         !ok && patience_left(&p);) { /* until the worker has closed its copy of the socket */
         struct peer_lookup v = { 0 };
         ok = find(&v, &worker, 1, &e, &found) && found.pid != worker.pid;
         peer_lookup_free(&v);
@@ -484,7 +489,7 @@ Test(vouch_node, a_stranger_s_connection_is_nobody_s)
     peer_lookup_free(&v);
 }
 
-/* 366 connections a second must not cost as many walks. */
+/* A stranger makes 366 connections a second, which must not cost 366 walks through /proc. */
 Test(vouch_node, walks_are_a_tenth_of_a_second_apart)
 {
     enum { SECOND_MS = 1000 };

@@ -1,4 +1,4 @@
-/* test_meeting.c -- tests of cpu/shm.h: one rank meets ranks that are only keys. */
+/* test_meeting.c -- cpu/shm.h: one rank meets other ranks, which are only keys that the test writes. */
 #include "cpu/shm.h"
 
 #include "base/clock.h"
@@ -17,7 +17,8 @@
 
 enum { NOBODY = 65534, WORLD = 2, BYTES = 4096 };
 
-/* Rank 0's value after '+'. The last member is the table of hosts. */
+/* The value that rank 0 writes to the store begins with '+'. This struct is the rest of the value. Its last member is
+ * the table of hosts. */
 struct hello {
     struct segment_offer offer;
     uint8_t nonce[SHM_NONCE];
@@ -80,7 +81,7 @@ static void expect_failure(int rank, ddp_status status, const char *words)
     bootstrap.rank = rank;
     cr_expect_eq(meeting_join(&bootstrap, &meeting, &err), status, "%s", err.msg);
     cr_expect_not_null(strstr(err.msg, words), "%s", err.msg);
-    meeting_close(&meeting); /* the owner closes it also after a failure */
+    meeting_close(&meeting); /* the owner of a meeting also closes it after a failure */
 }
 
 static void expect_no_table(uint32_t hosts, uint16_t first, uint16_t second)
@@ -174,7 +175,8 @@ Test(meeting_join, memory_of_another_user_is_refused)
     close(ends[1]);
 }
 
-/* Open a rank's communicator. After a failure, it closes its meeting a second time. */
+/* Open the communicator of a rank. After a failure, the communicator closes its meeting, although meeting_join has
+ * already closed the meeting. */
 static ddp_status open_communicator(int rank)
 {
     struct comm *comm;
@@ -188,7 +190,8 @@ static ddp_status open_communicator(int rank)
     return cpu_comm_ops.open(&setup, &comm, &err);
 }
 
-/* A limit on the size of files acts like a full /dev/shm. */
+/* Rank 0 has found all other ranks, but cannot create the shared memory. A limit on the size of files also applies to
+ * this memory, so it has the effect of a full /dev/shm. */
 Test(meeting_join, rank_0_without_memory_for_the_page_frees_once)
 {
     struct rlimit limit = { 100, RLIM_INFINITY };
@@ -196,7 +199,7 @@ Test(meeting_join, rank_0_without_memory_for_the_page_frees_once)
     signal(SIGXFSZ, SIG_IGN);
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
     const ddp_status status = open_communicator(0);
-    limit.rlim_cur = RLIM_INFINITY; /* Criterion writes files */
+    limit.rlim_cur = RLIM_INFINITY; /* Criterion writes files, so remove the limit */
     cr_assert_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
     cr_expect_eq(status, DDP_ERR_NOMEM, "%s", err.msg);
 }
@@ -213,7 +216,7 @@ static void ignore_tick(int signal)
     (void)signal;
 }
 
-/* Before Linux 6.9, a handler ends fallocate with EINTR. The timer expires every millisecond. */
+/* Kernels before 6.9 end fallocate with EINTR if a handler has to run. The timer expires every millisecond. */
 Test(meeting_join, a_timer_does_not_interrupt_the_allocation_of_memory)
 {
     const struct itimerval often = { { 0, 1000 }, { 0, 1000 } }, never = { 0 };

@@ -1,4 +1,5 @@
-/* Tests of whole models of train on a GPU, real or fake. Results must equal those of the CPU. */
+/* Whole models of train on a GPU, or on the fake GPU of tests/fake if the machine has no GPU. Losses, gradients and
+ * test results must equal those of the CPU. */
 #include "numbers.h"
 #include "train/train_options.h"
 
@@ -48,13 +49,14 @@ static void expect_gradients(float *const cpu[], float *const gpu[])
                             (struct both){ cpu[i], gpu[i], on_cpu->params.each[i].count, false });
 }
 
-/* Compare a model on both devices. Rounding errors of layers add up. */
+/* Compare a model on both devices. Rounding errors of the layers add up. So the tolerances for the loss and the
+ * gradients are larger than for one layer. */
 static void compare(const char *name, int precision, double of_loss, double of_gradients)
 {
     const struct model_kind *kind = known_kind(name);
     struct model_batch batch = known_batch(kind, 0);
     double loss, nothing;
-    const size_t most = kind->input == MODEL_TOKENS ? 1 : 5; /* the fake GPU is slow */
+    const size_t most = kind->input == MODEL_TOKENS ? 1 : 5; /* few rows, because the fake GPU is slow */
     batch.rows = batch.rows < most ? batch.rows : most;
     open_both(name, precision);
     d.tolerance = of_gradients;
@@ -86,7 +88,7 @@ Test(models_gpu, mlp_in_fp32, .timeout = 120)
     compare("mlp", PRECISION_FP32, 2e-5, 2e-5);
 }
 
-/* Without a scaled loss, small gradients have few digits in fp16. */
+/* The tolerance is large, because small gradients have few digits in fp16 if the loss is not scaled. */
 Test(models_gpu, mlp_in_fp16, .timeout = 120)
 {
     compare("mlp", PRECISION_FP16, 6e-2, 6e-2);
@@ -97,8 +99,9 @@ Test(models_gpu, seqnet_in_fp32, .timeout = 120)
     compare("seqnet", PRECISION_FP32, 2e-5, 2e-5);
 }
 
-/* A changed sign near 0 in one of twenty layers changes a gradient by about 1 %. fp16 weights change some by 13 %, even
- * on the CPU. */
+/* The tolerance for gradients is large. In each of twenty layers a value near 0 may change its sign, which changes a
+ * gradient by about 1 %. In the next test, the tolerance is larger: even on the CPU, rounding the weights to fp16
+ * changes some gradients by 13 %. */
 Test(models_gpu, resnet20_in_fp32, .timeout = 120)
 {
     compare("resnet20", PRECISION_FP32, 1e-5, 0.1);
@@ -133,7 +136,8 @@ Test(models_gpu, a_test_of_resnet20_finds_the_same, .timeout = 120)
     expect_the_same_test("resnet20");
 }
 
-/* MODEL_TEST processes the batch in pieces. In bf16, their offsets are two bytes for each value. */
+/* The layers have memory for fewer images than the batch has, so MODEL_TEST processes the batch in pieces. In bf16, the
+ * offset of each piece must be computed with two bytes for each value. */
 Test(models_gpu, a_large_test_goes_in_pieces, .timeout = 120)
 {
     enum { ROWS = 21, PIXELS = 3 * 8 * 8 };
@@ -157,7 +161,7 @@ Test(models_gpu, a_large_test_goes_in_pieces, .timeout = 120)
     spec.compute = d.gpu;
     cr_assert_eq(model_create(known_kind("resnet20"), &spec, &on_gpu, &err), DDP_OK, "%s", err.msg);
     const struct model_tensor *last = &on_cpu->params.each[on_cpu->params.n - 2];
-    for (size_t i = 0; i < last->count; i++) /* otherwise all logits are nearly 0 */
+    for (size_t i = 0; i < last->count; i++) /* large weights, because otherwise all logits are nearly 0 */
         on_gpu->params.each[on_gpu->params.n - 2].value[i] = last->value[i] *= 1000;
     cr_assert_eq(d.gpu->ops->place(d.gpu, &on_gpu->params, 1, &err), DDP_OK, "%s", err.msg);
     cr_assert_eq(model_forward(on_cpu, &batch, MODEL_TEST, &of_cpu, &err), DDP_OK);

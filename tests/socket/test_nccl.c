@@ -1,4 +1,5 @@
-/* Tests of NCCL, and of cpu with device buffers, with real processes on fakes (tests/fake/fake_gpu.h). */
+/* Tests of two backends with real processes: NCCL, and cpu with device buffers. NCCL and CUDA are fakes
+ * (tests/fake/fake_gpu.h). The tests check the results of the calls, and the errors of the ranks after faults. */
 #include "ranks.h"
 
 #include <criterion/criterion.h>
@@ -59,7 +60,8 @@ Test(staged, three_ranks_agree_on_every_type_and_operation, .timeout = 120)
     expect_all_well(3, some_types, RANKS_PLAIN_STORE, &staged_options);
 }
 
-/* A rank's part may be longer than CUDA's limit on the distance between rows, here 1 MB. */
+/* CUDA limits the distance between two rows of a copy; in this test the limit is 1 MB. A rank's part of a large count
+ * may be longer than this limit. */
 Test(staged, two_ranks_move_large_counts, .timeout = 120)
 {
     setenv("FAKE_CUDA_PITCH", "1000000", 1);
@@ -78,7 +80,7 @@ static ddp_status sum(ddp_ctx *ctx, float *x, size_t n, ddp_work **work)
     return ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, work);
 }
 
-/* Call a function of the fake CUDA without parameters. */
+/* Call a function of the fake CUDA that has no parameters. */
 static unsigned ask_cuda(const char *function)
 {
     void *cuda = dlopen(getenv("DDP_CUDART_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
@@ -88,13 +90,13 @@ static unsigned ask_cuda(const char *function)
     return ask != NULL ? ask() : 999;
 }
 
-/* Return CUDA's last error, which programs check after kernels. */
+/* Return CUDA's last error. A program checks this error after it has launched a kernel. */
 static unsigned error_of_cuda(void)
 {
     return ask_cuda("cudaGetLastError");
 }
 
-/* Expect that the host does not wait for NCCL. */
+/* Expect that an all-reduce returns while NCCL is still busy, because the host must not wait. */
 static void do_not_wait(struct rank *me)
 {
     enum { CALLS = 300 };
@@ -113,7 +115,7 @@ static void do_not_wait(struct rank *me)
     rank_expect_ok(me, ddp_work_sync(work, 0));
     ddp_work_free(work);
     x[0] = me->rank == 0;
-    for (int i = 0; i < CALLS; i++) /* more calls than may be in progress */
+    for (int i = 0; i < CALLS; i++) /* more calls than may be in progress at once */
         rank_expect_ok(me, sum(ctx, x, 1, NULL));
     rank_expect_ok(me, sum(ctx, x, 1, &work));
     rank_expect_ok(me, ddp_work_sync(work, 0));
@@ -135,7 +137,7 @@ struct copier {
     ddp_ctx *ctx;
     const float *from;
     float to;
-    unsigned device; /* device of the thread after the copy */
+    unsigned device; /* current device of the thread after the copy */
 };
 
 static void *copy_in_a_thread(void *user)
@@ -146,7 +148,7 @@ static void *copy_in_a_thread(void *user)
     return NULL;
 }
 
-/* Reduce host memory, for which CUDA is asked, too. */
+/* Reduce host memory. This call also asks CUDA for the kind of memory. */
 static void *reduce_in_a_thread(void *user)
 {
     struct copier *c = user;
@@ -178,7 +180,7 @@ static void reduce_on_the_groups_device(struct rank *me)
     expect_the_groups_device(me, reduce_in_a_thread);
 }
 
-/* A new thread's device is 0. */
+/* The current device of a new thread is 0. */
 Test(nccl, a_new_thread_copies_on_the_groups_device, .timeout = 120)
 {
     expect_all_well(2, copy_on_the_groups_device, RANKS_PLAIN_STORE, &nccl_options);
@@ -198,7 +200,7 @@ static void mix_memories(struct rank *me)
     ddp_status status = ddp_all_reduce(ddp_world(ctx), &host, x, 1, DDP_F32, DDP_SUM, NULL, NULL);
     rank_expect(me, status == DDP_ERR_ARG && strstr(ddp_last_error(), "`in` is in host "), "%s",
                 ddp_last_error());
-    rank_expect_ok(me, sum(ctx, &host, 1, NULL)); /* through the cpu communicator */
+    rank_expect_ok(me, sum(ctx, &host, 1, NULL)); /* this sum goes through the cpu communicator */
     rank_expect(me, host == 2, "host is %g", (double)host);
     rank_expect_ok(me, ddp_finalize(ctx));
 }
@@ -208,7 +210,7 @@ Test(nccl, both_buffers_lie_in_one_kind_of_memory, .timeout = 120)
     expect_all_well(2, mix_memories, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Make three successful calls (none with a short timeout), then the test's operation. */
+/* Make three successful calls (none if the timeout is short), then run the operation of the test. */
 static void call_until_it_fails(struct rank *me, int dies, uint32_t step_ms)
 {
     pretend_gpu();
@@ -316,8 +318,9 @@ static void rank_0_has_no_memory(struct rank *me)
     call_with_an_error_on_rank_0(me, "2"); /* cudaErrorMemoryAllocation */
 }
 
-/* Expect DDP_ERR_CUDA on all ranks. A kernel's fault hides whether a buffer is on the device, so no rank may use the
- * CPU. A lack of memory must break the context, because the ranks may be at different calls. */
+/* Expect DDP_ERR_CUDA on all ranks. After a fault of a kernel, CUDA does not report whether a buffer is in device
+ * memory. So no rank may assume host memory and run the call on the CPU. A lack of memory within a call is not
+ * DDP_ERR_NOMEM: the ranks may be at different calls, so the error must break the context. */
 static void expect_a_fault(const ddp_options *options)
 {
     const rank_main mains[] = { rank_0_has_a_fault, rank_0_has_no_memory };
@@ -338,7 +341,7 @@ Test(staged, an_earlier_error_of_cuda_reaches_all_ranks, .timeout = 120)
     expect_a_fault(&staged_options);
 }
 
-/* Gather in four chunks. Rank 0 cannot copy the first one back. */
+/* Gather values in four chunks. Rank 0 cannot copy the first chunk back to its GPU. */
 static void rank_0_cannot_copy(struct rank *me)
 {
     enum { N = 400003 };
@@ -385,7 +388,7 @@ Test(nccl, who_gives_up_frees_the_others, .timeout = 120)
     ranks_free(&run);
 }
 
-/* Allocate on rank 0, and make the matching all-reduce on rank 1. */
+/* Allocate on rank 0. On rank 1, make the all-reduce with which an allocation exchanges the statuses of the ranks. */
 static void allocate_on_rank_0(struct rank *me)
 {
     pretend_gpu();
@@ -582,14 +585,15 @@ Test(nccl, without_a_gpu_it_is_said_what_is_missing, .timeout = 120)
     expect_all_well(1, no_device, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Tests of the reducer with gradients in device memory. */
+/* The reducer with gradients in device memory (tests/fake/fake_gpu.h). The tests check averages (also after the buckets
+ * were rebuilt), buffers, unused parameters, and that the host does not wait too early. */
 
 enum { PARAMS = 5, COUNT = 3000 };
 
 struct model {
     struct rank *me;
     ddp_ctx *ctx;
-    float *memory; /* parameters, then a buffer */
+    float *memory; /* device memory: parameters, then a buffer */
     ddp_param params[PARAMS + 1];
     ddp_reducer *reducer;
 };
@@ -601,7 +605,7 @@ static void *block(struct rank *me, ddp_ctx *ctx, size_t bytes)
     return memory;
 }
 
-/* Create a model, with other parameters on each rank. */
+/* Create a model. The ranks have different parameters, and all ranks must get the parameters of rank 0. */
 static struct model model_open(struct rank *me, const ddp_options *context, ddp_reducer_options options)
 {
     static const char *const names[] = { "a", "b", "c", "d", "e", "mean" };
@@ -627,7 +631,7 @@ static void model_close(struct model *m)
     rank_expect_ok(m->me, ddp_finalize(m->ctx));
 }
 
-/* Read a value from the device, after earlier work. */
+/* Read a value from device memory after all earlier work on the stream. */
 static float value(struct model *m, const float *at)
 {
     float x = -1;
@@ -635,7 +639,8 @@ static float value(struct model *m, const float *at)
     return x;
 }
 
-/* Run a step without ddp_reducer_finish. The order is e, d, b, a, c; `unused` is not ready. */
+/* Run one step without ddp_reducer_finish. The parameters become ready in the order e, d, b, a, c. Parameter `unused`
+ * does not become ready. */
 static void backward(struct model *m, int number, int unused)
 {
     static const int order[] = { 4, 3, 1, 0, 2 };
@@ -712,7 +717,7 @@ static void unused(struct rank *me)
     options.find_unused = 1;
     struct model m = model_open(me, me->user, options);
     step(&m, 1, -1);
-    step(&m, 2, 1); /* no rank uses b */
+    step(&m, 2, 1); /* no rank uses b, so its gradient stays */
     expect_average(&m, 1, 1);
     expect_average(&m, 2, 0);
     rank_expect(me, !ddp_reducer_used(m.reducer, 1) && ddp_reducer_used(m.reducer, 0), "who used what");
@@ -724,14 +729,14 @@ Test(reducer_gpu, what_nobody_uses_keeps_its_gradient, .timeout = 120)
     run(2, unused, &nccl_options);
 }
 
-/* Expect that the host finishes a step before NCCL's all-reduce. */
+/* Expect that the host finishes a step although NCCL has not begun an all-reduce. */
 static void goes_on(struct rank *me)
 {
-    setenv("FAKE_NCCL_SHUT", "0", 1); /* before the threads that read it start */
+    setenv("FAKE_NCCL_SHUT", "0", 1); /* create the variable before the threads that read it */
     ddp_reducer_options options = DDP_REDUCER_OPTIONS_INIT;
-    options.keep_buffers = 1; /* a broadcast of buffers would make the stream wait */
+    options.keep_buffers = 1; /* otherwise the stream would wait for a broadcast of the buffers */
     struct model m = model_open(me, &nccl_options, options);
-    const float *grad = ddp_reducer_grad(m.reducer, 4); /* in the first bucket */
+    const float *grad = ddp_reducer_grad(m.reducer, 4); /* a gradient of the first bucket */
     setenv("FAKE_NCCL_SHUT", "1", 1);
     step(&m, 1, -1);
     rank_expect(me, *grad == (float)(100 + 4 + me->rank * 2), "the first bucket was waited for");
@@ -745,19 +750,19 @@ Test(reducer_gpu, the_host_waits_for_no_bucket, .timeout = 120)
     run(2, goes_on, NULL);
 }
 
-/* Abort the job after the last launch, before the stream waits. */
+/* Abort the job after all buckets were launched without an error, and before the stream waits for the last bucket. */
 static void gives_up_before_the_end(struct rank *me)
 {
-    setenv("FAKE_NCCL_SHUT", "0", 1); /* before the threads that read it start */
+    setenv("FAKE_NCCL_SHUT", "0", 1); /* create the variable before the threads that read it */
     ddp_reducer_options options = DDP_REDUCER_OPTIONS_INIT;
     options.keep_buffers = 1;
     struct model m = model_open(me, &nccl_options, options);
-    setenv("FAKE_NCCL_SHUT", "1", 1); /* an abort is detected only during calls */
+    setenv("FAKE_NCCL_SHUT", "1", 1); /* the backend checks for an abort only while calls run */
     backward(&m, 1, -1);
     ddp_work *work = NULL;
     rank_expect_ok(me, sum(m.ctx, m.params[PARAMS].data, COUNT, &work));
     ddp_abort(m.ctx, 7, "loss is nan");
-    while (ddp_work_wait(work) == DDP_OK) /* until a thread detects the abort */
+    while (ddp_work_wait(work) == DDP_OK) /* until a thread of the backend detects the abort */
         usleep(1000);
     ddp_work_free(work);
     ddp_status status = ddp_reducer_finish(m.reducer);

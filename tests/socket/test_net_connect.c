@@ -1,4 +1,5 @@
-/* Tests of a rank's port for other hosts: accepted peers, answers to others, and errors. */
+/* The port that a rank opens for other hosts: which peers it accepts, how it answers the other peers, and the error of
+ * a rank that cannot connect. */
 #include "cpu/net_connect.c"
 #include "ranks.h"
 
@@ -18,7 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Rank 0 waits for rank 1 on lane 0 and rank 2 on lane 1. */
+/* Rank 0 listens, and waits for rank 1 on lane 0 and for rank 2 on lane 1. */
 static struct net_hello mine;
 static struct net_door door;
 static struct net_links links;
@@ -55,7 +56,7 @@ static int connect_to_door(void)
     return fd;
 }
 
-/* Wait for a readable socket of the net_door, and serve it. */
+/* Wait once until a socket of the door is readable, and serve the door. */
 static int serve_once(void)
 {
     struct pollfd polls[1 + NET_GUESTS];
@@ -107,7 +108,7 @@ Test(net_door, the_ranks_that_are_expected_are_let_in)
     cr_assert_eq(strncmp(links.list[0].where, "127.0.0.1:", 10), 0);
 }
 
-/* TCP_USER_TIMEOUT would end the connection to a late rank. */
+/* With TCP_USER_TIMEOUT, the kernel would end the connection to a rank that is late and reads nothing. */
 Test(net_door, a_link_has_no_time_limit_of_the_kernel)
 {
     const struct net_hello one = hello_of(1, 0);
@@ -150,7 +151,7 @@ Test(net_door, strangers_are_closed_with_their_first_byte)
     close(fd);
 }
 
-/* The connection stays in the queue. */
+/* If this process has no free descriptor, the connection stays in the queue. */
 Test(net_door, a_port_without_descriptors_is_not_polled)
 {
     struct pollfd polls[1 + NET_GUESTS];
@@ -166,7 +167,7 @@ Test(net_door, a_port_without_descriptors_is_not_polled)
     close(fd);
 }
 
-/* Fill the table (guests) with silent connections. */
+/* Fill the table with guests that send nothing. */
 static void fill_table(int fds[NET_GUESTS])
 {
     for (int i = 0; i < NET_GUESTS; i++) {
@@ -176,7 +177,7 @@ static void fill_table(int fds[NET_GUESTS])
     cr_assert_eq(guests(), NET_GUESTS);
 }
 
-/* Age all guests by FIRST_MS, so that they may lose their places. */
+/* Make all guests older by FIRST_MS. Then a new connection may take the place of a guest without a hello. */
 static void pass_first_time(void)
 {
     for (int i = 0; i < NET_GUESTS; i++)
@@ -222,7 +223,7 @@ Test(net_door, more_ranks_than_places_get_in_at_once)
     close_all(fds, PEERS);
 }
 
-/* The oldest stranger loses its place. */
+/* Strangers fill the table. The oldest stranger loses its place to the expected peer. */
 Test(net_door, silent_strangers_do_not_keep_anybody_out)
 {
     int fds[NET_GUESTS];
@@ -236,7 +237,7 @@ Test(net_door, silent_strangers_do_not_keep_anybody_out)
     close_all(fds, NET_GUESTS);
 }
 
-/* All hellos, and one more peer, arrive between two calls of net_door_serve. */
+/* Between two calls of net_door_serve, all hellos arrive, and one more peer connects. */
 Test(net_door, a_late_hello_is_read_before_its_guest_loses_its_place)
 {
     int fds[NET_GUESTS + 1];
@@ -264,7 +265,7 @@ static struct net_dial dial_to(const struct net_hello *hello, int to)
     return dial;
 }
 
-/* Serve the dial, and the door if `with_door`, until it is done or fails. */
+/* Serve the dial until it is done or fails. If `with_door` is true, also serve the door in each turn. */
 static ddp_status dial_and_serve(struct net_dial *dial, bool with_door, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -324,7 +325,7 @@ Test(net_door, a_lack_of_descriptors_is_no_closed_port)
     cr_assert_eq(dial.closed[0], '\0');
 }
 
-/* Without a route to a broadcast address, connect(2) fails and the socket keeps no error. */
+/* TCP has no route to a broadcast address. So connect(2) fails at once, and the socket does not keep the error. */
 Test(net_door, what_the_kernel_refuses_at_once_is_its_own_words)
 {
     const struct net_hello hello = hello_of(1, 0);
@@ -335,7 +336,7 @@ Test(net_door, what_the_kernel_refuses_at_once_is_its_own_words)
     expect_words(&err, (const char *const[]){ "255.255.255.255", "unreachable", NULL });
 }
 
-/* A closed net_door refuses, as a firewall may. */
+/* After net_door_close, the port refuses connections, like a firewall that rejects packets. */
 Test(net_door, a_refused_port_is_an_error_that_names_both_ends_and_the_knobs)
 {
     const struct net_hello hello = hello_of(1, 0);
@@ -367,7 +368,8 @@ Test(net_door, something_else_on_the_port_is_told_apart)
     close(fd);
 }
 
-/* Tests of firewalls that close the ports of ranks. They need root for a new network namespace and nft. */
+/* Hosts whose firewall opens the port of the store to the other hosts, but not the ports of ranks. Each test needs
+ * root, because it runs in a new network namespace with a loopback and rules of nft. */
 
 #define PORTS "21100-21119"
 
@@ -381,7 +383,7 @@ static void bring_loopback_up(void)
     close(fd);
 }
 
-/* Make a network in which no packet reaches the ports of ranks. */
+/* Make a private network in which no packet reaches the ports of ranks. */
 static void close_ports(const char *how)
 {
     char rules[256];
@@ -396,7 +398,7 @@ static void close_ports(const char *how)
         cr_skip_test("skipped, because nft is not there or cannot make rules");
 }
 
-/* Initialise a rank. Its host is its letter of `user`. */
+/* Initialize a rank. Its host has a name of one letter: the letter of `user` at the index of the rank. */
 static void init(struct rank *me)
 {
     const char name[] = { ((const char *)me->user)[me->rank], '\0' };
@@ -430,7 +432,7 @@ Test(net_firewall, a_port_that_is_silent_is_named_long_before_the_time_to_start_
                                                  "for 10 s", NULL });
 }
 
-/* Return true if a connect to one of the ports is pending. */
+/* Return true if a process in this network waits for an answer from one of the ports. */
 static bool somebody_connects(void)
 {
     char line[256];
@@ -453,7 +455,7 @@ static void *die_while_hosts_connect(void *unused)
     return unused;
 }
 
-/* Kill rank 1 while the others wait for connections. */
+/* Kill rank 1 while the others still wait for connections. */
 static void init_or_die(struct rank *me)
 {
     pthread_t thread;

@@ -1,4 +1,5 @@
-/* Tests of NULL as a handle or result: an error with a text. The world size is 1, without a store. */
+/* If a handle or the address of a result is NULL, a call must return an error with a text. The world size in these
+ * tests is 1, and there is no store. */
 #include "ddp/ddp.h"
 
 #include <criterion/criterion.h>
@@ -11,7 +12,7 @@ static void expect_words(ddp_status status, const char *text, const char *words)
     cr_expect(strstr(text, words) != NULL, "'%s' is not in: %s", words, text);
 }
 
-/* Expect DDP_ERR_ARG, and `words` in the thread's last error. */
+/* Expect that `status` is DDP_ERR_ARG, and that `words` are in the last error of the thread. */
 static void kept(ddp_status status, const char *words)
 {
     expect_words(status, ddp_last_error(), words);
@@ -19,7 +20,7 @@ static void kept(ddp_status status, const char *words)
 
 static struct ddp_err err;
 
-/* Expect DDP_ERR_ARG, and `words` in `err` and in the thread's last error. */
+/* Expect that `status` is DDP_ERR_ARG, and that `words` are both in `err` and in the last error of the thread. */
 static void told(ddp_status status, const char *words)
 {
     expect_words(status, err.msg, words);

@@ -1,4 +1,4 @@
-/* Tests of the code that finds and starts programs, and kills their descendants. */
+/* Tests of the code that finds and starts programs, and kills all their descendants. */
 #include "contain/descendants.h"
 #include "contain/procfs.h"
 #include "contain/threads.c"
@@ -56,7 +56,7 @@ static pid_t spawn(const char *path, char *const *argv, int *error)
     return spawn_on(NULL, path, argv, error);
 }
 
-/* Return the number of descendants that are no shells. */
+/* Return the number of descendants of `pid` that are not shells. */
 static size_t count_programs(pid_t pid)
 {
     struct buf pids = { 0 };
@@ -71,8 +71,9 @@ static size_t count_programs(pid_t pid)
     return count;
 }
 
-/* Run a script until `n` programs run below it and it is in the kernel function `where`. If `is_soon`, also wait for a
- * Python process. Return true if descendants_program finds one. */
+/* Run a script until `n` programs run below it and the script is in the kernel function `where`. If `is_soon` is true,
+ * also wait until descendants_program finds a Python process below the script. Return true if descendants_program finds
+ * such a process. */
 static bool has_python_program(const char *script, size_t n, const char *where, bool is_soon)
 {
     char *const argv[] = { "sh", "-c", (char *)script, NULL };
@@ -192,7 +193,7 @@ Test(proc, the_exit_code_comes_back)
     cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 7);
 }
 
-/* The highest CPU that this process may use. */
+/* Bind the worker to the highest CPU that this process may use. */
 Test(proc, a_worker_is_bound_to_its_cpus_before_it_begins)
 {
     int error, status;
@@ -261,7 +262,8 @@ Test(proc, a_look_at_a_file_tells_what_it_is)
     cr_expect_str_eq(look.interpreter, "");
 }
 
-/* Start a shell with a child, a child in its own session, and an orphan. It prints a line when all run. */
+/* Start a shell with three descendants: a plain child, a child in its own session, and a process whose parent has
+ * ended. The shell prints a line when all of them run. */
 static void start_family(void)
 {
     int error, ends[2];
@@ -311,7 +313,7 @@ Test(proc, those_who_are_left_can_be_named)
     char *const argv[] = { "sleep", "60", NULL };
     pid_t pid = spawn("/bin/sleep", argv, &error);
     snprintf(expected, sizeof(expected), "%d (sleep)", (int)pid);
-    do { /* the name follows spawn() by a moment */
+    do { /* spawn() returns a moment before execve sets the name of the process */
         names.len = 0;
         descendants_names(&names);
         buf_append(&names, "", 1);
@@ -321,7 +323,8 @@ Test(proc, those_who_are_left_can_be_named)
     descendants_kill_all(PATIENCE_MS);
 }
 
-/* Names that a process can choose are printed. */
+/* Messages and the report print the name of a process. A process can choose any name, so every byte that is not
+ * printable ASCII becomes "?". */
 Test(proc, a_name_cannot_speak_to_the_terminal)
 {
     char name[64], cut[4];
@@ -349,8 +352,8 @@ Test(proc, a_machine_has_a_processor_and_perhaps_gpus)
     cr_expect_geq(cpu_count(), 1);
 }
 
-/* Tests of torch_find with fake and damaged installations. It reports the version of PyTorch, and whether it has
- * libuv. */
+/* torch_find reports which PyTorch an interpreter imports, and whether this PyTorch has libuv. The tests simulate the
+ * installation, and some tests damage the library of PyTorch. */
 
 #define SITE "lib/python3.99/site-packages"
 
@@ -370,7 +373,7 @@ static void write_file(const char *name, const void *data, size_t n)
     chmod(path, 0755);
 }
 
-/* Install a Python 3.99 with torch `version`. `bytes` gets the library of `function`. */
+/* Install a Python 3.99 with torch `version`. Put the library that contains `function` into `bytes`. */
 static void install(const char *version, void *function)
 {
     static const char *const names[] = { "bin", "lib",         "lib/python3.99",
@@ -403,7 +406,8 @@ static void tear_down(void)
 
 TestSuite(torch_look, .fini = tear_down);
 
-/* Write the library's first `n` bytes. Return true if torch_find reports a PyTorch without libuv. */
+/* Write only the first `n` bytes of the library. Return true if torch_find then reports that PyTorch refuses the
+ * launcher's store. */
 static bool refuses(size_t n)
 {
     static struct torch_version look;
@@ -461,7 +465,7 @@ Test(torch_look, a_library_without_its_tables_gets_the_usual_answer)
     cr_expect(refuses(n_bytes));
 }
 
-/* The library is cut anywhere, or has a wrong first byte. */
+/* If the library is cut anywhere, or if one of its first bytes is changed, the check must still return. */
 Test(torch_look, survives_damage)
 {
     install("2.6.0", (void *)cJSON_Parse);
@@ -489,8 +493,8 @@ Test(proc, a_system_call_is_read_from_its_line)
         cr_expect_not(syscall_parse(others[i], &number, args, 2), "%s", others[i]);
 }
 
-/* Return the main thread of `pid` when its description begins with `words`, or its latest state after the time
- * limit. */
+/* Return the main thread of `pid` as soon as its description begins with `words`. After the time limit, return the
+ * latest state of the thread. */
 static struct stack_thread watch_thread(pid_t pid, const char *words)
 {
     struct stack_thread t = { 0 };
@@ -544,7 +548,8 @@ static int loopback_pair(int *listener)
     return fd;
 }
 
-/* recv waits for a rank of the collective, accept for one that has not connected. */
+/* In recv a rank waits for another rank of its collective. In accept a rank waits for a rank that has not connected
+ * yet. */
 Test(proc, a_thread_that_receives_names_its_peer)
 {
     char byte, peer[64];
@@ -565,7 +570,7 @@ Test(proc, a_thread_that_receives_names_its_peer)
     const char *at_end = strstr(t.object, peer);
     cr_expect(at_end != NULL && at_end[strlen(peer)] == '\0', "%s", t.object);
     end_child(pid);
-    const int accepted = accept(listener, NULL, NULL); /* the next accept must block */
+    const int accepted = accept(listener, NULL, NULL); /* so that the next accept blocks */
     const pid_t accepting = fork();
     if (accepting == 0)
         _exit(accept(listener, NULL, NULL) < 0);
@@ -583,8 +588,8 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* Expect that child `pid` waits for an object that ends with `object`, and end it. Skip the test if `fd` cannot be
- * copied. */
+/* Expect that the main thread of the child `pid` waits for an object whose description ends with `object`, and end the
+ * child. Skip the test if this process cannot copy the child's descriptor `fd`. */
 static void expect_object(pid_t pid, int fd, const char *object)
 {
     struct stack_thread t = { 0 };
@@ -604,7 +609,8 @@ static void expect_object(pid_t pid, int fd, const char *object)
     cr_assert(ends_with(t.object, object), "'%s' does not end with '%s'", t.object, object);
 }
 
-/* Start a child that connects to a full queue. The kernel drops its SYN. */
+/* Start a child that connects until the queue of the listener is full. The kernel drops the next SYN, as a firewall
+ * does. */
 static pid_t start_connecting(const struct sockaddr_storage *to, socklen_t len, bool polls)
 {
     const pid_t pid = fork();
@@ -657,7 +663,7 @@ static pid_t start_receiving(int fd)
     return pid;
 }
 
-/* Connect to the Unix socket `name`, and check all three descriptions. */
+/* Connect to a Unix socket with the name `name`, and check the descriptions of both ends and of the listener. */
 static void expect_unix(const struct sockaddr_un *at, socklen_t len, const char *name)
 {
     char object[160];
@@ -679,7 +685,7 @@ static void expect_unix(const struct sockaddr_un *at, socklen_t len, const char 
     close(listener);
 }
 
-/* A path has up to 108 bytes, without a NUL. */
+/* A path may have 108 bytes, without a NUL. */
 Test(proc, a_unix_socket_is_named_by_its_path)
 {
     struct sockaddr_un at = { .sun_family = AF_UNIX };
@@ -732,7 +738,7 @@ Test(proc, a_stopped_process_and_one_that_has_ended)
     buf_free(&out);
 }
 
-/* vfork is in state D, too, but keeps the memory map. */
+/* A process that waits in vfork for its child is in state D, but vfork does not change the memory map. */
 Test(proc, only_a_thread_that_changes_the_map_locks_memory)
 {
     cr_expect_not(threads_lock_memory(getpid()));

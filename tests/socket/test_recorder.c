@@ -1,4 +1,4 @@
-/* Tests of the flight recorder of real ranks: its file, and the handlers of SIGUSR1. */
+/* The flight recorder of real ranks: when its file is written, and which handler gets SIGUSR1. */
 #include "job.h"
 #include "run.h"
 #include "ranks.h"
@@ -37,7 +37,8 @@ static ddp_status all_reduce(ddp_ctx *ctx, size_t n)
     return ddp_all_reduce(ddp_world(ctx), x, x, n, DDP_F32, DDP_SUM, NULL, NULL);
 }
 
-/* Return the record of `rank`, which the caller deletes, or NULL. Only its user may read the file. */
+/* Return the record of `rank`, or NULL if it is missing. The caller deletes the record. Expect that no other user may
+ * read the file. */
 static cJSON *record_of(int rank)
 {
     char name[32], path[512];
@@ -167,7 +168,7 @@ static void ask_myself(struct rank *me)
     raise(SIGUSR1);
     rank_expect_ok(me, all_reduce(ctx, 8));
     rank_expect_ok(me, ddp_finalize(ctx));
-    raise(SIGUSR1); /* too late for a record, but harmless */
+    raise(SIGUSR1); /* too late for a record, but the signal must not end the program */
 }
 
 Test(recorder, a_signal_asks_and_the_program_goes_on)
@@ -186,7 +187,7 @@ static void hear(int sig)
     heard++;
 }
 
-/* Set a handler before rank_init on rank 0, after it on rank 1. */
+/* Set a signal handler: on rank 0 before rank_init, and on rank 1 after rank_init. */
 static void have_own(struct rank *me)
 {
     const struct sigaction own = { .sa_handler = hear };
@@ -209,7 +210,7 @@ Test(recorder, the_programs_own_handler_stays)
     ranks_free(&run);
 }
 
-/* A handler like a slow disk: it posts `begun`, and returns at `go_on`. */
+/* A signal handler that simulates a slow disk: it posts `begun`, and returns when the test posts `go_on`. */
 struct slow_disk {
     struct sigusr1 sigusr1;
     sem_t begun, go_on;
@@ -235,7 +236,7 @@ Test(recorder, what_a_handler_still_uses_is_not_given_back)
     pthread_t thread;
     sem_init(&disk.begun, 0, 0);
     sem_init(&disk.go_on, 0, 0);
-    signal(SIGUSR1, SIG_DFL); /* the library keeps a program's own handler */
+    signal(SIGUSR1, SIG_DFL); /* the library would otherwise keep the program's own handler */
     sigusr1_listen(&disk.sigusr1);
     cr_assert_eq(pthread_create(&thread, NULL, hear_it, NULL), 0);
     while (sem_wait(&disk.begun) != 0)
@@ -246,7 +247,7 @@ Test(recorder, what_a_handler_still_uses_is_not_given_back)
     cr_expect(sigusr1_leave(&disk.sigusr1));
 }
 
-/* Expect the default handler without DDP_FLIGHT_RECORDER. */
+/* Expect the default handler, because the library sets no handler without DDP_FLIGHT_RECORDER. */
 static void expect_default(struct rank *me)
 {
     struct sigaction now;

@@ -1,4 +1,5 @@
-/* Tests of the reducer with real processes: parameters, averages, the order of buckets, misuse. */
+/* The reducer with real processes: the parameters of rank 0 on all ranks, averages, the order of buckets, and errors
+ * for misuse. */
 #include "ranks.h"
 
 #include <criterion/criterion.h>
@@ -8,7 +9,7 @@
 
 enum { SMALL_PARAMS = 5 };
 
-/* A small model with four buckets. One parameter has another type, one is empty. */
+/* A small model with four buckets, with the limits below. One parameter has another type, and one has no elements. */
 static float w1[300], b1[7], w2[200], empty[1];
 static double scale[9];
 
@@ -40,7 +41,7 @@ static ddp_reducer *make_reducer(struct rank *me, ddp_ctx *ctx)
     return reducer;
 }
 
-/* Return the gradient of parameter p in `step`, equal for all elements and exact in sums. */
+/* Return the gradient of parameter p on `rank` in `step`: one number for all elements, exact in every sum. */
 static double gradient(int rank, size_t p, int step)
 {
     return (double)(rank + 1) * (double)(p + 1) + step;
@@ -70,7 +71,8 @@ static void expect_average(struct rank *me, ddp_reducer *reducer, size_t p, int 
 
 static void train_three_steps(struct rank *me)
 {
-    /* The first order is backward. Buckets keep the plan's order. */
+    /* The first step has the backward order. Later steps have other orders, but buckets are still launched in the
+     * order of the plan. */
     static const size_t orders[3][SMALL_PARAMS] = { { 4, 3, 2, 1, 0 }, { 0, 1, 2, 3, 4 }, { 2, 0, 4, 1, 3 } };
     ddp_ctx *ctx = rank_init(me, NULL);
     ddp_reducer *reducer = make_reducer(me, ctx);
@@ -105,7 +107,7 @@ static void expect_refused(struct rank *me, ddp_status status, const char *part)
                 "%s expected, got %s: %s", part, ddp_status_name(status), ddp_last_error());
 }
 
-/* Make mistakes. Each is detected without other ranks, and leaves the reducer usable. */
+/* Make mistakes. Each error is detected without other ranks, names the parameter, and leaves the reducer usable. */
 static void misuse(struct rank *me)
 {
     ddp_ctx *ctx = rank_init(me, NULL);
@@ -130,7 +132,7 @@ Test(reducer, mistakes_are_named_and_can_be_repaired, .timeout = 30)
     ranks_all_well(2, misuse, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Create a reducer whose model differs on rank 2 as `user` says. */
+/* Create a reducer with a model that differs on rank 2. `user` selects the difference. */
 static void different_models(struct rank *me)
 {
     const char *how = me->user;
@@ -149,7 +151,7 @@ static void different_models(struct rank *me)
     if (me->rank != 2 && strcmp(how, "more") == 0)
         n = 4;
     rank_keep(me, ddp_reducer_create(ddp_world(ctx), params, n, NULL, &reducer));
-    /* all ranks got the error, so they are in step */
+    /* all ranks have got the error, so all are still in step */
     rank_expect_ok(me, ddp_finalize(ctx));
 }
 
@@ -171,7 +173,8 @@ Test(reducer, a_model_that_differs_is_named_on_every_rank, .timeout = 30)
     expect_difference("more", "rank 2 has \"empty\" (f32 x 0)");
 }
 
-/* Tests of steps on one host and on several, with and without a thread. */
+/* Steps of the reducer with real processes, on one host and on several, with and without a thread: each way to
+ * average, the order of readiness, accumulation, buffers, unused parameters. */
 
 enum { STEPS = 4 };
 
@@ -222,7 +225,7 @@ Test(reducer_modes, averages_are_exact_in_each_mode, .timeout = 120)
     model_run_on("aab", each_mode);
 }
 
-/* Rebuild the buckets in rank 0's order. Gradients keep their values. */
+/* Rebuild the buckets in rank 0's order on all ranks. Gradients keep their values. */
 static void rebuild(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);
@@ -240,7 +243,7 @@ static void rebuild(struct rank *me)
     rank_expect_ok(me, ddp_reducer_finish(reducer));
     rank_expect(me, ddp_reducer_bucket_of(reducer, 5) == in_head, "moved too early");
     rank_expect_ok(me, ddp_reducer_forward(reducer));
-    /* Bucket 0: parameters 3 and 0 (2000 bytes); 1: parameter 5 (2000 bytes); 2: parameters 1 and 4. */
+    /* Bucket 0 has parameters 3 and 0 (2000 bytes), bucket 1 has parameter 5 (2000), bucket 2 has 1 and 4. */
     for (size_t k = 0; k < MODEL_PARAMS; k++) {
         static const size_t buckets[MODEL_PARAMS] = { 0, 0, 1, 2, 2, 3 };
         rank_expect(me, ddp_reducer_bucket_of(reducer, order[k]) == buckets[k], "%zu is in bucket %zu",
@@ -301,7 +304,8 @@ static void expect_buffers(struct rank *me, int rank, int step)
                 (double)model_seen[0]);
 }
 
-/* Expect rank 0's buffers after the start and each forward pass, except after a step without sync. */
+/* Expect the buffers of rank 0 on all ranks after the start, and after each forward except one. The forward after a
+ * step without sync sends no buffers. */
 static void buffers(struct rank *me)
 {
     const ddp_param list[] = { { .name = "bn.mean", .data = model_mean, .count = 33, .dtype = DDP_F32 },
@@ -353,7 +357,8 @@ static void expect_used(struct rank *me, ddp_reducer *reducer, int step, size_t 
     }
 }
 
-/* Leave parameters unused, and mark them in half of the steps. They keep their gradients, different on each rank. */
+/* Leave parameters unused. In half of the steps, also mark them as unused. An unused parameter keeps its gradient,
+ * which differs between ranks. */
 static void unused(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);
@@ -388,7 +393,7 @@ Test(reducer_modes, unused_parameters_count_as_zero_and_keep_their_gradient_if_n
     model_run_on("ab", unused);
 }
 
-/* Tests with different numbers of batches. */
+/* Tests in which the ranks have different numbers of batches. */
 
 static void uneven_step(struct rank *me, ddp_reducer *reducer, const ddp_reducer_options *o, int step)
 {
@@ -412,8 +417,8 @@ static void uneven_step(struct rank *me, ddp_reducer *reducer, const ddp_reducer
     model_mean[7] = (float)(step + 1000 * me->rank);
 }
 
-/* Run ranks with fewer batches on higher ranks. At the end all get the model of rank 0. A second epoch shows that they
- * are in step. */
+/* Run ranks with different numbers of batches. A higher rank has fewer batches, so only rank 0 trains at the end, and
+ * all ranks then get the model of rank 0. A second epoch shows that all ranks are in step again. */
 static void uneven(struct rank *me, ddp_uneven how)
 {
     const ddp_param list[] = { { .name = "bn.mean", .data = model_mean, .count = 33, .dtype = DDP_F32 } };
@@ -474,8 +479,8 @@ Test(reducer_join, an_early_end_can_be_an_error_on_all_ranks, .timeout = 30)
     model_run_on("aaa", stop_early);
 }
 
-/* End early on one rank, while the other is in a forward pass without sync. The next forward pass must send the
- * buffers. */
+/* End early on one rank, while the other rank is in a forward without sync. This forward is not a step, so the next
+ * forward must still send the buffers, on both ranks. */
 static void stop_between_syncs(struct rank *me)
 {
     const ddp_param list[] = { { .name = "bn.mean", .data = model_mean, .count = 33, .dtype = DDP_F32 } };
@@ -503,8 +508,8 @@ Test(reducer_join, a_new_epoch_follows_an_early_end, .timeout = 30)
     model_run_on("aa", stop_between_syncs);
 }
 
-/* Gradients as recorded from PyTorch DistributedDataParallel (tests/interop/torch_reducer.py). PyTorch divides before
- * it sums, so the last digit may differ. */
+/* The reducer's gradients are compared with those of PyTorch DistributedDataParallel, which
+ * tests/interop/torch_reducer.py has recorded. PyTorch divides before it sums, so the last digit may differ. */
 
 enum { WORLD = 3, TORCH_PARAMS = 3, VALUES = 7 };
 
@@ -535,7 +540,8 @@ static ddp_reducer *open_reducer(struct rank *me, ddp_ctx *ctx, const ddp_reduce
     return reducer;
 }
 
-/* Make a step with the first `used` parameters. If `add`, add to the gradients, otherwise replace them. */
+/* Make a step with the first `used` parameters. If `add` is true, add to the present gradients; otherwise replace
+ * them. */
 static void step(struct rank *me, ddp_reducer *reducer, int number, size_t used, bool add)
 {
     rank_expect_ok(me, ddp_reducer_forward(reducer));

@@ -1,4 +1,4 @@
-/* Tests of hooks and faults: other options, unended steps, a rank that dies. */
+/* Hooks, and faults: a rank with other options, steps that are not ended, a rank that dies. */
 #include "base/limits.h"
 #include "procstat.h"
 #include "ranks.h"
@@ -43,7 +43,8 @@ int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
     return 0;
 }
 
-/* Run where no thread can start: DDP_OVERLAP_ON fails, other modes compute without a thread. */
+/* Run where no thread can start. With DDP_OVERLAP_ON, ddp_reducer_create fails. Otherwise the reducer computes the same
+ * averages without a thread. */
 static void no_thread(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);
@@ -73,7 +74,8 @@ Test(reducer_faults, a_thread_that_nobody_asked_for_may_be_missing, .timeout = 3
     model_run_on("ab", no_thread);
 }
 
-/* Fail to rebuild: in rank 0's order, parameters 3 and 5 need a larger bucket. */
+/* Fail to rebuild the buckets. In rank 0's order, parameters 3 and 5 share a bucket that needs more memory than any
+ * earlier bucket. */
 static void no_memory_for_rebuild(struct rank *me)
 {
     static const size_t order[MODEL_PARAMS] = { 0, 3, 5, 1, 4, 2 };
@@ -103,7 +105,7 @@ Test(reducer_faults, a_rebuild_that_fails_ends_the_reducer, .timeout = 30)
     model_run_on("aa", no_memory_for_rebuild);
 }
 
-/* Return the number of mapped memory files of the library. */
+/* Return how many memory files of the library are mapped in this process. */
 static int mapped_blocks(void)
 {
     char line[512];
@@ -116,7 +118,7 @@ static int mapped_blocks(void)
     return n;
 }
 
-/* Make shared memory too small for the buffers of rank 0. */
+/* Let shared memory be short. The memory has room for the gradients, but not for the buffers that rank 0 sends. */
 static void no_memory_for_buffers(struct rank *me)
 {
     static float big[1 << 20];
@@ -155,7 +157,8 @@ struct hook_log {
     size_t calls, lasts;
 };
 
-/* Reduce to the largest value, which is never the average. */
+/* Reduce to the largest value of all ranks. The gradients of the ranks differ, so this value is never the average that
+ * the reducer computes without a hook. */
 static ddp_status largest(void *user, ddp_group *group, const ddp_bucket *bucket)
 {
     struct hook_log *seen_by_hook = user;
@@ -200,7 +203,7 @@ static ddp_status third_fails(void *user, ddp_group *group, const ddp_bucket *bu
     return bucket->index < 2 ? ddp_barrier(group, 0) : DDP_ERR_LIMIT;
 }
 
-/* Let a hook fail. The error stays, because gradients are half reduced. */
+/* Let a hook fail. The error stays until the reducer is freed, because the gradients of this step are half reduced. */
 static void hook_fails(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);
@@ -290,7 +293,7 @@ Test(reducer_faults, forward_before_finish_is_named_and_can_be_repaired, .timeou
     model_run_on("aa", forward_too_early);
 }
 
-/* Call collectives between ready and finish. They follow the buckets in progress. */
+/* Call other collectives between ready and finish. These collectives run after the buckets in progress. */
 static void collective_between(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);
@@ -322,7 +325,7 @@ Test(reducer_faults, other_collectives_wait_for_the_buckets_under_way, .timeout 
     model_run_on("ab", collective_between);
 }
 
-/* Lose rank 1 during a step. The reducer's thread detects this. */
+/* Lose rank 1 during a step. The reducer's thread detects the loss, and ddp_reducer_finish returns the error. */
 static void lose_a_rank(struct rank *me)
 {
     ddp_ctx *ctx = toy_join(me);

@@ -1,4 +1,4 @@
-/* Tests that find the owner of a TCP socket through the kernel. */
+/* The kernel names the owner of each TCP socket of this host. */
 #include "server/socket_owner.c"
 
 #include <arpa/inet.h>
@@ -18,10 +18,11 @@ enum { NOBODY = 65534 };
 
 TestSuite(socket_owner, .timeout = 60);
 
-/* Both ends of a loopback connection, and the accepting program's view of its addresses. */
+/* A connection over loopback: the client's end, the accepted end, and the addresses as an accepting program
+ * sees them. */
 struct pair {
     int listener, client, accepted;
-    struct sockaddr_storage near, far; /* client (`near`) and its peer (`far`) */
+    struct sockaddr_storage near, far; /* local and remote address of the client */
 };
 
 static void set_loopback(struct sockaddr_storage *at, const char *text, in_port_t port)
@@ -93,7 +94,8 @@ static enum socket_state find(struct socket_owners *o, const struct pair *p, str
     return socket_owner_find(o, (const struct sockaddr *)&p->near, (const struct sockaddr *)&p->far, owner);
 }
 
-/* sock_diag, and /proc/net/tcp in place of a failed netlink socket (fd -1). */
+/* The two methods of the lookup: sock_diag, and /proc/net/tcp. The second method replaces a failed netlink socket
+ * (fd -1). */
 static const struct socket_owners ways[] = { { .is_answered = false },
                                              { .diag = { .is_open = true, .fd = -1 } } };
 
@@ -106,7 +108,7 @@ static void expect_owner(const char *listen_at, const char *connect_at)
         cr_assert_eq(find(&o, &p, &owner), SOCKET_OPEN, "way %zu", i);
         cr_expect_eq(owner.uid, geteuid());
         cr_expect_neq(owner.inode, 0);
-        shutdown(p.accepted, SHUT_WR); /* in CLOSE_WAIT, but with an owner */
+        shutdown(p.accepted, SHUT_WR); /* the client's end is in CLOSE_WAIT, but still has an owner */
         cr_expect_eq(find(&o, &p, &owner), SOCKET_OPEN, "way %zu", i);
         close_pair(&p);
         socket_owners_close(&o);
@@ -133,7 +135,7 @@ Test(socket_owner, of_an_ipv6_socket_that_is_connected_by_ipv4)
     expect_owner("127.0.0.1", "::ffff:127.0.0.1");
 }
 
-/* A client may end its stream before it reads the answer. */
+/* A client may send a request, end its stream and then read the answer. */
 Test(socket_owner, of_a_connection_that_is_half_closed)
 {
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
@@ -148,7 +150,7 @@ Test(socket_owner, of_a_connection_that_is_half_closed)
     }
 }
 
-/* For a closed socket the kernel reports uid 0. The result must not be root. */
+/* The kernel reports uid 0 for a closed socket. The lookup must not return root as the owner. */
 Test(socket_owner, closed_sockets_have_none)
 {
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
@@ -166,7 +168,7 @@ Test(socket_owner, closed_sockets_have_none)
     }
 }
 
-/* A listener has this local address, but no connection does. */
+/* A listener has this local address, but no connection does. The lookup must not return the owner of the listener. */
 Test(socket_owner, a_listener_is_no_connection)
 {
     struct socket_owners o = { 0 };
@@ -271,7 +273,7 @@ static enum socket_place place_of(const char *peer)
     return place_with(&(struct socket_owners){ 0 }, peer, "192.0.2.1");
 }
 
-/* 192.0.2.x and 2001:db8:: are for documentation, so no host has them. */
+/* The addresses 192.0.2.x and 2001:db8:: are for documentation: no host has them. */
 Test(socket_owner, own_addresses_are_of_this_host)
 {
     cr_expect_eq(place_of("127.0.0.1"), THIS_HOST);
@@ -299,7 +301,8 @@ Test(socket_owner, without_netlink_the_place_is_unknown)
     cr_expect_eq(place_with(&o, "127.0.0.1", "192.0.2.1"), THIS_HOST);
 }
 
-/* Wait until the address is of this host. A new IPv6 address gets its route a moment later. */
+/* Wait until the address belongs to this host. The kernel adds the route of a new IPv6 address a moment after the
+ * address. */
 static bool is_soon_of_this_host(const char *address)
 {
     for (int i = 0; i < 500 && place_of(address) != THIS_HOST; i++)
@@ -307,7 +310,8 @@ static bool is_soon_of_this_host(const char *address)
     return place_of(address) == THIS_HOST;
 }
 
-/* The kernel would choose 10.9.0.7 as the source address. */
+/* 10.9.0.8 is also an address of this host, although the kernel chooses 10.9.0.7 as the source of packets to this
+ * network. */
 Test(socket_owner, a_second_address_of_one_network_is_of_this_host)
 {
     if (unshare(CLONE_NEWNET) != 0)

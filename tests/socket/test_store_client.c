@@ -1,4 +1,4 @@
-/* Tests of the store client with ddprun's store in this process. */
+/* The store client against ddprun's own store, both in this process. */
 #include "base/clock.h"
 #include "ddp/store.h"
 #include "run.h"
@@ -81,7 +81,7 @@ Test(store_client, values_up_to_the_limit_travel_and_no_further)
     cr_assert_not_null(strstr(err.msg, "8388609 bytes; at most 8388608 "), "%s", err.msg);
     big[DDP_STORE_MAX_KEY] = '\0';
     cr_assert_eq(ddp_store_set(store, big, "", 0, &err), DDP_ERR_LIMIT);
-    big[DDP_STORE_MAX_KEY - 1] = '\0'; /* the client adds a '/' in front */
+    big[DDP_STORE_MAX_KEY - 1] = '\0'; /* one byte less, because the client adds a '/' in front */
     cr_assert_eq(ddp_store_set(store, big, "ok", 2, &err), DDP_OK, "%s", err.msg);
     expect_value(store, big, "ok");
     free(big);
@@ -89,7 +89,7 @@ Test(store_client, values_up_to_the_limit_travel_and_no_further)
     ddp_store_close(store);
 }
 
-/* The client has sent nothing, so the handle remains usable. */
+/* The error is detected before the client sends anything, so the handle remains usable. */
 Test(store_client, null_is_no_key_and_no_value)
 {
     const char *const keys[] = { "here", NULL };
@@ -182,7 +182,8 @@ Test(store_client, a_wait_that_runs_out_names_the_first_missing_key)
     ddp_store_close(store);
 }
 
-/* The key of the cancelled wait is set later, without an answer. */
+/* The wait was cancelled. If the key of the wait is set later, no byte of an old answer comes between the new
+ * answers. */
 Test(store_client, a_wait_that_ran_out_leaves_nothing_behind)
 {
     ddp_store *store = connect_with(NULL), *other = connect_with(NULL);
@@ -250,7 +251,8 @@ static void *wait_long(void *arg)
     return NULL;
 }
 
-/* The waiting call has its own timeout. */
+/* A call waits while another thread uses the same handle. The call has its own timeout, after which the connection is
+ * still usable. */
 Test(store_client, a_call_does_not_wait_for_another_threads_for_ever)
 {
     const ddp_store_options options = { .size = sizeof(options), .timeout_ms = 100, .rank = -1 };
@@ -300,7 +302,8 @@ Test(store_client, a_lost_store_closes_the_handle_and_kills_nobody)
     ddp_store_close(store);
 }
 
-/* Tests of the client's exact bytes for each kind of store. */
+/* Tests of the exact bytes that the client sends to each kind of store. Other tests check the errors if the peer is not
+ * a store. */
 
 #define GREETING    "< 00 cef7853c 0d ?? ?? ?? ?? "
 #define WELCOME     GREETING "> @ "
@@ -354,8 +357,8 @@ Test(store_dialects, a_new_store_answers_the_ping)
     done(store);
 }
 
-/* Stores of torch 2.2 to 2.4 close the connection at PING. The client connects again, and deletes a missing key:
- * opcode, the length 4096, the key. */
+/* Stores of torch 2.2 to 2.4 close the connection at PING. So the client connects again, and deletes a key that does
+ * not exist. These stores answer this request. The script has the opcode, the key's length 4096, and the key. */
 Test(store_dialects, a_store_without_ping_is_greeted_again)
 {
     char script[128 + 3 * 4096] = "< 00 cef7853c 08 0010000000000000 2f ";
@@ -392,7 +395,7 @@ Test(store_dialects, an_old_store_is_spoken_to_in_the_old_numbers)
     done(store);
 }
 
-/* In torch 2.1, opcode 7 is DELETE_KEY, and opcode 8 is APPEND. */
+/* In torch 2.1, 7 is DELETE_KEY, and 8 is APPEND. */
 Test(store_dialects, torch_2_1_is_spoken_to_in_its_own_numbers)
 {
     PLAY("< 00 hangup", "< 00 hangup",
@@ -418,7 +421,8 @@ Test(store_dialects, a_wrong_answer_to_the_greeting_of_torch_2_1_is_no_store)
     done(NULL);
 }
 
-/* An old store cannot cancel a wait, and might answer it later. */
+/* An old store has no request that cancels a wait, and might answer the wait later. So the client closes the
+ * connection. */
 Test(store_dialects, a_wait_given_up_in_the_old_dialect_costs_a_connection)
 {
     PLAY("< 00 hangup", "< 00 hangup", B_REFUSES, OLD_WELCOME "< 05 0100000000000000 0200000000000000 2f61",
@@ -442,7 +446,8 @@ Test(store_dialects, a_wait_is_cancelled_with_one_byte_and_answered_with_one)
     done(store);
 }
 
-/* The key was set at the timeout: 00 answers WAIT, 01 CANCEL_WAIT. */
+/* The key was set at the moment of the timeout. The store sends 00, the answer to WAIT, then 01, the answer to
+ * CANCEL_WAIT. So the wait has succeeded. */
 Test(store_dialects, a_wait_that_ends_while_it_is_cancelled_has_succeeded)
 {
     PLAY(WELCOME WAIT_A "< 0c > 00 01 < 07 > 0000000000000000");
@@ -464,7 +469,7 @@ Test(store_dialects, a_nonsense_answer_to_the_cancel_ends_the_handle)
 
 #define WAIT_AB "< 06 0200000000000000 0200000000000000 2f61 0200000000000000 2f62 "
 
-/* The keys may exist. */
+/* The keys may exist, so the error blames none of them. */
 Test(store_dialects, a_store_that_is_lost_during_a_wait_names_no_key)
 {
     static const char *const keys[] = { "a", "b" };
@@ -586,7 +591,7 @@ Test(store_dialects, bytes_that_nobody_asked_for_end_the_handle)
     PLAY(WELCOME "< 07 > 0100000000000000 00");
     ddp_store *store = connected();
     cr_assert_eq(ddp_store_num_keys(store, &(int64_t){ 0 }, &err), DDP_OK, "%s", err.msg);
-    while (ddp_store_set(store, "a", "", 0, &err) == DDP_OK) /* the byte may arrive late */
+    while (ddp_store_set(store, "a", "", 0, &err) == DDP_OK) /* the unexpected byte may arrive late */
         usleep(1000);
     cr_assert_eq(err.code, DDP_ERR_CORRUPT);
     expect_words("unexpected bytes");
@@ -655,7 +660,8 @@ Test(store_dialects, a_barrier_whose_store_says_nothing_is_left)
     expect_words("without an");
 }
 
-/* The answer crosses CANCEL_WAIT, with 14 bytes of JSON: {"message":""} */
+/* The store sends its answer while the client cancels its wait. The answer contains 14 bytes of JSON:
+ * {"message":""} */
 Test(store_dialects, a_verdict_that_comes_while_leaving_counts)
 {
     PLAY(IDENTIFIED JOINS LEAVES "> 02 0e00000000000000 '{\"message\":\"\"} 01 @ < 07 > 0000000000000000");

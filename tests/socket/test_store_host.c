@@ -1,4 +1,4 @@
-/* test_store_host.c -- tests whether this node starts the store or joins one. */
+/* test_store_host.c -- whether this node starts the store or joins one. Each plan is made from a command line. */
 #include "command_line.h"
 #include "run.h"
 #include "auth/secret.h"
@@ -21,8 +21,8 @@ static struct cli cli;
 static struct plan plan;
 static struct store_host *host;
 static struct scheduler slurm;
-static bool has_slurm; /* started by a scheduler */
-static int turns;      /* times that a timer has fired during the search */
+static bool has_slurm; /* a scheduler has started this node */
+static int turns;      /* number of times that a timer has fired during the search */
 static struct store_place place;
 static int found, failed, said;
 static char code[64], words[4096], tell_at[64];
@@ -126,7 +126,7 @@ Test(store_host, node_1_joins_without_a_look_up, .fini = tear_down)
     cr_assert_eq(place.port, 29500);
 }
 
-/* The node does not know whether the store has a secret. */
+/* The node does not know whether the store has a secret, so the finding names the node. */
 Test(store_host, a_node_without_a_secret_names_itself, .fini = tear_down)
 {
     FIND("--nnodes=2", "--node_rank=1", "--master_addr=203.0.113.9");
@@ -155,7 +155,7 @@ Test(store_host, a_port_in_use_names_its_holder, .fini = tear_down)
     cr_assert_str_eq(tell_at, "nowhere", "the other nodes reach the holder of the port");
 }
 
-/* This node must host the store with any rank. */
+/* Another node rank would not help, because this node must host the store with any rank. */
 Test(store_host, a_node_that_must_host_is_not_advised_to_change_its_rank, .fini = tear_down)
 {
     char port[32];
@@ -207,7 +207,7 @@ Test(store_host, a_name_of_our_own_that_is_loopback_is_refused, .fini = tear_dow
     cr_assert_str_eq(tell_at, "", "the other nodes may reach any address of this one");
 }
 
-/* A process uses the port on loopback only. */
+/* Another process has the port on loopback only, so the store cannot listen on every address. */
 Test(store_host, a_store_on_all_addresses_reports_on_one_that_has_the_port_free, .fini = tear_down)
 {
     char port[32];
@@ -257,7 +257,8 @@ Test(store_host, munge_delivers_the_key_of_encrypt, .fini = tear_down)
     secret_free(plan.secret);
 }
 
-/* munged hangs for 3 s, in which an idle machine's timer fires 300 times. */
+/* munged hangs for 3 s, but the loop continues. On an idle machine, the timer fires 300 times in this time. A much
+ * smaller number suffices here. */
 Test(store_host, a_munged_that_hangs_does_not_stop_the_loop, .fini = tear_down)
 {
     host_with_munge("hang");

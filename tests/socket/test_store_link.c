@@ -1,4 +1,4 @@
-/* Tests of the agent's connection to the store, mostly a real one. */
+/* Tests of the agent's connection to the store. Most tests run a real store on a free port. */
 #include "ddp/store.h"
 #include "net/store_link.h"
 #include "run.h"
@@ -32,7 +32,7 @@ static const struct message_stopped stopped_0 = { .rank0_code = MESSAGE_NONE, .r
                                                   .rank0_code = MESSAGE_NONE,
                                                   .round = MESSAGE_NONE };
 
-/* Options of a job's only node, with two workers. */
+/* The options of the only node of a job, with two workers. */
 static struct cli cli = { .nproc = { .kind = NPROC_NUMBER }, .grace_ms = 1000 };
 static struct plan_facts facts = { .host = "n1" };
 static struct plan plan = { .cli = &cli,
@@ -196,7 +196,7 @@ static void close_all(void)
 
 TestSuite(store_link, .timeout = 120);
 
-/* Return true if the store shows `rank` in `state`. */
+/* Return true if the store shows that `rank` has the state `state`. */
 static bool state_is(int rank, const char *state)
 {
     struct ddp_err err;
@@ -350,7 +350,7 @@ Test(store_link, a_failure_is_judged_and_the_next_round_has_no_old_keys, .init =
     set(worker, "ddprun/progress/0", "99");
     set(worker, "ddprun/progress/1", "100");
     set(worker, "ddprun/progress/7", "many");
-    /* SET has no answer, so has() waits until all are processed */
+    /* SET has no answer. The answer of has() shows that the server has processed all SETs. */
     cr_assert(has(worker, "ddprun/progress/7"));
     ddp_store_close(worker);
     store_link_send(link_, message_encode_failure(MESSAGE_FAILED, &failure));
@@ -372,7 +372,8 @@ Test(store_link, a_failure_is_judged_and_the_next_round_has_no_old_keys, .init =
     cr_expect_eq(lost, 0, "%s", why_lost);
 }
 
-/* An agent may send `stopped` before it receives the verdict. */
+/* An agent may send `stopped` before it receives the verdict. The message may then arrive after the end of the
+ * round. */
 Test(store_link, a_message_about_an_old_round_changes_nothing, .init = start_server, .fini = close_all)
 {
     open_link(store_server_port(server));
@@ -411,11 +412,11 @@ Test(store_link, who_ends_with_0_while_another_waits_is_told, .init = start_serv
     ddp_store_close(worker);
 }
 
-/* Tests of peers that are no store, err, or read nothing. */
+/* The agent's connection to a peer that is not a store, that sends invalid bytes, or that reads nothing. */
 
 TestSuite(store_link_peers, .timeout = 120);
 
-/* A server that reads nothing and always sends the same. */
+/* A server that answers every connection with the same bytes, and reads nothing. */
 static uv_tcp_t listener, peer;
 static const char *answer;
 static size_t answer_len;
@@ -478,14 +479,15 @@ Test(store_link_peers, an_answer_that_is_no_json_is_a_no, .init = start_server, 
     expect_lost(nonsense, sizeof(nonsense) - 1, "rejected a");
 }
 
-/* The store accepts, and then hangs. */
+/* The store accepts the connection, and then hangs. */
 Test(store_link_peers, a_store_that_says_nothing_is_lost_in_time, .init = start_server, .fini = close_all)
 {
     silent_ms = 600;
     expect_lost("", 0, "for 600 ms");
 }
 
-/* Every heartbeat is late on a busy machine. This must not look like a suspension. */
+/* The machine is so overloaded that every heartbeat is late. The agent might believe that it was suspended, but must
+ * still detect that the store is silent. */
 Test(store_link_peers, a_silent_store_is_lost_however_late_we_look, .init = start_server, .fini = close_all)
 {
     silent_ms = 600;
@@ -500,7 +502,7 @@ Test(store_link_peers, a_silent_store_is_lost_however_late_we_look, .init = star
     uv_close((uv_handle_t *)&peer, NULL);
 }
 
-/* Append an object of the store, after the welcome if `out` is empty. */
+/* Append an object, as a store would send it. If `out` is empty, first append the welcome. */
 static void put_object(struct buf *out, const char *json)
 {
     if (out->len == 0)
@@ -521,7 +523,8 @@ static void put_object(struct buf *out, const char *json)
 #define STOP_2    "{\"push\":\"stop\",\"round\":2,\"why\":\"failed\",\"cause\":{\"rank\":0}}"
 #define VERDICT_0 "{\"push\":\"verdict\",\"round\":0,\"next\":\"restart\"}"
 
-/* Sleep until a heartbeat is due, so that the loop reads the store's message first. */
+/* Sleep until a heartbeat is due. Meanwhile the store's message arrives, so the loop reads this message before it sends
+ * the heartbeat. */
 static void sleep_over_a_beat(uv_idle_t *idle)
 {
     static char news[] = "\x0f\0\0\0\0\0\0\0{\"push\":\"news\"}";
@@ -537,7 +540,8 @@ static void sleep_long(uv_check_t *check)
     uv_close((uv_handle_t *)check, NULL);
 }
 
-/* The message arrives during the pause. The pause must not count as silence. */
+/* The store's message arrives while this process pauses, and may be in any buffer afterwards. The pause must not count
+ * as silence of the store. */
 Test(store_link_peers, a_store_that_spoke_before_we_slept_is_not_lost, .init = start_server,
      .fini = close_all)
 {
@@ -561,7 +565,8 @@ Test(store_link_peers, a_store_that_spoke_before_we_slept_is_not_lost, .init = s
     buf_free(&bytes);
 }
 
-/* Rounds of other nodes, rounds during old workers, and stops of other rounds are ignored. */
+/* The agent must ignore a round of other nodes, and a round that begins while workers of an earlier round run. A `stop`
+ * of another round must stop no worker. */
 Test(store_link_peers, a_round_is_for_whom_it_is_meant, .init = start_server, .fini = close_all)
 {
     static const struct {
@@ -584,7 +589,7 @@ Test(store_link_peers, a_round_is_for_whom_it_is_meant, .init = start_server, .f
         for (struct patience p = { 0 };
              (ready < cases[i].rounds || lost < cases[i].loses) && patience_left(&p);)
             work_ms(5);
-        work_ms(100); /* time for a message that must not arrive */
+        work_ms(100); /* a message that must not arrive would arrive now */
         uv_close((uv_handle_t *)&listener, NULL);
         uv_close((uv_handle_t *)&peer, NULL);
         store_link_close(link_);
@@ -643,15 +648,14 @@ Test(store_link_peers, the_owner_hears_of_a_full_queue_when_his_step_is_done, .i
 static struct {
     pthread_t thread;
     int listener, port;
-    size_t flips; /* byte to change among the store's; SIZE_MAX: none */
+    size_t flips; /* index of the changed byte among all bytes from the store; SIZE_MAX = none */
     _Atomic bool flipped;
-    bool closed; /* the agent closed before the store */
+    bool closed; /* the agent closed the connection before the store */
 } path;
 
-/* Offsets in the store's bytes, in this order:
- * - the answer to AUTH
- * - the answer to IDENTIFY: a status at AT_WELCOME, an empty text, a tag at AT_TAG
- * - the answer to `join`: a text at AT_ANSWER, after LENGTH bytes with its size */
+/* Offsets in the bytes from the store. The store answers first AUTH, then IDENTIFY, then `join`. The answer to IDENTIFY
+ * is a status, an empty text and a tag. Its status begins at AT_WELCOME, and its tag at AT_TAG. The text that answers
+ * `join` begins at AT_ANSWER. LENGTH is the size of the number before each text. */
 enum {
     LENGTH = 8,
     AT_WELCOME = LENGTH + AUTH_ANSWER_BYTES,
@@ -659,7 +663,7 @@ enum {
     AT_ANSWER = AT_TAG + AUTH_TAG_BYTES + LENGTH
 };
 
-/* Forward bytes until a side closes. Return true if the agent did. */
+/* Forward bytes until one side closes. Return true if the agent has closed the connection. */
 static bool forward(int agent, int store)
 {
     uint8_t bytes[4096];
@@ -714,7 +718,8 @@ static void close_path(void)
     close(path.listener);
 }
 
-/* Change one byte: in the status, the tag, or the answer to `join`. */
+/* Change one byte: in the status or the tag of the welcome, or in the answer to `join`. Without a change, the link
+ * works. */
 Test(store_link_peers, a_changed_byte_of_the_store_ends_the_link_with_the_reason)
 {
     static const size_t flips[] = { AT_WELCOME, AT_TAG,         AT_TAG + AUTH_TAG_BYTES - 1,
@@ -767,7 +772,7 @@ static void end_munge(void)
     secret_free(secret);
 }
 
-/* Run the loop until the link is lost; return the periods of 20 ms. */
+/* Run the loop in periods of 20 ms until the link is lost, and return the number of periods. */
 static unsigned until_lost(const char *words)
 {
     unsigned turns = 0;
@@ -855,7 +860,7 @@ Test(store_link_munge, an_open_store_starts_no_workers, .init = begin_munge, .fi
     buf_free(&bytes);
 }
 
-/* The credential and the proof are of an earlier connection. */
+/* The peer sends a credential and a proof that the true store has made for an earlier connection. */
 Test(store_link_munge, a_recorded_store_proves_nothing, .init = begin_munge, .fini = end_munge)
 {
     static const uint8_t nonce[AUTH_NONCE_BYTES] = { 7 };

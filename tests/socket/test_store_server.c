@@ -1,5 +1,5 @@
-/* Tests of the store over real sockets, with bytes of PyTorch clients. tests/unit/hub/test_hub.c cuts them
- * everywhere. */
+/* The store over real sockets. The tests send recorded bytes of PyTorch clients, let requests wait, and end
+ * connections. tests/unit/hub/test_hub.c cuts the bytes at every position, and tests the limits. */
 #include "ddp/ddp.h"
 #include "ddp/store.h"
 #include "sim_hub.h" /* hex_read */
@@ -55,7 +55,7 @@ Test(store_server, both_dialects_see_the_same_keys)
     close(young);
 }
 
-/* torch 1.13 opens a second connection that stays silent. */
+/* torch 1.13 opens a second connection and never sends a byte on this connection. */
 Test(store_server, silent_connections_stay_and_disturb_nobody)
 {
     enum { SILENT = 256 };
@@ -87,7 +87,7 @@ Test(store_server, one_set_wakes_everybody)
     close(fd);
 }
 
-/* Large replies are sent at once, small ones at the iteration's end. */
+/* The server sends a large reply at once, but collects small replies until the end of the event loop's iteration. */
 Test(store_server, small_and_big_replies_keep_their_order)
 {
     enum { BIG = 200 << 10, REPLY = 9 + 8 + BIG + 9 };
@@ -137,7 +137,7 @@ Test(store_server, what_came_before_nonsense_is_answered)
     peer_expect_end(fd);
 }
 
-/* A reset would abort a torch 1.13 process. */
+/* A reset would abort a whole torch 1.13 process. */
 Test(store_server, a_rude_client_is_closed_without_a_reset)
 {
     static const char more[100000];
@@ -196,7 +196,7 @@ Test(store_server, without_a_host_it_listens_everywhere, .init = serve_everywher
     peer_expect_service(served_port());
 }
 
-/* A host name of the maximal length, or "". */
+/* A host name as long as Linux allows, or "" for the name of this host. */
 static char long_name[HOST_NAME_MAX + 1];
 
 int __real_gethostname(char *name, size_t size);
@@ -219,7 +219,7 @@ static void ignore_refused(void *user)
     (void)user;
 }
 
-/* Serve with the longest host name, which a rejection contains. */
+/* Serve as a host that has the longest name and rejects all nodes, because a rejection contains the host name. */
 static void serve_with_long_name(void)
 {
     static const struct hub_refusal refusal = { "NO_SECRET", "no secret", "", ignore_refused, NULL };
@@ -235,14 +235,15 @@ Test(store_server, the_longest_host_name_is_used, .init = serve_with_long_name)
     size_t len = 0;
     ssize_t got;
     int fd = peer_connect_c(served_port());
-    peer_send_hex(fd, "83 0200000000000000 0204"); /* a request for the credential */
+    peer_send_hex(fd, "83 0200000000000000 0204"); /* AUTH: a request for the credential */
     while ((got = recv(fd, seen + len, sizeof(seen) - len, 0)) > 0)
         len += (size_t)got;
     cr_expect_not_null(memmem(seen, len, "\nhhhh", 5));
     close(fd);
 }
 
-/* Tests of two jobs at once on one store, with agents, workers and plain clients. */
+/* The tests of store_jobs run two jobs at once on one store, over real sockets. Clients of the store are agents,
+ * workers and plain clients. */
 
 static void serve_many(void)
 {
@@ -264,7 +265,7 @@ static void read_all(int fd, void *to, size_t len)
     }
 }
 
-/* Return the store's next JSON text, which the caller frees. */
+/* Return the text of the next JSON object from the store. The caller frees the text. */
 static char *hear(int fd)
 {
     uint8_t length[8];
@@ -306,7 +307,7 @@ static void join(int fd, const char *job, const char *instance)
     say(fd, 0x82, json);
 }
 
-/* Connect as the agent of a running job with one worker. */
+/* Connect as the agent of a running job with one node and one worker. */
 static int agent_of(const char *job)
 {
     int fd = peer_connect_c(served_port());
@@ -328,7 +329,8 @@ Test(store_jobs, a_death_stays_in_its_job)
     close(b);
 }
 
-/* Answer which process owns the next plain connection, by its addresses as the kernel shows them. */
+/* Answer the question which process owns the next plain connection. The question contains both addresses of the
+ * connection, as the kernel of the agent's machine shows them. */
 static void vouch_for_next(int agent)
 {
     char *who = hear(agent);
@@ -356,7 +358,8 @@ Test(store_jobs, a_plain_client_is_served_when_its_agent_vouches)
     close(b);
 }
 
-/* Requests wait for the agent, and then for the client to read. */
+/* The requests of the client first wait for the agent. Then the requests wait until the client reads, because the
+ * replies exceed the limit for unread replies. */
 Test(store_jobs, a_plain_client_that_asked_for_much_before_gets_all_of_it)
 {
     enum { VALUE = 500000, ASKED = 30 };
@@ -367,7 +370,7 @@ Test(store_jobs, a_plain_client_that_asked_for_much_before_gets_all_of_it)
     for (int i = 0; i < ASKED; i++)
         peer_send_hex(plain, "03 0400000000000000 2f626967");
     vouch_for_next(b);
-    hear_of(b, "{\"ok\":true}"); /* the limit for unread replies is reached */
+    hear_of(b, "{\"ok\":true}"); /* the replies have now reached the limit for unread replies */
     setsockopt(plain, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
     for (int i = 0; i < ASKED; i++)
         cr_assert_eq(recv(plain, reply, sizeof(reply), MSG_WAITALL), (ssize_t)sizeof(reply), "reply %d", i);
@@ -385,7 +388,7 @@ Test(store_jobs, a_plain_client_that_nobody_knows_is_closed_in_time)
     close(b);
 }
 
-/* The kernel closes the connection before a heartbeat is missed. */
+/* The kernel closes the connection of a dead process. The store detects this before any heartbeat is missed. */
 Test(store_jobs, a_reset_is_a_loss_at_once)
 {
     int a = agent_of("a");
@@ -406,7 +409,7 @@ Test(store_jobs, a_reset_is_a_loss_at_once)
     ddp_store_close(ctl);
 }
 
-/* Return the server's end of `fd`, which is in this process. */
+/* Return the server's end of the connection whose client's end is `fd`. Both ends are in this process. */
 static int other_end(int fd)
 {
     struct sockaddr_in ours = { 0 }, theirs;
@@ -429,7 +432,8 @@ static int option_of(int fd, int level, int name)
     return value;
 }
 
-/* Keep-alive detects this when idle, TCP_USER_TIMEOUT with unacknowledged data. */
+/* If a host vanishes, keep-alive detects this on an idle connection, and TCP_USER_TIMEOUT on a connection with
+ * unacknowledged data. */
 Test(store_jobs, a_host_that_vanishes_gives_its_descriptor_back)
 {
     int fd = peer_connect_c(served_port()), other = other_end(fd);
@@ -439,7 +443,7 @@ Test(store_jobs, a_host_that_vanishes_gives_its_descriptor_back)
     close(fd);
 }
 
-/* Tests of named barriers and CONTROL through the client. */
+/* Named barriers and CONTROL through the client, against ddprun's own store in this process. */
 
 static struct ddp_err err;
 
@@ -463,7 +467,7 @@ static ddp_store *rank_of_2(int rank)
     return store;
 }
 
-/* One call on a thread, with its outcome. */
+/* One call on a separate thread, with its outcome. */
 struct caller {
     pthread_t thread;
     ddp_store *store;
@@ -510,7 +514,7 @@ static char *control(ddp_store *store, const char *request)
     return reply;
 }
 
-/* Repeat `request` until its answer contains `words`, because another thread's request may be late. */
+/* Repeat `request` until its answer contains `words`. Then the store has received the request of another thread. */
 static void until_answer(ddp_store *ctl, const char *request, const char *words)
 {
     bool there = false;
@@ -559,7 +563,8 @@ Test(store_barrier, is_good_for_one_use)
     ddp_store_close(one);
 }
 
-/* A member with a shorter timeout leaves first, and can use its connection. */
+/* The first arrival sets the deadline. A member with a shorter timeout leaves before the other members, and can use its
+ * connection afterwards. */
 Test(store_barrier, can_be_left_early)
 {
     ddp_store *ctl;
@@ -606,11 +611,11 @@ Test(store_barrier, control_says_no_in_words)
     ddp_store_close(ctl);
 }
 
-/* Tests of ddp_grow_waiting and ddp_grow_agree, which need a ddprun store. */
+/* ddp_grow_waiting and ddp_grow_agree read and set keys in a ddprun store. Under other launchers a job cannot grow. */
 
 static ddp_ctx *ctx;
 
-/* Create a world of one rank. `ddprun` is DDPRUN_STORE: "1" under ddprun. */
+/* Create a world of one rank with the store of the test. `ddprun` is the value of DDPRUN_STORE: "1" under ddprun. */
 static void one_rank(const char *ddprun)
 {
     char port[16];

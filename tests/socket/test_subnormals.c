@@ -1,5 +1,6 @@
-/* Tests of subnormal gradients: results depend neither on the callers' floating-point modes nor on the computing
- * thread, and no call changes a mode. */
+/* Subnormal gradients between real ranks. The results must not depend on the floating-point modes of the calling
+ * threads. The results must also not depend on which thread computes: the caller's, or a thread of the library. No call
+ * may change the caller's mode. The tests use one host, several hosts, private memory and shared memory. */
 #include "ranks.h"
 #include "numbers.h"
 
@@ -16,7 +17,7 @@ TestSuite(subnormals, .init = need_mode, .timeout = 120);
 
 enum { N = 5000, LARGE = 200000 };
 
-/* Which ranks flush subnormal numbers. */
+/* The rounds: no rank flushes subnormal numbers, all ranks flush them, or only ranks with odd numbers. */
 enum { NO_RANK, ALL_RANKS, ODD_RANKS, ROUNDS };
 
 static uint64_t mode_of(const struct rank *me, int round)
@@ -24,7 +25,7 @@ static uint64_t mode_of(const struct rank *me, int round)
     return round == ALL_RANKS || (round == ODD_RANKS && me->rank % 2 == 1) ? FLUSH : KEEP;
 }
 
-typedef uint64_t (*job)(struct rank *me, ddp_ctx *ctx); /* returns its results' hash */
+typedef uint64_t (*job)(struct rank *me, ddp_ctx *ctx); /* returns a hash of its results */
 
 static void same_in_each_round(struct rank *me, ddp_ctx *ctx, job run, const char *name)
 {
@@ -77,7 +78,7 @@ static uint64_t shared_memory(struct rank *me, ddp_ctx *ctx)
     return hash;
 }
 
-/* Reduce more memory than a slot has. */
+/* Reduce more memory than a slot has, so that the memory is moved in steps. */
 static uint64_t large_memory(struct rank *me, ddp_ctx *ctx)
 {
     float *x = malloc(LARGE * sizeof(*x));
@@ -88,7 +89,7 @@ static uint64_t large_memory(struct rank *me, ddp_ctx *ctx)
     return hash;
 }
 
-/* Expect zeros: all operands are subnormal. */
+/* Expect zeros, because all operands are subnormal. */
 static void expect_zeros(struct rank *me, ddp_ctx *ctx)
 {
     uint32_t x[100];
@@ -118,7 +119,7 @@ Test(subnormals, collectives_do_not_depend_on_the_callers_mode)
     model_run_on("aab", collectives);
 }
 
-/* Halve the values in a user's reduction. Count calls that kept subnormals. */
+/* Halve the values in a user's own reduction. Count the calls in which subnormals were kept. */
 static ddp_status halve(void *user, ddp_group *group, const ddp_bucket *bucket)
 {
     float *grads = bucket->grads;

@@ -1,8 +1,6 @@
-/* Tests of batch normalization over ranks against torch's on the whole batch (tests/data/torch_batchnorm.json). Some
- * parts are empty.
- *
- * Tolerances, relative to the array's largest value: 1e-6 for y and the running mean and variance, 1e-5 for
- * gradients. */
+/* Compare batch normalization over ranks with torch's BatchNorm on the whole batch (tests/data/torch_batchnorm.json).
+ * The parts of the ranks have different sizes, and some are empty. The tolerance is relative to the largest value in
+ * the array: 1e-6 for y and for the running mean and variance, 1e-5 for gradients. */
 #include "numbers.h"
 #include "ranks.h"
 
@@ -14,14 +12,14 @@
 
 enum { ROOM = 256, CHANNELS = 3 };
 
-/* One case of torch_batchnorm.json, and its distribution among ranks. */
+/* One case of torch_batchnorm.json, and how its samples are distributed among the ranks. */
 struct scene {
     const cJSON *row;
     size_t channels, spatial;
-    const size_t *parts; /* samples of each rank */
+    const size_t *parts; /* number of samples of each rank */
 };
 
-/* A rank's part of each array, from index `first` on. */
+/* The data of a rank: its part of each array of the whole batch, from index `first` on. */
 struct part {
     ddp_syncbn bn;
     size_t n, first, values;
@@ -67,7 +65,7 @@ static void begin(struct part *p, const struct scene *s, int rank)
     p->values = p->n * s->channels * s->spatial;
 }
 
-/* Return this rank's rows of an array. */
+/* Return this rank's rows of an array of the whole batch. */
 static void mine(const struct part *p, const cJSON *step, const char *key, float to[ROOM])
 {
     float all[ROOM];

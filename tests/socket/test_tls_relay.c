@@ -27,9 +27,9 @@
 static struct secret secret = { .key = { 7 } };
 static struct secret other = { .key = { 8 } };
 
-/* libuv's clock is `ahead_ms` ahead, so that a limit of 30 s takes a second. */
+/* The clock of libuv, which is `ahead_ms` ahead of the real clock. So a test of a limit of 30 s takes a second. */
 static _Atomic long ahead_ms;
-static _Atomic bool stands_still; /* the clock repeats its value */
+static _Atomic bool stands_still; /* true: the clock repeats its last value */
 
 __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct timespec *t)
 {
@@ -45,7 +45,7 @@ __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct
     return rc;
 }
 
-/* A question to tls_relay_find, which only the loop's thread may call. */
+/* A question to tls_relay_find, which only the thread of the loop may call. */
 static struct {
     uv_async_t async;
     char peer[ENDPOINT_TEXT_MAX], worker[ENDPOINT_TEXT_MAX], here[ENDPOINT_TEXT_MAX];
@@ -92,7 +92,7 @@ static void *run(void *unused)
     return NULL;
 }
 
-/* Start the relay to the store on `port`. `files`: limit of descriptors, or 0. */
+/* Start the relay to the store on `port`. `files` is the limit of descriptors at the start, or 0 to keep the limit. */
 static void start_relay(const struct secret *k, int port, rlim_t files)
 {
     struct rlimit before = { 0 };
@@ -189,7 +189,7 @@ Test(tls_relay, serves_many_workers_at_once)
         close(fd[i]);
 }
 
-/* SET has no answer, so the worker may close at once. */
+/* A SET has no answer, so the worker may close the connection at once. The SET must still reach the store. */
 Test(tls_relay, passes_the_last_bytes_of_a_worker_on)
 {
     enum { BYTES = 5 << 20 };
@@ -207,7 +207,7 @@ Test(tls_relay, passes_the_last_bytes_of_a_worker_on)
     free(value);
 }
 
-/* The store's last bytes precede a FIN. */
+/* If the store rejects and closes a connection, the worker gets the store's last bytes, and then a FIN. */
 Test(tls_relay, passes_the_end_of_the_store_on)
 {
     int fd = connect_worker();
@@ -216,7 +216,8 @@ Test(tls_relay, passes_the_end_of_the_store_on)
     peer_expect_end(fd);
 }
 
-/* Relay and store buffer a limited number of bytes. */
+/* If a worker stops reading, only its own connection is blocked. The relay and the store buffer a limited number of
+ * bytes. */
 Test(tls_relay, a_slow_reader_delays_only_itself)
 {
     enum { BYTES = 8 << 20, TIMES = 4 };
@@ -249,7 +250,7 @@ Test(tls_relay, a_slow_reader_delays_only_itself)
     free(got);
 }
 
-/* The store knows only the address of the relay's connection. */
+/* The store knows a worker only by the address of the relay's connection, and asks the agent about this address. */
 Test(tls_relay, names_the_worker_behind_a_connection)
 {
     char worker[ENDPOINT_TEXT_MAX], here[ENDPOINT_TEXT_MAX];
@@ -262,12 +263,12 @@ Test(tls_relay, names_the_worker_behind_a_connection)
 
 static void begin_small(void)
 {
-    begin_with(&secret, 96); /* a quarter of 96 descriptors: 24 connections */
+    begin_with(&secret, 96); /* the relay uses a quarter of these 96 descriptors: 24 connections */
 }
 
 TestSuite(tls_relay_small, .init = begin_small, .fini = end, .timeout = 120);
 
-/* Others wait in the kernel's queue. */
+/* Workers beyond the limit of the relay wait in the kernel's queue, and are served when others leave. */
 Test(tls_relay_small, a_worker_beyond_the_limit_waits_until_another_leaves)
 {
     enum { MOST = 24 };
@@ -286,7 +287,7 @@ Test(tls_relay_small, a_worker_beyond_the_limit_waits_until_another_leaves)
         close(fd[i]);
 }
 
-/* The relay warns on stderr when it cannot accept the worker. */
+/* If the relay has no free descriptor, a worker waits in the kernel's queue, and the relay warns on stderr. */
 Test(tls_relay, a_worker_waits_while_descriptors_have_run_out)
 {
     struct rlimit before = { 0 };
@@ -347,7 +348,7 @@ static void end_fake(void)
 
 TestSuite(tls_relay_ends, .init = begin_fake, .fini = end_fake, .timeout = 120);
 
-/* Receive from the relay. Return false at an end or reset. */
+/* Receive bytes from the relay. Return false at the end of the connection, or at a reset. */
 static bool fake_receive(void)
 {
     uint8_t bytes[4096];
@@ -361,7 +362,7 @@ static bool fake_receive(void)
     return true;
 }
 
-/* Let a worker send "question" to the fake store. */
+/* Connect a worker, let the worker send the text "question", and receive this text at the fake store. */
 static void fake_meet(void)
 {
     fake.worker = connect_worker();
@@ -399,7 +400,8 @@ Test(tls_relay_ends, the_end_of_the_store_is_an_end)
     expect_answer(0, 0);
 }
 
-/* A FIN without TLS's close_notify may be forged, so the worker gets a reset. */
+/* Anyone on the path can forge a FIN of the store. So a FIN without TLS's close_notify becomes a reset at the worker.
+ * The reset shows that the answer may be incomplete. */
 Test(tls_relay_ends, a_store_that_is_cut_off_is_a_reset)
 {
     fake_meet();
@@ -467,7 +469,8 @@ Test(tls_relay_ends, a_silent_store_is_given_up_after_thirty_seconds)
     close(fake.fd);
 }
 
-/* The store keeps its connection to the relay open. */
+/* The worker closes its connection to the relay, but the store keeps its connection to the relay open. After five
+ * seconds without bytes the relay closes this connection. */
 Test(tls_relay_ends, a_store_that_does_not_end_is_cut_after_five_seconds)
 {
     fake_meet();
@@ -488,14 +491,14 @@ Test(tls_relay_ends, a_store_that_does_not_end_is_cut_after_five_seconds)
     close(fake.fd);
 }
 
-/* The relay still has bytes of a worker that is gone. */
+/* The store reads no byte, so the relay still has bytes of a worker that is gone. */
 Test(tls_relay_ends, a_worker_that_is_gone_has_no_owner)
 {
     const struct linger at_once = { .l_onoff = 1 };
     static char bytes[64 << 10];
     fake_meet();
     const char *peer = name_of(fake.fd, getpeername);
-    /* Send until the socket stays full for 20 turns of the loop. Each find() takes one turn. */
+    /* Send until the socket stays full for 20 turns of the relay's loop. Each call of find() takes one turn. */
     for (int turns = 0; turns < 20; turns++) {
         usleep(10000);
         cr_assert_eq(find(peer), TLS_RELAY_WORKER);
@@ -528,8 +531,8 @@ static int socket_between(const char *own, const char *peer)
     return -1;
 }
 
-/* End a worker whose last bytes do not fit into the relay's small socket buffers. Return when the relay has read them
- * and the FIN. */
+/* Give small buffers to the connection between the relay and the store. Then end a worker whose last bytes do not fit
+ * into these buffers. Return when the relay has read the last bytes and the FIN of the worker. */
 static void leave_last_bytes(void)
 {
     static char bytes[LAST_BYTES];
@@ -552,12 +555,12 @@ static void leave_last_bytes(void)
         cr_assert(getsockopt(relays, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 &&
                   ioctl(relays, FIONREAD, &unread) == 0);
     }
-    /* Each find() waits for a turn. In these turns the FIN is read. */
+    /* Each call of find() waits for one turn of the relay's loop. In these turns the relay reads the worker's FIN. */
     for (int turns = 0; turns < 3; turns++)
         cr_assert_eq(find(name_of(fake.fd, getpeername)), TLS_RELAY_WORKER);
 }
 
-/* Only the time limit ends the relay. */
+/* The store reads nothing, so only the time limit ends the relay. */
 Test(tls_relay_ends, last_bytes_that_nobody_reads_are_dropped_when_the_relay_closes)
 {
     leave_last_bytes();
@@ -570,7 +573,7 @@ Test(tls_relay_ends, last_bytes_that_nobody_reads_are_dropped_when_the_relay_clo
     close(fake.worker);
 }
 
-/* The clock stands still, so no time limit ends the relay. */
+/* The clock of the relay stands still, so the time limit does not end the relay. */
 Test(tls_relay_ends, last_bytes_that_the_store_reads_arrive_although_the_relay_closes)
 {
     leave_last_bytes();

@@ -1,4 +1,4 @@
-/* Tests of the writer's thread and its sinks: all bytes arrive, in order and in whole pieces. */
+/* Tests of the writer's thread and of the sinks that use it. All bytes arrive, in order and in whole pieces. */
 #include "output/disk_watch.h"
 #include "base/timed_call.h"
 #include "output/output.h"
@@ -39,7 +39,7 @@ static void open_pipe(void)
     cr_assert_eq(pipe2(pipe_fds, O_CLOEXEC), 0);
 }
 
-/* Read `n` bytes, or up to the end. */
+/* Read `n` bytes, or up to the end of file. */
 static size_t read_n(char *to, size_t n)
 {
     size_t got = 0;
@@ -67,7 +67,7 @@ Test(writer, bytes_come_out_in_order, .init = open_pipe)
     close(pipe_fds[0]);
 }
 
-/* Each piece is bigger than the pipe's free space. */
+/* Two slots write to one pipe. Each piece is bigger than the free space of the pipe. */
 Test(writer, pieces_of_two_slots_do_not_mix, .init = open_pipe)
 {
     enum { BIG = 300000, ROUNDS = 5 };
@@ -131,7 +131,7 @@ Test(writer, a_closed_pipe_is_an_error_that_is_kept, .init = open_pipe)
     writer_free(w);
 }
 
-/* Another process of the terminal may have set this. */
+/* Another process that shares the terminal may have made the descriptor non-blocking. */
 Test(writer, a_non_blocking_descriptor_is_waited_for, .init = open_pipe)
 {
     static char big[1 << 20];
@@ -168,7 +168,7 @@ Test(writer, without_bytes_there_is_no_thread, .init = open_pipe)
     close(pipe_fds[0]);
 }
 
-/* Put bytes without address space for a thread's stack. */
+/* Put bytes while no address space is left for a thread's stack. */
 static void put_without_thread(struct writer *w, int slot, const char *text)
 {
     struct rlimit before, none = { 0 };
@@ -195,7 +195,7 @@ Test(writer, without_room_for_a_thread_nothing_is_lost, .init = open_pipe)
     close(pipe_fds[0]);
 }
 
-/* A disk with `room` free bytes. */
+/* A disk with `room` free bytes, and its content. */
 static struct disk {
     pthread_mutex_t lock;
     size_t room;
@@ -247,7 +247,7 @@ static void until_empty(struct writer *w)
         sched_yield();
 }
 
-/* Expect `before`, a line with the number of missing bytes, and `after`. */
+/* Expect on the disk: `before`, a line that states the number of missing bytes, and `after`. */
 static void expect_gap(const char *before, int bytes, const char *after)
 {
     char begin[64], end[64];
@@ -311,7 +311,7 @@ Test(writer, without_room_for_a_thread_what_the_disk_does_not_take_is_counted)
     writer_free(w);
 }
 
-/* Waiting would never end. */
+/* These errors are permanent, so waiting would never end. */
 Test(writer, an_error_that_does_not_pass_drops_also_where_nothing_shall_be_lost)
 {
     static const int errors[] = { EIO, EFBIG, EROFS };
@@ -353,7 +353,8 @@ Test(writer, who_is_too_slow_loses_what_is_over_the_limit_in_one_hole, .init = o
     cr_expect(writer_state(w, slot).dropping);
     cr_expect_eq(read_n(got, sizeof(big)), sizeof(big));
     until_empty(w);
-    writer_append(w, slot, slice_str("after\n")); /* the gap's size is known only now */
+    writer_append(w, slot,
+                  slice_str("after\n")); /* these bytes follow the gap, whose size is known only now */
     writer_append(w, slot, slice_str("end\n"));
     writer_end(w, slot);
     size_t n = read_n(got, sizeof(got) - 1);
@@ -364,7 +365,8 @@ Test(writer, who_is_too_slow_loses_what_is_over_the_limit_in_one_hole, .init = o
     close(pipe_fds[0]);
 }
 
-/* "lost" is dropped while the thread writes "hello", so the gap follows "hello". */
+/* "lost" is dropped while the thread still writes "hello". The gap must be between "hello" and "after", not at the
+ * end. */
 Test(writer, a_hole_behind_the_bytes_that_are_being_written_is_one_hole_and_not_the_end)
 {
     int slot;
@@ -401,7 +403,7 @@ Test(writer, a_slot_that_has_ended_is_closed_behind_its_last_byte)
     writer_free(w);
 }
 
-/* Tests of the last bytes: a slow reader gets them; without a reader they are dropped after a time limit. */
+/* The last bytes reach a slow reader. If a reader reads nothing, these bytes are dropped after a time limit. */
 
 enum { MANY = 1 << 20, FOR_EVER_MS = 60000 };
 
@@ -448,14 +450,14 @@ Test(write_timeout, all_of_it_comes_to_a_reader)
     expect_all_read();
 }
 
-/* The user's shell may have set this. */
+/* The user's shell may have made the descriptor non-blocking. */
 Test(write_timeout, also_through_a_descriptor_that_does_not_block)
 {
     fcntl(ends[1], F_SETFL, O_NONBLOCK);
     expect_all_read();
 }
 
-/* The pipe has room, but not for all bytes. */
+/* The pipe is nearly full, as if its reader had stopped. The pipe has room, but not for all bytes. */
 Test(write_timeout, nobody_who_does_not_read_is_waited_for)
 {
     cr_expect_eq(write_timeout(ends[1], slice_of(text, MANY), 1), ETIMEDOUT);
@@ -470,7 +472,7 @@ Test(write_timeout, a_reader_who_is_gone_is_an_error)
     ends[0] = open("/dev/null", O_RDONLY);
 }
 
-/* Tests of work that hangs and, if it ends later, frees its data. */
+/* The caller does not wait for work that hangs. If this work ends later, the work frees its data. */
 
 enum { HANGS_MS = 60000 };
 
@@ -531,7 +533,7 @@ Test(timed_call, what_hangs_is_left_behind_with_what_it_has)
     cr_expect(hanging.ended);
 }
 
-/* Tests of a loop that another thread wakes. */
+/* Tests of a loop that another thread wakes. In one test the thread of the loop has a real-time priority. */
 
 TestSuite(wakeup, .timeout = 120);
 
@@ -548,7 +550,7 @@ static void on_rung(void *user)
         wakeup_close(&bell, NULL);
 }
 
-/* Wake the loop, each time after the previous wakeup. */
+/* Wake the loop repeatedly. The loop handles each wakeup before the next. */
 static void *ring(void *unused)
 {
     (void)unused;
@@ -581,7 +583,8 @@ Test(wakeup, every_ring_is_heard)
     listen_to_rings();
 }
 
-/* The loop has a real-time priority on the ringing thread's processor. Without sleep, each ring would cost a second. */
+/* The loop runs in a thread with a real-time priority, on the same processor as the thread that rings. If the loop
+ * waited for that thread without sleeping, each ring would take up to a second of processor time. */
 Test(wakeup, who_is_served_first_does_not_wait_for_the_ringer)
 {
     cpu_set_t one;

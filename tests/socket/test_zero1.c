@@ -1,4 +1,5 @@
-/* Tests of ZeRO-1 with real processes: the same bits as if every rank updated all parameters. */
+/* ZeRO-1 with real processes: the result has the same bits as if every rank updated all parameters, for each rule, world
+ * size and type. */
 #include "core/half.h"
 #include "ddp/zero1.h"
 #include "ranks.h"
@@ -12,11 +13,11 @@
 
 enum { PARAMS = 5, MOST = 1000, STEPS = 4 };
 
-/* Uneven sizes, a single element, and an empty parameter. */
+/* Some sizes do not divide evenly among the ranks. One parameter has a single element, and one has no elements. */
 static const size_t counts[PARAMS] = { 1000, 7, 1, 0, 513 };
 static const char *const names[PARAMS] = { "fc1.weight", "fc1.bias", "scale", "empty", "fc2.weight" };
 
-/* The same model, updated with ZeRO (`zero`) and on every rank (`whole`). */
+/* The same model twice: `zero` is updated with ZeRO, and `whole` is updated on every rank. */
 struct twins {
     float zero[PARAMS][MOST], whole[PARAMS][MOST], grad[PARAMS][MOST], s0[PARAMS][MOST], s1[PARAMS][MOST];
 };
@@ -37,7 +38,7 @@ static void begin(struct twins *t, ddp_param params[PARAMS], int rank)
     }
 }
 
-/* Average, clip and update without ZeRO. Return the norm. */
+/* Update without ZeRO: average all gradients, clip, and update all parameters. Return the norm. */
 static double update_whole(struct rank *me, ddp_ctx *ctx, ddp_optim *optim, struct twins *t, double max_norm)
 {
     float *grads[PARAMS];
@@ -129,7 +130,7 @@ static ddp_zero1 *make_half(struct rank *me, ddp_ctx *ctx, double momentum)
     return zero;
 }
 
-/* Make a step with gradients of `value` times the scale. Return 0 if it is skipped, else 1. */
+/* Make one step in which every gradient is `value` times the scale. Return 0 if the scaler skips the step, else 1. */
 static int half_step(struct rank *me, ddp_zero1 *zero, ddp_scaler *scaler, float value, int bad_rank)
 {
     struct ddp_err err;
@@ -149,8 +150,8 @@ static int half_step(struct rank *me, ddp_zero1 *zero, ddp_scaler *scaler, float
     return go;
 }
 
-/* Change a parameter of about 4 by 2^-12. Only the f32 copy adds this up. An infinity on one rank stops the step
- * everywhere. */
+/* Change a parameter of about 4 by updates of 2^-12. An f16 would lose each update, but the f32 master copy adds them
+ * up. An infinity on one rank stops the step on all ranks. */
 static void half_rank(struct rank *me)
 {
     ddp_ctx *ctx = rank_init(me, NULL);
@@ -173,8 +174,8 @@ Test(zero1, f16_has_a_master_copy_and_an_infinity_on_one_rank_stops_all)
     ranks_all_well(3, half_rank, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Export an optimizer's arrays, and import them into a second one. The hash is the same for every world size. Both then
- * step to the same bits. */
+/* Export the arrays of an optimizer and compute their hash, which must be the same for every world size. Import the
+ * arrays into a second optimizer. The next step of both optimizers must give the same bits. */
 static void export_rank(struct rank *me)
 {
     static float master[HALVES], momentum[HALVES];
@@ -251,7 +252,7 @@ Test(zero1, calls_in_the_wrong_order_say_which_comes_first)
     ranks_all_well(2, wrong_order, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Unscale twice. This must fail, because the gradients would be too small. */
+/* Unscale twice, which must fail. Otherwise the gradients would be divided twice, and would be too small. */
 static void unscaled_twice(struct rank *me)
 {
     ddp_ctx *ctx = rank_init(me, NULL);
@@ -296,7 +297,8 @@ Test(zero1, a_momentum_that_comes_later_has_no_array)
     ranks_all_well(2, late_momentum, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Use another momentum on each rank; AdamW ignores it. Use another learning rate on rank 2; this must fail. */
+/* Use a different momentum on each rank, which must not fail, because AdamW has no momentum. Then use a different
+ * learning rate on rank 2, which must fail. */
 static void other_rate(struct rank *me)
 {
     static float x[3];
@@ -322,7 +324,8 @@ Test(zero1, another_rate_on_one_rank_is_named_on_all)
     ranks_free(&ranks);
 }
 
-/* Pass zero flags on rank 0 and NULL on rank 1; both mean the same. Pass other flags on rank 1; this must fail. */
+/* Pass flags that are all 0 on rank 0, and NULL on rank 1. This call must not fail, because both arguments mean the
+ * same. Then use different flags on rank 1, which must fail. */
 static void other_decay(struct rank *me)
 {
     static float x[2][3];
@@ -388,7 +391,7 @@ static void with_device(struct rank *me)
     rank_expect_ok(me, ddp_finalize(ctx));
 }
 
-/* The CPU cannot write device memory. */
+/* With a device, the blocks would be in device memory. The CPU cannot write this memory. */
 Test(zero1, a_group_with_a_device_is_refused)
 {
     struct ranks run = ranks_run(2, with_device, RANKS_PLAIN_STORE, NULL);
@@ -403,12 +406,13 @@ Test(zero1, unusable_parameters_are_named)
     ranks_all_well(1, wrong_parameters, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Tests of worker/train/sharded_update.h on the fake GPU: the same bits for any number of ranks. The eight parts of a
- * gradient are added as a tree. */
+/* Tests of worker/train/sharded_update.h with real ranks on the fake GPU. Sums, norms, updates and checkpoints have the
+ * same bits for any number of ranks, through NCCL and through the host. The eight parts of a gradient are added as a
+ * tree, by one rank or by eight ranks. */
 
 enum { PARTS = 8, SHARDED_PARAMS = 6, SHARDED_STEPS = 2, ALL = 303049 };
 
-/* Parameters that end in a bucket or span several; one is tiny, one empty. */
+/* Of these parameters, some end in the middle of a bucket or span several buckets; one is tiny, and one is empty. */
 static const size_t sharded_counts[SHARDED_PARAMS] = { 20000, 33000, 0, 49, 200000, 50000 };
 static const size_t order[SHARDED_PARAMS] = { 5, 4, 3, 1, 2, 0 };
 
@@ -425,7 +429,7 @@ struct job {
     struct model_tensor each[SHARDED_PARAMS];
     struct model_tensors params;
     struct sharded_update *sharded;
-    float *room[PARTS / 2 + 1]; /* arrays of `ALL` elements in host memory */
+    float *room[PARTS / 2 + 1]; /* arrays in host memory, each of `ALL` elements */
     float *flat;
 };
 
@@ -483,7 +487,7 @@ static void close_job(struct job *j)
     rank_expect_ok(j->me, ddp_finalize(j->ctx));
 }
 
-/* Sum `parts` parts from `first` as a binary tree, into room[depth]. */
+/* Sum `parts` parts of the gradient, beginning with part `first`, as a binary tree. The sum is in room[depth]. */
 static const float *tree_of(struct job *j, int step, size_t first, size_t parts, int depth)
 {
     float *sum = j->room[depth];
@@ -533,14 +537,14 @@ static void hash(struct job *j, const void *data, size_t bytes)
         j->me->value = (j->me->value ^ ((const unsigned char *)data)[i]) * 1099511628211u;
 }
 
-/* Gather slot `slot` in `flat` on rank 0. */
+/* Gather the shares of slot `slot` in the array `flat` of rank 0. Each rank has one share. */
 static void gather(struct job *j, int slot, float *flat)
 {
     struct ddp_err err = { 0 };
     check(j, sharded_export(j->sharded, slot, j->me->rank == 0 ? flat : NULL, &err), &err);
 }
 
-/* Gather slot 1, import it to slot 2, and gather that: the same values. */
+/* Gather slot 1 and import its values to slot 2. Then gather slot 2, and expect the same values. */
 static void there_and_back(struct job *j)
 {
     struct ddp_err err = { 0 };
@@ -573,7 +577,7 @@ static void steps(struct rank *me)
     close_job(&j);
 }
 
-/* Run a job of `world` ranks. Return the hash, equal on each rank. */
+/* Run a job of `world` ranks. Return the hash at its end, which must be the same on each rank. */
 static uint64_t run(int world, struct how how)
 {
     struct ranks r = ranks_run(world, steps, RANKS_PLAIN_STORE, &how);

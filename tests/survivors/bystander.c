@@ -1,4 +1,5 @@
-/* bystander.c -- see bystander.h. Messages of ddprun are no harm. */
+/* bystander.c -- see bystander.h. The second job counts as affected if one of its processes gets a signal or ends.
+ * Messages of ddprun do not count. */
 #include "bystander.h"
 
 #include "procstat.h"
@@ -96,7 +97,7 @@ const char *bystander_harm(struct bystander *b)
     return n > 0 && memmem(text, (size_t)n, "touched", 7) != NULL ? "a worker was signalled" : NULL;
 }
 
-/* End the second job with SIGTERM, its first signal. */
+/* End the second job with SIGTERM. Before this call, its processes must get no signal. */
 void bystander_close(struct bystander *b)
 {
     if (b->launcher > 0) {

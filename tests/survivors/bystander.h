@@ -1,5 +1,7 @@
-/* bystander.h -- a second job of the same user. No trial may affect it. Its processes print each signal, and pidfds
- * show their ends. */
+/* bystander.h -- a second job of the same user. A trial with another job must not affect this second job.
+ *
+ * A pidfd watches each process of the second job. Each of these processes prints a line at every signal that can be
+ * caught. */
 #ifndef TESTS_SURVIVORS_BYSTANDER_H
 #define TESTS_SURVIVORS_BYSTANDER_H
 
@@ -17,10 +19,11 @@ struct bystander {
     size_t count;
 };
 
-/* Start the second job with `t`'s launcher. On failure, return false, and its output in `why`. */
+/* Start the second job with the launcher of `t`. Return false if the job did not start; `why` then has its output. */
 bool bystander_open(struct bystander *b, const struct trial *t, char *why, size_t size);
 
-/* Return what has happened to the second job (an end or a signal) as a static text, or NULL. */
+/* Return NULL if no process of the second job has ended, none of its workers has got a signal, and its output is open.
+ * Otherwise return what has happened, as a static text. Messages of the launcher in the output are ignored. */
 const char *bystander_harm(struct bystander *b);
 
 void bystander_close(struct bystander *b);

@@ -1,4 +1,4 @@
-/* cage.c -- see cage.h. Control groups are preferred, because root is exempt from RLIMIT_NPROC. */
+/* cage.c -- see cage.h. Limits are set by control groups where possible, because root is exempt from RLIMIT_NPROC. */
 #include "cage.h"
 
 #include <fcntl.h>
@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Processes: far more than 64 chains need, less than a machine allows. Memory: enough for a launcher under
- * AddressSanitizer. */
+/* The limit of processes is far above the number that 64 chains of processes need, and below the number that a machine
+ * allows. The limit of memory is enough for a launcher under AddressSanitizer. */
 #define PROCESSES "1500"
 #define MEMORY    "201326592"
 
@@ -28,7 +28,8 @@ static bool put(const char *dir, const char *file, const char *text)
     return ok;
 }
 
-/* Return the top directory of `controller`'s hierarchy, or "" if none is writable. */
+/* Return the directory at the top of the hierarchy of `controller`, or "" if no hierarchy is writable on this
+ * machine. */
 static const char *hierarchy(const char *controller, bool *v1)
 {
     static char path[128];
@@ -58,8 +59,8 @@ bool cage_has_processes(void)
     return geteuid() != 0 || hierarchy("pids", &v1)[0] != '\0';
 }
 
-/* Make a control group and write `value` to its limit file, `v1_file` or `v2_file`. Set `dir` to its path, or to "" on
- * failure. */
+/* Make a control group of `controller` and write `value` to its limit file, `v1_file` or `v2_file`. Set `dir` to the
+ * path of the group, or to "" on failure. */
 static void make_group(char dir[160], const char *controller, const char *v1_file, const char *v2_file,
                        const char *value, bool *v1)
 {
@@ -82,7 +83,7 @@ void cage_open(struct cage *c, bool with_memory)
     if (!with_memory)
         return;
     make_group(c->memory, "memory", "memory.limit_in_bytes", "memory.max", MEMORY, &c->memory_v1);
-    /* without swap */
+    /* if the machine has swap, the processes must not use it */
     put(c->memory, c->memory_v1 ? "memory.memsw.limit_in_bytes" : "memory.swap.max",
         c->memory_v1 ? MEMORY : "0");
 }
@@ -111,7 +112,8 @@ int cage_oom_kills(const struct cage *c)
     return kills;
 }
 
-/* Remove a control group. Retry for a second, because a process may stay in it after wait(). */
+/* Remove a control group. Retry for one second, because a process may stay in its group for a moment after wait() has
+ * reported its end. */
 static void remove_group(const char *dir)
 {
     for (int i = 0; dir[0] != '\0' && rmdir(dir) != 0 && i < 200; i++)

@@ -1,10 +1,10 @@
-/* launcher.c -- each launcher's command line for N workers here. */
+/* launcher.c -- the command line of each launcher for N workers on this machine. */
 #include "trial.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* "%n": number of workers; "%g": grace time. */
+/* "%n" stands for the number of workers, "%g" for the grace time. */
 static const char *const start[BY_COUNT][12] = {
     [BY_PLAIN] = { "ddprun", "--standalone", "--contain=plain", "--grace=%gms", "--nproc_per_node=%n" },
     [BY_CGROUP] = { "ddprun", "--standalone", "--contain=cgroup", "--grace=%gms", "--nproc_per_node=%n" },
@@ -33,7 +33,7 @@ void launcher_argv(enum launcher by, const struct trial *t, int workers, const c
 {
     static char filter[4096];
     int n = 0;
-    if (t->without != NULL) { /* `without` is beside the worker */
+    if (t->without != NULL) { /* the program called "without" is in the directory of the worker */
         snprintf(filter, sizeof(filter), "%.*s/without", (int)(strrchr(t->worker, '/') - t->worker),
                  t->worker);
         argv[n++] = filter;
@@ -50,8 +50,8 @@ void launcher_argv(enum launcher by, const struct trial *t, int workers, const c
     argv[n] = NULL;
 }
 
-/* Return the limit for a job's end. torchrun waits 30 s between SIGTERM and SIGKILL. No option of torchrun, mpirun or
- * Hydra changes this time. */
+/* Return the limit for the end of a job. torchrun waits 30 s between SIGTERM and SIGKILL, and no option shortens this
+ * time. mpirun and Hydra have no option for their grace period either, so their limit is generous. */
 uint64_t launcher_limit_ms(const struct trial *t)
 {
     if (t->by < BY_PEERS)

@@ -2,11 +2,13 @@
  *
  *     launches [--launches=N] [--seed=N] DDPRUN
  *
- * Each launch has 1 to 256 workers (/bin/true), mostly few. Processes left behind become children of this program.
- * About half of the launches are traced: guardian and agent stop just before their end, and their descriptors and
- * children are counted. The first launch, with one worker, is the reference.
+ * Each launch has 1 to 256 workers (/bin/true). Small numbers of workers are more frequent. This program adopts
+ * orphans, so a process that the launcher has left behind becomes a child of this program. About half of the launches
+ * are traced with ptrace. Guardian and agent then stop just before their end, and this program reads the kernel's lists
+ * of their descriptors and children. The first launch has one worker, and its number of descriptors is the reference. A
+ * launch with more descriptors has a leak.
  *
- * Exit status 0: no problem; 1: a problem; 77: this program may not trace processes. */
+ * Exit status 0: no problem was found; 1: a problem was found; 77: this program may not trace processes. */
 #include "procstat.h"
 #include "tree.h"
 
@@ -36,14 +38,14 @@ enum {
 
 /* State of guardian and agent at their end. */
 struct last_moment {
-    int processes; /* examined processes, at most two */
+    int processes; /* number of processes that were examined, at most two */
     int fds, children;
 };
 
 struct counts {
     int launches, traced, workers;
     int hung, failed, leftovers, zombies, leaks;
-    struct last_moment measure; /* the first launch, with one worker */
+    struct last_moment measure; /* reference: the first launch, which has one worker */
     double worst_ms;
 };
 
@@ -53,9 +55,9 @@ struct launch {
     pid_t pid;
     bool ended;
     int status;
-    pid_t followed[FOLLOWED_MAX]; /* traced processes other than the launcher */
+    pid_t followed[FOLLOWED_MAX]; /* traced processes other than the launcher, such as the agent */
     int n_followed;
-    int others; /* processes left behind */
+    int others; /* number of processes that the launcher has left behind */
     struct last_moment last;
 };
 
@@ -79,12 +81,12 @@ _Noreturn static void become(const char *ddprun, const struct launch *l)
         close(null);
     tree_default_signals();
     if (l->traced)
-        raise(SIGSTOP); /* wait for the tracer */
+        raise(SIGSTOP); /* stop here until the tracer continues this process */
     execl(ddprun, "ddprun", "--standalone", "-q", workers, "/bin/true", (char *)NULL);
     _exit(127);
 }
 
-/* Follow the agent, created by fork, but no workers, created by vfork. */
+/* Follow the agent, which is created by fork. Workers are created by vfork, and are not followed. */
 static bool trace(pid_t pid)
 {
     const long options = PTRACE_O_TRACEEXIT | PTRACE_O_TRACEFORK | PTRACE_O_EXITKILL;
@@ -102,7 +104,7 @@ static bool is_traced(const struct launch *l, pid_t pid)
     return pid == l->pid && l->traced;
 }
 
-/* Examine a stopped process, and continue it with its signal. */
+/* Examine a traced process that has stopped, and continue it. Deliver the signal that has stopped the process. */
 static void go_on(struct launch *l, pid_t pid, int status)
 {
     const int event = status >> 16, sig = WSTOPSIG(status);
@@ -116,7 +118,8 @@ static void go_on(struct launch *l, pid_t pid, int status)
     ptrace(PTRACE_CONT, pid, NULL, event != 0 ? 0L : (long)sig);
 }
 
-/* Note the end of a process. Only the launcher and an agent that ends before it are not left behind. */
+/* Note the end of a process. Do not count the launcher itself, or a traced process that ends before the launcher (the
+ * agent). Count every other process as left behind. */
 static void note_end(struct launch *l, pid_t pid, int status)
 {
     if (pid != l->pid) {
@@ -141,7 +144,7 @@ static bool take_events(struct launch *l)
     return pid == 0;
 }
 
-/* Run a launch. Return false if it could not be started or traced. */
+/* Run a launch. Return false if the launch could not be started or traced. */
 static bool run_launch(const char *ddprun, struct launch *l)
 {
     const uint64_t end = clock_ms() + LIMIT_MS;
@@ -163,7 +166,8 @@ static uint64_t pick(uint64_t *random, uint64_t below)
     return *random % below;
 }
 
-/* Return the most workers for the descriptors: nine for each, and up to 64 for ddprun. */
+/* Return the maximum number of workers: each worker needs nine descriptors during its start, and ddprun itself needs up
+ * to 64. */
 static uint64_t most_workers(void)
 {
     struct rlimit files;
@@ -172,7 +176,8 @@ static uint64_t most_workers(void)
     return files.rlim_max > 64 + 2 * 9 ? (files.rlim_max - 64) / 9 : 1;
 }
 
-/* Choose a launch: first the reference, later at most 2^k workers, with a random k from 0 to 8. */
+/* Choose a launch. The first launch is the reference: one worker, traced. A later launch has at most 2^k workers, with
+ * a random k from 0 to 8, so small numbers are more frequent. */
 static struct launch choose(const struct counts *c, uint64_t *random)
 {
     if (c->launches == 0)
@@ -227,7 +232,8 @@ static void print(FILE *out, const struct counts *c, int of)
     fflush(out);
 }
 
-/* Return false if the first launch did not examine guardian and agent. */
+/* Return false if the first launch did not examine both guardian and agent. All later launches are compared with the
+ * counts of the first launch. */
 static bool is_measure(const struct counts *c)
 {
     return c->launches != 1 || c->measure.processes >= 2;

@@ -1,5 +1,5 @@
-/* live.c -- see live.h. One poll waits for output and ends of processes, which wait() reports because this process
- * adopts orphans. */
+/* live.c -- see live.h. One poll waits for output and for ends of processes. This process adopts orphans, so wait()
+ * reports the ends of all processes. */
 #include "live.h"
 
 #include "tree.h"
@@ -16,7 +16,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* Read output into the text. If it is more than half full, keep only its last 16 bytes, for a "ready" in two parts. */
+/* Read output into the text, so that a "ready" in two parts is found, too. If the text is more than half full, first
+ * drop all but its last 16 bytes. */
 static void take_output(struct live *l)
 {
     if (l->len > sizeof(l->text) / 2) {
@@ -64,7 +65,8 @@ bool live_until_nobody(struct live *l, uint64_t until_us)
     return true;
 }
 
-/* Create a pipe or a terminal. Return the launcher's side; l->out is the reader's. */
+/* Create the launcher's output: a pipe or a terminal. Return the side to which the launcher writes. The test reads
+ * from l->out. */
 static int open_output(struct live *l)
 {
     int ends[2];

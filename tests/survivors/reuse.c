@@ -2,11 +2,12 @@
  *
  *     reuse [--jobs=N] DDPRUN WORKER
  *
- * The PID namespace has at most 400 pids. Jobs of forking workers start and end in it. Meanwhile thousands of strangers
- * live briefly, and count their signals.
+ * In a new PID namespace with at most 400 pids, this program starts jobs of forking workers, and stops or kills them.
+ * Meanwhile thousands of strangers (short-lived processes of no job) start and end. So a pid that ddprun has just read
+ * soon belongs to a stranger. Every signal to a stranger is counted.
  *
- * Exit status 0: no stranger was signalled; 1: a stranger was signalled; 77: no such namespace. It needs root and Linux
- * 6.14, because older kernels limit pids only for the whole machine. */
+ * Exit status 0: no stranger was signalled; 1: a stranger was signalled; 77: such a namespace is not available. This
+ * namespace needs root and Linux 6.14, because older kernels limit pids only for the whole machine. */
 #include "tree.h"
 
 #include "base/clock.h"
@@ -29,7 +30,7 @@
 enum {
     PID_MAX = 400,
     SWARMS = 4,
-    AT_ONCE = 8, /* short-lived processes of each swarm at a time */
+    AT_ONCE = 8, /* number of short-lived processes that each swarm has at a time */
     JOB_MS = 15000,
     RESTS = 4,
     CANNOT = 77,
@@ -59,7 +60,8 @@ static void catch_all(void)
             signal(sig, on_signal);
 }
 
-/* Start a stranger. Its handler counts signals, and run_swarm() counts those that kill. */
+/* Start a stranger with a short life. A signal to the stranger is counted by its handler. If the signal kills the
+ * stranger, run_swarm() counts this signal. */
 static void start_stranger(void)
 {
     pid_t pid = fork();
@@ -105,8 +107,9 @@ static void pause_ms(int ms)
     nanosleep(&(struct timespec){ .tv_nsec = ms * 1000000L }, NULL);
 }
 
-/* Run a job whose processes ddprun signals at SIGTSTP, SIGCONT and the end. Every third job ends with a killed
- * guardian. */
+/* Run a job. ddprun signals all processes of the job at SIGTSTP, at SIGCONT and at the end. Each time, a pid may be
+ * reused after ddprun has read it. Every third job ends with SIGKILL to the guardian: the agent then detects the end of
+ * the lifeline and ends the job. */
 static void run_job(const char *ddprun, const char *worker, int i)
 {
     static const char *const kinds[] = { "churn", "forks", "churn", "daemon" };
@@ -145,7 +148,7 @@ static bool set_pid_max(void)
     return ok;
 }
 
-/* Run as process 1 of the namespace. Its end kills all others. */
+/* Run as process 1 of the namespace. When this process ends, the kernel kills all other processes of the namespace. */
 static int run_inside(const char *ddprun, const char *worker, int jobs)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -162,7 +165,8 @@ static int run_inside(const char *ddprun, const char *worker, int jobs)
     for (int i = 0; i < jobs; i++)
         run_job(ddprun, worker, i);
     tally->over = true;
-    /* Wait for all swarms, because a swarm would count the kills at this process's end. */
+    /* Wait for all swarms. The end of this process kills their strangers, and a swarm could count such a kill as a
+     * signal to a stranger. */
     for (int i = 0; i < SWARMS; i++)
         waitpid(swarms[i], NULL, 0);
     return 0;

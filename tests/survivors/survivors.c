@@ -1,14 +1,14 @@
-/* survivors.c -- checks that no process outlives its job: every kind of worker x every fault x every layer, many
- * times.
+/* survivors.c -- checks that no process outlives its job: every kind of worker x every fault x every layer, many times.
  *
  *     survivors [--rounds=N] [--jobs=N] [--seed=N] [--after=MS] [--launchers=A,B] [--kinds=A,B] [--faults=A,B] [--peers]
  *               [--without=CALL,CALL] DDPRUN WORKER
  *
- * Prints a table of trials, survivors and the worst time, and the arguments that repeat each failure. Exit status 0: no
- * process survived or was affected; 1: one did; 77: nothing could be tested here.
+ * Prints a table of trials, survivors and the worst time for each launcher. Each failure has a line below the table,
+ * with the arguments that repeat it. Exit status 0: no process survived, and no other process was affected. 1: a
+ * process survived or was affected. 77: nothing could be tested here.
  *
- * Trials run in parallel, each below its own process (tree.h), beside another job (bystander.h). Results are in shared
- * memory. */
+ * Trials run in parallel, each below its own process (tree.h). Another job of the same user (bystander.h) runs all the
+ * time, and no trial may affect this job. The results are in memory shared with the trials. */
 #include "bystander.h"
 #include "cage.h"
 #include "table.h"
@@ -49,11 +49,11 @@ struct series {
     const struct options *o;
     struct trial *trials;
     struct trial_result *results;      /* shared */
-    size_t count, calm, started, done; /* the first `calm` may run in parallel */
+    size_t count, calm, started, done; /* the first `calm` trials may run in parallel */
     pid_t running[JOBS_MAX];
     size_t index[JOBS_MAX]; /* number of each running trial */
     struct bystander bystander;
-    const char *touched; /* harm of the second job, or NULL */
+    const char *touched; /* how the second job was harmed; NULL if unharmed */
 };
 
 /* --- the command line --------------------------------------------------------------------------------------- */
@@ -166,8 +166,8 @@ static void add_trials(struct series *s, enum launcher by, const char *record_di
                                                             .record_dir = record_dir };
 }
 
-/* Make the list of trials. Rounds are the outer loop, so that an interrupted series is balanced. Chains come last,
- * because each uses the whole machine. */
+/* Make the list of trials. Rounds are the outer loop, so that an interrupted series has tried each kind with each fault
+ * equally often. Chains come last, one trial at a time, because a chain uses the whole machine. */
 static bool make_trials(struct series *s, enum launcher by, const char *record_dir)
 {
     const struct options *o = s->o;
@@ -220,7 +220,7 @@ static void show_progress(const struct series *s, uint64_t *next_ms)
             s->count, survivors);
 }
 
-/* Run the trials up to number `until`, at most `jobs` at a time. */
+/* Run the trials up to number `until`, and at most `jobs` of them at the same time. */
 static void run_trials(struct series *s, size_t until, int jobs)
 {
     uint64_t next_ms = clock_ms() + PROGRESS_MS;
@@ -245,7 +245,7 @@ static void take_turn(int how)
         flock(self, how);
 }
 
-/* Return the number of failed trials, or -1 without this launcher. */
+/* Return the number of failed trials, or -1 if this launcher is missing. */
 static int run_launcher(const struct options *o, enum launcher by, const char *record_dir)
 {
     char why[1024];
@@ -272,7 +272,8 @@ static int run_launcher(const struct options *o, enum launcher by, const char *r
     return bad;
 }
 
-/* Start one more job. Its ddprun removes what the last killed job has left. */
+/* Start one more job after all trials. Its ddprun finds and removes what the last killed job has left, even if this is
+ * only a record. */
 static void start_once_more(const struct options *o, const char *record_dir)
 {
     const pid_t pid = fork();
@@ -284,7 +285,8 @@ static void start_once_more(const struct options *o, const char *record_dir)
     waitpid(pid, NULL, 0);
 }
 
-/* Remove the directory of records, which must be empty. */
+/* Remove the directory of records. Every job removes its record, or the next start does, so only the directory
+ * remains. */
 static bool remove_records(const char *record_dir)
 {
     char path[64];
@@ -292,8 +294,8 @@ static bool remove_records(const char *record_dir)
     return (rmdir(path) == 0 || errno == ENOENT) && rmdir(record_dir) == 0;
 }
 
-/* Check that WORKER can be executed, because a missing program would look like every launcher's error. Make a directory
- * for records. */
+/* Check that the program WORKER can be executed, and make a directory for records. Without the check, a missing program
+ * would look like an error of every launcher. */
 static bool prepare(const struct options *o, char *record_dir)
 {
     if (access(o->worker, X_OK) != 0)
@@ -330,7 +332,7 @@ int main(int argc, char **argv)
             continue;
         int n = run_launcher(&o, (enum launcher)by, record_dir);
         tried += n >= 0;
-        /* other launchers' survivors are no failure */
+        /* survivors of the other launchers are not a failure of this program */
         bad += n > 0 && by < BY_PEERS;
     }
     start_once_more(&o, record_dir);

@@ -1,4 +1,4 @@
-/* table.c -- see table.h. Markdown, for docs/benchmarks.md. */
+/* table.c -- see table.h. The output is Markdown, because the tables are pasted into docs/benchmarks.md. */
 #include "table.h"
 
 #include <stdio.h>
@@ -37,7 +37,7 @@ static void add(struct cell *c, const struct trial_result *r)
         c->worst_ms = r->ms;
 }
 
-/* Print "0 of 100, 312 ms": trials with survivors, and the longest time. */
+/* Print "0 of 100, 312 ms": in 0 of 100 trials a process survived, and the longest time was 312 ms. */
 static void print_cell(const struct cell *c)
 {
     if (c->trials == 0) {
@@ -117,7 +117,8 @@ int table_print(const struct trial *trials, const struct trial_result *results, 
     return bad + (touched != NULL);
 }
 
-/* Return the first line that names an error or failure, or else the last line. */
+/* Return the first line that names an error or a failure, or else the last line. Launchers print notes before the
+ * reason and advice after the reason. */
 static const char *telling_line(const char *text)
 {
     const char *last = text;

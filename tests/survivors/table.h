@@ -6,8 +6,8 @@
 
 #include <stddef.h>
 
-/* Print the table, and each failed trial's reason. Return how many failed. `touched`, the second job's harm or NULL,
- * counts as one. */
+/* Print the table, and the reason for each failed trial. Return how many failed. `touched` describes how the trials
+ * have harmed the bystander, a second job; NULL if it is unharmed. Such harm counts as one failed trial. */
 int table_print(const struct trial *trials, const struct trial_result *results, size_t count,
                 const char *touched);
 

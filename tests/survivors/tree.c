@@ -1,5 +1,8 @@
-/* tree.c -- see tree.h. Only children are signalled, because their pids are not reused before wait(). Other descendants
- * become children when their parents die. */
+/* tree.c -- see tree.h.
+ *
+ * This program signals only its children. The pid of a child cannot be reused until this program has waited for the
+ * child. When the parent of another descendant dies, the descendant becomes a child of this program and gets a signal
+ * in the next round. */
 #include "tree.h"
 
 #include "procstat.h"
@@ -32,7 +35,7 @@ static int events = -1;
 bool tree_open(void)
 {
     sigset_t child;
-    signal(SIGCHLD, SIG_DFL); /* inherited SIG_IGN would prevent wait() */
+    signal(SIGCHLD, SIG_DFL); /* a process that inherits SIG_IGN for SIGCHLD cannot wait for its children */
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
     sigprocmask(SIG_BLOCK, &child, NULL);
@@ -104,7 +107,7 @@ static size_t read_all(struct process *all)
     return n;
 }
 
-/* Mark the descendants, repeatedly because a child may precede its parent. */
+/* Mark the descendants. A child may precede its parent in the list, so repeat until nothing changes. */
 static void mark_ours(struct process *all, size_t n)
 {
     for (bool more = true; more;) {
@@ -119,7 +122,7 @@ static void mark_ours(struct process *all, size_t n)
     }
 }
 
-/* Read the beginning of /proc/PID/FILE as words; NULs and control characters become spaces. */
+/* Read the first bytes of /proc/PID/FILE as words: NULs and control characters become spaces. */
 static void read_words(pid_t pid, const char *file, char *text, size_t size)
 {
     char path[64];
@@ -136,7 +139,7 @@ static void read_words(pid_t pid, const char *file, char *text, size_t size)
             text[i] = ' ';
 }
 
-/* Append "  123 S (name) in do_wait: program argument ", cut to fit. Return the length. */
+/* Append "  123 S (name) in do_wait: program argument\n", or as much of it as fits. Return the length. */
 static size_t describe(const struct process *p, char *out, size_t size)
 {
     char waits[40], arguments[256];

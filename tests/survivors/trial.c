@@ -1,4 +1,6 @@
-/* trial.c -- see trial.h. The steps of a trial:
+/* trial.c -- see trial.h.
+ *
+ * The steps of a trial:
  *
  *   1. Start the job.
  *   2. Wait for the moment that the seed has chosen: during the start, or when all workers are ready.
@@ -6,7 +8,8 @@
  *   4. Wait until no child is left, or until the time is over.
  *   5. Count the survivors, kill them, and report.
  *
- * If both processes of ddprun are dead, step 4 begins with another job, whose ddprun must find the survivors. */
+ * If the fault has killed both processes of ddprun, the next start of ddprun must find the survivors. So the trial
+ * starts a job of one worker in step 4, and measures the time from this start. */
 #include "trial.h"
 
 #include "live.h"
@@ -24,14 +27,14 @@
 #include <unistd.h>
 
 enum {
-    WORKERS = 3, /* the last one fills the memory for FAULT_OOM */
+    WORKERS = 3, /* the last worker fills the memory for an out-of-memory fault */
     HOG_RANK = WORKERS - 1,
     HOG_DELAY_MS = 200,
-    READY_MS = 20000,        /* limit of a start on a busy machine */
-    START_SPREAD_US = 30000, /* longest delay of a fault, longer than a start */
+    READY_MS = 20000,        /* limit for the start, on a busy machine */
+    START_SPREAD_US = 30000, /* longest delay of a fault during the start; longer than the start */
     LATER_SPREAD_US = 10000,
-    SETTLE_US = 50000,    /* time for processes to end between FAULT_BOTH and the next start */
-    NEXT_START_MS = 3000, /* limit from the next start; after_ms is added */
+    SETTLE_US = 50000,    /* after FAULT_BOTH: time for all processes to end before ddprun is started again */
+    NEXT_START_MS = 3000, /* limit from the next start until no process is left; after_ms is added */
     LOOK_US = 2000,
     KILL_MS = 10000
 };
@@ -42,7 +45,7 @@ struct run {
     uint64_t random;
 };
 
-/* Return the trial's next random number below `below`. */
+/* Return the next random number of the trial, which is less than `below`. */
 static uint64_t pick(struct run *x, uint64_t below)
 {
     x->random ^= x->random << 13;
@@ -60,7 +63,7 @@ __attribute__((format(printf, 2, 3))) static void add_words(struct run *x, const
     va_end(args);
 }
 
-/* Print the launcher's state and last output on one line. */
+/* Print the launcher's state and the end of its output, on one line. */
 static void add_launcher(struct run *x)
 {
     enum { SHOWN = 300 };
@@ -100,8 +103,9 @@ static bool start_workers(struct run *x)
         (const char *const[]){ x->live.t->worker, kinds[x->live.t->kind], hog_rank, delay, NULL });
 }
 
-/* Open a pidfd of the agent, the guardian's only child that leads a session. Check the pid again afterwards, because it
- * may have been reused. */
+/* Open a pidfd of the agent. Among the guardian's children, only the agent leads a session; earlier children only test
+ * the kernel's features. The agent is not a child of this process, so another process may get its pid. So check the pid
+ * again after the open. */
 static int open_agent(struct run *x)
 {
     const uint64_t until = clock_us() + READY_MS * 1000;
@@ -117,7 +121,8 @@ static int open_agent(struct run *x)
     return -1;
 }
 
-/* Kill guardian and agent: in half of the trials in a row, in the others after both are stopped. */
+/* Kill the guardian and the agent. In half of the trials, send one kill directly after the other. In the other half,
+ * stop both processes first, so that neither can detect the other's death. */
 static void kill_both(struct run *x, int agent)
 {
     if (pick(x, 2) == 0) {
@@ -131,8 +136,8 @@ static void kill_both(struct run *x, int agent)
     }
 }
 
-/* Kill the agent, and the guardian if `guardian_too`, at a random time after the agent's start if this is a start.
- * Return false without an agent. */
+/* Kill the agent. If `guardian_too` is true, kill the guardian, too. A fault during the start happens a random time
+ * after the agent's start. Return false if there is no agent. */
 static bool kill_agent(struct run *x, bool guardian_too)
 {
     int agent = open_agent(x);
@@ -153,7 +158,7 @@ static bool until_oom(struct run *x)
     const uint64_t until = clock_ms() + READY_MS;
     bool somebody = true;
     int kills;
-    /* A kill may have ended the job, so count again after the last live_step. */
+    /* Count the kills again after the last live_step, because a kill may have ended the job. */
     while ((kills = cage_oom_kills(&x->live.cage)) == 0 && somebody && clock_ms() < until)
         somebody = live_step(&x->live, clock_us() + LOOK_US);
     return kills > 0 ||
@@ -196,14 +201,16 @@ static bool until_moment(struct run *x)
     return true;
 }
 
-/* Count the remaining processes: at least 1, because /proc may miss short-lived ones. */
+/* Count the processes that are left. Return at least 1, because wait() has reported a child; the list of /proc may miss
+ * processes that live only briefly. */
 static int count_left(struct run *x)
 {
     const size_t seen = tree_count(x->r->words, sizeof(x->r->words));
     return seen > 0 ? (int)seen : 1;
 }
 
-/* Count the survivors, and start ddprun again at *from_us. Return the deadline in us. */
+/* Count the survivors, and start ddprun again. Set *from_us to the time of this start. Return the deadline for the
+ * end of all processes, in us. */
 static uint64_t start_again(struct run *x, uint64_t *from_us)
 {
     x->r->left_for_next = count_left(x);

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The kinds of workers, named as in tests/prog/survivor.c. */
+/* The kinds of workers (tests/prog/survivor.c has the same names). */
 #define KINDS(X)                                             \
     X(PLAIN, "plain", "plain")                               \
     X(FORKS, "forks", "forks children")                      \
@@ -16,7 +16,7 @@
     X(LOADER, "loader", "loader holds stdout, parent ended") \
     X(CHAINS, "chains", "64 fork-and-setsid chains")
 
-/* The fault of a trial. */
+/* The faults. A trial has one fault. */
 #define FAULTS(X)                                      \
     X(TERM, "term", "SIGTERM to the launcher")         \
     X(GUARDIAN, "guardian", "SIGKILL of the guardian") \
@@ -25,7 +25,7 @@
     X(HANGUP, "hangup", "terminal closed")             \
     X(OOM, "oom", "OOM kill")
 
-/* The launchers; each --contain of ddprun is one. */
+/* The launchers. ddprun counts as one launcher for each value of --contain. */
 #define LAUNCHERS(X)                                  \
     X(PLAIN, "plain", "ddprun --contain=plain")       \
     X(CGROUP, "cgroup", "ddprun --contain=cgroup")    \
@@ -43,7 +43,7 @@ enum fault { FAULTS(X) FAULT_COUNT };
 #define X(id, name, words) BY_##id,
 enum launcher { LAUNCHERS(X) BY_COUNT };
 #undef X
-#define BY_PEERS BY_HYDRA /* first launcher except ddprun */
+#define BY_PEERS BY_HYDRA /* the first launcher that is not ddprun */
 
 enum { TRIAL_GRACE_MS = 300, TRIAL_AFTER_MS = 2000, TRIAL_WORDS = 1000 };
 
@@ -51,11 +51,11 @@ struct trial {
     enum launcher by;
     enum kind kind;
     enum fault fault;
-    uint64_t seed;      /* selects the fault's moment, during or after the start */
-    int after_ms;       /* added to the limits of the job's end and the next start */
+    uint64_t seed;      /* selects the moment of the fault: during the start or after it */
+    int after_ms;       /* added to the time limits for the end of ddprun's job and for ddprun's next start */
     const char *ddprun; /* paths of the programs */
     const char *worker;
-    const char *without;    /* system calls that fail (tests/prog/without.c), or NULL */
+    const char *without;    /* system calls that fail in ddprun (tests/prog/without.c); NULL = none */
     const char *record_dir; /* directory in which ddprun keeps its records for its next start */
 };
 
@@ -69,7 +69,8 @@ struct trial_result {
     enum trial_end end;
     int survivors;     /* number of processes that are alive at the time limit */
     int left_for_next; /* for FAULT_BOTH: number of processes that were alive when ddprun was started again */
-    double ms;         /* time from the fault (FAULT_BOTH: the next start) until the last process had gone */
+    double ms;         /* time from the fault, or after FAULT_BOTH from the next start of ddprun, until the
+                        * last process had gone */
     bool during_start; /* true if the fault happened during the start of the job */
     char words[TRIAL_WORDS]; /* lines of text: the survivors, or why there was no fault */
 };

@@ -1,5 +1,5 @@
-/* bench_core.c -- see bench_core.h: the options of ddp-bench, the table of the collectives, and exact expected
- * values. */
+/* bench_core.c -- see bench_core.h. This file has the options of ddp-bench, the table of the collectives, and exact
+ * expected values for every type. */
 #include "bench/bench_core.h"
 
 #include "core/half.h"
@@ -60,7 +60,7 @@ double bench_busbw(enum bench_kind kind, int world, double algbw)
     }
 }
 
-/* Return the next size. An overflow would make the loop over sizes endless. */
+/* Return the next size. Check for overflow, because the loop over sizes would otherwise never end. */
 size_t bench_next(size_t bytes, size_t step, size_t factor)
 {
     size_t next;
@@ -114,13 +114,14 @@ void bench_fill(const struct bench_case *c, int rank, void *in)
         one_value_store(in, i, c->dtype, value_of(c, rank, i));
 }
 
-/* Return the number of stored bits of the type's significand, or 0 for exact integers. */
+/* Return the number of stored bits of the type's significand. Return 0 for integers, which are exact. */
 static int digits(ddp_dtype dtype)
 {
     return dtype == DDP_F64 ? 52 : dtype == DDP_F32 ? 23 : dtype == DDP_F16 ? 10 : dtype == DDP_BF16 ? 7 : 0;
 }
 
-/* Return true if `got` is `want`, rounded to the type. An average may differ by two units in the last place. */
+/* Return true if `got` is the expected value `want`, rounded to the type. An average may differ by two units in the
+ * last place (see bench_wrong). */
 static bool is_right(const struct bench_case *c, double got, double want)
 {
     double rounded[1] = { 0 }; /* room for a value of any type */
@@ -173,7 +174,7 @@ static ddp_status parse_factor(const char *value, void *to, struct ddp_err *err)
     return read_size(value, 2, &o->factor, err);
 }
 
-/* Parse the name that libddp or nccl-tests gives to a type. */
+/* Parse a type by libddp's name or by nccl-tests' name. */
 static ddp_status parse_dtype(const char *value, void *to, struct ddp_err *err)
 {
     struct bench_options *o = to;

@@ -8,16 +8,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The factor from algorithm bandwidth to bus bandwidth for n ranks. Sources in nccl-tests: doc/PERFORMANCE.md,
- * src/gather.cu and src/scatter.cu. */
+/* The factor from algorithm bandwidth to bus bandwidth for n ranks. Bus bandwidth counts the smallest number of bytes
+ * that each link must carry, so the bus bandwidths of jobs of different sizes can be compared. The factors are from
+ * doc/PERFORMANCE.md of nccl-tests; the factors of gather and scatter are from src/gather.cu and src/scatter.cu of
+ * nccl-tests. */
 enum bench_factor {
     FACTOR_ONE,    /* 1 */
     FACTOR_TWICE,  /* 2 (n-1)/n */
     FACTOR_OTHERS, /* (n-1)/n */
 };
 
-/* Columns: kind, name, factor for the bus bandwidth, and four flags: the input has a part for each rank; the output has
- * a part for each rank; the call has an operation; the call has a root. */
+/* Columns: kind, name, factor for the bus bandwidth, and four flags. The flags mean, in this order: the input has
+ * a part for each rank; the output has a part for each rank; the call has an operation; the call has a root. */
 #define BENCH_LIST(X)                                                            \
     X(ALL_REDUCE, "all_reduce", FACTOR_TWICE, false, false, true, false)         \
     X(ALL_GATHER, "all_gather", FACTOR_OTHERS, false, true, false, false)        \
@@ -52,12 +54,13 @@ struct bench_case {
     bool in_place;
 };
 
-/* Return the argument `count` of a call whose larger buffer has `bytes` bytes, in whole elements for each rank. */
+/* Return the argument `count` of a call whose larger buffer has `bytes` bytes. The result is rounded down to whole
+ * elements for each rank. */
 size_t bench_count(enum bench_kind kind, ddp_dtype dtype, int world, size_t bytes);
 
-/* Return the size of the input or the output in bytes, whichever is larger. */
+/* Return the size of the input or the output in bytes, whichever is larger. ddp-bench prints this size. */
 size_t bench_bytes(const struct bench_case *c);
-/* Return the number of elements of the input or of the output. */
+/* Return the number of elements of the input (bench_in_count) or of the output (bench_out_count). */
 size_t bench_in_count(const struct bench_case *c);
 size_t bench_out_count(const struct bench_case *c);
 
@@ -66,13 +69,14 @@ double bench_algbw(size_t bytes, double us);
 /* Return `algbw` times the factor of the collective. */
 double bench_busbw(enum bench_kind kind, int world, double algbw);
 
-/* Return the next size: `bytes` plus `step`, or times `factor` if `step` is 0. Return SIZE_MAX if it does not fit. */
+/* Return the next size: `bytes` plus `step`. If `step` is 0, return `bytes` times `factor`. Return SIZE_MAX if the
+ * result does not fit. */
 size_t bench_next(size_t bytes, size_t step, size_t factor);
 
 /* Fill the input of rank `rank`. */
 void bench_fill(const struct bench_case *c, int rank, void *in);
-/* Return the number of wrong elements in the output of rank `rank`. Sums are exact up to a world of 64. An average
- * may be off by two units in the last place, because NCCL divides before it adds. */
+/* Return the number of wrong elements in the output of rank `rank`. Sums are exact in every type up to a world of 64.
+ * An average may be off by two units in the last place, because NCCL divides before it adds. */
 uint64_t bench_wrong(const struct bench_case *c, int rank, const void *out);
 
 /* --- bench options ---------------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* main.c -- ddp-bench measures the speed of collectives as nccl-tests does, and prints the same columns. Run it as
- * a worker: `ddprun --nproc_per_node=4 ddp-bench`. */
+/* main.c -- ddp-bench measures the speed of collectives as nccl-tests does, and prints the same columns. ddp-bench is a
+ * worker: `ddprun --nproc_per_node=4 ddp-bench`. */
 #include "bench/bench_core.h"
 
 #include "base/buf.h"
@@ -19,8 +19,8 @@ struct bench_buffers {
     ddp_group *group;
     size_t bytes;   /* bytes of each buffer */
     void *in, *out; /* the buffers of a call */
-    char *host;     /* host memory: source of the copy to `in`, and target of the copy from `out` */
-    bool no_memory; /* malloc has failed, so ddp_last_error() has no text about it */
+    char *host;     /* host memory for the values: input copied to `in`, result copied from `out` */
+    bool no_memory; /* true if malloc has failed; then ddp_last_error() has no text of this failure */
     bool shared;    /* true if `in` and `out` are from ddp_shared_alloc, false if from malloc */
 };
 
@@ -110,7 +110,8 @@ static ddp_status call(ddp_group *g, const struct bench_case *c, struct places p
     }
 }
 
-/* Run a batch of calls. If the backend can queue calls, wait only for the last one. */
+/* Run a batch of calls, and wait only for the last call. If the backend can queue calls, the rank does not wait between
+ * the calls of the batch. */
 static ddp_status call_often(ddp_group *g, const struct bench_case *c, struct places p, int times)
 {
     ddp_work *work = NULL;
@@ -132,8 +133,8 @@ static double now_us(void)
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
-/* Set *us to the slowest rank's mean time of a call; collective. As in nccl-tests: warm up, barrier, then the
- * batch. */
+/* Set *us to the slowest rank's time for a batch of calls, divided by the number of calls; collective. The order
+ * follows nccl-tests: some calls to warm up, a barrier, then the batch. */
 static ddp_status time_calls(ddp_group *g, const struct bench_case *c, struct places p,
                              const struct bench_options *o, double *us)
 {
@@ -170,7 +171,8 @@ static ddp_status compare(const struct bench_buffers *b, int rank, const struct 
     return status;
 }
 
-/* Measure one case. Zero the buffers first, because arithmetic on accidental contents may be slower. */
+/* Measure one case. Zero the buffers first, because arithmetic on accidental contents may be slower. Afterwards a
+ * separate call checks the values. */
 static ddp_status bench_measure(const struct bench_buffers *b, int rank, const struct bench_case *c,
                                 const struct bench_options *o, struct bench_result *result)
 {
@@ -210,7 +212,8 @@ static void bench_print_head(FILE *to, const struct bench_run *run, enum bench_k
             "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "");
 }
 
-/* Print a result. Values that were not compared are "N/A", because 0 would mean that all are correct. */
+/* Print a result. If the values were not compared, print "N/A" instead of the number of wrong values, because 0 would
+ * mean that all values are correct. */
 static void print_result(FILE *to, const struct bench_run *run, const struct bench_case *c,
                          const struct bench_result *r)
 {
@@ -303,11 +306,8 @@ static int fail(const char *words)
     return 1;
 }
 
-/* Return the context's options:
- *
- *   - backend "nccl": the GPU of the local rank
- *   - backend "cpu": this GPU only if --memory is "gpu"
- *   - no --backend: this GPU if it is usable and --memory is not "private" */
+/* Return the context's options. The backend "nccl" always uses the GPU of the local rank. The backend "cpu" uses this
+ * GPU only if --memory is "gpu". Without --backend, use this GPU if it is usable and --memory is not "private". */
 static ddp_options context_options(const struct bench_options *o)
 {
     ddp_options options = DDP_OPTIONS_INIT;
@@ -334,7 +334,8 @@ struct bench {
     int rows;  /* number of sizes that were measured */
 };
 
-/* Flush the output, so that a stopped run keeps its rows. Continue after an error, because the other ranks wait. */
+/* Flush the output, so that a stopped run keeps its rows. After an error this rank continues, because the other ranks
+ * wait for its calls. */
 static void flush_rows(struct bench *b)
 {
     b->lost = b->lost || !flush_stdout();

@@ -1,5 +1,6 @@
-/* directory.c -- see directory.h. The process may end at any moment, so a checkpoint is written and removed under
- * a name that begins with a dot. Every other name belongs to a whole checkpoint. */
+/* directory.c -- see directory.h. The process may end at any moment, so a checkpoint is written and removed under a
+ * name that begins with a dot. Every other name belongs to a whole checkpoint. A load reads the blocks twice, so that
+ * damage near the end is detected before the caller's model changes. */
 #include "checkpoint/directory.h"
 
 #include "base/limits.h"
@@ -20,7 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Size of a buffer for a name, in bytes. The longest name needs 31 bytes. */
+/* Size of a buffer for a name, in bytes. The longest name, ".old-step-" with 20 digits and the NUL, needs 31 bytes. */
 enum { NAME = 48 };
 
 void ckpt_dir_warn(const struct ckpt_dir *dir, const struct ddp_err *err)
@@ -29,7 +30,8 @@ void ckpt_dir_warn(const struct ckpt_dir *dir, const struct ddp_err *err)
         dir->warn(dir->user, err->msg);
 }
 
-/* Report that `what` failed on the file `name` with errno. After a removal, do not recommend another path. */
+/* Report a failed operation on the file `name` of the directory. `what` names the operation, and errno has the reason.
+ * If `is_removal` is true, another path would not help. */
 static ddp_status fail_errno(const struct ckpt_dir *dir, const char *name, const char *what, bool is_removal,
                              struct ddp_err *err)
 {
@@ -59,14 +61,14 @@ static bool step_of(const char *name, uint64_t *step)
     return strcmp(expected, name) == 0;
 }
 
-/* Compare two steps for qsort. A difference of steps could overflow. */
+/* Compare two steps for qsort. Do not subtract the steps, because the difference could overflow. */
 static int by_number(const void *a, const void *b)
 {
     const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return (x > y) - (x < y);
 }
 
-/* Append a step. The array is full when *n is 0 or a power of two. */
+/* Append a step. When *n is 0 or a power of two, the array is full, so double its size. */
 static bool append(uint64_t **steps, size_t *n, uint64_t step)
 {
     if ((*n & (*n - 1)) == 0) {
@@ -79,7 +81,9 @@ static bool append(uint64_t **steps, size_t *n, uint64_t step)
     return true;
 }
 
-/* Return the next name in the directory, or NULL at the end (errno 0) or after a failure. */
+/* Return the next name in the directory, or NULL at the end or after a failure. errno is 0 at the end, and nonzero
+ * after a failure. If the caller treated a failure as the end, it would miss checkpoints, and the run could start from
+ * the beginning. */
 static const char *next_name(DIR *there)
 {
     errno = 0;
@@ -87,7 +91,7 @@ static const char *next_name(DIR *there)
     return entry != NULL ? entry->d_name : NULL;
 }
 
-/* List the steps, sorted. */
+/* List the steps. Sort them, because readdir returns names in any order. */
 ddp_status ckpt_dir_list(const struct ckpt_dir *dir, uint64_t **steps, size_t *n, struct ddp_err *err)
 {
     uint64_t step;
@@ -135,7 +139,7 @@ static int remove_tree(int parent, const char *name)
     return unlinkat(parent, name, AT_REMOVEDIR);
 }
 
-/* Remove a checkpoint. Rename it first, because a half-removed checkpoint would look damaged. */
+/* Remove a checkpoint. Rename the checkpoint first, because a half-removed checkpoint would look damaged. */
 static void remove_step(const struct ckpt_dir *dir, int fd, uint64_t step)
 {
     char name[NAME], old[NAME];
@@ -148,14 +152,15 @@ static void remove_step(const struct ckpt_dir *dir, int fd, uint64_t step)
     }
 }
 
-/* Return true if `name` is a hidden name that this module creates. */
+/* Return true if `name` is a hidden name that this module creates. Other hidden files belong to the user. */
 static bool is_leftover(const char *name)
 {
     uint64_t step;
     return (strncmp(name, ".tmp-", 5) == 0 || strncmp(name, ".old-", 5) == 0) && step_of(name + 5, &step);
 }
 
-/* Remove hidden directories of interrupted processes. There is only one writer, so none is in use. */
+/* Remove the hidden directories that an interrupted process did not remove. There is only one writer, so no running
+ * process uses these directories. */
 static void remove_leftovers(const struct ckpt_dir *dir, int fd)
 {
     DIR *there = opendir(dir->path);
@@ -171,7 +176,8 @@ static void remove_leftovers(const struct ckpt_dir *dir, int fd)
     closedir(there);
 }
 
-/* Remove old checkpoints up to `step`, except the `last` newest and, if `every` is not 0, multiples of `every`. */
+/* Remove old checkpoints up to `step`. Keep the newest checkpoints; `last` is their number. If `every` is not 0, also
+ * keep each checkpoint whose step is a multiple of `every`. */
 void ckpt_dir_tidy(const struct ckpt_dir *dir, uint64_t step, unsigned last, uint64_t every)
 {
     uint64_t *steps;
@@ -205,7 +211,8 @@ static int flush_and_close(int fd)
     return bad;
 }
 
-/* Write one file of the checkpoint: all `pieces`, one after the other. */
+/* Write one file of the checkpoint: the data of all `pieces`, one after the other. The open with O_EXCL succeeds,
+ * because remove_tree has removed any file of that name. */
 static ddp_status write_pieces(const struct ckpt_dir *dir, int at, const char *name,
                                const ddp_ckpt_block *pieces, size_t n, struct ddp_err *err)
 {
@@ -239,8 +246,8 @@ static char *make_manifest(const ddp_ckpt_point *point, const ddp_ckpt_block *bl
     return text;
 }
 
-/* Write the file of the blocks, then the manifest. Flush the directory, because a power cut could remove the
- * names. */
+/* Write the file of the blocks, then the manifest, into the open directory `at`. Finally flush the directory, because
+ * otherwise a power cut could remove the names of the two files. */
 static ddp_status write_files(const struct ckpt_dir *dir, int at, const ddp_ckpt_point *point,
                               const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
@@ -257,8 +264,9 @@ static ddp_status write_files(const struct ckpt_dir *dir, int at, const ddp_ckpt
     return status;
 }
 
-/* Rename the finished directory `temporary` to `name`. If `name` exists, exchange the two, so that a checkpoint of
- * this step exists at any moment. */
+/* Rename the finished directory `temporary` to `name`. If `name` exists, exchange the two directories, so that a
+ * checkpoint of this step exists at any moment. If the exchange is impossible and a later rename fails, move the old
+ * directory back. If the old directory cannot be removed at the end, ckpt_dir_tidy removes it later or warns. */
 static int rename_finished(int fd, const char *temporary, const char *name)
 {
     char old[NAME];
@@ -284,8 +292,8 @@ static int rename_finished(int fd, const char *temporary, const char *name)
     return 0;
 }
 
-/* Write the checkpoint into a temporary directory, then rename it. After a failure, remove the temporary
- * directory. */
+/* Write the checkpoint into a temporary directory inside the directory `fd`, then rename the temporary directory. After
+ * any failure, remove the temporary directory, if the disk allows the removal. */
 static ddp_status write_in(const struct ckpt_dir *dir, int fd, const ddp_ckpt_point *point,
                            const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
@@ -307,14 +315,15 @@ static ddp_status write_in(const struct ckpt_dir *dir, int fd, const ddp_ckpt_po
     return status;
 }
 
-/* Flush the parent of the directory `fd`, because a power cut may remove a new directory. */
+/* Flush the directory above `fd`. Before this flush, a power cut may remove the directory that was just created. */
 static int flush_parent(int fd)
 {
     int parent = openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return parent < 0 ? -1 : flush_and_close(parent);
 }
 
-/* Write a checkpoint. All operations are relative to the open directory, which the user may move meanwhile. */
+/* Write a checkpoint. Create the directory if needed. All operations are relative to the open directory, so the user
+ * may move the directory meanwhile. */
 ddp_status ckpt_dir_write(const struct ckpt_dir *dir, const ddp_ckpt_point *point,
                           const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
@@ -350,7 +359,8 @@ struct reader {
     struct ddp_err *err;
 };
 
-/* Report that a file could not be opened. Only a missing file is damage, because every checkpoint has both files. */
+/* Report that a file could not be opened. A missing file is damage, because every checkpoint has both files. Other
+ * errors, such as no permission, do not prove damage. */
 static ddp_status not_opened(const struct reader *r)
 {
     char why[WRITE_ERROR_MAX];
@@ -380,8 +390,9 @@ static ddp_status open_step_file(struct reader *r, const struct ckpt_dir *dir, u
     return DDP_OK;
 }
 
-/* Read and check the manifest, which the caller frees after DDP_OK. A user may have renamed the directory, so
- * compare the step. */
+/* Read and check the manifest. The size is limited before memory is allocated. The step in the manifest must equal
+ * the step in the directory's name, because a user may have renamed the directory. On DDP_OK the caller calls
+ * manifest_free. */
 static ddp_status read_manifest(const struct ckpt_dir *dir, uint64_t step, struct manifest *m,
                                 struct ddp_err *err)
 {
@@ -417,7 +428,7 @@ static ddp_status wrong_sum(struct reader *r, const struct manifest_block *block
                     r->name, block->at, block->bytes, block->name);
 }
 
-/* Read one block through the buffer `window`, and verify its checksum. */
+/* Read one block through the buffer `window`, and verify its checksum. This is the first pass of a load. */
 static ddp_status verify_block(struct reader *r, const struct manifest_block *block, char *window)
 {
     uint32_t crc = 0;
@@ -433,7 +444,8 @@ static ddp_status verify_block(struct reader *r, const struct manifest_block *bl
     return crc == block->crc ? DDP_OK : wrong_sum(r, block);
 }
 
-/* Check the file's size, which gives the clearest error, then all blocks. */
+/* Check the file's size, then all blocks. Check the size first, because this check is fast and gives the clearest
+ * error. */
 static ddp_status verify(struct reader *r, const struct manifest *m)
 {
     ddp_status status = DDP_OK;
@@ -454,7 +466,8 @@ static ddp_status verify(struct reader *r, const struct manifest *m)
     return status;
 }
 
-/* Read the blocks into the caller's memory. Verify again, because another process may have written to the file. */
+/* Read the blocks into the caller's memory. This is the second pass of a load. The checksums are verified again,
+ * because another process may have written to the file since the first pass. */
 static ddp_status read_blocks(struct reader *r, const struct manifest *m, const ddp_ckpt_block *blocks,
                               const size_t *number, size_t n)
 {
@@ -469,7 +482,8 @@ static ddp_status read_blocks(struct reader *r, const struct manifest *m, const 
     return DDP_OK;
 }
 
-/* Read a checkpoint's data into `blocks`, after a comparison of names and sizes with the manifest. */
+/* Read the data of a checkpoint into the caller's `blocks`. First compare the names and sizes of `blocks` with the
+ * manifest, because a checkpoint with other blocks is useless even without damage. */
 static ddp_status read_tensors(const struct ckpt_dir *dir, const struct manifest *m,
                                const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {

@@ -1,5 +1,6 @@
-/* directory.h -- one checkpoint as a directory: writing, reading, listing and removing. Each directory has only
- * one writing process, and manager.c calls these functions from only one thread at a time, so there are no locks. */
+/* directory.h -- one checkpoint as a directory: writing, reading, listing and removing, without a thread. The functions
+ * take no lock, because manager.c never calls them from two threads at the same time. Each directory has only one
+ * writing process, so ckpt_dir_tidy may remove the leftovers of an interrupted run. */
 #ifndef WORKER_CHECKPOINT_DIRECTORY_H
 #define WORKER_CHECKPOINT_DIRECTORY_H
 
@@ -23,17 +24,16 @@ ddp_status ckpt_dir_list(const struct ckpt_dir *dir, uint64_t **steps, size_t *n
 ddp_status ckpt_dir_write(const struct ckpt_dir *dir, const ddp_ckpt_point *point,
                           const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err);
 
-/* Read the checkpoint of step `step` into the blocks, which must have passed ckpt_check_blocks. No block changes
- * before the whole checkpoint is verified. Return DDP_ERR_CORRUPT for damage, DDP_ERR_MISMATCH for other names or
- * sizes. */
+/* Read the checkpoint of step `step` into the blocks, which must have passed ckpt_check_blocks. Verify the whole
+ * checkpoint before the first block changes. Return DDP_ERR_CORRUPT if the checkpoint is damaged, and DDP_ERR_MISMATCH
+ * if the names or sizes in the checkpoint differ from those of `blocks`. */
 ddp_status ckpt_dir_read(const struct ckpt_dir *dir, uint64_t step, const ddp_ckpt_block *blocks, size_t n,
                          ddp_ckpt_point *point, struct ddp_err *err);
 
-/* Remove leftovers of interrupted runs and old checkpoints; failures are only warnings. Keep:
- *
- *   - the `last` newest checkpoints up to `step`
- *   - each checkpoint whose step is a multiple of `every`
- *   - all checkpoints after `step`, because the run may have gone back to an earlier step */
+/* Remove leftovers of interrupted runs, then old checkpoints. Of the checkpoints up to `step`, keep the newest (`last`
+ * is their number) and each checkpoint whose step is a multiple of `every`. Keep all checkpoints after `step`. These
+ * later checkpoints may be damaged, or the run may have gone back to an earlier step, so the user decides whether to
+ * remove them. Failures are only warnings. */
 void ckpt_dir_tidy(const struct ckpt_dir *dir, uint64_t step, unsigned last, uint64_t every);
 
 #endif

@@ -30,8 +30,8 @@ int file_write(int fd, const void *data, size_t len)
     return 0;
 }
 
-/* Read up to `len` bytes at offset `at`. Return the number of bytes, less than `len` only at the end of the file,
- * or -1 with errno. */
+/* Read up to `len` bytes at offset `at`. Return the number of bytes, which is less than `len` only at the end of the
+ * file. Return -1 with errno if the read fails. */
 static ssize_t pread_all(int fd, uint64_t at, void *to, size_t len)
 {
     char *into = to;
@@ -62,10 +62,12 @@ ddp_status file_read(const char *path, int fd, uint64_t at, void *to, size_t len
 
 /* --- a file that appears whole ------------------------------------------------------------------------------ */
 
-/* A file that is being replaced. PATH.tmp is written and flushed, then renamed; so a crash leaves the old file or
+/* A file that is being replaced. The bytes are written to PATH.tmp in the same directory and flushed to the disk
+ * (fsync). Then the file is renamed and its directory is flushed. A crash between any two steps leaves the old file or
  * the whole new file.
  *
- * Call atomic_open, atomic_write ..., atomic_commit. A call that fails removes PATH.tmp and frees everything. */
+ * The order of calls is atomic_open, atomic_write ..., atomic_commit. A call that fails removes the temporary file and
+ * frees everything. */
 struct atomic_file {
     int fd;
     char *path;      /* owned until the commit or a failure, like `temporary` */
@@ -78,7 +80,7 @@ static const char *written_name(const struct atomic_file *file)
     return file->temporary != NULL ? file->temporary : file->path;
 }
 
-/* Free the names. */
+/* Free the names. Every use of a struct atomic_file ends with this function. */
 static void atomic_forget(struct atomic_file *file)
 {
     free(file->path);
@@ -96,7 +98,7 @@ static void atomic_discard(struct atomic_file *file)
     atomic_forget(file);
 }
 
-/* Report that `what` failed with errno, then clean up. The clean-up changes errno. */
+/* Report that `what` failed with errno, then clean up. Report first, because the clean-up changes errno. */
 static ddp_status atomic_fail(struct atomic_file *file, const char *what, struct ddp_err *err)
 {
     char why[WRITE_ERROR_MAX];
@@ -118,7 +120,8 @@ static char *joined(const char *a, const char *b)
     return text;
 }
 
-/* Return the descriptor of stdout or stderr if it writes to the regular file `path`, otherwise -1. */
+/* Return the descriptor of the standard stream (stdout or stderr) that writes to the regular file `path`. Return -1 if
+ * there is no such stream. */
 static int standard_fd(const char *path)
 {
     struct stat there, own;
@@ -129,8 +132,8 @@ static int standard_fd(const char *path)
     return -1;
 }
 
-/* Return true if `path` must be written directly: a device, a pipe, a broken link, or the file of stdout or
- * stderr. */
+/* Return true if a rename must not replace `path`. This is so for a device, a pipe, a link whose target is missing, and
+ * the file to which stdout or stderr writes (/dev/stdout). Such files are written directly. */
 static bool is_special(const char *path)
 {
     struct stat there;
@@ -139,8 +142,8 @@ static bool is_special(const char *path)
            (stat(path, &there) != 0 || !S_ISREG(there.st_mode) || standard_fd(path) >= 0);
 }
 
-/* Return the path of the file to replace, which the caller frees. A rename onto a link would not change its
- * target. */
+/* Return the path of the file to replace. For a link, return the path of the link's target, because a rename onto the
+ * link would leave the target unchanged. The caller frees the result. */
 static char *target_of(const char *path)
 {
     struct stat there;
@@ -148,7 +151,8 @@ static char *target_of(const char *path)
     return is_link && !is_special(path) ? realpath(path, NULL) : joined(path, "");
 }
 
-/* Open the file for writing. A file that is open as stdout or stderr is not truncated. */
+/* Open the file to write. The mode is 0666 without the bits of the umask, as for any new file. A file that is open as
+ * stdout or stderr is not truncated. */
 static int open_for_writing(struct atomic_file *file)
 {
     const int standard = file->temporary == NULL ? standard_fd(file->path) : -1;
@@ -156,12 +160,14 @@ static int open_for_writing(struct atomic_file *file)
         return fcntl(standard, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     if (file->temporary == NULL)
         return open(file->path, O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY | O_CLOEXEC, 0666);
-    /* The old file is from a killed run. Without O_EXCL, open could follow a link of another user. */
+    /* Remove an old file first, because O_EXCL rejects any existing file. Each path has only one writer, so the old
+     * file is from a killed run. Without O_EXCL, open could follow a link of another user. */
     unlink(file->temporary);
     return open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 }
 
-/* Open a temporary file, or `path` itself if is_special(path). After an error, the caller has nothing to clean up. */
+/* Open a temporary file, which later replaces `path` or, if `path` is a link, the link's target. If is_special(path),
+ * open `path` itself. After an error, the caller has nothing to clean up. */
 static ddp_status atomic_open(struct atomic_file *file, const char *path, struct ddp_err *err)
 {
     const bool special = is_special(path);
@@ -202,15 +208,15 @@ static int sync_directory_of(const char *path)
     return failed;
 }
 
-/* Flush the bytes to the disk. EINVAL from a terminal or a pipe is not an error. */
+/* Flush the bytes to the disk. For a terminal or a pipe, fsync fails with EINVAL, which is not an error here. */
 static int sync_data(const struct atomic_file *file)
 {
     int failed = fsync(file->fd);
     return failed != 0 && file->temporary == NULL && errno == EINVAL ? 0 : failed;
 }
 
-/* Flush and rename the file. If the flush of the directory fails, the file was replaced, but a power cut may restore
- * the old file. */
+/* Flush and rename the file. An error after the rename means that the file was replaced, but a power cut may still
+ * restore the old file. */
 static ddp_status atomic_commit(struct atomic_file *file, struct ddp_err *err)
 {
     if (sync_data(file) != 0)
@@ -242,7 +248,8 @@ enum { MAX_NAME = 64, HEAD = 24, ENTRY = MAX_NAME + 16, MAX_BLOCKS = 4096 };
 
 static const char magic[8] = { 'D', 'D', 'P', 'C', 'K', 'P', 'T', '1' };
 
-/* Return the checksum. zlib's crc32 would accept only lengths below 4 GiB. */
+/* Return the checksum. Use crc32_z, whose length is a size_t, because zlib's crc32 accepts only lengths below 4
+ * GiB. */
 static uint32_t crc_of(const void *data, size_t len)
 {
     return (uint32_t)crc32_z(0, data, len);
@@ -270,7 +277,7 @@ ddp_status ckpt_check_blocks(const ddp_ckpt_block *blocks, size_t n, struct ddp_
     return DDP_OK;
 }
 
-/* Return the header and the table in one array, which the caller frees, or NULL if memory is short. */
+/* Return the header and the table in one array, or NULL if memory is short. The caller frees the array. */
 static uint8_t *make_header(const ddp_ckpt_block *blocks, size_t n)
 {
     uint8_t *head = calloc(1, HEAD + n * ENTRY);
@@ -345,7 +352,8 @@ static ddp_status read_next(struct reader *r, void *to, size_t len)
     return status;
 }
 
-/* Read the header. The checksum comes first, because only an undamaged header proves that the model differs. */
+/* Read the header. The checksum is verified before the number of blocks. So a wrong number of blocks in a valid
+ * header means another model (DDP_ERR_MISMATCH) and not damage. */
 static ddp_status read_head(struct reader *r, uint8_t head[HEAD], size_t n)
 {
     ddp_status status = read_next(r, head, HEAD);
@@ -363,7 +371,8 @@ static ddp_status read_head(struct reader *r, uint8_t head[HEAD], size_t n)
     return DDP_OK;
 }
 
-/* Compare a row of the table with the caller's block at the same position. */
+/* Compare a row of the table with the caller's block at the same position. A program passes the same list of blocks to
+ * save and to load, so the order must be the same. */
 static ddp_status check_entry(struct reader *r, const uint8_t *entry, const ddp_ckpt_block *block)
 {
     char name[MAX_NAME];
@@ -379,7 +388,8 @@ static ddp_status check_entry(struct reader *r, const uint8_t *entry, const ddp_
     return DDP_OK;
 }
 
-/* Read the table. Compare it with its checksum, then with the caller's blocks, then with the size of the file. */
+/* Read the table. Compare the table with its checksum, then with the caller's blocks, then with the size of the
+ * file. */
 static ddp_status read_table(struct reader *r, uint32_t crc, uint8_t *table, const ddp_ckpt_block *blocks,
                              size_t n)
 {
@@ -416,7 +426,8 @@ static ddp_status read_data(struct reader *r, const uint8_t *table, uint8_t *to,
     return DDP_OK;
 }
 
-/* Copy the data into the caller's blocks, after all checks. The pointer of an empty block may be NULL. */
+/* Copy the data into the caller's blocks, after all checks, so that a failed load changes no block. The pointer of an
+ * empty block may be NULL. */
 static void copy_blocks(const uint8_t *from, const ddp_ckpt_block *blocks, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -434,7 +445,8 @@ size_t ckpt_total_bytes(const ddp_ckpt_block *blocks, size_t n)
     return total;
 }
 
-/* Read the whole file into separate memory. The caller's blocks, not the file, determine all allocations. */
+/* Read the whole file. First compare the number of blocks and their lengths with the caller's blocks. Then read the
+ * data into separate memory. The caller determines the sizes of all allocations; the file does not. */
 static ddp_status load_file(struct reader *r, const ddp_ckpt_block *blocks, size_t n)
 {
     uint8_t head[HEAD];
@@ -457,7 +469,8 @@ static ddp_status load_file(struct reader *r, const ddp_ckpt_block *blocks, size
     return status;
 }
 
-/* Load a checkpoint. Get the size by fstat, because another program may replace the file at `path`. */
+/* Load a checkpoint. Get the size from the open file (fstat), because another program may replace the file at
+ * `path`. */
 ddp_status ddp_ckpt_load(const char *path, const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
     NOT_NULL(path, err);

@@ -1,5 +1,6 @@
-/* manager.c -- see ddp/ckpt.h: a directory of checkpoints and a thread that writes them. The caller's thread owns
- * the copy of the blocks in state IDLE, the writer owns it in state BUSY. */
+/* manager.c -- see ddp/ckpt.h: a directory of checkpoints and a thread that writes them. The caller's thread owns the
+ * copy of the blocks while the state is IDLE, and the writer owns the copy while the state is BUSY. So neither thread
+ * holds the lock while it copies or writes blocks. */
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/not_null.h"
@@ -18,14 +19,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* NAME: maximum bytes of a block's name, with the NUL. KEEP_LAST and TIMEOUT_MS: defaults of options that are 0. */
+/* NAME: maximum length of a block's name in bytes, with the NUL. KEEP_LAST and TIMEOUT_MS: the defaults of options that
+ * are 0. */
 enum { NAME = 64, KEEP_LAST = 3, TIMEOUT_MS = 600000, MOST_TIMEOUT_MS = 1u << 31 };
 
-/* IDLE: the writer has no job; BUSY: the writer writes a checkpoint; STOP: the writer must end. */
+/* IDLE: the writer has no job; BUSY: the writer has a job; STOP: the writer must end. The writer has at most one
+ * job: a checkpoint to write. */
 enum state { IDLE, BUSY, STOP };
 
-/* A copy of the blocks, so that the program can continue while the thread writes. The memory is reused until the
- * manager is closed. */
+/* A copy of the blocks, so that the program can continue while the thread writes. The memory is allocated at the first
+ * save and reused until the manager is closed. A save that needs more memory replaces the old memory. */
 struct copy {
     ddp_ckpt_point point;
     ddp_ckpt_block *blocks; /* the blocks point into `names` and `data` */
@@ -43,7 +46,7 @@ struct ddp_ckpts {
     pthread_mutex_t lock; /* protects `state` and `outcome` */
     pthread_cond_t changed;
     enum state state;
-    struct ddp_err outcome; /* error of the last job, until a call returns it */
+    struct ddp_err outcome; /* error of the last job, if no call has returned it yet; otherwise DDP_OK */
 };
 
 /* --- the writer ----------------------------------------------------------------------------------------- */
@@ -62,7 +65,7 @@ static ddp_status write_and_tidy(const ddp_ckpts *c, const ddp_ckpt_point *point
     return DDP_OK;
 }
 
-/* Write checkpoints until the state is STOP. Release the lock while writing. */
+/* Write one checkpoint after the other until the state is STOP. Release the lock while a checkpoint is written. */
 static void *writer(void *user)
 {
     ddp_ckpts *c = user;
@@ -160,7 +163,8 @@ static ddp_status read_ckpts_options(const ddp_ckpts_options *given, ddp_ckpts_o
     return DDP_OK;
 }
 
-/* Initialize the lock and the condition. Timeouts use the monotonic clock. */
+/* Initialize the lock and the condition. Timeouts use the monotonic clock, so a change of the date does not affect
+ * them. */
 static void init_lock(ddp_ckpts *c)
 {
     pthread_condattr_t monotonic;
@@ -171,7 +175,7 @@ static void init_lock(ddp_ckpts *c)
     pthread_condattr_destroy(&monotonic);
 }
 
-/* Open a directory. A program that only loads a checkpoint needs no thread. */
+/* Open a directory. No thread is started yet, because a program that only loads a checkpoint needs no thread. */
 ddp_status ddp_ckpts_open(const ddp_ckpts_options *given, ddp_ckpts **out, struct ddp_err *err)
 {
     NOT_NULL(out, err);
@@ -198,7 +202,7 @@ ddp_status ddp_ckpts_open(const ddp_ckpts_options *given, ddp_ckpts **out, struc
     return DDP_OK;
 }
 
-/* Free the copy's memory. */
+/* Free the copy's memory. reserve_copy may allocate memory again. */
 static void free_copy(struct copy *copy)
 {
     free(copy->blocks);
@@ -207,7 +211,7 @@ static void free_copy(struct copy *copy)
     *copy = (struct copy){ .blocks = NULL };
 }
 
-/* Close the manager. After a timeout free nothing, because the writer still uses the struct. */
+/* Close the manager and free the struct. After a timeout free nothing, because the writer still uses the struct. */
 ddp_status ddp_ckpts_close(ddp_ckpts *c, struct ddp_err *err)
 {
     if (c == NULL)
@@ -241,8 +245,8 @@ static ddp_status check_point(const ddp_ckpt_point *point, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Get memory for n blocks with `total` bytes; keep the old memory if large enough. Return false if memory is
- * short. */
+/* Get memory for a copy of n blocks; `total` is the sum of their sizes in bytes. Keep the old memory if it is
+ * large enough. Return false if memory is short. */
 static bool reserve_copy(struct copy *copy, size_t n, size_t total)
 {
     if (n <= copy->room_blocks && total <= copy->room)
@@ -260,7 +264,7 @@ static bool reserve_copy(struct copy *copy, size_t n, size_t total)
     return true;
 }
 
-/* Copy the blocks, and their names, which the caller may free before the thread reads them. */
+/* Copy the blocks. Copy the names too, because the caller may free its names before the thread reads the copy. */
 static void fill_copy(struct copy *copy, const ddp_ckpt_point *point, const ddp_ckpt_block *blocks, size_t n)
 {
     char *to = copy->data;
@@ -275,7 +279,8 @@ static void fill_copy(struct copy *copy, const ddp_ckpt_point *point, const ddp_
     }
 }
 
-/* Save a checkpoint. Without memory for a copy, or above max_bytes, write it before returning. */
+/* Save a checkpoint. If the copy would exceed max_bytes, or if memory is short, make no copy and wait until the
+ * checkpoint is on the disk. */
 ddp_status ddp_ckpts_save(ddp_ckpts *c, const ddp_ckpt_point *point, const ddp_ckpt_block *blocks, size_t n,
                           struct ddp_err *err)
 {
@@ -325,7 +330,8 @@ static ddp_status load_newest(const ddp_ckpts *c, const uint64_t *steps, size_t 
                     c->dir.path, n_steps, newest.msg);
 }
 
-/* Load the newest checkpoint, after the writer has finished. If the last write failed, return its error. */
+/* Load the newest checkpoint. If the writer is busy, wait until it has finished. If the last write failed, return the
+ * error of that write. */
 ddp_status ddp_ckpts_load(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, ddp_ckpt_point *point,
                           int *found, struct ddp_err *err)
 {
@@ -349,14 +355,16 @@ ddp_status ddp_ckpts_load(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, 
     return status;
 }
 
-/* The result of the load on rank 0, broadcast before the blocks. `words` is the text of an error. */
+/* The result of the load on rank 0. Rank 0 broadcasts this struct before the blocks. `words` is the text of an
+ * error. */
 struct load_result {
     int64_t status, found;
     ddp_ckpt_point point;
     char words[1024];
 };
 
-/* Load a checkpoint on rank 0. Send the result even after an error, because the other ranks wait. */
+/* Load a checkpoint on rank 0. Send the result even after an error, because the other ranks would otherwise wait for
+ * blocks. */
 static void load_on_root(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, struct load_result *result)
 {
     struct ddp_err err = { 0 };
@@ -367,7 +375,8 @@ static void load_on_root(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, s
     memcpy(result->words, err.msg, sizeof(result->words));
 }
 
-/* Load on rank 0 and broadcast the blocks one by one, so that no rank needs memory for a second model. */
+/* Load a checkpoint on rank 0 and broadcast the blocks. Blocks are sent one by one, so that no rank needs memory for
+ * a second model. */
 ddp_status ddp_ckpts_resume(ddp_ckpts *c, ddp_group *group, const ddp_ckpt_block *blocks, size_t n,
                             ddp_ckpt_point *point, int *found)
 {

@@ -1,5 +1,5 @@
-/* manifest.c -- see manifest.h. The reader verifies the checksum first, because it detects all damage. The later
- * checks are for files of other programs or versions. */
+/* manifest.c -- see manifest.h. The reader verifies the checksum first, because the checksum detects all damage. The
+ * later checks are for files that another program or a later version of this program has written. */
 #include "checkpoint/manifest.h"
 
 #include "core/crc32c.h"
@@ -12,14 +12,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* VERSION: version of the format. DIGITS: hexadecimal digits of a CRC-32C. */
+/* VERSION: the version of the format. DIGITS: the number of hexadecimal digits of a CRC-32C. */
 enum { VERSION = 1, DIGITS = 8 };
 
-/* The beginning of every manifest, so that the place of the checksum's digits is known. */
+/* The beginning of every manifest. The checksum's digits follow at once, so their place is known before the text is
+ * parsed. */
 static const char prefix[] = "{\"crc32c\":\"";
 static const char format[] = "ddprun checkpoint";
 
-/* One row for each member of ddp_ckpt_point: its key in the JSON, and its offset in the struct. */
+/* One row for each member of ddp_ckpt_point: its key in the JSON, and its offset in the struct. All members are
+ * numbers. */
 static const struct {
     const char *key;
     size_t offset;
@@ -31,7 +33,7 @@ static const struct {
 
 enum { POINT_ROWS = sizeof(point_rows) / sizeof(point_rows[0]) };
 
-/* Format a checksum in lower case. */
+/* Format a checksum. The digits are lower case. */
 static void hex(char digits[DIGITS + 1], uint32_t crc)
 {
     snprintf(digits, DIGITS + 1, "%08" PRIx32, crc);
@@ -64,7 +66,7 @@ static bool add_blocks(cJSON *json, const struct manifest *m)
     return list != NULL;
 }
 
-/* Add all members, the checksum first. */
+/* Add all members. The checksum must be the first member, so that its place in the text is known. */
 static bool add_members(cJSON *json, const struct manifest *m)
 {
     bool ok = cJSON_AddStringToObject(json, "crc32c", "00000000") != NULL &&
@@ -79,7 +81,8 @@ static bool add_members(cJSON *json, const struct manifest *m)
            cJSON_AddNumberToObject(json, "bytes", (double)m->bytes) != NULL && add_blocks(json, m);
 }
 
-/* Return the manifest's text. Write the checksum's digits last, because they are zeros when the sum is computed. */
+/* Return the manifest's text. The checksum covers the whole text, with zeros in place of the checksum's digits. So
+ * write the digits last. */
 char *manifest_write(const struct manifest *m)
 {
     cJSON *json = cJSON_CreateObject();
@@ -100,7 +103,8 @@ static ddp_status damaged(struct ddp_err *err, const char *name, const char *wha
     return ddp_fail(err, DDP_ERR_CORRUPT, "%s: %s", name, what);
 }
 
-/* Check the text's checksum. Compare digits as text, to detect a bit that turns "a" into "A". */
+/* Check the text's checksum. Compare the digits as text, so that a flipped bit that turns "a" into "A" is detected,
+ * too. */
 static ddp_status check_text(const char *name, const char *text, size_t len, struct ddp_err *err)
 {
     const size_t at = sizeof(prefix) - 1;
@@ -113,7 +117,8 @@ static ddp_status check_text(const char *name, const char *text, size_t len, str
     return DDP_OK;
 }
 
-/* Read a whole number from 0 to MANIFEST_LARGEST, exact in a double. Return false for anything else. */
+/* Read a whole number from 0 to MANIFEST_LARGEST. A double holds each of these numbers exactly. Return false for
+ * anything else. */
 static bool get_number(const cJSON *json, const char *key, uint64_t *to)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
@@ -124,14 +129,15 @@ static bool get_number(const cJSON *json, const char *key, uint64_t *to)
     return true;
 }
 
-/* Return a member's text, or "" if the member is missing. */
+/* Return a member's text, or "" if the member is missing, so that the caller can compare the result. */
 static const char *get_text(const cJSON *json, const char *key)
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, key));
     return text != NULL ? text : "";
 }
 
-/* Read one row. Accept only the digits of hex(), because strtoul also accepts blanks, a sign or "0x". */
+/* Read one row. Lengths are checked before the name is copied. Accept only the digits that hex() prints. strtoul
+ * alone would also accept blanks, a sign or "0x". */
 static bool read_block(const cJSON *row, struct manifest_block *block)
 {
     const char *name = get_text(row, "name"), *crc = get_text(row, "crc32c");
@@ -143,7 +149,8 @@ static bool read_block(const cJSON *row, struct manifest_block *block)
     return true;
 }
 
-/* Read all rows. cJSON_GetArrayItem would start at the first row in each call. */
+/* Read all rows. Follow the linked list, because cJSON_GetArrayItem starts at the first row in each call. A block's
+ * offset is the sum of the sizes of the earlier blocks. */
 static ddp_status read_blocks(struct manifest *m, const cJSON *list, const char *name, struct ddp_err *err)
 {
     uint64_t at = 0;
@@ -166,7 +173,7 @@ static ddp_status read_blocks(struct manifest *m, const cJSON *list, const char 
                           : damaged(err, name, "the sum of the blocks' sizes is not the file's size");
 }
 
-/* Read the members, format and version first, because another version may have other members. */
+/* Read the members. Format and version come first, because another version may have other members. */
 static ddp_status read_json(struct manifest *m, const cJSON *json, const char *name, struct ddp_err *err)
 {
     uint64_t version;
@@ -227,8 +234,8 @@ static const struct manifest_block *find_block(const struct manifest *m, const c
 
 #define SAME_RUN "; use the model and optimizer of the run that saved the checkpoint"
 
-/* Match the caller's blocks with the manifest. Compare the numbers of blocks last; a missing name is a clearer
- * error. */
+/* Match the caller's blocks with the manifest. The number of blocks is compared last, because "has no block 'x'" is
+ * clearer than "has 5 blocks". */
 ddp_status manifest_match(const struct manifest *m, const char *name, const ddp_ckpt_block *want, size_t n,
                           size_t *number, struct ddp_err *err)
 {

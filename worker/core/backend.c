@@ -1,6 +1,7 @@
-/* backend.c -- see backend.h. libddp searches for libddp_cuda near the file that contains this code (libddp.so, or a
- * program with libddp.a), then in the loader's path. libddp_cuda is never unloaded, because threads of CUDA run its
- * code. */
+/* backend.c -- see backend.h.
+ *
+ * libddp searches for libddp_cuda first near the file that contains this code (libddp.so, or a program with libddp.a),
+ * then in the loader's path. libddp never unloads libddp_cuda, because threads of CUDA run code of libddp_cuda. */
 #include "core/backend.h"
 
 #include "core/recorder.h"
@@ -27,12 +28,12 @@ struct comm_paths backend_paths(const struct worker_env *env)
     return (struct comm_paths){ env->cuda_library, env->cudart_library, env->nccl_library };
 }
 
-/* Paths from the folder of this code to the folder of libddp_cuda: "" in build/; in an installation, this code is in
- * lib/, bin/ or libexec/ddprun/, and libddp_cuda in lib/. */
+/* Paths from the folder of this code to the folder of libddp_cuda. In build/, this code and libddp_cuda are in one
+ * folder. In an installation, libddp_cuda is in lib/, and this code is in lib/, bin/ or libexec/ddprun/. */
 static const char *const beside[] = { "", "../lib/", "../../lib/" };
 
-/* Set `path` to the folder of this code, with a '/' at the end, or to "". dladdr may return a name without a folder for
- * a program in PATH; then read /proc/self/exe. */
+/* Set `path` to the folder of this code, with a '/' at the end, or to "" if the folder is unknown. dladdr may return a
+ * name without a folder if the shell found the program in PATH. In this case read /proc/self/exe. */
 static void own_directory(char path[PATH_ROOM])
 {
     Dl_info info;
@@ -51,7 +52,7 @@ static void own_directory(char path[PATH_ROOM])
         snprintf(path, PATH_ROOM, "%.*s/", (int)(end - file), file);
 }
 
-/* Open libddp_cuda near libddp, so that a copied installation works without LD_LIBRARY_PATH. */
+/* Open libddp_cuda in the directories near libddp, so that a copied installation works without LD_LIBRARY_PATH. */
 static void *open_beside(void)
 {
     char directory[PATH_ROOM], path[PATH_ROOM + 64];
@@ -65,7 +66,7 @@ static void *open_beside(void)
     return handle;
 }
 
-/* Open the library file `given`. If it is "", search for libddp_cuda. */
+/* Open the library file `given`. If `given` is "", search for libddp_cuda near libddp, then in the loader's path. */
 static ddp_status open_library(const char *given, void **handle, struct ddp_err *err)
 {
     char name[64];
@@ -81,7 +82,8 @@ static ddp_status open_library(const char *given, void **handle, struct ddp_err 
                     name, dlerror());
 }
 
-/* Load libddp_cuda and get its table of functions, which is not a stable interface. The versions must be equal. */
+/* Load libddp_cuda and get its table of functions. libddp and libddp_cuda must have the same version, because the table
+ * is not a stable interface. */
 static ddp_status load_cuda(const struct worker_env *env, const struct cuda_entry **out, struct ddp_err *err)
 {
     void *handle = NULL;
@@ -90,7 +92,7 @@ static ddp_status load_cuda(const struct worker_env *env, const struct cuda_entr
     if (status != DDP_OK)
         return status;
     void *symbol = dlsym(handle, CUDA_ENTRY);
-    /* C cannot convert a data pointer to a function pointer */
+    /* C cannot convert a data pointer to a function pointer, so the bytes are copied. */
     memcpy(&function, &symbol, sizeof(function));
     *out = function != NULL ? function() : NULL;
     if (*out == NULL || strcmp((*out)->version, DDP_VERSION) != 0)
@@ -113,7 +115,7 @@ static ddp_status check_name(const char *name, int device, struct ddp_err *err)
 }
 
 /* Find the backend `name`, and load libddp_cuda if a device is requested. With DDP_DEVICE_AUTO, a missing library is an
- * error only for "nccl". */
+ * error only for the name "nccl". */
 ddp_status backend_find(const char *name, int device, const struct worker_env *env, struct backend *out,
                         struct ddp_err *err)
 {

@@ -1,6 +1,6 @@
 /* backend.h -- the functions of a backend, and the choice of a backend and a device for a context. A blocking backend
- * completes a call in `run`. Any other backend puts the call on a stream. call_check has checked the arguments of a
- * call. */
+ * completes a call in `run`. Any other backend puts the call on a stream. The arguments of a call are valid, because
+ * call_check has checked them. */
 #ifndef WORKER_CORE_BACKEND_H
 #define WORKER_CORE_BACKEND_H
 
@@ -11,16 +11,17 @@
 struct comm_host;
 struct recorder;
 
-/* A communicator. The struct of each backend begins with a struct comm. */
+/* A communicator. Each backend has its own struct, which begins with a struct comm. So a pointer to the backend's
+ * struct is also a pointer to the communicator. */
 struct comm {
     const struct comm_ops *ops;
-    /* Number of the last call; `open` is call 1. 0 if the backend does not count every call. */
+    /* Number of the last call; `open` is call 1. The number is 0 if the backend does not count every call. */
     uint64_t seq;
-    /* Ticket of the last call, for backends that do not block; 0: the call is done. */
+    /* Ticket of the last call, or 0 if the call is done. Used only by backends that do not block. */
     uint64_t ticket;
 };
 
-/* Files of the libraries that a backend loads; "": search the usual places. */
+/* Files of the libraries that a backend loads. If a path is "", the backend searches the usual places. */
 struct comm_paths {
     const char *cuda;          /* path of the library libddp_cuda */
     const char *cudart, *nccl; /* files of NVIDIA's libcudart and libnccl */
@@ -37,39 +38,42 @@ struct comm_setup {
     bool share_gpu; /* several ranks may use the same GPU (DDP_SHARE_GPU) */
     struct comm_paths paths;
     const struct comm_host *host;
-    /* borrowed; comm_host.complete reports finished calls to it */
+    /* Borrowed. The backend reports finished calls to this recorder with comm_host.complete. */
     struct recorder *recorder;
 };
 
-/* The functions of a backend. */
+/* The functions of a backend. A backend connects the ranks (open), runs calls (run), allocates memory for fast
+ * collectives (shared_alloc), and can be stopped from any thread (give_up). */
 struct comm_ops {
     const char *name;
     bool blocks; /* true if run() waits for the other ranks */
     /* Connect the ranks; collective. After DDP_OK the caller owns *out until `close`. */
     ddp_status (*open)(const struct comm_setup *setup, struct comm **out, struct ddp_err *err);
-    /* Run a call. A blocking backend no longer uses the call's pointers afterwards. Any other backend puts the call on
-     * a stream and gives it a ticket for `follow` and `await`. */
+    /* Run a call. In a blocking backend, `run` returns when the call is done and its pointers are no longer used. Any
+     * other backend puts the call on a stream and gives it a ticket, a number by which `follow` and `await` identify
+     * the call. */
     ddp_status (*run)(struct comm *comm, const struct call *call, struct ddp_err *err);
-    /* Allocate memory that makes collectives fast; collective. The backend owns the block, and frees it in shared_free
-     * or `close`. */
+    /* Allocate memory that makes collectives fast. All ranks must call this function. The backend owns the block, and
+     * frees it in shared_free or `close`. */
     ddp_status (*shared_alloc)(struct comm *comm, size_t bytes, void **out, struct ddp_err *err);
     ddp_status (*shared_free)(struct comm *comm, void *block, struct ddp_err *err);
-    /* Return an error if a rank has died or has given up. Never wait. */
+    /* Return an error if a rank has died or has given up. This function never waits. */
     ddp_status (*check)(struct comm *comm, struct ddp_err *err);
-    /* Make the current call and later calls of all ranks fail with `err`. If another rank has given up before,
-     * *err becomes its error. Any thread may call this function. */
+    /* Make the current call and later calls of all ranks fail with `err`. If another rank has given up before, *err
+     * becomes the error of that rank. Any thread may call this function. */
     void (*give_up)(struct comm *comm, struct ddp_err *err);
-    /* Free the communicator; not collective. */
+    /* Free the communicator. This call is not collective. */
     void (*close)(struct comm *comm);
 
-    /* Let `stream` run later operations only after the call with this ticket is done. NULL in a blocking backend. */
-    ddp_status (*follow)(struct comm *comm, uint64_t ticket, void *stream, struct ddp_err *err);
-    /* Wait until the call with this ticket is done. Return DDP_IN_PROGRESS after `timeout_ms`. NULL in a blocking
+    /* Let `stream` run later operations only after the call with this ticket is done. The member is NULL in a blocking
      * backend. */
+    ddp_status (*follow)(struct comm *comm, uint64_t ticket, void *stream, struct ddp_err *err);
+    /* Wait until the call with this ticket is done. Return DDP_IN_PROGRESS after `timeout_ms`. The member is NULL in a
+     * blocking backend. */
     ddp_status (*await)(struct comm *comm, uint64_t ticket, uint32_t timeout_ms, struct ddp_err *err);
 
-    /* Copy (`copy`) or clear (`zero`) memory of shared_alloc, after the earlier operations on `stream`. NULL if
-     * shared_alloc returns host memory. */
+    /* Copy (`copy`) or clear (`zero`) memory of shared_alloc, after the earlier operations on `stream`. The members
+     * `copy` and `zero` are NULL if shared_alloc returns host memory. */
     ddp_status (*copy)(struct comm *comm, void *to, const void *from, size_t bytes, void *stream,
                        struct ddp_err *err);
     ddp_status (*zero)(struct comm *comm, void *at, size_t bytes, void *stream, struct ddp_err *err);
@@ -87,14 +91,14 @@ extern const struct comm_ops cpu_comm_ops;
 /* The functions of libddp that a backend in libddp_cuda may call. */
 struct comm_host {
     const struct comm_ops *cpu;
-    /* Functions of bootstrap.h: `publish` is bootstrap_publish, and so on. */
+    /* Pointers to functions of bootstrap.h; `publish` points to bootstrap_publish, and so on: */
     ddp_status (*publish)(const struct bootstrap *bootstrap, const char *what, const void *data, size_t len,
                           struct ddp_err *err);
     ddp_status (*fetch)(const struct bootstrap *bootstrap, const char *what, void *data, size_t len,
                         struct ddp_err *err);
     ddp_status (*clear)(const struct bootstrap *bootstrap, const char *what, struct ddp_err *err);
     uint32_t (*remaining_ms)(const struct bootstrap *bootstrap);
-    /* recorder_complete of recorder.h */
+    /* recorder_complete: record that all calls up to `ticket` are done. */
     void (*complete)(struct recorder *recorder, uint64_t ticket);
     ddp_status (*local_address)(const ddp_store *store, char *address, size_t room, struct ddp_err *err);
 };
@@ -128,7 +132,7 @@ struct backend {
 ddp_status backend_find(const char *name, int device, const struct worker_env *env, struct backend *out,
                         struct ddp_err *err);
 
-/* Return the library files that `env` names, borrowed from `env`. */
+/* Return the library files that `env` names. The texts are borrowed from `env`. */
 struct comm_paths backend_paths(const struct worker_env *env);
 
 extern const struct comm_host backend_host;

@@ -1,5 +1,5 @@
 /* barrier.c -- ddp_barrier_named of include/ddp/context.h, a barrier of all ranks through the store. ddprun's store has
- * named barriers. With PyTorch's TCPStore, the ranks count their arrivals in a key. */
+ * named barriers, which report missing ranks. With PyTorch's TCPStore, the ranks count their arrivals in a key. */
 #include "base/clock.h"
 #include "core/context.h"
 #include "core/error.h"
@@ -17,7 +17,8 @@ static void pause_ms(uint32_t ms)
     nanosleep(&time, NULL);
 }
 
-/* Report a timeout and the number of ranks that have arrived by now. */
+/* Report a timeout and the number of ranks that have arrived. Read the counter again, because ranks may have arrived
+ * after this rank. */
 static ddp_status barrier_late(struct ddp_ctx *ctx, const char *key, const char *name, uint32_t timeout_ms,
                                struct ddp_err *err)
 {
@@ -54,7 +55,7 @@ static ddp_status poll_until_open(struct ddp_ctx *ctx, const char *key, const ch
     }
 }
 
-/* Wait at a barrier of two keys: each rank adds 1 to <prefix>/barrier/<name>, and the last sets
+/* Wait at a barrier of two keys. <prefix>/barrier/<name> is the counter, to which each rank adds 1. The last rank sets
  * <prefix>/barrier/<name>/go. A counter above the world size means that the name was used before. */
 static ddp_status counted_barrier(struct ddp_ctx *ctx, const char *name, uint32_t timeout_ms,
                                   struct ddp_err *err)

@@ -1,4 +1,5 @@
-/* bootstrap.c -- see bootstrap.h. The card of a rank is a text of four words, for `ddpctl keys`. */
+/* bootstrap.c -- see bootstrap.h. The card of a rank is a text of four words, because `ddpctl keys` can then show which
+ * ranks have joined. */
 #include "core/bootstrap.h"
 
 #include "base/clock.h"
@@ -13,10 +14,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* SLACK_MS: extra time of the other ranks for an error that rank 0 publishes at the deadline. */
+/* SLACK_MS: extra time for which the other ranks wait, because rank 0 may fail at the deadline and publish the reason
+ * a moment later. */
 enum { KEY = BOOTSTRAP_KEY, CARD = 160, SLACK_MS = 500 };
 
-/* Return the ms until the deadline, but at least 1, because 0 would select the store's default timeout. */
+/* Return the ms until the deadline, but at least 1. In a call of the store, 0 would select the default timeout. */
 uint32_t bootstrap_remaining_ms(const struct bootstrap *bootstrap)
 {
     uint64_t now = clock_ms();
@@ -42,7 +44,8 @@ static void read_boot_id(char id[40])
         snprintf(id, 40, "unknown");
 }
 
-/* Format the card of this rank: pid, PID namespace, boot id and host. */
+/* Format the card of this rank: pid, PID namespace, boot id and host. Other ranks use the card to map the memory of
+ * this rank, or to report why the mapping is impossible. */
 static void make_card(char text[CARD], const char *test_host)
 {
     char boot_id[40], host[64] = "";
@@ -60,8 +63,9 @@ static void make_card(char text[CARD], const char *test_host)
              host[0] ? host : "unknown");
 }
 
-/* Set `key` to `value` if the key is missing. If it has another value, set *theirs to a copy, which the caller
- * frees. */
+/* Set `key` to `value` if the key is missing or already has this value. If the key has another value, leave this value
+ * unchanged, and set *theirs to a copy, which the caller frees. The store answers with the value that the key has after
+ * the request. */
 static ddp_status set_new(const struct bootstrap *b, const char *key, const void *value, size_t len,
                           char **theirs, struct ddp_err *err)
 {
@@ -77,8 +81,9 @@ static ddp_status set_new(const struct bootstrap *b, const char *key, const void
     return status == DDP_OK && !b->ddprun_store ? ddp_store_set(b->store, key, value, len, err) : status;
 }
 
-/* Publish the card of this rank. A second process with the same rank fails, because the job would split into two
- * groups. */
+/* Publish the card of this rank: pid, PID namespace, boot id and host. If two processes have the same rank, the second
+ * process fails and does not replace the first card. Otherwise the job would split into two groups that wait for each
+ * other. */
 static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
 {
     char key[KEY], card[CARD], *theirs = NULL;
@@ -124,7 +129,8 @@ static int list_missing(const struct bootstrap *b, char *list, size_t room)
     return missing;
 }
 
-/* Fail with a list of the ranks that have not joined, which PyTorch's store does not report. */
+/* Fail with an error that lists the ranks that have not joined. A ddprun store reports missing ranks itself, by a named
+ * barrier. PyTorch's store has no such barrier, so this process must search for them. */
 static ddp_status name_missing(const struct bootstrap *b, struct ddp_err *err)
 {
     char list[512];
@@ -171,8 +177,9 @@ ddp_status bootstrap_card(const struct bootstrap *bootstrap, int rank, struct bo
     return status;
 }
 
-/* Wait at a named barrier until all ranks have joined. A barrier's name can be used only once, but a worker may join
- * several times (several contexts). So the name contains the number of earlier joins, which rank 0 counts in a key. */
+/* Wait at a named barrier until all ranks have joined. A barrier's name can be used only once, but one worker may join
+ * several times (several programs or contexts). So the name contains the number of earlier joins. Rank 0 counts the
+ * joins in a key of the store. */
 static ddp_status meet_by_name(const struct bootstrap *b, struct ddp_err *err)
 {
     char counter[KEY], name[KEY + 24];
@@ -189,8 +196,8 @@ static ddp_status meet_by_name(const struct bootstrap *b, struct ddp_err *err)
     return status == DDP_OK && b->rank == 0 ? ddp_store_add(b->store, counter, 1, NULL, err) : status;
 }
 
-/* Wait until all ranks have joined. The named barrier of a ddprun store reports more about a missing rank, so wait
- * there first. */
+/* Wait until all ranks have joined. With a ddprun store, wait at the named barrier first. The barrier reports more
+ * about a missing rank, such as its host, or how the rank ended. */
 ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_card *cards,
                           struct ddp_err *err)
 {
@@ -235,7 +242,7 @@ void bootstrap_publish_error(const struct bootstrap *bootstrap, const char *what
     ddp_store_set(bootstrap->store, key, message, len, NULL);
 }
 
-/* Return the ms until the deadline plus SLACK_MS, at most UINT32_MAX. */
+/* Return the ms until the deadline plus SLACK_MS. Prevent an overflow, because the timeout may be UINT32_MAX. */
 static uint32_t left_with_slack_ms(const struct bootstrap *b)
 {
     const uint32_t left_ms = bootstrap_remaining_ms(b);
@@ -279,7 +286,7 @@ bool bootstrap_is_published(const struct bootstrap *bootstrap, const char *what)
     return ddp_store_check(bootstrap->store, keys, 1, &there, NULL) == DDP_OK && there;
 }
 
-/* Delete the key of `what`, so that another job with the same store does not find it. */
+/* Delete the key of `what`, so that another job with the same store does not find this key. */
 ddp_status bootstrap_clear(const struct bootstrap *bootstrap, const char *what, struct ddp_err *err)
 {
     char key[KEY];

@@ -1,5 +1,7 @@
-/* call.c -- see call.h. The table in call.h describes all kinds of calls. A new collective needs a row there, a public
- * function in collectives.c, and code in each backend. */
+/* call.c -- see call.h.
+ *
+ * The functions here serve all kinds of calls, because the table in call.h describes the differences. A new collective
+ * needs a row of this table, a public function in collectives.c, and code in each backend. */
 #include "core/call.h"
 
 #include <inttypes.h>
@@ -32,7 +34,8 @@ static const char *const ops[] = {
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* Return the size of an element in bytes, or 0 for an unknown type, which a peer may send. */
+/* Return the size of an element in bytes, or 0 for an unknown type. `dtype` may come from a peer, so this function and
+ * the next two check the range. */
 size_t ddp_dtype_size(ddp_dtype dtype)
 {
     return (size_t)dtype < COUNT(dtypes) ? dtypes[dtype].bytes : 0;
@@ -48,7 +51,7 @@ const char *ddp_op_name(ddp_op op)
     return (size_t)op < COUNT(ops) ? ops[op] : "?";
 }
 
-/* Return the size of a rank's buffer on `side`, in bytes. */
+/* Return the size of the buffer that one rank passes on `side`, in bytes. */
 static size_t side_bytes(const struct call *call, enum call_side side, int rank, int world)
 {
     size_t bytes = (size_t)call->n * ddp_dtype_size(call->dtype);
@@ -69,7 +72,8 @@ static size_t side_bytes(const struct call *call, enum call_side side, int rank,
     return 0;
 }
 
-/* Return the size of the input of `rank`, in bytes. check_values prevents an overflow. */
+/* Return the size of the input of `rank`, in bytes. The product in side_bytes cannot overflow, because check_values
+ * limits it. */
 size_t call_in_bytes(const struct call *call, int rank, int world)
 {
     return side_bytes(call, call_rules[call->kind].in, rank, world);
@@ -80,8 +84,8 @@ size_t call_out_bytes(const struct call *call, int rank, int world)
     return side_bytes(call, call_rules[call->kind].out, rank, world);
 }
 
-/* Check numbers and enums. world * n elements may take at most half of the address space, so that later sums cannot
- * overflow. */
+/* Check numbers and enums. world * n elements may take at most half of the address space, so that later sums of sizes
+ * cannot overflow. */
 static ddp_status check_values(const struct call *call, int world, struct ddp_err *err)
 {
     const struct call_rule *rule = &call_rules[call->kind];
@@ -101,8 +105,8 @@ static ddp_status check_values(const struct call *call, int world, struct ddp_er
     return DDP_OK;
 }
 
-/* Return true if the buffers overlap, unless they are the same, or the smaller one is this rank's part of the larger
- * one, as in all_gather(in = out + rank * n). */
+/* Return true if the buffers overlap in a forbidden way. Two ways are allowed: both buffers are the same block, or
+ * the smaller buffer is this rank's part of the larger buffer, as in all_gather(in = out + rank * n). */
 static bool overlaps_wrongly(const struct call *call, size_t in_bytes, size_t out_bytes, int rank)
 {
     uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
@@ -115,7 +119,7 @@ static bool overlaps_wrongly(const struct call *call, size_t in_bytes, size_t ou
                                 : out != in + (uintptr_t)rank * out_bytes;
 }
 
-/* Check values before buffers, whose sizes depend on the values. */
+/* Check values before buffers, because the sizes of buffers depend on the values. */
 ddp_status call_check(const struct call *call, int rank, int world, struct ddp_err *err)
 {
     const char *word = call_rules[call->kind].word;
@@ -134,7 +138,7 @@ ddp_status call_check(const struct call *call, int rank, int world, struct ddp_e
     return DDP_OK;
 }
 
-/* Format a call. CALL_TEXT is large enough for every kind. */
+/* Format a call. CALL_TEXT is large enough for every kind with the longest numbers. */
 const char *call_text(char text[CALL_TEXT], const struct call *call, uint64_t seq)
 {
     if ((size_t)call->kind >= CALL_KINDS)

@@ -1,5 +1,5 @@
-/* collective_check.c -- see collective_check.h. The pure functions (encoding and comparing records) are first, then the
- * exchange through the store. */
+/* collective_check.c -- see collective_check.h. The pure functions (encoding and comparing records) come first, then
+ * the exchange through the store. */
 #include "core/collective_check.h"
 
 #include "base/clock.h"
@@ -31,7 +31,8 @@ struct call_record {
     char call[CHECK_LINE], what[CHECK_LINE], before[CHECK_LINE];
 };
 
-/* Write a record as text: the rank, then one line for each of the other fields. Return its length. */
+/* Write a record as text: the rank, then one line for each of the other fields. Replace newlines within a field by
+ * blanks. Return the length of the text. */
 static size_t collective_check_encode(char text[CHECK_TEXT], const struct call_record *own)
 {
     const char *const lines[] = { own->call, own->what, own->before };
@@ -75,8 +76,8 @@ static const char *or_else(const char *line, const char *fallback)
     return line[0] != '\0' ? line : fallback;
 }
 
-/* Compare two records. DDP_ERR_MISMATCH names both ranks and the first difference: the call, its purpose, or the
- * previous result. */
+/* Compare two records. DDP_ERR_MISMATCH names both ranks, the lower one first, and the first difference: the call,
+ * its purpose, or the result of the previous call. */
 static ddp_status collective_check_compare(const struct call_record *a, const struct call_record *b,
                                            struct ddp_err *err)
 {
@@ -141,7 +142,7 @@ static void clear_keys(struct ddp_ctx *ctx, uint64_t seq)
     }
 }
 
-/* Decode the verdict: DDP_OK for "+", otherwise the published reason. */
+/* Decode the verdict. Return DDP_OK for "+", which allows the call. Otherwise fail with the published reason. */
 static ddp_status read_verdict(const char *go, struct ddp_err *err)
 {
     if (go[0] != '-')
@@ -150,8 +151,9 @@ static ddp_status read_verdict(const char *go, struct ddp_err *err)
     return err->code;
 }
 
-/* Publish `err` as the verdict, unless there is one already, because all ranks must follow the first verdict. Return
- * the first verdict, or `err` if the store does not answer. */
+/* Publish `err` as the verdict if no rank has published a verdict yet. All ranks must follow the first verdict. Return
+ * DDP_OK if the first verdict is "+" (allowed). Otherwise set *err to the first verdict, and return its code. If the
+ * store does not answer, return this rank's error. */
 static ddp_status refuse_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY], reason[CALL_REASON];
@@ -166,7 +168,8 @@ static ddp_status refuse_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err 
     return status;
 }
 
-/* Publish "+", which allows all ranks to make the call. Return a failure that another rank has published before. */
+/* Publish "+", which allows all ranks to make the call. This rank has arrived last. If another rank has published a
+ * failure before, return that failure. */
 static ddp_status allow_call(struct ddp_ctx *ctx, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY];
@@ -197,7 +200,7 @@ static ddp_status ranks_missing(struct ddp_ctx *ctx, const struct call *call, ui
 }
 
 /* Wait for the verdict. Ask the backend every SLICE_MS whether a rank has died, because PyTorch's TCPStore does not
- * report it. */
+ * report dead ranks. */
 static ddp_status wait_for_go(struct ddp_ctx *ctx, const struct call *call, uint64_t seq, struct ddp_err *err)
 {
     struct comm *comm = ctx->world.comm;
@@ -234,7 +237,7 @@ static void record_call(const struct ddp_ctx *ctx, const struct call *call, uint
 }
 
 /* Compare this rank's record with the record of the first rank that arrived, which may be this rank. If the records
- * differ, fail with their difference, even if another failure was published first. */
+ * differ, fail with this difference, even if another rank has already published another failure. */
 static ddp_status compare_with_first(struct ddp_ctx *ctx, const struct call *call, uint64_t seq,
                                      struct ddp_err *err)
 {
@@ -261,8 +264,8 @@ static ddp_status compare_with_first(struct ddp_ctx *ctx, const struct call *cal
     return status;
 }
 
-/* Compare this rank's call with that of the rank that arrived first, and wait for the verdict, which the last rank
- * publishes. So either all ranks enter the collective, or no rank does. */
+/* Compare this rank's call with the call of the rank that arrived first, and wait for the verdict. The last rank that
+ * arrives publishes the verdict. So either all ranks enter the collective, or no rank does. */
 static ddp_status meet_ranks(struct ddp_ctx *ctx, const struct call *call, uint64_t seq, struct ddp_err *err)
 {
     char key[KEY];
@@ -286,8 +289,9 @@ ddp_status collective_check_enter(struct ddp_ctx *ctx, const struct call *call, 
     return status == DDP_OK ? DDP_OK : ddp_wrap(err, "DDPRUN_DEBUG=detail");
 }
 
-/* Store a checksum of a result that is equal on all ranks, for the next call. Only the cpu backend has its result in
- * host memory. After CALL_FINALIZE, rank 0 deletes the keys. */
+/* Store a checksum of the call's result, if the call gives all ranks the same result. The next call compares the
+ * checksums of the ranks. Store a checksum only with the cpu backend, because the result of another backend may be in
+ * device memory. If this is the last call of the program (CALL_FINALIZE), rank 0 deletes the keys of this call. */
 void collective_check_leave(struct ddp_ctx *ctx, const struct call *call, uint64_t seq)
 {
     if (ctx->check.store != NULL && call->kind == CALL_FINALIZE && ctx->env.rank == 0)

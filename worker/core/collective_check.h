@@ -1,7 +1,6 @@
 /* collective_check.h -- DDPRUN_DEBUG=detail: before each call, the ranks compare their calls through the store. If two
- * ranks disagree, every rank reports both calls instead of hanging. Each call waits for all ranks and costs a few round
- * trips to the store. Unlike the check of the cpu backend, this mode also compares the purpose of a call and the
- * previous result. */
+ * ranks disagree, every rank reports both calls instead of hanging. Use this mode only to find a mistake, because each
+ * call costs a few round trips to the store and waits for all ranks. */
 #ifndef WORKER_CORE_COLLECTIVE_CHECK_H
 #define WORKER_CORE_COLLECTIVE_CHECK_H
 
@@ -10,7 +9,7 @@
 
 struct ddp_ctx;
 
-/* The record of a call, whose last three lines must be equal on all ranks:
+/* The record of a call. The last three lines of a record must be equal on all ranks. `ddpctl keys` shows the records.
  *
  *     2                                             rank
  *     all_reduce #17 (f32 x 1024, sum)              the call
@@ -24,14 +23,14 @@ struct collective_check {
     bool on; /* DDPRUN_DEBUG is "detail" */
     /* Owned; NULL before the first compared call. Not the context's connection, which another thread may use. */
     struct ddp_store *store;
-    /* Number of the last compared call. The next may be higher than last + 1, because ddp_shared_alloc makes a second
-     * call that is not compared. */
+    /* Number of the last compared call. In a job of several hosts, ddp_shared_alloc makes a second call, which has its
+     * own number but is not compared. So the number of the next compared call may be higher than last + 1. */
     uint64_t last;
     char what[CHECK_LINE];   /* purpose of the next call; "" if unknown */
     char before[CHECK_LINE]; /* result of the previous call; "" if unknown */
 };
 
-/* Read DDPRUN_DEBUG (off or detail) from `env`. */
+/* Read DDPRUN_DEBUG (off or detail) from `env`. The connection to the store is opened at the first compared call. */
 ddp_status collective_check_open(struct collective_check *check, const struct worker_env *env,
                                  struct ddp_err *err);
 void collective_check_close(struct collective_check *check);
@@ -41,11 +40,14 @@ void collective_check_close(struct collective_check *check);
  *
  *     <prefix>/detail/<number>/first     the record of the rank that arrived first
  *     <prefix>/detail/<number>/count     number of ranks whose records agree with `first`
- *     <prefix>/detail/<number>/go        the verdict: "+" from the last rank to agree, or "-7 reason" from any rank */
+ *     <prefix>/detail/<number>/go        the verdict: "+" from the last rank to agree, or "-7 reason" from any rank
+ *
+ * This mode works with any backend. Without this mode, the cpu backend compares only kind, size, type, operation and
+ * root. This mode also compares the purpose of the call (bucket, parameters) and the result of the previous call. */
 ddp_status collective_check_enter(struct ddp_ctx *ctx, const struct call *call, uint64_t seq,
                                   struct ddp_err *err);
 
-/* Record the result of a successful call, for the next comparison. */
+/* Record the result of a successful call, for the comparison at the next call. */
 void collective_check_leave(struct ddp_ctx *ctx, const struct call *call, uint64_t seq);
 
 #endif

@@ -1,5 +1,5 @@
 /* collectives.c -- the collectives of include/ddp/group.h. Each function fills a struct call, and run_checked checks
- * and runs it. */
+ * and runs this call. The table in call.h describes the buffers of each kind of call. */
 #include "ddp/group.h"
 
 #include "core/context.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A call that runs on a stream. Ticket 0: the call is done. */
+/* A call that runs on a stream. The ticket is 0 if the call is done. */
 struct ddp_work {
     ddp_group *group;
     uint64_t ticket;
@@ -20,7 +20,8 @@ ddp_group *ddp_world(ddp_ctx *ctx)
     return ctx != NULL ? &ctx->world : NULL;
 }
 
-/* Let `stream` run later operations only after the call with this ticket is done. */
+/* Let `stream` run later operations only after the call with this ticket is done. Ticket 0 means that the call is
+ * already done. */
 static ddp_status follow_call(ddp_group *group, uint64_t ticket, void *stream)
 {
     struct ddp_err err = { 0 };
@@ -29,7 +30,8 @@ static ddp_status follow_call(ddp_group *group, uint64_t ticket, void *stream)
     return ctx_finish(group->ctx, group->comm->ops->follow(group->comm, ticket, stream, &err), &err);
 }
 
-/* Check and run a call. A wrong argument is an error only on this rank, and the program may repeat the call. */
+/* Check and run a call. The check comes before other ranks take part. So a wrong argument is an error only on this
+ * rank, and the program may repeat the call. */
 static ddp_status run_checked(ddp_group *group, const struct call *call, ddp_work **work)
 {
     struct ddp_err err = { 0 };
@@ -41,7 +43,8 @@ static ddp_status run_checked(ddp_group *group, const struct call *call, ddp_wor
     const struct ddp_ctx *ctx = group->ctx;
     if (call_check(call, ctx->env.rank, ctx->env.world_size, &err) != DDP_OK)
         return ctx_fail(ctx, &err);
-    /* Allocate the handle first, because after the call the other ranks would go on. */
+    /* Allocate the handle before the call. If malloc failed after the call, this rank would return an error while the
+     * other ranks go on. */
     ddp_work *handle = work != NULL ? malloc(sizeof(*handle)) : NULL;
     if (work != NULL && handle == NULL) {
         ddp_fail(&err, DDP_ERR_NOMEM, "out of memory for a work handle");
@@ -108,7 +111,7 @@ ddp_status ddp_reduce_scatter(ddp_group *group, const void *in, void *out, size_
     return run_checked(group, &call, work);
 }
 
-/* Run a barrier, which has no buffers to check. */
+/* Run a barrier without call_check, because a barrier has no buffers. */
 ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms)
 {
     NOT_NULL(group, NULL);
@@ -116,7 +119,8 @@ ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms)
     return ctx_run(group->ctx, &call);
 }
 
-/* Allocate shared memory; collective. In a broken group other ranks may be gone, so fail at once. */
+/* Allocate shared memory; collective. If the group is broken, return its error at once, because other ranks may be
+ * gone. */
 ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out)
 {
     NOT_NULL(group, NULL);
@@ -166,8 +170,8 @@ ddp_status ddp_work_wait(ddp_work *work)
     return follow_call(work->group, work->ticket, work->stream);
 }
 
-/* Block the host thread until the collective of `work` ends, or return DDP_IN_PROGRESS after `timeout_ms`. The group
- * stays usable. */
+/* Block the host thread until the collective of `work` ends, or return DDP_IN_PROGRESS after `timeout_ms`. After this
+ * timeout the group stays usable, because the collective has its own deadline. */
 ddp_status ddp_work_sync(ddp_work *work, uint32_t timeout_ms)
 {
     NOT_NULL(work, NULL);

@@ -1,4 +1,5 @@
-/* comm_thread.c -- see comm_thread.h. Two condition variables share one mutex, which is unlocked while a job runs. */
+/* comm_thread.c -- see comm_thread.h. Two condition variables, for "there is a job" and "all jobs are done", share one
+ * mutex. The thread unlocks the mutex while it runs a job. */
 #include "core/comm_thread.h"
 
 #include "base/limits.h"
@@ -12,10 +13,11 @@
 struct comm_thread {
     pthread_t id;
     pthread_mutex_t mutex;
-    pthread_cond_t posted, idle; /* `posted`: a job or `closing`; `idle`: all jobs are done */
-    struct comm_job *first;      /* the list of jobs that have not begun */
-    struct comm_job **last;      /* address of the NULL at the end of the list */
-    bool running, closing;       /* a job is running; the thread must end */
+    pthread_cond_t posted,
+        idle;               /* `posted`: there is a job, or `closing` is true; `idle`: all jobs are done */
+    struct comm_job *first; /* the list of jobs that have not begun */
+    struct comm_job **last; /* address of the NULL pointer at the end of the list */
+    bool running, closing;  /* `running`: a job is running; `closing`: the thread must end */
 };
 
 /* --- the thread ------------------------------------------------------------------------------------------ */
@@ -30,7 +32,8 @@ static struct comm_job *next_job(struct comm_thread *thread)
     return job;
 }
 
-/* Run the next job. The caller has locked the mutex, which is unlocked only while the job runs. */
+/* Run the next job. The caller has locked the mutex. The mutex is unlocked only while the job runs, so that the program
+ * can post more jobs. */
 static void run_job(struct comm_thread *thread)
 {
     struct comm_job *job = next_job(thread);
@@ -43,7 +46,7 @@ static void run_job(struct comm_thread *thread)
         pthread_cond_broadcast(&thread->idle);
 }
 
-/* Run jobs until comm_thread_close. */
+/* Run jobs until comm_thread_close, which wakes the thread. */
 static void *run_jobs(void *user)
 {
     struct comm_thread *thread = user;
@@ -99,7 +102,8 @@ void comm_thread_post(struct comm_thread *thread, struct comm_job *job)
     pthread_mutex_unlock(&thread->mutex);
 }
 
-/* Wait until all jobs are done. In a job, return at once, because it would wait for itself. */
+/* Wait until all jobs are done. If a job calls this function, return at once, because the job would wait for
+ * itself. */
 void comm_thread_drain(struct comm_thread *thread)
 {
     if (thread == NULL || pthread_equal(thread->id, pthread_self()))

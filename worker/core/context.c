@@ -1,5 +1,6 @@
 /* context.c -- see ddp/context.h: the start, the calls and the end of a worker. After an error that leaves the ranks at
- * different calls, the context is broken: every further collective returns this error, because it would hang. */
+ * different calls, the context is broken: every further collective returns the same error without waiting. Otherwise a
+ * program that ignores one error would hang in the next call. */
 #include "ddp/context.h"
 
 #include "base/clock.h"
@@ -44,7 +45,8 @@ static ddp_status ctx_connect(const struct ddp_ctx *ctx, struct ddp_store **out,
     return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
 }
 
-/* Open another connection, on any thread. Reading and writing keys needs no role. */
+/* Open another connection. Any thread may call this function. The connection needs no role, because it is only used to
+ * read and write keys. */
 static ddp_status ctx_reconnect(void *user, uint32_t timeout_ms, struct ddp_store **out, struct ddp_err *err)
 {
     const struct ddp_ctx *ctx = user;
@@ -54,8 +56,8 @@ static ddp_status ctx_reconnect(void *user, uint32_t timeout_ms, struct ddp_stor
     return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
 }
 
-/* Set *out to the connection of this context, which a world of one opens at the first call. After a failure set *out to
- * NULL, and return DDP_OK, because trying in each step would be slow. */
+/* Set *out to the connection of this context. In a world of one rank, the first call opens this connection. If the
+ * connection fails, later calls set *out to NULL and return DDP_OK. A new try in each step would be slow. */
 static ddp_status ctx_any_store(struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -85,8 +87,8 @@ static const char *lookup(void *user, const char *name)
     return getenv(name);
 }
 
-/* Copy the options of the program. With an older header, the struct is shorter, and the missing members get their
- * defaults. */
+/* Copy the options of the program. If the program was compiled with an older header, its struct is shorter, and the
+ * missing members get their defaults. */
 static ddp_status read_ddp_options(const ddp_options *given, ddp_options *out, struct ddp_err *err)
 {
     *out = (ddp_options)DDP_OPTIONS_INIT;
@@ -99,7 +101,8 @@ static ddp_status read_ddp_options(const ddp_options *given, ddp_options *out, s
     return DDP_OK;
 }
 
-/* Open the backend, which waits for all ranks, and record this call, which may hang. */
+/* Open the backend, which waits for all ranks. Record this call in the flight recorder, because the call hangs if a
+ * rank is missing. */
 static ddp_status open_backend(struct ddp_ctx *ctx, const struct backend *backend, struct comm_setup *setup,
                                struct ddp_err *err)
 {
@@ -122,7 +125,7 @@ static ddp_status open_backend(struct ddp_ctx *ctx, const struct backend *backen
     return status;
 }
 
-/* Connect all ranks, and open the backend of the group of all ranks. */
+/* Connect all ranks, and open the backend of the group of all ranks. A world of one needs no store. */
 static ddp_status open_world(struct ddp_ctx *ctx, const struct backend *backend, struct ddp_err *err)
 {
     const struct bootstrap bootstrap = {
@@ -261,7 +264,7 @@ static ddp_status run_call(struct comm *comm, const struct call *call, struct dd
     return comm->ops->run(comm, call, err);
 }
 
-/* Compare the call with those of the other ranks (DDPRUN_DEBUG=detail). */
+/* Compare the call with the calls of the other ranks, if DDPRUN_DEBUG=detail. */
 static ddp_status check_before(struct ddp_ctx *ctx, const struct call *call, struct ddp_err *err)
 {
     struct collective_check *check = &ctx->check;
@@ -274,8 +277,9 @@ static ddp_status check_before(struct ddp_ctx *ctx, const struct call *call, str
                             : ddp_wrap(err, "DDPRUN_DEBUG=detail");
 }
 
-/* Run a call, with the backend's number if the backend counts calls. Record the beginning before check_before(), which
- * waits for missing ranks. */
+/* Run a call. If the backend counts calls, use its number, so that the recorder and the backend's messages show the
+ * same number. Record the beginning of the call before check_before(), which waits for missing ranks. So the flight
+ * record shows the call even during this wait. */
 ddp_status ctx_call(struct ddp_ctx *ctx, const struct call *call, struct ddp_err *err)
 {
     struct comm *comm = ctx->world.comm;
@@ -312,8 +316,9 @@ ddp_status ddp_finalize(ddp_ctx *ctx)
     return status;
 }
 
-/* Make the calls of all ranks fail. Write the files first, because the launcher may kill this process when the peers
- * fail. Any thread may call this function, so it takes no lock and changes no data of the collectives. */
+/* Make the calls of all ranks fail. Write the error file and the flight record first, because the launcher may kill
+ * this process when the peers have failed. Any thread may call this function, so it takes no lock and changes no data
+ * of the thread that runs collectives. */
 void ddp_abort(ddp_ctx *ctx, int code, const char *why)
 {
     struct ddp_err reason;
@@ -422,7 +427,8 @@ static ddp_status find_grow_store(struct ddp_ctx *ctx, struct ddp_store **store,
                : status;
 }
 
-/* Read the number of waiting nodes. A missing key or an invalid number counts as 0. */
+/* Read the number of waiting nodes. A missing key or an invalid number counts as 0, because the job can continue
+ * without more nodes. */
 static ddp_status read_waiting_nodes(struct ddp_store *store, uint32_t *nodes, struct ddp_err *err)
 {
     static const char *const key[] = { GROW_WAITING_KEY };

@@ -1,6 +1,7 @@
-/* crc32c.c -- see crc32c.h. The portable function processes eight bytes at a time with eight tables ("slicing by 8",
- * Kounavis & Berry 2005). Each call computes them on its stack in 2 microseconds, because static tables would need a
- * lock. */
+/* crc32c.c -- see crc32c.h.
+ *
+ * The portable function processes eight bytes at a time with eight tables ("slicing by 8", Kounavis & Berry 2005).
+ * Each call computes the tables in 2 microseconds on its stack. Tables in static memory would need a lock. */
 #include "core/crc32c.h"
 
 #include <string.h>

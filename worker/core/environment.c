@@ -1,5 +1,7 @@
-/* environment.c -- see environment.h. Its tables become arrays of rows here, and a loop reads all rows, so a new
- * variable is one line there. Further checks compare the values. */
+/* environment.c -- see environment.h.
+ *
+ * The tables of environment.h become arrays of rows here, and a loop reads all rows. A new variable is one line in
+ * environment.h. After the loop, further checks compare the values with each other. */
 #include "core/environment.h"
 
 #include <errno.h>
@@ -45,14 +47,14 @@ struct reader {
     struct ddp_err *err;
 };
 
-/* Return the value of a variable, or NULL if it is unset or empty. */
+/* Return the value of a variable, or NULL if the variable is unset or empty. */
 static const char *env_value(const struct reader *r, const char *name)
 {
     const char *value = r->lookup(r->user, name);
     return value != NULL && value[0] != '\0' ? value : NULL;
 }
 
-/* Read a decimal number within the limits of the row, without trailing characters. */
+/* Read a decimal number within the limits of the row. Unlike atoi, reject trailing characters. */
 static ddp_status read_env_number(const struct reader *r, const struct number_row *row)
 {
     int *field = (int *)(void *)((char *)r->out + row->at);
@@ -71,7 +73,7 @@ static ddp_status read_env_number(const struct reader *r, const struct number_ro
     return DDP_OK;
 }
 
-/* Read a text. Reject a long text, because a cut host name could name another host. */
+/* Read a text. Reject a text that is too long, because a cut host name could be the name of another host. */
 static ddp_status read_env_text(const struct reader *r, const struct text_row *row)
 {
     const char *value = env_value(r, row->name);
@@ -85,7 +87,8 @@ static ddp_status read_env_text(const struct reader *r, const struct text_row *r
     return DDP_OK;
 }
 
-/* Append `name` to lists[1] if the variable is set (`there`), otherwise to lists[0], and count it. */
+/* Append `name` to lists[1] if the variable is set (`there`), otherwise to lists[0]. Count the names of each list in
+ * `counts`. */
 static void note(char (*lists)[256], size_t counts[2], bool there, const char *name)
 {
     size_t used = strlen(lists[there]);
@@ -124,8 +127,8 @@ static ddp_status check_below(const struct reader *r, const char *name, int valu
                     limit_name, limit, limit - 1);
 }
 
-/* Set the local rank and the local world size. Without the LOCAL_* variables, assume one host, which the start checks
- * later. */
+/* Set the local rank and the local world size. Without the LOCAL_* variables, assume that all ranks are on this host.
+ * The start of the context checks this assumption. */
 static ddp_status set_local_ranks(const struct reader *r)
 {
     struct worker_env *e = r->out;
@@ -140,7 +143,8 @@ static ddp_status set_local_ranks(const struct reader *r)
     return check_below(r, "LOCAL_RANK", e->local_rank, "LOCAL_WORLD_SIZE", e->local_world_size);
 }
 
-/* Read all variables. An error about a missing main variable is the most useful, so check these first. */
+/* Read all variables. Check the four main variables first, because an error about a missing main variable is the most
+ * useful. */
 ddp_status worker_env_read(struct worker_env *out, env_lookup lookup, void *user, struct ddp_err *err)
 {
     const struct reader r = { out, lookup, user, err };

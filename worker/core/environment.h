@@ -1,5 +1,6 @@
 /* environment.h -- the identity of a worker, read from the environment that ddprun or torchrun sets. The module is
- * pure: the caller passes the function that reads a variable. */
+ * pure: the caller passes the function that reads a variable, so a test needs no process. If only some of the four main
+ * variables are set, the start fails, because a guess could make a rank wait forever. */
 #ifndef WORKER_CORE_ENVIRONMENT_H
 #define WORKER_CORE_ENVIRONMENT_H
 
@@ -10,12 +11,14 @@
 
 enum { WORKER_WORLD_MAX = 1 << 20 };
 
-/* Each row has: field, variable, smallest value, largest value, default (-1: unset), and whether the variable is one of
- * the four main variables.
+/* Each row has: field, variable, smallest value, largest value, default, and whether the variable is one of the four
+ * main variables. A default of -1 means "unset".
  *
- *   - DDPRUN_ATTEMPT: number of all earlier starts; TORCHELASTIC_RESTART_COUNT: only of restarts after a failure.
- *   - DDPRUN_STORE=1: the store at MASTER_ADDR is of ddprun or ddp-rendezvous, and supports named barriers.
- *   - DDP_SHARE_GPU=1: several ranks may use one GPU. */
+ * - DDPRUN_ATTEMPT counts all earlier starts of the workers. TORCHELASTIC_RESTART_COUNT counts only the restarts
+ *   after a failure.
+ * - DDPRUN_STORE=1 means that the store at MASTER_ADDR is the store of ddprun or ddp-rendezvous, which supports named
+ *   barriers. PyTorch's store does not support them.
+ * - DDP_SHARE_GPU=1 allows several ranks on one GPU. */
 #define WORKER_ENV_NUMBERS(X)                                               \
     X(rank, "RANK", 0, WORKER_WORLD_MAX - 1, 0, true)                       \
     X(world_size, "WORLD_SIZE", 1, WORKER_WORLD_MAX, 1, true)               \
@@ -29,11 +32,12 @@ enum { WORKER_WORLD_MAX = 1 << 20 };
     X(init_timeout_ms, "DDPRUN_INIT_TIMEOUT_MS", 1, INT_MAX, 60000, false)  \
     X(step_timeout_ms, "DDPRUN_STEP_TIMEOUT_MS", 1, INT_MAX, 600000, false)
 
-/* Each row has: field, variable, size in bytes with the NUL, default, and whether the variable is a main variable.
+/* Each row has: field, variable, size in bytes with the NUL, default, and whether the variable is a main variable. The
+ * four main variables (RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT) must be set together.
  *
- *   - DDPRUN_FLIGHT_SHM: memory that ddprun shares with this worker for the flight recorder (recorder.h).
- *   - DDP_FLIGHT_RECORDER: path of the recorder's file.
- *   - DDP_TEST_HOST: only for tests: ranks with different values treat each other as ranks on other hosts. */
+ * - DDPRUN_FLIGHT_SHM is the memory that ddprun shares with this worker for the flight recorder (recorder.h).
+ * - DDP_FLIGHT_RECORDER is the path of the recorder's file.
+ * - DDP_TEST_HOST is only for tests: ranks with different values treat each other as ranks on other hosts. */
 #define WORKER_ENV_TEXTS(X)                                    \
     X(master_addr, "MASTER_ADDR", 256, "", true)               \
     X(run_id, "TORCHELASTIC_RUN_ID", 256, "none", false)       \
@@ -57,20 +61,21 @@ struct worker_env {
 #undef X
 };
 
-/* Return the value of a variable, which is borrowed, or NULL if it is unset. */
+/* Return the value of a variable, or NULL if the variable is unset. The value is borrowed. */
 typedef const char *(*env_lookup)(void *user, const char *name);
 
 /* Read the environment of a worker into *out. DDP_ERR_ENV names the variable, its value and the expected value; *out is
- * then undefined. An empty variable counts as unset, as in torchrun.
+ * then undefined. An empty variable counts as unset, because torchrun sets TORCHELASTIC_ERROR_FILE to "" if there is no
+ * error file.
  *
- * The main variables are RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT:
- *
- *     none is set      the worker runs alone, as a world of one
- *     all are set      the worker is a rank of a world
- *     some are set     DDP_ERR_ENV, because a guess could make a rank wait forever */
+ * The four main variables are RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. All other variables have defaults.
+ *   - If no main variable is set, the worker runs alone, as a world of one.
+ *   - If all four are set, the worker is a rank of a world.
+ *   - If only some are set, the start fails and names the missing variables. */
 ddp_status worker_env_read(struct worker_env *out, env_lookup lookup, void *user, struct ddp_err *err);
 
-/* Return the number of this attempt, from 0. Other launchers than ddprun set only the number of restarts. */
+/* Return the number of this attempt; the first attempt is 0. With launchers other than ddprun, which do not set
+ * DDPRUN_ATTEMPT, return the number of restarts. */
 static inline int env_attempt(const struct worker_env *env)
 {
     return env->attempt >= 0 ? env->attempt : env->restart_count;

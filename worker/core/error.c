@@ -1,5 +1,7 @@
-/* error.c -- see error.h. ddp_fail passes each text to this file, so ddp_last_error() has it even if the failed call
- * has no struct ddp_err. The text is thread-local. */
+/* error.c -- see error.h.
+ *
+ * libddp reports a failure with ddp_fail, which also passes the text of the failure to this file. So ddp_last_error()
+ * has the text even if the failed call has no struct ddp_err. The text is thread-local. */
 #include "core/error.h"
 
 #include <cjson/cJSON.h>
@@ -17,7 +19,7 @@ static void keep_text(const char *msg)
     snprintf(last_error, sizeof(last_error), "%s", msg);
 }
 
-/* Make ddp_fail pass each error text to keep_text, before main. */
+/* Make ddp_fail pass each error text to keep_text. Do this before main, so that no failure is missed. */
 __attribute__((constructor)) static void start_keeping(void)
 {
     error_keep = keep_text;
@@ -34,7 +36,7 @@ const char *ddp_last_error(void)
     return last_error;
 }
 
-/* Return the JSON text of the error file, or NULL. */
+/* Return the JSON text of the error file, or NULL if memory is short. */
 static char *render_error_file(int code, const char *why)
 {
     char seconds[32];
@@ -42,7 +44,7 @@ static char *render_error_file(int code, const char *why)
     snprintf(seconds, sizeof(seconds), "%lld", (long long)time(NULL));
     cJSON_AddStringToObject(object, "message", why);
     cJSON_AddNumberToObject(object, "exit_code", code);
-    cJSON_AddStringToObject(object, "timestamp", seconds); /* a string, as in torchrun */
+    cJSON_AddStringToObject(object, "timestamp", seconds); /* torchrun also writes the time as a string */
     char *text = cJSON_PrintUnformatted(object);
     cJSON_Delete(object);
     return text;

@@ -1,13 +1,14 @@
-/* flush_subnormals.h -- arithmetic that treats subnormal numbers as zero, because an operation with a subnormal number,
- * as in gradients of a converging model, can take more than a hundred cycles. */
+/* flush_subnormals.h -- arithmetic that treats subnormal numbers as zero, because an operation with a subnormal number
+ * can take more than a hundred cycles. Gradients become subnormal while a model converges. */
 #ifndef WORKER_CORE_FLUSH_SUBNORMALS_H
 #define WORKER_CORE_FLUSH_SUBNORMALS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Each thread has its own mode, which a new thread inherits: FTZ and DAZ in MXCSR on x86, FZ in FPCR on Arm. On other
- * processors FLUSH_SUBNORMALS does nothing. The memory clobbers keep loads and stores within the block. */
+/* Each thread has its own mode: FTZ and DAZ in MXCSR on x86, FZ in FPCR on Arm. On other processors FLUSH_SUBNORMALS
+ * does nothing. A new thread inherits the mode of its creator. The memory clobbers prevent the compiler from moving
+ * loads and stores across the borders of the block. */
 
 #if defined(__x86_64__)
 
@@ -28,7 +29,7 @@ static inline void flush_subnormals_write(uint64_t value)
 
 #elif defined(__aarch64__)
 
-/* FZ of the register FPCR. FZ16 affects only arithmetic in f16, which libddp does not use. */
+/* FZ, a bit of the register FPCR. The bit FZ16 of FPCR affects only arithmetic in f16, which libddp does not use. */
 enum { FLUSH_SUBNORMALS_BITS = 1 << 24 };
 
 static inline uint64_t flush_subnormals_read(void)
@@ -59,8 +60,8 @@ static inline void flush_subnormals_write(uint64_t word)
 
 #endif
 
-/* Set the mode of this thread to `bits`: FLUSH_SUBNORMALS_BITS or 0. Writing the register is slow, so do it only for a
- * change. */
+/* Set the mode of this thread to `bits`, which is FLUSH_SUBNORMALS_BITS or 0. Write the register only if the mode
+ * changes, because a write is slow. */
 static inline void flush_subnormals_set(uint64_t bits)
 {
     const uint64_t word = flush_subnormals_read();
@@ -77,7 +78,8 @@ static inline uint64_t flush_subnormals_begin(bool flush)
     return before;
 }
 
-/* Restore only the bits of the mode, because a callback may have changed other bits. */
+/* Restore only the bits of the mode. A callback may have changed other bits, such as the rounding mode or exception
+ * flags. These changes remain. */
 static inline void flush_subnormals_end(const uint64_t *before)
 {
     flush_subnormals_set(*before);

@@ -1,5 +1,5 @@
-/* half.h -- conversion of f16 and bf16 to f32 and back. The functions use selections instead of branches, because the
- * compiler can then vectorize loops. */
+/* half.h -- conversion of f16 and bf16 to f32 and back, mostly with integer operations. The functions use
+ * selections instead of branches, because the compiler can then vectorize loops. */
 #ifndef WORKER_CORE_HALF_H
 #define WORKER_CORE_HALF_H
 
@@ -33,15 +33,14 @@ static inline uint16_t f32_to_bf16(float value)
     /* the upper 16 bits are the result; adding 0x7fff and the lowest of them rounds ties to even */
     uint32_t bits = half_bits(value);
     uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
-    /* set a bit of the mantissa, because rounding could turn a NaN into infinity */
+    /* Set a bit of the mantissa, because rounding could turn a NaN into infinity. */
     uint32_t quiet = bits >> 16 | 0x40;
     return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
 }
 
-/* Convert f16 to f32. Flushing of subnormals (flush_subnormals.h) changes no result, here and in f32_to_f16.
- *
- *     normal       shift exponent and mantissa, and add 112, the difference of the biases
- *     subnormal    the value is m * 2^-24 for the mantissa m: compute 2^-14 + m * 2^-24, then subtract 2^-14 */
+/* Convert f16 to f32. Shift exponent and mantissa to their positions in f32, and add 112, the difference of the
+ * exponents' biases. A subnormal f16 has the value m * 2^-24, where m is the mantissa: compute 2^-14 + m * 2^-24 in
+ * f32, then subtract 2^-14. Flushing of subnormals (flush_subnormals.h) changes no result, here and in f32_to_f16. */
 static inline float f16_to_f32(uint16_t h)
 {
     uint32_t magnitude = ((uint32_t)h & 0x7fff) << 13;
@@ -53,22 +52,22 @@ static inline float f16_to_f32(uint16_t h)
     return half_float(sign | ((h & 0x7fff) >= 0x7c00 ? special : finite));
 }
 
-/* Convert f32 to f16, rounded to the nearest value, ties to even. Values from 65536 (0x47800000) on become infinity; a
- * NaN stays a NaN. Below 2^-14 (0x38800000), the result is subnormal. */
+/* Convert f32 to f16, rounded to the nearest value, ties to even. 0x47800000 is 65536, above the range of f16. Values
+ * that are too large become infinity; a NaN stays a NaN. Below 0x38800000, which is 2^-14, the result is subnormal. */
 static inline uint16_t f32_to_f16(float value)
 {
     uint32_t bits = half_bits(value), magnitude = bits & 0x7fffffffu;
     uint32_t special = magnitude > 0x7f800000u ? 0x7e00 | (magnitude >> 13 & 0x3ff) : 0x7c00;
-    /* Adding 0.5 rounds correctly, because f32 numbers between 0.5 and 1 are 2^-24 apart, as are subnormal f16
-     * numbers. */
+    /* Adding 0.5 rounds correctly, because f32 numbers between 0.5 and 1 are 2^-24 apart, as are subnormal f16 numbers.
+     * The bits of the sum minus the bits of 0.5 are the f16 number without its sign. */
     uint32_t small = half_bits(half_float(magnitude) + 0.5f) - 0x3f000000u;
     uint32_t normal = (magnitude - (112u << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
     uint32_t result = magnitude >= 0x47800000u ? special : magnitude < 0x38800000u ? small : normal;
     return (uint16_t)(bits >> 16 & 0x8000) | (uint16_t)result;
 }
 
-/* Store `value`, rounded to the type, in element `i` of a block whose type is known only at run time. It must be in the
- * range of the type, except for u8, which stores the low 8 bits. */
+/* Store `value`, rounded to the type, in element `i` of a block whose type is known only at run time. This is slow.
+ * `value` must be in the range of the type. For u8, a larger value is allowed, and its low 8 bits are stored. */
 static inline void one_value_store(void *block, size_t i, ddp_dtype dtype, double value)
 {
     switch (dtype) {
@@ -96,7 +95,7 @@ static inline void one_value_store(void *block, size_t i, ddp_dtype dtype, doubl
     }
 }
 
-/* Return element `i` of a block whose type is known only at run time. An i64 above 2^53 loses digits. */
+/* Return element `i` of a block whose type is known only at run time, as a double. An i64 above 2^53 loses digits. */
 static inline double one_value_get(const void *block, size_t i, ddp_dtype dtype)
 {
     switch (dtype) {

@@ -1,5 +1,8 @@
-/* recorder.c -- see recorder.h. The recorder installs a handler for SIGUSR1 only if the program has none. A signal
- * handler can read only global data, so the active recorders are in a global table. */
+/* recorder.c -- see recorder.h.
+ *
+ * The recorder installs a handler for SIGUSR1 only if the program has none, because the program's handler must keep
+ * working. If the program installs a handler later, that handler replaces this one. A signal handler can read only
+ * global data, so the active recorders (struct sigusr1) are in a global table. */
 #include "core/recorder.h"
 
 #include "base/clock.h"
@@ -52,7 +55,7 @@ static bool is_unhandled(const struct sigaction *now)
     return !(now->sa_flags & SA_SIGINFO) && now->sa_handler == SIG_DFL;
 }
 
-/* Add a listener, and install the handler if the program has none. */
+/* Add a listener, and install the handler if the program has none. SA_RESTART restarts interrupted system calls. */
 static void sigusr1_listen(struct sigusr1 *listener)
 {
     struct sigaction now, handler = { .sa_handler = on_sigusr1, .sa_flags = SA_RESTART };
@@ -61,8 +64,9 @@ static void sigusr1_listen(struct sigusr1 *listener)
         sigaction(SIGUSR1, &handler, NULL);
 }
 
-/* Remove a listener, and wait at most HANDLER_WAIT_MS for running handlers. If the result is false, the caller must not
- * free the listener. The handler stays, because a late signal would end the process. */
+/* Remove a listener. Another thread may be running the handler with this listener, so wait until no handler runs. Wait
+ * at most HANDLER_WAIT_MS, because the disk may hang. Return false if a handler still runs; the caller must then not
+ * free the listener. Leave the handler installed, because a late signal would otherwise end the process. */
 static bool sigusr1_leave(struct sigusr1 *listener)
 {
     for (int i = 0; i < PLACES; i++) {
@@ -121,7 +125,8 @@ static void fill_names(struct flight *f)
         snprintf(f->ops[i], FLIGHT_WORD, "%s", ddp_op_name((ddp_op)i));
 }
 
-/* Write the head of the page, which describes the last context of a process. */
+/* Write the head of the page. If a process has several contexts one after the other, the page describes the last
+ * context. */
 static void fill_flight_head(struct flight *f, const struct recorder_setup *s)
 {
     memset(f, 0, sizeof(*f));
@@ -138,7 +143,7 @@ static void fill_flight_head(struct flight *f, const struct recorder_setup *s)
     atomic_store_explicit(&f->magic, FLIGHT_MAGIC, memory_order_release);
 }
 
-/* Create the last directory of the path, if missing. */
+/* Create the last directory of the path if that directory does not exist. */
 static void make_directory(const char *path)
 {
     char directory[RECORDER_PATH];
@@ -150,7 +155,7 @@ static void make_directory(const char *path)
     mkdir(directory, 0777);
 }
 
-/* Write the file in the signal handler. `listener` is the first member of its recorder. */
+/* Write the file in the signal handler. `listener` is the first member of its recorder, so the cast is valid. */
 static void recorder_on_sigusr1(struct sigusr1 *listener)
 {
     recorder_write((struct recorder *)listener, "SIGUSR1");
@@ -178,7 +183,7 @@ void recorder_open(struct recorder *r, const struct recorder_setup *s)
     sigusr1_listen(&r->sigusr1);
 }
 
-/* Close the recorder. The launcher reads the page after this process has ended, so do not clear it. */
+/* Close the recorder. Do not clear the page, because the launcher reads it after this process has ended. */
 bool recorder_close(struct recorder *r)
 {
     if (r->flight == NULL)
@@ -221,7 +226,7 @@ void recorder_begin(struct recorder *r, const struct call *call, uint64_t seq, u
 }
 
 /* Store the ticket of a call, and mark the call as ended if it has failed or is complete. recorder_complete() may have
- * run before the ticket was stored. */
+ * run before the ticket was stored. In this case recorder_complete() has not marked the call. */
 void recorder_end(struct recorder *r, ddp_status status, uint64_t ticket)
 {
     if (r->flight == NULL)
@@ -232,8 +237,8 @@ void recorder_end(struct recorder *r, ddp_status status, uint64_t ticket)
     flight_finish(r->flight, r->op, status == DDP_OK ? FLIGHT_COMPLETED : FLIGHT_FAILED, clock_ns());
 }
 
-/* Mark all calls up to `ticket` as done, the latest call first. Earlier calls have lower tickets, so stop at a marked
- * call. */
+/* Mark all calls up to `ticket` as done, the latest call first. Earlier calls have lower tickets, so stop at the first
+ * call that is already marked. */
 void recorder_complete(struct recorder *r, uint64_t ticket)
 {
     if (r == NULL || r->flight == NULL)

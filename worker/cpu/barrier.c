@@ -1,4 +1,7 @@
-/* barrier.c -- see barrier.h. Each rank has a pidfd of every other rank, because kill(pid, 0) also succeeds for a
+/* barrier.c -- see barrier.h.
+ *
+ * Each rank has a pidfd of every other rank. The kernel makes a pidfd readable as soon as its process ends, and a
+ * pidfd never refers to a later process with the same pid. kill(pid, 0) cannot replace a pidfd: kill succeeds for a
  * zombie and for a later process with the same pid. */
 #include "cpu/barrier.h"
 
@@ -31,7 +34,8 @@ static void peers_close(struct peers *peers)
     peers->fds = NULL;
 }
 
-/* Open the pidfd of one peer. Fail if the peer no longer exists; a zombie is detected later. */
+/* Open the pidfd of one peer. Fail if the peer no longer exists. pidfd_open succeeds for a zombie, but peers_ended()
+ * detects the zombie later. */
 static ddp_status open_one(struct peers *peers, int32_t pid, int rank, struct ddp_err *err)
 {
     char remedy[FILES_REMEDY_MAX];
@@ -46,7 +50,8 @@ static ddp_status open_one(struct peers *peers, int32_t pid, int rank, struct dd
                     strerror(errno), files_remedy(errno, remedy));
 }
 
-/* Open one descriptor for each peer. */
+/* Open one descriptor for each peer. A host with 256 ranks needs 255 descriptors, fewer than the usual limit of
+ * 1024. */
 static ddp_status peers_open(struct peers *peers, const int32_t *pids, int world, int rank,
                              struct ddp_err *err)
 {
@@ -65,7 +70,8 @@ static ddp_status peers_open(struct peers *peers, const int32_t *pids, int world
     return status;
 }
 
-/* Return a rank that has ended, or -1 if all ranks run. The pidfd of a zombie is readable too. */
+/* Return a rank that has ended, or -1 if all ranks run. One poll checks all peers. The pidfd of a zombie is
+ * readable too. */
 static int peers_ended(const struct peers *peers)
 {
     if (poll(peers->fds, (nfds_t)peers->world, 0) <= 0)
@@ -118,7 +124,7 @@ static const char *mark_text(char text[CALL_TEXT], const struct shm_control *con
 }
 
 /* Report that rank `ended` has ended: "rank 2 (pid 123 on host) has ended while rank 0 waited in all_reduce #17
- * (f32 x 1024, sum)". */
+ * (f32 x 1024, sum)". Outside a call: "... has ended; rank 0 last called all_reduce #17 (f32 x 1024, sum)". */
 static ddp_status fail_peer_ended(const struct shm_control *control, int rank, int ended, bool in_call,
                                   struct ddp_err *err)
 {
@@ -161,14 +167,14 @@ static ddp_status fail_peers_missing(const struct shm_control *control, int worl
                                       : "DDPRUN_STEP_TIMEOUT_MS");
 }
 
-/* Return true if the marks describe the same call. Pointers and timeouts may differ. */
+/* Return true if the marks describe the same call. Pointers and timeouts may differ between ranks. */
 static bool same_call(const struct shm_mark *a, const struct shm_mark *b)
 {
     return a->seq == b->seq && a->call.kind == b->call.kind && a->call.n == b->call.n &&
            a->call.dtype == b->call.dtype && a->call.op == b->call.op && a->call.root == b->call.root;
 }
 
-/* Compare the calls of all ranks. The text names rank 0's call and the first call that differs. */
+/* Compare the calls of all ranks. The text of DDP_ERR_MISMATCH names rank 0's call and the first call that differs. */
 static ddp_status compare_marks(const struct shm_control *control, int world, struct ddp_err *err)
 {
     char first[CALL_TEXT], other[CALL_TEXT];
@@ -187,13 +193,13 @@ static ddp_status compare_marks(const struct shm_control *control, int world, st
 /* --- the barrier ----------------------------------------------------------------------------------------- */
 
 enum {
-    SPINS = 400,    /* iterations of the spin loop, about as long as a wake-up by the kernel */
+    SPINS = 400,    /* iterations of the spin loop; they take about as long as a wake-up by the kernel */
     YIELDS = 16,    /* sched_yield calls before sleeping */
     SLICE_MS = 100, /* ms of sleep between two checks of the peers */
     WORDS_MS = 2000 /* ms to wait for the abort text of another rank */
 };
 
-/* Hint to the processor that this is a spin loop. */
+/* Hint to the processor that this is a spin loop. The hint saves power and lets the core's other thread run. */
 static void relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -227,14 +233,15 @@ void barrier_begin(struct shm_barrier *barrier, const struct shm_mark *mark, uin
     barrier->slack_ms = 0;
 }
 
-/* Return true if all ranks have arrived. The acquire pairs with the atomic_store in release_all(), so this rank
+/* Return true if all ranks have arrived. The acquire load pairs with the atomic_store in release_all(), so this rank
  * sees everything that other ranks wrote before they arrived. */
 static bool is_over(const struct shm_barrier *b)
 {
     return atomic_load_explicit(&b->control->phase, memory_order_acquire) == (uint32_t)b->passed;
 }
 
-/* Set *err to the reason of the rank that gave up first, if it writes the reason within WORDS_MS. */
+/* Set *err to the reason of the rank that gave up first. That rank may still be writing the reason, so wait up to
+ * WORDS_MS. If no reason appears, leave *err unchanged. */
 static void wait_for_words(const struct shm_barrier *b, struct ddp_err *err)
 {
     uint64_t limit = clock_ms() + WORDS_MS;
@@ -259,8 +266,8 @@ ddp_status barrier_give_up(const struct shm_barrier *barrier, struct ddp_err *er
     return err->code;
 }
 
-/* Fail if a peer has ended or another host has failed, but not if the phase is over: a peer may end right after
- * its last barrier. */
+/* Fail if a peer has ended or another host has failed. If the phase is over, all peers have arrived, so do not
+ * fail: a peer may end right after its last barrier. */
 static ddp_status check_peers(const struct shm_barrier *b, struct ddp_err *err)
 {
     int ended = peers_ended(&b->peers);
@@ -284,8 +291,8 @@ bool barrier_has_time(struct shm_barrier *barrier, uint32_t *slice_ms)
     return true;
 }
 
-/* Check the deadline, which the first wait of a call sets. Set *slice_ms to the time to sleep before the next
- * check. */
+/* Check the deadline. The first wait of a call sets the deadline for all barriers of that call. Set *slice_ms to
+ * the time to sleep before the next check. */
 static ddp_status check_clock(struct shm_barrier *b, uint32_t *slice_ms, struct ddp_err *err)
 {
     *slice_ms = 1;
@@ -295,11 +302,11 @@ static ddp_status check_clock(struct shm_barrier *b, uint32_t *slice_ms, struct 
     return barrier_give_up(b, err);
 }
 
-/* Sleep until the phase is over, and check the peers after each slice. All operations are sequentially consistent,
- * so no wake-up is lost:
- *
- *     sleeper     increments `sleepers`, then the kernel compares `phase` with its old value
- *     last rank   changes `phase`, then reads `sleepers` */
+/* Sleep until the phase is over, in slices of at most SLICE_MS. Check the peers after each slice. No wake-up is lost:
+ * this rank increments `sleepers`, and then the kernel compares `phase` with its old value. The last rank changes
+ * `phase`, and then reads `sleepers`. All four steps are sequentially consistent. So either the last rank sees this
+ * sleeper and wakes it, or the kernel sees the new phase and futex_wait returns at once. An abort is detected at the
+ * end of the slice at the latest. */
 static ddp_status sleep_until_over(struct shm_barrier *b, struct ddp_err *err)
 {
     struct shm_control *control = b->control;
@@ -320,8 +327,8 @@ static ddp_status sleep_until_over(struct shm_barrier *b, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Wait for the other ranks: spin, then yield, then sleep. `spins` is 0 with fewer cores than ranks, because
- * spinning would delay the other ranks. */
+/* Wait for the other ranks: spin, then yield, then sleep. Spinning is fastest if the other ranks are about to
+ * arrive on other cores. With fewer cores than ranks, `spins` is 0, because spinning would delay the other ranks. */
 static ddp_status wait_for_others(struct shm_barrier *b, struct ddp_err *err)
 {
     for (int i = 0; i < b->spins; i++) {
@@ -337,8 +344,9 @@ static ddp_status wait_for_others(struct shm_barrier *b, struct ddp_err *err)
     return sleep_until_over(b, err);
 }
 
-/* Begin the next phase; called only by the last rank to arrive. If `compare` is true and the marks differ, give up
- * the barrier instead. */
+/* Begin the next phase. If `compare` is true, first compare the marks of all ranks, which describe their calls. If the
+ * marks differ, give up the barrier instead: the other ranks then read the reason in the control page. Only the last
+ * rank to arrive calls this function. */
 static ddp_status release_all(struct shm_barrier *b, bool compare, struct ddp_err *err)
 {
     if (compare && compare_marks(b->control, b->world, err) != DDP_OK)
@@ -349,7 +357,8 @@ static ddp_status release_all(struct shm_barrier *b, bool compare, struct ddp_er
     return DDP_OK;
 }
 
-/* Pass the barrier. */
+/* Pass the barrier. Each rank has written its mark (barrier_begin) before this call. `arrivals` determines which rank
+ * is last. */
 ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_err *err)
 {
     struct shm_control *control = barrier->control;
@@ -367,7 +376,8 @@ ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_er
     return wait_for_others(barrier, err);
 }
 
-/* Do the checks of a waiting barrier, for functions that wait for other hosts or for the store. */
+/* Do the same checks as a barrier that waits. Functions that wait for other hosts, or for a key of the store, call
+ * this function. */
 ddp_status barrier_check(struct shm_barrier *barrier, bool in_call, struct ddp_err *err)
 {
     ddp_status status = shm_aborted(barrier->control, err);

@@ -1,11 +1,8 @@
-/* cpu_comm.c -- the cpu backend: shared memory between the ranks of one host, TCP between hosts. All ranks choose
- * the same path, because the choice depends only on values that are equal on all ranks:
+/* cpu_comm.c -- the cpu backend: shared memory between the ranks of one host, TCP between hosts.
  *
- *     between hosts    net_join.h
- *     a barrier only   no data
- *     a copy           world of one
- *     in place         all buffers in shared memory
- *     through slots    host.c */
+ * A call takes one of five paths. It runs between hosts (net_join.h), as a barrier only (no data), as a copy
+ * (world of one), in place (all buffers in shared memory), or through slots (host.c). All ranks choose the same
+ * path, because the choice depends only on values that are equal on all ranks. */
 #include "core/bootstrap.h"
 #include "cpu/host.h"
 #include "cpu/net_join.h"
@@ -35,7 +32,8 @@ static void cpu_close(struct comm *comm)
     free(cpu);
 }
 
-/* Map the control page of the host. A world of one has a private page. */
+/* Map the control page of the host. A world of one has a private page, so that other functions need no special
+ * case. */
 static ddp_status cpu_get_page(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct meeting *m = &cpu->meeting;
@@ -67,7 +65,8 @@ static ddp_status cpu_get_peers(struct cpu_comm *cpu, const struct comm_setup *s
     return status;
 }
 
-/* Pass the first barrier within the rest of the init timeout. Afterwards every rank has mapped the page. */
+/* Pass the first barrier. After this barrier, every rank has mapped the page. The barrier's timeout is the rest
+ * of the init timeout. */
 static ddp_status first_barrier(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     const struct call call = { .kind = CALL_INIT,
@@ -80,7 +79,7 @@ static ddp_status first_barrier(struct cpu_comm *cpu, const struct comm_setup *s
     return status;
 }
 
-/* Publish `err` in the store, because this host has no connection to other hosts yet. */
+/* Publish `err` in the store for the other hosts, because this host has no connection to them yet. */
 static void publish_to_hosts(const struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct net_end end;
@@ -88,7 +87,8 @@ static void publish_to_hosts(const struct cpu_comm *cpu, const struct comm_setup
     net_end_set(&end, err);
 }
 
-/* Report the failed start to the other ranks, which may wait in the first barrier or for the control page. */
+/* Report the failed start to the other ranks at once, because they may wait in the first barrier. The other ranks
+ * may also wait for the control page (shm.h), which this rank may have to create. */
 static void give_up_start(struct cpu_comm *cpu, const struct comm_setup *setup, struct ddp_err *err)
 {
     if (cpu->meeting.hosts > 1 && cpu->net == NULL)
@@ -176,7 +176,8 @@ static ddp_status make_block(struct cpu_comm *cpu, struct region *region, size_t
     return status;
 }
 
-/* Map the memory of the host's first rank, or return that rank's error. Call it after the first barrier. */
+/* Map the memory that the host's first rank has created, or return that rank's error. Call this function after the
+ * first barrier. */
 static ddp_status attach_block(struct cpu_comm *cpu, struct region *region, size_t bytes, struct ddp_err *err)
 {
     struct shm_control *control = cpu->control;
@@ -185,7 +186,8 @@ static ddp_status attach_block(struct cpu_comm *cpu, struct region *region, size
     return segment_attach(&region->segment, &control->offer, bytes, err);
 }
 
-/* Return this rank's error, or else the error of the lowest rank that has failed, or DDP_OK. */
+/* Return this rank's error if it has failed. Otherwise return the error of the lowest rank that has failed, or
+ * DDP_OK. */
 static ddp_status count_votes(const struct cpu_comm *cpu, size_t bytes, struct ddp_err *err)
 {
     for (int r = 0; r < cpu->world; r++) {
@@ -199,7 +201,7 @@ static ddp_status count_votes(const struct cpu_comm *cpu, size_t bytes, struct d
     return err->code;
 }
 
-/* Exchange the statuses of all hosts. */
+/* Exchange the statuses of all hosts, so that an error on one host becomes an error on all hosts. */
 static ddp_status agree_abroad(struct cpu_comm *cpu, size_t bytes, struct ddp_err *err)
 {
     int32_t own = (int32_t)err->code, worst = own;
@@ -267,8 +269,8 @@ static ddp_status cpu_shared_alloc(struct comm *comm, size_t bytes, void **out, 
     return DDP_OK;
 }
 
-/* Free a block after a barrier, because a rank may still copy from it. The barrier also compares the block's
- * number. */
+/* Free a block after a barrier, so that no rank still copies from the block. The barrier also compares the block's
+ * number, so it detects ranks that free different blocks. */
 static ddp_status cpu_shared_free(struct comm *comm, void *block, struct ddp_err *err)
 {
     struct cpu_comm *cpu = (struct cpu_comm *)comm;

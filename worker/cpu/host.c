@@ -1,5 +1,7 @@
-/* host.c -- see host.h. In place, each rank finds the buffers of its peers through marks (shm.h). A barrier ends
- * the call, because no rank may change its input while a peer reads it. */
+/* host.c -- see host.h.
+ *
+ * A call in place uses the ranks' buffers directly, and each rank finds the buffers of its peers through marks (shm.h).
+ * A barrier ends the call, because no rank may change its input while a peer still reads that input. */
 #include "cpu/host.h"
 
 #include "core/call.h"
@@ -7,8 +9,8 @@
 
 #include <string.h>
 
-/* Write this rank's mark for the call. Each rank has two marks, because a slow peer may still read the previous
- * one. */
+/* Write this rank's mark for the call. The mark describes where this rank's buffers are. A slow peer may still read the
+ * mark for the previous call, so each rank has two marks. No peer reads an older mark. */
 void cpu_begin(struct cpu_comm *cpu, const struct call *call)
 {
     int rank = cpu->control->ranks[cpu->rank].rank;
@@ -51,7 +53,8 @@ static bool out_of_reach(const void *found, size_t bytes)
 
 bool cpu_in_reach(const struct cpu_comm *cpu, const struct call *call, int rank)
 {
-    /* In all other calls a rank writes only its own output, which may be private. */
+    /* On one host, all_reduce and reduce also write into the outputs of other ranks. In all other calls a rank writes
+     * only its output, which may be private. */
     bool writes_outputs = cpu->net == NULL && (call->kind == CALL_ALL_REDUCE || call->kind == CALL_REDUCE);
 
     if (out_of_reach(cpu_input_of(cpu, call, rank), cpu_in_bytes(cpu, call, rank)))
@@ -59,14 +62,10 @@ bool cpu_in_reach(const struct cpu_comm *cpu, const struct call *call, int rank)
     return !writes_outputs || !out_of_reach(output_of(cpu, call, rank), out_bytes(cpu, call, rank));
 }
 
-/* Collectives in place. Between two barriers, a rank of a reduction combines its part of the elements from all
- * inputs, and writes it:
- *
- *     all_reduce       to all outputs
- *     reduce           to the root's output
- *     reduce_scatter   to its own output
- *
- * Other collectives copy from a peer's input. */
+/* Collectives in place. Before the first barrier, each rank writes its mark (cpu_begin). After this barrier, each rank
+ * finds the buffers of its peers through their marks. In a reduction each rank combines its part of the elements from
+ * all inputs. The rank writes the result to all outputs (all_reduce), to the root's output (reduce), or to its own
+ * output (reduce_scatter). Other collectives copy from a peer's input. A second barrier ends the call. */
 
 static void collect_inputs(struct cpu_comm *cpu, const struct call *call)
 {
@@ -74,8 +73,8 @@ static void collect_inputs(struct cpu_comm *cpu, const struct call *call)
         cpu->in[r] = cpu_input_of(cpu, call, r);
 }
 
-/* Combine this rank's part of the elements into all outputs. An output may be an input, because only this rank
- * uses this part. */
+/* Combine this rank's part of the elements and write the result to all outputs. An output may also be an input, because
+ * only this rank reads and writes this part between the two barriers. */
 static void direct_all_reduce(struct cpu_comm *cpu, const struct call *call)
 {
     size_t at, n;
@@ -106,7 +105,7 @@ static void direct_reduce_scatter(struct cpu_comm *cpu, const struct call *call)
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, 0, call->n, cpu->out, 1);
 }
 
-/* Copy, unless `to` and `from` are the same. */
+/* Copy if `to` and `from` differ. In a call in place, they are equal. */
 static void copy_unless_same(void *to, const void *from, size_t bytes)
 {
     if (to != from)
@@ -212,8 +211,8 @@ static char *out_at(const struct call *call, size_t element)
     return (char *)call->out + element * ddp_dtype_size(call->dtype);
 }
 
-/* Copy in pieces of 2 KiB. Above, the C library uses `rep movsb`, four times slower from another core's cache (AMD
- * Zen 3). */
+/* Copy in pieces of 2 KiB. The C library copies larger blocks with `rep movsb`, which is four times slower if the data
+ * is in another core's cache (AMD Zen 3). The C library copies pieces of 2 KiB with vector loops. */
 void cpu_copy(void *to, const void *from, size_t bytes)
 {
     enum { PIECE = 2048 };
@@ -228,7 +227,8 @@ static void give_own(struct cpu_comm *cpu, const struct call *call, const struct
     cpu_copy(give_slot(cpu, cpu->rank, step), in_at(call, step->at), step->n * ddp_dtype_size(call->dtype));
 }
 
-/* Copy this rank's values into its slot, except its own part, which combine_part reads from the input. */
+/* Copy this rank's values into its slot. Skip this rank's own part, because combine_part reads that part from the
+ * input. */
 static void give_others(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     size_t size = ddp_dtype_size(call->dtype), at, n;
@@ -264,7 +264,8 @@ static void collect_slots(struct cpu_comm *cpu, const struct step *step, size_t 
         cpu->in[r] = give_slot(cpu, r, step) + skip_bytes;
 }
 
-/* Reduce this rank's part of the step into its take slot and, if it has an output, also into the output. */
+/* Reduce this rank's part of the step, from this rank's input and the other ranks' give slots. Write the result to this
+ * rank's take slot for the other ranks. If this rank has an output, write the result there, too. */
 static void combine_part(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     size_t at, n, outs = call_out_bytes(call, cpu->rank, cpu->world) > 0 ? 2 : 1;
@@ -290,7 +291,7 @@ static void copy_parts(struct cpu_comm *cpu, const struct call *call, const stru
     }
 }
 
-/* Reduce the values from the `give` slots of all ranks into the output (stage `take` of a small call). */
+/* Carry out the stage `take` of a small call: reduce the values from the `give` slots of all ranks into the output. */
 static void combine_slots(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     collect_slots(cpu, step, 0);
@@ -298,7 +299,8 @@ static void combine_slots(struct cpu_comm *cpu, const struct call *call, const s
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, 0, step->n, cpu->out, 1);
 }
 
-/* Reduce the parts for this rank from all `give` slots into the output (stage `take` of reduce_scatter). */
+/* Carry out the stage `take` of reduce_scatter. The `give` slot of each rank has a part for every rank: reduce the
+ * parts for this rank into the output. */
 static void combine_own(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     collect_slots(cpu, step, (size_t)cpu->rank * step->n * ddp_dtype_size(call->dtype));
@@ -312,7 +314,7 @@ static void copy_from(struct cpu_comm *cpu, const struct call *call, const struc
     cpu_copy(out_at(call, to), give_slot(cpu, rank, step), step->n * ddp_dtype_size(call->dtype));
 }
 
-/* Copy a broadcast's values from the root's slot. */
+/* Copy a broadcast's values from the root's slot. The root copies nothing if its input is also its output. */
 static void copy_root(struct cpu_comm *cpu, const struct call *call, const struct step *step)
 {
     if (cpu->rank != call->root || call->in != call->out)
@@ -335,7 +337,7 @@ static void copy_all(struct cpu_comm *cpu, const struct call *call, const struct
 /* Return true if each rank combines all values itself. */
 static bool is_small(const struct cpu_comm *cpu, const struct call *call)
 {
-    enum { SMALL_TOGETHER = 128 << 10 }; /* maximum bytes that each rank reads in a small call */
+    enum { SMALL_TOGETHER = 128 << 10 }; /* maximum number of bytes that each rank reads in a small call */
     return call->n * ddp_dtype_size(call->dtype) * (size_t)cpu->world <= SMALL_TOGETHER;
 }
 
@@ -350,7 +352,8 @@ static const struct plan plans[CALL_KINDS] = {
     [CALL_REDUCE_SCATTER] = { give_world, NULL, combine_own, false, false, true },
 };
 
-/* Choose the stages of a call, from values that are equal on all ranks. */
+/* Choose the stages of a call. Use only values that are equal on all ranks, because every rank must make the same
+ * choice. */
 static struct plan choose_plan(const struct cpu_comm *cpu, const struct call *call)
 {
     struct plan plan = plans[call->kind];
@@ -367,7 +370,7 @@ struct pipeline {
     const struct call *call;
     struct plan plan;
     size_t per_step, steps;
-    size_t depth; /* barriers between the give stage and the take stage of a step */
+    size_t depth; /* number of barriers between the give stage and the take stage of a step */
 };
 
 static struct pipeline make_pipeline(struct cpu_comm *cpu, const struct call *call)
@@ -381,7 +384,8 @@ static struct pipeline make_pipeline(struct cpu_comm *cpu, const struct call *ca
     return p;
 }
 
-/* Run a stage for step `number` of this call. cpu->turn is the number of steps in earlier calls. */
+/* Run a stage for step `number` of this call. Even and odd steps use different slots. Steps are counted over all
+ * calls, so add cpu->turn, the number of steps in earlier calls. */
 static void run_stage(const struct pipeline *p, stage_fn stage, size_t number)
 {
     size_t at = number * p->per_step, left = (size_t)p->call->n - at;
@@ -442,9 +446,12 @@ static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, i
     return count;
 }
 
-/* Run the call in place if all ranks are in reach (cpu_in_reach), otherwise through slots. A rank out of reach does
- * turn 0 before the first barrier, after which all ranks choose the same path. If a rank in reach has an input, all
- * ranks do turn 0 after this barrier, the ranks out of reach a second time. */
+/* Run the call: in place if all ranks are in reach (cpu_in_reach), otherwise through slots. Before the first barrier,
+ * each rank out of reach does turn 0: it copies its values of step 0 into its slot. After the barrier every rank reads
+ * the marks of all ranks (shm.h), so all ranks choose the same path.
+ *
+ * A rank in reach skips turn 0 before the barrier. If the call runs through slots and a rank in reach has an input, all
+ * ranks do turn 0 after the barrier. The ranks out of reach then do turn 0 a second time. */
 ddp_status host_run(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
 {
     int with_input;

@@ -1,5 +1,5 @@
-/* net_connect.c -- see net_connect.h. No function here waits, because the loops in net_join.c serve all
- * connections together. */
+/* net_connect.c -- see net_connect.h. No function here waits. The loops in net_join.c serve all dials (outgoing
+ * connections) and the door (the listening port) together. */
 #include "cpu/net_connect.h"
 
 #include "base/clock.h"
@@ -32,7 +32,7 @@ static bool address_of(const struct ifaddrs *i, char address[NET_ADDRESS])
            strchr(address, '%') == NULL;
 }
 
-/* Report an unknown interface, with the available names. */
+/* Report an unknown interface. List the available names, because the user is usually on another machine. */
 static ddp_status no_such_interface(const struct ifaddrs *all, const char *iface, struct ddp_err *err)
 {
     char list[600] = "", address[NET_ADDRESS];
@@ -46,7 +46,9 @@ static ddp_status no_such_interface(const struct ifaddrs *all, const char *iface
                     iface, list);
 }
 
-/* Set `address` to the first address of the interface `iface`, or to `iface` if it is an address of this host. */
+/* Set `address` to the address of the interface `iface`. If `iface` is itself an address of this host, copy this
+ * address. If the interface has several addresses, take the first address in the list of getifaddrs, usually an IPv4
+ * address. */
 static ddp_status find_interface(const char *iface, char address[NET_ADDRESS], struct ddp_err *err)
 {
     struct ifaddrs *all;
@@ -65,7 +67,8 @@ static ddp_status find_interface(const char *iface, char address[NET_ADDRESS], s
     return status;
 }
 
-/* Choose this rank's address. Without `iface`, use the address in the connection to the store. */
+/* Choose this rank's address. Without `iface`, use this host's address in the connection to the store, because other
+ * hosts reach the store through the same network. */
 ddp_status net_address_choose(const char *iface, const struct ddp_store *store, char address[NET_ADDRESS],
                               struct ddp_err *err)
 {
@@ -103,7 +106,7 @@ static int make_socket(const struct sockaddr_storage *addr)
     return socket(addr->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/* Listen at `port`. The previous attempt may have used the same port, so set SO_REUSEADDR. */
+/* Listen at `port`. Set SO_REUSEADDR, because the previous attempt may have used the same port. */
 static int bind_and_listen(const char *address, int port)
 {
     const int on = 1;
@@ -157,7 +160,8 @@ ddp_status net_listen(const char *address, const char *range, int local_rank, in
     return DDP_OK;
 }
 
-/* Begin to connect to address:port without waiting, from `source` unless it is "". Return 0, or -1 with errno. */
+/* Open a non-blocking socket and begin to connect to address:port. If `source` is not "", bind the socket to the
+ * address `source`. Return 0, or -1 with errno. */
 static int net_connect(const char *address, int port, const char *source, int *fd)
 {
     struct sockaddr_storage to, from;
@@ -184,10 +188,11 @@ static int net_connect(const char *address, int port, const char *source, int *f
 enum {
     REFUSED_MS = 1000, /* time after the first try in which a refused dial is retried */
     PAUSE_MS = 100,    /* time between two tries */
-    SILENT_MS = 10000  /* time without an answer after which a dial fails */
+    SILENT_MS = 10000  /* time without an answer after which a dial fails; TCP sends four packets meanwhile */
 };
 
-/* Report an unreachable rank. Name both hosts and the direction, because the user must open ports between them. */
+/* Report an unreachable rank. Name both hosts and the direction, because the user must open ports between them. If the
+ * rank is on another host but has a loopback address, give this address as the reason. */
 static ddp_status unreachable(const struct net_dial *d, const char *how, struct ddp_err *err)
 {
     char where[ENDPOINT_TEXT_MAX];
@@ -220,7 +225,8 @@ void net_dial_close(struct net_dial *dial)
     dial->fd = -1;
 }
 
-/* Begin to connect from d->source; "": the kernel chooses the route. */
+/* Begin to connect from d->source, an address of this host in the network that the user has chosen. If d->source is "",
+ * the kernel chooses the route. */
 static void start_dial(struct net_dial *d)
 {
     d->try_ms = clock_ms();
@@ -252,8 +258,9 @@ static bool is_shortage(int error)
     return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
-/* Close the socket and schedule the next try, or fail after REFUSED_MS. Do not fail at the first refusal: a peer that
- * has just ended also refuses, and the error about its end is clearer. */
+/* Close the socket and schedule the next try, or fail after REFUSED_MS. Do not fail at the first refusal: if the peer
+ * has ended, connections are refused before this rank detects the peer's end. The error about the end of the peer is
+ * clearer than an error about a refusal. */
 static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
 {
     char remedy[FILES_REMEDY_MAX];
@@ -267,8 +274,8 @@ static ddp_status try_again(struct net_dial *d, int error, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Check a connection in progress, and send the hello when it is established. SO_ERROR is 0 before and after
- * success, so only getpeername shows the success. */
+/* Check a connection in progress, and send the hello when the connection is established. SO_ERROR is 0 before and after
+ * success, so only getpeername shows the success. If connect failed at once, d->error has its errno. */
 static ddp_status check_connection(struct net_dial *d, struct ddp_err *err)
 {
     struct sockaddr_storage peer;
@@ -286,15 +293,17 @@ static ddp_status check_connection(struct net_dial *d, struct ddp_err *err)
     hello.to = d->link->rank;
     hello.lane = d->link->lane;
     net_encode_hello(bytes, &hello);
-    /* A new connection has room for a whole hello, so a part means failure. */
+    /* A new connection has room for a whole hello in its buffer. So if only a part was sent, the connection has
+     * failed. */
     if (send(d->fd, bytes, sizeof(bytes), MSG_NOSIGNAL) != sizeof(bytes))
         return try_again(d, errno, err);
     d->hello_sent = true;
     return DDP_OK;
 }
 
-/* Read the answer to the hello, and no byte more, because later bytes belong to the link. check_joining in
- * net_join.c has the deadline. */
+/* Read the answer to the hello. The wait has no time limit here, because the other rank may still be starting.
+ * check_joining in net_join.c has the deadline. Read no byte after the answer, because later bytes belong to the
+ * link. */
 static ddp_status read_answer(struct net_dial *d, struct ddp_err *err)
 {
     ssize_t n = recv(d->fd, d->answer + d->got, NET_ANSWER - d->got, 0);
@@ -387,8 +396,9 @@ static struct net_guest *find_place(struct net_door *door)
     return clock_ms() - oldest->since_ms < FIRST_MS ? NULL : oldest;
 }
 
-/* Accept connections until the port's queue is empty or the table of guests is full. Return true if the table is
- * full. */
+/* Accept connections until the queue of the port is empty or the table of guests is full. One call accepts many
+ * connections, because thousands of ranks may connect at once. Return true if the table is full; the queue may then
+ * have more connections. Set is_starved if the table is full, or if descriptors or memory are short. */
 static bool accept_some(struct net_door *door)
 {
     struct net_guest *place;
@@ -404,7 +414,7 @@ static bool accept_some(struct net_door *door)
     return place == NULL;
 }
 
-/* Return the link to the sender of `hello`, or NULL if no connection from the sender is expected. */
+/* Return the link to the sender of `hello`. If this rank expects no connection from the sender, return NULL. */
 static struct net_link *expected(struct net_links *links, const struct net_hello *hello)
 {
     for (int i = 0; i < links->count; i++)
@@ -413,7 +423,7 @@ static struct net_link *expected(struct net_links *links, const struct net_hello
     return NULL;
 }
 
-/* Answer a complete hello: accept the rank, or send the reason for the rejection and close. */
+/* Answer a complete hello: accept the rank, or send the reason for the rejection and close the connection. */
 static bool answer_hello(struct net_guest *guest, const struct net_hello *mine, struct net_links *links)
 {
     struct net_hello hello;
@@ -426,7 +436,8 @@ static bool answer_hello(struct net_guest *guest, const struct net_hello *mine, 
     if (answer == NET_WELCOME && link->fd >= 0)
         answer = NET_TWICE;
     net_encode_answer(bytes, answer);
-    /* A new connection has room for the 8 bytes of an answer, so a part means failure. */
+    /* A new connection has room for the 8 bytes of an answer in its buffer. So if only a part was sent, the connection
+     * has failed. */
     if (send(guest->fd, bytes, sizeof(bytes), MSG_NOSIGNAL) != sizeof(bytes) || answer != NET_WELCOME) {
         close_guest(guest);
         return false;
@@ -442,7 +453,8 @@ static bool answer_hello(struct net_guest *guest, const struct net_hello *mine, 
     return true;
 }
 
-/* Read a guest's hello, and no byte more, because later bytes belong to the link. Return true if it was accepted. */
+/* Read a guest's hello. Return true if the guest was accepted. Read no byte after the hello, because later bytes
+ * belong to the link. */
 static bool read_guest(struct net_guest *guest, const struct net_hello *mine, struct net_links *links)
 {
     ssize_t n = recv(guest->fd, guest->bytes + guest->got, NET_HELLO - guest->got, 0);
@@ -460,8 +472,8 @@ static bool read_guest(struct net_guest *guest, const struct net_hello *mine, st
     return false;
 }
 
-/* Read from all guests, and return how many were accepted. A recv without data costs less than a search in poll's
- * results. */
+/* Read from all guests, also from those without data: a recv that finds no data costs less than a search for the guest
+ * in the results of poll. Return the number of guests that were accepted as ranks. */
 static int read_guests(struct net_door *door, struct net_links *links)
 {
     int accepted = 0;
@@ -471,8 +483,9 @@ static int read_guests(struct net_door *door, struct net_links *links)
     return accepted;
 }
 
-/* Read from the guests before accepting, because accept_some may close a guest whose hello has arrived. Then
- * accept and read again while the table was full. */
+/* First read from the guests (connections without a complete hello). Otherwise accept_some could close the oldest guest
+ * although its hello has arrived. Then accept connections, and read from the guests again. If the table was full but
+ * now has room, repeat the accept and the read. */
 int net_door_serve(struct net_door *door, struct net_links *links)
 {
     int accepted = read_guests(door, links);

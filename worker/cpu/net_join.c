@@ -1,5 +1,8 @@
-/* net_join.c -- connects and disconnects hosts; see net_join.h. Each rank that serves a lane (net_plan.h) listens
- * and publishes its address in the store. While it connects, it checks whether another rank has given up. */
+/* net_join.c -- connects and disconnects hosts; see net_join.h.
+ *
+ * Each rank that serves a lane (net_plan.h) listens and publishes its address in the store. A rank makes and accepts
+ * all its connections at the same time. Meanwhile the rank checks whether another rank has given up. Otherwise the
+ * rank would wait for the failed rank until the deadline. */
 #include "cpu/net_join.h"
 
 #include "base/clock.h"
@@ -22,7 +25,7 @@
 /* Timeout in ms of one request, because all ranks must report a failure within a second. */
 enum { STORE_MS = 500 };
 
-/* Format the key of the reason why this run ended. The nonce separates runs with the same prefix. */
+/* Format the key under which a rank stores why this run ended. The nonce separates runs that have the same prefix. */
 void net_end_open(struct net_end *end, const struct bootstrap *bootstrap, const uint8_t nonce[SHM_NONCE])
 {
     const int n = snprintf(end->key, BOOTSTRAP_KEY - 2 * SHM_NONCE - 1, "%s/over/", bootstrap->prefix);
@@ -81,7 +84,8 @@ struct joining {
     uint64_t asked_ms;                              /* when the store was checked last */
 };
 
-/* Format the key of a rank's card. bootstrap.c adds the prefix of the attempt. */
+/* Format the key of a rank's card. bootstrap.c adds the prefix of the attempt, so no rank reads cards of an earlier
+ * attempt. */
 static void card_key(char key[32], int rank)
 {
     snprintf(key, 32, "net/%d", rank);
@@ -146,8 +150,9 @@ static ddp_status links_missing(const struct joining *j, struct ddp_err *err)
         list, j->bootstrap->timeout_ms / 1000.0, j->address);
 }
 
-/* Fail if a rank has given up or the deadline has passed. Check the store only every ASK_MS, because a job may
- * have 1000 ranks. */
+/* Fail if a rank has given up or the deadline has passed. A rank of this host writes the reason to the control page. A
+ * rank of another host writes the reason to the store. Check the store only every ASK_MS, because each check is a round
+ * trip and a job may have 1000 ranks. A failure is still reported within a second. */
 static ddp_status check_joining(struct joining *j, struct ddp_err *err)
 {
     uint64_t now = clock_ms();
@@ -198,7 +203,8 @@ static ddp_status wait_for_card(struct joining *j, const char *key, struct ddp_e
     return DDP_OK;
 }
 
-/* Read the card of the link's peer and begin to connect. */
+/* Read the card of the link's peer and begin to connect. The card comes from another process, so terminate its
+ * strings. */
 static ddp_status find_peer(struct joining *j, struct net_link *link, struct ddp_err *err)
 {
     char key[32];
@@ -219,7 +225,8 @@ static ddp_status find_peer(struct joining *j, struct net_link *link, struct ddp
     return serve_all(j, err);
 }
 
-/* Begin to connect to all hosts with lower numbers. Hosts with higher numbers connect to this host. */
+/* Begin to connect to all hosts with lower numbers. Hosts with higher numbers connect to this host. So each lane
+ * has exactly one connection for each pair of hosts. */
 static ddp_status begin_all(struct joining *j, struct ddp_err *err)
 {
     struct net *net = j->net;
@@ -242,7 +249,8 @@ static int list_polls(struct joining *j)
     return n;
 }
 
-/* Report a closed port through the store, which ddprun prints on all nodes. Other stores ignore the report. */
+/* Report a closed port through the store. ddprun's store prints the report on all nodes, even if the program
+ * prints no error. Other stores ignore the report. Ignore errors of this request. */
 static void report_closed(const struct joining *j, const char *closed)
 {
     enum { REPORT_MS = 500 };
@@ -266,7 +274,8 @@ static void report_closed_ports(const struct joining *j)
             report_closed(j, j->dials[i].closed);
 }
 
-/* Connect all links. Call check_joining every SLICE_MS, even if data lets poll return early each time. */
+/* Connect all links. Call check_joining every SLICE_MS, because a rank that has ended cannot wake the loop. The timeout
+ * of poll is not enough: while clients send data, poll returns early each time. */
 static ddp_status connect_all(struct joining *j, struct ddp_err *err)
 {
     uint64_t checked_ms = clock_ms();
@@ -297,7 +306,8 @@ static void close_joining(struct joining *j)
     free(j->polls);
 }
 
-/* Connect to the other hosts, if this rank serves a lane. No rank reads this rank's card afterwards. */
+/* Connect to the other hosts. A rank that serves no lane needs no links. Remove this rank's card at the end, because
+ * no rank reads the card later. */
 static ddp_status net_join(struct net *net, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct joining j = { .net = net, .bootstrap = setup->bootstrap, .door = { .fd = -1 } };
@@ -336,8 +346,8 @@ static void publish_abroad(void *user, struct ddp_err *err)
 /* --- open and close ----------------------------------------------------------------------------------- */
 
 enum {
-    LANES = 4,          /* connections between two hosts, at most (measured: worker/README.md) */
-    AREA = 4 << 20,     /* minimum bytes of net->area; unused pages take no memory */
+    LANES = 4,          /* maximum number of connections between two hosts (measured: worker/README.md) */
+    AREA = 4 << 20,     /* minimum size of net->area in bytes; unused pages take no memory */
     LARGEST_ELEMENT = 8 /* bytes of an f64 or i64 */
 };
 
@@ -347,7 +357,8 @@ static ddp_status no_net_memory(const struct net *net, struct ddp_err *err)
                     net->layout.hosts);
 }
 
-/* Allocate all memory now, because a collective must not fail on only one rank. Unused pages take no memory. */
+/* Allocate all memory now, because a collective must not fail for lack of memory on one rank. The area may be
+ * large, because unused pages take no memory. */
 static ddp_status make_buffers(struct net *net, struct ddp_err *err)
 {
     const struct net_layout *l = &net->layout;
@@ -410,7 +421,7 @@ ddp_status net_open(struct net **out, struct cpu_comm *cpu, const struct comm_se
     net->abroad = (struct barrier_abroad){ net, check_abroad, publish_abroad };
     net_end_open(&net->end, setup->bootstrap, cpu->meeting.nonce);
     cpu->barrier.abroad = &net->abroad;
-    net->leaving = true; /* ignore closed connections: failures are read from the store */
+    net->leaving = true; /* during the start, ignore closed connections: failures are read from the store */
     ddp_status status = net_prepare(net, err);
     if (status == DDP_OK)
         status = net_join(net, setup, err);

@@ -1,5 +1,7 @@
-/* net_link.c -- see net_link.h. One loop sends and receives on all links, because two hosts that first sent all
- * their data would both block on full socket buffers. The kernel uses the callers' memory directly. */
+/* net_link.c -- see net_link.h. Only net_finish waits; all other functions fill queues, or move as many bytes as the
+ * sockets accept. The kernel reads and writes the callers' memory directly, so a range must stay unchanged until its
+ * queue is done. One loop sends and receives on all links, because two hosts that first sent all their data would both
+ * block on full socket buffers. */
 #include "cpu/net_link.h"
 
 #include "cpu/barrier.h"
@@ -17,9 +19,9 @@
 
 enum {
     AT_ONCE = 64,   /* maximum number of ranges in one system call */
-    YIELDS = 32,    /* calls of sched_yield before poll, which is slower */
+    YIELDS = 32,    /* calls of sched_yield before poll, because sleeping takes longer */
     IDLE_S = 5,     /* seconds of silence after which a peer is probed */
-    LOST_MS = 15000 /* ms without an acknowledgement after which a host is lost */
+    LOST_MS = 15000 /* ms without an acknowledgement after which the peer's host is lost */
 };
 
 /* --- links ---------------------------------------------------------------------------------------------- */
@@ -55,8 +57,9 @@ void net_links_close(struct net_links *links)
     *links = (struct net_links){ 0 };
 }
 
-/* Attach a socket. TCP_USER_TIMEOUT is not used, because the kernel also counts the time in which the receive buffer of
- * a slow rank is full. */
+/* Attach a socket, and set its options. TCP_NODELAY sends small messages at once. Keep-alive detects a host that has
+ * lost power, because such a host never closes its connections. TCP_USER_TIMEOUT is not used, because this option would
+ * also end a connection to a slow rank: the kernel counts the time for which the slow rank's receive buffer is full. */
 void net_link_attach(struct net_link *link, int fd)
 {
     const int on = 1, idle = IDLE_S, times = 2;
@@ -70,7 +73,8 @@ void net_link_attach(struct net_link *link, int fd)
     link->fd = fd;
 }
 
-/* Append a range. Begin at the front when all ranges are done, because there is room only for one call. */
+/* Append a range. The queue has room only for the ranges of one call, so begin at its front again when all ranges are
+ * done. */
 static void queue_range(struct net_queue *q, void *at, size_t n)
 {
     if (n == 0)
@@ -115,7 +119,7 @@ static void advance(struct net_queue *q, size_t n)
     }
 }
 
-/* Report a lost connection. The peer is often not the first rank that failed. */
+/* Report a lost connection. The peer is often not the first rank that failed. ddprun determines the first failure. */
 static ddp_status link_lost(const struct net_links *links, const struct net_link *link, const char *how,
                             struct ddp_err *err)
 {
@@ -148,8 +152,8 @@ static int move_bytes(struct net_links *links, struct net_link *link, struct net
     return -1;
 }
 
-/* Compare the peer's head with this rank's head, as soon as the peer's head has arrived. The head is the first
- * range. */
+/* Compare the peer's head with this rank's head, as soon as the peer's head has arrived. The head is the first range of
+ * a call. It has arrived if in.next, the index of the range in progress, is not 0, or if all ranges are done. */
 static ddp_status check_head(struct net_link *link, struct ddp_err *err)
 {
     if (!link->head_due || (link->in.next == 0 && !is_done(&link->in)))
@@ -158,7 +162,8 @@ static ddp_status check_head(struct net_link *link, struct ddp_err *err)
     return net_compare_heads(link->head_out, link->head_in, err);
 }
 
-/* Move bytes of one link in both directions. */
+/* Move bytes of one link in both directions. A peer that makes a different call may close the connection after its last
+ * message. A send could then fail before this rank has read that message, which has the head of the peer's call. */
 static ddp_status transfer_link(struct net_links *links, struct net_link *link, struct ddp_err *err)
 {
     int moved = 1;
@@ -204,11 +209,9 @@ static int list_waits(struct net_links *links)
     return waits;
 }
 
-/* Report the late peers:
- *
- *   - no head of this call: the peer usually hangs in its program
- *   - only a part: the network is usually slow or blocked
- *   - the peer does not receive: it is usually in another call */
+/* Report the late peers and the state of each. A peer that has not made this call usually hangs in its program. If a
+ * peer has sent only a part, the network is usually slow or blocked. A peer that does not receive is usually in
+ * another call. */
 static ddp_status links_late(const struct net_links *links, uint32_t timeout_ms, struct ddp_err *err)
 {
     enum { LISTED = 3 };
@@ -235,7 +238,8 @@ static ddp_status links_late(const struct net_links *links, uint32_t timeout_ms,
                                                   : "DDPRUN_STEP_TIMEOUT_MS");
 }
 
-/* Return true if the host of the peer acknowledges nothing, not even probes. A host with a late rank still does. */
+/* Return true if the host of the peer no longer acknowledges anything, although the kernel repeats a segment or a
+ * probe. A host whose rank is only late still acknowledges the probes. */
 static bool is_lost(const struct net_link *link)
 {
     struct tcp_info info;
@@ -253,7 +257,7 @@ static ddp_status find_lost(const struct net_links *links, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Wait in poll only shortly, because poll does not return when a rank of this host gives up. */
+/* Wait in poll for a short time only, because a rank of this host that gives up cannot wake this rank. */
 static ddp_status wait_once(struct net_links *links, struct shm_barrier *barrier, struct ddp_err *err)
 {
     uint32_t slice_ms = 0;

@@ -1,4 +1,7 @@
-/* net_plan.c -- see net_plan.h. Sender and receiver compute all sizes with the same functions, so no size is sent. */
+/* net_plan.c -- see net_plan.h.
+ *
+ * Ranks do not exchange sizes. The same functions compute how many bytes a rank sends and how many bytes its peer
+ * expects, so both numbers are equal. */
 #include "cpu/net_plan.h"
 
 #include "core/call.h"
@@ -29,8 +32,8 @@ static bool is_on_one_host(const struct net_layout *l, uint32_t first, uint32_t 
     return true;
 }
 
-/* List the pieces of the subtree with ranks [first, first + count). The tree must equal that of reduce.c, because
- * the order of additions determines the last bits. */
+/* List the pieces of the subtree with ranks [first, first + count). The tree must equal the tree of reduce.c, because
+ * the order of additions determines the last bits of a sum. */
 static void list_pieces(struct net_layout *l, uint32_t first, uint32_t count)
 {
     uint32_t left = 1;
@@ -88,7 +91,7 @@ static int member(const struct net_layout *layout, int host, int i)
     return layout->members[layout->start[host] + i];
 }
 
-/* Return the rank that serves a lane. With fewer ranks than lanes, a rank serves several. */
+/* Return the rank that serves a lane. On a host with fewer ranks than lanes, some ranks serve several lanes. */
 int net_server(const struct net_layout *layout, int host, int lane)
 {
     return member(layout, host, lane % ranks_of(layout, host));
@@ -129,8 +132,8 @@ static size_t all_of(const struct net_way *way, size_t n)
     return way->columns == NET_PER_RANK ? n * (size_t)way->layout->world : n;
 }
 
-/* Return an upper limit of the elements that one host owns in a step of `n`. Shares differ by at most PART_LINE
- * bytes. */
+/* Return an upper limit of the number of elements that one host owns in a step of `n` elements. The shares of two hosts
+ * differ by at most PART_LINE bytes, which hold at most PART_LINE elements. */
 static size_t own_of(const struct net_way *way, size_t n)
 {
     switch (way->columns) {
@@ -143,8 +146,8 @@ static size_t own_of(const struct net_way *way, size_t n)
     }
 }
 
-/* Return the bytes of all pieces, own and received, of a rank that serves all lanes, on the host with the most
- * pieces. */
+/* Return the size in bytes of all pieces, own and received, of a rank that serves all lanes. Assume that the rank is
+ * on the host with the most pieces. */
 static size_t pieces_bytes(const struct net_way *way, size_t n)
 {
     const struct net_layout *l = way->layout;
@@ -154,7 +157,9 @@ static size_t pieces_bytes(const struct net_way *way, size_t n)
     return (most * all_of(way, n) + (size_t)l->piece_count * own_of(way, n)) * way->partial;
 }
 
-/* Return how many elements one step handles: values fit into `slot_bytes`, pieces into `area_bytes`. */
+/* Return how many elements one step handles (net_way.per_step). The values of a step must fit into `slot_bytes`. The
+ * pieces of a step, as unfinished values (reduce.h), must fit into `area_bytes`. Round down to whole units of PART_LINE
+ * bytes. */
 static size_t fit(const struct net_way *way, size_t slot_bytes, size_t area_bytes)
 {
     size_t line = PART_LINE / way->element, n = slot_bytes / way->element;
@@ -166,8 +171,8 @@ static size_t fit(const struct net_way *way, size_t slot_bytes, size_t area_byte
     return n > line ? n / line * line : n;
 }
 
-/* Return the bytes of the smallest area for a step of one element. An unfinished value (reduce.h) has at most 8
- * bytes. */
+/* Return the size in bytes of the smallest area in which a step of one element fits. Assume 8 bytes for an unfinished
+ * value (reduce.h), the maximum of all types. */
 size_t net_area_least(const struct net_layout *layout)
 {
     const struct net_way per_rank = { .layout = layout, .columns = NET_PER_RANK, .partial = 8 };
@@ -184,7 +189,9 @@ static bool is_small(const struct net_way *way)
     return all_of(way, way->n) * way->element * (size_t)(way->layout->hosts - 1) <= SMALL;
 }
 
-/* Plan a call. A small call uses one lane, because each lane needs its own system calls. */
+/* Plan a call. A small call uses one lane, because each lane needs its own system calls. If a small call would have one
+ * column for each host, it gets a single column that all hosts own (NET_FOR_ALL). A host may then send more bytes, but
+ * in one phase instead of two. */
 struct net_way net_way_of(const struct net_layout *layout, const struct call *call, size_t slot_bytes,
                           size_t area_bytes)
 {
@@ -264,7 +271,8 @@ bool net_owns(const struct net_column *column, int host)
     return column->owner == NET_EVERYBODY || column->owner == host;
 }
 
-/* Return true if `host` has the finished values of the column after the first phase. */
+/* Return true if `host` has the finished values of the column after the first phase. In a broadcast the root's host has
+ * all columns from the beginning. */
 bool net_holds(const struct net_way *way, const struct net_column *column, int host)
 {
     return net_owns(column, host) ||

@@ -1,5 +1,5 @@
-/* net_plan.h -- computes which values each host sends to which host in a collective. Pure. Sender and receiver
- * compute all sizes from the same call and layout. */
+/* net_plan.h -- computes which values each host sends to which host in a collective. Pure. Sender and receiver compute
+ * all sizes from the same call and the same layout, so no size is sent. */
 #ifndef WORKER_CPU_NET_PLAN_H
 #define WORKER_CPU_NET_PLAN_H
 
@@ -30,8 +30,8 @@ struct net_layout {
     int piece_count;
 };
 
-/* Build the layout. `host_of` has the host number of each of `world` ranks, and is copied. Return false if memory
- * is short. Close the layout also after a failure. */
+/* Build the layout. Copy host_of, which has the host number of each rank; `world` is the number of ranks. Return
+ * false if memory is short. The caller must close the layout also after a failure. */
 bool net_layout_open(struct net_layout *layout, const uint16_t *host_of, int world, int hosts,
                      int most_lanes);
 void net_layout_close(struct net_layout *layout);
@@ -66,7 +66,7 @@ int net_piece_host(const struct net_layout *layout, int piece);
 enum net_columns { NET_PER_HOST, NET_PER_RANK, NET_AT_ROOT, NET_FOR_ALL };
 /* The first phase: none, REDUCE or SPREAD (see above). */
 enum net_first { NET_NO_FIRST, NET_REDUCE, NET_SPREAD };
-/* The second phase: none, or the hosts that receive the finished column. */
+/* The second phase: none, or the hosts to which the owner of a column sends the finished column. */
 enum net_second { NET_NO_SECOND, NET_TO_ALL, NET_TO_OTHERS /* all except the root's host */, NET_TO_ROOT };
 
 /* The plan of a call, equal on all ranks. */
@@ -75,14 +75,14 @@ struct net_way {
     enum net_columns columns;
     enum net_first first;
     enum net_second second;
-    bool gathers;         /* a rank's input is only its own column */
-    bool scatters;        /* a rank's output is only its own column */
+    bool gathers;         /* true if a rank's input is only its own column, not all columns */
+    bool scatters;        /* true if a rank's output is only its own column, not all columns */
     bool only_root_takes; /* true if only the root gets a result */
     int root, root_host;  /* rank of the root, and its host */
     int lanes;            /* lanes in use; a small call uses one */
     size_t element;       /* bytes of a value */
     size_t partial;       /* bytes of an unfinished value (reduce.h) */
-    size_t n;             /* elements of a buffer or of a rank's part, as in struct call */
+    size_t n;             /* number of elements of a buffer or of a rank's part, as in struct call */
     size_t per_step;      /* how many of the `n` elements one step handles */
 };
 
@@ -98,13 +98,13 @@ struct net_column {
 
 enum { NET_EVERYBODY = -1 };
 
-/* Plan a call with slots of `slot_bytes` and `area_bytes` for the pieces of a rank. */
+/* Plan a call. `slot_bytes` is the size of a slot, and `area_bytes` is the size of a rank's area for pieces. */
 struct net_way net_way_of(const struct net_layout *layout, const struct call *call, size_t slot_bytes,
                           size_t area_bytes);
 /* Return the number of steps; 0 if the call moves no elements. */
 size_t net_steps(const struct net_way *way);
 
-/* Return the minimum bytes of an area for pieces, so that one step of any call fits. */
+/* Return the minimum size of an area for pieces, in bytes: one step of any call must fit into the area. */
 size_t net_area_least(const struct net_layout *layout);
 
 /* Return the number of columns of a step. */
@@ -116,18 +116,19 @@ struct net_range net_lane_part(const struct net_way *way, const struct net_colum
 
 /* Return true if `host` owns the column. */
 bool net_owns(const struct net_column *column, int host);
-/* Return true if `host` has the finished column after the first phase. */
+/* Return true if `host` has the finished column after the first phase, as the column's owner or as the root's host. */
 bool net_holds(const struct net_way *way, const struct net_column *column, int host);
 
-/* Return true if host `from` sends the column to host `to`, in the first or in the second phase. */
+/* Return true if host `from` sends the column to host `to`. net_goes_first describes the first phase, and
+ * net_goes_second describes the second phase. */
 bool net_goes_first(const struct net_way *way, const struct net_column *column, int from, int to);
 bool net_goes_second(const struct net_way *way, const struct net_column *column, int from, int to);
 
 /* Return true if `host` needs the finished column. */
 bool net_wants(const struct net_way *way, const struct net_column *column, int host);
 
-/* Return the index of the first element of column number `c`: in a rank's input, in a slot, or in a rank's output.
- * `at` is the first element of the step. */
+/* Return the index of the first element of column number `c`. The index is a place in a rank's input (net_in_place), in
+ * a slot (net_slot_place), or in a rank's output (net_out_place). `at` is the first element of the step. */
 size_t net_in_place(const struct net_way *way, const struct net_column *column, int c, size_t at);
 size_t net_slot_place(const struct net_way *way, const struct net_column *column);
 size_t net_out_place(const struct net_way *way, const struct net_column *column, int c, size_t at);

@@ -1,5 +1,6 @@
-/* net_run.c -- see net_join.h: a collective between hosts, in steps. The values of both phases of a turn travel
- * together, so that each turn waits for the network only once. */
+/* net_run.c -- see net_join.h: a collective between hosts, in steps. Each host runs the turns of host.c, with a barrier
+ * of its ranks after each turn, and the hosts exchange values between the barriers. The values of both phases of a turn
+ * travel together, so that each turn waits for the network only once. */
 #include "cpu/net_join.h"
 
 #include <string.h>
@@ -9,9 +10,9 @@ struct net_call {
     struct net *net;
     const struct call *call;
     struct net_way way;
-    bool direct; /* inputs are read in place, without a give stage */
+    bool direct; /* inputs are read in place, so the give stage is skipped */
     size_t steps;
-    size_t first, second, take; /* turns in which these stages begin */
+    size_t first, second, take; /* turns in which these stages begin: first phase, second phase, take */
     size_t last;                /* the last turn of the call */
 };
 
@@ -96,7 +97,8 @@ static void receive_column(const struct net_call *c, const struct net_step *step
     }
 }
 
-/* Copy the finished values from the take slots to this rank's output. */
+/* Copy the finished values from the take slots to this rank's output. In a broadcast in place, the root already has
+ * the values. */
 static void net_receive(const struct net_call *c, const struct net_step *step)
 {
     const struct net_way *way = &c->way;
@@ -161,7 +163,7 @@ static size_t owned_elements(const struct net_call *c, const struct net_step *st
     return n;
 }
 
-/* Queue receives of the pieces of the other hosts to `to`. Return the end of the last piece. */
+/* Queue receive operations, which write the pieces of the other hosts to `to`. Return the end of the last piece. */
 static uint8_t *receive_pieces(const struct net_call *c, const struct net_step *step, int i, uint8_t *to)
 {
     struct net *net = c->net;
@@ -177,7 +179,8 @@ static uint8_t *receive_pieces(const struct net_call *c, const struct net_step *
     return to;
 }
 
-/* Combine this host's pieces of each column, and send them to the owner of the column. */
+/* Combine this host's pieces of each column, and send them to the host that owns the column. If every host owns all
+ * columns, combine the pieces once and send them to all hosts. */
 static uint8_t *send_pieces(const struct net_call *c, const struct net_step *step, int i, uint8_t *to)
 {
     struct net *net = c->net;
@@ -200,8 +203,8 @@ static uint8_t *send_pieces(const struct net_call *c, const struct net_step *ste
     return end;
 }
 
-/* Return the address to which the first phase writes finished values. With a second phase,
- * this address is in private memory, because other ranks may still read the take slot. */
+/* Return the address to which the first phase writes finished values. Without a second phase, this address is in
+ * the take slot. Otherwise it is in private memory, because other ranks may still read the take slot. */
 static char *finished_at(const struct net_call *c, const struct net_step *step, size_t at)
 {
     if (c->way.second == NET_NO_SECOND)
@@ -269,7 +272,7 @@ static void net_queue_first(const struct net_call *c, const struct net_step *ste
     }
 }
 
-/* End the first phase. In REDUCE, combine the received pieces into finished values. */
+/* End the first phase. In REDUCE, combine the received pieces into finished values. In SPREAD, do nothing. */
 static void net_end_first(const struct net_call *c, const struct net_step *step)
 {
     for (int i = 0; c->way.first == NET_REDUCE && serves(c, i); i++) {
@@ -282,7 +285,8 @@ static void net_end_first(const struct net_call *c, const struct net_step *step)
     }
 }
 
-/* Send a finished part to the other hosts that need it, and copy it to the take slot if this host needs it. */
+/* Send a finished part to the other hosts that need it. If this host also needs the part, copy the part to the take
+ * slot. */
 static void pass_on(const struct net_call *c, const struct net_step *step, int i, int number,
                     const struct net_column *column, const struct net_range *part)
 {
@@ -342,7 +346,7 @@ static struct net_step step_at(const struct net_call *c, size_t number)
                               (unsigned)((c->net->cpu->turn + number) & 1) };
 }
 
-/* Return true if the stage that begins in turn `from` runs in turn `turn`. Set *step to its step. */
+/* Return true if the stage that begins in turn `from` processes a step in turn `turn`. Set *step to that step. */
 static bool is_on(const struct net_call *c, size_t from, size_t turn, struct net_step *step)
 {
     if (turn < from || turn - from >= c->steps)
@@ -351,7 +355,7 @@ static bool is_on(const struct net_call *c, size_t from, size_t turn, struct net
     return true;
 }
 
-/* Queue the head of `call` on the first `lanes` lanes. */
+/* Queue the head of `call`, which describes the call to the other hosts, on the first `lanes` lanes. */
 static void net_begin(struct net *net, const struct call *call, int lanes)
 {
     uint8_t head[NET_HEAD];
@@ -362,15 +366,18 @@ static void net_begin(struct net *net, const struct call *call, int lanes)
                 net_link_begin(net_link_to(net, i, h), head);
 }
 
-/* Wait for the other hosts. The barrier on a missing rank's host times out first, because its report is better. */
+/* Wait for the other hosts. The best report of a missing rank comes from the barrier on that rank's host. So this wait
+ * has a longer timeout, and that barrier times out first. */
 static ddp_status wait_for_hosts(struct net *net, struct ddp_err *err)
 {
     net->cpu->barrier.slack_ms = GRACE_MS;
     return net_finish(&net->links, &net->cpu->barrier, err);
 }
 
-/* Run the phases and the take stage of a turn, each for a different step. The values of the second phase travel
- * while this rank combines its pieces. */
+/* Run the phases and the take stage of a turn. Each of these stages works on a different step, so no stage needs a
+ * result of this turn. Begin to send the values of the second phase. While these values travel, queue the first phase.
+ * With NET_REDUCE, the queueing also combines the pieces of this host. Then take finished values, before the wait for
+ * the other hosts. */
 static ddp_status exchange(const struct net_call *c, size_t turn, struct ddp_err *err)
 {
     struct net_step first, second, take;
@@ -406,7 +413,7 @@ static ddp_status run_net_turn(const struct net_call *c, size_t turn, struct ddp
     return barrier_pass(&c->net->cpu->barrier, false, err);
 }
 
-/* Compute the turn in which each stage begins. */
+/* Compute the turn in which each stage begins. If inputs are not read in place, turn 0 has only the give stage. */
 static void set_turns(struct net_call *c, bool direct)
 {
     c->direct = direct;
@@ -416,8 +423,8 @@ static void set_turns(struct net_call *c, bool direct)
     c->last = c->take + c->steps - 1;
 }
 
-/* Count the ranks of this host with buffers in reach of every rank. Set *with_input to how many of them have an
- * input. */
+/* Count the ranks of this host whose buffers are accessible to every rank of the host. Set *with_input to the number of
+ * these ranks that have an input. A rank that is alone on its host is counted too. */
 static int count_net_reach(const struct net_call *c, int *with_input)
 {
     struct cpu_comm *cpu = c->net->cpu;
@@ -433,11 +440,12 @@ static int count_net_reach(const struct net_call *c, int *with_input)
     return count;
 }
 
-/* Run all turns. A rank with private buffers fills its slot for step 0 before the first barrier. The first turn:
- *
- *   - no rank has private buffers: turn 0, without the give stage
- *   - some have, and a rank without has an input: turn 0, in which that rank fills its slot
- *   - otherwise: turn 1, because all inputs of step 0 are in the slots */
+/* Run all turns. A rank with private buffers fills its slot for step 0 before the first barrier. After this barrier,
+ * the first turn depends on the ranks of this host:
+ * - No rank has private buffers: begin with turn 0. No rank needs the give stage, so the next stage begins in turn 0.
+ * - Only some ranks have private buffers, and a rank without private buffers has an input: begin with turn 0, in
+ *   which that rank fills its slot.
+ * - In all other cases all inputs of step 0 are in the slots: begin with turn 1. */
 static ddp_status run_steps(struct net_call *c, struct ddp_err *err)
 {
     struct cpu_comm *cpu = c->net->cpu;
@@ -458,7 +466,7 @@ static ddp_status run_steps(struct net_call *c, struct ddp_err *err)
     return status;
 }
 
-/* Make all ranks of all hosts fail, with the reason of the first rank that failed. */
+/* Make all ranks of all hosts fail after a failure, with the reason of the first rank that failed. */
 static ddp_status net_fail_all(struct net *net, ddp_status status, struct ddp_err *err)
 {
     if (status == DDP_OK)

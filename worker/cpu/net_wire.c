@@ -57,13 +57,14 @@ void net_encode_hello(uint8_t bytes[NET_HELLO], const struct net_hello *hello)
     write_number(to, (uint32_t)hello->world, 4);
 }
 
-/* Return true if the n bytes may be the beginning of a hello, so that a wrong byte is detected at once. */
+/* Return true if the n bytes may be the beginning of a hello. net_connect.c checks each received part, and closes the
+ * connection of an unknown program at the first wrong byte. */
 bool net_is_hello_prefix(const uint8_t *bytes, size_t n)
 {
     return memcmp(bytes, hello_magic, n < sizeof(hello_magic) ? n : sizeof(hello_magic)) == 0;
 }
 
-/* Copy a text of n bytes. The peer's text may have no NUL. */
+/* Copy a text of n bytes. Set the last byte of the copy to NUL, because the peer's text may have no NUL. */
 static const uint8_t *decode_text(const uint8_t *from, char *to, size_t n)
 {
     memcpy(to, from, n);
@@ -146,7 +147,8 @@ static bool net_decode_head(const uint8_t bytes[NET_HEAD], struct call *call, ui
     return memcmp(bytes, head_magic, sizeof(head_magic)) == 0;
 }
 
-/* Compare two heads. The error names the lower rank first, so that both ranks print the same text. */
+/* Compare two heads. If the heads differ, the error names the lower rank first, so that both ranks print the same
+ * text. */
 ddp_status net_compare_heads(const uint8_t mine[NET_HEAD], const uint8_t theirs[NET_HEAD],
                              struct ddp_err *err)
 {

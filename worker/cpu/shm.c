@@ -27,13 +27,14 @@ static ddp_status map_segment(struct segment *s, size_t bytes, int fd, int flags
     if (base == MAP_FAILED)
         return ddp_fail(err, DDP_ERR_NOMEM, "cannot map %zu bytes of shared memory: %s", bytes,
                         memory_error_text(errno, why));
-    /* Large pages cause fewer TLB misses. Systems without them ignore this call. */
+    /* Large pages cause fewer TLB misses in large reductions. Systems without large pages ignore this call. */
     madvise(base, bytes, MADV_HUGEPAGE);
     *s = (struct segment){ .base = base, .bytes = bytes, .fd = fd };
     return DDP_OK;
 }
 
-/* Call posix_fallocate with all signals blocked, because a periodic timer could make the loop endless. */
+/* Call posix_fallocate with all signals blocked. Without the signal mask, a periodic timer could interrupt every call,
+ * and the loop below would never end. The mask delays SIGINT and SIGTERM, too. */
 static int allocate_pages(int fd, size_t bytes)
 {
     sigset_t all, before;
@@ -48,8 +49,9 @@ static int allocate_pages(int fd, size_t bytes)
     return error;
 }
 
-/* Set the size of a new memory file, allocate its pages, and seal it. Without posix_fallocate, a lack of memory
- * would kill the worker with SIGBUS later. */
+/* Set the size of a new memory file, allocate its pages, and seal the file. Without posix_fallocate the first access to
+ * each page would allocate the page. The kernel would then kill the worker with SIGBUS when memory is short.
+ * F_SEAL_SEAL prevents later changes of the seals. */
 static ddp_status fill_segment(int fd, size_t bytes, struct ddp_err *err)
 {
     char why[MEMORY_ERROR_MAX];
@@ -65,7 +67,8 @@ static ddp_status fill_segment(int fd, size_t bytes, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Create a segment. It is close-on-exec, because a program of the worker would keep the memory allocated. */
+/* Create a segment. The descriptor is close-on-exec. Otherwise a program that a worker starts would keep the memory
+ * allocated. */
 ddp_status segment_create(struct segment *out, size_t bytes, struct ddp_err *err)
 {
     *out = (struct segment){ .fd = -1 };
@@ -126,7 +129,7 @@ ddp_status segment_attach(struct segment *out, const struct segment_offer *offer
     char path[64];
     *out = (struct segment){ .fd = -1 };
     snprintf(path, sizeof(path), "/proc/%d/fd/%d", offer->pid, offer->fd);
-    /* `path` may now be a pipe, for which open() would wait */
+    /* O_NONBLOCK prevents a wait in open(): `path` is a descriptor of another process, and may now be a pipe */
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return ddp_fail(err, DDP_ERR_IO,
@@ -147,7 +150,7 @@ void segment_hide(struct segment *segment)
     segment->fd = -1;
 }
 
-/* Unmap and close a segment, which may be closed already. */
+/* Unmap and close a segment. Do nothing if the segment was never created or is already closed. */
 static void segment_close(struct segment *segment)
 {
     if (segment->base == NULL)
@@ -163,7 +166,8 @@ static void segment_close(struct segment *segment)
  * together, but no slot is smaller than SLOT_LEAST. */
 enum { SLOT_MOST = 256 << 10, SLOT_LEAST = 16 << 10, SLOTS_TOTAL = 64 << 20 };
 
-/* Return the bytes of the control page, a multiple of SEGMENT_PAGE. */
+/* Return the size of the control page in bytes. Round the size up to a multiple of SEGMENT_PAGE, where the slots
+ * begin. */
 size_t shm_control_bytes(int world)
 {
     size_t bytes = sizeof(struct shm_control) + (size_t)world * sizeof(struct shm_rank);
@@ -198,8 +202,9 @@ const struct shm_mark *shm_last_mark(const struct shm_control *control, int rank
     return &marks[marks[1].seq > marks[0].seq];
 }
 
-/* Claim the right to write the abort text. If this rank then dies before it sets abort_ready, the other ranks
- * report its death instead. */
+/* Claim the right to write the abort text. The claiming rank then writes the text and sets abort_ready, so no
+ * reader sees a half-written text. If that rank dies before it sets abort_ready, the other ranks detect its death
+ * and report that death instead. */
 bool shm_abort_claim(struct shm_control *control)
 {
     uint32_t nobody = 0;
@@ -214,7 +219,8 @@ void shm_abort_publish(struct shm_control *control, ddp_status code, const char 
     futex_wake_all(&control->phase);
 }
 
-/* Return the error of the rank that has aborted, or DDP_OK. Every barrier calls this function, so it must be fast. */
+/* Return the error of the rank that has aborted, or DDP_OK. Every barrier calls this function, so this function is fast
+ * without an abort: it only loads one number. */
 ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err)
 {
     if (!atomic_load_explicit(&control->abort_ready, memory_order_acquire))
@@ -230,8 +236,8 @@ ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err)
  * lines. */
 enum { BETWEEN = SEGMENT_PAGE };
 
-/* Set *number to the lowest free number of a region. All ranks create and free regions in the same order, so they
- * get the same number. */
+/* Set *number to the lowest free number of a region. All ranks get the same number, because all ranks create and free
+ * regions in the same order. */
 ddp_status regions_reserve(struct regions *regions, int32_t *number, struct ddp_err *err)
 {
     for (size_t i = 0; i < regions->count; i++) {
@@ -351,7 +357,8 @@ static ddp_status number_hosts(const struct bootstrap_card *cards, int world, st
     return DDP_OK;
 }
 
-/* Return true if `host_of` may be a result of number_hosts. */
+/* Return true if `host_of` may be a result of number_hosts, which numbers the hosts in the order of their lowest
+ * ranks. */
 static bool is_numbered(const uint16_t *host_of, int world, uint32_t hosts)
 {
     uint32_t seen = 0;
@@ -363,7 +370,7 @@ static bool is_numbered(const uint16_t *host_of, int world, uint32_t hosts)
     return seen == hosts;
 }
 
-/* Find this rank's host in hello->host_of. Check the table first, because its numbers are indices. */
+/* Find this rank's host in hello->host_of. Check this table first, because its numbers are used as indices. */
 static ddp_status read_hello(const struct bootstrap *b, const struct hello *hello, struct meeting *out,
                              struct ddp_err *err)
 {
@@ -414,7 +421,7 @@ static ddp_status make_page(const struct bootstrap *b, const struct bootstrap_ca
     return status == DDP_OK ? segment_describe(&m->segment, offer, err) : status;
 }
 
-/* Create and publish the page of this host; called on its first rank. */
+/* Create and publish the page of this host, which is not host 0; called on the host's first rank. */
 static ddp_status make_page_here(const struct bootstrap *b, struct meeting *m, struct ddp_err *err)
 {
     struct segment_offer offer;
@@ -429,7 +436,8 @@ static ddp_status make_page_here(const struct bootstrap *b, struct meeting *m, s
     return status;
 }
 
-/* Map this host's page. If that fails, return the error that its creator may have published. */
+/* Map this host's page. If the page cannot be mapped, the rank that created it may have failed and closed it. If that
+ * rank has published an error in the store, return this error. */
 static ddp_status find_page(const struct bootstrap *b, const char *key, const struct segment_offer *offer,
                             struct meeting *m, struct ddp_err *err)
 {

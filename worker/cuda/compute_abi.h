@@ -83,8 +83,8 @@ enum lt_values {
        lt_layout b_layout, const void *beta, const void *c, lt_layout c_layout, void *d, lt_layout d_layout, \
        const lt_algorithm *algorithm, void *workspace, size_t bytes, struct CUstream_st *stream))
 
-/* Declarations of functions of the CUDA driver (libcuda), which loads and starts kernels. Some versions of the
- * runtime cannot load kernels from a file. */
+/* Declarations of functions of the CUDA driver (libcuda). The driver loads and starts kernels, because some
+ * versions of the runtime cannot load kernels from a file. */
 
 struct CUmod_st;
 struct CUfunc_st;

@@ -32,8 +32,8 @@ enum cuda_errors {
 
 enum cuda_memory { CUDA_MEMORY_HOST = 1, CUDA_MEMORY_DEVICE = 2, CUDA_MEMORY_MANAGED = 3 };
 enum cuda_flags {
-    CUDA_COPY_DEFAULT = 4,        /* derive the direction from the addresses */
-    CUDA_STREAM_NON_BLOCKING = 1, /* no implicit order with stream 0 */
+    CUDA_COPY_DEFAULT = 4,        /* the runtime derives the direction from the addresses */
+    CUDA_STREAM_NON_BLOCKING = 1, /* no implicit order between this stream and stream 0 */
     CUDA_EVENT_NO_TIMING = 2,
 };
 

@@ -1,13 +1,15 @@
-/* gpu.c -- see gpu.h. A CUDA runtime that is newer than the driver does not work, so gpu_open tries all file names
- * of the runtime. */
+/* gpu.c -- see gpu.h.
+ *
+ * A CUDA runtime that is newer than the driver does not work, but an older runtime may also be installed. So gpu_open
+ * tries all file names of the runtime until one of them works with the driver. */
 #include "cuda/gpu.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Report that a library was not found. `why` is the message of dlopen for the first name, because the file may be
- * damaged. */
+/* Report that a library was not found. `why` is the message of dlopen for the first file name. Include this message,
+ * because the file may exist, but may be damaged or may need another library that is missing. */
 static ddp_status not_found(const struct lib_kind *kind, const char *tried, const char *why,
                             struct ddp_err *err)
 {
@@ -89,7 +91,7 @@ static const struct lib_symbol symbols[] = {
 
 ddp_status gpu_fail(const struct gpu *gpu, cuda_error error, const char *doing, struct ddp_err *err)
 {
-    gpu->call.last_error(); /* the program's next CUDA call would report it */
+    gpu->call.last_error(); /* clear the error, so that the program's next CUDA call does not report it */
     return ddp_fail(err, error == CUDA_NO_MEMORY ? DDP_ERR_NOMEM : DDP_ERR_CUDA, "%s: %.60s (%.200s)%s",
                     doing, gpu->call.error_name(error), gpu->call.error_string(error),
                     error == CUDA_NO_MEMORY ? "; end other processes on this GPU, or use less memory" : "");
@@ -100,7 +102,7 @@ ddp_status gpu_check(const struct gpu *gpu, cuda_error error, const char *doing,
     return error == CUDA_SUCCESS_ ? DDP_OK : gpu_fail(gpu, error, doing, err);
 }
 
-/* Report why no device can be used. Driver version 0 means no driver. */
+/* Report why no device can be used. CUDA reports driver version 0 if there is no driver. */
 static ddp_status no_device(const struct gpu *gpu, cuda_error error, struct ddp_err *err)
 {
     int driver = 0, runtime = 0;
@@ -137,7 +139,8 @@ static ddp_status try_place(struct gpu *gpu, const char *path, size_t *place, in
     return *error == CUDA_SUCCESS_ && *count > 0 ? DDP_OK : no_device(gpu, *error, err);
 }
 
-/* Load the runtime and count the devices. If no runtime works, report the error of the first file. */
+/* Load the runtime and count the devices. If the driver is too old for a runtime, try the next file of `places`. If no
+ * runtime works, report the error of the first file. */
 ddp_status gpu_open(struct gpu *gpu, const char *path, int *count, struct ddp_err *err)
 {
     struct ddp_err first = { 0 };
@@ -183,7 +186,8 @@ cuda_error gpu_query(const struct gpu *gpu, struct CUevent_st *event)
     return error;
 }
 
-/* Check whether `at` is in device memory. Old runtimes report CUDA_INVALID_VALUE for unknown memory. */
+/* Check whether `at` is in device memory. Old runtimes report CUDA_INVALID_VALUE for unknown memory. Clear this error,
+ * because the program's next CUDA call would report it. After any other error the kind of memory is unknown. */
 ddp_status gpu_owns(const struct gpu *gpu, const void *at, bool *owns, struct ddp_err *err)
 {
     cuda_pointer found = { 0 };
@@ -196,7 +200,8 @@ ddp_status gpu_owns(const struct gpu *gpu, const void *at, bool *owns, struct dd
     return gpu_check(gpu, error, "cannot find the memory of a buffer", err);
 }
 
-/* Allocate device memory and wait until it is zero, because the program may use it on any stream. */
+/* Allocate device memory and zero it on stream 0. Wait until all bytes are zero, because the program may use the memory
+ * on any stream. */
 ddp_status gpu_alloc(const struct gpu *gpu, size_t bytes, void **out, struct ddp_err *err)
 {
     cuda_error error = gpu->call.set_device(gpu->device); /* each thread has its own current device */

@@ -1,4 +1,5 @@
-/* gpu_comm.c -- see gpu_comm.h. The ranks exchange the status of each allocation through the cpu communicator. */
+/* gpu_comm.c -- see gpu_comm.h. A block of ddp_shared_alloc exists on all ranks or on no rank, so the ranks exchange
+ * the status of each allocation through the cpu communicator. */
 #include "cuda/gpu_comm.h"
 
 #include <stdlib.h>
@@ -14,12 +15,13 @@ static void blocks_release(struct gpu_comm *base, struct block **at)
 {
     struct block *block = *at;
     *at = block->next;
-    base->gpu.call.set_device(base->gpu.device); /* a new thread begins with device 0 */
+    base->gpu.call.set_device(base->gpu.device); /* without this call, a new thread uses device 0 */
     base->gpu.call.free(block->memory);
     free(block);
 }
 
-/* Return the address of the pointer to the block with this memory. The pointer is NULL if there is no such block. */
+/* Find the block with this memory. Return the address of the pointer to this block: `blocks`, or `next` of the
+ * previous block. The pointer is NULL if no block has this memory. */
 static struct block **blocks_find(struct gpu_comm *base, const void *memory)
 {
     struct block **at = &base->blocks;
@@ -43,7 +45,8 @@ static void *blocks_get(struct gpu_comm *base, size_t bytes, struct ddp_err *err
     return block->memory;
 }
 
-/* Combine the statuses of all ranks, so that all ranks fail if memory is short on one rank. */
+/* Combine the statuses of all ranks. If memory is short on one rank, the call fails on all ranks with the same status.
+ * So no rank keeps the block, and the job can continue. */
 static ddp_status blocks_vote(struct gpu_comm *base, size_t bytes, struct ddp_err *err)
 {
     struct ddp_err own = *err;
@@ -60,7 +63,8 @@ static ddp_status blocks_vote(struct gpu_comm *base, size_t bytes, struct ddp_er
                     bytes);
 }
 
-/* Allocate a block; collective. First compare the sizes of all ranks in a call of the cpu communicator. */
+/* Allocate a block; collective. First make the call on the cpu communicator, which compares the calls of all ranks. So
+ * ranks that request different sizes fail before they allocate memory. */
 ddp_status gpu_comm_shared_alloc(struct comm *comm, size_t bytes, void **out, struct ddp_err *err)
 {
     struct gpu_comm *base = (struct gpu_comm *)comm;
@@ -76,12 +80,12 @@ ddp_status gpu_comm_shared_alloc(struct comm *comm, size_t bytes, void **out, st
     if (status == DDP_OK)
         return DDP_OK;
     if (*out != NULL)
-        blocks_release(base, &base->blocks); /* blocks_get added it at the front */
+        blocks_release(base, &base->blocks); /* blocks_get has added this block at the front */
     *out = NULL;
     return status;
 }
 
-/* Free a block; collective. cudaFree waits for all work on the device. */
+/* Free a block; collective. cudaFree first waits for all work on the device, so no running kernel uses the block. */
 ddp_status gpu_comm_shared_free(struct comm *comm, void *memory, struct ddp_err *err)
 {
     struct gpu_comm *base = (struct gpu_comm *)comm;
@@ -101,7 +105,7 @@ ddp_status gpu_comm_place(const struct gpu_comm *base, const struct call *call, 
     bool has_in = call_in_bytes(call, base->rank, base->world) > 0,
          has_out = call_out_bytes(call, base->rank, base->world) > 0;
     cuda_error error = CUDA_SUCCESS_;
-    if (has_in || has_out) /* a new thread begins with device 0 */
+    if (has_in || has_out) /* without this call, a new thread uses device 0 */
         error = base->gpu.call.set_device(base->gpu.device);
     ddp_status status = gpu_check(&base->gpu, error, "cannot select the GPU", err);
     if (status == DDP_OK)
@@ -177,8 +181,8 @@ ddp_status gpu_comm_open(struct gpu_comm *base, const struct comm_setup *setup, 
     return gpu_check(&base->gpu, error, "cannot create a stream", err);
 }
 
-/* Make all ranks fail. Any thread may call this function. Each rank's watch thread (NCCL) reads the reason from
- * the cpu communicator. */
+/* Make all ranks fail. Any thread may call this function. In the NCCL backend, the watch thread of each rank reads
+ * the reason from the cpu communicator and aborts NCCL's communicator. */
 void gpu_comm_give_up(struct comm *comm, struct ddp_err *err)
 {
     struct comm *cpu = ((struct gpu_comm *)comm)->cpu;

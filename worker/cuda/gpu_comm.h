@@ -11,7 +11,7 @@ extern const struct comm_ops nccl_comm_ops;
 
 struct block;
 
-/* The common part, the first member of each backend's struct. */
+/* The common part of the two GPU backends. It is the first member of each backend's struct. */
 struct gpu_comm {
     struct comm comm; /* must be the first member */
     struct comm *cpu; /* owned; NULL before it is open */
@@ -27,28 +27,29 @@ struct gpu_comm {
     ddp_status (*run_cpu)(struct gpu_comm *base, const struct call *call, struct ddp_err *err);
 };
 
-/* Allocate a zeroed block of `bytes` bytes, which the caller owns, and fill its struct gpu_comm from `setup`.
- * Return NULL if memory is short. */
+/* Allocate a zeroed block of `bytes` bytes, which begins with a struct gpu_comm. Fill this struct from `setup`.
+ * The caller owns the block. Return NULL if memory is short. */
 void *gpu_comm_make(size_t bytes, const struct comm_ops *ops, const struct comm_setup *setup,
                     struct ddp_err *err);
 
 /* Open the GPU, and create the stream and the event. */
 ddp_status gpu_comm_open(struct gpu_comm *base, const struct comm_setup *setup, struct ddp_err *err);
 
-/* Finish the `open` function of a backend. After an error, report it to the other ranks and close the backend; *err
- * stays this rank's own error. */
+/* Finish the `open` function of a backend. After an error, report the failure to the other ranks and close the backend.
+ * *err stays this rank's own error. */
 ddp_status gpu_comm_finish_open(struct gpu_comm *base, ddp_status status, struct comm **out,
                                 struct ddp_err *err);
 
-/* Set *in to true if the input is in device or managed memory, and *out for the output in the same way. No buffer
- * gives false. After an error the caller stops all ranks, which would wait. */
+/* Set *in to true if the input of the call is in device memory or managed memory. Set *in to false if the input is in
+ * other memory, or if this rank has no input. Set *out in the same way for the output. After an error the caller stops
+ * all ranks, because the other ranks would wait for this rank. */
 ddp_status gpu_comm_place(const struct gpu_comm *base, const struct call *call, bool *in, bool *out,
                           struct ddp_err *err);
 
 /* Free the blocks, the stream, the event and the cpu communicator. */
 void gpu_comm_close(struct gpu_comm *base);
 
-/* The members of struct comm_ops (core/backend.h) that both backends share: */
+/* Implement the members of struct comm_ops (core/backend.h) that are the same functions in both backends. */
 ddp_status gpu_comm_shared_alloc(struct comm *comm, size_t bytes, void **out, struct ddp_err *err);
 ddp_status gpu_comm_shared_free(struct comm *comm, void *block, struct ddp_err *err);
 ddp_status gpu_comm_copy(struct comm *comm, void *to, const void *from, size_t bytes, void *stream,

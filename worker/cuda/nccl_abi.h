@@ -1,5 +1,7 @@
 /* nccl_abi.h -- declarations of NCCL functions, one row each, so that libddp_cuda builds without nccl.h. Pure.
- * tests/shell/test_abi.sh compares the rows with NVIDIA's headers, if these are installed. */
+ *
+ * If NVIDIA's nccl.h and cuda_runtime_api.h are installed, tests/shell/test_abi.sh compiles these rows together
+ * with them. A wrong type or value is then a compile error. */
 #ifndef CUDA_NCCL_ABI_H
 #define CUDA_NCCL_ABI_H
 
@@ -8,7 +10,7 @@
 struct ncclComm;
 struct CUstream_st;
 
-/* Compilers represent the enums of nccl.h as unsigned int. tests/abi has the real types. */
+/* Compilers represent the enums of nccl.h as unsigned int. tests/abi substitutes the real types. */
 #ifndef NCCL_ABI_TYPES
 #define NCCL_ABI_TYPES
 typedef unsigned nccl_result;
@@ -28,7 +30,8 @@ typedef struct {
 
 enum { NCCL_CONFIG_MAGIC_HIGH = 0xcafe, NCCL_CONFIG_MAGIC_LOW = 0xbeef };
 
-/* NCCL_LEAST: first version with a non-blocking mode. NCCL_SCALABLE: first version with several unique ids. */
+/* NCCL_LEAST is the first version with a non-blocking mode. NCCL_SCALABLE is the first version that accepts several
+ * unique ids. */
 enum { NCCL_LEAST = 21400, NCCL_SCALABLE = 22300 };
 
 /* Columns: name in libddp_cuda, name in NCCL, value, text for error messages. */

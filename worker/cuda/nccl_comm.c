@@ -1,5 +1,7 @@
-/* nccl_comm.c -- the NCCL backend; see nccl_watch.h for its other files. Calls without data or with buffers in
- * host memory use the cpu communicator, which also helps to create NCCL's communicator. */
+/* nccl_comm.c -- the NCCL backend; see nccl_watch.h for its other files. A call without data, or with buffers in host
+ * memory, uses the cpu communicator. All other calls use NCCL. A world of one does not load NCCL. The cpu communicator
+ * also helps to create NCCL's communicator. Each attempt creates new unique ids and stores them under other keys,
+ * because a unique id contains the address of a thread in the process that created it. */
 #include "cuda/nccl_watch.h"
 
 #include "base/clock.h"
@@ -67,7 +69,8 @@ static ddp_status copy_alone(const struct nccl_comm *n, const struct call *call,
     return gpu_check(&n->base.gpu, error, call_rules[call->kind].word, err);
 }
 
-/* Wait until NCCL has put the call on the stream. Meanwhile watch_pause releases `lock` for the watch thread. */
+/* Wait until NCCL has put the call on the stream. A non-blocking communicator may first have to connect ranks.
+ * watch_pause releases `lock`, so the watch thread may run and abort the communicator. */
 static ddp_status wait_until_queued(struct nccl_comm *n, nccl_result *result, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -83,7 +86,7 @@ static ddp_status wait_until_queued(struct nccl_comm *n, nccl_result *result, st
     return status;
 }
 
-/* Check `error`. An error of CUDA makes the communicator fail, because the other ranks wait for this rank. */
+/* Check `error`. An error of CUDA makes the communicator fail, because the other ranks would wait for this rank. */
 static ddp_status check_cuda(struct nccl_comm *n, cuda_error error, const char *doing, struct ddp_err *err)
 {
     if (gpu_check(&n->base.gpu, error, doing, err) == DDP_OK)
@@ -103,7 +106,8 @@ static ddp_status wait_for_program(struct nccl_comm *n, void *stream, struct ddp
     return check_cuda(n, error, "cannot record an event before the call", err);
 }
 
-/* Report that NCCL rejected a call. The communicator fails, because other ranks may have begun this call. */
+/* Report that NCCL rejected a call. NCCL returns its first error in all later calls, and other ranks may have begun
+ * this call, so the communicator fails. */
 static ddp_status refused(struct nccl_comm *n, nccl_result result, struct ddp_err *err)
 {
     char text[CALL_TEXT];
@@ -150,7 +154,7 @@ static ddp_status run_on_device(struct nccl_comm *n, const struct call *call, st
 {
     pthread_mutex_lock(&n->lock);
     ddp_status status = watch_alive(n, err);
-    if (status == DDP_OK) /* each thread has its own current device */
+    if (status == DDP_OK) /* select the GPU in each call, because each thread has its own current device */
         status = check_cuda(n, n->base.gpu.call.set_device(n->base.gpu.device), "cannot select the GPU", err);
     if (status == DDP_OK)
         status = wait_for_room(n, err);
@@ -178,7 +182,8 @@ static const struct lib_symbol symbols[] = {
 #undef X
 };
 
-/* Check the version before the functions, because its error is clearer. */
+/* Check the version before the functions, because an old library also lacks functions, and the error about
+ * the version is clearer. */
 static ddp_status check_version(struct nccl_lib *lib, struct ddp_err *err)
 {
     ddp_status status = lib_symbols(&nccl_kind, lib->handle, symbols, 1, lib, err);
@@ -189,7 +194,8 @@ static ddp_status check_version(struct nccl_lib *lib, struct ddp_err *err)
     return nccl_check_version(lib->version, err);
 }
 
-/* Load NCCL from `path`; "": search the usual places. Return DDP_ERR_UNSUPPORTED if NCCL is missing or too old. */
+/* Load NCCL from `path`. If `path` is "", search the usual places. Return DDP_ERR_UNSUPPORTED if NCCL is missing or too
+ * old. */
 static ddp_status nccl_lib_open(struct nccl_lib *lib, const char *path, struct ddp_err *err)
 {
     size_t place = 0;
@@ -215,7 +221,8 @@ static bool has_address(const struct ifaddrs *i, const char *address)
            strcmp(text, address) == 0;
 }
 
-/* Set `name` to the interface of the connection to the store, or to "", so that NCCL chooses one. */
+/* Set `name` to the interface of the connection to the store. If that interface is unknown, set `name` to "", and
+ * NCCL chooses an interface. */
 static void find_iface(const struct comm_setup *setup, char name[64])
 {
     char address[64];
@@ -233,7 +240,8 @@ static void find_iface(const struct comm_setup *setup, char name[64])
     freeifaddrs(all);
 }
 
-/* Set NCCL's environment variables, but none that the user has set. NCCL has no functions for these settings. */
+/* Set NCCL's environment variables, because NCCL has no functions for these settings. Do not change variables that
+ * the user has set. */
 static void set_environment(struct nccl_comm *n, const struct comm_setup *setup)
 {
     struct nccl_setting settings[NCCL_SETTINGS_MAX];
@@ -299,7 +307,8 @@ static ddp_status make_id(struct nccl_comm *n, const struct comm_setup *setup, c
     return setup->host->publish(setup->bootstrap, key, id, sizeof(*id), err);
 }
 
-/* Publish this rank's ids, then fetch the ids of other ranks. The other order would deadlock. */
+/* Publish this rank's ids, then fetch the ids of other ranks. If ranks fetched first, they would wait for each
+ * other. */
 static ddp_status exchange_ids(struct nccl_comm *n, const struct comm_setup *setup, nccl_id *ids, int count,
                                struct ddp_err *err)
 {
@@ -361,14 +370,9 @@ static ddp_status create_and_wait(struct nccl_comm *n, const struct comm_setup *
     return status;
 }
 
-/* Join all ranks, with the same order on each:
- *
- *     set NCCL's environment variables; publish the NCCL version and the GPU
- *     one rank in 128: create a unique id and publish it in the store
- *     start the creation (ncclCommInitRankConfig), which the watch thread completes
- *     barrier; remove the ids
- *
- * Each attempt has other keys, because a unique id contains an address in its creator's process. */
+/* Join all ranks. First every rank sets NCCL's environment variables and publishes its NCCL version and its GPU. One
+ * rank in 128 creates a unique id and writes it to the store. ncclCommInitRankConfig starts the creation and does not
+ * wait. The watch thread completes the creation. After a barrier the ranks remove the ids from the store. */
 static ddp_status join_all(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err)
 {
     const struct call all_there = { .kind = CALL_INIT,
@@ -408,10 +412,11 @@ static void free_flights(struct nccl_comm *n)
             n->base.gpu.call.event_free(n->flights[i].after);
 }
 
-/* Destroy NCCL's communicator. Its finalize may wait for the other ranks, which have all passed the last barrier. */
+/* Destroy NCCL's communicator. NCCL's finalize may wait until other ranks call it, too. All ranks have passed the last
+ * barrier, so all ranks call it within a short time. */
 static void destroy_nccl(struct nccl_comm *n)
 {
-    enum { PATIENCE_MS = 5000 }; /* wait for finalize, then abort */
+    enum { PATIENCE_MS = 5000 }; /* how long to wait for NCCL's finalize before the abort */
     uint64_t until = clock_ms() + PATIENCE_MS;
     nccl_result result = n->lib.finalize(n->nccl);
     while (result == NCCL_IN_PROGRESS && clock_ms() < until) {
@@ -426,8 +431,8 @@ static void destroy_nccl(struct nccl_comm *n)
     n->nccl = NULL;
 }
 
-/* End the communicator as the table in nccl_plan.c defines. If another thread is aborting it, wait for that
- * thread. */
+/* End the communicator as the table in nccl_plan.c defines. Destroy a communicator that works, and abort a communicator
+ * that is still being created. If another thread is aborting the communicator, wait for that thread. */
 static void end_nccl(struct nccl_comm *n)
 {
     struct ddp_err why = { 0 };
@@ -447,7 +452,7 @@ static void end_nccl(struct nccl_comm *n)
     pthread_mutex_unlock(&n->lock);
 }
 
-/* Free an nccl_comm, also after a failed nccl_open. */
+/* Free an nccl_comm. nccl_open may have failed before all members were set. */
 static void nccl_close(struct comm *comm)
 {
     struct nccl_comm *n = (struct nccl_comm *)comm;
@@ -475,15 +480,16 @@ static void make_locks(struct nccl_comm *n)
     pthread_mutex_init(&n->cpu_lock, NULL);
 }
 
-/* Load the libraries, the CUDA runtime first, because its error without a GPU is clearer. */
+/* Load the libraries. Load the CUDA runtime first, because without a GPU the runtime reports a clearer error than
+ * NCCL. */
 static ddp_status nccl_load(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err)
 {
     ddp_status status = gpu_comm_open(&n->base, setup, err);
     return status == DDP_OK && n->base.world > 1 ? nccl_lib_open(&n->lib, setup->paths.nccl, err) : status;
 }
 
-/* Open the cpu communicator and load NCCL. A rank without libraries needs the cpu communicator to report its
- * failure. */
+/* Open the cpu communicator and load NCCL. A rank that cannot load its libraries still opens the cpu communicator,
+ * because it needs this communicator to report the failure to the other ranks. */
 static ddp_status nccl_open_both(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct ddp_err loading = { 0 };
@@ -538,7 +544,8 @@ static ddp_status place_of(struct nccl_comm *n, const struct call *call, bool *d
     return DDP_OK;
 }
 
-/* Wait until all calls are done, before the barrier of CALL_FINALIZE, after which other ranks may end. */
+/* Wait until all calls are done. CALL_FINALIZE does this before its barrier, because other ranks may end after that
+ * barrier. */
 static ddp_status finish_all(struct nccl_comm *n, struct ddp_err *err)
 {
     pthread_mutex_lock(&n->lock);
@@ -592,7 +599,7 @@ static ddp_status nccl_follow(struct comm *comm, uint64_t ticket, void *stream, 
     return status;
 }
 
-/* Wait for a call, at first without pauses, because most waits are short. */
+/* Wait for a call. At first, poll without pauses, because most waits are short. */
 static ddp_status nccl_await(struct comm *comm, uint64_t ticket, uint32_t timeout_ms, struct ddp_err *err)
 {
     enum { BUSY_LOOKS = 20000 };

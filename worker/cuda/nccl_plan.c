@@ -1,5 +1,5 @@
 /* nccl_plan.c -- see nccl_plan.h. The states of a communicator are a table, so every pair of state and event has a
- * result. */
+ * result. Neither FAILING nor any state after it has the effect ABORT, so a communicator is aborted at most once. */
 #include "cuda/nccl_plan.h"
 
 #include <inttypes.h>
@@ -27,7 +27,7 @@
         NCCL_CLOSED, NCCL_EFFECT_DESTROY \
     }
 
-/* Next state and effect for each state and event. From FAILING on there is no ABORT, so it happens at most once. */
+/* Next state and effect for each state and event. A failed communicator is aborted before its owner closes it. */
 static const struct nccl_step table[NCCL_STATES][NCCL_EVENTS] = {
     /*                   MET           FAULT        LEFT          GONE         CLOSE      */
     [NCCL_CREATING] = { GO(READY), ABORT, NO(CREATING), NO(CREATING), ABORT },
@@ -81,11 +81,10 @@ static char *part(const struct call *call, const void *base, int rank)
     return (char *)(uintptr_t)base + (size_t)rank * (size_t)call->n * ddp_dtype_size(call->dtype);
 }
 
-/* Set *move to move number i, or return false if there is no such move. `inner` is one rank's part; `outer` is the
- * root's buffer with all parts.
- *
- *     move 0             every rank: `inner` to the root (gather), or from the root (scatter)
- *     moves 1 to world   the root: part i - 1 of `outer`, with rank i - 1 */
+/* Set *move to move number i, or return false if there is no such move. A scatter has the moves of a gather in the
+ * opposite direction. `inner` is one rank's part, and `outer` is the root's buffer with the parts of all ranks. In
+ * move 0 a rank sends its `inner` to the root (gather), or receives `inner` from the root (scatter). The root also
+ * has moves 1 to `world`: move i is between part i - 1 of `outer` and rank i - 1. */
 bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_move *move)
 {
     bool gather = call->kind == CALL_GATHER;
@@ -123,14 +122,15 @@ static const struct nccl_setting sharing[] = {
     { "NCCL_RAS_ENABLE", "0" },      { "NCCL_NET_PLUGIN", "none" }, { "NCCL_MNNVL_ENABLE", "0" },
 };
 
-/* Set the host id of this rank. Ranks of two jobs on one GPU need different ids. */
+/* Set the host id of this rank. The id contains the job, because ranks of two jobs on one GPU need different ids. */
 static void host_id_setting(const struct nccl_facts *facts, struct nccl_setting *out)
 {
     snprintf(out->name, sizeof(out->name), "NCCL_HOSTID");
     snprintf(out->value, sizeof(out->value), "ddprun-%.280s-%d", facts->run, facts->rank);
 }
 
-/* Set the interface. Without '=' NCCL would also use interfaces whose names only begin with this name. */
+/* Set the interface. '=' selects exactly this interface. Without '=' NCCL would also use interfaces whose names
+ * only begin with this name. */
 static void iface_setting(const struct nccl_facts *facts, struct nccl_setting *out)
 {
     snprintf(out->name, sizeof(out->name), "NCCL_SOCKET_IFNAME");
@@ -156,7 +156,8 @@ int nccl_id_count(int world, int version)
     return version < NCCL_SCALABLE || count < 1 ? 1 : count < NCCL_IDS_MAX ? count : NCCL_IDS_MAX;
 }
 
-/* Return the rank that creates unique id i. These ranks are spread over the hosts. */
+/* Return the rank that creates unique id i. Spread these ranks evenly over the world, so that different hosts
+ * create ids. */
 int nccl_id_maker(int i, int count, int world)
 {
     return (int)((long long)i * world / count);
@@ -172,7 +173,8 @@ const char *nccl_id_key(char key[NCCL_KEY], int i)
 
 enum { NCCL_VERSION_TEXT = 24 };
 
-/* Format 22809 as "2.28.9" and 2804 as "2.8.4": before 2.9, the minor version had one digit. */
+/* Format 22809 as "2.28.9" and 2804 as "2.8.4". Before version 2.9, the minor version had only one digit in this
+ * number. */
 static const char *nccl_version_text(char text[NCCL_VERSION_TEXT], int version)
 {
     if (version < 10000)
@@ -214,8 +216,8 @@ static const char *result_words(nccl_result result)
                                                          : "error code of a newer NCCL";
 }
 
-/* Return the status for a result of NCCL, never DDP_ERR_ARG, after which the context would stay usable
- * (context.c). */
+/* Return the status for a result of NCCL. No error of NCCL becomes DDP_ERR_ARG. That status would leave the context
+ * usable (context.c), although every error of NCCL makes the communicator unusable. */
 static ddp_status nccl_status_of(nccl_result result)
 {
     switch (result) {
@@ -277,7 +279,8 @@ static bool same_gpu(const struct nccl_card *a, const struct nccl_card *b)
     return a->host == b->host && memcmp(a->bus_id, b->bus_id, sizeof(a->bus_id)) == 0;
 }
 
-/* Check the cards (struct nccl_card) of all ranks. NCCL's own error would be only "invalid usage". */
+/* Check the cards (struct nccl_card) of all ranks. For two ranks with the same GPU, NCCL itself would report only
+ * "invalid usage". */
 ddp_status nccl_check_cards(const struct nccl_card *cards, int world, struct ddp_err *err)
 {
     ddp_status status = check_versions(cards, world, err);

@@ -1,5 +1,6 @@
-/* nccl_plan.h -- the pure part of the NCCL backend, which needs neither NCCL nor a GPU: the states of a
- * communicator, the NCCL function of each call, the environment, and error texts. */
+/* nccl_plan.h -- the pure part of the NCCL backend: the states of a communicator, the NCCL function of each call, the
+ * environment, and error texts. A pure part needs neither NCCL nor a GPU, so unit tests check it on every machine. The
+ * callers nccl_comm.c and nccl_watch.c call NCCL and CUDA. */
 #ifndef WORKER_CUDA_NCCL_PLAN_H
 #define WORKER_CUDA_NCCL_PLAN_H
 
@@ -31,7 +32,7 @@ enum nccl_state {
 
 enum nccl_event {
     NCCL_MET,   /* all ranks are connected */
-    NCCL_FAULT, /* timeout, error of NCCL or CUDA, dead peer, or a rank that gives up */
+    NCCL_FAULT, /* a timeout, an error of NCCL or CUDA, a dead peer, or a rank that gives up */
     NCCL_LEFT,  /* the program has called finalize, its last call */
     NCCL_GONE,  /* the abort is done */
     NCCL_CLOSE, /* the owner frees the communicator */
@@ -40,8 +41,8 @@ enum nccl_event {
 
 enum nccl_effect {
     NCCL_EFFECT_NONE,
-    NCCL_EFFECT_ABORT,   /* notify the other ranks, then call ncclCommAbort */
-    NCCL_EFFECT_DESTROY, /* call ncclCommFinalize and ncclCommDestroy */
+    NCCL_EFFECT_ABORT,   /* notify the other ranks, then ncclCommAbort */
+    NCCL_EFFECT_DESTROY, /* ncclCommFinalize and ncclCommDestroy */
     NCCL_EFFECT_WAIT,    /* wait until another thread has aborted the communicator */
 };
 
@@ -80,8 +81,8 @@ struct nccl_move {
     void *to;         /* NULL for a send */
 };
 
-/* Set *move to move number i of this rank, or return false. In place, a root sends nothing to
- * itself. */
+/* Set *move to move number i of this rank. Return false if this rank has no move i. A root that gathers or scatters
+ * in place sends nothing to itself. */
 bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_move *move);
 
 /* --- the environment of NCCL ------------------------------------------------------------------------------ */
@@ -100,17 +101,18 @@ struct nccl_facts {
     int rank;
 };
 
-/* Fill `out` with environment variables for NCCL, and return their number. The caller keeps values that the
- * user has set. */
+/* Fill `out` with environment variables for NCCL, and return their number. The caller must keep the value of a variable
+ * that the user has set. */
 int nccl_settings(const struct nccl_facts *facts, struct nccl_setting out[NCCL_SETTINGS_MAX]);
 
-/* Return the number of unique ids of a world with NCCL `version`, and the rank that creates id i. Ranks find each
- * other with these ids; the creator of an id serves at most NCCL_RANKS_PER_ID ranks. */
+/* nccl_id_count returns the number of unique ids that a world uses with NCCL `version`. nccl_id_maker returns the
+ * rank that creates id i. The ranks of a communicator find each other with these ids. While the ranks connect, the
+ * creator of an id serves at most NCCL_RANKS_PER_ID ranks. */
 enum { NCCL_RANKS_PER_ID = 128, NCCL_IDS_MAX = 1 << 13 };
 int nccl_id_count(int world, int version);
 int nccl_id_maker(int i, int count, int world);
 
-/* Write the key of id i to `key` and return `key`. */
+/* Write the key of id i to `key` and return `key`. bootstrap.c adds the prefix of job and attempt. */
 enum { NCCL_KEY = 32 };
 const char *nccl_id_key(char key[NCCL_KEY], int i);
 
@@ -124,14 +126,15 @@ ddp_status nccl_fail(struct ddp_err *err, int rank, const char *call, nccl_resul
 
 /* The progress of a rank, for the text of a timeout. */
 struct nccl_progress {
-    uint64_t done, begun; /* numbers of the last finished and the last begun call */
+    uint64_t done, begun; /* done: number of the last finished call; begun: number of the last begun call */
 };
 
 /* Report that a call is late. `call` is the text of the call, from call_text(). */
 ddp_status nccl_late(struct ddp_err *err, int rank, const char *call, uint32_t timeout_ms,
                      const struct nccl_progress *progress);
 
-/* Report that NCCL has not connected all ranks in time. `iface` is the value of NCCL_SOCKET_IFNAME, or "". */
+/* Report that NCCL has not connected all ranks in time. `iface` is the value of NCCL_SOCKET_IFNAME, or "" if this
+ * variable is not set. */
 ddp_status nccl_init_late(struct ddp_err *err, int world, uint32_t timeout_ms, const char *iface);
 
 /* The values that the ranks compare before they use NCCL. */
@@ -142,8 +145,8 @@ struct nccl_card {
     char bus_id[32];
 };
 
-/* Check that all ranks have the same NCCL version, and different GPUs unless --share_gpu. `cards` has one for each
- * rank. */
+/* Check that all ranks have the same NCCL version, and that no two ranks use the same GPU without --share_gpu. `cards`
+ * has one element for each rank. */
 ddp_status nccl_check_cards(const struct nccl_card *cards, int world, struct ddp_err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* nccl_watch.c -- see nccl_watch.h. If a peer fails, the program's thread may wait in CUDA forever. So the watch
- * thread checks the calls in progress and the creation of the communicator. */
+/* nccl_watch.c -- see nccl_watch.h. If a peer fails, the program's thread may wait in a CUDA function that never
+ * returns. So a second thread, the watch thread, checks the calls in progress and the creation of the communicator. */
 #include "cuda/nccl_watch.h"
 
 #include "base/clock.h"
@@ -44,7 +44,7 @@ const struct nccl_flight *flight_oldest(const struct nccl_comm *n)
     return n->done < n->begun ? &n->flights[(n->done + 1) % NCCL_FLIGHTS] : NULL;
 }
 
-/* Return the text of the oldest call in progress, or of CALL_INIT. */
+/* Return the text of the oldest call in progress, or the text of CALL_INIT if no call is in progress. */
 static const char *flight_text(const struct nccl_comm *n, char text[CALL_TEXT])
 {
     const struct nccl_flight *oldest = flight_oldest(n);
@@ -52,7 +52,7 @@ static const char *flight_text(const struct nccl_comm *n, char text[CALL_TEXT])
     return call_text(text, oldest != NULL ? &oldest->call : &none, n->done + 1);
 }
 
-/* Mark the oldest call as done, and start the timeout of the next call. */
+/* Mark the oldest call as done. The next call could not begin earlier, so its timeout starts now. */
 static void retire_one(struct nccl_comm *n)
 {
     n->done++;
@@ -180,7 +180,7 @@ static const char *reason_of_nccl(const struct nccl_comm *n)
     return n->lib.last_error != NULL ? n->lib.last_error(n->nccl) : NULL;
 }
 
-/* Keep the first error of NCCL, which check_clock reports after SUSPECT_MS. */
+/* Keep the first error of NCCL. check_clock reports this error after SUSPECT_MS if no better reason is found before. */
 static void note_suspect(struct nccl_comm *n, nccl_result result)
 {
     char text[CALL_TEXT] = "cannot connect the ranks";
@@ -253,7 +253,7 @@ static bool has_work(const struct nccl_comm *n)
 static void *watch_run(void *user)
 {
     struct nccl_comm *n = user;
-    n->base.gpu.call.set_device(n->base.gpu.device); /* a new thread begins with device 0 */
+    n->base.gpu.call.set_device(n->base.gpu.device); /* without this call, a new thread uses device 0 */
     pthread_mutex_lock(&n->lock);
     while (!n->closing) {
         if (!has_work(n)) {

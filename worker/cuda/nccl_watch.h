@@ -1,5 +1,6 @@
-/* nccl_watch.h -- the communicator of the NCCL backend, private to its files. Each call runs between two events of
- * CUDA, so the host does not wait. A cpu communicator detects dead peers and publishes failures. */
+/* nccl_watch.h -- the communicator of the NCCL backend, private to the files of this backend. Each call runs between
+ * two events of CUDA, so the host does not wait. A cpu communicator beside NCCL detects dead peers and publishes the
+ * reason of a failure to all ranks. */
 #ifndef WORKER_CUDA_NCCL_WATCH_H
 #define WORKER_CUDA_NCCL_WATCH_H
 
@@ -12,31 +13,35 @@
 
 /* The functions of NCCL. */
 struct nccl_lib {
-    void *handle; /* from dlopen; never closed: NCCL's threads run its code */
+    void *handle; /* from dlopen; never closed, because NCCL's threads run its code */
     int version;  /* NCCL's version number, such as 22809 */
 #define X(member, symbol, needed, result, parameters) result(*member) parameters;
     NCCL_FUNCTION_LIST(X)
 #undef X
 };
 
-/* Maximum number of calls in progress. With more, a launch could block in CUDA. */
+/* Maximum number of calls in progress. With more calls a launch on the stream could block in CUDA, where this
+ * backend cannot check its peers. */
 enum { NCCL_FLIGHTS = 256 };
 
-/* A call in progress. On this backend's stream: wait for the program's stream, NCCL's function, event `after`. The
- * program's stream waits for `after` when it needs the result. */
+/* A call in progress, which the code calls a flight. A call records an event on the program's stream, and this
+ * backend's stream waits for that event. Then NCCL's function runs on this backend's stream, followed by the event
+ * `after`. The program's stream waits for `after` when the program needs the result. */
 struct nccl_flight {
-    struct CUevent_st *after; /* recorded after the call; created at first use */
+    struct CUevent_st *after; /* recorded on this backend's stream after the call; created at first use */
     struct call call;         /* the call, for error texts */
     bool queued;              /* true if `after` was recorded */
     uint64_t since_ms;        /* this call's start or the previous call's end, the later of both */
     uint32_t timeout_ms;
 };
 
-/* A communicator. base.cpu also runs barriers and calls with values in host memory. The files:
+/* A communicator, which these files share:
  *
- *     nccl_comm.c     loads NCCL, joins the ranks; opens and closes a communicator; runs calls; allocates memory
- *     nccl_watch.c    handles calls in progress, the watch thread, and the failure of a communicator
- *     nccl_plan.c     the pure part */
+ *     nccl_comm.c     loads NCCL, joins the ranks; opening, closing, calls and memory
+ *     nccl_watch.c    calls in progress, the watch thread, failure of a communicator
+ *
+ * The pure part is nccl_plan.c: the NCCL function of each call, the states of a communicator, the environment and error
+ * texts. base.cpu is the cpu communicator, which also runs barriers and calls with values in host memory. */
 struct nccl_comm {
     struct gpu_comm base; /* must be the first member */
     const struct comm_host *host;
@@ -51,14 +56,14 @@ struct nccl_comm {
     /* `changed`: `state` or `done` has changed; `wanted`: the watch thread has work */
     pthread_cond_t changed, wanted;
     pthread_t watch;       /* the watch thread */
-    bool watched, closing; /* the watch thread runs; it must end */
+    bool watched, closing; /* watched: the watch thread runs; closing: the watch thread must end */
     enum nccl_state state;
-    struct ddp_err failed;      /* why the communicator failed; final after failed.code is set */
-    struct ncclComm *nccl;      /* NULL before the creation and after the end */
-    uint64_t creating_until_ms; /* deadline of the creation in clock_ms() */
-    struct ddp_err suspect;     /* NCCL's error, reported after SUSPECT_MS */
+    struct ddp_err failed;      /* why the communicator failed; does not change after failed.code is set */
+    struct ncclComm *nccl;      /* NULL before NCCL's communicator exists, and after its end */
+    uint64_t creating_until_ms; /* deadline of the creation, a time of clock_ms() */
+    struct ddp_err suspect;     /* NCCL's error, reported after SUSPECT_MS if no dead peer is found */
     uint64_t suspect_since_ms;
-    uint64_t begun, done;                     /* numbers of the last begun and the last finished call */
+    uint64_t begun, done; /* begun: number of the last begun call; done: number of the last finished call */
     struct nccl_flight flights[NCCL_FLIGHTS]; /* call k is in flights[k % NCCL_FLIGHTS] */
 };
 
@@ -70,10 +75,10 @@ bool flight_has_room(const struct nccl_comm *n);
 /* Begin a call, which gets the next number. */
 struct nccl_flight *flight_begin(struct nccl_comm *n, const struct call *call);
 
-/* Record the event `after` on the stream. The call must already be on the stream. */
+/* Record the event `after` on the stream, after the call. The call must already be on the stream. */
 ddp_status flight_queued(struct nccl_comm *n, struct nccl_flight *flight, struct ddp_err *err);
 
-/* Mark calls as done whose event `after` has occurred. */
+/* Mark finished calls as done. A call is finished when its event `after` has occurred. */
 ddp_status flight_retire(struct nccl_comm *n, struct ddp_err *err);
 
 /* Return the oldest call in progress, or NULL. */
@@ -87,14 +92,14 @@ ddp_status watch_start(struct nccl_comm *n, struct ddp_err *err);
 /* End the watch thread, and wait for its end. */
 void watch_stop(struct nccl_comm *n);
 
-/* Make the communicator fail on all ranks with `err`, or set *err to an earlier failure. Return err->code. The
- * caller holds `lock`, which this function releases for a time. */
+/* Make the communicator fail on all ranks with the reason `err`. If the communicator has failed before, set *err
+ * to the first failure. Return err->code. The caller holds `lock`. This function releases `lock` for a time. */
 ddp_status watch_fault(struct nccl_comm *n, struct ddp_err *err);
 
 /* Wait until `changed` is signalled, for `us` microseconds at most. The caller holds `lock`. */
 void watch_pause(struct nccl_comm *n, uint32_t us);
 
-/* Return DDP_OK, or set *err to the reason if the communicator has failed. The caller holds `lock`. */
+/* Return DDP_OK if the communicator has not failed. Otherwise set *err to the reason. The caller holds `lock`. */
 ddp_status watch_alive(struct nccl_comm *n, struct ddp_err *err);
 
 /* Run `call` on the cpu communicator while holding `cpu_lock`. */

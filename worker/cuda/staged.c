@@ -1,5 +1,6 @@
-/* staged.c -- the cpu backend for buffers in device memory. Values are copied in chunks through two slots in
- * shared host memory, so that copies of other chunks overlap with the call on the current chunk. */
+/* staged.c -- the cpu backend for buffers in device memory. Values are copied in chunks through two slots in host
+ * memory, so that copies of other chunks overlap with the call on the current chunk. The slots are in the cpu
+ * communicator's shared memory, so the cpu communicator makes no further copy. */
 #include "cuda/gpu_comm.h"
 #include "ddp/context.h"
 
@@ -22,7 +23,8 @@ static size_t rows(enum call_side side, size_t bytes, int world)
     return has_part_for_each(side) ? (size_t)world : 1;
 }
 
-/* Return the maximum length of a row, in elements, so that all rows of a chunk fit into a slot. It is at least 1. */
+/* Return the maximum length of a row, in elements, so that all rows of a chunk fit into a slot. The result is at
+ * least 1, because a slot has room for one element of each rank even in the largest world. */
 static uint64_t most(const struct call *call, int world, size_t room)
 {
     const struct call_rule *rule = &call_rules[call->kind];
@@ -31,18 +33,19 @@ static uint64_t most(const struct call *call, int world, size_t room)
     return fit > 0 ? fit : 1;
 }
 
-/* A chunk of a call: the same range of elements from each part of the buffer. The range from one part is a row. */
+/* A chunk of a call. A buffer has one part, or a part for each rank. A chunk contains the same range of elements from
+ * each part. The range from one part is a row. */
 struct staged_chunk {
     size_t k;                 /* number of the chunk */
     uint64_t count;           /* number of elements of a row */
     size_t width, pitch;      /* bytes of a row; bytes from row to row in the caller's buffer */
-    size_t in_rows, out_rows; /* number of rows; 0: this rank has no such buffer */
-    const char *in;           /* first row in the caller's buffer */
-    char *out;                /* first row in the caller's buffer */
+    size_t in_rows, out_rows; /* number of rows of each buffer; 0 if this rank has no such buffer */
+    const char *in;           /* first row of the input in the caller's buffer */
+    char *out;                /* first row of the output in the caller's buffer */
 };
 
-/* Set *chunk to chunk `k` of a call with slots of `room` bytes, equal on all ranks, or return false if there is
- * none. */
+/* Set *chunk to chunk `k` of a call with slots of `room` bytes. Return false if there is no such chunk. All ranks
+ * divide a call in the same way, because the chunks depend only on values that are equal on all ranks. */
 static bool staged_chunk(const struct call *call, int rank, int world, size_t room, size_t k,
                          struct staged_chunk *chunk)
 {
@@ -73,7 +76,7 @@ static const struct comm_ops staged_comm_ops;
 
 struct staged {
     struct gpu_comm base; /* must be the first member */
-    char *slots;          /* in shared memory of `cpu`: two, each for input and output */
+    char *slots;          /* in shared memory of `cpu`: two slots, each with an input and an output */
     bool pinned;          /* true if the slots are registered with CUDA */
     struct CUevent_st *ready[SLOTS];
 };
@@ -127,7 +130,8 @@ static ddp_status get_slots(struct staged *s, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Open the cpu communicator and the GPU. A rank without a GPU needs the cpu communicator to report its failure. */
+/* Open the cpu communicator and the GPU. A rank without a GPU still opens the cpu communicator, because it needs this
+ * communicator to report the failure to the other ranks. */
 static ddp_status staged_open_both(struct staged *s, const struct comm_setup *setup, struct ddp_err *err)
 {
     struct ddp_err loading = { 0 };
@@ -170,7 +174,7 @@ static cuda_error copy_rows(const struct staged *s, char *to, size_t to_pitch, c
     return error;
 }
 
-/* Copy a chunk from the caller's buffer into its slot, where rows are adjacent. */
+/* Copy a chunk from the caller's buffer into the chunk's slot. In the slot the rows are adjacent. */
 static cuda_error bring_in(const struct staged *s, const struct staged_chunk *c)
 {
     cuda_error error = CUDA_SUCCESS_;
@@ -194,7 +198,8 @@ static ddp_status staged_fail(struct staged *s, struct ddp_err *err)
     return err->code;
 }
 
-/* Report a CUDA error as the error of `call` on all ranks, which wait for this rank. */
+/* Report a CUDA error of this rank as the error of `call` on all ranks, because the other ranks would wait for this
+ * rank. */
 static ddp_status fail_call(struct staged *s, const struct call *call, cuda_error error, struct ddp_err *err)
 {
     char doing[64];
@@ -203,7 +208,9 @@ static ddp_status fail_call(struct staged *s, const struct call *call, cuda_erro
     return staged_fail(s, err);
 }
 
-/* Wait until the event has occurred, and check whether another rank has failed. */
+/* Wait until the event has occurred. The wait may take long, because the program's stream may have much work before the
+ * event. So during the wait, also check whether another rank has failed. Each wait may last for the full timeout of the
+ * call. After this time the call fails on all ranks. */
 static ddp_status wait_event(struct staged *s, struct CUevent_st *event, const struct call *call,
                              struct ddp_err *err)
 {
@@ -228,7 +235,7 @@ static ddp_status wait_event(struct staged *s, struct CUevent_st *event, const s
     return error == CUDA_SUCCESS_ ? DDP_OK : fail_call(s, call, error, err);
 }
 
-/* Run the call for one chunk, on its slot. In a broadcast, input and output are the same half of the slot. */
+/* Run the call for one chunk, on its slot. A broadcast passes the same half of the slot as input and output. */
 static ddp_status run_chunk(struct staged *s, const struct call *call, const struct staged_chunk *c,
                             struct ddp_err *err)
 {
@@ -242,7 +249,7 @@ static ddp_status run_chunk(struct staged *s, const struct call *call, const str
     return s->base.cpu->ops->run(s->base.cpu, &part, err);
 }
 
-/* Run a call chunk by chunk: copy into the slot, call, copy back. */
+/* Run a call chunk by chunk. Copy each chunk into its slot, run the call on the slot, and copy the result back. */
 static ddp_status run_chunks(struct staged *s, const struct call *call, struct ddp_err *err)
 {
     struct staged_chunk now, next;
@@ -266,7 +273,8 @@ static ddp_status run_chunks(struct staged *s, const struct call *call, struct d
     return status != DDP_OK || error == CUDA_SUCCESS_ ? status : fail_call(s, call, error, err);
 }
 
-/* Run a call with buffers in device memory, after the work on the program's stream. The call is done on return. */
+/* Run a call with buffers in device memory. The call begins after the work on the program's stream and is done when
+ * this function returns. */
 static ddp_status run_device(struct staged *s, const struct call *call, struct ddp_err *err)
 {
     const struct cudart *cuda = &s->base.gpu.call;
@@ -284,8 +292,8 @@ static ddp_status run_device(struct staged *s, const struct call *call, struct d
     return error == CUDA_SUCCESS_ ? wait_event(s, s->base.before, call, err) : fail_call(s, call, error, err);
 }
 
-/* Run a call. If ranks use different kinds of memory, the cpu communicator sees different sizes, and the call
- * fails. */
+/* Run a call. All ranks must use the same kind of memory, because only calls with device memory are divided into
+ * chunks. If ranks differ, the cpu communicator sees different sizes, and the call fails. */
 static ddp_status staged_run(struct comm *comm, const struct call *call, struct ddp_err *err)
 {
     struct staged *s = (struct staged *)comm;

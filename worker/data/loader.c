@@ -16,14 +16,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ALIGN: alignment of an array in bytes, for vector loads. TIMEOUT_MS: default of timeout_ms. AHEAD_PER_THREAD: batches
- * that each thread makes before the program requests them. */
+/* ALIGN: alignment of an array in bytes, for vector loads. TIMEOUT_MS: the default timeout. AHEAD_PER_THREAD: number
+ * of batches that each thread makes before the program requests them. So one batch is ready while the thread reads
+ * the next batch. */
 enum { ALIGN = 256, TIMEOUT_MS = 300000, AHEAD_PER_THREAD = 2 };
 /* The limit in bytes for all slots together, far below an overflow of sums. */
 static const size_t MOST_BYTES = SIZE_MAX / 4;
 
-/* The options and the progress of an epoch, protected by the loader's mutex. Batch k is in slot k % slots, so it
- * may begin after the program has returned batch k - slots:
+/* The options and the progress of an epoch. From these values, the functions of the queue decide which batch comes
+ * next. The queue uses no threads. The loader's mutex protects this struct.
+ *
+ * Batch k is in slot k % slots. Up to `ahead` batches are made before the program requests them. The last `held`
+ * batches that the program received stay unchanged. So there are ahead + held slots, and batch k may begin after the
+ * program has returned batch k - slots:
  *
  *     returned   | held by the program | made ahead, or being made | not begun
  *                ^ released            ^ given                     ^ taken             ^ total */
@@ -36,7 +41,7 @@ struct queue {
     /* Counts of batches in this epoch; see the picture above. */
     uint64_t total;    /* all batches */
     uint64_t end;      /* batches that may be started: `total`, or fewer after an error */
-    uint64_t released; /* batches that the program has returned */
+    uint64_t released; /* batches that the program has returned, so their slots are free */
     uint64_t given;    /* batches that the program has received; includes `released` */
     uint64_t taken;    /* batches that the threads have begun; includes `given` */
 };
@@ -129,7 +134,7 @@ static ddp_status make_samplers(struct queue *queue, struct ddp_err *err)
     return status;
 }
 
-/* Free the samplers. A second call is allowed. */
+/* Free the samplers. A second call is allowed, and so is a call after any failure. */
 static void queue_close(struct queue *queue)
 {
     for (int i = 0; queue->sampler != NULL && i < queue->options.streams; i++)
@@ -177,8 +182,9 @@ static void queue_stop(struct queue *queue)
     queue->end = queue->taken;
 }
 
-/* Set *number to the next batch for the program, and release the oldest batch if options.held are held. Return
- * false at the end of the epoch. */
+/* Set *number to the next batch for the program. Return false at the end of the epoch. If the program holds the
+ * maximum number of batches (options.held), release the oldest batch. *number stays the same until the caller
+ * increases `given`. */
 static bool queue_ask(struct queue *queue, uint64_t *number)
 {
     if (queue->given + 1 > queue->options.held)
@@ -187,8 +193,8 @@ static bool queue_ask(struct queue *queue, uint64_t *number)
     return queue->given < queue->end;
 }
 
-/* Set *number to the next batch that may begin now, or return false. Call queue_draw at once, because batches must
- * draw their samples in order. */
+/* Set *number to the next batch that may begin. Return false if no batch may begin now. The caller must call
+ * queue_draw at once, because batches must draw their samples in order. */
 static bool queue_remove(struct queue *queue, uint64_t *number)
 {
     if (queue->taken == queue->end || queue->taken >= queue->released + queue->slots)
@@ -197,7 +203,7 @@ static bool queue_remove(struct queue *queue, uint64_t *number)
     return true;
 }
 
-/* Draw the samples of batch `number`. */
+/* Draw the samples of batch `number`. Each stream of batches has a sampler. */
 static void queue_draw(struct queue *queue, uint64_t number, uint64_t *index, unsigned char *is_pad,
                        ddp_batch *batch)
 {
@@ -212,7 +218,8 @@ static void queue_draw(struct queue *queue, uint64_t number, uint64_t *index, un
     batch->rows = rows;
 }
 
-/* Return the argument of `fill` for row `row`. Its random numbers depend only on seed, epoch and sample. */
+/* Return the argument of `fill` for row `row`. The random numbers of a row depend only on seed, epoch and sample, not
+ * on the thread. */
 static ddp_loader_row queue_row(const struct queue *queue, const ddp_batch *batch, size_t row)
 {
     ddp_loader_row r = { .index = batch->index[row], .epoch = queue->epoch, .is_pad = batch->is_pad[row] };
@@ -302,7 +309,7 @@ static void read_one(ddp_loader *loader, struct slot *slot)
     pthread_cond_broadcast(&loader->done);
 }
 
-/* Read batches until `closing` is true. end_threads wakes the thread. */
+/* Read batches until `closing` is true. The wait has no timeout, because end_threads wakes the thread. */
 static void *read_batches(void *user)
 {
     ddp_loader *loader = user;
@@ -342,7 +349,9 @@ static ddp_status sample_late(const ddp_loader *loader, struct ddp_err *err)
                     loader->queue.given, (double)loader->queue.options.timeout_ms / 1000);
 }
 
-/* Prevent further batches, and wait until no thread reads. The caller holds the mutex. */
+/* Prevent the start of further batches, and wait until no thread reads. The caller holds the mutex. Threads read
+ * `stopping` between two samples, so ddp_loader_free and ddp_loader_start wait for at most one sample of each thread.
+ * */
 static ddp_status stop_reading(ddp_loader *loader)
 {
     const struct timespec deadline = deadline_of(loader);
@@ -357,8 +366,8 @@ static ddp_status stop_reading(ddp_loader *loader)
     return DDP_OK;
 }
 
-/* Return true if the requested batch is ready. Before a thread begins it, slot->ready describes an earlier batch.
- * The caller holds the mutex. */
+/* Return true if the batch that the program requested is ready. If no thread has begun this batch, slot->ready still
+ * describes an earlier batch. The caller holds the mutex. */
 static bool is_batch_ready(const ddp_loader *loader, const struct slot *slot)
 {
     return loader->queue.taken > loader->queue.given && slot->ready;
@@ -394,7 +403,9 @@ static ddp_status obtain(ddp_loader *loader, struct slot *slot, struct ddp_err *
     return status;
 }
 
-/* Set *out to the next batch, or leave it NULL at the end of the epoch. The caller holds the mutex. */
+/* Set *out to the next batch, or leave *out NULL at the end of the epoch. Report the error of a failed batch only when
+ * the program requests this batch, so that every run reports the error at the same point. The caller holds the
+ * mutex. */
 static ddp_status next_batch(ddp_loader *loader, const ddp_batch **out)
 {
     uint64_t number;
@@ -457,7 +468,8 @@ static size_t all_bytes(const ddp_loader *loader)
     return loader->queue.slots * loader->queue.slot_bytes;
 }
 
-/* Allocate the slots without writing, because the kernel places a page near the core that first writes to it. */
+/* Allocate the slots. Do not write to the memory here, because the kernel places each page near the core that writes
+ * to the page first. */
 static ddp_status allocate_slots(ddp_loader *loader, struct ddp_err *err)
 {
     const ddp_loader_options *o = &loader->queue.options;
@@ -537,7 +549,8 @@ static void init_locks(ddp_loader *loader)
     pthread_condattr_destroy(&attr);
 }
 
-/* End the threads. Call this function only while no thread reads a batch. */
+/* End the threads. Call this function only while no thread reads a batch. Each thread then only waits for work or for
+ * the mutex, so it soon sees `closing` and ends. */
 static void end_threads(ddp_loader *loader)
 {
     pthread_mutex_lock(&loader->mutex);
@@ -548,7 +561,7 @@ static void end_threads(ddp_loader *loader)
         pthread_join(loader->thread[i], NULL);
 }
 
-/* Free the loader. If a thread hangs in `fill`, free nothing, because it may still write to the memory. */
+/* Free the loader. If a thread hangs in `fill`, free nothing, because the thread may still write to the memory. */
 ddp_status ddp_loader_free(ddp_loader *loader)
 {
     if (loader == NULL)

@@ -1,5 +1,6 @@
-/* random.c -- see ddp/random.h: Mersenne Twister with the constants of the paper of 1998, and Philox4x32-10 with
- * the constants of 2011. Only integers and an exact division are used, so every machine draws the same numbers. */
+/* random.c -- see ddp/random.h: Mersenne Twister with the constants of the paper of 1998, and Philox4x32-10 with the
+ * constants of the paper of 2011. The generators use only unsigned integers, and the division by 2^24 is exact. So
+ * every machine draws the same numbers. */
 #include "ddp/random.h"
 
 enum { SHIFT = 397 };
@@ -19,8 +20,8 @@ static uint32_t twist(uint32_t high, uint32_t low)
     return (mixed >> 1) ^ ((low & 1u) ? 0x9908b0dfu : 0u);
 }
 
-/* Compute the next 624 words. Each depends on the old word at its place, the next word and the word 397 places
- * later. */
+/* Compute the next 624 words. Each new word depends on the old word at its place, the next word and the word 397
+ * places later. All places are modulo 624. */
 static void twister_block(ddp_random *random)
 {
     uint32_t *w = random->word;
@@ -29,7 +30,8 @@ static void twister_block(ddp_random *random)
     random->at = 0;
 }
 
-/* Return the next number, after the tempering of the Mersenne Twister. */
+/* Return the next number. The shifts are the tempering of the Mersenne Twister, which distributes the values of the
+ * upper bits more evenly. */
 uint32_t ddp_random_next(ddp_random *random)
 {
     if (random->at == DDP_RANDOM_WORDS)

@@ -1,6 +1,8 @@
-/* sampler.c -- see ddp/sampler.h. ddp_sampler_resume computes the whole order of an epoch at once (4 bytes per
- * sample), because torch's shuffle is sequential. Position p of the padded list is position p modulo n of the
- * order. */
+/* sampler.c -- see ddp/sampler.h.
+ *
+ * ddp_sampler_resume computes the whole order of an epoch at once, because torch's shuffle is sequential: the k-th
+ * index depends on all earlier draws. The order takes 4 bytes per sample. Padding is not stored: position p of the
+ * padded list is position p modulo n of the order. */
 #include "ddp/sampler.h"
 
 #include "base/not_null.h"
@@ -28,8 +30,9 @@ static bool divides(uint64_t part, uint64_t whole)
     return whole % part == 0;
 }
 
-/* Return the number of this rank's samples. With DROP_LAST, torch computes ceil((n - world) / world) if n is not a
- * multiple of world, which is the same number. */
+/* Return the number of this rank's samples. With DDP_SAMPLER_DROP_LAST, round n / world down. If n is not a multiple of
+ * world, torch computes ceil((n - world) / world), which is the same number. With DDP_SAMPLER_NO_PAD, the first n %
+ * world ranks have one sample more. */
 static uint64_t samples_of_rank(const ddp_sampler *s)
 {
     const uint64_t n = s->n - s->first;
@@ -40,7 +43,8 @@ static uint64_t samples_of_rank(const ddp_sampler *s)
     return n / s->world + 1;
 }
 
-/* Shuffle as torch.randperm(n) does. The remainder slightly prefers small indices, as in torch. */
+/* Shuffle as torch.randperm(n) does. Step i draws from [i, n). As in torch, each draw is the remainder of a random
+ * number, so small indices are slightly more likely. The order must equal torch's order. */
 static void shuffle(uint32_t *order, uint64_t n, uint64_t seed)
 {
     ddp_random random;
@@ -53,7 +57,8 @@ static void shuffle(uint32_t *order, uint64_t n, uint64_t seed)
     }
 }
 
-/* Begin an epoch at sample `done`. Start from the sorted list, as torch does in every epoch. */
+/* Begin an epoch at sample `done`. Each shuffle starts from the sorted list, because torch shuffles a new list in
+ * every epoch. */
 void ddp_sampler_resume(ddp_sampler *s, uint64_t epoch, uint64_t done)
 {
     for (uint64_t i = 0; i < s->n; i++)
@@ -70,7 +75,7 @@ void ddp_sampler_set_epoch(ddp_sampler *s, uint64_t epoch)
     ddp_sampler_resume(s, epoch, 0);
 }
 
-/* Check the arguments. An index has 32 bits here. */
+/* Check the arguments. Reject more than INT32_MAX samples, because an index has 32 bits here. */
 static ddp_status check_sampler(uint64_t n, int world_size, int rank, unsigned flags, struct ddp_err *err)
 {
     if (n < 1 || n > INT32_MAX)
@@ -90,7 +95,8 @@ static ddp_status check_sampler(uint64_t n, int world_size, int rank, unsigned f
     return DDP_OK;
 }
 
-/* Create a sampler in one block of memory. As with torch, the first epoch is 0. */
+/* Create a sampler. The struct and the order are in one block of memory. The order of epoch 0 is computed here, so that
+ * a program that never sets an epoch gets epoch 0, as with torch. */
 ddp_status ddp_sampler_create(uint64_t n, int world_size, int rank, uint64_t seed, unsigned flags,
                               ddp_sampler **out, struct ddp_err *err)
 {
@@ -122,8 +128,8 @@ uint64_t ddp_sampler_len(const ddp_sampler *s)
     return s->len;
 }
 
-/* Set *index to the next sample and return 1, or return 0 at the end. Rank r has positions s->first + r, s->first
- * + r + world ...; positions n and above are padding. */
+/* Set *index to the next sample and return 1. At the end return 0. Rank r has the positions s->first + r, s->first +
+ * r + world ... of the padded list. Positions n and above are padding. */
 int ddp_sampler_next(ddp_sampler *s, uint64_t *index, int *is_pad)
 {
     if (s->next == s->len)

@@ -1,5 +1,6 @@
 /* amp.c -- see ddp/amp.h: conversion between 16-bit numbers and float32, and the scale of the loss. Each type has
- * its own loop without branches, which the compiler can vectorize. */
+ * its own loop without branches, which the compiler can vectorize. Functions that change the scale do not flush
+ * subnormals, because flushing would turn a tiny scale into 0. */
 #include "ddp/amp.h"
 
 #include "base/not_null.h"
@@ -42,7 +43,8 @@ static void round_bf16(const float *restrict from, uint16_t *restrict to, size_t
         to[i] = f32_to_bf16(from[i]);
 }
 
-/* Convert an array to f32. */
+/* Convert an array to f32. If the values are already f32, copy them with memmove, because source and target may be
+ * the same array. */
 ddp_status ddp_widen_f32(const void *from, ddp_dtype dtype, float *to, size_t n, struct ddp_err *err)
 {
     if (dtype == DDP_F16)
@@ -69,7 +71,8 @@ ddp_status ddp_round_f32(const float *from, void *to, ddp_dtype dtype, size_t n,
     return DDP_OK;
 }
 
-/* Multiply n gradients by `factor`. Return 1 if a gradient was infinite or NaN before the multiplication. */
+/* Multiply n gradients by `factor`. Return 1 if a gradient was infinite or NaN before the multiplication, as in torch.
+ * */
 static int multiply(float *x, float factor, size_t n)
 {
     uint32_t worst = 0;
@@ -82,7 +85,8 @@ static int multiply(float *x, float factor, size_t n)
     return worst >= 0x7f800000u;
 }
 
-/* Convert the gradients to f32 and divide them by the scale. Return 1 if a gradient or 1 / scale is infinite. */
+/* Convert the gradients to f32 and divide them by the scale. Return 1 if a gradient is infinite or NaN, or if 1 / scale
+ * is infinite. */
 int ddp_unscale(const void *from, ddp_dtype dtype, double scale, float *to, size_t n)
 {
     FLUSH_SUBNORMALS(true);
@@ -100,7 +104,7 @@ enum scaler_call { UNSCALED, STEP, UPDATE };
 
 static const char *const call_name[] = { "ddp_scaler_unscaled", "ddp_scaler_step", "ddp_scaler_update" };
 
-/* The reasons why a call (row) is not allowed at a stage (column). NULL: the call is allowed. */
+/* The reasons why a call (row) is not allowed at a stage (column). NULL means that the call is allowed. */
 static const char *const refusal[3][3] = {
     /*             READY                                 UNSCALED  STEPPED */
     [UNSCALED] = { NULL, "the gradients of this step have already been unscaled",
@@ -111,7 +115,7 @@ static const char *const refusal[3][3] = {
                  NULL },
 };
 
-/* Check that `call` is allowed at this stage. */
+/* Check that `call` is allowed at this stage. First check the number of the stage. */
 static ddp_status check_stage(const ddp_scaler *scaler, enum scaler_call call, struct ddp_err *err)
 {
     /* The struct may be uninitialized. */
@@ -148,7 +152,8 @@ ddp_status ddp_scaler_step(ddp_scaler *scaler, int *go, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Change the scale: reduce it after infinite gradients, and increase it after `interval` steps without them. */
+/* Change the scale: reduce it after infinite gradients, and increase it after `interval` steps without infinite
+ * gradients. If the increased scale is infinite, keep the old scale, but restart the counter. */
 static void grow_or_back_off(ddp_scaler *s)
 {
     FLUSH_SUBNORMALS(false); /* a tiny scale must not become 0 */
@@ -191,7 +196,9 @@ void ddp_scaler_save(const ddp_scaler *scaler, double state[DDP_SCALER_STATE])
     state[4] = scaler->tracker;
 }
 
-/* Limits of the numbers in a saved state. A number must be strictly between its two limits, so a NaN is rejected. */
+/* Limits of the numbers in a saved state. A number must be strictly between its two limits, so a NaN is rejected, too.
+ * The limits of the scale exclude all numbers that become 0 or infinite as a float. A scale of 0 could never grow
+ * again, so every later step would be skipped. */
 static const struct {
     const char *name;
     double above, below;

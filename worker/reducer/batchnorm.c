@@ -1,16 +1,17 @@
-/* batchnorm.c -- see batchnorm.h. The loops are compiled for several processors, but all versions give the same
- * bits. */
+/* batchnorm.c -- see batchnorm.h. The mean is computed first, and the variance in a second pass, because a single pass
+ * would lose most digits if the mean is large. The loops are compiled for several processors, but all versions give the
+ * same bits. */
 #include "reducer/batchnorm.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Number of separate sums of a run (`spatial` adjacent elements), so that an addition does not wait for the
- * previous one. */
+/* The values of a channel are in n ranges (runs) of `spatial` adjacent elements. The elements of a run are added
+ * to LANES separate sums. With only one sum, each addition would wait for the previous addition. */
 enum { LANES = 16 };
 
-/* WIDE(name, (parameters), (arguments)) defines name(), which calls the version of name_body() for this processor.
- * All versions add in the same order and use no fused multiply-add. */
+/* WIDE(name, (parameters), (arguments)) defines name(), which calls the version of name_body() for this processor. All
+ * versions give the same bits, because each version adds in the same order and uses no fused multiply-add. */
 #define BODY static inline __attribute__((always_inline)) void
 #ifdef __x86_64__
 #define WIDE_FOR(name, processor, params, args)                               \
@@ -44,7 +45,7 @@ static size_t run_at(const ddp_syncbn *bn, size_t sample, size_t c)
     return (sample * bn->channels + c) * bn->spatial;
 }
 
-/* Return the sum of the LANES sums, added as a balanced tree. */
+/* Add the LANES sums as a balanced tree, and return the result. */
 static inline __attribute__((always_inline)) double join(const double lane[LANES])
 {
     double sum[LANES];
@@ -55,7 +56,7 @@ static inline __attribute__((always_inline)) double join(const double lane[LANES
     return sum[0];
 }
 
-/* Add n values to *to. Sums are double, because the mean over a large batch needs all digits of a float. */
+/* Add n values to *to. Sums are double, so that the mean over a large batch has all digits of a float. */
 BODY add_sum_body(double *to, const float *x, size_t n)
 {
     double lane[LANES] = { 0 };
@@ -92,8 +93,8 @@ BODY scale_run_body(float *y, const float *x, size_t n, double mean, double fact
 WIDE(scale_run, (float *y, const float *x, size_t n, double mean, double factor, double shift),
      (y, x, n, mean, factor, shift))
 
-/* Compute dx for one run. The compiler vectorizes only loops over arrays that do not overlap, so `dx` equal to
- * `dy` has its own loop. */
+/* Compute dx for one run of consecutive elements. The compiler vectorizes a loop only for arrays that do not overlap.
+ * So if dx and dy are the same array, use a loop that has only one of the two pointers. */
 BODY slope_run_body(float *dx, const float *x, const float *dy, size_t n, double mean, double mean_dy,
                     double slope, double factor)
 {
@@ -109,8 +110,8 @@ WIDE(slope_run,
       double factor),
      (dx, x, dy, n, mean, mean_dy, slope, factor))
 
-/* Compute the statistics of this rank's batch. Compute the variance in a second pass, because a single pass would
- * lose digits if the mean is large. */
+/* Compute the statistics of this rank's batch. For an empty batch, set all statistics to 0. Compute the variance in a
+ * second pass. A single pass would subtract two large sums, which are almost equal if the mean is large. */
 void batch_measure(const ddp_syncbn *bn, const float *x, size_t n, double *batch)
 {
     double *mean = batch, *squares = batch + bn->channels;
@@ -128,7 +129,8 @@ void batch_measure(const ddp_syncbn *bn, const float *x, size_t n, double *batch
     }
 }
 
-/* Merge the statistics `other` into `batch` with the method of Chan, Golub & LeVeque. */
+/* Merge the statistics `other` into `batch`, with the method of Chan, Golub & LeVeque, which is numerically
+ * stable. */
 void batch_merge(double *batch, const double *other, size_t channels)
 {
     const double a = batch[2 * channels], b = other[2 * channels], all = a + b;
@@ -143,14 +145,15 @@ void batch_merge(double *batch, const double *other, size_t channels)
     batch[2 * channels] = all;
 }
 
-/* Return the new running value. As in torch, `momentum` is the weight of `now`. */
+/* Return the new running value. As in torch, `momentum` is the weight of the value `now`. */
 static float moved(float running, double now, double momentum)
 {
     return (float)((1 - momentum) * running + momentum * now);
 }
 
-/* Update the running mean and variance. The running variance is divided by n - 1, because it estimates the
- * variance of all data. */
+/* Update the running mean and variance. The batch is normalized with its own variance, the sum of squares divided by
+ * n. The running variance estimates the variance of all data, so here the sum is divided by n - 1. An empty batch
+ * changes nothing. */
 void batch_learn(ddp_syncbn *bn, const double *batch)
 {
     const double *mean = batch, *squares = batch + bn->channels;
@@ -181,7 +184,7 @@ void batch_normalize(const ddp_syncbn *bn, const double *mean, const double *inv
     }
 }
 
-/* Compute the two sums of each channel over this rank's samples. */
+/* Compute two sums for each channel (see batchnorm.h), over this rank's samples. The backward pass needs these sums. */
 void batch_sums(const ddp_syncbn *bn, const float *x, const float *dy, size_t n, double *sums)
 {
     memset(sums, 0, 2 * bn->channels * sizeof(*sums));
@@ -194,7 +197,8 @@ void batch_sums(const ddp_syncbn *bn, const float *x, const float *dy, size_t n,
     }
 }
 
-/* Compute dx. Also the mean and the variance depend on x: the mean adds the term mean_dy, the variance adds slope. */
+/* Compute dx. In y = (x - mean) / sqrt(var + eps) * weight + bias, mean and var also depend on x. So dx has two more
+ * terms: mean_dy comes from mean, and slope comes from var. */
 void batch_gradient(const ddp_syncbn *bn, const double *sums, const float *x, const float *dy, size_t n,
                     float *dx)
 {

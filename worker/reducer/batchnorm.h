@@ -1,14 +1,12 @@
-/* batchnorm.h -- the arithmetic of ddp/syncbn.h, without communication. Pure. The caller checks all sizes. */
+/* batchnorm.h -- the arithmetic of ddp/syncbn.h, without communication. Pure. The caller must have checked all
+ * sizes. */
 #ifndef WORKER_REDUCER_BATCHNORM_H
 #define WORKER_REDUCER_BATCHNORM_H
 
 #include "ddp/syncbn.h"
 
-/* Return the number of doubles in the statistics of a batch:
- *
- *     mean[channels]
- *     squares[channels]   sum of (x - mean)^2
- *     count               number of values in a channel */
+/* Return the number of doubles in the statistics of a batch. The statistics are mean[channels], squares[channels]
+ * and count. squares[c] is the sum of (x - mean[c])^2. count is the number of values in a channel. */
 static inline size_t batch_words(size_t channels)
 {
     return 2 * channels + 1;

@@ -11,7 +11,7 @@ enum { TYPES = DDP_U8 + 1, NONE = -1 };
 
 /* The open bucket of one type. */
 struct open_bucket {
-    long number;   /* its number in the order of opening; NONE: no open bucket */
+    long number;   /* number of the bucket in the order of opening; NONE if the type has no open bucket */
     size_t closed; /* number of closed buckets of this type */
 };
 
@@ -48,7 +48,8 @@ static size_t nth(const struct bucket_rule *rule, size_t k)
     return rule->order != NULL ? rule->order[k] : k;
 }
 
-/* Return the open bucket of a type; open one if necessary. */
+/* Return the open bucket of a type. If the type has no open bucket, open a new one. A bucket gets its number when it
+ * gets its first parameter, so buckets are sorted by their first parameter. */
 static size_t open_for(struct bucket_plan *plan, struct open_bucket *open, ddp_dtype dtype)
 {
     if (open->number == NONE) {
@@ -58,8 +59,9 @@ static size_t open_for(struct bucket_plan *plan, struct open_bucket *open, ddp_d
     return (size_t)open->number;
 }
 
-/* Assign each parameter to a bucket. Set bucket_of[] to numbers in the order of opening, and closed[] to the
- * buckets in the order of closing, followed by the open buckets. */
+/* Assign each parameter to a bucket. Set bucket_of[] to the number of the bucket in the order of opening. Set
+ * closed[] to the buckets in the order of closing, followed by the buckets that are still open. One call reduces a
+ * whole bucket, so a bucket has only one type, and each type has its own open bucket. */
 static void assign(struct bucket_plan *plan, size_t *closed, const ddp_param *params, size_t n,
                    const struct bucket_rule *rule)
 {
@@ -87,7 +89,8 @@ static void assign(struct bucket_plan *plan, size_t *closed, const ddp_param *pa
             closed[closings++] = b;
 }
 
-/* Sort the buckets by the time when their gradients are ready. Set place[b] to the new number of bucket b. */
+/* Sort the buckets by the time when their gradients are ready. If the order of readiness is unknown, reverse the
+ * list, because the gradients of the last parameters are ready first. Set place[b] to the new number of bucket b. */
 static void renumber(struct bucket_plan *plan, const size_t *closed, size_t n, const struct bucket_rule *rule,
                      struct bucket *old, size_t *place)
 {
@@ -124,13 +127,16 @@ static ddp_status no_memory(size_t n, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_NOMEM, "out of memory to plan %zu parameters", n);
 }
 
-/* Assign the parameters to buckets, number the buckets and lay out the arena. An example with limits of 1 and 25
- * MiB:
+/* Assign the parameters to buckets, number the buckets and lay out the arena. An example with one type and limits of 1
+ * and 25 MiB:
  *
  *     parameter   0: 0.6   1: 0.5   2: 20   3: 6   4: 0.1 MiB
  *     assigned    [ 0, 1 ] closed   [ 2, 3 ] closed  [ 4 ]
  *     reversed    bucket 0 = 4      bucket 1 = 2, 3  bucket 2 = 0, 1
- *     arena       | 4 | 2 | 3 | 0 | 1 |      each parameter at a multiple of BUCKET_ALIGN */
+ *     arena       | 4 | 2 | 3 | 0 | 1 |      each parameter at a multiple of BUCKET_ALIGN
+ *
+ * If the order of readiness is known, assign() uses that order, and renumber() sorts the buckets by the time of
+ * closing. */
 static ddp_status fill(struct bucket_plan *plan, const ddp_param *params, size_t n,
                        const struct bucket_rule *rule, struct ddp_err *err)
 {

@@ -1,5 +1,5 @@
-/* buckets.h -- plans which gradients are reduced together. Pure. All ranks make the same plan from equal data,
- * without messages. */
+/* buckets.h -- plans which gradients are reduced together. Pure. All ranks make the same plan without messages, because
+ * the plan depends only on data that is equal on all ranks. */
 #ifndef WORKER_REDUCER_BUCKETS_H
 #define WORKER_REDUCER_BUCKETS_H
 
@@ -7,7 +7,8 @@
 
 #include <stdbool.h>
 
-/* Alignment of each gradient in the arena, in bytes, for vector loads. The gaps are zero. */
+/* Alignment of each gradient in the arena, in bytes, for vector loads. The arena is the memory of all gradients. The
+ * gaps between gradients are zero and are reduced with the gradients. */
 enum { BUCKET_ALIGN = 256 };
 
 struct bucket {
@@ -19,8 +20,10 @@ struct bucket {
     bool closed;   /* true if the bucket has reached its limit */
 };
 
-/* The plan. Gradients of the last layers are ready first, so the list of buckets is in reverse order of
- * parameters. */
+/* Buckets are sorted by their first parameter, then the list is reversed, because gradients become ready from the last
+ * layer to the first. So the first bucket of the list is ready early, and is reduced while other gradients are
+ * computed. If the order of readiness is known, the buckets are numbered in the order of closing, without a
+ * reversal. */
 struct bucket_plan {
     struct bucket *buckets; /* owned: the buckets, in the order of reduction */
     size_t count;
@@ -29,14 +32,15 @@ struct bucket_plan {
     size_t arena_bytes; /* size of the arena, gaps included */
 };
 
-/* The rule of PyTorch (c10d reducer, compute_bucket_assignment_by_size):
+/* The rule of PyTorch (c10d reducer, compute_bucket_assignment_by_size). Each type has its own buckets. Each parameter
+ * is added to the open bucket of its type. If the order of readiness is known, parameters are added in that order,
+ * otherwise in the order of their indices. A bucket is closed when it has reached its limit, so the last parameter may
+ * make the bucket larger than the limit. The first bucket of a type has the limit first_limit; all later buckets have
+ * the limit `limit`.
  *
- *   - Each type has its own buckets. A parameter goes into the open bucket of its type.
- *   - A bucket that has reached its limit is closed, so its last parameter may exceed the limit.
- *   - The first bucket of a type has the limit `first_limit`, all others `limit`.
- *   - Order unknown: the list of buckets is reversed. Order known: buckets are numbered in the order of closing.
- *
- * With limits of 1000 and 200 bytes, parameters of 400, 1600, 40, 80, 120 and 8 bytes give
+ * An example has limits of 1000 and 200 bytes, and parameters of 400, 1600, 40, 80, 120 and 8 bytes. Parameters 0 and 1
+ * fill the first bucket (2000 >= 1000). Parameters 2, 3 and 4 fill the second bucket (240 >= 200). Parameter 5 is alone
+ * in the third bucket. After the reversal the plan is
  *
  *     bucket 0: parameter 5      bucket 1: parameters 2 3 4      bucket 2: parameters 0 1 */
 struct bucket_rule {
@@ -44,8 +48,9 @@ struct bucket_rule {
     const size_t *order;       /* borrowed: all parameters in the order of readiness; NULL if unknown */
 };
 
-/* Make a plan for `n` parameters, which the caller frees. The size of the arena does not depend on rule->order.
- * The text of DDP_ERR_ARG names a parameter with a wrong type or size. */
+/* Make a plan for `n` parameters. The plan depends only on the members `count` and `dtype` of each parameter, and
+ * on `rule`. The size of the arena does not depend on rule->order. After DDP_OK the caller frees the plan. The
+ * text of DDP_ERR_ARG names a parameter with a wrong type or size. */
 ddp_status bucket_plan_make(struct bucket_plan *out, const ddp_param *params, size_t n,
                             const struct bucket_rule *rule, struct ddp_err *err);
 void bucket_plan_free(struct bucket_plan *plan);

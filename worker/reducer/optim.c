@@ -1,5 +1,6 @@
 /* optim.c -- see ddp/optim.h and reducer/optim.h. All operations are in the order of torch.optim's single-tensor
- * functions, so a run gives the same digits as PyTorch. */
+ * functions, so that a run gives the same digits as PyTorch. The loops have no branches and use `restrict`, so that the
+ * compiler can vectorize them. */
 #include "reducer/optim.h"
 
 #include "base/not_null.h"
@@ -25,7 +26,7 @@ const char *ddp_rule_name(ddp_rule rule)
     return (unsigned)rule < RULES ? rules[rule].word : "?";
 }
 
-/* Return the number of state arrays. */
+/* Return the number of state arrays. As in torch, SGD with momentum 0 needs no state array. */
 int ddp_optim_states(const ddp_optim *optim)
 {
     if ((unsigned)optim->rule >= RULES || (optim->rule == DDP_SGD && optim->momentum == 0))
@@ -44,7 +45,7 @@ static ddp_status in_range(const char *name, double value, double low, double be
                     below);
 }
 
-/* Check the hyperparameters of SGD. */
+/* Check the hyperparameters of SGD. Nesterov's method is defined only without dampening. */
 static ddp_status check_sgd(const ddp_optim *o, struct ddp_err *err)
 {
     ddp_status status = in_range("momentum", o->momentum, 0, INFINITY, err);
@@ -58,7 +59,7 @@ static ddp_status check_sgd(const ddp_optim *o, struct ddp_err *err)
     return status;
 }
 
-/* Check the hyperparameters of Adam. A beta of 1 would make the bias correction divide by zero. */
+/* Check the hyperparameters of Adam. With a beta of 1, the bias correction would divide by zero. */
 static ddp_status check_adam(const ddp_optim *o, struct ddp_err *err)
 {
     ddp_status status = in_range("beta1", o->beta1, 0, 1, err);
@@ -67,7 +68,7 @@ static ddp_status check_adam(const ddp_optim *o, struct ddp_err *err)
     return status == DDP_OK ? in_range("eps", o->eps, 0, INFINITY, err) : status;
 }
 
-/* Check all hyperparameters. */
+/* Check all hyperparameters. Check the rule first, because the rule determines which hyperparameters are used. */
 ddp_status ddp_optim_check(const ddp_optim *o, struct ddp_err *err)
 {
     if (o == NULL)
@@ -94,7 +95,7 @@ static void sgd_plain(const ddp_optim *o, float *restrict param, const float *re
         param[i] -= lr * (grad[i] + decay * param[i]);
 }
 
-/* Update the momentum buffer. As in torch, the first step has no dampening. */
+/* Update the momentum buffer. In the first step set the buffer to the gradient, without dampening. */
 static void sgd_buffer(const ddp_optim *o, const float *restrict param, const float *restrict grad,
                        float *restrict buffer, size_t n)
 {
@@ -105,7 +106,7 @@ static void sgd_buffer(const ddp_optim *o, const float *restrict param, const fl
         buffer[i] = old * buffer[i] + new *(grad[i] + decay * param[i]);
 }
 
-/* Update the momentum buffer, then the parameters. */
+/* Update the momentum buffer, then the parameters. Nesterov's method uses the new buffer. */
 static void sgd_momentum(const ddp_optim *o, float *restrict param, const float *restrict grad,
                          float *restrict buffer, size_t n)
 {
@@ -134,7 +135,8 @@ struct scale {
     float shrink; /* AdamW: factor of the parameter */
 };
 
-/* Compute the factors of this step in double. In float, 1 - 0.999^t would have only about five correct digits. */
+/* Compute the factors of this step. Compute in double, as torch does. In float, the result of 1 - 0.999^t would have
+ * only about five correct digits. */
 static struct scale scale_of(const ddp_optim *o)
 {
     const double bias1 = 1.0 - pow(o->beta1, (double)o->step);
@@ -152,7 +154,10 @@ static struct scale scale_of(const ddp_optim *o)
     };
 }
 
-/* Update by Adam (shrink 1) or AdamW (decay 0). As in torch, add eps after the division by root_bias2. */
+/* Update by Adam or AdamW. One loop serves both rules: Adam has shrink 1, and AdamW has decay 0. The
+ * multiplications by `decay` and `shrink` cost less than the square root. As in torch, the first moment is a
+ * linear interpolation, and eps is added after the division by root_bias2. Adam adds the weight decay to the
+ * gradient, and AdamW instead shrinks the parameter first. */
 static void adam(const ddp_optim *o, float *restrict param, const float *restrict grad, float *restrict m,
                  float *restrict v, size_t n)
 {
@@ -167,7 +172,7 @@ static void adam(const ddp_optim *o, float *restrict param, const float *restric
     }
 }
 
-/* Begin a step. Call this function once, before the updates of all arrays. */
+/* Begin a step: increase the step number once, before the updates of all arrays of the model. */
 void ddp_optim_begin(ddp_optim *optim)
 {
     optim->step++;
@@ -189,7 +194,8 @@ void ddp_optim_update(const ddp_optim *o, float *param, const float *grad, float
 /* Number of running sums in a leaf, enough for the processor's vector units. */
 enum { LANES = 8 };
 
-/* Sum the squares of a leaf. Add element i to running sum i mod LANES, so that zeros at the end change no bit. */
+/* Sum the squares of a leaf. Add element i to running sum i mod LANES, even if the length of the leaf is not a multiple
+ * of LANES. So zeros after the last element would not change a bit of the result. */
 double norm_leaf(const float *x, size_t n)
 {
     double lane[LANES] = { 0 };
@@ -213,7 +219,7 @@ void norm_push(struct norm_tree *tree, double leaf)
     tree->leaves++;
 }
 
-/* Return the sum of all parts of the tree, the smallest part first. */
+/* Return the sum of all parts of the tree. Begin with the part that has the fewest leaves. */
 double norm_root(const struct norm_tree *tree)
 {
     double sum = 0;
@@ -224,7 +230,8 @@ double norm_root(const struct norm_tree *tree)
     return sum;
 }
 
-/* Return the norm. Each array begins a new leaf (norm_push), so the addresses of the arrays do not matter. */
+/* Return the norm. Each array begins a new leaf of the tree of sums (norm_push). So the result does not depend on where
+ * the arrays are in memory. */
 double ddp_grad_norm(const float *const grads[], const size_t counts[], size_t n)
 {
     FLUSH_SUBNORMALS(true);
@@ -238,7 +245,8 @@ double ddp_grad_norm(const float *const grads[], const size_t counts[], size_t n
     return sqrt(norm_root(&tree));
 }
 
-/* Return the clipping factor, at most 1. As in torch, the 1e-6 prevents a division by zero. */
+/* Return the clipping factor, at most 1. As in torch, the factor is max_norm * (1 / (norm + 1e-6)); the 1e-6 prevents a
+ * division by zero. If the norm is a NaN, return a NaN. */
 float norm_clip_factor(double norm, double max_norm)
 {
     float factor = 1.0f / ((float)norm + 1e-6f) * (float)max_norm;

@@ -1,5 +1,6 @@
-/* reduce.c -- see reduce.h. The general function works on tiles, which fit into the first-level cache. f32
- * gradients of two or four ranks have a faster loop. */
+/* reduce.c -- see reduce.h. The general function works on tiles, which fit into the first-level cache. f32 gradients of
+ * two or four ranks have a faster loop, which reads and writes each element once. All loops are plain C that gcc -O3
+ * vectorizes. */
 #include "reducer/reduce.h"
 
 #include "core/flush_subnormals.h"
@@ -8,8 +9,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Number of elements in a tile, which fits into the first-level cache. Each recursive call of tree() has one tile
- * on the stack. */
+/* Number of elements in a tile. A tile is a range of elements that fits into the first-level cache. Each recursive
+ * call of tree() has one tile on the stack. */
 enum { TILE = 512 };
 
 typedef union tile {
@@ -23,7 +24,8 @@ typedef union tile {
 
 typedef void (*join_fn)(void *to, const void *a, const void *b, size_t n);
 
-/* `to` may be `a` or `b`, but does not overlap them partly. ivdep saves gcc's check for overlap at run time. */
+/* `to` may be the same array as `a` or `b`, but does not overlap them partly. ivdep tells gcc that each element depends
+ * only on elements with the same index, so gcc adds no check at run time. */
 #ifdef __clang__
 #define NO_OVERLAP
 #else
@@ -42,7 +44,8 @@ typedef void (*join_fn)(void *to, const void *a, const void *b, size_t n);
         }                                                              \
     }
 
-/* MIN and MAX keep a NaN: x != x selects x. If y is a NaN, both comparisons are false. */
+/* MIN and MAX keep a NaN. If x is a NaN, x != x selects x. If y is a NaN, both comparisons are false, which selects
+ * y. */
 JOIN(sum_f32, float, x + y)
 JOIN(min_f32, float, ((x < y) | (x != x)) ? x : y)
 JOIN(max_f32, float, ((x > y) | (x != x)) ? x : y)
@@ -88,8 +91,8 @@ static bool is_power_of_two(size_t n)
     return (n & (n - 1)) == 0;
 }
 
-/* Divide n values by `world`. Multiply by 1 / world only if `world` is a power of two, because 1 / world is then
- * exact. */
+/* Divide n values by `world`. If `world` is a power of two, multiply by 1 / world, which is exact and faster. Otherwise
+ * divide each value, because 1 / world and the product would both be rounded. */
 #define DIVIDE_FLOAT(name, type)                                 \
     static void name(void *values, size_t n, size_t world)       \
     {                                                            \
@@ -121,7 +124,8 @@ struct type_row {
     size_t partial; /* bytes of an element in the accumulator */
     join_fn sum, min, max, prod;
     void (*divide)(void *values, size_t n, size_t world);
-    /* conversions to the accumulator's type and back; NULL: elements already have that type */
+    /* widen converts elements to the accumulator's type, and narrow converts back. Both are NULL if elements already
+     * have the accumulator's type. */
     void (*widen)(void *to, const void *from, size_t n);
     void (*narrow)(void *to, const void *from, size_t n);
 };
@@ -188,7 +192,7 @@ static const void *leaf(const struct work *w, size_t rank, size_t at)
     return (const char *)w->in[rank] + at * w->element;
 }
 
-/* Load one rank's values, converted to the accumulator's type. */
+/* Load a leaf of the tree: one rank's values, converted to the accumulator's type. */
 static void load(const struct work *w, tile *to, size_t rank, size_t at, size_t n)
 {
     if (w->row->widen != NULL)
@@ -197,7 +201,7 @@ static void load(const struct work *w, tile *to, size_t rank, size_t at, size_t 
         memcpy(to, leaf(w, rank, at), n * w->element);
 }
 
-/* Combine elements [at, at + n) of ranks [first, first + count) into `to`; n is at most TILE. */
+/* Combine elements [at, at + n) of ranks [first, first + count) into `to`. The caller limits n to TILE. */
 static void tree(const struct work *w, tile *to, size_t first, size_t count, size_t at, size_t n)
 {
     if (count == 1) {
@@ -228,7 +232,7 @@ struct fused {
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Store the sums of `a` and `b` in `to`. Each loop reads only one input (see STRIP). */
+/* Store the sums of `a` and `b` in `to`. Use two loops, so that each loop reads one input. See STRIP. */
 INLINE void add_pair(float *to, const float *a, const float *b, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -270,7 +274,8 @@ static void fused_plain(const struct fused *f, size_t at, size_t n)
     fused_strips(f, at, n);
 }
 
-/* Run fused_strips with AVX2. The bits equal those of fused_plain. */
+/* Run fused_strips with AVX2, whose registers hold twice as many floats as SSE registers. fused_plain gives the same
+ * bits. */
 #ifdef __x86_64__
 __attribute__((target("avx2"))) static void fused_avx2(const struct fused *f, size_t at, size_t n)
 {
@@ -281,7 +286,8 @@ __attribute__((target("avx2"))) static void fused_avx2(const struct fused *f, si
 #define FUSED fused_plain
 #endif
 
-/* Reduce with the fast loop, which gives the same bits as tree(). Return false if no fast loop fits. */
+/* Reduce with the fast loop, which combines in the same order as tree() and gives the same bits. Return false if there
+ * is no fast loop for this type, operation and world size. */
 static bool reduce_fused(ddp_dtype dtype, ddp_op op, const struct fused *f, size_t at, size_t n)
 {
     if (dtype != DDP_F32 || (op != DDP_SUM && op != DDP_AVG) || (f->world != 2 && f->world != 4))
@@ -298,7 +304,7 @@ static bool is_arithmetic(ddp_op op)
     return op != DDP_MIN && op != DDP_MAX;
 }
 
-/* Store the result in all outputs. Round only once, so that all outputs have the same bits. */
+/* Store the result in all outputs. Round only once and copy the bytes, so that all outputs have the same bits. */
 static void store(const struct work *w, const tile *from, size_t at, size_t n, void *const out[], size_t outs)
 {
     for (size_t o = 0; o < outs; o++) {
@@ -312,7 +318,8 @@ static void store(const struct work *w, const tile *from, size_t at, size_t n, v
     }
 }
 
-/* Use the fast loop if there is one. Otherwise combine the ranks tile by tile with tree(). */
+/* Use the fast loop if there is one. Otherwise combine the ranks tile by tile: tree() combines all ranks in an
+ * accumulator on the stack. Then divide the accumulator (for an average), round it and copy it to every output. */
 void reduce_range(ddp_dtype dtype, ddp_op op, const void *const in[], size_t world, size_t at, size_t n,
                   void *const out[], size_t outs)
 {
@@ -368,7 +375,7 @@ struct joining {
     size_t next; /* index of the piece that join_tree() reads next */
 };
 
-/* Return the address of element `at` of the next piece, and increase `next`. */
+/* Return the address of element `at` of the next piece. Then increase `next`. */
 static const void *next_partial(struct joining *j, size_t at)
 {
     return (const char *)j->partials[j->next++] + at * j->row->partial;
@@ -380,7 +387,7 @@ static bool is_piece(const struct joining *j, size_t ahead, size_t count)
     return j->pieces[j->next + ahead].count == count;
 }
 
-/* Walk the tree as tree() does, but stop at pieces, which are sorted in the order of this walk. */
+/* Walk the tree as tree() does, but stop at pieces instead of ranks. Pieces are sorted in the order of this walk. */
 static void join_tree(struct joining *j, tile *to, size_t count, size_t at, size_t n)
 {
     size_t left = left_part(count);

@@ -1,5 +1,8 @@
-/* reducer.c -- see include/ddp/reducer.h. Gradients are not copied: the backend reduces the arenas of all ranks in
- * place. step.c decides the order of the calls from data that is equal on all ranks. */
+/* reducer.c -- see include/ddp/reducer.h.
+ *
+ * Gradients are not copied: ddp_reducer_grad returns an address in the arena, and the backend reduces the arenas of
+ * all ranks in place. step.c decides which call is allowed and which bucket is reduced next. All ranks call
+ * collectives in the same order, because step.c uses only data that is equal on all ranks. */
 #include "core/context.h"
 #include "core/crc32c.h"
 #include "core/error.h"
@@ -14,7 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Memory for the rebuild of the buckets. All pointers are NULL if no rebuild will happen. */
+/* Memory for the rebuild of the buckets. rebuild_buckets frees this memory. All pointers are NULL if no rebuild will
+ * happen. */
 struct sync_spare {
     int64_t *sent; /* parameters, in the order in which they became ready on rank order_root */
     size_t *order; /* copy of `sent`, made after a check of `sent` */
@@ -45,9 +49,9 @@ struct ddp_reducer {
     /* find_unused: copies of gradients that the step sets to zero, at the same offsets as in the arena */
     char *kept;
     struct sync_spare spare;
-    bool *blank;              /* find_unused: true if the parameter's gradient is in `kept` */
-    struct batch_ranks ranks; /* ranks with a batch in the latest exchange_answers; at first all ranks */
-    int32_t *answers;         /* uneven inputs: for each rank, enum batch_answer */
+    bool *blank;              /* with find_unused: true for each parameter whose gradient is in `kept` */
+    struct batch_ranks ranks; /* ranks that had a batch in the latest exchange_answers; at first all ranks */
+    int32_t *answers;         /* uneven inputs: for each rank, whether it has a batch (enum batch_answer) */
     int order_root;           /* the rank whose order of readiness all ranks use */
 };
 
@@ -94,7 +98,7 @@ static void reducer_zero(ddp_reducer *reducer, void *at, size_t bytes)
         keep_failure(reducer, comm->ops->zero(comm, at, bytes, reducer->options.stream, &err), &err);
 }
 
-/* Wait until all copies on the device are done. */
+/* Wait until all copies on the device are done. Copies in host memory are synchronous. */
 static void reducer_wait_copies(ddp_reducer *reducer)
 {
     struct comm *comm = reducer->group->comm;
@@ -119,15 +123,17 @@ struct averaging {
     ddp_op op;
 };
 
-/* Return the divisor of an average. Any thread may read `ranks`, which is set before a step's first bucket. */
+/* Return the divisor of an average. Any thread may read `ranks`, because exchange_answers() sets `ranks` before the
+ * step's first bucket is launched. */
 static size_t divisor_of(const ddp_reducer *reducer)
 {
     return reducer->options.uneven == DDP_UNEVEN_ACTIVE ? (size_t)reducer->ranks.active
                                                         : (size_t)ddp_world_size(reducer->group->ctx);
 }
 
-/* Return the factors and the operation of an average. Prefer DDP_AVG, because a DDP_SUM of 16-bit types may
- * overflow. */
+/* Return the factors and the operation of an average. If options.predivide is 0, use DDP_AVG, because a DDP_SUM of
+ * 16-bit types may overflow. With DDP_UNEVEN_ACTIVE the right divisor is the number of ranks that have a batch, so
+ * `after` corrects the result. */
 static struct averaging averaging_of(const ddp_reducer *reducer)
 {
     double divisor = (double)divisor_of(reducer), world = ddp_world_size(reducer->group->ctx);
@@ -138,7 +144,8 @@ static struct averaging averaging_of(const ddp_reducer *reducer)
     return (struct averaging){ 1, world / divisor, DDP_AVG };
 }
 
-/* Reduce values. Keep only the handle of the last call, because calls on a stream run in order. */
+/* Reduce values. If the backend's calls do not block, keep only the handle of the last call. Calls run in order,
+ * so a wait for the last call is enough. */
 static ddp_status all_reduce(ddp_reducer *reducer, void *values, size_t n, ddp_dtype dtype, ddp_op op)
 {
     ddp_work *work = NULL, **goes_on = reducer->group->comm->ops->blocks ? NULL : &work;
@@ -151,7 +158,7 @@ static ddp_status all_reduce(ddp_reducer *reducer, void *values, size_t n, ddp_d
     return status;
 }
 
-/* Reduce a bucket without compression. Skipping the gaps would cost more time than reducing them. */
+/* Reduce a bucket without compression, gaps included. Skipping the gaps would cost more time than reducing the gaps. */
 static ddp_status reduce_plain(ddp_reducer *reducer, const struct bucket *b, void *grads, size_t n)
 {
     const struct averaging a = averaging_of(reducer);
@@ -162,7 +169,7 @@ static ddp_status reduce_plain(ddp_reducer *reducer, const struct bucket *b, voi
     return status;
 }
 
-/* Reduce a bucket in 16 bits. The gradients themselves stay in f32. */
+/* Reduce a bucket in 16 bits. Only the converted values are sent; the gradients stay in f32. */
 static ddp_status reduce_compressed(ddp_reducer *reducer, float *grads, size_t n)
 {
     const struct averaging a = averaging_of(reducer);
@@ -173,7 +180,8 @@ static ddp_status reduce_compressed(ddp_reducer *reducer, float *grads, size_t n
     return status;
 }
 
-/* Call the user's hook for a bucket, in place of the reduction. */
+/* Call the user's hook for a bucket, in place of the reduction. If the hook fails without a text for
+ * ddp_last_error(), add a text. */
 static ddp_status call_hook(ddp_reducer *reducer, size_t index, const struct bucket *b, void *grads, size_t n)
 {
     const ddp_bucket view = { .index = index,
@@ -184,7 +192,7 @@ static ddp_status call_hook(ddp_reducer *reducer, size_t index, const struct buc
                               .divisor = divisor_of(reducer),
                               .stream = reducer->options.stream };
     struct ddp_err err = { 0 };
-    last_error_keep(&err); /* its text could be mistaken for an error of the hook */
+    last_error_keep(&err); /* clear the last error: its text could be mistaken for an error of the hook */
     ddp_status status = reducer->options.hook(reducer->options.hook_user, reducer->group, &view);
     if (status == DDP_OK || ddp_last_error()[0] != '\0')
         return status;
@@ -224,7 +232,9 @@ static void note_bucket(ddp_reducer *reducer, size_t index)
              names);
 }
 
-/* Run the job of one bucket. After a failure skip all later buckets, because the ranks may be at different calls. */
+/* Run the job of one bucket, on the program's thread or on the communication thread. After a failure skip all later
+ * buckets, because the ranks may be at different calls. Copy the error to `failed`, because the program's thread cannot
+ * read ddp_last_error() of another thread. */
 static void run_bucket_job(void *user, size_t index)
 {
     ddp_reducer *reducer = user;
@@ -250,7 +260,7 @@ static ddp_status buckets_failed(const ddp_reducer *reducer)
     return reducer->failed.code == DDP_OK ? DDP_OK : last_error_keep(&reducer->failed);
 }
 
-/* Make the program's stream, but not the host, wait for the last bucket. */
+/* Make the program's stream wait for the last bucket. The host does not wait. */
 static void follow_last(ddp_reducer *reducer)
 {
     ddp_status status = ddp_work_wait(reducer->last);
@@ -260,7 +270,8 @@ static void follow_last(ddp_reducer *reducer)
     reducer->last = NULL;
 }
 
-/* Wait for all launched buckets. Afterwards this thread may read all gradients and `failed`. */
+/* Wait for all launched buckets. Afterwards this thread sees all gradients and `failed`, which the communication
+ * thread wrote. */
 static ddp_status bucket_wait(ddp_reducer *reducer)
 {
     comm_thread_drain(reducer->group->ctx->thread);
@@ -269,7 +280,8 @@ static ddp_status bucket_wait(ddp_reducer *reducer)
     return buckets_failed(reducer);
 }
 
-/* Launch all buckets that are ready. A step reuses the jobs of the previous step, which ended only after its jobs. */
+/* Launch all buckets that are ready. Each step can reuse the same jobs, because a step ends only after all jobs
+ * are done. */
 static ddp_status bucket_launch(ddp_reducer *reducer)
 {
     size_t b;
@@ -287,7 +299,8 @@ static ddp_status bucket_launch(ddp_reducer *reducer)
     return reducer->threaded ? DDP_OK : buckets_failed(reducer);
 }
 
-/* Allocate the buffer for compression, as large as the largest bucket; collective. */
+/* Allocate the buffer for compression; collective. The buffer has room for the largest bucket, because buckets are
+ * reduced one by one. If the old buffer is too small, replace it. */
 static ddp_status bucket_wire_open(ddp_reducer *reducer)
 {
     size_t most = BUCKET_ALIGN;
@@ -317,7 +330,8 @@ static size_t param_bytes(const ddp_param *p)
     return p->count * ddp_dtype_size(p->dtype);
 }
 
-/* Send the model from rank `root`; collective. */
+/* Send the model from rank `root`; collective. One broadcast for each parameter is fast enough, because only
+ * ddp_reducer_create and the end of ddp_reducer_join send the model. */
 static ddp_status sync_model(ddp_reducer *reducer, int root)
 {
     ddp_status status = DDP_OK;
@@ -329,7 +343,8 @@ static ddp_status sync_model(ddp_reducer *reducer, int root)
     return status;
 }
 
-/* Send the buffers from rank `root`; collective. One message for all, because each call has a fixed cost. */
+/* Send the buffers from rank `root`; collective. Pack the buffers into one message, because models have many small
+ * buffers, and each call has a fixed cost. */
 static ddp_status send_buffers(ddp_reducer *reducer, int root)
 {
     bool mine = ddp_rank(reducer->group->ctx) == root;
@@ -360,7 +375,8 @@ static void sync_spare_close(struct sync_spare *spare)
     *spare = (struct sync_spare){ NULL, NULL, NULL, NULL };
 }
 
-/* Allocate the memory for a rebuild. Untouched pages cost nothing. */
+/* Allocate the memory for a rebuild, which happens at most once. If the rebuild never happens, the memory costs
+ * nothing, because the kernel provides pages at the first write. */
 static bool get_spare(ddp_reducer *reducer)
 {
     struct sync_spare *spare = &reducer->spare;
@@ -373,7 +389,7 @@ static bool get_spare(ddp_reducer *reducer)
     return spare->sent != NULL && spare->order != NULL && spare->seen != NULL && spare->copy != NULL;
 }
 
-/* Allocate `kept` and the memory for a rebuild. Untouched pages of calloc cost nothing. */
+/* Allocate `kept` and the memory for a rebuild. Use calloc for `kept`, because its untouched pages take no memory. */
 static ddp_status sync_get_memory(ddp_reducer *reducer, struct ddp_err *err)
 {
     if (reducer->step.find_unused)
@@ -384,7 +400,7 @@ static ddp_status sync_get_memory(ddp_reducer *reducer, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Make a plan in the order that rank order_root has sent. Check it first, because its numbers become indices. */
+/* Make a plan in the order that rank order_root has sent. Check the order before its numbers are used as indices. */
 static ddp_status plan_anew(ddp_reducer *reducer, struct bucket_plan *plan, struct ddp_err *err)
 {
     const struct sync_spare *r = &reducer->spare;
@@ -412,7 +428,8 @@ static void move_gradients(ddp_reducer *reducer, const struct bucket_plan *to)
     reducer->plan = *to;
 }
 
-/* Receive the order of rank order_root and make a plan in that order. */
+/* Receive the order of rank order_root and make a plan in that order. The arena stays, because its size does not
+ * depend on the order. */
 static ddp_status adopt_order(ddp_reducer *reducer)
 {
     struct bucket_plan plan;
@@ -442,7 +459,7 @@ static ddp_status rebuild_buckets(ddp_reducer *reducer)
     return status;
 }
 
-/* Save a gradient in `kept`, then set it to zero. */
+/* Save a gradient in `kept`, at the same offset as in the arena, then set it to zero. */
 static void sync_blank(ddp_reducer *reducer, size_t i)
 {
     size_t at = reducer->plan.at[i], bytes = param_bytes(&reducer->params[i]);
@@ -451,7 +468,9 @@ static void sync_blank(ddp_reducer *reducer, size_t i)
     reducer->blank[i] = true;
 }
 
-/* Count the ranks that used each parameter; collective. Restore the gradients that no rank used. */
+/* Count the ranks that used each parameter; collective. If no rank used a parameter, restore the gradient that
+ * sync_blank() has saved. As in PyTorch, the result is a count, but only a count of 0 has an effect. This collective
+ * follows the last bucket, so it delays no bucket. */
 static ddp_status share_used(ddp_reducer *reducer)
 {
     for (size_t i = 0; i < reducer->n; i++)
@@ -476,8 +495,8 @@ static ddp_status sync_begin(ddp_reducer *reducer, const struct step_effects *ef
     return status;
 }
 
-/* End a step: wait for all buckets. At the end of the first step with sync, choose the rank whose order the
- * rebuild uses. */
+/* End a step: wait for all buckets. With find_unused and sync, also call share_used(). At the end of the first
+ * step with sync, set order_root to the first rank with a batch. The rebuild uses that rank's order. */
 static ddp_status sync_end(ddp_reducer *reducer)
 {
     ddp_status status = bucket_wait(reducer);
@@ -544,8 +563,8 @@ static ddp_status reducer_allocate(ddp_reducer *reducer, const ddp_param *params
     return DDP_OK;
 }
 
-/* Return true if a thread should reduce the buckets. A thread slows down the backward pass unless each rank of the
- * host has two cores. */
+/* Return true if buckets should be reduced on a thread. With DDP_OVERLAP_AUTO, use a thread only if this process may
+ * use two cores for each rank of the host. Otherwise the thread would slow down the backward pass. */
 static bool wants_thread(const ddp_reducer *reducer)
 {
     const ddp_ctx *ctx = reducer->group->ctx;
@@ -554,7 +573,8 @@ static bool wants_thread(const ddp_reducer *reducer)
     return ddp_world_size(ctx) > 1 && cores_allowed() >= 2 * ddp_local_world_size(ctx);
 }
 
-/* Start the communication thread if wants_thread() allows it. DDP_OVERLAP_AUTO also works without it. */
+/* Start the communication thread if wants_thread() allows it. With DDP_OVERLAP_AUTO ignore a failure, because the
+ * reducer also works without a thread. */
 static ddp_status reducer_start_thread(ddp_reducer *reducer, struct ddp_err *err)
 {
     ddp_status status = wants_thread(reducer) ? ctx_start_thread(reducer->group->ctx, err) : DDP_OK;
@@ -586,7 +606,7 @@ static ddp_status reducer_build(ddp_reducer *reducer, const ddp_param *params, s
     return status == DDP_OK ? reducer_start_thread(reducer, err) : status;
 }
 
-/* Allocate the shared block for the buffers; a broadcast in shared memory is only one copy. */
+/* Allocate the block for the buffers in shared memory, where a broadcast is only one copy. */
 static ddp_status alloc_packed(ddp_reducer *reducer)
 {
     size_t bytes = 0;
@@ -609,7 +629,8 @@ static ddp_status free_shared(ddp_reducer *reducer)
     return status == DDP_OK ? ddp_shared_free(reducer->group, reducer->arena) : status;
 }
 
-/* Allocate the shared blocks; collective. Every shared_alloc fails on all ranks or on no rank. */
+/* Allocate the shared blocks; collective. Every shared_alloc fails on all ranks or on no rank. So all ranks free the
+ * blocks after a failure. */
 static ddp_status alloc_shared(ddp_reducer *reducer)
 {
     void *arena = NULL;
@@ -629,7 +650,8 @@ static ddp_status alloc_shared(ddp_reducer *reducer)
     return last_error_keep(&why);
 }
 
-/* Do the collective part of ddp_reducer_create. */
+/* Do the collective part of ddp_reducer_create: compare the models, send rank 0's values, and allocate the shared
+ * blocks. */
 static ddp_status reducer_unite(ddp_reducer *reducer)
 {
     int world = ddp_world_size(reducer->group->ctx);
@@ -670,7 +692,7 @@ ddp_status ddp_reducer_create(ddp_group *group, const ddp_param *params, size_t 
     return DDP_OK;
 }
 
-/* Free the reducer; collective, like freeing shared memory. */
+/* Free the reducer; collective, because freeing shared memory is collective. */
 ddp_status ddp_reducer_free(ddp_reducer *reducer)
 {
     if (reducer == NULL)
@@ -705,7 +727,7 @@ static ddp_status exchange_answers(ddp_reducer *reducer, enum batch_answer answe
     if (status != DDP_OK)
         return reducer_fail(reducer, &err);
     if (ranks.active == 0)
-        ranks.last = reducer->ranks.last; /* no rank has a batch now: keep `last` */
+        ranks.last = reducer->ranks.last; /* no rank has a batch now: keep the previous `last` */
     reducer->ranks = ranks;
     return DDP_OK;
 }
@@ -716,7 +738,8 @@ static ddp_status join_answer(ddp_reducer *reducer)
     return exchange_answers(reducer, reducer->step.sync ? BATCH_SYNC : BATCH_LOCAL);
 }
 
-/* Take part in a step without a batch. Run the same collectives, in the same order, as a rank with a batch. */
+/* Take part in a step although this rank has no batch. Run the same collectives as a rank with a batch, in the same
+ * order: rebuild, buffers, buckets, used parameters. */
 static ddp_status shadow_step(ddp_reducer *reducer)
 {
     struct step_effects effects;
@@ -733,8 +756,8 @@ static ddp_status shadow_step(ddp_reducer *reducer)
     return status == DDP_OK ? sync_end(reducer) : status;
 }
 
-/* Check that ddp_reducer_join is allowed. Call this before exchange_answers(), because afterwards the other ranks
- * expect this rank in the step. */
+/* Check that ddp_reducer_join is allowed. Call this function before exchange_answers(), because afterwards the other
+ * ranks expect this rank in the step. */
 static ddp_status check_join(const ddp_reducer *reducer)
 {
     struct ddp_err err;
@@ -748,7 +771,8 @@ static ddp_status check_join(const ddp_reducer *reducer)
     return reducer_fail(reducer, &err);
 }
 
-/* Take part in steps until no rank has a batch. Then all ranks get the model of the last rank that had one. */
+/* Take part in the steps of the other ranks until no rank has a batch. Then all ranks get the model of the last
+ * rank that had a batch. */
 ddp_status ddp_reducer_join(ddp_reducer *reducer)
 {
     NOT_NULL(reducer, NULL);
@@ -773,13 +797,15 @@ void *ddp_reducer_grad(ddp_reducer *reducer, size_t i)
     return i < reducer->n ? reducer->arena + reducer->plan.at[i] : NULL;
 }
 
-/* Set sync for the next step. The step in progress keeps its own value. */
+/* Set sync for the next step. The step in progress keeps its own value, because step.c copies next_sync when a step
+ * begins. */
 void ddp_reducer_set_sync(ddp_reducer *reducer, int on)
 {
     reducer->step.next_sync = on != 0;
 }
 
-/* Begin a step. Check for misuse before exchange_answers(), because afterwards the other ranks wait for this rank. */
+/* Begin a step. Check for misuse before exchange_answers(), because afterwards the other ranks expect this rank in
+ * the step. */
 ddp_status ddp_reducer_forward(ddp_reducer *reducer)
 {
     NOT_NULL(reducer, NULL);

@@ -1,5 +1,8 @@
-/* step.c -- see step.h. All ranks must call collectives in the same order, but gradients may become ready in
- * different orders. So buckets are launched only in the plan's order. */
+/* step.c -- see step.h.
+ *
+ * Gradients may become ready in different orders on different ranks, but all ranks must call collectives in the
+ * same order. So buckets are launched only in the plan's order: bucket 3 waits for bucket 2, even if bucket 3 is
+ * ready. */
 #include "reducer/step.h"
 
 #include <stdio.h>
@@ -15,7 +18,7 @@ static ddp_status misuse_no_such_param(const struct reducer_step *step, size_t i
     return ddp_fail(err, DDP_ERR_ARG, "reducer: parameter %zu: must be between 0 and %zu", i, step->n - 1);
 }
 
-/* Report a parameter that is marked ready twice in one step. */
+/* Report a parameter that is marked ready twice in one step. The second mark would make `pending` wrong. */
 static ddp_status misuse_ready_twice(const struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     return ddp_fail(
@@ -42,7 +45,8 @@ static void list_param(const struct reducer_step *step, size_t i, char list[LIST
              step->params[i].name, step->plan->bucket_of[i]);
 }
 
-/* Write at most LISTED unready parameters to `list`. Return the number of all unready parameters. */
+/* Write to `list` the parameters that are not ready, at most LISTED of them. Return the number of all parameters that
+ * are not ready. */
 static size_t list_unready(const struct reducer_step *step, char list[LIST])
 {
     size_t missing = 0;
@@ -53,7 +57,8 @@ static size_t list_unready(const struct reducer_step *step, char list[LIST])
     return missing;
 }
 
-/* Report that a parameter was marked before ddp_reducer_forward. This is an error only with uneven inputs. */
+/* Report that ddp_reducer_ready or ddp_reducer_unused was called before ddp_reducer_forward. This is an error only with
+ * uneven inputs. Without uneven inputs, the first of these calls begins the step. */
 static ddp_status misuse_no_forward(const struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     return ddp_fail(
@@ -63,7 +68,8 @@ static ddp_status misuse_no_forward(const struct reducer_step *step, size_t i, s
         i, step->params[i].name);
 }
 
-/* Report that ddp_reducer_finish was called before all parameters were ready. */
+/* Report that ddp_reducer_finish was called before all parameters were ready. The usual cause is that the loss does not
+ * depend on the output of a layer. */
 static ddp_status misuse_unready(const struct reducer_step *step, struct ddp_err *err)
 {
     char list[LIST];
@@ -74,7 +80,8 @@ static ddp_status misuse_unready(const struct reducer_step *step, struct ddp_err
                     missing, step->n, list, missing > LISTED ? ", and others" : "");
 }
 
-/* Report that ddp_reducer_forward was called in an unfinished step. */
+/* Report that ddp_reducer_forward was called in an unfinished step. The other ranks wait for a bucket that this rank
+ * has not launched. */
 static ddp_status misuse_unfinished(const struct reducer_step *step, struct ddp_err *err)
 {
     char list[LIST];
@@ -90,7 +97,8 @@ static ddp_status misuse_unfinished(const struct reducer_step *step, struct ddp_
         step->launched, step->plan->count, missing, step->n, list, missing > LISTED ? ", and others" : "");
 }
 
-/* Report that ddp_reducer_finish was called, although no step has begun. */
+/* Report that ddp_reducer_finish was called, although no step has begun. With find_unused, such a call would mark every
+ * parameter as unused. */
 static ddp_status misuse_nothing_begun(struct ddp_err *err)
 {
     return ddp_fail(err, DDP_ERR_ARG,
@@ -122,7 +130,8 @@ void step_close(struct reducer_step *step)
     free(step->order);
 }
 
-/* Begin a step. Copy next_sync, because sync must not change within a step. */
+/* Begin a step. At first no parameter is ready, and no bucket is launched. Copy next_sync here, because sync must not
+ * change within a step. */
 static void begin_step(struct reducer_step *step, enum step_phase phase)
 {
     memset(step->ready, 0, step->n * sizeof(*step->ready));
@@ -133,14 +142,16 @@ static void begin_step(struct reducer_step *step, enum step_phase phase)
     step->phase = phase;
 }
 
-/* Return true if ddp_reducer_forward is allowed. Without uneven inputs a forward may repeat, for example in
- * evaluation. */
+/* Return true if ddp_reducer_forward is allowed. Without uneven inputs the program may call forward again without a
+ * backward pass in between, for example in evaluation. With uneven inputs each forward begins a step on all ranks, so
+ * the program must finish this step before the next forward. */
 static bool may_forward(const struct reducer_step *step)
 {
     return step->phase == STEP_IDLE || (step->phase == STEP_FORWARD && !step->uneven);
 }
 
-/* Begin a step. As in PyTorch, request the buffers only if the previous step had sync. */
+/* Handle a call of ddp_reducer_forward: begin a step. Request a broadcast of the buffers only if the previous step
+ * had sync, as in PyTorch. */
 ddp_status step_forward(struct reducer_step *step, struct step_effects *effects, struct ddp_err *err)
 {
     if (!may_forward(step))
@@ -153,14 +164,17 @@ ddp_status step_forward(struct reducer_step *step, struct step_effects *effects,
     return DDP_OK;
 }
 
-/* Append parameter i to the order of readiness, only in the first step with sync. */
+/* Append parameter i to the order in which parameters become ready. Do this only in the first step with sync, because
+ * each new order would move the gradients in memory again. */
 static void record_order(struct reducer_step *step, size_t i)
 {
     if (!step->recorded)
         step->order[step->ordered++] = i;
 }
 
-/* Mark parameter i as ready. A step without sync may mark it several times, once in each backward pass. */
+/* Mark parameter i as ready. A step without sync may have several backward passes, so the parameter may then be
+ * marked several times. With uneven inputs, forward must have begun the step. The other ranks wait for an answer of
+ * this rank, and only forward sends this answer. */
 static ddp_status mark_param(struct reducer_step *step, size_t i, struct ddp_err *err)
 {
     if (i >= step->n)
@@ -198,7 +212,9 @@ ddp_status step_unused(struct reducer_step *step, size_t i, bool *blank, struct 
     return status;
 }
 
-/* Mark all parameters as ready in the order of their indices. Clear `used`, because this rank has no gradients. */
+/* Mark all parameters as ready in the order of their indices, so that all buckets can be launched. Clear `used`,
+ * because this rank has no gradients. No rank uses the order that is recorded here, because all ranks use the order of
+ * the first rank with a batch. */
 void step_shadow(struct reducer_step *step, bool sync)
 {
     step->sync = step->buffers_due = sync;
@@ -211,8 +227,8 @@ void step_shadow(struct reducer_step *step, bool sync)
     step->phase = STEP_BACKWARD;
 }
 
-/* Return true and set *bucket if the next bucket in the plan's order is ready. Between steps `pending` is not
- * valid. */
+/* Return true and set *bucket if the next bucket in the plan's order is ready. Return false between steps, because
+ * `pending` then has the values of an earlier step. */
 bool step_launch(struct reducer_step *step, size_t *bucket)
 {
     bool some_left = step->phase == STEP_BACKWARD && step->sync && step->launched < step->plan->count;
@@ -230,7 +246,8 @@ bool step_missing(const struct reducer_step *step, size_t *i)
     return false;
 }
 
-/* Check that a step has begun and may end. */
+/* Check that a step has begun and may end. With find_unused, a call of ddp_reducer_finish without a step would mark
+ * all parameters as unused and launch all buckets. */
 ddp_status step_finish(const struct reducer_step *step, struct ddp_err *err)
 {
     size_t i;
@@ -241,7 +258,7 @@ ddp_status step_finish(const struct reducer_step *step, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Undo step_forward, and restore the request for the buffers. */
+/* Undo step_forward. Restore buffers_due, so that the next forward requests the broadcast of the buffers again. */
 void step_cancel(struct reducer_step *step)
 {
     step->phase = STEP_IDLE;
@@ -259,7 +276,8 @@ void step_end(struct reducer_step *step)
     memset(step->used, 0, step->n * sizeof(*step->used));
 }
 
-/* Record the new plan, and begin the step again, because `pending` belongs to the old plan. */
+/* Record the new plan, and begin the step again, because `pending` counts the parameters of each bucket of the old
+ * plan. */
 void step_rebuilt(struct reducer_step *step)
 {
     step->rebuilt = true;

@@ -1,6 +1,8 @@
-/* syncbn.c -- see ddp/syncbn.h: the exchange between ranks; batchnorm.c has the arithmetic. Sums of squares use
- * each rank's own mean and cannot be added, so the forward pass gathers them and merges them in the order of
- * ranks. */
+/* syncbn.c -- see ddp/syncbn.h: the exchange between ranks; batchnorm.c has the arithmetic.
+ *
+ * The forward pass uses an all-gather instead of an all-reduce, because each rank's sums of squares use that rank's
+ * own mean and cannot be added. All ranks merge the statistics in the order of ranks, so all ranks get the same
+ * bits. */
 #include "ddp/syncbn.h"
 
 #include "reducer/batchnorm.h"
@@ -12,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Store the error for ddp_last_error(). `group` may be NULL. */
+/* Store the error for ddp_last_error(). `group` may be NULL; then the text has no rank number. */
 static ddp_status syncbn_fail(ddp_group *group, struct ddp_err *err)
 {
     return group != NULL ? ctx_fail(group->ctx, err) : last_error_keep(err);
@@ -40,7 +42,7 @@ static ddp_status check_arrays(const ddp_syncbn *bn, const float *x, const float
     return DDP_OK;
 }
 
-/* Check the arrays for training. */
+/* Check the arrays for training, which also needs the array `saved`. */
 static ddp_status check_training(const ddp_syncbn *bn, const float *x, const float *y, size_t n,
                                  struct ddp_err *err)
 {
@@ -77,7 +79,8 @@ static ddp_status merge_batches(ddp_group *group, double *batches, size_t channe
     return status;
 }
 
-/* Check that no channel has exactly one value, because the running variance is divided by count - 1. */
+/* Check that no channel has exactly one value, because the running variance is divided by count - 1. All ranks have the
+ * same count, so all ranks fail together. */
 static ddp_status check_count(double count, struct ddp_err *err)
 {
     return count != 1 ? DDP_OK
@@ -121,8 +124,8 @@ static void local_gradients(const ddp_syncbn *bn, const double *sums, size_t n, 
     }
 }
 
-/* Run the backward pass. The gradients of weight and bias have only this rank's sums, because the reducer averages
- * them later. */
+/* Run the backward pass. Compute the gradients of weight and bias before the all-reduce, from only this rank's sums.
+ * The reducer averages these gradients later. */
 ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const float *x, const float *dy,
                                size_t n, float *dx, float *dweight, float *dbias)
 {
@@ -145,7 +148,8 @@ ddp_status ddp_syncbn_backward(ddp_group *group, const ddp_syncbn *bn, const flo
     return status;
 }
 
-/* Normalize with the running statistics; not collective. */
+/* Normalize with the running statistics; not collective. In evaluation, the result of a sample must not depend on
+ * other samples. */
 ddp_status ddp_syncbn_infer(const ddp_syncbn *bn, const float *x, size_t n, float *y)
 {
     NOT_NULL(bn, NULL);

@@ -9,7 +9,8 @@ int values_are_real(ddp_dtype dtype)
     return dtype == DDP_F32 || dtype == DDP_F64 || dtype == DDP_F16 || dtype == DDP_BF16;
 }
 
-/* Multiply in double, so that only the result is rounded. */
+/* Multiply in double, so that only the result is rounded. Each type has its own loop, because the compiler would not
+ * vectorize a loop with a branch on the type. */
 #define SCALE(type, load, store)                                \
     do {                                                        \
         type *v = values;                                       \
@@ -39,7 +40,7 @@ void values_scale(ddp_dtype dtype, void *values, size_t n, double factor)
         scale_f64(values, n, factor);
 }
 
-/* Convert f32 to 16 bits. Multiply first, because a large gradient may exceed the range of f16. */
+/* Convert f32 to 16 bits. Multiply first, so that a factor below 1 keeps large gradients in the range of f16. */
 void values_narrow(ddp_dtype wire, uint16_t *to, const float *from, size_t n, double factor)
 {
     if (wire == DDP_F16)

@@ -1,5 +1,6 @@
-/* verify.c -- see verify.h. Usually one all_gather of counts and a hash shows that all models are equal. All ranks
- * make the same calls, because a collective that only some ranks call would hang. */
+/* verify.c -- see verify.h. Usually one all_gather of counts and a hash shows that all models are equal. If models
+ * differ, all ranks compare their descriptions of parameters, buffers and options with rank 0's. All ranks make the
+ * same calls, because a collective that only some ranks call would hang. */
 #include "reducer/verify.h"
 
 #include "base/buf.h"
@@ -33,8 +34,10 @@ enum {
         COMPARED_OPTIONS
 };
 
-/* PyTorch's default sizes of the first bucket and of all others. A small first bucket lets the reduction begin
- * early, or end soon after the backward pass. */
+/* PyTorch's default sizes of the first bucket and of all other buckets. If the order in which the gradients become
+ * ready is known, the first bucket is reduced first. Its small size then lets the reduction begin early. Otherwise the
+ * first bucket is reduced last, and its small size makes the final wait short. For 25 MiB the fixed cost of a call is
+ * negligible. */
 enum { FIRST_BUCKET = 1 << 20, BUCKET_CAP = 25 << 20 };
 
 static const char *const option_names[] = {
@@ -58,7 +61,7 @@ static int64_t reducer_option_value(const ddp_reducer_options *o, size_t which)
     return which < COMPARED_OPTIONS ? values[which] : 0;
 }
 
-/* Check the values of the options. */
+/* Check the values of the options. A wrong value is an error, because a silent default would hide the mistake. */
 static ddp_status check_values(const ddp_reducer_options *o, struct ddp_err *err)
 {
     if (o->overlap < DDP_OVERLAP_AUTO || o->overlap > DDP_OVERLAP_ON)
@@ -80,7 +83,8 @@ static ddp_status check_values(const ddp_reducer_options *o, struct ddp_err *err
     return DDP_OK;
 }
 
-/* Read the options. Newer options than the caller's `size` get their defaults. */
+/* Read the options. `size` is the size of the struct in the caller's header. With an older header the newer options
+ * get their defaults. */
 ddp_status reducer_options_read(const ddp_reducer_options *given, ddp_reducer_options *out,
                                 struct ddp_err *err)
 {
@@ -105,7 +109,7 @@ static ddp_status wrong_shape(const char *what, const ddp_param *p, size_t i, st
                     what, i, p->name, p->count);
 }
 
-/* Check that the product of a parameter's shape is its number of elements. */
+/* Check that the product of a parameter's shape is its number of elements. A product that overflows is an error. */
 static ddp_status check_shape(const char *what, const ddp_param *p, size_t i, struct ddp_err *err)
 {
     size_t product = 1;
@@ -151,7 +155,7 @@ ddp_status reducer_check_device(const ddp_reducer_options *options, struct ddp_e
                                                                 : "DDP_UNEVEN_WORLD");
 }
 
-/* Return an error if a parameter has an integer type, but an option multiplies the gradients by a fraction. */
+/* Return an error if an option multiplies the gradients by a fraction and a parameter has an integer type. */
 ddp_status reducer_check_types(const ddp_param *params, size_t n, const ddp_reducer_options *options,
                                struct ddp_err *err)
 {
@@ -180,12 +184,12 @@ struct summary {
     int64_t hash;
 };
 
-/* The description of one parameter, buffer or option, compared as bytes. The size is fixed, so no peer controls
- * how much memory a rank allocates. */
+/* The description of one parameter, buffer or option. Ranks exchange and compare cards as bytes. Cards have a fixed
+ * size, so no peer controls how much memory a rank allocates. */
 struct card {
     char name[200];
-    int64_t index; /* position in the list; NONE: no difference from rank 0 found */
-    int64_t count; /* number of elements, or value of an option; NONE: the list has no entry `index` */
+    int64_t index; /* position in the list `list`; NONE if no difference from rank 0 was found */
+    int64_t count; /* number of elements, or value of an option; NONE if the list has no entry `index` */
     int64_t shape[DDP_MAX_DIMS];
     int32_t dims, dtype;
     int32_t list; /* 0 for a parameter, 1 for a buffer, OPTIONS for an option */
@@ -195,13 +199,14 @@ enum { NONE = -1, OPTIONS = MODEL_LISTS };
 
 static const char *const list_names[] = { "parameter", "buffer", "option" };
 
-/* Return the number of entries in a list. Lists of parameters and buffers may have other lengths on other ranks. */
+/* Return the number of entries in a list. The lists of parameters and of buffers may be shorter or longer on other
+ * ranks. All ranks have the same number of options. */
 static size_t length_of(const struct model *model, int list)
 {
     return list == OPTIONS ? (size_t)COMPARED_OPTIONS : model->count[list];
 }
 
-/* Describe a parameter. */
+/* Describe a parameter. Shorten a name that is too long. */
 static void describe_param(struct card *card, const ddp_param *param)
 {
     snprintf(card->name, sizeof(card->name), "%s", param->name);
@@ -213,8 +218,8 @@ static void describe_param(struct card *card, const ddp_param *param)
         card->shape[d] = (int64_t)param->shape[d];
 }
 
-/* Fill the card of entry i, which may be missing on this rank. Clear the padding, because cards are hashed as
- * bytes. */
+/* Fill the card of entry i. The entry may be missing on this rank. Set the padding to zero, because cards are
+ * compared and hashed as bytes. */
 static void card_of(struct card *card, const struct model *model, int list, size_t i)
 {
     memset(card, 0, sizeof(*card));
@@ -249,14 +254,14 @@ static struct summary summarize(const struct model *model)
     return summary;
 }
 
-/* Return true if two cards are equal. */
+/* Return true if two cards are equal. card_of sets all bytes of a card, also the padding. */
 static bool same_card(const struct card *a, const struct card *b)
 {
     return memcmp(a, b, sizeof(*a)) == 0;
 }
 
-/* Write the type with the shape ("f32 10x30") or the number of elements ("f32 x 300"). The card may come from a
- * peer. */
+/* Write the type with the shape ("f32 10x30"), or with the number of elements if the card has no shape ("f32 x 300").
+ * The card may come from a peer, so limit `dims`. */
 static void shape_text(char *text, size_t room, const struct card *card)
 {
     int dims = card->dims < 0 || card->dims > DDP_MAX_DIMS ? 0 : card->dims;
@@ -284,8 +289,9 @@ static const char *card_text(char text[TEXT], const struct card *card)
     return text;
 }
 
-/* Compare the first n entries of a list with those of rank 0; collective. If *mine has no difference yet, set it
- * to this rank's card of the first difference. */
+/* Compare the first n entries of a list with those of rank 0; collective. A card describes one entry. If *mine has no
+ * difference yet (index NONE), set *mine to this rank's card of the first entry that differs. If this rank's list is
+ * longer than n, entry n counts as a difference. */
 static ddp_status compare_cards(ddp_group *group, const struct model *model, int list, size_t n,
                                 struct card *mine)
 {
@@ -304,7 +310,8 @@ static ddp_status compare_cards(ddp_group *group, const struct model *model, int
     return DDP_OK;
 }
 
-/* Compare all lists with rank 0's. Use rank 0's lengths, because all ranks must call the same broadcasts. */
+/* Compare all lists with rank 0's lists. All ranks use the lengths of rank 0's lists, because all ranks must call
+ * the same broadcasts. */
 static ddp_status find_difference(ddp_group *group, const struct model *model, const struct summary *root,
                                   struct card *mine)
 {
@@ -329,8 +336,8 @@ static void word_difference(struct ddp_err *err, const struct card *root, const 
              card_text(roots, root), who, card_text(other_text, other));
 }
 
-/* Report the first rank that differs, with the same text on all ranks; collective. `all` has room for a card of
- * each rank. */
+/* Report the first rank that differs, with the same text on all ranks; collective. `all` has room for a card of each
+ * rank. */
 static ddp_status name_difference(ddp_group *group, const struct model *model, const struct card *mine,
                                   struct card *all)
 {
@@ -422,7 +429,7 @@ static const char *const field_names[] = {
 #undef X
 };
 
-/* Write the hyperparameters to `numbers`, with 0 for those that the rule does not use. */
+/* Write the hyperparameters to `numbers`. Write 0 for each hyperparameter that the rule does not use. */
 static void numbers_of(const ddp_optim *optim, double numbers[FIELDS])
 {
     const ddp_rule rule = optim->rule;
@@ -431,7 +438,8 @@ static void numbers_of(const ddp_optim *optim, double numbers[FIELDS])
 #undef X
 }
 
-/* Compare the hyperparameters of all ranks. `all` has a row for each rank, without NaNs. */
+/* Compare the hyperparameters of all ranks. `all` has a row for each rank. No value is a NaN, because
+ * ddp_optim_check has rejected NaNs on each rank. */
 static ddp_status compare_optims(const double *all, size_t world, struct ddp_err *err)
 {
     for (size_t k = FIELDS; k < world * FIELDS; k++) {

@@ -1,5 +1,5 @@
 /* verify.h -- checks that the model, the reducer's options and the optimizer are equal on all ranks. Each rank
- * checks its own data before any collective. */
+ * first checks its own data, before any collective. */
 #ifndef WORKER_REDUCER_VERIFY_H
 #define WORKER_REDUCER_VERIFY_H
 
@@ -14,11 +14,12 @@
 ddp_status reducer_options_read(const ddp_reducer_options *given, ddp_reducer_options *out,
                                 struct ddp_err *err);
 
-/* Return DDP_ERR_UNSUPPORTED if an option works only with gradients on the host; the text names the option. */
+/* Check whether all options support gradients on a device. If an option works only on the host, return
+ * DDP_ERR_UNSUPPORTED; the text names this option. */
 ddp_status reducer_check_device(const ddp_reducer_options *options, struct ddp_err *err);
 
-/* Check the names, data and shapes of a list. `what` is "parameter" or "buffer". reducer_check_types rejects
- * integer parameters if an option multiplies by a fraction. */
+/* Check the names, data and shapes of a list. `what` is "parameter" or "buffer". If an option multiplies the gradients
+ * by a fraction, reducer_check_types rejects parameters of integer types. */
 ddp_status reducer_check_list(const char *what, const ddp_param *list, size_t n, struct ddp_err *err);
 ddp_status reducer_check_types(const ddp_param *params, size_t n, const ddp_reducer_options *options,
                                struct ddp_err *err);
@@ -34,16 +35,17 @@ struct model {
     const ddp_reducer_options *options; /* only options that must be equal on all ranks are compared */
 };
 
-/* Compare counts, names, shapes, types and options with rank 0; collective. If they differ, all ranks return
- * DDP_ERR_MISMATCH, whose text names the first difference and its rank. */
+/* Compare counts, names, shapes, types and options with rank 0; collective. If the models differ, all ranks return
+ * DDP_ERR_MISMATCH, and the text names the first difference and its rank. */
 ddp_status reducer_verify(ddp_group *group, const struct model *model);
 
-/* Compare the optimizer's hyperparameters; collective. If they differ, all ranks return DDP_ERR_MISMATCH, whose
- * text names the first difference. */
+/* Compare the optimizer's hyperparameters; collective. If a hyperparameter differs, all ranks return
+ * DDP_ERR_MISMATCH, and the text names the first such hyperparameter and both values. */
 ddp_status zero1_same_optim(ddp_group *group, const ddp_optim *optim);
 
-/* Compare the decay flags of all ranks; collective. `no_decay` has a flag for each of n parameters; NULL: all have
- * weight decay. If flags differ, all ranks return DDP_ERR_MISMATCH. */
+/* Compare the decay flags of all ranks; collective. `no_decay` has one flag for each of n parameters, or is NULL if all
+ * parameters have weight decay. If flags differ, all ranks return DDP_ERR_MISMATCH, and the text names the first
+ * parameter with different flags. */
 ddp_status zero1_same_decay(ddp_group *group, const unsigned char *no_decay, const ddp_param *params,
                             size_t n);
 

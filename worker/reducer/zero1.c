@@ -67,8 +67,8 @@ static ddp_status check_params(const ddp_param *params, size_t n, struct ddp_err
     return DDP_OK;
 }
 
-/* Assign each parameter to a bucket, numbered in the order of opening. `elements` includes padding after
- * parameters. */
+/* Assign each parameter to a bucket. Buckets are numbered in the order of opening. Here `elements` includes the padding
+ * after each parameter; lay_out_shares adds the padding at the end of the bucket. */
 static void assign_buckets(struct zero1_plan *plan, const ddp_param *params, size_t n, size_t limit)
 {
     long open[TYPES];
@@ -89,7 +89,7 @@ static void assign_buckets(struct zero1_plan *plan, const ddp_param *params, siz
     }
 }
 
-/* Compute shares and offsets. Pad each bucket, so that all ranks get shares of equal size. */
+/* Compute shares and offsets. Add padding at the end of each bucket, so that all ranks get shares of equal size. */
 static void lay_out_shares(struct zero1_plan *plan, size_t world)
 {
     for (size_t b = 0; b < plan->count; b++) {
@@ -143,8 +143,9 @@ static size_t zero1_leaf(const struct zero1_plan *plan, size_t b, size_t k)
     return k / per_rank * (plan->shard / NORM_LEAF) + bucket->shard_at / NORM_LEAF + k % per_rank;
 }
 
-/* BUCKET_BYTES: default limit of a bucket, as in PyTorch. SLOTS: masters and two states. ALIGN: bytes for an empty
- * model. */
+/* BUCKET_BYTES: the default limit of a bucket, as in PyTorch's reducer. SLOTS: the number of arrays for the master copy
+ * and up to two states. ALIGN: bytes of the shared block if no parameter has elements, because an empty block is not
+ * allowed. */
 enum { BUCKET_BYTES = 25 << 20, SLOTS = 3, ALIGN = 256 };
 
 /* The contents of the gradients' memory. ADDING: gradients of this rank. REDUCED: averages in this rank's shares.
@@ -164,7 +165,7 @@ struct ddp_zero1 {
     float *slot[SLOTS];      /* arrays of the shard: master, then states; NULL if unused */
     int states;              /* number of state arrays that were allocated */
     float *grad;             /* array of the shard: gradients as float32 */
-    double *leaves;          /* the sum of squares of each leaf (NORM_LEAF gradients) of each rank */
+    double *leaves;          /* for each leaf (NORM_LEAF gradients) of each rank: the sum of squares */
     enum stage stage;
 };
 
@@ -186,8 +187,8 @@ static char *flat_of(const ddp_zero1 *zero, size_t i)
     return zero->grads + b->at + zero->plan.at[i] * ddp_dtype_size(b->dtype);
 }
 
-/* Return how many elements of parameter i are in this rank's share. Set *first and *shard_at to the indices of the
- * first such element in the parameter and in the shard. */
+/* Return how many elements of parameter i are in this rank's share. For the first such element, set *first to the
+ * index in the parameter and *shard_at to the index in the shard. */
 static size_t overlap(const ddp_zero1 *zero, size_t i, size_t *first, size_t *shard_at)
 {
     const struct zero1_bucket *b = &zero->plan.buckets[zero->plan.bucket_of[i]];
@@ -216,7 +217,8 @@ static void zero1_release(ddp_zero1 *zero)
     free(zero);
 }
 
-/* Read the options. Newer options than the caller's `size` get their defaults. */
+/* Read the options. `size` is the size of the struct in the caller's header. With an older header the newer options
+ * get their defaults. */
 static ddp_status read_zero1_options(const ddp_zero1_options *given, ddp_zero1_options *out,
                                      struct ddp_err *err)
 {
@@ -232,7 +234,8 @@ static ddp_status read_zero1_options(const ddp_zero1_options *given, ddp_zero1_o
     return ddp_optim_check(&out->optim, err);
 }
 
-/* Allocate all memory now, because a step must not fail on only one rank. Padding must be zero. */
+/* Allocate all memory now, because a step must not fail for lack of memory on only one rank. Use calloc, because
+ * padding must be zero. */
 static ddp_status zero1_allocate(ddp_zero1 *zero, const ddp_param *params, const unsigned char *no_decay,
                                  struct ddp_err *err)
 {
@@ -252,7 +255,8 @@ static ddp_status zero1_allocate(ddp_zero1 *zero, const ddp_param *params, const
     return DDP_OK;
 }
 
-/* Reject a group with a device, whose shared blocks the CPU cannot use. */
+/* Reject a group with a device. The shared blocks of such a group are in device memory, where the CPU cannot
+ * compute. */
 static ddp_status check_place(const ddp_zero1 *zero, struct ddp_err *err)
 {
     if (zero->group->comm->ops->copy == NULL)
@@ -293,7 +297,8 @@ static void copy_masters(ddp_zero1 *zero)
     }
 }
 
-/* Do the collective part of ddp_zero1_create. Compare bucket sizes too, because collectives depend on them. */
+/* Do the collective part of ddp_zero1_create: compare the models and the optimizers, send rank 0's parameters, and
+ * allocate the gradients. Compare bucket sizes too, because they determine the sizes of the collectives. */
 static ddp_status zero1_unite(ddp_zero1 *zero)
 {
     void *block = NULL;
@@ -342,7 +347,7 @@ ddp_status ddp_zero1_create(ddp_group *group, const ddp_param *params, size_t n,
     return DDP_OK;
 }
 
-/* Free the optimizer; collective, like freeing shared memory. */
+/* Free the optimizer; collective, because freeing shared memory is collective. */
 ddp_status ddp_zero1_free(ddp_zero1 *zero)
 {
     if (zero == NULL)
@@ -364,7 +369,7 @@ ddp_optim *ddp_zero1_optim(ddp_zero1 *zero)
     return &zero->optim;
 }
 
-/* Set all gradients to zero, and begin a new step. */
+/* Set all gradients to zero, and begin a step. A step in progress is abandoned. */
 void ddp_zero1_zero_grad(ddp_zero1 *zero)
 {
     memset(zero->grads, 0, zero->plan.bytes);
@@ -404,7 +409,9 @@ ddp_status ddp_zero1_reduce(ddp_zero1 *zero)
     return status;
 }
 
-/* Divide the gradients by the scale; collective. Test the scaler's stage on a copy, before the gradients change. */
+/* Divide the gradients by the scale; collective. Each rank checks its own share for infinite values, and then all
+ * ranks exchange the result. Before the division, this function calls ddp_scaler_unscaled on a copy of the scaler.
+ * If the scaler is in the wrong stage, that call fails before the gradients change. */
 ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler)
 {
     NOT_NULL(zero, NULL);
@@ -424,7 +431,8 @@ ddp_status ddp_zero1_unscale(ddp_zero1 *zero, ddp_scaler *scaler)
     return status;
 }
 
-/* Return the norm of the gradients from the sums of squares `leaves`. Add in the order of ddp_grad_norm. */
+/* Return the norm of the gradients. `leaves` has sums of squares (optim.h). Add the sums in the order of ddp_grad_norm:
+ * parameter after parameter, without padding. */
 static double norm_of(const ddp_zero1 *zero, const double *leaves)
 {
     struct norm_tree tree = { .leaves = 0 };
@@ -437,7 +445,8 @@ static double norm_of(const ddp_zero1 *zero, const double *leaves)
     return sqrt(norm_root(&tree));
 }
 
-/* Clip the gradients; collective. Ranks exchange all leaves, so that every rank computes the same norm. */
+/* Clip the gradients; collective. Ranks exchange all leaves of the tree of sums (norm_leaf), so that every rank
+ * computes the same norm. */
 ddp_status ddp_zero1_clip(ddp_zero1 *zero, double max_norm, double *norm)
 {
     NOT_NULL(zero, NULL);
@@ -459,7 +468,8 @@ ddp_status ddp_zero1_clip(ddp_zero1 *zero, double max_norm, double *norm)
     return DDP_OK;
 }
 
-/* Round the master copies and gather them as the new parameters; collective. Rounded values are smaller messages. */
+/* Round the master copies and gather them as the new parameters; collective. Round before sending, because 16-bit
+ * values have only half the bytes of float32. */
 static ddp_status gather_params(ddp_zero1 *zero)
 {
     ddp_status status = DDP_OK;
@@ -477,7 +487,8 @@ static ddp_status gather_params(ddp_zero1 *zero)
     return status;
 }
 
-/* Check that there are enough state arrays. The program may have changed the optimizer since ddp_zero1_create. */
+/* Check that there are enough state arrays. The program may have changed the optimizer since ddp_zero1_create, for
+ * example from a momentum of 0 to 0.9. */
 static ddp_status check_states(const ddp_zero1 *zero)
 {
     struct ddp_err err;
@@ -491,7 +502,8 @@ static ddp_status check_states(const ddp_zero1 *zero)
     return zero1_fail(zero, &err);
 }
 
-/* Update the shard as one array, or parameter by parameter if no_decay is set. */
+/* Update the shard as one array. If no_decay is set, update parameter by parameter, because some parameters have
+ * no weight decay. */
 static void update_shard(ddp_zero1 *zero)
 {
     ddp_optim without = zero->optim;
@@ -538,7 +550,7 @@ static ddp_status check_slot(const ddp_zero1 *zero, int slot)
     return zero1_fail(zero, &err);
 }
 
-/* Export one bucket. All buckets at once would need memory for a whole model. */
+/* Export one bucket. Exporting buckets one by one needs no memory for a whole model. */
 static ddp_status export_bucket(ddp_zero1 *zero, size_t k, const float *shard, float *room,
                                 float *const out[])
 {
@@ -551,7 +563,7 @@ static ddp_status export_bucket(ddp_zero1 *zero, size_t k, const float *shard, f
     return status;
 }
 
-/* Export a slot; collective. */
+/* Export a slot; collective, because every rank has a share of the slot. */
 ddp_status ddp_zero1_export(ddp_zero1 *zero, int slot, float *const out[])
 {
     NOT_NULL(zero, NULL);
@@ -570,7 +582,7 @@ ddp_status ddp_zero1_export(ddp_zero1 *zero, int slot, float *const out[])
     return status;
 }
 
-/* Import a slot; not collective. Each rank copies its share of the whole arrays `in`. */
+/* Import a slot; not collective. `in` has whole arrays, of which each rank copies its share. */
 ddp_status ddp_zero1_import(ddp_zero1 *zero, int slot, const float *const in[])
 {
     NOT_NULL(zero, NULL);

@@ -1,5 +1,7 @@
-/* batch_source.c -- see batch_source.h. The loader has one stream with its own sampler for each shard of this
- * worker. So shard s gets the samples that rank s gets in torch. */
+/* batch_source.c -- see batch_source.h.
+ *
+ * A batch is divided into shards (struct split). For each shard of this worker, the loader has one stream with its own
+ * sampler. So shard s gets the samples that rank s gets in torch. */
 #include "train/batch_source.h"
 
 #include "train/library.h"
@@ -7,15 +9,16 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* The functions of struct split depend only on sizes that are equal on all ranks. */
+/* The functions of struct split depend only on the sizes of the batch, the set and the world. So all ranks compute
+ * the same results. */
 
 static bool is_power_of_two(int n)
 {
     return (n & (n - 1)) == 0;
 }
 
-/* Return the number of shards. With 1, 2 or 4 workers: the largest of 4, 2 and 1 that divides the batch.
- * Otherwise: one for each worker. */
+/* Return the number of shards. The batch must be a multiple of the world size. With 1, 2 or 4 workers, return the
+ * largest of 4, 2 and 1 that divides the batch. Otherwise each worker has one shard. */
 static int shards_of(uint64_t global_batch, int world_size)
 {
     if (!is_power_of_two(world_size) || world_size > SPLIT_SHARDS)
@@ -55,7 +58,8 @@ static ddp_status check_world(uint64_t global_batch, uint64_t accumulate, int wo
     return DDP_OK;
 }
 
-/* Set *shards to the number of shards. With --accumulate, the user has chosen the number of each worker. */
+/* Set *shards to the number of shards. With --accumulate, each worker has as many shards as the user has chosen, so do
+ * not divide the batch further. */
 static ddp_status count_shards(const struct split_request *request, uint64_t global_batch, int world_size,
                                int *shards, struct ddp_err *err)
 {
@@ -99,14 +103,15 @@ ddp_status split_make(struct split *split, const struct split_request *request, 
     return DDP_OK;
 }
 
-/* Return the number of samples in a step, fewer in the last step of an epoch. */
+/* Return the number of samples in a step. The last step of an epoch may have fewer samples than the global batch. */
 uint64_t split_samples(const struct split *split, uint64_t step)
 {
     uint64_t left = split->samples - step * split->global_batch;
     return left < split->global_batch ? left : split->global_batch;
 }
 
-/* Return the number of rows of a shard, padding included. */
+/* Return the number of rows of a shard, rounded up. If a shard has fewer samples, the sampler adds padding, whose
+ * weight is 0. */
 size_t split_rows(const struct split *split, uint64_t step)
 {
     return divided_up(split_samples(split, step), (uint64_t)split->shards);
@@ -122,7 +127,8 @@ static ddp_status read_row(void *user, ddp_loader_row *row, struct ddp_err *err)
                         row->to[TARGETS], err);
 }
 
-/* Open the loader for batches of `rows` rows. Some options in `o` are set; set the others from `source`. */
+/* Open the loader for batches of `rows` rows. The caller has set some options in `o`; set the other options from
+ * `source`. */
 static ddp_status open_loader(struct batch_source *source, ddp_loader_options *o, size_t rows,
                               struct ddp_err *err)
 {
@@ -142,7 +148,8 @@ static ddp_status open_loader(struct batch_source *source, ddp_loader_options *o
     return status;
 }
 
-/* Initialize the source for training. The first step has the largest shards. */
+/* Initialize the source for training. A batch of the loader has as many rows as a shard of the first step, which has
+ * the largest shards. */
 ddp_status batch_source_init(struct batch_source *source, const struct dataset *set,
                              const struct split *split, const struct batch_source_options *options,
                              struct ddp_err *err)
@@ -175,7 +182,8 @@ ddp_status batch_source_init_test(struct batch_source *source, const struct data
     return status == DDP_OK ? library(ddp_loader_start(source->loader, 0, 0), err) : status;
 }
 
-/* Free the source. If a thread is still reading, free nothing, because it uses the memory. */
+/* Free the source. If a thread is still reading, free nothing, because the thread uses the memory. The program ends
+ * anyway. */
 bool batch_source_free(struct batch_source *source)
 {
     if (ddp_loader_free(source->loader) != DDP_OK)
@@ -185,7 +193,7 @@ bool batch_source_free(struct batch_source *source)
     return true;
 }
 
-/* Begin an epoch, with a seed that includes the epoch. */
+/* Begin an epoch. Shuffle with a seed that includes the epoch, so that each epoch has another order. */
 ddp_status batch_source_start_epoch(struct batch_source *source, uint64_t epoch, uint64_t step,
                                     struct ddp_err *err)
 {
@@ -205,7 +213,8 @@ static struct model_batch batch_of(const struct batch_source *source, const ddp_
                                  .weight = source->weight };
 }
 
-/* Load a shard. */
+/* Load a shard. The weight of each target is source->sum divided by the number of targets in the step. source->sum may
+ * contain the world size as a factor, because the reducer or ZeRO-1 later divides by the world size. */
 ddp_status batch_source_next(struct batch_source *source, uint64_t step, int shard, struct model_batch *batch,
                              struct ddp_err *err)
 {

@@ -1,5 +1,6 @@
-/* batch_source.h -- the samples of this worker's shards as rows for the model. As in torch, a shard with too few
- * samples repeats a sample, but with weight 0, because padding must not change gradient or loss. */
+/* batch_source.h -- the samples of this worker's shards as rows for the model. libddp's loader reads the samples ahead.
+ * If a shard has too few samples, a sample is repeated as in torch, with weight 0, because padding must not change
+ * gradient or loss. */
 #ifndef WORKER_TRAIN_BATCH_SOURCE_H
 #define WORKER_TRAIN_BATCH_SOURCE_H
 
@@ -12,35 +13,41 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How a step is divided among the workers. Pure arithmetic. The gradient of a step is the mean over the distinct
- * samples of the global batch, equal bit by bit for 1, 2 and 4 workers. So a batch is divided into shards, whose
- * number depends only on the batch: 4 if 4 divides the batch, otherwise 2 or 1. A worker adds the gradients of its
- * shards as a binary tree, which the all-reduce continues:
+/* How a step is divided among the workers. Pure arithmetic.
+ *
+ * The gradient of a step is the mean over the distinct samples of the global batch, for any number of workers. It
+ * should also be equal bit by bit for 1, 2 and 4 workers. So a batch is divided into shards, whose number depends only
+ * on the batch: 4 if 4 divides the batch, otherwise 2 or 1. Shard s has the samples of rank s in torch's
+ * DistributedSampler. A worker computes its shards one by one, always with the same matrix shapes, and adds their
+ * gradients as a binary tree. The all-reduce continues the tree over the workers.
+ *
+ * Without shards, rounding would depend on the number of workers. Rounding can turn a gradient of 1e-9 into -1e-9. Adam
+ * turns these two values into full steps in opposite directions, so two runs would soon differ completely.
  *
  *     1 worker     ((s0+s1)+(s2+s3))          all on one worker
  *     2 workers    (s0+s1) | (s2+s3)          the last + is the all-reduce
  *     4 workers    s0 | s1 | s2 | s3          two levels of + are the all-reduce
  *
- * Without shards, rounding could turn a gradient of 1e-9 into -1e-9, and Adam makes full steps of both.
- *
  * In these cases the number of shards is different:
  *
- *   - three workers, or more than four: one for each worker; results differ by rounding
- *   - --sync_bn: one for each worker, because batch normalization needs all samples of the worker at once
- *   - a GPU: one for each worker
- *   - --accumulate K: K for each worker, so that it has fewer samples in memory
- *   - --determinism world: 8 for all workers together, or 8 K with --accumulate K, also on a GPU; a single worker is
- *     slower by a fifth */
+ *   - Three workers, or more than four: each worker has one shard. The results then differ by rounding from the
+ *     results of other numbers of workers.
+ *   - --sync_bn: each worker has one shard, because batch normalization needs all samples of the worker at once.
+ *     Without --sync_bn it uses the samples of a shard.
+ *   - A GPU: each worker has one shard.
+ *   - --accumulate K: each worker has K shards, so that it has fewer samples in memory.
+ *   - --determinism world: all workers together have 8 shards, or 8 K with --accumulate K, also on a GPU. This makes a
+ *     single worker slower by a fifth. */
 
 enum { SPLIT_SHARDS = 4, SPLIT_WORLD_SHARDS = 8 };
 
 /* The facts that determine how a batch is divided into shards. */
 struct split_request {
     uint64_t samples;             /* number of samples in the training set */
-    uint64_t batch, global_batch; /* --batch and --global_batch; one is 0 */
-    uint64_t accumulate;          /* minimum shards per worker in a step; 0 works like 1 */
+    uint64_t batch, global_batch; /* --batch and --global_batch; one of the two is 0 */
+    uint64_t accumulate;          /* minimum number of shards per worker in a step; 0 works like 1 */
     bool any_world;               /* --determinism world: equal bits for 1, 2, 4 and 8 workers */
-    bool together;                /* --sync_bn or a GPU: only `accumulate` shards per worker */
+    bool together;                /* true with --sync_bn or a GPU: each worker has only `accumulate` shards */
 };
 
 struct split {
@@ -53,11 +60,11 @@ struct split {
     uint64_t steps;  /* number of steps of an epoch */
 };
 
-/* Divide the batch. Return DDP_ERR_ARG if this is impossible. */
+/* Divide the batch. Return DDP_ERR_ARG if the batch cannot be divided evenly. */
 ddp_status split_make(struct split *split, const struct split_request *request, int world_size, int rank,
                       struct ddp_err *err);
 
-/* Return the number of distinct samples in step `step`. */
+/* Return the number of distinct samples in step `step`: the global batch, or fewer in the last step of an epoch. */
 uint64_t split_samples(const struct split *split, uint64_t step);
 
 /* Return the number of rows of each shard in step `step`, padding included. */
@@ -73,35 +80,36 @@ struct batch_source {
     const struct dataset *set; /* borrowed, like `split` */
     const struct split *split;
     bool augment;
-    ddp_loader *loader; /* returns a batch for each of this worker's shards in turn */
+    ddp_loader *loader; /* in training, returns a batch for each of this worker's shards in turn */
     float sum;          /* sum of the weights of all targets in a step, over all workers */
     float *weight;      /* weights of the rows that were loaded last */
 };
 
-/* Initialize *source, which must not move before batch_source_free. */
+/* Initialize *source. Do not move *source before batch_source_free, because the loader's threads use its address. */
 ddp_status batch_source_init(struct batch_source *source, const struct dataset *set,
                              const struct split *split, const struct batch_source_options *options,
                              struct ddp_err *err);
 
-/* Initialize *source for a test, in batches of `rows` rows. Each sample is used once, by one of the ranks, in order and
- * without padding. */
+/* Initialize *source for a test. Each sample is used once, by one of the ranks, in order and without padding. A batch
+ * has `rows` rows. */
 ddp_status batch_source_init_test(struct batch_source *source, const struct dataset *set, int world_size,
                                   int rank, size_t rows, struct ddp_err *err);
 
-/* Free the source. If a thread is still reading, return false; then the caller must not free the set. */
+/* Free the source. Return false if a thread is still reading a sample. Then the caller must not free the set. */
 bool batch_source_free(struct batch_source *source);
 
 /* Begin epoch `epoch` at step `step`. */
 ddp_status batch_source_start_epoch(struct batch_source *source, uint64_t epoch, uint64_t step,
                                     struct ddp_err *err);
 
-/* Load the rows of this worker's shard `shard` in step `step`, in order; `batch` borrows them until the next call.
- * The weights of all targets in a step, over all workers, add up to source->sum. Errors name file, offset and
- * value. */
+/* Load the rows of this worker's shard number `shard` in step `step`. `batch` borrows the rows until the next call.
+ * Steps and shards must be requested in order. The weights of all targets in a step, over all workers, add up to
+ * source->sum. batch_source_init sets source->sum to the world size, and the trainer sets it to optimizer_weight().
+ * Errors name file, offset and value. */
 ddp_status batch_source_next(struct batch_source *source, uint64_t step, int shard, struct model_batch *batch,
                              struct ddp_err *err);
 
-/* Load the next rows of a test, each with weight 1, or no rows at the end. */
+/* Load the next rows of a test, each with weight 1. After the last row the batch has no rows. */
 ddp_status batch_source_next_test(struct batch_source *source, struct model_batch *batch,
                                   struct ddp_err *err);
 

@@ -1,5 +1,7 @@
-/* checkpoint.c -- see checkpoint.h. libddp reads and writes the files (ddp/ckpt.h); this module decides whether a
- * checkpoint belongs to this run. */
+/* checkpoint.c -- see checkpoint.h.
+ *
+ * libddp reads and writes the files (ddp/ckpt.h), detects damage and finds the newest checkpoint. This module decides
+ * whether a checkpoint belongs to this run. */
 #include "train/checkpoint.h"
 
 #include "train/library.h"
@@ -27,7 +29,8 @@ struct small {
     double scaler[DDP_SCALER_STATE];
 };
 
-/* Fill `block` with the blocks of a checkpoint, in the order of the file. Return their number. */
+/* Fill `block` with the blocks of a checkpoint, in the order of the file. Return the number of blocks. A block has
+ * the address of its data, which a save reads and a load writes. */
 static size_t blocks_of(struct checkpoint *c, struct small *small, ddp_ckpt_block block[BLOCKS])
 {
     static const char *const names[OPTIMIZER_SLOTS] = { "params", "optimizer.0", "optimizer.1" };
@@ -72,7 +75,8 @@ static bool is_later(const char *name, const char *than)
     return len != than_len ? len > than_len : strcmp(name, than) > 0;
 }
 
-/* Return true if libddp gives `name` to a checkpoint (step_of in worker/checkpoint/directory.c). */
+/* Return true if `name` is a name that libddp gives to a checkpoint (step_of in worker/checkpoint/directory.c). A
+ * directory that the user has renamed does not count, because libddp does not load it. */
 static bool is_checkpoint(const char *name)
 {
     char expected[64];
@@ -102,7 +106,7 @@ int checkpoint_exists(const char *dir, char newest[64])
     return newest[0] != '\0';
 }
 
-/* Print a warning with one write, because threads print warnings too. */
+/* Print a warning with one write, because another thread may print warnings too. */
 static void warn(void *user, const char *words)
 {
     (void)user;
@@ -133,7 +137,8 @@ static const char *fact_words(int fact, int64_t value, char number[24])
     return word != NULL ? word : number;
 }
 
-/* Check that the saved run had the same seed, batch, data set and other facts. */
+/* Check that the saved run had the same seed, batch, data set and other facts. Otherwise the results would differ
+ * from the results of a run without interruption. */
 static ddp_status compare(const char *dir, const int64_t *theirs, const int64_t *ours, struct ddp_err *err)
 {
     char was[24], is[24];
@@ -148,7 +153,8 @@ static ddp_status compare(const char *dir, const int64_t *theirs, const int64_t 
     return DDP_OK;
 }
 
-/* Return the error for a file with other blocks: another model size, optimizer or kind of momentum. */
+/* Return the error for a file whose blocks differ from the blocks of this run. The saved run then had another model
+ * size, optimizer or kind of momentum. */
 static ddp_status other_blocks(struct ddp_err *err)
 {
     return ddp_wrap(
@@ -191,7 +197,7 @@ ddp_status checkpoint_resume(ddp_ckpts *ckpts, const char *dir, struct checkpoin
     if (status != DDP_OK || !*found)
         return status;
     c->samples = point.samples;
-    if (ckpts != NULL) /* only rank 0 reports a difference */
+    if (ckpts != NULL) /* true only on rank 0, so a difference from the saved run is reported once */
         status = compare(dir, theirs.fact, c->fact, err);
     return status == DDP_OK ? adopt_found(c, &theirs, &small, err) : status;
 }

@@ -1,5 +1,5 @@
 /* compute.h -- the layers and their memory, on the CPU or on a GPU. The CPU version is pure. On a GPU a call only
- * queues its work; `end` reports calls that have failed. */
+ * queues its work and returns, so that the host need not wait; `end` reports calls that have failed. */
 #ifndef TRAIN_COMPUTE_H
 #define TRAIN_COMPUTE_H
 
@@ -13,27 +13,27 @@ struct batch_norm {
     size_t channels, spatial;
     double eps, momentum;
     const void *weight, *bias;         /* arrays of values */
-    float *running_mean, *running_var; /* both NULL: they are not updated */
+    float *running_mean, *running_var; /* both NULL if they must not be updated */
     double *saved;                     /* set by the forward pass: means, 1 / deviations, count */
 };
 
 /* Results since the last report. */
 struct compute_report {
     double loss; /* sum over all targets */
-    double norm; /* norm of the gradients in the last compute_ops.norm */
+    double norm; /* norm of the gradients in the last call of compute_ops.norm */
 };
 
 struct compute {
     const struct compute_ops *ops;
-    size_t value_bytes; /* 4, or 2 with 16-bit precision on a GPU */
-    size_t pack;        /* rows are padded to a multiple of this */
-    bool remote;        /* on a device: `report` returns the losses later */
+    size_t value_bytes; /* bytes of a value: 4, or 2 with 16-bit precision on a GPU */
+    size_t pack;        /* rows are padded to a multiple of this number of values */
+    bool remote;        /* true on a device: `report` returns the losses later */
     double peak_tflops; /* peak rate of the device; 0 if unknown */
 };
 
 enum {
     COMPUTE_APART = 128, /* gradients begin at a multiple of 128 elements, and so do parameters on a device */
-    COMPUTE_LEAF = 16384, /* number of elements in a leaf, within which the norm sums first */
+    COMPUTE_LEAF = 16384, /* number of elements in a leaf; the norm sums squares first within each leaf */
     COMPUTE_ROWS = 8,     /* maximum number of rows that sum_rows adds */
 };
 
@@ -46,20 +46,18 @@ struct compute_update {
     size_t n;
 };
 
-/* The functions of the layers and their memory. They set their output arrays, unless a comment mentions an
- * addition.
- *
- *   - void *: values, i.e. activations and the weights that layers read: float on the CPU, --precision on a GPU
- *   - a row of n values: has room for compute_stride(c, n) values
- *   - a batch: `rows` rows of `n` values */
+/* The functions of the layers and their memory. Arrays of values (activations, and the weights that layers read) have
+ * the type `void *`. A value is a float on the CPU, and has the type of --precision on a GPU. All other numbers are
+ * float. A row of n values has room for compute_stride(c, n) values. A batch has `rows` rows of `n` values. Functions
+ * set their output arrays. If a function adds to an array instead, its comment mentions the addition. */
 struct compute_ops {
     /* Returns zeroed memory, or NULL if memory is short. */
     void *(*alloc)(struct compute *c, size_t bytes);
     void (*release)(struct compute *c, void *memory);
     void (*zero)(struct compute *c, void *at, size_t bytes);
 
-    /* Called before each forward pass. Sets *on to the batch `from`, readable by the layers until the next call.
-     * `pixels` is the number of pixels in a row, 0 for tokens. */
+    /* Called before each forward pass. Sets *on to the batch `from`, with addresses that the layers can read. *on is
+     * valid until the next call of `begin`. `pixels` is the number of pixels in a row, 0 for tokens. */
     ddp_status (*begin)(struct compute *c, const struct model_batch *from, size_t pixels,
                         struct model_batch *on, struct ddp_err *err);
     /* Called after each pass. Returns an error if any call since `begin` has failed. */
@@ -68,18 +66,20 @@ struct compute_ops {
     /* Computes a row of y for each token: the token's row in `tokens` plus the row of its position in `places`. */
     void (*embedding_forward)(struct compute *c, void *y, const struct model_batch *batch, const void *tokens,
                               const void *places, size_t n);
-    /* Adds to dtokens, which may have the gradient of the head. dplaces has `max_length` rows. */
+    /* Adds to dtokens. If the head uses the same weight, dtokens already has the gradient of the head. dplaces has
+     * `max_length` rows. */
     void (*embedding_backward)(struct compute *c, real *dtokens, real *dplaces, const void *dy,
                                const struct model_batch *batch, size_t max_length, size_t n);
-    /* Normalizes each row as torch's nn.LayerNorm does. Stores the mean, and 1 / sqrt(variance + 1e-5) as `scale`. */
+    /* Normalizes each row as torch's nn.LayerNorm does. Stores the row's mean, and 1 / sqrt(variance + 1e-5) as
+     * `scale`, for backward. */
     void (*layer_norm_forward)(struct compute *c, void *y, real *mean, real *scale, const void *x,
                                const void *weight, const void *bias, size_t rows, size_t n);
-    /* Adds to dx, which has the gradient of the residual connection. */
+    /* Adds to dx, because dx already has the gradient of the residual connection around the block. */
     void (*layer_norm_backward)(struct compute *c, void *dx, real *dweight, real *dbias, const void *dy,
                                 const void *x, const real *mean, const real *scale, const void *weight,
                                 size_t rows, size_t n);
-    /* Computes y = before + x W^T + bias, with W of shape [out][in], as in torch's nn.Linear. `before` may be
-     * NULL, or equal to y. If it is NULL, `bias` may also be NULL. */
+    /* Computes y = before + x W^T + bias. The weight W has the shape [out][in], as in torch's nn.Linear. `before` may
+     * be NULL, or equal to y. If `before` is NULL, `bias` may also be NULL. */
     void (*linear_forward)(struct compute *c, void *y, const void *before, const void *x, const void *weight,
                            const void *bias, struct linear l);
     /* dbias may be NULL. */
@@ -87,8 +87,8 @@ struct compute_ops {
                                    const void *x, struct linear l);
     void (*linear_backward_input)(struct compute *c, void *dx, const void *dy, const void *weight,
                                   struct linear l);
-    /* For each token, qkv has the queries of all heads, then keys, then values. Forward stores rows x heads x
-     * length numbers in log_sum for backward. scratch has compute_attention_scratch() numbers. */
+    /* For each token, qkv has the queries of all heads, then their keys, then their values. Forward fills log_sum with
+     * rows x heads x length numbers, which backward reads. scratch has compute_attention_scratch() numbers. */
     void (*attention_forward)(struct compute *c, void *y, real *log_sum, const void *qkv, real *scratch,
                               const struct attention *a);
     void (*attention_backward)(struct compute *c, void *dqkv, const void *dy, const void *y, const void *qkv,
@@ -97,7 +97,7 @@ struct compute_ops {
      * gradient of x. */
     void (*gelu_forward)(struct compute *c, void *y, const void *x, size_t n);
     void (*gelu_backward)(struct compute *c, void *d, const void *x, size_t n);
-    /* Activates y in place. Backward turns d, the gradient of y, into the gradient of the input. */
+    /* Activates y in place. Backward turns d, the gradient of the output y, into the gradient of the input. */
     void (*activation_forward)(struct compute *c, enum activation f, void *y, size_t rows, size_t n);
     void (*activation_backward)(struct compute *c, enum activation f, void *d, const void *y, size_t rows,
                                 size_t n);
@@ -117,13 +117,13 @@ struct compute_ops {
     /* Computes the mean of each plane of n numbers, as torch's nn.AdaptiveAvgPool2d(1) does. */
     void (*pool_forward)(struct compute *c, void *y, const void *x, size_t planes, size_t n);
     void (*pool_backward)(struct compute *c, void *dx, const void *dy, size_t planes, size_t n);
-    /* Sets d, which may be z, to the gradient of the loss with respect to z. With `wide` (many classes) d must be
-     * z. Returns the sum of the losses of rows with a weight above 0. On a device, returns 0, because `report`
-     * returns the sum later. */
+    /* Sets d to the gradient of the loss with respect to z. d and z may be the same array. `wide` is true for models
+     * with many classes; d and z must then be the same array. Returns the sum of the losses of rows with a weight above
+     * 0. On a device, returns 0, and `report` returns the sum later. */
     double (*cross_entropy)(struct compute *c, void *d, void *z, const struct model_batch *batch,
                             size_t classes, bool wide);
-    /* Returns the sum of the losses in a test. On a device, waits for it, and sets *correct to the number of
-     * correct predictions. */
+    /* Used when a model is tested. Returns the sum of the losses. On a device, waits for the sum, and also sets
+     * *correct to the number of correct predictions. The CPU version does not set *correct. */
     double (*examine)(struct compute *c, void *z, const struct model_batch *batch, size_t classes,
                       size_t *correct);
 
@@ -139,7 +139,7 @@ struct compute_ops {
                          size_t rows);
     /* Computes n->saved and the running mean and variance from the records of all ranks. */
     void (*norm_learn)(struct compute *c, const struct batch_norm *n, const double *records, size_t ranks);
-    /* Normalizes with n->saved, or with the running mean and variance if `test` is true. */
+    /* Normalizes with n->saved. If `test` is true, normalizes with the running mean and variance instead. */
     void (*norm_apply)(struct compute *c, const struct batch_norm *n, void *y, const void *x, size_t rows,
                        bool test);
     /* Computes the sums of dy, and of dy times (x - mean): 2 * channels doubles. Sets the gradients of weight and
@@ -150,29 +150,30 @@ struct compute_ops {
     void (*norm_gradient)(struct compute *c, const struct batch_norm *n, void *dx, const double *sums,
                           const void *dy, const void *x, size_t rows);
 
-    /* Allocates the weights of all tensors on the device as one array, and copies the values from the host. Float
-     * weights are also the masters. Each tensor has room for compute_room() values. The size of the array, in
-     * values, is a multiple of `multiple`. */
+    /* Allocates the weights of all tensors on the device as one array, and copies the values from the host. If the
+     * weights are float, they are also the master copies. Each tensor gets room for compute_room() values. The size of
+     * the array, in values, is rounded up to a multiple of `multiple`. */
     ddp_status (*place)(struct compute *c, struct model_tensors *t, size_t multiple, struct ddp_err *err);
-    /* Copies the values of all tensors to the device, or back. */
+    /* `send` copies the values of all tensors from the host to the device. `fetch` copies the values back. */
     ddp_status (*send)(struct compute *c, const struct model_tensors *t, struct ddp_err *err);
     ddp_status (*fetch)(struct compute *c, struct model_tensors *t, struct ddp_err *err);
     /* Copies floats to or from the device, and waits for the copy. */
     ddp_status (*copy)(struct compute *c, float *to, const float *from, size_t n, struct ddp_err *err);
-    /* Computes the norm of n gradients, times `unscale`. Later updates clip to a norm of `most`. */
+    /* Computes the norm of n gradients, times `unscale`. The updates that follow clip gradients to a norm of
+     * `most`. */
     void (*norm)(struct compute *c, float *const grad[], const size_t count[], size_t n, double most,
                  double unscale);
     ddp_status (*norm_now)(struct compute *c, double *norm, struct ddp_err *err); /* waits for the norm */
     /* The norm in two steps: leaf[k] becomes the sum of squares of leaf k of x; then the norm of all leaves. */
     void (*squares)(struct compute *c, double *leaf, const float *x, size_t n);
     void (*join_squares)(struct compute *c, const double *leaf, size_t leaves, double most, double unscale);
-    /* Sets `to` to the sum of `many` rows, at most COMPUTE_ROWS, as the tree ((0+1)+(2+3))+... `stride` is the
-     * distance from row to row in elements. */
+    /* Sets `to` to the sum of the rows. `many` is their number, at most COMPUTE_ROWS. `stride` is the distance
+     * from row to row in elements. The rows are added as the tree ((0+1)+(2+3))+... */
     void (*sum_rows)(struct compute *c, float *to, const float *rows, size_t n, size_t stride, int many);
-    /* Updates parameters, after ddp_optim_begin. */
+    /* Updates parameters; the caller must first call ddp_optim_begin. */
     void (*update)(struct compute *c, const ddp_optim *o, const struct compute_update *u);
-    /* Returns the results of all work queued before the previous call of `report`. If `now` is true, waits for
-     * all work and returns all results. */
+    /* Returns the results of all work that was queued before the previous call of `report`. So the host need not wait
+     * for the latest work. With `now`, waits and returns all results. */
     ddp_status (*report)(struct compute *c, bool now, struct compute_report *out, struct ddp_err *err);
     void (*wait)(struct compute *c); /* waits until all queued work is done or has failed */
     void (*close)(struct compute *c);
@@ -211,7 +212,7 @@ static inline size_t compute_attention_scratch(const struct attention *a)
     return attention_scratch(a->length) + a->rows * a->heads * a->length;
 }
 
-/* Return the elements of a parameter in memory, padding included. */
+/* Return the number of elements that a parameter needs in memory: `elements` and the padding. */
 static inline size_t compute_room(size_t elements)
 {
     return (elements + COMPUTE_APART - 1) / COMPUTE_APART * COMPUTE_APART;
@@ -223,7 +224,7 @@ static inline size_t batch_norm_numbers(size_t channels)
     return 2 * channels + 1;
 }
 
-/* Return the distance in values between two rows of n values. */
+/* Return the number of values from the beginning of a row of n values to the next row. */
 static inline size_t compute_stride(const struct compute *c, size_t n)
 {
     return (n + c->pack - 1) / c->pack * c->pack;
@@ -246,7 +247,8 @@ static inline void *compute_rows(struct compute *c, size_t rows, size_t n)
  * DDP_ERR_UNSUPPORTED names the missing part. Opens no GPU. */
 ddp_status cuda_available(int precision, int *count, struct ddp_err *err);
 
-/* Open a GPU for this thread. `precision` is a value of enum precision. The caller frees *out with ops->close. */
+/* Open a GPU for this thread. `precision` is a value of enum precision (train_options.h). The caller frees *out with
+ * ops->close. */
 ddp_status cuda_open(int device, int precision, struct compute **out, struct ddp_err *err);
 
 #endif

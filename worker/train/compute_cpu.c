@@ -32,7 +32,8 @@ static ddp_status cpu_end(ON_CPU, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Add with BLAS. It multiplies `right` by 1, which is exact, so each sum is rounded once. */
+/* Add with BLAS. BLAS multiplies `right` by 1, which is exact. So each sum is rounded only once, with or without fused
+ * multiply-add. */
 static void cpu_add(ON_CPU, float *left, const float *right, size_t n)
 {
     cblas_saxpy((int)n, 1, right, 1, left, 1);

@@ -1,5 +1,5 @@
-/* dataset.c -- see dataset.h: the table of file formats. Every rank opens the whole set, because it may need any
- * sample. Pictures are read into memory (CIFAR-10: 180 MB), tokens stay in their files. */
+/* dataset.c -- see dataset.h: the table of file formats. Every rank opens the whole set, because a rank may need any
+ * sample. Pictures are read into memory (CIFAR-10: 180 MB), and tokens stay in their files. */
 #include "train/dataset.h"
 
 #include "train/data/pictures.h"
@@ -15,7 +15,7 @@ struct dataset_format {
     const char *name;
     enum model_input input;
     bool varies;
-    bool (*is_there)(const char *where); /* NULL: used if no other format is found */
+    bool (*is_there)(const char *where); /* NULL for the format that is used if no other format is found */
     ddp_status (*load)(struct dataset *set, const char *where, enum dataset_part part,
                        const struct dataset_request *request, struct ddp_err *err);
     ddp_status (*read)(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
@@ -35,8 +35,8 @@ const char *dataset_file_name(enum dataset_part part, enum dataset_kind kind)
     return name[part][kind];
 }
 
-/* Write the path of make-data to `path`: in the folder of this program, which PATH usually lacks, or only the
- * name. */
+/* Write the path of make-data to `path`. Prefer the folder of this program, because PATH usually does not contain this
+ * folder. If the folder has no make-data, write only the name "make-data". */
 static void find_make_data(char path[static 512])
 {
     const ssize_t n = readlink("/proc/self/exe", path, 512 - sizeof("make-data"));
@@ -48,7 +48,7 @@ static void find_make_data(char path[static 512])
         memcpy(path, "make-data", sizeof("make-data"));
 }
 
-/* Load a file, and write its path to `path` for later errors. */
+/* Load a file. Write its path to `path`, for errors of later checks. */
 static ddp_status load_file(struct idx *idx, const char *dir, enum dataset_part part, enum dataset_kind kind,
                             char *path, struct ddp_err *err)
 {
@@ -65,7 +65,7 @@ static ddp_status load_file(struct idx *idx, const char *dir, enum dataset_part 
     return status == DDP_OK ? idx_load(idx, path, kind == DATASET_IMAGES ? 3 : 1, err) : status;
 }
 
-/* Check that the size of the pictures fits the model. */
+/* Check the size of the pictures, which must match the model. */
 static ddp_status check_images(const struct idx *images, const char *path, struct ddp_err *err)
 {
     if (images->dim[1] == PICTURE_SIDE && images->dim[2] == PICTURE_SIDE)
@@ -74,7 +74,7 @@ static ddp_status check_images(const struct idx *images, const char *path, struc
                     path, images->dim[1], images->dim[2], PICTURE_SIDE, PICTURE_SIDE);
 }
 
-/* Check the labels, which become array indices. */
+/* Check the labels, because a label is later used as an array index. */
 static ddp_status check_labels(const struct idx *labels, uint32_t pictures, const char *path,
                                struct ddp_err *err)
 {
@@ -115,7 +115,7 @@ static ddp_status idx_set_load(struct dataset *set, const char *dir, enum datase
     return status;
 }
 
-/* Read a sample. Divide by 255 as torchvision's ToTensor does; multiplying by 1/255 would give other bits. */
+/* Read a sample. Divide values by 255 as torchvision's ToTensor does. Multiplying by 1/255 would give other bits. */
 static ddp_status idx_set_read(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
                                int32_t *target, struct ddp_err *err)
 {
@@ -163,7 +163,8 @@ static void normalize(const uint8_t *from, float *to)
     }
 }
 
-/* Read a sample. As in torchvision, move and mirror before normalizing, so that new pixels are black. */
+/* Read a sample. Move and mirror the picture before normalizing, as in torchvision, so that new pixels at the edge
+ * are black. */
 static ddp_status cifar_set_read(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
                                  int32_t *target, struct ddp_err *err)
 {

@@ -1,5 +1,5 @@
-/* dataset.h -- loads samples for training and test, in any supported file format. Pictures are checked when they
- * are loaded, tokens when they are read. */
+/* dataset.h -- loads samples for training and test, in any supported file format. Pictures are checked when they are
+ * loaded. Tokens are checked when they are read, because a run may need only a small part of a large file. */
 #ifndef TRAIN_DATASET_H
 #define TRAIN_DATASET_H
 
@@ -27,11 +27,11 @@ const char *dataset_file_name(enum dataset_part part, enum dataset_kind kind);
 /* The model's requirements for the data. */
 struct dataset_request {
     enum model_input input;
-    size_t length, vocabulary; /* for tokens: tokens in a sample, and different tokens */
+    size_t length, vocabulary; /* for tokens: number of tokens in a sample, and number of different tokens */
 };
 
-/* One part of a data set. A picture is channels x height x width floats; tokens are `length` int32. The usual
- * calls:
+/* One part of a data set. A picture is channels x height x width floats. A sample of tokens is `length` int32. The
+ * usual calls:
  *
  *     dataset_load(&set, "data", DATASET_TRAIN, &request, &err)    finds the format and loads
  *     dataset_read(&set, i, luck, values, target, &err)            sample i, into one row of a batch
@@ -39,7 +39,7 @@ struct dataset_request {
 struct dataset {
     const struct dataset_format *format;
     size_t n;                       /* number of samples */
-    size_t length;                  /* targets of a sample; 1 for a picture */
+    size_t length;                  /* number of targets of a sample; 1 for a picture */
     size_t classes;                 /* every target is below this number */
     size_t channels, height, width; /* size of a picture; 0 for tokens */
     union {
@@ -51,9 +51,10 @@ struct dataset {
     };
 };
 
-/* Load one part of a data set. `where` is a directory or, for tokens, a pattern of file names. CIFAR-10's binary
- * files take precedence over IDX files. An error about wrong data names file, offset and value. After an error nothing
- * needs to be freed. */
+/* Load one part of a data set. `where` is a directory; for tokens it may also be a pattern of file names. For pictures,
+ * load CIFAR-10's binary files if the directory has them, otherwise IDX files. If a file is missing, the error names
+ * make-data, which creates a set. An error about wrong data names file, offset and value. After an error nothing needs
+ * to be freed. */
 ddp_status dataset_load(struct dataset *set, const char *where, enum dataset_part part,
                         const struct dataset_request *request, struct ddp_err *err);
 void dataset_free(struct dataset *set);
@@ -61,14 +62,15 @@ void dataset_free(struct dataset *set);
 /* Return "idx", "cifar10" or "tokens". */
 const char *dataset_format_name(const struct dataset *set);
 
-/* Return true if samples depend on `luck` in dataset_read. */
+/* Return true if samples depend on random numbers (the argument `luck` of dataset_read). */
 bool dataset_varies(const struct dataset *set);
 
 /* Return the size in bytes of one sample's values. */
 size_t dataset_row_bytes(const struct dataset *set);
 
-/* Read sample `index`, below n: its float or int32 values, and `length` targets. `luck` is for the augmentation of
- * colour pictures; NULL: none. Several threads may read at the same time. An error names file, offset and value. */
+/* Read sample `index` (< n): its float or int32 values, and `length` targets. `luck` is the random generator for
+ * augmentation of colour pictures, or NULL for no augmentation. Several threads may read at the same time. An error
+ * names file, offset and value. */
 ddp_status dataset_read(const struct dataset *set, size_t index, ddp_philox *luck, void *values,
                         int32_t *target, struct ddp_err *err);
 

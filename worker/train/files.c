@@ -1,5 +1,6 @@
-/* files.c -- see files.h. files_may_write does not touch the file, so a failed run leaves an old file unchanged.
- * Readers check the open descriptor, so a later change of the path has no effect. */
+/* files.c -- see files.h. files_may_write neither creates nor opens the file. So if the run fails later, an old file at
+ * this path is unchanged. Readers check type and size on the open descriptor, so a later change of the path has no
+ * effect. */
 #include "train/files.h"
 
 #include "base/limits.h"
@@ -23,7 +24,8 @@ ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_er
     return DDP_OK;
 }
 
-/* Create a directory and its parents, and check that it is writable. */
+/* Create a directory and its parents. Check that the directory is writable, because otherwise the run would fail only
+ * after the first epoch. */
 ddp_status files_make_dir(const char *path, struct ddp_err *err)
 {
     char part[PATH_MAX], why[WRITE_ERROR_MAX];
@@ -48,8 +50,9 @@ ddp_status files_make_dir(const char *path, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Return true if ddp_file_replace renames a new file to `path`, so that the directory must be writable. A pipe or
- * a link stays in place. */
+/* Return true if `path` is a regular or missing file. ddp_file_replace then renames a new file to `path`, so the
+ * directory must be writable. Return false for a symbolic link: ddp_file_replace changes only the target of the
+ * link, so the directory of the link need not be writable. Other files, such as pipes, are written in place. */
 static bool is_replaced(const char *path)
 {
     struct stat s;
@@ -112,7 +115,7 @@ ddp_status files_read(int fd, uint8_t *to, size_t len, uint64_t offset, size_t *
     return DDP_OK;
 }
 
-/* Compare the length of a file with that in its header. A longer file is an error too. */
+/* Compare the length of a file with the length in its header. A longer file is an error too. */
 ddp_status files_check_length(uint64_t bytes, uint64_t asked, const char *end, struct ddp_err *err)
 {
     if (bytes < asked)
@@ -150,7 +153,7 @@ ddp_status whole_file_open(struct whole_file *f, const char *path, struct ddp_er
     return ddp_fail(err, DDP_ERR_NOMEM, "%s: out of memory for reading", path);
 }
 
-/* Make room for one more chunk. Double the memory, for few reallocations. */
+/* Make room for one more chunk. Double the memory, so that there are few reallocations. */
 static uint8_t *reserve(struct whole_file *f, size_t chunk)
 {
     if (f->capacity - f->len < chunk) {
@@ -164,7 +167,7 @@ static uint8_t *reserve(struct whole_file *f, size_t chunk)
     return f->bytes + f->len;
 }
 
-/* Return zlib's error text without the file's name, which the callers add. */
+/* Return zlib's error text without the file's name at its beginning, because the callers add the name. */
 static const char *without_name(const char *why)
 {
     const char *colon = strrchr(why, ':');
@@ -199,7 +202,8 @@ void whole_file_close(struct whole_file *f)
     f->file = NULL;
 }
 
-/* Find a file. If a plain and a compressed file exist, choose the plain one, which was probably unpacked. */
+/* Find a file. If both a plain file and a compressed file exist, choose the plain file. The user has probably unpacked
+ * the plain file from the compressed file. */
 ddp_status whole_file_find(char *path, const char *dir, const char *name, struct ddp_err *err)
 {
     static const char *const ending[] = { "", ".gz" };

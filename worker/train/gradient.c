@@ -1,14 +1,16 @@
-/* gradient.c -- see gradient.h. The left part of a sum is in the buffer of the result, the right part in another.
- * So a tree of depth d needs d buffers besides the reducer's buckets, where the final sum is. */
+/* gradient.c -- see gradient.h. The left part of a sum is computed in the buffer of the result, and the right part in
+ * another buffer. So a tree of depth d needs d buffers besides the reducer's buckets, and the final sum is in the
+ * reducer's buckets without a copy. */
 #include "train/gradient.h"
 
 #include "train/compute.h"
 
 #include <stdlib.h>
 
-/* Return the buffer of part `part` in a tree of `n` parts, and the merges after it (see gradient.h). Walk from the root
- * to the part: each step into a right half uses the next buffer. Each right half that ends with this part needs one
- * merge. A step into a left half clears `merges`, because the right halves entered before end with a later part. */
+/* Return the buffer of part `part` in a tree of `n` parts, and the number of merges after this part (see gradient.h).
+ * The loop walks from the root to the part. Each step into a right half uses the next buffer. A merge adds a finished
+ * right half to its left half, so each right half that ends with this part needs one merge. A step into a left half
+ * sets the number of merges to 0, because the right halves that were entered before this step end with a later part. */
 static struct tree_part tree_part(int n, int part)
 {
     struct tree_part p = { 0, 0 };
@@ -27,13 +29,15 @@ static struct tree_part tree_part(int n, int part)
     return p;
 }
 
-/* Return the number of buffers that a tree of `n` parts needs. The last part uses the last buffer. */
+/* Return the number of buffers that a tree of `n` parts needs. Buffers are numbered from 0. The last part uses the
+ * buffer with the highest number: at every level it is in the right half, which is never smaller than the left half. */
 static int tree_buffers(int n)
 {
     return tree_part(n, n - 1).buffer + 1;
 }
 
-/* Return the elements of one shard's gradients, each at a multiple of 256 bytes for matrix products on a GPU. */
+/* Return the number of elements that the gradients of one shard occupy. Each gradient begins at a multiple of 256
+ * bytes, because matrix products on a GPU need aligned results. */
 static size_t room_of_all(const struct model_tensors *t)
 {
     size_t room = 0;
@@ -82,8 +86,11 @@ static bool is_last(const struct gradient *g)
     return g->shard == g->source->split->shards_here - 1;
 }
 
-/* Pass this shard's gradient of parameter i to `watch`, and do the merges that follow. Then the reducer can reduce
- * it while other gradients are computed. */
+/* Pass this shard's gradient of parameter i to `watch`, and do the merges that follow the shard (see gradient.h). After
+ * the last shard, report the parameter as complete.
+ *
+ * During the backward pass of the last shard, each parameter is added as soon as its gradient is complete. So the
+ * reducer can reduce this parameter while the gradients of other parameters are computed. */
 static ddp_status param_done(void *user, size_t i, struct ddp_err *err)
 {
     struct gradient *g = user;

@@ -1,5 +1,7 @@
-/* journal.c -- see journal.h. The progress bar is printed only to a terminal (train's own, or ddprun's). A number
- * that is not finite becomes null, because JSON has only finite numbers. */
+/* journal.c -- see journal.h.
+ *
+ * Lines are printed to stdout. The progress bar is printed only to a terminal (train's own, or ddprun's), so a log
+ * file never contains a bar. A number that is not finite becomes null, because JSON has only finite numbers. */
 #include "train/journal.h"
 
 #include "base/limits.h"
@@ -15,8 +17,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Columns: the driver's name for a GPU (* matches any ending), TFLOP/s in 16 bits, in float32. A comment names
- * NVIDIA's document of each row. Numbers "with sparsity" are halved. */
+/* Columns: the driver's name for a GPU (* matches any ending), TFLOP/s in 16 bits, TFLOP/s in float32. The numbers are
+ * from NVIDIA's documents; a comment at each row names the document. If a document has only a number "with sparsity",
+ * the table has half of that number. */
 static const struct row {
     const char *name;
     double narrow, is_float;
@@ -34,10 +37,11 @@ static const struct row {
      * 66.9; PCIe: BF16 756, FP32 51.2 */
     { "NVIDIA H100 80GB HBM3", 989.4, 66.9 },
     { "NVIDIA H100 PCIe", 756, 51.2 },
-    /* NVIDIA H100 NVL, datasheet (2024): BFLOAT16 1,671 with sparsity, FP32 60 */
+    /* NVIDIA H100 NVL, datasheet (2024): BFLOAT16 1,671 with sparsity (the row has half of it), FP32 60 */
     { "NVIDIA H100 NVL", 835.5, 60 },
-    /* NVIDIA H200 Tensor Core GPU, datasheet (2024): SXM: BFLOAT16 1,979 with sparsity, FP32 67; NVL: BFLOAT16
-     * 1,671 with sparsity, FP32 60. SXM is rounded there; it has the chip of the H100 SXM. */
+    /* NVIDIA H200 Tensor Core GPU, datasheet (2024): SXM: BFLOAT16 1,979 with sparsity, FP32 67; NVL: BFLOAT16 1,671
+     * with sparsity, FP32 60. The datasheet rounds the numbers of SXM. So the row "NVIDIA H200" (SXM) has the exact
+     * numbers of the H100 SXM, which has the same chip. */
     { "NVIDIA H200", 989.4, 66.9 },
     { "NVIDIA H200 NVL", 835.5, 60 },
     /* NVIDIA L4, datasheet (2023): BFLOAT16 242 with sparsity, FP32 30.3 */
@@ -48,7 +52,8 @@ static const struct row {
     { "NVIDIA GeForce RTX 4090", 165.2, 82.6 },
     /* NVIDIA Ampere GA102 GPU Architecture, white paper (2021), appendix A: BF16 with FP32 accumulate 71, FP32 35.6 */
     { "NVIDIA GeForce RTX 3090", 71, 35.6 },
-    /* NVIDIA Blackwell Architecture, technical brief (2024), HGX B200: BF16 4,500 with sparsity, FP32 80 */
+    /* NVIDIA Blackwell Architecture, technical brief (2024), HGX B200: BF16 4,500 with sparsity (the row has half of
+     * it), FP32 80 */
     { "NVIDIA B200", 2250, 80 },
 };
 
@@ -79,7 +84,8 @@ static FILE *bar_stream(void)
     return isatty(STDERR_FILENO) || getenv("DDPRUN_TERMINAL") != NULL ? stderr : NULL;
 }
 
-/* Open the journal. A process of a library must not inherit the file of metrics. */
+/* Open the journal. Open the file with "e" (close-on-exec), so that a process that a library starts does not inherit
+ * the file. */
 ddp_status journal_open(struct journal *r, bool speak, bool quiet, const char *metrics, bool append,
                         struct ddp_err *err)
 {
@@ -116,7 +122,7 @@ static void wipe_bar(struct journal *r)
     r->bar_shown = -1;
 }
 
-/* Print a line. Keep an error for journal_close. */
+/* Print a line. Keep an error for journal_close, because the training can continue. */
 void journal_line(struct journal *r, const char *fmt, ...)
 {
     if (!r->lines)
@@ -131,7 +137,7 @@ void journal_line(struct journal *r, const char *fmt, ...)
         files_flush_stdout(&r->print_error);
 }
 
-/* Draw the bar, at most once per percent, because a terminal is slow. */
+/* Draw the bar, at most once per percent, because a terminal is slow and a step may take only a millisecond. */
 void journal_progress(struct journal *r, uint64_t epoch, uint64_t epochs, uint64_t done, uint64_t total)
 {
     char cells[BAR_CELLS + 1];
@@ -162,7 +168,7 @@ static ddp_status append_line(struct journal *r, cJSON *json, struct ddp_err *er
     cJSON_Delete(json);
     if (text == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for a line of metrics");
-    /* A reader finds whole lines, even after a crash. */
+    /* Flush each line, so that a reader finds whole lines, even after a crash. */
     bool failed = fprintf(r->metrics, "%s\n", text) < 0 || fflush(r->metrics) != 0;
     free(text);
     char why[WRITE_ERROR_MAX];
@@ -215,7 +221,7 @@ static void add_test(cJSON *json, int64_t correct, int64_t tested, double loss)
     cJSON_AddNumberToObject(json, "test_loss", loss);
 }
 
-/* Print a line and write a JSON line. */
+/* Print a line and write a JSON line. Only the JSON lines of epochs have the member "epoch_loss". */
 ddp_status journal_epoch(struct journal *r, const struct journal_epoch *e, struct ddp_err *err)
 {
     char test[64] = "";
@@ -264,7 +270,7 @@ ddp_status journal_summary(const char *path, const struct journal_summary *s, st
     if (text == NULL)
         return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for the summary");
     size_t len = strlen(text);
-    text[len] = '\n'; /* replaces the NUL: a text file ends with a newline */
+    text[len] = '\n'; /* replaces the NUL, because a text file ends with a newline */
     ddp_status status = ddp_file_replace(path, text, len + 1, err);
     free(text);
     if (status != DDP_OK)

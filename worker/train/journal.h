@@ -1,5 +1,6 @@
 /* journal.h -- the reports of rank 0: lines and a progress bar for users, JSON lines and a summary for programs.
- * On other ranks the journal prints nothing. */
+ *
+ * On other ranks the journal prints nothing, so callers need not check their rank. */
 #ifndef WORKER_TRAIN_JOURNAL_H
 #define WORKER_TRAIN_JOURNAL_H
 
@@ -10,24 +11,22 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Return the peak rate in TFLOP/s of dense products, for the GPU that the driver calls `name`, or 0 if it is unknown or
- * a part of a GPU (MIG). Pure.
- *
- *     is_float     float32, without TF32
- *     otherwise    16 bits, with sums in float32 */
+/* Return the peak rate in TFLOP/s of dense products, for the GPU that the driver calls `name`. If is_float is true, the
+ * products are in float32 without TF32. Otherwise the products are in 16 bits with sums in float32. Return 0 if the GPU
+ * is unknown, or if it is a part of a GPU (MIG). The metric mfu needs this rate. Pure. */
 double peaks_tflops(const char *name, bool is_float);
 
 struct journal {
     bool lines;    /* true if lines are printed */
-    FILE *bar;     /* NULL: no bar */
-    int bar_shown; /* last position of the bar, in per mille; -1: not visible */
+    FILE *bar;     /* stream of the progress bar; NULL if no bar is drawn */
+    int bar_shown; /* last drawn position of the bar, in per mille; -1 if no bar is visible */
     FILE *metrics; /* owned; NULL if no metrics are written */
     const char *metrics_path;
-    struct ddp_err print_error; /* the first error of stdout; DDP_OK: none */
+    struct ddp_err print_error; /* the first error of stdout; its code is DDP_OK if all lines were printed */
 };
 
 struct journal_step {
-    uint64_t step, epoch; /* number of the step in the run, and of the epoch, from 1 */
+    uint64_t step, epoch; /* number of the step in the whole run; number of the epoch; both from 1 */
     double loss;          /* mean over the samples of the step */
     double lr, grad_norm, samples_per_s;
     double tokens_per_s;        /* 0 if unknown */
@@ -40,7 +39,7 @@ struct journal_epoch {
     uint64_t epoch, epochs; /* from 1 */
     uint64_t step;
     double loss;             /* mean over all samples of all ranks */
-    int64_t correct, tested; /* correct and all predictions; both 0: no test */
+    int64_t correct, tested; /* correct predictions and all predictions; both 0 without a test */
     double test_loss;
     double samples_per_s;
 };
@@ -58,23 +57,25 @@ struct journal_summary {
     uint64_t param_hash;
 };
 
-/* Open the journal. `speak` is true on rank 0. `metrics` is borrowed and may be NULL. `append` keeps its lines. */
+/* Open the journal. `speak` is true on rank 0. `metrics` is borrowed and may be NULL. With `append`, keep the lines
+ * that the file of metrics already has. */
 ddp_status journal_open(struct journal *r, bool speak, bool quiet, const char *metrics, bool append,
                         struct ddp_err *err);
 
-/* Flush and close the journal. Return DDP_ERR_IO if any write has failed. `r` may be zeroed. */
+/* Flush and close the journal. Return DDP_ERR_IO if the metrics or a line could not be written. `r` may be a zeroed
+ * struct. */
 ddp_status journal_close(struct journal *r, struct ddp_err *err);
 
 /* Print one line. */
 void journal_line(struct journal *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Draw the progress bar after `done` of `total` steps of an epoch. */
+/* Draw the progress bar. `done` is the number of finished steps, and `total` is the number of steps in an epoch. */
 void journal_progress(struct journal *r, uint64_t epoch, uint64_t epochs, uint64_t done, uint64_t total);
 
 ddp_status journal_step(struct journal *r, const struct journal_step *s, struct ddp_err *err);
 ddp_status journal_epoch(struct journal *r, const struct journal_epoch *e, struct ddp_err *err);
 
-/* Write one JSON object to `path`, whole or not at all. */
+/* Write one JSON object to `path`. The file is written whole or not at all. */
 ddp_status journal_summary(const char *path, const struct journal_summary *s, struct ddp_err *err);
 
 #endif

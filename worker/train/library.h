@@ -1,5 +1,6 @@
-/* library.h -- converts an error of libddp, whose text is in ddp_last_error(), into an error of train in a struct
- * ddp_err, which main.c prints. */
+/* library.h -- converts an error of libddp into an error of train. A collective of libddp returns only a status, and
+ * the text of the error is in ddp_last_error(). Functions of train pass the text in a struct ddp_err, which main.c
+ * prints. */
 #ifndef TRAIN_LIBRARY_H
 #define TRAIN_LIBRARY_H
 
@@ -8,8 +9,8 @@
 
 #include <stdio.h>
 
-/* Return `status`, the result of a call of libddp. After a failure, set *err to its text without the prefix "rank
- * N: ", which main.c adds. */
+/* Return `status`, the result of a call of libddp. After a failure, set *err to libddp's text without its prefix
+ * "rank N: ", because main.c adds this prefix to every error. */
 static inline ddp_status library(ddp_status status, struct ddp_err *err)
 {
     int skip = 0;

@@ -1,5 +1,5 @@
-/* main.c -- the program train: data-parallel training on libddp. A rank that fails prints the reason and calls
- * ddp_abort, which makes all other ranks fail and report this rank. */
+/* main.c -- the program train: data-parallel training on libddp. A rank that fails prints the reason, calls ddp_abort
+ * and exits. ddp_abort makes all other ranks fail. These ranks report which rank has failed. */
 #include "train/files.h"
 #include "train/trainer.h"
 
@@ -10,12 +10,13 @@
 
 enum { EXIT_USAGE = 2, PATIENCE_S = 5 };
 
-/* Make all threads of this process flush subnormals. Set this mode before any constructor, because OpenBLAS
- * creates threads in one, and threads inherit the mode. */
+/* Make all threads of this process flush subnormals. A thread inherits this mode from its creator, and OpenBLAS
+ * creates threads in a constructor of its library. So the mode must be set before the constructors of shared
+ * libraries run. */
 static void (*before_libraries)(void) __attribute__((section(".preinit_array"), used)) = ddp_flush_subnormals;
 
-/* Delay the exit by 200 ms after the failure of another rank, so that a launcher other than ddprun detects that
- * rank first. */
+/* Delay the exit by 200 ms if the failure of another rank made this rank fail. A launcher then detects the exit of the
+ * other rank first. ddprun does not need this delay, because it recognizes such a rank by DDP_EXIT_PEER_LOST. */
 static void delay_exit(ddp_status status)
 {
     const struct timespec pause = { .tv_nsec = 200 * 1000 * 1000 };
@@ -31,7 +32,8 @@ static int fail(ddp_ctx *ctx, const struct ddp_err *err)
     return ddp_exit_code(err->code);
 }
 
-/* Open the trainer, train, and close it. An error of this rank makes the other ranks fail too. */
+/* Open the trainer (data, model and checkpoint), train, and close the trainer. An error of this rank makes the other
+ * ranks fail too. */
 static int train(const struct train_options *options, ddp_ctx *ctx)
 {
     struct trainer trainer;
@@ -53,7 +55,8 @@ static void print_waiting(int sig)
         return; /* nothing to do: stderr is closed */
 }
 
-/* Join the other ranks. After PATIENCE_S seconds, print that this rank still waits. */
+/* Join the other ranks. If the join takes longer than PATIENCE_S seconds, print that this rank still waits,
+ * because a missing rank is an error only after the init timeout. */
 static ddp_status meet_others(const ddp_options *options, ddp_ctx **ctx)
 {
     const struct sigaction say = { .sa_handler = print_waiting, .sa_flags = SA_RESTART };
@@ -66,14 +69,15 @@ static ddp_status meet_others(const ddp_options *options, ddp_ctx **ctx)
     return status;
 }
 
-/* Return how many workers, this one included, share the GPUs of this process. */
+/* Return how many workers share the GPUs that this process can use, including this process. */
 static int workers_here(void)
 {
     const char *value = getenv("LOCAL_WORLD_SIZE");
     return value != NULL && getenv("DDPRUN_OWN_GPU") == NULL ? atoi(value) : 1;
 }
 
-/* Choose the device of the context, equal on all workers. With --device auto, each worker needs its own GPU. */
+/* Choose the device of the context. All workers have the same options and make the same choice. With --device auto,
+ * use GPUs only if each worker can have its own GPU. */
 static ddp_status choose_device(const struct train_options *options, ddp_options *context,
                                 struct ddp_err *err)
 {
@@ -88,7 +92,8 @@ static ddp_status choose_device(const struct train_options *options, ddp_options
     return DDP_OK;
 }
 
-/* Join the other ranks, train and leave. Return the exit code. Before the join there is no context for ddp_abort. */
+/* Join the other ranks, train and leave. Return the exit code. An error before or during the join is only printed,
+ * because ddp_abort needs a context. */
 static int run_training(const struct train_options *options)
 {
     ddp_options context = DDP_OPTIONS_INIT;

@@ -1,5 +1,5 @@
-/* make_data.c -- the program make-data: creates a set of digits or of tokens that train can learn. Equal options
- * give equal data on every machine, so hosts without a shared disk can create the same set. */
+/* make_data.c -- the program make-data: creates a set of digits or of tokens that train can learn, under the usual file
+ * names. Equal options give equal data on every machine, so hosts without a shared disk can create the same set. */
 #include "base/options.h"
 #include "train/data/makers.h"
 #include "ddp/context.h"

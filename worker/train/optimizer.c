@@ -1,5 +1,6 @@
-/* optimizer.c -- see optimizer.h. With --determinism world, each sample's weight includes the division by the
- * number of ranks, because a later division of a very small gradient would lose digits. */
+/* optimizer.c -- see optimizer.h. With --determinism world, each sample's weight in the loss includes the division by
+ * the number of ranks, and the reducer's hook only adds. A later division of a very small gradient would lose digits,
+ * so the bits would depend on the number of ranks. */
 #include "train/optimizer.h"
 
 #include "train/library.h"
@@ -47,8 +48,9 @@ static ddp_status open_shares(struct optimizer *o, struct ddp_err *err)
     return sharded_open(&o->sharded, &request, err);
 }
 
-/* Set masters and weights to rank 0's parameters. open_ranks has written these to the device if layers read the
- * masters, otherwise to the host's memory. */
+/* Set masters and weights to rank 0's parameters. If layers read the masters, open_ranks has already written these
+ * parameters to the device, and sharded_import does nothing. Otherwise open_ranks has written them to the host's
+ * memory, so copy the parameters from that memory to the weights and to the masters. */
 static ddp_status optimizer_device_open(struct optimizer *o, struct ddp_err *err)
 {
     const struct model_tensors *params = &o->model->params;
@@ -70,8 +72,8 @@ static ddp_status check_norm(struct optimizer *o, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Check that the norm, and so every gradient, is finite. Set *go to 1 if the parameters may be updated, otherwise
- * to 0. */
+/* Check that the norm is finite, because then all gradients are finite. Set *go to 1 if the parameters may be
+ * updated, otherwise to 0. */
 static ddp_status device_scale(struct optimizer *o, int *go, struct ddp_err *err)
 {
     ddp_status status = o->device->ops->norm_now(o->device, &o->norm, err);
@@ -82,8 +84,8 @@ static ddp_status device_scale(struct optimizer *o, int *go, struct ddp_err *err
     return status == DDP_OK ? ddp_scaler_update(&o->scaler, err) : status;
 }
 
-/* Compute the norm of the gradients. With fp16, set *go to 0 if the parameters must not be updated. Return an
- * earlier error of the device. */
+/* Compute the norm of the gradients. With fp16, set *go to 0 if the parameters must not be updated. If an earlier call
+ * on the device has failed, return its error. */
 static ddp_status optimizer_device_norm(struct optimizer *o, int *go, struct ddp_err *err)
 {
     ddp_status status = check_norm(o, err);
@@ -129,8 +131,8 @@ static bool is_rounded(const struct optimizer *o)
     return o->options->precision != PRECISION_FP32;
 }
 
-/* Return true if gradients are only added, so that the number of ranks changes no bit. ZeRO-1 on the CPU always
- * averages. */
+/* Return true if gradients are only added, so that the bits do not depend on the number of ranks. On the CPU, ZeRO-1
+ * always averages, so the bits of very small gradients may depend on the number of ranks. */
 static bool only_adds(const struct optimizer *o)
 {
     return o->zero1 == NULL && o->options->determinism == DETERMINISM_WORLD;
@@ -161,8 +163,8 @@ float optimizer_weight(const struct optimizer *o)
     return is_rounded(o) ? o->scaler.scale : divisor_of(o);
 }
 
-/* Round the gradient to 16 bits, then multiply by divisor_of(), to cancel the later division. In the other order,
- * a value could exceed the range of 16 bits. */
+/* Round the gradient to 16 bits. Then multiply it by divisor_of(), to cancel the later division of the sum. In the
+ * other order, a value could exceed the range of 16 bits only because the job has many ranks. */
 ddp_status optimizer_round(struct optimizer *o, size_t i, float *grad, struct ddp_err *err)
 {
     float divisor = divisor_of(o);
@@ -196,8 +198,8 @@ static size_t largest(const struct model_tensors *t)
     return most;
 }
 
-/* Allocate an array of all parameters for each slot. With full precision slot 0 is the model's memory, except with
- * --zero1 on the CPU. */
+/* Allocate an array of all parameters for each slot. With full precision, slot 0 is usually the model's own memory.
+ * With --zero1 on the CPU, slot 0 has separate memory. */
 static ddp_status make_slots(struct optimizer *o, struct ddp_err *err)
 {
     size_t count = o->model->params.count;
@@ -215,7 +217,7 @@ static ddp_status make_slots(struct optimizer *o, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Return the model's parameters or buffers as a list for libddp, which the caller frees. */
+/* Return the model's parameters or buffers as a list for libddp. The caller frees the list. */
 static ddp_param *list_of(const struct model_tensors *t)
 {
     ddp_param *list = calloc(t->n + 1, sizeof(*list));
@@ -254,7 +256,8 @@ static ddp_status open_zero1(struct optimizer *o, const ddp_param *params)
     return ddp_zero1_create(ddp_world(o->ctx), params, o->model->params.n, &options, &o->zero1);
 }
 
-/* Create a reducer only to compare the models and to send rank 0's. sharded_update.c reduces the gradients. */
+/* Create a reducer only to compare the models and to send rank 0's model, because sharded_update.c reduces the
+ * gradients. */
 static ddp_status only_compare(struct optimizer *o, const ddp_param *params, const ddp_param *buffers)
 {
     ddp_status status = open_reducer(o, params, buffers);
@@ -271,8 +274,8 @@ static ddp_status open_way(struct optimizer *o, const ddp_param *params, const d
     return o->options->zero1 ? open_zero1(o, params) : open_reducer(o, params, buffers);
 }
 
-/* Check that all ranks have the same parameters, and overwrite them with rank 0's. Later they stay equal, because
- * all ranks compute the same steps. */
+/* Check that the models of all ranks have parameters with the same names and sizes. Overwrite the parameters with those
+ * of rank 0. Later the models stay equal, because all ranks compute the same steps. */
 static ddp_status open_ranks(struct optimizer *o, struct ddp_err *err)
 {
     ddp_param *params = list_of(&o->model->params), *buffers = list_of(&o->model->buffers);
@@ -366,7 +369,8 @@ static float *grad_of(const struct optimizer *o, size_t i)
     return o->zero1 != NULL ? ddp_zero1_grad(o->zero1, i) : sharded_grad(o->sharded, i);
 }
 
-/* Begin a step. Set o->grad again, because ddp_reducer_forward may move the gradients. It also sends the buffers. */
+/* Begin a step. Set o->grad again, because ddp_reducer_forward may have moved the gradients. ddp_reducer_forward also
+ * sends the model's buffers to all ranks. Without a reducer, send the buffers here. */
 ddp_status optimizer_begin(struct optimizer *o, struct ddp_err *err)
 {
     ddp_status status =
@@ -392,8 +396,8 @@ ddp_status optimizer_average(struct optimizer *o, struct ddp_err *err)
     return o->zero1 != NULL ? library(ddp_zero1_reduce(o->zero1), err) : sharded_average(o->sharded, err);
 }
 
-/* Divide the gradients by the scale. All ranks find the same infinite gradients, because they have the same
- * averages. */
+/* Divide the gradients by the scale. All ranks have the same averages, so all ranks find the same infinite
+ * gradients. */
 static ddp_status unscale(struct optimizer *o, struct ddp_err *err)
 {
     const struct model_tensors *params = &o->model->params;
@@ -412,8 +416,8 @@ static void norm_and_clip(struct optimizer *o, bool clips)
                     : ddp_grad_norm((const float *const *)o->grad, o->count, n);
 }
 
-/* Compute the norm if needed, and clip the gradients if requested. ddp_zero1_clip does both; for the norm only,
- * its limit is infinite. */
+/* Compute the norm and clip the gradients, each only if needed. With ZeRO-1, ddp_zero1_clip does both. If only the norm
+ * is needed, the limit for ddp_zero1_clip is infinite. */
 static ddp_status limit_norm(struct optimizer *o, bool wants_norm, struct ddp_err *err)
 {
     bool clips = o->options->clip > 0;
@@ -426,8 +430,8 @@ static ddp_status limit_norm(struct optimizer *o, bool wants_norm, struct ddp_er
     return DDP_OK;
 }
 
-/* Call `update` for each parameter, without weight decay if its flag in no_decay is set. With shares, `update`
- * changes only this rank's. */
+/* Call `update` for each parameter. Use weight decay 0 for a parameter whose flag in no_decay is set. If ranks have
+ * shares, `update` changes only this rank's share. */
 static void update_each(struct optimizer *o,
                         void (*update)(struct optimizer *, const ddp_optim *rule, size_t i))
 {
@@ -446,8 +450,9 @@ static void update_here(struct optimizer *o, const ddp_optim *rule, size_t i)
                      o->slot[2] != NULL ? o->slot[2] + at : NULL, t->count);
 }
 
-/* Update the parameters. With 16-bit precision, round the float32 values into the model: from the model itself
- * with ZeRO-1, otherwise from o->slot[0]. */
+/* Update the parameters. With 16-bit precision, round the new float32 values to 16 bits, and store the results in the
+ * model. With ZeRO-1, the float32 values are already in the model. Without ZeRO-1, the float32 values are in
+ * o->slot[0]. */
 static ddp_status make_step(struct optimizer *o, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -514,8 +519,8 @@ ddp_status optimizer_room(struct optimizer *o, struct ddp_err *err)
     return make_slots(o, err);
 }
 
-/* Return an array of pointers to each parameter in slot `slot`, which the caller frees, or NULL if memory is
- * short. */
+/* Return an array with a pointer to each parameter's part of slot `slot`, or NULL if memory is short. The caller frees
+ * the array. */
 static float **views_of(struct optimizer *o, int slot)
 {
     float **view = calloc(o->model->params.n, sizeof(*view));
@@ -555,7 +560,8 @@ static ddp_status import_slot(struct optimizer *o, int slot, struct ddp_err *err
     return status;
 }
 
-/* Free the arrays of the whole state, which only a checkpoint needs, if each rank keeps only its share. */
+/* Free the arrays of the whole state if each rank keeps only its share. In this case only a checkpoint needs these
+ * arrays. */
 void optimizer_forget(struct optimizer *o)
 {
     if (!is_shared_out(o))

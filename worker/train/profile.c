@@ -1,5 +1,7 @@
-/* profile.c -- see profile.h. After each step, all ranks send the times of their phases to rank 0, so one file
- * shows which rank waits for which, even after a crash. */
+/* profile.c -- see profile.h.
+ *
+ * After each step, all ranks send the begin and end times of their phases to rank 0. So one file shows which rank
+ * waits for which other rank, and the file is readable even after a crash. */
 #include "train/profile.h"
 
 #include "base/clock.h"
@@ -68,7 +70,8 @@ void phases_end(struct phases *p, uint64_t now_us)
 /* Text before the first line and after the last, with an empty object, because lines end with a comma. */
 static const char trace_begin[] = "[\n", trace_end[] = "{}]\n";
 
-/* Write the line with the name of a rank. No name in the trace needs escapes. */
+/* Write the line with the name of a rank. Each name in the trace is "rank N" or a constant of this file, so names need
+ * no escapes. */
 static void trace_rank(FILE *to, int rank)
 {
     fprintf(to, "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"rank %d\"}},\n",
@@ -117,7 +120,7 @@ ddp_status profile_open(struct profile *p, const char *path, ddp_ctx *ctx, struc
     return begin_file(p, err);
 }
 
-/* Gather structs as bytes, because all ranks run the same program. */
+/* Gather structs as bytes. All ranks run the same program, so a struct has the same layout on all ranks. */
 static ddp_status gather(struct profile *p, const void *mine, void *all, size_t bytes, struct ddp_err *err)
 {
     return library(ddp_gather(ddp_world(p->ctx), mine, all, bytes, DDP_U8, 0, NULL, NULL), err);

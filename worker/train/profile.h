@@ -1,5 +1,6 @@
-/* profile.h -- a trace of all ranks in one file, written by rank 0. Phases are measured in every run, for metrics;
- * only --profile, equal on all ranks, writes the trace. */
+/* profile.h -- a trace of all ranks in one file, written by rank 0. Phases are measured in every run, because metrics
+ * need their sums, but only --profile writes the trace. Either all ranks or no rank must have --profile, because
+ * profile_step is collective. */
 #ifndef WORKER_TRAIN_PROFILE_H
 #define WORKER_TRAIN_PROFILE_H
 
@@ -46,7 +47,7 @@ struct phases {
     uint64_t us[PHASES]; /* microseconds of each phase, without nested phases */
     uint64_t count;      /* number of entries in `piece` */
     struct phases_piece piece[PHASES_PIECES];
-    int depth; /* number of phases in `open` that have not ended, the innermost last */
+    int depth; /* number of entries in `open`, the phases that have not ended; the innermost phase is the last */
     struct {
         enum phase phase;
         uint64_t begin_us, inside_us;
@@ -59,18 +60,18 @@ void phases_end(struct phases *p, uint64_t now_us);
 
 struct profile {
     ddp_ctx *ctx;
-    const char *path;         /* NULL: no profile; all functions do nothing */
-    FILE *file;               /* on rank 0; NULL on other ranks */
-    struct phases_piece *all; /* on rank 0: the pieces of all ranks */
+    const char *path;         /* NULL if no profile is written; then all functions do nothing */
+    FILE *file;               /* the trace file on rank 0; NULL on other ranks */
+    struct phases_piece *all; /* on rank 0: room for the pieces of all ranks */
     uint64_t *count;
-    int64_t shift_us; /* time of day minus the monotonic clock */
+    int64_t shift_us; /* time of day minus this machine's monotonic clock */
 };
 
-/* Open the profile. `path` is borrowed and may be NULL. Close *p also after an error. */
+/* Open the profile. `path` is borrowed and may be NULL. The caller must close *p also after an error. */
 ddp_status profile_open(struct profile *p, const char *path, ddp_ctx *ctx, struct ddp_err *err);
 ddp_status profile_close(struct profile *p, struct ddp_err *err);
 
-/* Write the phases of all ranks in step `step`; collective. */
+/* Write the phases that all ranks had in step `step`; collective. */
 ddp_status profile_step(struct profile *p, const struct phases *phases, uint64_t step, struct ddp_err *err);
 
 #endif

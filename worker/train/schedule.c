@@ -1,5 +1,7 @@
-/* schedule.c -- see schedule.h. As in llm.c, the rate is lr / warmup in step 0, because a step with rate 0 would
- * be wasted, and reaches lr in step warmup - 1. */
+/* schedule.c -- see schedule.h.
+ *
+ * The warm-up is the same as in llm.c: the rate is lr / warmup in step 0 and reaches lr in step warmup - 1. The rate of
+ * step 0 is above 0, because a step with rate 0 would be wasted. */
 #include "train/schedule.h"
 
 #include <math.h>

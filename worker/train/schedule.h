@@ -1,4 +1,5 @@
-/* schedule.h -- the learning rate of each step. Pure arithmetic of the step, so the rate is equal on all ranks. */
+/* schedule.h -- the learning rate of each step. Pure arithmetic. The rate is equal on all ranks, because it depends
+ * only on the step. */
 #ifndef TRAIN_SCHEDULE_H
 #define TRAIN_SCHEDULE_H
 
@@ -22,11 +23,11 @@ extern const char *const schedule_name[SCHEDULES + 1]; /* ends with NULL */
 struct schedule {
     enum schedule_kind kind;
     double lr, final_lr;
-    uint64_t warmup; /* steps in which the rate grows up to lr */
+    uint64_t warmup; /* number of steps in which the rate grows up to lr */
     uint64_t steps;  /* steps of the whole run */
 };
 
-/* Return the learning rate of step `step`, counted from 0. It stays constant after the end of the run. */
+/* Return the learning rate of step `step`, counted from 0. After the end of the run the rate stays constant. */
 double schedule_lr(const struct schedule *s, uint64_t step);
 
 #endif

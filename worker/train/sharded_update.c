@@ -15,21 +15,22 @@ size_t sharded_multiple(size_t world)
 
 struct sharded_plan {
     size_t n;               /* number of parameters */
-    const size_t *elements; /* borrowed: the elements of each parameter */
+    const size_t *elements; /* borrowed: the number of elements of each parameter */
     size_t *at;             /* owned: the offset of each parameter in the flat array */
-    size_t count;           /* elements of the flat array, padding included */
-    size_t bucket, buckets; /* elements of a bucket, at most; number of buckets */
+    size_t count;           /* number of elements of the flat array, padding included */
+    size_t bucket, buckets; /* elements of a bucket (the last bucket may have fewer); number of buckets */
     size_t world, rank;
 };
 
 /* The part of a parameter that is in a given range of the flat array. */
 struct sharded_piece {
-    size_t first; /* index of the first element in the parameter */
-    size_t at;    /* index of the first element in the flat array */
-    size_t n;     /* 0: no part of the parameter is in the range */
+    size_t first; /* index of the piece's first element in the parameter */
+    size_t at;    /* index of the piece's first element in the flat array */
+    size_t n;     /* number of elements; 0 if no part of the parameter is in the range */
 };
 
-/* Make a plan with buckets of about `most` elements, or about eight smaller ones. Return false if memory is short. */
+/* Make a plan with buckets of about `most` elements. For a small model, make about eight smaller buckets. Return
+ * false if memory is short. */
 static bool sharded_plan_make(struct sharded_plan *p, const size_t elements[], size_t n, size_t world,
                               size_t rank, size_t most)
 {
@@ -80,14 +81,15 @@ static size_t sharded_mine(const struct sharded_plan *p, size_t b)
     return sharded_begin(p, b) + p->rank * sharded_of_rank(p, b);
 }
 
-/* Return the place in this rank's shard of the element at offset `at`, which is in its share of bucket `b`. Only
- * the last bucket may be smaller. */
+/* Return the place of an element in this rank's shard. The element has offset `at` in the flat array, and is in
+ * this rank's share of bucket `b`. Only the last bucket may be smaller, so all shares before this share have the
+ * full size. */
 static size_t sharded_in_shard(const struct sharded_plan *p, size_t b, size_t at)
 {
     return b * (p->bucket / p->world) + at - sharded_mine(p, b);
 }
 
-/* Return the part of parameter i between offsets `from` and `from + many` of the flat array. */
+/* Return the part of parameter i that is between offsets `from` and `from + many` of the flat array. */
 static struct sharded_piece sharded_piece(const struct sharded_plan *p, size_t i, size_t from, size_t many)
 {
     const size_t begin = p->at[i] > from ? p->at[i] : from;
@@ -98,8 +100,8 @@ static struct sharded_piece sharded_piece(const struct sharded_plan *p, size_t i
     return (struct sharded_piece){ begin - p->at[i], begin, end - begin };
 }
 
-/* BUCKET: elements of a bucket, 25 MiB of floats as in PyTorch. BUCKET_OF_ROWS: the same if a rank receives all
- * ranks' gradients. ROWS: such buckets in memory. */
+/* BUCKET: elements of a bucket, 25 MiB of floats as in PyTorch. BUCKET_OF_ROWS: elements of a bucket if each rank
+ * receives the gradients of all ranks. ROWS: number of such buckets that are in memory at the same time. */
 enum { BUCKET = 25 << 18, BUCKET_OF_ROWS = 1 << 20, ROWS = 2 };
 
 /* A bucket whose collective is in progress. */
@@ -109,7 +111,7 @@ struct flight {
     float *rows; /* on the device: this bucket's gradients of all ranks */
 };
 
-/* The arrays and the collectives on them. `zero1` and `world` are the two cases of sharded_update.h:
+/* The arrays, the collectives on them, and the contents. `zero1` and `world` are the two cases of sharded_update.h:
  *
  *     gradients         flat, float32                    | bucket 0 | bucket 1 ...
  *       zero1: reduce_scatter in place                     my share of each bucket is the average
@@ -120,13 +122,13 @@ struct sharded_update {
     struct sharded_request request;
     struct sharded_plan plan;
     float *grads;               /* on the device, like `slot` and `leaves` */
-    float *slot[SHARDED_SLOTS]; /* this rank's shard of the masters and of each state */
-    double *leaves;             /* for the norm: the sum of squares of each leaf */
-    float *room;                /* on the device: one bucket, only for a checkpoint */
-    size_t *waits;              /* for each bucket, its parameters that are not ready */
+    float *slot[SHARDED_SLOTS]; /* this rank's shard of the master weights and of each optimizer state */
+    double *leaves;             /* for the norm: the sum of squares of each leaf (COMPUTE_LEAF elements) */
+    float *room;                /* on the device: room for one bucket; allocated only for a checkpoint */
+    size_t *waits;              /* for each bucket, the number of its parameters that are not ready */
     struct flight flight[ROWS];
     unsigned launched;
-    ddp_work *last; /* latest collective outside `flight`, see keep() */
+    ddp_work *last; /* latest collective outside `flight`; earlier collectives end before it (see keep) */
 };
 
 /* --- open and close ----------------------------------------------------------------------------------- */
@@ -146,7 +148,7 @@ static bool alone(const struct sharded_update *s)
     return s->request.world == 1;
 }
 
-/* Return true if the masters are separate from the weights. */
+/* Return true if the masters are separate from the weights. If false, the layers use the masters as weights. */
 static bool has_masters(const struct sharded_update *s)
 {
     return s->request.device->value_bytes != sizeof(float);
@@ -191,7 +193,8 @@ ddp_status sharded_open(struct sharded_update **out, const struct sharded_reques
                     request->params->count);
 }
 
-/* Wait for a collective and free `work`. The caller can then free the buffers, even after an error. */
+/* Wait for a collective and free `work`. The caller can then free the buffers of the collective. Ignore an error: the
+ * group is then broken and runs no collectives. */
 static void end(ddp_work *work)
 {
     if (work == NULL)
@@ -231,7 +234,7 @@ static void keep(struct sharded_update *s, ddp_work *work)
     s->last = work;
 }
 
-/* Make the device's stream, but not the host, wait for a collective. */
+/* Make the device's stream wait for a collective. The host does not wait. */
 static ddp_status follow(ddp_work **work, struct ddp_err *err)
 {
     ddp_status status = *work != NULL ? ddp_work_wait(*work) : DDP_OK;
@@ -241,8 +244,8 @@ static ddp_status follow(ddp_work **work, struct ddp_err *err)
     return library(status, err);
 }
 
-/* Make the device's stream wait for `f`, then overwrite this rank's share of the bucket with the sum over all
- * ranks. */
+/* Make the device's stream wait for the collective of `f`. Then overwrite this rank's share of the bucket with the
+ * sum over all ranks. */
 static ddp_status add_up(struct sharded_update *s, struct flight *f, struct ddp_err *err)
 {
     const struct sharded_plan *p = &s->plan;
@@ -257,7 +260,8 @@ static ddp_status add_up(struct sharded_update *s, struct flight *f, struct ddp_
     return DDP_OK;
 }
 
-/* Gather bucket `b` from all ranks into the next of the ROWS buffers. First add up the bucket that is still there. */
+/* Gather bucket `b` from all ranks into the next of the ROWS buffers (struct flight). First add up the bucket that is
+ * still in this buffer. */
 static ddp_status send_rows(struct sharded_update *s, size_t b, struct ddp_err *err)
 {
     struct flight *f = &s->flight[s->launched++ % ROWS];
@@ -303,8 +307,8 @@ void sharded_start(struct sharded_update *s)
     }
 }
 
-/* Record that gradient i is ready, and launch the buckets that are complete. All ranks have the same order, the
- * order of the backward pass. */
+/* Record that gradient i is ready. Launch the collective of each bucket whose gradients are now all ready. All ranks
+ * launch buckets in the same order, because the backward pass has the same order on all ranks. */
 ddp_status sharded_ready(struct sharded_update *s, size_t i, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -406,7 +410,7 @@ static ddp_status copy_bucket(struct sharded_update *s, size_t b, const float *r
     return status;
 }
 
-/* Export one bucket. All buckets at once would need device memory for a whole model. */
+/* Export one bucket. Exporting buckets one by one needs no device memory for a whole model. */
 static ddp_status export_bucket(struct sharded_update *s, int slot, size_t b, float *flat,
                                 struct ddp_err *err)
 {

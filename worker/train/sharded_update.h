@@ -1,6 +1,6 @@
-/* sharded_update.h -- the optimizer's state on a device. With --zero1 or --determinism world, each rank updates
- * only its share of the parameters, and this module reduces the gradients. The order of the reducer's sums depends
- * on the number of ranks. */
+/* sharded_update.h -- the optimizer's state on a device. With --zero1 or --determinism world, each rank updates only
+ * its share of the parameters, and this module also reduces the gradients. With --determinism world the reducer cannot
+ * reduce the gradients, because the order of its sums depends on the number of ranks. */
 #ifndef WORKER_TRAIN_SHARDED_UPDATE_H
 #define WORKER_TRAIN_SHARDED_UPDATE_H
 
@@ -22,17 +22,18 @@ size_t sharded_multiple(size_t world);
 
 enum { SHARDED_SLOTS = 3 };
 
-/* The arguments of sharded_open. With neither --zero1 nor --determinism world, every rank has the whole state. */
+/* The arguments of sharded_open. With neither --zero1 nor --determinism world, every rank has the whole state as one
+ * share, and the reducer averages the gradients. */
 struct sharded_request {
     ddp_group *group; /* borrowed, like `device`, `params` and `count` */
     struct compute *device;
-    const struct model_tensors *params; /* prepared by compute_ops.place and sharded_multiple() */
+    const struct model_tensors *params; /* prepared by compute_ops.place; see sharded_multiple() */
     const size_t *count;                /* number of elements of each parameter */
-    int world, rank;                    /* 1 and 0 if each rank has the whole state */
-    bool reduces;                       /* this module reduces the gradients; false: the reducer */
-    ddp_dtype dtype;                    /* type of the weights that layers read */
-    bool any_world;                     /* true with --determinism world */
-    int slots;                          /* one for the masters, and one for each state */
+    int world, rank;                    /* world is 1 and rank is 0 if each rank has the whole state */
+    bool reduces;    /* true if this module reduces the gradients, false if the reducer does */
+    ddp_dtype dtype; /* type of the weights that layers read */
+    bool any_world;  /* true with --determinism world */
+    int slots;       /* number of slots: one for the master weights, and one for each optimizer state */
 };
 
 /* The gradients and the optimizer's state of one rank. The order of the calls is:
@@ -52,30 +53,31 @@ float *sharded_grad(const struct sharded_update *s, size_t i);
 
 /* Begin a step. */
 void sharded_start(struct sharded_update *s);
-/* Record that the work now on the device's stream completes the gradient of parameter i; collective. A complete
- * bucket is reduced:
+/* Record that the work that is now on the device's stream completes the gradient of parameter i. Collective. When all
+ * gradients of a bucket are complete, the bucket is reduced:
  *
+ *                  reduced by
  *     zero1        reduce_scatter, NCCL's average
  *     world        all_gather of all gradients; each rank then sums its share over the ranks as a tree
  *
- * For N ranks, `world` has N / 2 times the traffic of an all-reduce. */
+ * With --determinism world, a rank receives the gradients of all other ranks. For N ranks, this is N / 2 times the
+ * traffic of an all-reduce. */
 ddp_status sharded_ready(struct sharded_update *s, size_t i, struct ddp_err *err);
-/* Complete the sums or averages of all buckets, for which the device's stream waits; collective. */
+/* Complete the sums or averages of all buckets. The device's stream then waits for their reductions. Collective. */
 ddp_status sharded_average(struct sharded_update *s, struct ddp_err *err);
 
 /* Compute the norm of all gradients, as compute_ops.norm does; collective. */
 ddp_status sharded_norm(struct sharded_update *s, double most, double unscale, struct ddp_err *err);
 
-/* Update the elements of parameter i in this rank's shares. `grad` is the parameter's gradient. */
+/* Update the elements of parameter i that are in this rank's shares. `grad` is the gradient of the parameter. */
 void sharded_update(struct sharded_update *s, const ddp_optim *rule, size_t i, const float *grad);
 /* Gather the new weights of all ranks; collective. */
 ddp_status sharded_send(struct sharded_update *s, struct ddp_err *err);
 
-/* Copy a slot (0: masters; 1, 2: states) to or from `flat`, all parameters in the host's memory. If layers read
- * the masters, slot 0 is ignored, because the model has it.
- *
- *   - export: collective; rank 0 passes `flat`, all other ranks pass NULL
- *   - import: copies only this rank's shares */
+/* Copy a slot to `flat` (export) or from `flat` (import). `flat` has all parameters in the host's memory. Slot 0 has
+ * the masters; slots 1 and 2 have the optimizer's states. If layers read the masters, the model already has these
+ * values, and both functions ignore slot 0. Export is collective: rank 0 passes `flat`, and all other ranks pass NULL.
+ * Import copies only this rank's shares. */
 ddp_status sharded_export(struct sharded_update *s, int slot, float *flat, struct ddp_err *err);
 ddp_status sharded_import(struct sharded_update *s, int slot, const float *flat, struct ddp_err *err);
 

@@ -1,5 +1,7 @@
-/* train_options.c -- see train_options.h. Each option is a row in this file and a field of struct train_options,
- * with the name that PyTorch programs use, if they have such an option. */
+/* train_options.c -- see train_options.h.
+ *
+ * Each option is a row in this file and a field of struct train_options. If PyTorch programs have such an option,
+ * its name is the same. */
 #include "train/train_options.h"
 
 #include "train/models/llmc.h"
@@ -11,7 +13,7 @@
 
 /* The option and its field have the same name. */
 #define ROW(field, kind) .name = #field, .type = OPTION_##kind, .at = offsetof(struct train_options, field)
-enum { MOST = 1 << 30 }; /* largest value of most options: the product of two fits in 64 bits */
+enum { MOST = 1 << 30 }; /* largest value of most options: the product of two such values fits in 64 bits */
 
 #define RULE_NAME(name, word, states) word,
 #define PRECISION_NAME(name, word)    word,
@@ -125,8 +127,8 @@ const char *train_options_word(const char *name, int64_t value)
     return NULL;
 }
 
-/* Return true if an option may differ between workers: it changes no parameter, is used only on rank 0, or is compared
- * elsewhere. */
+/* Return true if an option may differ between workers. Such an option changes no parameter, is used only on rank 0, or
+ * is compared elsewhere. */
 static bool is_own(const char *name)
 {
     static const char *const own[] = { "data",    "loader_threads", "init_from", "export",         "device",
@@ -138,7 +140,7 @@ static bool is_own(const char *name)
     return false;
 }
 
-/* Return the value of an option as a number. For a text: 1 if it was given. */
+/* Return the value of an option as a number that ranks can compare. For a text, return 1 if the option was given. */
 static uint64_t option_fact(const struct option_row *row, const void *from)
 {
     const void *field = (const char *)from + row->at;
@@ -170,7 +172,8 @@ static const char *choice_word(const struct option_row *row, uint64_t value)
                                                                                      : "unknown";
 }
 
-/* Print the result of option_fact as text: "0.01", "adamw", "given". A number out of range means "not given". */
+/* Print the result of option_fact as text: "0.01", "adamw", "given". A number outside the range of the option means
+ * "not given". */
 static void print_fact(const struct option_row *row, uint64_t fact, char to[32])
 {
     const bool is_given = (row->type == OPTION_FLAG || row->type == OPTION_TEXT) && fact != 0;
@@ -298,7 +301,7 @@ static ddp_status check_device(const struct train_options *o, struct ddp_err *er
                     only_on_cpu(o));
 }
 
-/* Parse the options, and check which exclude or need each other. */
+/* Parse the options. Check also which options exclude or need each other. */
 ddp_status train_options_parse(struct train_options *o, int argc, char *const argv[], struct ddp_err *err)
 {
     *o = (struct train_options){ .weight_decay = -1 };

@@ -1,5 +1,5 @@
-/* train_options.h -- the options of `train`. trainer.c compares them on all ranks at the start, because different
- * options mean different collectives or models. */
+/* train_options.h -- the options of `train`. At the start, trainer.c compares the options that must be equal on all
+ * ranks, because ranks with different options would call different collectives or train different models. */
 #ifndef TRAIN_TRAIN_OPTIONS_H
 #define TRAIN_TRAIN_OPTIONS_H
 
@@ -59,16 +59,17 @@ ddp_status train_options_parse(struct train_options *o, int argc, char *const ar
 /* Return the text of choice `value` of option `name`, or NULL. */
 const char *train_options_word(const char *name, int64_t value);
 
-/* A fact is an option that must be equal on all workers, as a number. TRAIN_FACTS is their maximum number. */
+/* A fact is an option that must be equal on all workers, as a number that ranks can compare. TRAIN_FACTS is the
+ * maximum number of facts. */
 enum { TRAIN_FACTS = 64 }; /* unused elements of an array of facts are 0 */
 void train_options_facts(const struct train_options *o, int64_t facts[TRAIN_FACTS]);
 
-/* Compare the facts of `rank` with those of rank 0. The text of DDP_ERR_ARG names the first different option and
- * both values. */
+/* Compare the facts of `rank` with those of rank 0. DDP_ERR_ARG names the first option that differs, and both
+ * values. */
 ddp_status train_options_same(const int64_t first[TRAIN_FACTS], const int64_t theirs[TRAIN_FACTS], int rank,
                               struct ddp_err *err);
 
-/* Return the optimizer of the options, before its first step. */
+/* Return the optimizer that the options describe. The returned optimizer has made no step. */
 ddp_optim train_options_optim(const struct train_options *o);
 
 /* Return true if a GPU may be used and all given options work on a GPU. */

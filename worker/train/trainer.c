@@ -1,5 +1,5 @@
-/* trainer.c -- see trainer.h. All ranks decide with equal numbers (the loss, the limit of steps), because
- * otherwise some would wait in a collective forever. */
+/* trainer.c -- see trainer.h. All ranks decide with equal numbers (the loss, the limit of steps), because otherwise
+ * some ranks would wait in a collective forever. */
 #include "train/trainer.h"
 
 #include "base/clock.h"
@@ -18,7 +18,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Approximate number of targets in a batch of a test. */
+/* Approximate number of targets in a batch of a test. A test uses no padding, because padding would count some samples
+ * twice. So the ranks may have different numbers of samples. */
 enum { EVALUATE_TARGETS = 256 };
 
 /* Return the number of samples that are tested at once. */
@@ -46,7 +47,8 @@ static ddp_status count_batch(struct model *model, struct batch_source *source, 
     return DDP_OK;
 }
 
-/* Sum the counts over all ranks. Check the number of samples, because the percentage would not show a missing one. */
+/* Sum the counts over all ranks. Also check the number of samples: if a sample was left out or tested twice, the
+ * percentage would not show this error. */
 static ddp_status add_up(ddp_ctx *ctx, struct accuracy *a, const struct dataset *set, struct ddp_err *err)
 {
     int64_t counts[2] = { a->correct, a->samples };
@@ -65,7 +67,7 @@ static ddp_status add_up(ddp_ctx *ctx, struct accuracy *a, const struct dataset 
     return DDP_OK;
 }
 
-/* Test the model, after rank 0's running means and variances are sent, so that all ranks test the same. */
+/* Test the model. First send rank 0's running means and variances, so that all ranks test the same model. */
 static ddp_status evaluate(struct model *model, const struct dataset *set, ddp_ctx *ctx, struct accuracy *out,
                            struct ddp_err *err)
 {
@@ -98,7 +100,8 @@ static ddp_status part_done(void *user, size_t i, float *grad, struct ddp_err *e
     return optimizer_round(&t->optimizer, i, grad, err);
 }
 
-/* Report that a gradient is complete. Without a communication thread, this may wait for the other ranks. */
+/* Report that a gradient is complete. If this gradient completes a bucket, and there is no communication thread, the
+ * call waits for the other ranks. */
 static ddp_status whole_done(void *user, size_t i, struct ddp_err *err)
 {
     struct trainer *t = user;
@@ -166,7 +169,7 @@ static ddp_status write_metrics(struct trainer *t, const struct late *of, double
     return journal_step(&t->journal, &line, err);
 }
 
-/* Report a step. Its mean loss needs another all-reduce, so compute it only for metrics. */
+/* Report a step. The mean loss of a step needs another all-reduce, so compute it only for metrics. */
 static ddp_status report_step(struct trainer *t, const struct late *of, double loss, double norm, uint64_t us,
                               struct ddp_err *err)
 {
@@ -179,8 +182,8 @@ static ddp_status report_step(struct trainer *t, const struct late *of, double l
     return write_metrics(t, of, loss, norm, us, err);
 }
 
-/* Report the step in t->late, with the loss and norm from the device. If `now` is true, wait for that step. Its
- * duration begins at t->late.begun_us. */
+/* Report the step in t->late, with the loss and norm from the device. With `now`, wait until the device has finished
+ * that step. The duration of a step is the time from t->late.begun_us to the report of the step. */
 static ddp_status report_late(struct trainer *t, bool now, struct ddp_err *err)
 {
     struct compute_report report;
@@ -196,11 +199,11 @@ static ddp_status report_late(struct trainer *t, bool now, struct ddp_err *err)
     return report_step(t, &of, report.loss, report.norm, t->late.begun_us - of.begun_us, err);
 }
 
-/* Report the previous step, then keep this step (`of`) in t->late until the device has its loss.
- *
- *   - --hash_steps: report this step at once, because the hash must be that of its parameters
- *   - the previous step was reported here: this step's duration begins with that report
- *   - otherwise: it begins at the start of this step, because a test or a checkpoint may lie between */
+/* Report the previous step if it is still unreported. Then keep this step (`of`) in t->late until the device has its
+ * loss. With --hash_steps, wait for the device and report this step at once, because the hash must be the hash of the
+ * parameters after this step. If this call reports the previous step, the duration of this step begins with that
+ * report, because the device starts this step only after the previous step. Otherwise the duration begins at the start
+ * of this step, because a test or a checkpoint may lie between the last report and this step. */
 static ddp_status report_device_step(struct trainer *t, const struct late *of, struct ddp_err *err)
 {
     const bool waited = t->late.waits;
@@ -248,7 +251,7 @@ static ddp_status average(struct trainer *t, struct ddp_err *err)
     return status == DDP_OK ? dump_gradient(t, err) : status;
 }
 
-/* Update the parameters. Only metrics need the norm of the gradient. */
+/* Update the parameters. Request the norm of the gradient only if metrics are written. */
 static ddp_status update(struct trainer *t, double lr, struct ddp_err *err)
 {
     phase_begins(t, PHASE_OPTIMIZER);
@@ -278,8 +281,9 @@ static ddp_status trainer_step(struct trainer *t, uint64_t step, struct ddp_err 
     return status == DDP_OK ? profile_step(&t->profile, &t->phases, t->steps_done, err) : status;
 }
 
-/* Add the losses of all ranks since the last call to t->epoch_loss; collective. An average of averages would
- * depend on the number of ranks. */
+/* Increase t->epoch_loss by the losses of all ranks since the last call of this function; collective. Losses are summed
+ * over all samples and divided only at the end. Ranks may have different numbers of samples, so an average of averages
+ * would depend on the number of ranks. */
 static ddp_status trainer_sum_loss(struct trainer *t, struct ddp_err *err)
 {
     ddp_status status = t->device != NULL ? report_late(t, true, err) : DDP_OK;
@@ -316,7 +320,7 @@ static struct checkpoint describe(struct trainer *t)
     };
 }
 
-/* Fail if a loss, equal on all ranks, is not finite. */
+/* Fail if a loss is not finite. All ranks have the same loss, so all ranks fail. */
 static ddp_status check_loss(const struct trainer *t, double loss, struct ddp_err *err)
 {
     if (isfinite(loss))
@@ -327,7 +331,8 @@ static ddp_status check_loss(const struct trainer *t, double loss, struct ddp_er
                     t->epochs_done + 1, fabs(loss), t->options->lr, remedy);
 }
 
-/* Save a checkpoint on rank 0; collective. Do nothing without --checkpoint, or if this step is saved. */
+/* Save a checkpoint; collective. Do nothing without --checkpoint, or if this step is already saved. Only rank 0 saves.
+ * The other ranks continue and wait for rank 0 in the next collective. Fail if the loss is not finite. */
 static ddp_status trainer_save(struct trainer *t, struct ddp_err *err)
 {
     if (t->options->checkpoint == NULL || t->saved_step == t->steps_done)
@@ -365,7 +370,8 @@ static void adopt_checkpoint(struct trainer *t, const struct checkpoint *c)
     t->epoch_loss = c->epoch_loss;
 }
 
-/* Load a checkpoint on rank 0 and send it to all ranks, so that only one rank reads a shared disk. */
+/* Load a checkpoint on rank 0 and send it to all ranks. So all ranks continue from the same step, and only one rank
+ * reads a shared disk. */
 static ddp_status trainer_load(struct trainer *t, struct ddp_err *err)
 {
     struct checkpoint c = describe(t);
@@ -384,7 +390,7 @@ static ddp_status trainer_load(struct trainer *t, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Continue from the newest checkpoint, if any; collective. */
+/* Continue from the newest checkpoint, if the directory has a checkpoint; collective. */
 static ddp_status trainer_resume(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;
@@ -408,7 +414,8 @@ static void set_threads(uint64_t wanted)
         openblas_set_num_threads(1);
 }
 
-/* Fail if `dir` has a checkpoint of an early version, which --resume would not find. */
+/* Fail if `dir` has a checkpoint of an early version. Otherwise --resume would find no checkpoint and start from the
+ * beginning. */
 static ddp_status refuse_early_version(const char *dir, struct ddp_err *err)
 {
     char path[PATH_MAX];
@@ -422,11 +429,9 @@ static ddp_status refuse_early_version(const char *dir, struct ddp_err *err)
         path);
 }
 
-/* Check the directory of --checkpoint:
- *
- *   - --eval: it must have a checkpoint
- *   - --resume: create a missing directory
- *   - otherwise: create a missing directory; fail if it has checkpoints, which this run could delete */
+/* Check the directory of --checkpoint. With --eval, the directory must have a checkpoint. A training run creates a
+ * missing directory, and fails if the directory has checkpoints but --resume is missing. Otherwise the run would mix
+ * its checkpoints with those of another run, and could delete old checkpoints. */
 static ddp_status open_checkpoints(const struct train_options *o, struct ddp_err *err)
 {
     char newest[64];
@@ -450,7 +455,7 @@ static ddp_status open_checkpoints(const struct train_options *o, struct ddp_err
         o->checkpoint, newest);
 }
 
-/* Check at the start that the output files can be written. */
+/* Check at the start that the output files can be written. Otherwise the run would fail only after the last epoch. */
 static ddp_status check_outputs(const struct train_options *o, struct ddp_err *err)
 {
     if (o->export_to != NULL && files_may_write(o->export_to, err) != DDP_OK)
@@ -460,7 +465,8 @@ static ddp_status check_outputs(const struct train_options *o, struct ddp_err *e
     return DDP_OK;
 }
 
-/* Open the output files on rank 0. Check the paths first, because a wrong path must not empty other files. */
+/* Open the output files, only on rank 0. The other ranks wait for rank 0 in the first collective. Check the paths
+ * first, so that a run with a wrong --checkpoint, --summary or --export does not empty the files of an earlier run. */
 static ddp_status open_outputs(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;
@@ -484,7 +490,7 @@ static ddp_status open_outputs(struct trainer *t, struct ddp_err *err)
                                       o->dump_gradients, write_error_text(errno, o->dump_gradients, why));
 }
 
-/* Open the data, all of it on every rank, because each epoch distributes the samples anew. */
+/* Open the data. Every rank opens all data, because each epoch distributes the samples anew. */
 static ddp_status open_data(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;
@@ -526,7 +532,7 @@ static ddp_status compare_samples(const int64_t first[2], const int64_t theirs[2
                     first[0], first[1], rank, theirs[0], theirs[1]);
 }
 
-/* Compare every rank with rank 0. All ranks do, so that all print the same text. */
+/* Compare every rank with rank 0. All ranks do this, so that all ranks print the same text. */
 static ddp_status compare_runs(const struct run_facts *all, int world, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -538,7 +544,8 @@ static ddp_status compare_runs(const struct run_facts *all, int world, struct dd
     return status;
 }
 
-/* Compare the options first, because different options mean different collectives or models. */
+/* Compare the options before anything else, because ranks with different options would call different collectives
+ * or train different models. */
 static ddp_status compare_options(const struct trainer *t, struct ddp_err *err)
 {
     const int world = ddp_world_size(t->ctx);
@@ -570,7 +577,8 @@ static ddp_status init_model(struct trainer *t, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Create the model. optimizer_open sends rank 0's parameters. */
+/* Create the model. All ranks use the same seed, so they begin with the same parameters. optimizer_open sends rank
+ * 0's parameters anyway. */
 static ddp_status open_model(struct trainer *t, struct ddp_err *err)
 {
     size_t rows = split_rows(&t->split, 0);
@@ -598,7 +606,7 @@ static ddp_status open_model(struct trainer *t, struct ddp_err *err)
     return status == DDP_OK ? optimizer_open(&t->optimizer, t->options, t->model, t->ctx, err) : status;
 }
 
-/* Open the device that main.c has chosen, if any. */
+/* Open the device, if main.c has chosen one for the context. */
 static ddp_status open_device(struct trainer *t, struct ddp_err *err)
 {
     if (ddp_device(t->ctx) < 0)
@@ -647,7 +655,7 @@ ddp_status trainer_open(struct trainer *t, const struct train_options *options, 
     return status;
 }
 
-/* Close the dump. fclose reports a full disk for buffered bytes. */
+/* Close the dump. fclose reports a full disk for bytes that were still in a buffer. */
 static ddp_status close_dump(struct trainer *t, struct ddp_err *err)
 {
     if (t->dump == NULL || fclose(t->dump) == 0)
@@ -657,8 +665,8 @@ static ddp_status close_dump(struct trainer *t, struct ddp_err *err)
                     write_error_text(errno, t->options->dump_gradients, why));
 }
 
-/* Close everything, even after a failure, and return the first error. The device may still use memory, so wait for
- * it. */
+/* Close everything, even after a failure, and return the first error. Wait for the device first, because the device may
+ * still use memory that is freed here. */
 ddp_status trainer_close(struct trainer *t, struct ddp_err *err)
 {
     enum { CLOSED = 5 };
@@ -728,7 +736,8 @@ static bool is_due(const struct trainer *t, uint64_t every)
     return every != 0 && t->steps_done % every == 0;
 }
 
-/* Compare the parameters and save a checkpoint, if these are due. Wrong parameters must never be saved. */
+/* Compare the parameters, and save a checkpoint, each only if it is due after this step. Compare first, so that wrong
+ * parameters are never saved. */
 static ddp_status after_step(struct trainer *t, struct ddp_err *err)
 {
     uint64_t hash;
@@ -772,8 +781,8 @@ static ddp_status report_epoch(struct trainer *t, uint64_t samples, uint64_t us,
     return status == DDP_OK ? journal_epoch(&t->journal, &line, err) : status;
 }
 
-/* Let waiting nodes join after a checkpoint. Rank 0 sends their number, because all ranks must agree. Training
- * continues until the launcher restarts the job. */
+/* After rank 0 has written a checkpoint, let waiting nodes join. All ranks must agree, so rank 0 asks the store for the
+ * number of waiting nodes and sends it to the other ranks. Training continues until the launcher restarts the job. */
 static ddp_status agree_to_grow(struct trainer *t, struct ddp_err *err)
 {
     int32_t nodes = 0;
@@ -790,7 +799,7 @@ static ddp_status agree_to_grow(struct trainer *t, struct ddp_err *err)
         return status;
     journal_line(&t->journal, "%d node%s can join; restarting with more nodes after epoch %" PRIu64,
                  (int)nodes, nodes == 1 ? "" : "s", t->epochs_done);
-    ddp_grow_agree(t->ctx); /* ignore errors: without this agreement, the job keeps its size */
+    ddp_grow_agree(t->ctx); /* ignore errors: without this rank's agreement, the job keeps its size */
     return DDP_OK;
 }
 
@@ -874,7 +883,7 @@ static ddp_status only_test(struct trainer *t, struct ddp_err *err)
     return status;
 }
 
-/* Export the parameters in float32; with 16-bit precision, the optimizer's masters. */
+/* Export the parameters in float32. With 16-bit precision, export the optimizer's float32 copies of the parameters. */
 static ddp_status export_model(struct trainer *t, struct ddp_err *err)
 {
     const struct train_options *o = t->options;

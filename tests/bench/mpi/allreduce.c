@@ -1,5 +1,6 @@
-/* allreduce.c -- measures MPI_Allreduce in place, to compare it with libddp. Prints "mpi RANKS BYTES MICROSECONDS" for
- * each size. scripts/bench_allreduce.sh compiles and runs this program. */
+/* allreduce.c -- measures MPI_Allreduce in place, to compare it with libddp. scripts/bench_allreduce.sh compiles it
+ * with mpicc and runs it with mpirun. Prints "mpi RANKS BYTES MICROSECONDS" for each size, as bench_allreduce does for
+ * libddp. */
 #include "sizes.h"
 
 #include <mpi.h>

@@ -1,5 +1,5 @@
-/* sizes.h -- the sizes that both all-reduce programs measure: 4 KiB to 64 MiB of f32. A batch of calls takes some
- * milliseconds. */
+/* sizes.h -- the sizes that both all-reduce programs measure, so that their results can be compared. The sizes are 4
+ * KiB to 64 MiB of f32, summed in place. Each size is repeated often enough that a batch takes some milliseconds. */
 #ifndef BENCH_ALLREDUCE_SIZES_H
 #define BENCH_ALLREDUCE_SIZES_H
 
@@ -14,7 +14,7 @@ enum {
     BATCH_MOST = 500
 };
 
-/* Return the number of calls in a batch. It must be equal on all ranks. */
+/* Return the number of calls in a batch. This number must be equal on all ranks, so it depends only on the size. */
 static inline int batch_of(size_t bytes)
 {
     size_t calls = BATCH_BYTES / bytes;

@@ -21,7 +21,7 @@ static const struct agent_effect *at(struct agent *a, uint64_t now_ms, enum agen
     return agent_step(a, &e, &n);
 }
 
-/* Deliver the store's verdict: another attempt, or the end with exit code 1. */
+/* Deliver the verdict of the store, which grants another attempt or ends the job with exit code 1. */
 static void verdict(struct agent *a, uint64_t now_ms, bool restart)
 {
     const struct agent_event e = {
@@ -32,8 +32,8 @@ static void verdict(struct agent *a, uint64_t now_ms, bool restart)
     agent_step(a, &e, &n);
 }
 
-/* Create an agent with two workers and one restart, in `state`. STOPPING, KILLING: worker 0 has failed, worker 1 is
- * alive. SETTLING: worker 0 has lost its peer. */
+/* Create an agent with two workers and one restart, in `state`. In STOPPING and KILLING worker 0 has failed and worker
+ * 1 is alive. In SETTLING worker 0 has lost its peer. */
 static struct agent *in_state(enum agent_state state)
 {
     struct agent *a = agent_new(&(struct agent_options){
@@ -66,7 +66,7 @@ static struct agent *in_state(enum agent_state state)
     return a;
 }
 
-/* Return true if the last effects report the failure of worker `r`. */
+/* Return true if the effects of the last step report the failure of worker `r`. */
 static bool reports_failure(const struct agent_effect *effects, int r)
 {
     bool found = false;
@@ -125,7 +125,7 @@ Test(agent, every_cell_leads_where_it_should)
     }
 }
 
-/* Only a node that waits obeys a verdict to restart. */
+/* Only a node that waits for other nodes or for the verdict follows a verdict to restart. */
 Test(agent, a_verdict_to_start_again_leads_on_from_two_states)
 {
     for (int state = 0; state < AGENT_STATES; state++) {
@@ -173,7 +173,7 @@ Test(agent, nonsense_is_ignored)
     agent_free(a);
 }
 
-/* The answer to EFFECT_SPAWN comes after the stop began. */
+/* The answer to EFFECT_SPAWN comes after the stop began, so the new worker is stopped as well. */
 Test(agent, who_starts_too_late_is_told_at_once)
 {
     struct agent *a = agent_new(&(struct agent_options){ .nproc = 2, .grace_ms = GRACE_MS });
@@ -211,7 +211,8 @@ Test(agent, exit_codes_follow_the_shells)
     }
 }
 
-/* `ddprun --hosts` sends a Ctrl-C to all nodes, so the store's stop may arrive before it. */
+/* `ddprun --hosts` sends a Ctrl-C of the user to all nodes. The store reports this stop before the Ctrl-C arrives on
+ * this node, so the Ctrl-C is not a second request to stop. */
 Test(agent, a_stop_that_the_store_has_reported_is_no_request_of_the_user)
 {
     struct agent *a = in_state(AGENT_WAIT_VERDICT);
@@ -223,7 +224,8 @@ Test(agent, a_stop_that_the_store_has_reported_is_no_request_of_the_user)
     agent_free(a);
 }
 
-/* Within one millisecond, only the field `unasked` shows whether the end or SIGTERM came first. */
+/* A worker may end in the same millisecond in which SIGTERM is sent. The time does not show whether the end or the
+ * signal came first, but `unasked` does. */
 Test(agent, an_end_is_a_consequence_when_our_signal_came_first_however_soon)
 {
     for (int unasked = 0; unasked < 2; unasked++) {
@@ -244,7 +246,8 @@ Test(agent, an_end_is_a_consequence_when_our_signal_came_first_however_soon)
     }
 }
 
-/* The OOM killer may send a SIGKILL before ddprun does. */
+/* A SIGKILL that arrives before ddprun sends SIGKILL is from another sender, such as the OOM killer. The worker counts
+ * as failed. */
 Test(agent, a_sigkill_before_ours_is_somebody_elses)
 {
     struct agent *a = agent_new(&(struct agent_options){ .nproc = 3, .grace_ms = GRACE_MS });
@@ -305,7 +308,7 @@ struct end {
 
 static const struct exit_case {
     struct end end[3];
-    int stop; /* the user's signal after all exits in `end`, or 0 */
+    int stop; /* signal that the user sends after all exits in `end`; 0 = no signal */
     int first, max, rank0;
 } exit_cases[] = {
     { { x(0), x(0), x(0) }, 0, 0, 0, 0 },
@@ -352,7 +355,7 @@ static const struct exit_case {
 #undef e
 #undef runs
 
-/* Play a case. All failures precede the stop signal. */
+/* Play a case. All failures come before the stop signal is sent, so no failure can be a reaction to this signal. */
 static void play(struct agent *a, const struct exit_case *c)
 {
     at(a, 0, AGENT_START, 0, 0);
@@ -374,7 +377,7 @@ static void play(struct agent *a, const struct exit_case *c)
         at(a, 20, AGENT_STOP, 0, c->stop);
     if (agent_state(a) == AGENT_SETTLING)
         at(a, agent_deadline(a), AGENT_TICK, 0, 0);
-    for (int r = 0; r < 3; r++) { /* running workers die of the stop signal */
+    for (int r = 0; r < 3; r++) { /* workers that still run die of the stop signal */
         struct agent_event e = { .type = AGENT_EXITED, .now_ms = 2000, .local_rank = r };
         e.signal = c->stop != 0 ? c->stop : SIGTERM;
         if (agent_worker(a, r)->verdict == WORKER_ALIVE)
@@ -400,7 +403,7 @@ Test(agent, the_exit_code_follows_the_policy)
     }
 }
 
-/* Rank 1 fails. Rank 0 handles its SIGTERM, or has already ended. */
+/* Rank 1 fails. Rank 0 then handles its SIGTERM, or has already ended when the signal is sent. */
 Test(agent, an_end_that_ddprun_has_caused_never_counts)
 {
     static const struct {
@@ -431,8 +434,8 @@ Test(agent, an_end_that_ddprun_has_caused_never_counts)
     }
 }
 
-/* Return the agent's exit code if worker 0 exits with `before`, the user stops the job, and worker 1 exits with
- * `after`. */
+/* Return the agent's exit code after this sequence: worker 0 exits with code `before`, the user stops the job, worker 1
+ * exits with code `after`. */
 static int code_of_stop(enum exit_policy policy, int before, int after)
 {
     struct agent *a =
@@ -461,8 +464,8 @@ Test(agent, a_stop_that_every_worker_answers_with_0_is_a_success_where_the_user_
     cr_expect_eq(code_of_stop(EXIT_POLICY_MAX, 0, 0), 128 + SIGTERM);
 }
 
-/* Return the agent's exit code if another node ends the round with `code`, the user sends `here` (0: none), and both
- * workers exit with 0. */
+/* Return the agent's exit code after this sequence: another node ends the round with `code`, the user sends the signal
+ * `here` to this node, and both workers of this node exit with 0. If `here` is 0, the user sends no signal. */
 static int code_of_stop_after(int code, int here, int stop_signal)
 {
     struct agent *a = agent_new(
@@ -498,7 +501,8 @@ Test(agent, a_stop_hides_no_crash_of_another_node)
     cr_expect_eq(code_of_stop_after(128 + SIGSEGV, 0, 0), 128 + SIGSEGV);
 }
 
-/* Scripts can detect that a process cannot be killed. */
+/* Every policy returns the same exit code here, so that a script can detect that a process on this host cannot be
+ * killed. */
 Test(agent, what_cannot_be_killed_has_an_exit_code_of_its_own)
 {
     for (int policy = 0; policy < 3; policy++) {
@@ -527,7 +531,8 @@ static bool is_sampled_first(const struct agent_effect *effect)
     return false;
 }
 
-/* Only the report of a failure needs the survivors' stacks. */
+/* The agent samples the stacks of the survivors only if the agent stops the survivors after a failure. If the user
+ * stops the job, or if the job grows, no report needs the stacks. */
 Test(agent, survivors_of_a_failure_are_sampled_before_they_are_signalled)
 {
     struct agent *a = in_state(AGENT_RUNNING);

@@ -1,4 +1,4 @@
-/* Tests of lines as signs of progress, and of remembered tracebacks. */
+/* Tests of which lines of a worker are signs of progress, and which tracebacks are remembered. */
 #include "agent/progress.h"
 
 #include <criterion/criterion.h>
@@ -74,7 +74,7 @@ Test(progress, lines_that_all_differ_are_no_signs)
     cr_expect_eq(p.moved_ms, 0);
 }
 
-/* A helper thread may repeat a line while the rank hangs. */
+/* A helper thread may print the same line forever, even while the rank hangs. */
 Test(progress, lines_that_only_repeat_are_no_signs)
 {
     for (int i = 0; i < 2 * PROGRESS_SEEN; i++) {

@@ -1,11 +1,12 @@
-/* Tests of the authentication: vectors of vectors.py, and messages that are replayed, reflected or changed. */
+/* Tests of the authentication with the test vectors of vectors.py, and with messages that are replayed, reflected,
+ * changed by one bit, or sent by the wrong side. */
 #include "auth/auth.c"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Values from vectors.py, which shares no code with auth.c. */
+/* The values are from vectors.py, which shares no code with auth.c. */
 static const char vector_hello[] = "0201630dcd2966c43366053ea4804ef1bb33404142434445464748494a4b4c4d4e4f";
 
 static const char vector_answer[] =
@@ -190,7 +191,7 @@ Test(auth, a_frame_is_not_valid_twice_or_out_of_order_or_as_another)
     cr_assert_not(opens(&to, 0x82, slice_of(one, AUTH_TAG_BYTES - 1)), "too short for a tag");
 }
 
-/* The store now uses a new nonce. */
+/* A stranger replays a recorded connection to the same store, which now uses a new nonce. */
 Test(auth, a_recorded_connection_is_not_valid_again)
 {
     uint8_t old[AUTH_PROOF_BYTES], bytes[FRAME_MAX];
@@ -205,7 +206,8 @@ Test(auth, a_recorded_connection_is_not_valid_again)
     cr_assert_not(opens(&store, 0x82, frame), "a frame after a false proof");
 }
 
-/* A stranger sends the store's own proof back. Another answers an agent as if it were the store. */
+/* A stranger without the secret sends the store's own proof back to the store. Another stranger answers an agent as if
+ * the stranger were the store. */
 Test(auth, a_proof_is_not_valid_for_the_other_side)
 {
     greet(AUTH_AGENT, "gpt");
@@ -227,7 +229,8 @@ Test(auth, a_role_cannot_be_exchanged)
     cr_assert_eq(get_proof(), AUTH_BAD_PROOF);
 }
 
-/* The other store has the same secret. */
+/* A client has proved its secret to another store, which has the same secret. A stranger sends this client's proof to
+ * this store. */
 Test(auth, an_answer_of_another_instance_is_another_connection)
 {
     greet(AUTH_AGENT, "gpt");
@@ -307,7 +310,7 @@ Test(auth, a_store_without_tls_refuses_the_request_before_tls)
     cr_assert(auth_is_ask_tls(message) && !auth_is_ask(message));
     auth_refuse_tls(&secret, refusal);
     cr_assert_eq(auth_read_answer(slice_of(refusal, sizeof(refusal)), &got), AUTH_NOT_ENCRYPTED);
-    for (size_t at = 0; at < sizeof(ask); at++) { /* one byte changes; the message arrives in two parts */
+    for (size_t at = 0; at < sizeof(ask); at++) { /* one byte is changed; the message arrives in two parts */
         bool is_other = false;
         memcpy(ask, bytes, sizeof(ask));
         ask[at]++;
@@ -369,7 +372,7 @@ Test(auth, the_fingerprint_chooses_the_secret)
     cr_assert_eq(chosen(&all, &team_a, AUTH_AGENT, "team-a1"), &all, "the answer can name the only secret");
 }
 
-/* The hash of a name has a fixed size. */
+/* The hash of a job name has the same size for a name of any length. */
 Test(auth, a_long_job_is_another_job_than_its_beginning)
 {
     char longest[LIMIT_TEXT] = "";
@@ -381,7 +384,7 @@ Test(auth, a_long_job_is_another_job_than_its_beginning)
     cr_assert_not(auth_is_job(&store, longest));
 }
 
-/* Only the answer has the same size in all versions. */
+/* Another version may have messages of other sizes, but the answer has the same size in all versions. */
 Test(auth, another_version_is_named)
 {
     uint8_t longer[300] = { 1, AUTH_AGENT };
@@ -394,7 +397,7 @@ Test(auth, another_version_is_named)
         cr_assert_eq(auth_answer(&store, &secret, "i", nonce_s, slice_of(longer, n), answer),
                      AUTH_OTHER_VERSION);
     }
-    /* An older store checks the size before the version. */
+    /* An older store checks the size before the version. So its result may differ from AUTH_OTHER_VERSION. */
     for (int result = 0; result < 10; result++) {
         begin();
         greet(AUTH_AGENT, "gpt");

@@ -1,4 +1,5 @@
-/* Tests of a secret's file: its owner, its permissions and its content. */
+/* Tests of a secret's file: its owner, its permissions and its content. Other tests seal and unseal a secret with
+ * MUNGE. */
 #include "auth/secret.h"
 #include "run.h"
 #include "store_peers.h"
@@ -146,7 +147,8 @@ Test(secret, belongs_to_this_user_or_root)
     cr_assert_eq(chmod(dir, 0777), 0);
     expect_rejected("theirs", "uid 4321");
     expect_rejected("roots", "chmod 600");
-    /* In Kubernetes, the secret is root's file, readable by the pod's group through two symlinks. */
+    /* In Kubernetes, the secret is a file of root that the group of the pod can read. Two symlinks lead to this
+     * file. */
     cr_assert_eq(symlink("roots", "..data"), 0);
     cr_assert_eq(symlink("..data", "key"), 0);
     cr_assert_eq(setegid(4322), 0);
@@ -329,7 +331,7 @@ Test(secret, what_munge_lacks_is_named_on_both_sides)
         begin_munge(cases[i].what);
         cr_assert_neq(peer_seal(secret, unused, &err), DDP_OK, "%s", cases[i].what);
         cr_assert_not_null(strstr(err.msg, cases[i].seals), "%s", err.msg);
-        if (cases[i].unseals == NULL) /* see tests/socket/test_store_link.c */
+        if (cases[i].unseals == NULL) /* tests/socket/test_store_link.c tests this case */
             continue;
         cr_assert_neq(unseal(credential, &there, &err), DDP_OK, "%s", cases[i].what);
         cr_assert_not_null(strstr(err.msg, cases[i].unseals), "%s", err.msg);

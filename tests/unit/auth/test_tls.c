@@ -1,4 +1,6 @@
-/* Tests of TLS between two engines: which secret opens a connection, and attacks that do not. */
+/* Tests of TLS between two engines: which secret opens a connection, and that no attack opens a connection. The attacks
+ * are garbage, cut and replayed messages, and one changed byte anywhere in the handshake. Another attack is a server
+ * with a certificate in place of the secret. */
 #include "auth/auth.h"
 #include "auth/tls.h"
 #include "run.h"
@@ -17,7 +19,7 @@ static struct secret team_a = { .key = { 1, 2, 3 }, .jobs = "a-", .next = &team_
 
 static struct tls_context *client_context, *server_context;
 
-/* One side: `sent` for the peer, `got` decrypted. */
+/* One side of a connection. `sent` are all bytes for the peer, `got` all decrypted bytes. */
 struct side {
     struct tls *tls;
     struct buf sent, got;
@@ -46,7 +48,7 @@ static enum tls_state give(struct side *to, struct slice bytes)
     return tls_receive(to->tls, bytes, &to->got, &to->sent);
 }
 
-/* Move all bytes, at most `step` at a time. */
+/* Move all bytes of `from` to `to`, at most `step` bytes at a time. */
 static void move(struct side *from, struct side *to, size_t step)
 {
     for (size_t at = 0; at < from->sent.len; at += step) {
@@ -239,7 +241,8 @@ Test(tls, garbage_fails_and_opens_nothing)
     }
 }
 
-/* The record announces 16 KiB, but the server fails after TLS_HANDSHAKE_MAX bytes. */
+/* The record of the first message announces 16 KiB. The server must fail after TLS_HANDSHAKE_MAX bytes, and not wait
+ * for the rest. */
 Test(tls, a_long_first_message_is_not_kept)
 {
     static uint8_t bytes[TLS_HANDSHAKE_MAX] = { 0x16, 3, 1, 0x3f, 0xff, 1, 0, 0x3f, 0xfb };
@@ -254,7 +257,7 @@ static void put_number(uint8_t *at, size_t bytes, size_t number)
         at[i] = (uint8_t)number;
 }
 
-/* Make a client's first message with `n` equal identities. The key is the last extension of OpenSSL's message:
+/* Make the first message of a client with `n` equal identities. The key is the last extension of OpenSSL's message:
  *
  *     record 5 | message 4 | version 2, random 32, session id | ciphers, compression | length 2 of all extensions
  *     ... | type 2, length 2 | length 2, n times {length 2, identity, age 4} | length 2, n times {32, binder} */
@@ -299,7 +302,8 @@ static void expect_failure(size_t identities, const char *why)
     buf_free(&hello);
 }
 
-/* Each identity costs several hashes. */
+/* The store rejects a message with more than one identity, because each identity costs several hashes. A message that
+ * is too long is rejected before OpenSSL parses it. */
 Test(tls, a_message_with_many_identities_is_rejected)
 {
     begin_as(&other, "a-job");
@@ -310,7 +314,8 @@ Test(tls, a_message_with_many_identities_is_rejected)
     cr_expect_eq(server.sent.len, 0, "OpenSSL has parsed the message");
 }
 
-/* The handshake's size limit does not apply to the message. */
+/* A message may arrive together with the last bytes of the handshake. The handshake's size limit does not apply to the
+ * message. */
 Test(tls, a_long_message_may_arrive_with_the_end_of_the_handshake)
 {
     char text[3 * TLS_HANDSHAKE_MAX];
@@ -324,7 +329,7 @@ Test(tls, a_long_message_may_arrive_with_the_end_of_the_handshake)
     cr_expect(slice_equal(buf_slice(&server.got), slice_of(text, sizeof(text))));
 }
 
-/* Record a handshake's three flights. */
+/* Record the three flights of a handshake: the client's first message, the server's answer, the client's proof. */
 static void record(struct buf flight[3])
 {
     struct side *const from[] = { &client, &server, &client }, *const to[] = { &server, &client, &server };
@@ -387,7 +392,8 @@ Test(tls, a_reflected_message_is_rejected)
     expect_text(&client, "");
 }
 
-/* Return true for a record's version. In plain records of TLS 1.3 it is neither authenticated nor used. */
+/* Return true for the bytes of a record's version. TLS 1.3 does not authenticate the version of a record that is not
+ * encrypted, and no receiver uses this version. */
 static bool is_record_version(const struct buf *flight, size_t offset)
 {
     for (size_t at = 0; at + 5 <= flight->len;
@@ -397,7 +403,8 @@ static bool is_record_version(const struct buf *flight, size_t offset)
     return false;
 }
 
-/* Change one bit of each byte of each flight, in a new handshake. */
+/* The handshake has three flights. Change one bit of each byte of each flight, and make a new handshake for each
+ * change. */
 Test(tls, no_changed_byte_of_the_handshake_opens_a_connection)
 {
     struct side *const from[] = { &client, &server, &client }, *const to[] = { &server, &client, &server };
@@ -436,7 +443,7 @@ static int dial(int port)
     return fd;
 }
 
-/* Complete the client's handshake with `port`, as far as possible. */
+/* Complete the client's handshake with the server on `port`, as far as possible. */
 static enum tls_state greet(int port)
 {
     uint8_t bytes[4096];
@@ -502,7 +509,8 @@ Test(tls, a_server_with_a_certificate_is_rejected)
     temp_dir_remove(dir);
 }
 
-/* s_server shares no code with ddprun. It has first the right key, then another. */
+/* The server is OpenSSL's s_server, which shares no code with ours. The server has first the key of the client's job,
+ * then the key of another job. */
 Test(tls, openssl_s_server_is_accepted_only_with_the_key)
 {
     static const char *const right[] = { "a-job", "a-other" };

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* "proc" has no quota. */
+/* The file system "proc" has no quota. */
 Test(limits, file_system_of_a_descriptor)
 {
     char text[QUOTA_SHOWN];
@@ -25,7 +25,7 @@ Test(limits, file_system_of_a_descriptor)
     cr_expect_str_eq(text, "");
 }
 
-/* "proc" has no free bytes, no inodes and no quota. */
+/* The file system "proc" has no free bytes, no inodes and no quota. */
 Test(limits, an_error_of_a_write_has_the_values_of_the_file_system)
 {
     static const struct {
@@ -55,7 +55,7 @@ Test(limits, an_error_of_a_write_has_the_values_of_the_file_system)
     }
 }
 
-/* Return the error text after the reason. */
+/* Return the part of an error text after the reason: the remedies. */
 static const char *remedies(int error, const char *path, const char *other)
 {
     static char text[WRITE_ERROR_MAX];
@@ -63,7 +63,8 @@ static const char *remedies(int error, const char *path, const char *other)
     return at != NULL ? at + 2 : "";
 }
 
-/* A general remedy replaces the caller's remedy. */
+/* If an error has a general remedy, this is the only remedy, because another path does not help. For other errors, the
+ * text also has the caller's remedy. */
 Test(limits, an_error_of_a_file_has_a_remedy)
 {
     static const int of_path[] = { ENOSPC, EDQUOT, EROFS }, general[] = { EMFILE, ENFILE, ENOMEM, EFBIG };
@@ -91,12 +92,12 @@ Test(limits, an_error_of_a_file_has_a_remedy)
         cr_expect_not_null(strstr(remedies(EACCES, "/", ""), geteuid() == 1234 ? " 1234 " : " user "));
 }
 
-/* A text with a remedy stays unchanged. */
+/* If memory is short, the text gets one remedy. A text that already has a remedy stays unchanged. */
 Test(limits, an_error_of_memory_has_a_remedy)
 {
     static const struct {
         ddp_status code;
-        const char *what, *end, *remedy; /* parts of the text, and the appended remedy */
+        const char *what, *end, *remedy; /* parts of the text, and the remedy that is appended */
     } cases[] = {
         { DDP_ERR_NOMEM, "memory", "", MEMORY_REMEDY },
         { DDP_ERR_NOMEM, "memory", "; y", "" },
@@ -135,7 +136,8 @@ Test(limits, an_error_of_shared_memory_has_the_limits_of_memory)
     cr_expect_str_eq(memory_error_text(EPERM, text), strerror(EPERM));
 }
 
-/* Write the path of a control group for process `pid` to `path`. Return true for version 1, false for version 2. */
+/* Write the path of a control group for the test process `pid` to `path`. Return true if the controller is in version 1
+ * of control groups, and false for version 2. */
 static bool name_group(char path[256], const char *controller, pid_t pid)
 {
     char v1[64];
@@ -154,7 +156,8 @@ static bool write_in(const char *path, const char *name, const char *text)
     return f != NULL && fclose(f) == 0 && ok;
 }
 
-/* Return true if this process already has a lower limit, by the error text `text`. */
+/* Return true if a limit of this process is already lower than the test's limit. `text` is an error text that names the
+ * lowest limit of the process's groups. */
 static bool has_lower_limit(const char *text, bool is_memory)
 {
     double value;
@@ -165,8 +168,8 @@ static bool has_lower_limit(const char *text, bool is_memory)
     return is_memory ? unit == 'b' || unit == 'K' || (unit == 'M' && value < 768) : value < 777;
 }
 
-/* Enter a new group with a limit. Exit with 0 if the error names it (`words`), 1 if not, 77 if no such group or a lower
- * limit exists. */
+/* Move this process into a new group with a limit. Exit with code 0 if the error text then names this limit (`words`),
+ * else with code 1. Exit with code 77 if this user cannot create such a group or already has a lower limit. */
 static void exit_in_group(const char *controller, const char *v1, const char *v2, const char *limit,
                           const char *words)
 {
@@ -179,7 +182,8 @@ static void exit_in_group(const char *controller, const char *v1, const char *v2
     _exit(strstr(is_memory ? memory_error_text(ENOMEM, text) : fork_error_text(EAGAIN, text), words) == NULL);
 }
 
-/* A child enters the group, because a group with a process cannot be removed. */
+/* A control group cannot be removed while a process is in it. So a child enters the group, and this process removes the
+ * group after the child has ended. */
 Test(limits, those_of_the_control_group_are_read)
 {
     int skipped = 0;

@@ -1,4 +1,4 @@
-/* Tests of connection attempts on a simulated clock: order, times, and pauses between races. */
+/* Tests of the order and the times of connection attempts on a simulated clock, and of the pauses between two races. */
 #include "base/race.h"
 
 #include <criterion/criterion.h>
@@ -79,7 +79,7 @@ Test(race, pauses_grow_from_milliseconds_to_seconds)
     cr_assert_eq(race_pause_ms(12, 0), race_pause_ms(1000000, 0));
 }
 
-/* The random number scales a pause by 0.5 to 1.5. */
+/* The random number scales a pause by 0.5 to 1.5. With 0, the pause is the shortest. */
 Test(race, pauses_are_spread_by_the_random_number)
 {
     const uint32_t numbers[] = { 0, 1, 999, 2000, 2001, 123456789, UINT32_MAX };

@@ -1,4 +1,4 @@
-/* Tests of checkpoint files: whole or rejected, without harm to the previous one. */
+/* A checkpoint is read back whole or rejected. Writing a checkpoint never harms the previous checkpoint. */
 #include "ddp/ckpt.h"
 
 #include <criterion/criterion.h>
@@ -41,7 +41,7 @@ static void save_model(void)
     cr_assert_eq(ddp_ckpt_save(path, model, 2, &err), DDP_OK, "%s", err.msg);
 }
 
-/* Load into other memory. Expect the whole model or no change. */
+/* Load into other memory. Expect either the whole model or no change. */
 static ddp_status load_model(void)
 {
     char w[sizeof(weights)] = "untouched", b[sizeof(bias)] = "same";
@@ -183,7 +183,7 @@ Test(ckpt, unusable_names_are_refused_before_anything_is_written)
     cr_expect_eq(ddp_ckpt_save(path, &just_fits, 1, &err), DDP_OK);
 }
 
-/* A limit of 100 bytes acts as a full disk, because EFBIG is handled like ENOSPC. */
+/* A limit of 100 bytes per file acts as a full disk, because the code handles EFBIG like ENOSPC. */
 Test(ckpt, a_full_disk_leaves_the_old_file_and_nothing_else)
 {
     struct rlimit old, small;
@@ -202,7 +202,7 @@ Test(ckpt, a_full_disk_leaves_the_old_file_and_nothing_else)
     cr_expect_eq(load_model(), DDP_OK, "%s", err.msg);
 }
 
-/* Write a checkpoint to `name` while stdout is the file `path`. Return the earlier state of `path`. */
+/* Write a checkpoint to `name` while stdout is the file `path`. Return the state of `path` before the write. */
 static struct stat save_beside_stdout(const char *name)
 {
     struct stat before;
@@ -238,7 +238,7 @@ Test(ckpt, any_other_file_is_replaced)
 {
     struct stat before, after;
     save_model();
-    const int fd = open(path, O_RDONLY); /* keeps the old inode number in use */
+    const int fd = open(path, O_RDONLY); /* keeps the old file's inode number in use */
     cr_assert_eq(fstat(fd, &before), 0);
     save_model();
     cr_assert_eq(stat(path, &after), 0);

@@ -1,4 +1,5 @@
-/* Tests of a directory of checkpoints. No fault of a writer harms an earlier checkpoint. */
+/* A directory of checkpoints. A checkpoint is loaded as it was saved, old checkpoints are removed, and damaged ones are
+ * skipped. No fault of a writer harms an earlier checkpoint. */
 #include "checkpoint/manifest.h"
 #include "core/crc32c.h"
 #include "ddp/ckpt.h"
@@ -44,7 +45,7 @@ static void remove_dir(void)
 
 TestSuite(ckpts, .init = make_dir, .fini = remove_dir);
 
-/* The model: two blocks with the step's number as text. */
+/* The model: two blocks that contain the number of the step as text. */
 static char weights[40], bias[7];
 static uint64_t samples;
 
@@ -92,7 +93,7 @@ static void close_well(ddp_ckpts *c)
     cr_expect_eq(ddp_ckpts_close(c, &err), DDP_OK, "%s", err.msg);
 }
 
-/* Load. Expect the model of `step`, or no change if no checkpoint was found. */
+/* Load a checkpoint. Expect the complete model of `step`, or the unchanged model if no checkpoint was found. */
 static ddp_status load(ddp_ckpts *c, uint64_t step)
 {
     char expected[40];
@@ -114,7 +115,7 @@ static const char *path_of(uint64_t step, const char *file)
     return path;
 }
 
-/* Return the directory's entries, sorted: "step-00000001 step-00000002". */
+/* Return the entries of the directory, sorted: "step-00000001 step-00000002". */
 static const char *list(void)
 {
     static char text[512];
@@ -182,13 +183,14 @@ Test(ckpts, an_empty_or_missing_directory_has_none)
     cr_expect_eq(load(c, 0), DDP_OK);
     mkdir(dir, 0777);
     mkdir(path_of(0, ""), 0777);
-    rename(path_of(0, ""), strcat(strcpy((char[128]){ 0 }, dir), "/step-7")); /* not a name of the library */
+    rename(path_of(0, ""),
+           strcat(strcpy((char[128]){ 0 }, dir), "/step-7")); /* the library never uses this name */
     cr_expect_eq(load(c, 0), DDP_OK);
     close_well(c);
     close_well(NULL);
 }
 
-/* save copies the caller's blocks. */
+/* save copies the caller's blocks, so later changes of the blocks are not written. */
 Test(ckpts, training_goes_on_while_a_copy_is_written)
 {
     ddp_ckpts *c = open_plain();
@@ -205,7 +207,7 @@ Test(ckpts, above_the_limit_no_copy_is_made_but_all_is_written)
 {
     ddp_ckpts *c = open_with((ddp_ckpts_options){ .max_bytes = 46 });
     cr_assert_eq(save(c, 4), DDP_OK, "%s", err.msg);
-    cr_expect_str_eq(list(), "step-00000004"); /* save() has written the file itself */
+    cr_expect_str_eq(list(), "step-00000004"); /* save() has written the file itself, so do not wait */
     cr_expect_eq(load(c, 4), DDP_OK);
     close_well(c);
 }
@@ -234,7 +236,8 @@ Test(ckpts, the_last_few_and_every_nth_stay)
     close_well(c);
 }
 
-/* A later step's checkpoint is of an abandoned run, or damaged. Counted by keep_last, it would displace the new one. */
+/* A checkpoint of a later step belongs to an abandoned run, or is damaged. keep_last must not count such a checkpoint.
+ * Otherwise the new checkpoint would be removed. */
 Test(ckpts, a_later_one_neither_goes_nor_counts)
 {
     ddp_ckpts *c = open_with((ddp_ckpts_options){ .keep_last = 1 });
@@ -344,7 +347,7 @@ Test(ckpts, a_missing_file_a_huge_manifest_and_another_steps_are_noticed)
     close_well(c);
 }
 
-/* The text's own checksum is valid. */
+/* The text's own checksum is valid, so only the check of a block's digits can reject the text. */
 Test(ckpts, a_block_s_checksum_has_digits_only)
 {
     static const char *const sums[] = {
@@ -422,7 +425,7 @@ Test(ckpts, a_failure_in_the_background_is_told_by_the_next_call_once)
     close_well(c);
 }
 
-/* A separate disk of 64 KiB is full after two checkpoints. */
+/* The test has a separate disk of 64 KiB, which is full after two checkpoints. */
 Test(ckpts, a_full_disk_leaves_what_was_there)
 {
     static char big[24 << 10];
@@ -527,12 +530,13 @@ ssize_t __wrap_pread(int fd, void *into, size_t len, off_t at);
 struct dirent *__real_readdir(DIR *dir);
 struct dirent *__wrap_readdir(DIR *dir);
 
-static bool no_exchange;     /* two names cannot be exchanged, as on NFS */
-static int renames_until_io; /* rename that fails with EIO, from 1; 0: none */
-static bool no_descriptors;  /* an existing directory cannot be opened */
+static bool no_exchange;     /* the exchange of two names fails, as on NFS */
+static int renames_until_io; /* number of the rename that fails with EIO, counted from 1; 0 = none fails */
+static bool no_descriptors;  /* an existing directory cannot be opened, because another thread has the last
+                              * descriptor */
 static bool unreadable;
 static bool no_names;       /* the directory cannot be listed */
-static struct stat watched; /* directory whose flushes are counted */
+static struct stat watched; /* a directory whose flushes are counted */
 static int flushed;         /* number of flushes of `watched` */
 static bool flush_fails;    /* every flush of `watched` fails */
 
@@ -653,7 +657,8 @@ Test(ckpts_disk, without_an_exchange_the_old_one_moves_away_first)
     cr_expect(access(path_in_run(".old-step-00000006"), F_OK) != 0);
 }
 
-/* The second rename moves the old checkpoint away; the third fails with EIO. */
+/* The first rename fails, because the old checkpoint exists. The second rename moves the old checkpoint away. The third
+ * rename fails with EIO. */
 Test(ckpts_disk, the_old_one_comes_back_when_the_new_one_cannot_follow)
 {
     no_exchange = true;
@@ -676,7 +681,7 @@ Test(ckpts_disk, a_directory_that_cannot_be_opened_is_removed)
     expect_loaded("one");
 }
 
-/* A directory inside the old checkpoint stops its removal. */
+/* A directory inside the old checkpoint stops the removal, but not the save. */
 Test(ckpts_disk, an_old_one_that_cannot_be_removed_is_a_warning)
 {
     for (int step = 6; step <= 7; step++) {
@@ -703,7 +708,8 @@ Test(ckpts_disk, a_directory_that_was_made_is_flushed_with_its_parent_once)
     cr_expect_eq(flushed, 1);
 }
 
-/* An unreadable checkpoint may be intact, and an older one would lose work. */
+/* A checkpoint that cannot be read at the moment may be intact. Loading an older one instead would lose work. If all
+ * checkpoints were reported as damaged, the error would advise the user to remove the checkpoints. */
 Test(ckpts_disk, what_cannot_be_read_is_not_taken_for_damaged)
 {
     ddp_ckpt_point point;
@@ -719,7 +725,7 @@ Test(ckpts_disk, what_cannot_be_read_is_not_taken_for_damaged)
     expect_loaded("two");
 }
 
-/* Opening the pipe would wait for a writer. */
+/* An open of the pipe would wait for a writer. */
 Test(ckpts_disk, a_pipe_in_place_of_a_file_is_damage_and_not_waited_for, .timeout = 30)
 {
     cr_assert_eq(save_text(1, "one"), DDP_OK, "%s", err.msg);
@@ -730,7 +736,7 @@ Test(ckpts_disk, a_pipe_in_place_of_a_file_is_damage_and_not_waited_for, .timeou
     cr_expect(strstr(heard, "tensors.bin: not a plain file"), "%s", heard);
 }
 
-/* Otherwise the run would start from the beginning. */
+/* Without this error the run would start from the beginning. */
 Test(ckpts_disk, a_directory_that_cannot_be_read_is_not_an_empty_one)
 {
     ddp_ckpt_point point;

@@ -1,4 +1,4 @@
-/* Tests of the command line: rules, variables, errors, and printed texts. */
+/* Tests of the command line: its rules, its environment variables, its errors, and the printed texts. */
 #include "cli_case.h"
 #include "cli/cli.h"
 
@@ -57,7 +57,8 @@ Test(cli, names_may_be_cut_short_where_that_is_clear)
     REFUSED("option --master=h is ambiguous: --master_addr, --master_port", "--master=h", "prog");
 }
 
-/* They also fit --max_no_progress, --timeout and --no_prefix, which only ddprun has. */
+/* These abbreviations also fit --max_no_progress, --timeout and --no_prefix. But only ddprun has these options, so the
+ * abbreviations mean torchrun's options. */
 Test(cli, what_is_clear_to_torchrun_is_clear)
 {
     PARSE("--max=2", "--t", "3", "--no-p", "--re=0:1", "prog");
@@ -66,7 +67,7 @@ Test(cli, what_is_clear_to_torchrun_is_clear)
     cr_assert_eq(std_map_get(&cli.redirects, 0), 1);
     cr_assert(cli.no_python);
     cli_free(&cli);
-    PARSE("--log=L", "prog"); /* --log_dir: torchrun 1.13 had no --log_line_prefix_template */
+    PARSE("--log=L", "prog"); /* means --log_dir: torchrun 1.13 had no --log_line_prefix_template */
     cr_assert_str_eq(cli.log_dir, "L");
     cli_free(&cli);
     PARSE("--max-no=5", "--timeo=9", "prog");
@@ -75,7 +76,7 @@ Test(cli, what_is_clear_to_torchrun_is_clear)
     cli_free(&cli);
 }
 
-/* Python's int() accepts blanks. */
+/* Python's int() accepts blanks, and scripts produce such blanks. */
 Test(cli, blanks_around_a_number_are_no_part_of_it)
 {
     PARSE("--max_restarts= 3 ", "--nnodes= 1 : 1 ", "--nproc_per_node= 4\n", "prog");
@@ -317,7 +318,7 @@ Test(cli, the_whole_help_has_every_option_and_fits_80_columns)
     expect_every_option_in_80_columns(help);
 }
 
-/* Ten options are explained, the others listed. */
+/* The help explains ten options and only names the other options. */
 Test(cli, the_help_fits_two_screens)
 {
     char *help = printed(print_help);
@@ -399,7 +400,7 @@ Test(cli_nodes, torchruns_static_line_is_understood)
     cli_free(&cli);
 }
 
-/* With --hosts, the starter's options come first. */
+/* With --hosts, the options that the starter adds come before the user's options. */
 Test(cli_nodes, port_0_of_the_user_is_the_starters_port)
 {
     PARSE_NODE("--one_console", "--nnodes=2", "--node_rank=0", "--master_addr=10.0.0.1", "--master_port=1234",
@@ -421,7 +422,7 @@ Test(cli_nodes, a_range_of_nodes_or_c10d_is_elastic)
     cli_free(&cli);
 }
 
-/* A rendezvous is static by default, as in torchrun, even for --nnodes=2:2. */
+/* A rendezvous is static by default, as in torchrun, even for --nnodes=2:2. Scripts use this form with --node_rank. */
 Test(cli_nodes, a_range_of_one_number_is_that_number_and_static)
 {
     PARSE_NODE("--nnodes=2:2", "--node_rank=1", "--master_addr=10.0.0.1");

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A value other than the default for each option that takes one. */
+/* For each option that takes a value: a value that differs from the default. */
 static const char *const samples[OPTIONS] = {
     [OPT_NPROC_PER_NODE] = "3",
     [OPT_NNODES] = "1:1",
@@ -68,7 +68,8 @@ static const char *const samples[OPTIONS] = {
     [OPT_MONITOR_INTERVAL] = "0.5",
 };
 
-/* Return true if the option's field has the sample's value (a switch: true). One function for each kind of option. */
+/* Return true if the option's field has the sample's value. For a switch, the sample's value is true. There is one
+ * function for each kind of option. */
 static bool is_job_option_set(enum cli_option option)
 {
     switch (option) {
@@ -305,7 +306,7 @@ static void expect_set(int option, enum cli_origin origin, char *const *environm
     cli_free(&cli);
 }
 
-/* Write "--name[=value]" with `dash` between words. */
+/* Write "--name" with `dash` between its words, and "=value" if there is a value. */
 static void spell(char out[128], int option, char dash, const char *value)
 {
     int n = snprintf(out, 128, "--%s", cli_rows[option].name);
@@ -331,7 +332,7 @@ Test(cli_options, every_option_is_read_in_both_spellings_with_equals_and_with_a_
     }
 }
 
-/* Pointers and texts share one allocation. */
+/* The pointers and the texts of the words share one allocation. */
 Test(cli_options, filters_have_room_for_every_word)
 {
     PARSE("--duplicate_stdout_filters=x", "--duplicate_stderr_filters=,", "prog");

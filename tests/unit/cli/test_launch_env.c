@@ -1,4 +1,4 @@
-/* Tests of a worker's environment. */
+/* Tests of a worker's environment, variable by variable. */
 #include "cli/cli.h"
 #include "tables/worker_env.h"
 
@@ -54,7 +54,7 @@ static void expect(const char *name, const char *value)
     cr_assert_eq(count(name), 1, "%s", name);
 }
 
-/* A worker may change its directory, as with the library Hydra. */
+/* A worker may change its working directory before it uses a path, as programs with the library Hydra do. */
 Test(launch_env, relative_paths_become_absolute, .fini = tear_down)
 {
     char *inherited[] = { NULL };
@@ -132,7 +132,8 @@ Test(launch_env, options_replace_everything, .fini = tear_down)
     cr_assert_not(facts.set_omp);
 }
 
-/* A pod in a large cluster has thousands of variables. Comparing all pairs would take a minute. */
+/* In a cluster with thousands of services, a pod has thousands of variables. Comparing every variable with all others
+ * would take a minute. */
 Test(launch_env, thousands_of_variables_are_passed_on_once, .fini = tear_down)
 {
     enum { MANY = 50000 };

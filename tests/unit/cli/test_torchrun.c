@@ -1,4 +1,4 @@
-/* Tests of torchrun's own options, and of ddprun under the name torchrun. */
+/* Tests of torchrun's own options, and of the defaults of ddprun if its program name is torchrun. */
 #include "command_line.h"
 #include "plan/plan.h"
 
@@ -19,7 +19,8 @@ static void tear_down(void)
     cli_free(&cli);
 }
 
-/* Make a plan from a command line and an environment, with enough GPUs for any test. */
+/* Make a plan from a command line and from the words in `environment`. The machine has two GPUs more than any test
+ * needs. */
 static ddp_status make(char *const *words, char *const *environment)
 {
     int argc = 0;
@@ -47,7 +48,7 @@ static void expect_made(char *const *words, char *const *environment)
 #define DDPRUN(...)   expect_made(WORDS("ddprun", __VA_ARGS__), bare)
 #define TORCHRUN(...) expect_made(WORDS("/usr/local/bin/torchrun", __VA_ARGS__), bare)
 
-/* Expect an error that begins with `begin`. */
+/* Expect an error that begins with `begin`, such as the option and its value. */
 static void refused(char *const *words, char *const *environment, const char *begin)
 {
     tear_down();
@@ -57,7 +58,7 @@ static void refused(char *const *words, char *const *environment, const char *be
 
 #define REFUSED(begin, ...) refused(WORDS("ddprun", __VA_ARGS__), bare, begin)
 
-/* Return the worker's command as text. */
+/* Return the worker's command, with blanks between the words. */
 static const char *command(int local_rank)
 {
     static char text[512];
@@ -68,7 +69,7 @@ static const char *command(int local_rank)
     return text;
 }
 
-/* Return a worker's variable, or NULL. */
+/* Return one variable of a worker, or NULL if the variable is not set. */
 static const char *variable(int local_rank, const char *name)
 {
     static char text[256];
@@ -214,7 +215,7 @@ Test(torchrun, a_node_without_rank_is_the_first_under_its_name, .fini = tear_dow
     cr_assert_str_eq(plan.job, "none");
 }
 
-/* Return true if a note contains these words. */
+/* Return true if one of the plan's notes contains these words. */
 static bool notes(const char *words)
 {
     bool found = false;
@@ -223,7 +224,8 @@ static bool notes(const char *words)
     return found;
 }
 
-/* A script may write --rdzv_endpoint=$UNSET. This means the default, even if PET_RDZV_ENDPOINT is set. */
+/* A script may write --rdzv_endpoint=$UNSET. The option is then empty, which means its default, even if a variable such
+ * as PET_RDZV_ENDPOINT has a value. */
 Test(torchrun, an_empty_value_is_the_default_under_its_name, .fini = tear_down)
 {
     char *set[] = { "PET_RDZV_ENDPOINT=h:7", "PET_MASTER_ADDR=g", "PET_LOG_DIR=logs", "PET_ROLE=r", NULL };

@@ -1,4 +1,4 @@
-/* Tests that find this process's control group in /proc/self/cgroup and mountinfo. */
+/* Tests that find the control group of this process in the text of /proc/self/cgroup and /proc/self/mountinfo. */
 #include "contain/cgroup.c"
 
 #include <criterion/criterion.h>
@@ -85,7 +85,7 @@ Test(cgroup_path, what_is_missing_is_said)
     not_found("0::/\n", "", "cannot read");
 }
 
-/* Cut each file at every byte, for a sanitizer. */
+/* Cut each file at every byte. A sanitizer reports any read beyond the end. */
 Test(cgroup_path, files_that_are_cut_anywhere)
 {
     const char groups[] = "8:pids:/x\n0::/z\\040y\n", mounts[] = PROC HYBRID;

@@ -19,7 +19,7 @@ Test(proc_stat, state_parent_and_start)
     cr_expect_not(proc_stat_is_dead(&s));
 }
 
-/* A process may choose any name. */
+/* A process may choose a name that looks like the other fields. */
 Test(proc_stat, a_name_that_looks_like_the_rest)
 {
     struct proc_stat s;
@@ -36,7 +36,7 @@ Test(proc_stat, zombies_are_dead)
     cr_expect_eq(s.start_ticks, 77);
 }
 
-/* A killed process's first thread may die before the others. */
+/* A killed process dies thread by thread, and the first thread may die before the other threads. */
 Test(proc_stat, a_zombie_whose_other_threads_run_is_not_dead)
 {
     struct proc_stat s;
@@ -106,7 +106,8 @@ Test(unanswered, other_connections)
 {
     expect_unanswered(TCP("0300000A:1267", "01", "01", "00000003"), NULL, 0); /* too few retransmissions */
     expect_unanswered(TCP("0300000A:1267", "01", "04", "00000009"), NULL, 0); /* the peer does not read */
-    expect_unanswered(TCP("0300000A:1267", "04", "01", "00000009"), NULL, 0); /* closed at this end */
+    expect_unanswered(TCP("0300000A:1267", "04", "01", "00000009"), NULL, 0); /* this side has closed the
+                                                                               * connection */
     expect_unanswered("  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt", NULL, 0);
     expect_unanswered("", NULL, 0);
 }

@@ -1,4 +1,4 @@
-/* Tests of why py-spy may not read a process, for each value of kernel.yama.ptrace_scope. */
+/* Tests of the reason why py-spy may not read a process, for each value of kernel.yama.ptrace_scope. */
 #include "contain/threads.h"
 
 #include <criterion/criterion.h>
@@ -10,7 +10,8 @@
 static char note[STACK_NOTE_MAX];
 static bool by_py_spy = true;
 
-/* Return the reason for this `scope`; NULL: no Yama. */
+/* Return the reason why a process cannot be read with this value of ptrace_scope. `scope` is NULL if the kernel has no
+ * Yama. */
 static const char *explained(const char *scope, bool is_child)
 {
     char path[] = "/tmp/ddprun-test-XXXXXX";
@@ -56,7 +57,7 @@ Test(ptrace_scope, names_the_capability_if_no_scope_forbids_reading)
     expect("0\n", true, "CAP_SYS_PTRACE", "container");
 }
 
-/* py-spy reads only Python programs. */
+/* py-spy reads only Python programs. So the note about another program must not name py-spy. */
 Test(ptrace_scope, of_a_program_without_python_does_not_name_py_spy)
 {
     by_py_spy = false;

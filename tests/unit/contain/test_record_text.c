@@ -1,4 +1,4 @@
-/* Tests of the record of a running job as text. */
+/* The record of a running job is written and read again. All other texts are rejected. */
 #include "contain/job_record.c"
 
 #include <criterion/criterion.h>
@@ -20,7 +20,7 @@ static const struct record full = { .boot = "0f1c8a6e-6a51-4c0b-9d53-1f6f4f4f2b5
                                     .job = "lr 3e-4",
                                     .cgroup = "/sys/fs/cgroup/a b/ddprun-lr_3e-4-6ab27456" };
 
-/* Return the text of `r`, which the caller frees. */
+/* Return the text of `r`. The caller frees the text. */
 static char *text_of(const struct record *r)
 {
     struct buf out = { 0 };
@@ -46,7 +46,7 @@ static void comes_back(const struct record *r)
     free(text);
 }
 
-/* Expect that the text of `full` with `to` for `from` is rejected. */
+/* Expect that the text of `full` is rejected after `from` in it was replaced by `to`. */
 static void refused(const char *from, const char *to)
 {
     struct record back;
@@ -88,7 +88,7 @@ Test(record_text, numbers_that_are_none)
     refused("pid_namespace 4026531836", "pid_namespace 0x10");
 }
 
-/* The cookie selects processes to kill, and a short one could be in any environment. */
+/* The cookie selects the processes that are killed, and a short cookie could be in any environment. */
 Test(record_text, a_cookie_that_is_none)
 {
     refused("cookie " COOKIE, "cookie ");
@@ -97,7 +97,7 @@ Test(record_text, a_cookie_that_is_none)
     refused("cookie " COOKIE, "cookie " COOKIE "00");
 }
 
-/* All processes in the group are killed, so ddprun must have made it for this job. */
+/* All processes in the group are killed, so the group must be one that ddprun has made for this job. */
 Test(record_text, a_group_that_is_not_this_jobs)
 {
     refused("/sys/fs/cgroup/a b/ddprun-lr_3e-4-6ab27456", "/");
@@ -132,7 +132,7 @@ Test(record_text, values_without_end)
     cr_expect_not(record_parse(text, &back));
 }
 
-/* A newline would split a line. */
+/* A newline in a value would split the line of this value. */
 Test(record_text, newlines_are_not_written)
 {
     struct buf out = { 0 };
@@ -142,7 +142,7 @@ Test(record_text, newlines_are_not_written)
     buf_free(&out);
 }
 
-/* INT_MAX is above the kernel's limit of pids. */
+/* The pid INT_MAX is above the kernel's limit, so /proc has no such process. */
 Test(record_text, a_failure_names_the_reason)
 {
     struct ddp_err err;

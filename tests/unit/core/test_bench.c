@@ -1,4 +1,4 @@
-/* Tests of ddp-bench: sizes, bandwidths, known values, command line. */
+/* Tests of ddp-bench: sizes, bandwidths as nccl-tests counts them, known values, and the command line. */
 #include "bench/bench_core.h"
 
 #include <criterion/criterion.h>
@@ -23,7 +23,7 @@ Test(bench, parts_of_ranks_share_the_bytes)
     cr_assert_eq(bench_count(BENCH_SCATTER, DDP_F64, 4, 31), 0);
 }
 
-/* Factors for 8 ranks, from doc/PERFORMANCE.md of nccl-tests. */
+/* The formulas of nccl-tests (doc/PERFORMANCE.md) give these factors for 8 ranks. */
 Test(bench, factors_are_those_of_nccl_tests)
 {
     cr_assert(fabs(bench_algbw(1000000000, 1e6) - 1) < 1e-12);
@@ -99,7 +99,7 @@ Test(bench, sizes_that_no_number_holds_are_the_last)
     cr_assert_eq(bench_next(SIZE_MAX - 5, 5, 2), SIZE_MAX);
 }
 
-/* Without --backend, a rank with a GPU would use nccl. */
+/* --memory is for the buffers of the cpu backend. Without --backend, a rank with a GPU would use nccl. */
 Test(bench, memory_is_that_of_the_cpu_backend)
 {
     static char *const kinds[] = { "arena", "private", "gpu" };
@@ -120,7 +120,7 @@ Test(bench, memory_is_that_of_the_cpu_backend)
     }
 }
 
-/* "4GiBx" is not 4G, and "1e9" is not 1. */
+/* "4GiBx" must not be read as 4G, "1e9" not as 1. */
 Test(bench, sizes_have_no_other_form)
 {
     static char *const wrong[] = { "0",   "-1", "+1", " 1", "1e99",  "4GiBx",

@@ -1,4 +1,4 @@
-/* Tests of one collective call: buffers, rejections, and its text. */
+/* Tests of one collective call: the size of its buffers, its rejections, and its text in an error. */
 #include "core/call.h"
 
 #include <criterion/criterion.h>
@@ -14,7 +14,7 @@ static struct call f32_call(enum call_kind kind, void *in, void *out, uint64_t n
 
 Test(call, the_table_knows_the_size_of_every_buffer)
 {
-    /* The call has 10 elements of 4 bytes on rank 1 of 3, with root 1, then 0. */
+    /* The call is on rank 1 of 3, first with root 1, then with root 0. The call has 10 elements of 4 bytes. */
     static const struct {
         enum call_kind kind;
         size_t in_at_root, out_at_root, in_elsewhere, out_elsewhere;
@@ -88,7 +88,8 @@ Test(call, reads_well_in_an_error)
     cr_assert_str_eq(call_text(text, &call, 4), "shared_alloc #4 (5 bytes)");
 }
 
-/* Another rank's mark (struct shm_mark) may be half written. The longest text must fit. */
+/* A rank may format the call in a half-written mark (struct shm_mark) of another rank. So any bytes must give a text,
+ * and the longest text must fit. */
 Test(call, any_bytes_make_a_text)
 {
     char text[CALL_TEXT];

@@ -1,10 +1,10 @@
-/* Tests of how libddp reads RANK, WORLD_SIZE and other variables. */
+/* Tests how libddp reads RANK, WORLD_SIZE and other variables. The environment is a list of texts. */
 #include "core/environment.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
 
-/* Find a name in `user`, a NULL-terminated list. */
+/* Find a name in `user`, a NULL-terminated list of "NAME=value". */
 static const char *look_up(void *user, const char *name)
 {
     size_t len = strlen(name);

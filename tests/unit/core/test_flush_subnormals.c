@@ -1,7 +1,6 @@
-/* Tests of the functions of libddp that compute. Results must not depend on the calling thread's mode, which keeps or
- * flushes subnormals, and each call must restore it.
- *
- * Each test computes into zeroed memory, once in each mode. */
+/* Tests of the functions of libddp that compute. The results must not depend on the mode of the calling thread, which
+ * keeps or flushes subnormals. Each call must restore this mode. Each test computes into zeroed memory twice, once in
+ * each mode. */
 #include "ddp/amp.h"
 #include "ddp/optim.h"
 #include "ddp/syncbn.h"
@@ -31,7 +30,7 @@ enum { N = 300, MEMORY = 1 << 20 };
 
 static unsigned char results[2][MEMORY];
 
-/* Expect the same bytes in both modes. `compute` returns their number. */
+/* Expect the same bytes in both modes. `compute` returns how many bytes it wrote. */
 static void expect_same(size_t (*compute)(unsigned char *to))
 {
     static const uint64_t modes[] = { KEEP, FLUSH };
@@ -123,7 +122,7 @@ Test(flush_subnormals, conversions_are_exact_in_both_modes)
     }
 }
 
-/* Convert f32 near the smallest f16, subnormal bf16, and subnormal f32. */
+/* Convert three kinds of numbers: f32 near the smallest f16, subnormal bf16, and subnormal f32. */
 static size_t convert(unsigned char *to)
 {
     float wide[N];
@@ -187,7 +186,7 @@ Test(flush_subnormals, reductions_are_the_same)
     expect_same(reduce_all);
 }
 
-/* Reduce one number of each of two ranks. Return the result's bits. */
+/* Reduce one number from each of two ranks. Return the bits of the result. */
 static uint32_t of_two(ddp_dtype dtype, ddp_op op, uint32_t a, uint32_t b)
 {
     uint32_t out = 0;
@@ -299,7 +298,8 @@ Test(flush_subnormals, unscaling_is_the_same)
     expect_no_subnormal((const float *)results[0], 3 * (N + 1), "gradient");
 }
 
-/* Reduce the scale below the normal f32 numbers. It is no gradient, so it must not be flushed. */
+/* Reduce the scale until it is below the normal f32 numbers. The scale is not a gradient, so it must not be flushed to
+ * 0. */
 static size_t back_off(unsigned char *to)
 {
     double(*state)[DDP_SCALER_STATE] = (void *)to;

@@ -1,5 +1,6 @@
-/* Tests of plans for many layouts of ranks on hosts. A result joined from pieces has the same bits, each value arrives
- * exactly once, and steps fit into their buffers. */
+/* Tests of the plans for many layouts of ranks on hosts, without a network. A result that is joined from pieces has the
+ * same bits as a result that is computed in one step. Every value of every collective arrives exactly once at every
+ * host that needs the value. Steps fit into their buffers. */
 #include "cpu/net_plan.h"
 
 #include <criterion/criterion.h>
@@ -8,7 +9,7 @@
 
 enum { WORLD_MOST = 33, N = 521 };
 
-static double room[WORLD_MOST][N]; /* a row for each rank, partly used by smaller types */
+static double room[WORLD_MOST][N]; /* a row of values for each rank; smaller types fill only a part */
 
 static void fill(ddp_dtype dtype)
 {
@@ -16,7 +17,7 @@ static void fill(ddp_dtype dtype)
     srand(11);
     for (size_t i = 0; i < sizeof(room); i++)
         bytes[i] = (unsigned char)rand();
-    /* random bits would be mostly huge or tiny floats */
+    /* Random bits would give mostly huge or tiny floats, so take floats from a small range instead. */
     for (int r = 0; r < WORLD_MOST; r++)
         for (int i = 0; i < N; i++) {
             float f = (float)(rand() % 20001 - 10000) / (float)(1 + rand() % 300);
@@ -31,7 +32,7 @@ static void fill(ddp_dtype dtype)
         }
 }
 
-/* Check that a result joined from pieces has the same bits as one from one step. */
+/* Check that a result that is joined from pieces has the same bits as a result that is computed in one step. */
 static void check_bits(const struct net_layout *l, ddp_dtype dtype, ddp_op op)
 {
     static double partial[WORLD_MOST][N];
@@ -51,15 +52,16 @@ static void check_bits(const struct net_layout *l, ddp_dtype dtype, ddp_op op)
                  l->hosts, ddp_dtype_name(dtype), ddp_op_name(op));
 }
 
-/* A check of one layout. for_layouts tries blocks of each size, alternating ranks, random hosts and, for at most 7
- * ranks, every division into blocks. */
+/* A check of one layout of ranks on hosts. For every world, for_layouts tries blocks of consecutive ranks of each size,
+ * hosts with alternating ranks, and random hosts. For at most 7 ranks, for_layouts also tries every division into hosts
+ * with consecutive ranks. */
 typedef void (*check_fn)(const struct net_layout *layout, const void *user);
 
 static void with_layout(const uint16_t *host_of, int world, check_fn check, const void *user)
 {
     uint16_t number[WORLD_MOST], seen[WORLD_MOST];
     int hosts = 0;
-    /* Number the hosts by their lowest ranks. */
+    /* Number the hosts in the order of their lowest ranks. */
     for (int r = 0; r < world; r++) {
         int h = 0;
         while (h < hosts && seen[h] != host_of[r])
@@ -163,7 +165,8 @@ Test(net_plan, a_small_host_serves_several_lanes)
 
 enum { SLOT = 16384, AREA = 1 << 18 };
 
-/* Check that every host that needs a column owned it, or received it exactly once. */
+/* Check that after both phases every host that needs a column has this column: the host owned it, or received it
+ * exactly once. */
 static void check_column(const struct net_way *way, const struct net_column *column, const char *word)
 {
     const struct net_layout *l = way->layout;
@@ -184,7 +187,8 @@ static void check_column(const struct net_way *way, const struct net_column *col
     }
 }
 
-/* Check that columns are adjacent, also the lanes' parts of each, and that all fit into the slot. */
+/* Check a step: the columns are adjacent, the parts of the lanes are adjacent in their column, and all fit into the
+ * slot. */
 static void check_step(const struct net_way *way, size_t n, const char *word)
 {
     size_t at = 0;
@@ -204,7 +208,7 @@ static void check_step(const struct net_way *way, size_t n, const char *word)
     cr_assert_leq(at * way->element, (size_t)SLOT, "%s", word);
 }
 
-/* Return the most bytes of pieces that a rank of `host` holds at once. */
+/* Return how many bytes of pieces one rank of host number `host` may hold at once. */
 static size_t pieces_in_hand(const struct net_way *way, int host, size_t n)
 {
     const struct net_layout *l = way->layout;
@@ -233,7 +237,7 @@ static void check_call(const struct net_layout *l, const struct call *call)
         cr_assert_leq(pieces_in_hand(&way, h, way.per_step), area, "%s", word);
 }
 
-/* Try each root, or three in a large world, where all would take a minute. */
+/* Try each root of a small world, and three roots of a large world, because all roots would take a minute. */
 static void check_ways(const struct net_layout *l, const void *user)
 {
     const int next = l->world < 9 ? 1 : l->world / 2;

@@ -1,4 +1,5 @@
-/* Tests of messages between hosts: hellos, differences between calls, reasons. */
+/* Test the messages between hosts: rejected hellos, differences between the calls of two ranks, and reasons with code
+ * and text. */
 #include "cpu/net_wire.c"
 
 #include <criterion/criterion.h>
@@ -66,7 +67,7 @@ Test(net_wire, no_changed_byte_of_what_tells_runs_apart_is_welcome)
     cr_assert_eq(net_decode_hello(bytes, &mine, &heard), NET_WELCOME);
 }
 
-/* A peer's text may lack its NUL. */
+/* Texts of a peer may lack their NUL. */
 Test(net_wire, texts_without_an_end_are_cut)
 {
     const struct net_hello said = make_hello(), mine = make_mine();

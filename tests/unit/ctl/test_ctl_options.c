@@ -28,7 +28,7 @@ static char *ddprun_env(const char *name)
 
 static const char *wrong_port, *wrong_addr;
 
-/* Return the test's wrong values. */
+/* Return the wrong values that the test has set. */
 static char *wrong_env(const char *name)
 {
     if (strcmp(name, "DDPRUN_STORE_ADDR") == 0)
@@ -102,7 +102,8 @@ Test(ctl_options, the_address_comes_from_the_environment_when_it_is_not_given)
     cr_assert_eq(o.addr.port, 0, "then the user's job on this machine is asked");
 }
 
-/* The error names the variable, its value and --addr. */
+/* The rules for an address in the environment are as strict as for --addr. The error names the variable, its value and
+ * --addr. */
 Test(ctl_options, a_wrong_address_of_the_environment_is_an_error)
 {
     static const char *const ports[] = { "29500x", "", " 29500", "+29500", "0x7", ":29500", "0", "65536" };

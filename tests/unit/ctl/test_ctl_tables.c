@@ -1,4 +1,4 @@
-/* Tests of ddpctl's tables, character by character. */
+/* Tests of ddpctl's tables for the store's answers, character by character. */
 #include "ctl/tables.h"
 
 #include <criterion/criterion.h>
@@ -150,7 +150,7 @@ Test(ctl_format, barriers_list_ranks_as_runs)
                 "epoch-1  1.5 s     58.5 s  0-2,5    3-4,7\n");
 }
 
-/* The store lists rows in any order. */
+/* The store lists rows in any order, but two tables of the same job must look the same. */
 Test(ctl_format, rows_are_sorted_by_their_first_column)
 {
     expect_text(
@@ -179,7 +179,7 @@ Test(ctl_format, empty_lists_are_sentences)
     expect_text(ctl_format_barriers, "{\"barriers\":[]}", "no barrier is open\n");
 }
 
-/* The answer may be of another version, or of no store. */
+/* The answer may come from another version, or from a server that only resembles a store. */
 Test(ctl_format, fields_of_unexpected_types_are_shown_as_nothing)
 {
     expect_text(ctl_format_waiters,

@@ -1,4 +1,5 @@
-/* Tests of event logs as bars, with two nodes' logs from tests/data and wrong logs. */
+/* Tests of how a timeline draws event logs as bars. The logs of two nodes are in tests/data. Other logs are made here,
+ * some with errors. */
 #include "ctl/timeline.h"
 
 #include <criterion/criterion.h>
@@ -63,7 +64,7 @@ static const char *const bar_words[] = {
 #undef X
 };
 
-/* Return the row's first bar of this kind. */
+/* Return the first bar of this kind in this row. */
 static const struct timeline_bar *bar_of(size_t row, enum timeline_bar_kind kind)
 {
     for (size_t i = 0; i < t.n_bars; i++)
@@ -95,7 +96,8 @@ Test(timeline, nodes_stand_before_ranks_by_number)
     cr_expect_eq(t.rows[RANK1].node, NODE1);
 }
 
-/* Node 1's clock is 1,000 s ahead. Only later lines show this. */
+/* The clock of node 1 is 1,000 s ahead. The first line of node 1's log does not show this offset, but later lines do.
+ * The offset also applies to the first line. */
 Test(timeline, all_stand_by_the_store_s_clock)
 {
     two_nodes();
@@ -130,7 +132,8 @@ Test(timeline, a_round_is_a_band_and_its_end_is_marked)
     cr_expect_eq(failed, 1);
 }
 
-/* Both logs contain node 1's join. One line is of another job, one unknown, one cut off. */
+/* Both logs contain the join of node 1, which counts only once. One line is about another job, one has an unknown
+ * event, and one is cut off. */
 Test(timeline, what_is_wrong_is_named_with_its_line)
 {
     two_nodes();
@@ -158,7 +161,7 @@ Test(timeline, the_latest_life_of_the_job_is_drawn)
     cr_expect_eq(t.bands[0].to_ms, 4);
 }
 
-/* A shell sorts the logs by name. */
+/* A shell sorts the names of the logs, not their times. */
 Test(timeline, the_latest_life_is_the_one_with_the_latest_line)
 {
     lines("{\"event\":\"round\",\"store_ms\":5,\"time\":\"2026-11-21T20:00:05.000000Z\",\"job\":\"a\","
@@ -170,7 +173,7 @@ Test(timeline, the_latest_life_is_the_one_with_the_latest_line)
     cr_expect_str_eq(events.job, "a");
 }
 
-/* Draw a log of the store about node n0, which has joined at 0 ms. */
+/* Draw a log of the store about one node, n0, that has joined at 0 ms. */
 static void draw_after_join(const char *text)
 {
     lines("{\"event\":\"join\",\"store_ms\":0,\"job\":\"a\",\"instance\":\"i\",\"n\":1,\"node\":1,\"host\":"
@@ -232,7 +235,7 @@ Test(timeline, two_processes_of_a_node_have_two_names)
     cr_expect_not_null(strstr(t.rows[0].name, "pid 7"), "%s", t.rows[0].name);
 }
 
-/* Without a store, the node's wall clock gives the times. */
+/* The node never reached a store, so its wall clock gives the times. */
 Test(timeline, a_node_that_never_joined_is_drawn_too)
 {
     lines("{\"event\":\"launched\",\"ms\":5000,\"time\":\"2026-11-21T20:00:01.000000Z\",\"job\":\"a\","
@@ -245,7 +248,8 @@ Test(timeline, a_node_that_never_joined_is_drawn_too)
     expect_bar(0, TIMELINE_CONNECTING, 0, 3000, TIMELINE_JOB);
 }
 
-/* An invalid wall-clock time is replaced by the monotonic time. */
+/* The node never reached a store, so its wall clock gives the times. An event with an invalid wall-clock time is placed
+ * by its monotonic time. */
 Test(timeline, impossible_times_are_ignored)
 {
     static const struct {
@@ -283,7 +287,7 @@ Test(timeline, impossible_times_are_ignored)
     }
 }
 
-/* The ended agent reports no end of its worker. */
+/* The agent of the node has ended, so no event reports the end of the node's worker. */
 Test(timeline, the_ranks_of_a_lost_node_are_lost_with_it)
 {
     lines("{\"event\":\"join\",\"store_ms\":0,\"job\":\"a\",\"instance\":\"i\",\"n\":1,\"node\":1,\"host\":"
@@ -304,7 +308,7 @@ Test(timeline, the_ranks_of_a_lost_node_are_lost_with_it)
     cr_expect_str_eq(bar_of(1, TIMELINE_RUNNING)->text, "node 0 (n0) is lost");
 }
 
-/* The log ends before the barrier is complete. */
+/* The log ends before the barrier is complete, for example because the job was killed. */
 Test(timeline, a_barrier_that_never_opened_is_drawn_for_who_came_first)
 {
     lines("{\"event\":\"barrier_open\",\"store_ms\":10,\"job\":\"a\",\"instance\":\"i\",\"n\":1,\"barrier\":"

@@ -1,5 +1,6 @@
-/* Tests of the pure part of the NCCL backend: functions, states, environment, errors, and the staged backend's
- * pieces. */
+/* Tests of the pure part of the NCCL backend: the NCCL function for each call, the states of a communicator, the
+ * environment of NCCL, and error texts. This file also tests how the staged backend cuts a call into pieces that pass
+ * through host memory. */
 #include "base/clock.h"
 
 static uint64_t test_ms(void);
@@ -35,7 +36,8 @@ Test(nccl_plan, nothing_is_asked_of_nccl_where_there_is_nothing_to_move)
     cr_assert_eq(nccl_plan(&(struct call){ .kind = CALL_BARRIER, .n = 1 }).way, NCCL_WAY_NOTHING);
 }
 
-/* Format the moves of a call. "s0:4 r1:8 ": send to rank 0 from byte 4, receive from rank 1 to byte 8. */
+/* Format the moves of a call. "s0:4 r1:8 " means a send to rank 0 from byte 4 of the buffer, and a receive from rank 1
+ * to byte 8. */
 static const char *moves(char text[256], const struct call *call, int rank, int world)
 {
     struct nccl_move move;
@@ -115,7 +117,8 @@ Test(nccl_state, what_has_failed_never_works_again)
     }
 }
 
-/* NCCL_CLOSE may start or await an abort, and is then repeated. At most four lead from each state to NCCL_CLOSED. */
+/* NCCL_CLOSE may start an abort, or wait for the end of an abort. When the abort has ended, another NCCL_CLOSE closes
+ * the communicator. Check that at most four NCCL_CLOSE events lead from each state to NCCL_CLOSED. */
 Test(nccl_state, everything_can_be_closed)
 {
     for (int from = 0; from < NCCL_STATES; from++) {
@@ -230,7 +233,7 @@ Test(staged_plan, a_call_is_cut_alike_on_all_ranks)
         .kind = CALL_GATHER, .in = in, .out = out, .n = 10, .dtype = DDP_F32, .root = 1
     };
     struct staged_chunk c;
-    cr_assert(staged_chunk(&call, 1, 2, 32, 2, &c)); /* 4 elements of 2 rows fit */
+    cr_assert(staged_chunk(&call, 1, 2, 32, 2, &c)); /* 4 elements of each of 2 rows fit */
     cr_assert(c.count == 2 && c.width == 8 && c.pitch == 40 && c.in_rows == 1 && c.out_rows == 2);
     cr_assert(c.in == in + 32 && c.out == out + 32);
     cr_assert(!staged_chunk(&call, 1, 2, 32, 3, &c));
@@ -254,9 +257,9 @@ Test(staged_plan, the_root_of_a_broadcast_gets_nothing_back)
 enum { LIMIT_MS = 1000 };
 
 static uint64_t now_ms;
-static uint64_t gpu_ms;     /* ms of each query of an event */
-static uint64_t peers_ms;   /* ms of the cpu communicator's wait in each chunk */
-static int queries, period; /* every period-th query finds the event */
+static uint64_t gpu_ms;     /* ms that each query of an event lasts */
+static uint64_t peers_ms;   /* ms that the cpu communicator waits for other ranks in each chunk */
+static int queries, period; /* number of queries; every period-th query finds that the event has occurred */
 
 static uint64_t test_ms(void)
 {

@@ -1,4 +1,5 @@
-/* Tests of Philox4x32-10 against its authors' answers (Random123, kat_vectors), and of the sequences of samples. */
+/* Tests of Philox4x32-10 against the known answers of its authors (Random123, kat_vectors), and of the sequences of
+ * samples. */
 #include "ddp/random.h"
 
 #include <criterion/criterion.h>

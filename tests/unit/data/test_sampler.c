@@ -1,4 +1,4 @@
-/* Tests of the sampler against torch's numbers. */
+/* Compare the sampler with the numbers of torch. */
 #include "ddp/sampler.h"
 
 #include <criterion/criterion.h>
@@ -13,7 +13,7 @@ static ddp_sampler *sampler(uint64_t n, int world, int rank, uint64_t seed, unsi
     return s;
 }
 
-/* Return a rank's samples as text: "4 1 7", with padding in brackets. */
+/* Return the samples of a rank in an epoch as text: "4 1 7", with padding in brackets. */
 static const char *deal(uint64_t n, int world, int rank, uint64_t seed, uint64_t epoch, unsigned flags)
 {
     static char text[256];
@@ -79,7 +79,7 @@ Test(sampler, without_shuffle_the_order_is_the_data_sets)
     cr_expect_str_eq(deal(7, 2, 1, 9, 3, 0), "1 3 5 (0)");
 }
 
-/* Return the FNV-1a 64 hash of the indices as little-endian int32. */
+/* Return the FNV-1a 64 hash of the indices. Each index is hashed as a little-endian int32. */
 static uint64_t hash_of_epoch(ddp_sampler *s, uint64_t basis)
 {
     uint64_t index, hash = basis;
@@ -103,7 +103,8 @@ Test(sampler, sixty_thousand_samples_begin_as_torchs_do)
     ddp_sampler_free(s);
 }
 
-/* The known value c7a3... has a wrong basis, without FNV's last digit. Check it, and the value for the right basis. */
+/* The known value c7a3... was computed with a wrong basis, which lacks the last digit of the FNV basis. Check this
+ * value, and the value for the right basis. */
 Test(sampler, sixty_thousand_samples_have_the_known_hash)
 {
     ddp_sampler *s = sampler(60000, 1, 0, 42, shuffled);
@@ -112,7 +113,7 @@ Test(sampler, sixty_thousand_samples_have_the_known_hash)
     ddp_sampler_free(s);
 }
 
-/* Two ranks differ by at most one sample. */
+/* For each n and world, the ranks together get every sample exactly once. Two ranks differ by at most one sample. */
 Test(sampler, without_padding_every_sample_comes_exactly_once)
 {
     for (uint64_t n = 1; n <= 23; n++) {
@@ -135,7 +136,8 @@ Test(sampler, without_padding_every_sample_comes_exactly_once)
     }
 }
 
-/* N ranks with batches of B/N use the samples of one rank with batches of B. */
+/* Training relies on this property: N ranks with batches of B/N use the same samples in step t as one rank with batches
+ * of B. */
 Test(sampler, a_global_batch_is_the_same_set_for_any_world_size)
 {
     enum { N = 24, BATCH = 8 };
@@ -220,7 +222,7 @@ Test(sampler, the_same_world_goes_on_exactly_where_it_was)
     }
 }
 
-/* Three ranks use 12 of 30 samples, four the rest. */
+/* Three ranks use 12 of 30 samples, and four ranks use the rest, each sample once. */
 Test(sampler, another_world_takes_the_rest_each_sample_once)
 {
     int seen[30] = { 0 };

@@ -1,4 +1,5 @@
-/* Tests of findings from the facts about a job, causes first. */
+/* Each case has the facts about a job and the expected findings, with the causes first. No case uses a clock or a
+ * socket. */
 #include "base/exit_codes.h"
 #include "base/text.h"
 #include "diagnosis/diagnosis.h"
@@ -35,7 +36,8 @@ Test(diagnose_job, a_rank_outside_of_the_call_in_which_the_others_wait)
            "computes (99 % CPU)");
 }
 
-/* A running rank (R) with less than 5 % CPU time counts as stalled, because it may wait for a lock. */
+/* A rank in the state "running" (R) counts as stalled if it uses less than 5 % CPU time. For example, its Python code
+ * may wait for a lock. */
 Test(diagnose_job, a_rank_that_runs_at_times_has_an_agent)
 {
     EXPECT(CASE(RUNNING, RANKS(STEPPED(0, "all_reduce", 9, 5000),
@@ -100,7 +102,8 @@ Test(diagnose_job, too_few_nodes_of_an_elastic_job)
     EXPECT(s, "TOO_FEW_NODES", "2 of at least 3 nodes", "n0, n1");
 }
 
-/* A node that will return counts, too. */
+/* An elastic job needs only its minimum number of nodes, before and after its first round. A node that will return
+ * counts, too. */
 Test(diagnose_job, exactly_the_minimum_of_an_elastic_job_is_enough)
 {
     struct snapshot s =
@@ -138,7 +141,7 @@ Test(diagnose_job, a_node_that_came_back_is_not_missed)
                  0);
 }
 
-/* They have no node rank before the first round. */
+/* Nodes of an elastic job have no node rank before the first round. */
 Test(diagnose_job, a_node_of_an_elastic_job_whose_host_has_joined_later_is_not_missed)
 {
     struct snapshot s = CASE(
@@ -164,7 +167,7 @@ static struct snapshot lost(bool silent)
                                          .gone_ms = 1500 };
     struct snapshot s = CASE(RUNNING, .gone = &gone, .n_gone = 1);
     gone.silent = silent;
-    s.n_nodes = 0; /* the nodes' texts end with this function */
+    s.n_nodes = 0; /* the texts of the nodes are not valid after this function returns */
     s.phase = PHASE_STOPPING;
     return s;
 }
@@ -199,7 +202,7 @@ Test(diagnose_job, one_node_rank_on_two_machines)
     expect_at(&d, 1, "NODE_MISSING", "nodes 1-3", "");
 }
 
-/* The rejected node and the waiting nodes print the same text. */
+/* A rejection has the code of a finding, so the rejected node and the waiting nodes print the same text. */
 Test(diagnose_job, a_refusal_is_told_to_all_under_its_own_code)
 {
     static const char *const codes[] = {
@@ -236,7 +239,7 @@ Test(diagnose_job, an_old_rejection_concerns_only_a_job_that_waits)
     expect_at(&d, 1, "TLS_CLIENT", "10.2.3.4", "");
 }
 
-/* The rejection precedes its consequence. */
+/* The reason of the rejection comes first, then its consequence for the waiting nodes. */
 Test(diagnose_job, a_node_that_was_refused_is_missed)
 {
     struct snapshot s = CASE(GATHERING, NODES(NODE(0)),
@@ -264,7 +267,7 @@ Test(diagnose_job, an_elastic_job_that_has_enough_misses_nobody_who_was_refused)
     expect_at(&d, 1, "NODE_REJECTED", "n-1 (pid 899)", "rejected 4.0 s ago (NPROC_DIFFERS)");
 }
 
-/* The node was accepted later, and was then lost. */
+/* After its rejection, the node was accepted with the right command, and was then lost. */
 Test(diagnose_job, a_node_that_was_let_in_at_last_and_died_is_not_missed_for_its_refusal)
 {
     struct diagnosis d =
@@ -291,7 +294,7 @@ Test(diagnose_job, two_machines_with_one_address)
            "ADDRESS_NOT_UNIQUE", "node 0 (n0, pid 400)", "the same address 172.17.0.1");
 }
 
-/* Both nodes share the router's address. */
+/* One router translates the addresses of both nodes, so one address for both is not a mistake. */
 Test(diagnose_job, nodes_behind_a_router_that_translates)
 {
 #define INSIDE(n) NODE(n, .own = "10.8.0.1" #n, .addr = "10.9.0.254")
@@ -338,7 +341,8 @@ Test(diagnose_job, torchrun_in_place_of_ddprun_explains_a_missing_node)
     expect_at(&d, 1, "NODE_MISSING", "node 1", "");
 }
 
-/* FOREIGN_CLIENT precedes NODE_MISSING in the table, but notes come last. */
+/* FOREIGN_CLIENT is before NODE_MISSING in the table of findings. But FOREIGN_CLIENT is a note. Notes come last,
+ * because a note names no culprit. */
 Test(diagnose_job, a_note_follows_the_culprit)
 {
     struct diagnosis d =
@@ -430,7 +434,8 @@ Test(diagnose_job, workers_that_cannot_reach_each_other)
     expect_at(&d, 1, "WORKER_FAILED", "rank 3 (n1, pid 73)", "");
 }
 
-/* Expect the finding `code` about the missing rank 3, and then the barrier's. */
+/* Expect the finding `code` about the missing rank 3. After it, expect the consequence: the finding about the
+ * barrier. */
 static void expect_missing(struct snapshot_rank rank, const char *code, const char *sentence)
 {
     const struct snapshot_rank ranks[] = { THREE, rank };
@@ -474,7 +479,7 @@ Test(diagnose_job, why_a_rank_does_not_come)
     expect_missing((struct snapshot_rank){ .rank = 3 }, "RANK_UNKNOWN", "never connected");
 }
 
-/* Ranks 0, 1 and 3 are the members. */
+/* Ranks 0, 1 and 3 are the members of the barrier. */
 Test(diagnose_job, only_members_of_a_barrier_are_missing)
 {
     static uint8_t members[] = { 0x0b };
@@ -643,7 +648,7 @@ Test(diagnose, a_rank_that_was_killed)
            "{\"rank\":3,\"state\":\"exited\",\"signal\":64}");
 }
 
-/* `ddprun explain` prints all remedies. */
+/* The user reads only the remedy that applies. `ddprun explain` prints all remedies. */
 Test(diagnose, the_remedy_fits_the_state)
 {
     static const struct {
@@ -694,7 +699,7 @@ Test(diagnose, the_remedy_of_a_stalled_rank_fits_its_state)
     }
 }
 
-/* The first exit's time counts. */
+/* If several ranks have exited, the finding has the time of the first exit. */
 Test(diagnose, ranks_that_exited_early_are_told_with_the_time_of_the_first)
 {
     struct quota quota = { .max = 1 << 20 };
@@ -807,7 +812,7 @@ Test(findings, every_code_has_a_name_and_is_found_by_it)
     cr_assert_eq(finding_by_name("NO_SUCH"), FINDING_NONE);
 }
 
-/* Expect no word between "Typical causes" and its colon. */
+/* Expect no word between "Typical causes" and its colon, because explain prints only the text after the colon. */
 static void expect_causes(const char *code, const char *detection)
 {
     const char *causes = strstr(detection, " Typical cause");
@@ -823,7 +828,7 @@ Test(findings, causes_have_no_words_before_the_colon)
 #undef X
 }
 
-/* Expect what the state implies, and how the finding is detected. */
+/* Expect several sentences: what the state of the rank implies, and how the finding is detected. */
 static void expect_meaning(const char *code, const char *detection)
 {
     const char *causes = strstr(detection, " Typical cause"), *stop = strstr(detection, ". ");
@@ -854,7 +859,7 @@ Test(findings, long_words_are_cut)
     cr_assert_str_eq(f.sentence + FINDING_TEXT_MAX - 4, "...");
 }
 
-/* Return true if `example` contains the parts of `sentence` between placeholders, in order. */
+/* Return true if `example` contains the parts of `sentence` around the placeholders, in the same order. */
 static bool is_example(const char *sentence, const char *example)
 {
     const char *at = example;
@@ -890,13 +895,13 @@ static const char *const examples[FINDING_CODES] = {
 #undef X
 };
 
-/* Expect that the sentence is its row's example. */
+/* Expect that the sentence is the example of its row. */
 static void expect_sample(const struct finding *f)
 {
     cr_expect_str_eq(f->sentence, examples[f->code], "%s: %s", finding_code_name(f->code), f->sentence);
 }
 
-/* Expect a finding with this code, whose sentence is the row's example. */
+/* Expect that the snapshot has a finding with this code, and that its sentence is the example of the row. */
 static void expect_sample_in(struct snapshot s, enum finding_code code)
 {
     const struct diagnosis d = look(s);
@@ -1108,7 +1113,7 @@ Test(findings, samples_are_findings_about_clients)
     expect_sample_in(s, FINDING_STORE_NEARLY_FULL);
 }
 
-/* Expect seconds as text_ms prints them: "32.0 s", never "32 s". */
+/* Expect that each number of seconds has the form that text_ms prints: "32.0 s", never "32 s". */
 static void expect_durations(const char *code, const char *example)
 {
     for (const char *at = strstr(example, " s"); at != NULL; at = strstr(at + 1, " s")) {
@@ -1130,7 +1135,8 @@ Test(findings, durations_of_examples_have_the_printed_form)
 #undef X
 }
 
-/* The placeholders of advice. `ddprun explain` prints their names in capitals. */
+/* The placeholders that an advice may contain. `ddprun explain` prints their names in capitals, so each name must explain
+ * the value to a reader. */
 static const struct {
     const char *name, *meaning;
 } readable[] = {
@@ -1170,7 +1176,7 @@ static bool expect_readable(void *code, struct slice word, struct buf *out)
     return true;
 }
 
-/* The remedy is the same for read, write, accept, connect, flock and epoll_wait. */
+/* A rank may be blocked in read, write, accept, connect, flock or epoll_wait. The remedy is the same for all calls. */
 Test(findings, the_remedy_of_a_blocked_rank_fits_every_call)
 {
     static const char *const terms[] = { "file system", "peer", "read", "write", "lock", "'lslocks'" };
@@ -1187,7 +1193,7 @@ Test(findings, placeholders_of_an_advice_explain_themselves)
     buf_free(&out);
 }
 
-/* report.json contains the cause of the hang. */
+/* report.json contains the finding that names the cause of the hang. */
 Test(findings, a_verdict_about_a_hang_replaces_a_symptom)
 {
     cr_expect(finding_names_hang(FINDING_RANK_SLEEPS, FINDING_NONE));
@@ -1254,7 +1260,8 @@ Test(findings, explain_prints_one_json_object)
     cr_expect_eq(explain_code("no_such_code", true, &(struct buf){ 0 }, NULL), DDP_ERR_ARG);
 }
 
-/* A signal with its own row, and a worker's own code, have other causes than EXIT_CODE_SIGNAL. */
+/* Every exit code has all texts. For a signal with its own row, and for a worker's own code, the causes differ from
+ * those of EXIT_CODE_SIGNAL. */
 Test(findings, explain_describes_each_exit_code)
 {
     static const char *const members[] = { "example", "meaning", "detection", "causes", "advice" };

@@ -1,4 +1,4 @@
-/* Tests of the text about a job, and of findings as JSON. */
+/* Tests of the text about a job, which lists nodes and findings, and of the findings as JSON. */
 #include "diagnosis/text.c"
 #include "snapshot_case.h"
 
@@ -41,7 +41,8 @@ Test(screen, a_node_has_left)
     free(text);
 }
 
-/* A pause or a last call is no time limit, so --timeout is not named. */
+/* A pause before the next attempt, or a last call for more nodes, ends with the start of the workers. Neither is a time
+ * limit, so the text must not name --timeout. */
 Test(screen, a_pause_is_no_limit)
 {
     char *text = screen(CASE(GATHERING, .pause_ms = 161, NODES(NODE(0), NODE(1))));
@@ -80,7 +81,7 @@ Test(screen, says_why_stacks_gave_no_verdict)
         "ranks again ('ddpctl stacks' prints the stacks now)");
 }
 
-/* Workers without agents have no rendezvous. */
+/* Workers without agents have no rendezvous, so there is no round. */
 Test(screen, a_job_without_a_round_has_no_attempt)
 {
     const struct snapshot job = CASE(RUNNING, .round = 0, THREE_WAIT, RANKS(THREE, RANK(3)));
@@ -90,7 +91,7 @@ Test(screen, a_job_without_a_round_has_no_attempt)
     free(text);
 }
 
-/* No wait has begun, so there is no duration. */
+/* No node has joined, or all nodes have left. No wait has begun, so the text contains no duration. */
 Test(screen, a_store_without_anybody)
 {
     struct snapshot s = { .job = "", .knob = "--timeout", .left_ms = UINT64_MAX };
@@ -168,7 +169,8 @@ Test(screen, findings_as_json)
     cJSON_Delete(o);
 }
 
-/* Dropping the last finding adds 1 and its field `more` to `left_out`. */
+/* A new finding in a full list drops the last finding. `left_out` then grows by 1 plus `more` of the dropped
+ * finding. */
 Test(slots, a_dropped_finding_is_counted_with_its_further_ones)
 {
     static struct diagnosis d;

@@ -1,4 +1,5 @@
-/* Tests of the verdict from recorded stacks of hung PyTorch jobs (py-spy 0.4.3, tests/data/hangs/record.py). */
+/* Tests of the verdict about hung PyTorch jobs. The stacks of these jobs were recorded with py-spy 0.4.3
+ * (tests/data/hangs/record.py). */
 #include "record/stacks.h"
 #include "diagnosis/spot.h"
 #include "diagnosis/text.h"
@@ -60,7 +61,7 @@ static void describe(struct stack_thread *t, const cJSON *thread)
     t->cpu_ms = number_in(thread, "cpu_ms");
 }
 
-/* Add a child's main thread, with its recorded Python frames. */
+/* Add the main thread of a child process, with its Python frames if py-spy has recorded them. */
 static void add_child(struct stacks *stacks, int rank, const cJSON *child)
 {
     const cJSON *sample = cJSON_GetObjectItem(child, "sample"),
@@ -99,7 +100,7 @@ static void add_sample(struct stacks *stacks, int rank, int tid, const cJSON *sa
     }
 }
 
-/* Rename PyTorch's functions in a sample, so that no rank is in a collective. */
+/* Rename the functions of PyTorch in a sample, so that no rank is in a collective. */
 static void leave_collective(struct hang_case *c, int sample)
 {
     const cJSON *row, *frame;
@@ -113,7 +114,8 @@ static void leave_collective(struct hang_case *c, int sample)
     }
 }
 
-/* Load a recorded hang: `way` is the first sample, `second` the second. */
+/* Load a recorded hang. `way` names the recording of the first sample, and `second` names the recording of the second
+ * sample. */
 static struct hang_case load(const char *way, const char *second)
 {
     struct hang_case c = { .s = { RUNNING } };
@@ -187,7 +189,8 @@ Test(hang, a_rank_that_sleeps_while_others_wait_in_a_collective)
         "is in load_batch (worker.py:17) and sleeps, without progress for 42.0 s" OTHERS);
 }
 
-/* Rank 1 reads a file during the import. An import is no collective. */
+/* Rank 1 reads a file while it imports torch.distributed, whose own functions are collectives. So rank 1 does not wait
+ * for other ranks. */
 Test(hang, a_rank_that_imports_torch_distributed_is_in_no_collective)
 {
     struct hang_case c = load("fifo", "fifo");
@@ -209,8 +212,8 @@ Test(hang, a_rank_that_imports_torch_distributed_is_in_no_collective)
     case_free(&c);
 }
 
-/* Work.wait() and DistributedDataParallel's broadcast have no frame. "buffers_2" and "async_2" are of torch 2, the
- * others of 1.13. */
+/* Work.wait() is a C function without a frame, and so is the broadcast of DistributedDataParallel. The recordings
+ * "buffers_2" and "async_2" are of torch 2, the others are of torch 1.13. */
 Test(hang, ranks_that_wait_in_a_c_function_are_not_the_culprit)
 {
     static const char *const ways[][2] = {
@@ -223,7 +226,7 @@ Test(hang, ranks_that_wait_in_a_c_function_are_not_the_culprit)
         for (uint32_t n = 2; n <= 3; n++) {
             struct hang_case c = load(ways[i][0], ways[i][0]);
             c.s.n_ranks = c.s.world_size = n;
-            c.s.hang.has_signals = n == 3; /* a job without output has no signs */
+            c.s.hang.has_signals = n == 3; /* a job without output has no signs of progress */
             const struct diagnosis d = verdict(&c);
             expect_at(&d, 0, "RANK_SLEEPS", "rank 1 (n1, pid 71)", "(worker.py:");
             cr_expect(n == 2 || strstr(d.list[0].sentence, ways[i][1]) != NULL, "%s", d.list[0].sentence);
@@ -232,7 +235,7 @@ Test(hang, ranks_that_wait_in_a_c_function_are_not_the_culprit)
     }
 }
 
-/* Set a rank's main thread in both samples. */
+/* Set what the main thread of a rank does in both samples. */
 static void let(struct hang_case *c, int rank, const char *does)
 {
     cJSON *row, *thread;
@@ -262,18 +265,18 @@ static void expect_of_two(const char *way, bool is_connected, const char *rank_0
     case_free(&c);
 }
 
-/* Rank 0 may wait for rank 1, or for a lock. */
+/* Rank 0 may wait for rank 1, or for a lock of its program. */
 Test(hang, a_rank_in_a_lock_is_not_the_culprit_if_another_one_does_something_else)
 {
     const char *futex = "sleeping in futex";
     expect_of_two("async", true, futex, "sleeping in read", "RANK_BLOCKED");
-    expect_of_two("async", true, futex, "running", NULL); /* may be a wait for the GPU */
+    expect_of_two("async", true, futex, "running", NULL); /* "running" may be a wait for the GPU */
     expect_of_two("async", true, futex, futex, NULL);
     expect_of_two("async", true, "running", "sleeping in clock_nanosleep", NULL);
     expect_of_two("async", false, futex, "sleeping in clock_nanosleep", NULL);
 }
 
-/* Return the main thread's row of a rank. */
+/* Return the row of a rank's main thread in a sample. */
 static cJSON *row_of(struct hang_case *c, int sample, int rank)
 {
     cJSON *row, *thread;
@@ -312,18 +315,18 @@ static const char *why_not(struct hang_case *c)
     return hang_why_not(&s);
 }
 
-/* Rank 0 waits for a lock. The others sleep until it has written a file. */
+/* Rank 0 waits for a lock that no thread releases. The other ranks sleep until rank 0 has written a file. */
 Test(hang, a_sleeper_is_not_named_if_it_may_wait_for_a_rank_in_a_lock)
 {
     struct hang_case c = load("async", "async");
     let(&c, 2, "sleeping in clock_nanosleep");
-    c.s.hang.has_signals = false; /* a majority needs signs of progress */
+    c.s.hang.has_signals = false; /* a majority at one place counts only in a job with signs of progress */
     expect_none(&c);
     cr_expect_str_eq(why_not(&c), "no rank waits in a known collective");
     case_free(&c);
 }
 
-/* Ranks 0 and 2 are in Work.wait(), rank 1 in a collective. */
+/* Ranks 0 and 2 wait in Work.wait(). Rank 1 waits in a collective. */
 Test(hang, most_ranks_are_not_in_a_lock)
 {
     struct hang_case c = load("async", "async");
@@ -335,7 +338,8 @@ Test(hang, most_ranks_are_not_in_a_lock)
     case_free(&c);
 }
 
-/* Rank 0 uses CPU time. The verdict is a loop, because rank 1 is in a known collective. */
+/* Rank 0 uses CPU time: it loops, or it waits for the GPU in a driver that spins. The verdict is a loop, because rank 1
+ * waits in a known collective, and the stack of rank 0 shows no collective. */
 Test(hang, a_rank_that_computes_beside_a_known_collective)
 {
     struct hang_case c = load("async", "async");
@@ -349,7 +353,8 @@ Test(hang, a_rank_that_computes_beside_a_known_collective)
 Test(hang, a_file_of_a_library_tells_a_lock_from_a_wait_for_ranks)
 {
     static const struct {
-        /* Rank 0 sleeps in a function of `file`; `others` is its text, or NULL without a finding. */
+        /* Rank 0 sleeps in a function of `file`. `others` is the expected text about rank 0 in the finding. NULL means
+         * that this sleep is a wait for a lock, so no finding is expected. */
         const char *file, *others;
     } cases[] = { { "logging/__init__.py", NULL },
                   { "tqdm/std.py", NULL },
@@ -373,7 +378,7 @@ Test(hang, a_file_of_a_library_tells_a_lock_from_a_wait_for_ranks)
     }
 }
 
-/* Add ranks 3 to n - 1, each at another line in a C function. */
+/* Add ranks 3 to n - 1. Each rank is at a different line, in a C function. */
 static void add_places(struct hang_case *c, int n)
 {
     for (int i = 0; i < 2; i++)
@@ -406,7 +411,7 @@ Test(hang, one_of_two_sleepers_beside_a_majority_is_not_named)
 Test(hang, too_many_places_give_no_verdict)
 {
     struct hang_case c = load("async", "async");
-    add_places(&c, 18); /* 16 places: ranks 0 and 2 share one; rank 1 sleeps and does not count */
+    add_places(&c, 18); /* 16 places: ranks 0 and 2 share a place; rank 1 sleeps and does not count */
     expect_verdict(&c, "RANK_SLEEPS", "rank 1 (n1, pid 71)", "is in wait_for_work (worker.py:");
     case_free(&c);
     c = load("async", "async");
@@ -476,7 +481,7 @@ Test(hang, a_read_of_a_pipe_that_is_named)
         "is in read_fifo (worker.py:37), blocked in read of /data/fifo, without progress for 42.0 s" OTHERS);
 }
 
-/* Set rank 1's main thread in both samples. */
+/* Set what the main thread of rank 1 does in both samples. */
 static void stay(struct hang_case *c, const char *does, const char *object)
 {
     cJSON *row, *thread;
@@ -495,7 +500,7 @@ static void stay(struct hang_case *c, const char *does, const char *object)
         }
 }
 
-/* Set rank 1's main thread in both samples, and add a child that has ended. */
+/* Set what the main thread of rank 1 does in both samples, and add a child process that has ended. */
 static void stay_beside_child(struct hang_case *c, const char *does, const char *object)
 {
     const struct stack_thread ended = {
@@ -515,7 +520,7 @@ Test(hang, a_child_that_has_ended)
     case_free(&c);
 }
 
-/* The other child waits for a message. */
+/* Another child of rank 1 waits for a message and is not named. */
 Test(hang, a_living_child_that_opens_a_pipe)
 {
     WAY("loader", "RANK_WAITS_FOR_CHILD", "rank 1 (n1, pid 71)",
@@ -530,7 +535,7 @@ Test(hang, a_program_that_does_not_end)
         "clock_nanosleep; no progress for 42.0 s; 2 ranks wait in ");
 }
 
-/* Remove a process from both samples, by moving it to a rank that does not exist. */
+/* Remove a process from both samples: move it to a rank that does not exist. */
 static void remove_process(struct hang_case *c, int pid)
 {
     cJSON *row, *thread;
@@ -554,7 +559,7 @@ Test(hang, an_idle_child_is_not_named)
     case_free(&c);
 }
 
-/* The child is slow and does not hang. */
+/* A child that uses CPU time is slow and does not hang. */
 Test(hang, a_child_that_computes_is_not_named)
 {
     struct hang_case c = load("loader", "loader");
@@ -574,7 +579,7 @@ Test(hang, a_child_that_computes_is_not_named)
     case_free(&c);
 }
 
-/* The child may be in Work.wait(). */
+/* A child that sleeps in a C function may be in Work.wait() and wait for other ranks. So the child is not named. */
 Test(hang, a_child_in_a_c_function_that_may_wait_is_not_named)
 {
     struct hang_case c = load("loader", "loader");
@@ -609,7 +614,8 @@ static void add_program(struct hang_case *c, int pid)
         stacks_add_thread(&c->samples[i], &t);
 }
 
-/* With two child programs, only the rank's system call shows the right one. */
+/* A rank that reads a queue does not wait for a child program. If the rank has two child programs, only the system call
+ * of the rank shows for which child the rank waits. */
 Test(hang, a_child_is_named_only_if_the_rank_waits_for_it)
 {
     struct hang_case c = load("loader", "loader");
@@ -631,7 +637,7 @@ Test(hang, a_child_is_named_only_if_the_rank_waits_for_it)
     case_free(&c);
 }
 
-/* The system call names the living child. */
+/* The rank's system call names a living child, so the rank does not wait for its other child, which has ended. */
 Test(hang, of_two_children_the_one_in_the_system_call_is_named)
 {
     struct hang_case c = load("program", "program");
@@ -683,12 +689,12 @@ Test(hang, a_rank_may_wait_for_a_child_that_has_ended_in_a_lock_or_for_an_object
     }
     expect_beside_child("lock", "sleeping in futex", "", "RANK_IN_LOCK");
     expect_beside_child("loader", "sleeping in futex", "", "RANK_CHILD_ENDED");
-    expect_beside_child("sleep", "sleeping", "", "RANK_CHILD_ENDED"); /* the system call was unreadable */
+    expect_beside_child("sleep", "sleeping", "", "RANK_CHILD_ENDED"); /* the system call could not be read */
     expect_beside_child("sleep", "uninterruptible in read (nfs_wait)", "/mnt/x.bin", "RANK_BLOCKED");
     expect_beside_child("loop", "running", "", "RANK_LOOPS");
 }
 
-/* An executor's workers may be processes. */
+/* The workers of an executor may be processes. */
 Test(hang, a_future_may_need_a_child_that_has_ended)
 {
     struct hang_case c = load("sleep", "sleep");
@@ -698,7 +704,8 @@ Test(hang, a_future_may_need_a_child_that_has_ended)
     case_free(&c);
 }
 
-/* Without a frame of the program, the exception has ended it; otherwise it may have been handled. */
+/* In the first case no frame of the program is left, so the exception has ended the program. In the second case the
+ * program still runs, and may have handled the exception. */
 Test(hang, a_rank_that_ends_after_a_traceback_does_not_wait_for_a_child)
 {
     static const char *const cases[][2] = { { "traceback", "RANK_TRACEBACK" },
@@ -764,7 +771,8 @@ Test(hang, a_key_that_no_rank_has_set)
     case_free(&c);
 }
 
-/* Rank 0 waits for a key. Rank 1 may still set it if it computes, but not if it sleeps. */
+/* Rank 0 waits for a key. In the first case rank 1 computes and may still set the key, so there is no finding. In the
+ * second case rank 1 sleeps, so a finding names rank 0. */
 Test(hang, a_key_may_come_from_a_rank_that_computes)
 {
     struct hang_case c = load("loop", "loop");
@@ -785,7 +793,8 @@ Test(hang, a_key_may_come_from_a_rank_that_computes)
     case_free(&c);
 }
 
-/* Every other rank has set the key with its own number. */
+/* Rank 1 waits for the key "ready/2". Every other rank has set the key with its own number, so rank 2 should have set
+ * "ready/2". */
 Test(hang, a_key_that_another_rank_sets_by_convention)
 {
     struct hang_case c = load("key", "key");
@@ -828,12 +837,12 @@ Test(hang, a_connection_without_an_answer_names_the_pair_of_nodes)
         &c, "ALL_RANKS_WAIT", "all 3 ranks",
         "probable cause: the connection between n0 and n1 (rank 1 sends to 10.9.0.11:4711 without an "
         "answer)");
-    cut(&c, 2, "10.9.0.10:4712"); /* the connection's other end */
+    cut(&c, 2, "10.9.0.10:4712"); /* the same connection, seen from its other end */
     expect_verdict(&c, "ALL_RANKS_WAIT", "all 3 ranks", "between n0 and n1 (rank 1 sends to 10.9.0.11:4711");
     case_free(&c);
 }
 
-/* Add a probe of the path to `peer` to sample `i`. */
+/* Add the result of a probe to sample `i`. The probe has tested the path to `peer`. */
 static void lose(struct hang_case *c, int i, int rank, const char *peer, int bytes)
 {
     struct stack_thread t = { .rank = rank, .pid = 70 + rank, .host = "n0" };
@@ -845,7 +854,7 @@ static void lose(struct hang_case *c, int i, int rank, const char *peer, int byt
 Test(hang, a_connection_without_an_answer_whose_path_loses_large_packets)
 {
     static const char between[] = "between n0 and n1 (rank 1 sends to 10.9.0.11:4711 without an answer";
-    for (int i = 0; i < 2; i++) { /* in either sample */
+    for (int i = 0; i < 2; i++) { /* the probe's result is in the first or in the second sample */
         struct hang_case c = load("all_wait", "all_wait");
         char sentence[256];
         cut(&c, 1, "10.9.0.11:4711");
@@ -881,12 +890,13 @@ Test(hang, the_path_of_another_host_is_not_quoted)
     case_free(&c);
 }
 
-/* As text, 10.9.0.1 is a prefix of the nodes' addresses. */
+/* As text, 10.9.0.1 is a prefix of the nodes' addresses 10.9.0.10 and 10.9.0.11, but it must not match these
+ * addresses. */
 Test(hang, a_connection_to_no_other_node_is_only_quoted)
 {
     struct hang_case c = load("all_wait", "all_wait");
     cut(&c, 1, "10.9.0.1:4711");
-    cut(&c, 0, "10.9.0.10:4712"); /* an address of the own node */
+    cut(&c, 0, "10.9.0.10:4712"); /* an address of the rank's own node */
     expect_verdict(
         &c, "ALL_RANKS_WAIT", "all 3 ranks",
         "the network between the nodes (n0, n1), or a GPU; rank 0 sends to 10.9.0.10:4712 without an answer");
@@ -961,8 +971,8 @@ Test(hang, a_culprit_comes_before_a_connection_without_an_answer)
     "\",\"dtype\":\"Float\",\"n\":4,\"created_ms\":17956480" #seq ",\"at\":\"step (train.py:" #seq ")\"}"
 #define REDUCE(rank, seq) CALL(rank, "", seq, "all_reduce", "scheduled")
 
-/* Expect a verdict from the flight records `earlier` and `calls`, with the stacks of the recording `way`, or none
- * unless `readable`. */
+/* Expect a verdict from two samples of the flight records, `earlier` and `calls`. The stacks of both samples are from
+ * the recording `way`; if `readable` is false, both samples have no stacks. */
 static void expect_by_both(const char *way, bool readable, const char *earlier, const char *calls,
                            const char *code, const char *subject, const char *sentence)
 {
@@ -999,7 +1009,7 @@ Test(hang, records_name_the_rank_that_is_behind_if_stacks_are_equal)
         "for 42.0 s");
 }
 
-/* A stack does not distinguish Work.wait() from a lock. */
+/* A stack does not distinguish Work.wait() from a lock, so a flight record is better evidence. */
 Test(hang, records_decide_if_no_rank_is_in_a_known_collective)
 {
     expect_by_records("async", true, ONE_BEHIND, "RANK_BEHIND", "rank 1 (n1, pid 71)",
@@ -1046,7 +1056,7 @@ Test(hang, records_are_quoted_if_stacks_name_the_culprit)
         OTHERS "; the flight records of rank 1 (n1, pid 71) do not contain all_reduce #19 (Float x 4)");
 }
 
-/* Rank 1's records differ between the samples. */
+/* Only records that are equal in both samples are compared. The records of rank 1 have changed. */
 Test(hang, a_record_that_moves_is_not_used)
 {
     expect_by_both("all_wait", true, "[" REDUCE(0, 19) "," REDUCE(1, 17) "," REDUCE(2, 19) "]", ONE_BEHIND,
@@ -1064,7 +1074,7 @@ Test(hang, records_of_some_ranks_are_only_quoted)
                       "all 3 ranks", "or a GPU; the flight records of rank 1");
 }
 
-/* Rank 1's record has only calls of another group. */
+/* The flight record of rank 1 has calls of another group, but no call of the group of all ranks. */
 Test(hang, a_rank_without_a_call_in_the_group_is_not_behind)
 {
     expect_by_records("all_wait", true,
@@ -1079,7 +1089,7 @@ Test(hang, no_rank_waits_in_a_completed_call)
                       "all 3 ranks", "or a GPU");
 }
 
-/* Wrong types, and too many records. */
+/* Some records have members of wrong types, and there are too many records. */
 Test(hang, records_that_make_no_sense_have_no_effect)
 {
     struct buf calls = { 0 };
@@ -1139,7 +1149,7 @@ Test(hang, one_sample_is_none)
     case_free(&c);
 }
 
-/* Let rank 0 use `ms` of CPU time in its all_reduce. */
+/* Let rank 0 use `ms` of CPU time between the samples, while it stays in its all_reduce. */
 static void compute(struct hang_case *c, int ms)
 {
     const cJSON *row, *thread;
@@ -1154,7 +1164,7 @@ static void compute(struct hang_case *c, int ms)
     }
 }
 
-/* Set how often rank 1's main thread has run. */
+/* Set how often the main thread of rank 1 has run. */
 static void set_runs(struct hang_case *c, int sample, int runs)
 {
     const cJSON *row, *thread;
@@ -1203,7 +1213,8 @@ Test(hang, a_rank_wakes_if_it_has_run_several_times_between_the_samples)
     }
 }
 
-/* A GPU driver spins while it waits, so such a rank may be in a collective. */
+/* A GPU driver spins while it waits, so a rank that uses a whole CPU may wait in a collective. Such a rank counts as
+ * waiting only if the job has shown signs of progress before. */
 Test(hang, waiting_ranks_that_spin_need_a_job_with_signs_of_progress)
 {
     struct hang_case c = load("sleep", "sleep");
@@ -1264,7 +1275,7 @@ Test(hang, states_without_stacks_that_differ)
     cr_expect_eq(d.n, 1);
 }
 
-/* A process that reads a dead file system stays in state D. */
+/* If a file system does not answer, a process that reads from it stays in state D. */
 Test(hang, a_state_without_a_stack_may_be_uninterruptible)
 {
     const char *rows = "[" STATE(0, GLOO, 9) "," STATE(1, "uninterruptible in read (nfs_wait)", 9) "," STATE(
@@ -1275,7 +1286,8 @@ Test(hang, a_state_without_a_stack_may_be_uninterruptible)
         "is uninterruptible in read (nfs_wait), while 3 ranks are sleeping in futex; no progress for 43.0 s");
 }
 
-/* Rank 0 sleeps in futex, as in Gloo's collectives. */
+/* Rank 0 sleeps in futex, as in a collective of Gloo. The other ranks are in another state, so they may be the
+ * culprits. */
 Test(hang, most_states_without_stacks_differ_from_a_wait)
 {
     const char *rows = "[" STATE(0, GLOO, 9) "," STATE(1, "sleeping in read", 9) "," STATE(
@@ -1304,7 +1316,7 @@ Test(hang, states_without_stacks_that_may_be_progress_are_a_note)
     }
 }
 
-/* The sleeping rank's node has no py-spy. */
+/* A node has no py-spy. The rank on this node sleeps, and the ranks of the other node wait in a collective. */
 Test(hang, a_state_without_a_stack_differs_from_waiting_ranks)
 {
     struct hang_case c = load("sleep", "sleep");
@@ -1340,7 +1352,7 @@ Test(hang, a_state_without_a_stack_differs_from_waiting_ranks)
 #define LOST \
     "RuntimeError: [gloo/transport/tcp/pair.cc:545] Read error [10.0.0.1]:4711: Connection reset by peer"
 
-/* Give a rank's main thread the stack of another rank, or none if `from` < 0. */
+/* Give the main thread of a rank the stack of another rank, or no frames if `from` < 0. */
 static void replace_stack(struct hang_case *c, int rank, int from, const char *does, const char *note)
 {
     for (int i = 0; i < 2; i++) {
@@ -1368,7 +1380,8 @@ static void replace_stack(struct hang_case *c, int rank, int from, const char *d
     }
 }
 
-/* Let all ranks fail with the traceback `error`, and hang at their exit for a thread that is no daemon. */
+/* Let all ranks fail with the traceback `error`, and then hang while they exit. Their main threads wait for a thread
+ * that is not a daemon. */
 static struct hang_case load_failed(const char *error)
 {
     struct hang_case c = load("traceback", "traceback");
@@ -1390,7 +1403,7 @@ Test(hang, all_ranks_have_failed)
     case_free(&c);
 }
 
-/* The others have lost their connections to it. */
+/* The other ranks have lost their connections to the rank that has left. */
 Test(hang, a_rank_that_has_left_comes_before_its_victims)
 {
     struct hang_case c = load_failed(LOST);
@@ -1410,7 +1423,7 @@ Test(hang, a_rank_that_has_left_comes_before_its_victims)
     expect_verdict(&c, "RANK_TRACEBACK", "rank 1 (n1, pid 71)", "has failed and has not exited: ValueError");
     case_free(&c);
     c = load_failed(LOST);
-    enter(&c, 2, "torch/distributed/distributed_c10d.py"); /* rank 2 has not noticed rank 1's end */
+    enter(&c, 2, "torch/distributed/distributed_c10d.py"); /* rank 2 has not noticed the end of rank 1 yet */
     c.ranks[2].traceback = NULL;
     c.ranks[1].exited = true;
     expect_verdict(&c, "RANK_EXITED_EARLY", "rank 1 (n1, pid 71)",
@@ -1418,7 +1431,7 @@ Test(hang, a_rank_that_has_left_comes_before_its_victims)
     case_free(&c);
 }
 
-/* A server may have printed a handled exception. */
+/* A server that waits for requests may have printed the traceback of an exception that it has handled. */
 Test(hang, a_rank_that_still_runs_its_script_may_have_handled_the_error)
 {
     struct hang_case c = load("sleep", "sleep");
@@ -1461,7 +1474,8 @@ static int64_t rank_of_hang(struct hang_case *c)
     return diagnose_hang(&d, &s);
 }
 
-/* Only frames would show whether the program still runs. */
+/* The error may have ended the program, or the program may have handled it. Frames would decide this. So without
+ * frames, the finding is only a hint. */
 Test(hang, a_traceback_without_frames_is_a_hint)
 {
     static const char *const notes[] = { NO_INTERPRETER, "no Python stacks: ptrace is forbidden" };
@@ -1477,7 +1491,7 @@ Test(hang, a_traceback_without_frames_is_a_hint)
     }
 }
 
-/* py-spy cannot read these ranks, which may be servers. */
+/* py-spy cannot read the interpreter of these ranks. These ranks may be servers that wait for requests. */
 Test(hang, tracebacks_without_any_frames_are_a_hint)
 {
     struct hang_case c = load("sleep", "sleep");
@@ -1499,7 +1513,7 @@ Test(hang, tracebacks_without_any_frames_are_a_hint)
     case_free(&c);
 }
 
-/* A heartbeat after the samples reports them as stopped. */
+/* In the samples both processes still sleep. A later heartbeat reports that they are stopped. */
 Test(hang, stopped_processes_without_frames)
 {
     struct hang_case c = load("sleep", "sleep");
@@ -1619,7 +1633,8 @@ static cJSON *frames_of(const char *text)
     return frames;
 }
 
-/* Add `n` samples from `samples`, repeatedly. Return the loop found, such as "train:12", or "". */
+/* Add `n` samples: take `samples` in order, again and again. Return the function and line of the loop that is found,
+ * such as "train:12". Return "" if no loop is found. */
 static const char *loop_of(const char *const *samples, int n)
 {
     static char found[40];
@@ -1672,7 +1687,7 @@ Test(hang_loops, a_program_that_goes_forward_has_no_loop)
                      "", "a statement of several lines returns once");
 }
 
-/* The second call of `work`, on line 2, starts anew. */
+/* `main` calls `work` on line 1 and then on line 2. The second call does not continue the loop of the first call. */
 Test(hang_loops, a_caller_that_goes_forward_begins_again)
 {
     const char *all[] = { "main:1 work:1", "main:1 work:2", "main:1 work:1", "main:1 work:2", "main:1 work:1",
@@ -1681,7 +1696,7 @@ Test(hang_loops, a_caller_that_goes_forward_begins_again)
     cr_expect_str_eq(loop_of(all, 9), "");
 }
 
-/* The outermost frames of a long stack are cut. */
+/* A stack with too many frames was cut, so its outermost frames are missing. */
 Test(hang_loops, a_stack_that_is_cut_has_no_loop)
 {
     char deep[STACKS_FRAMES_MAX * 8] = "main:1";
@@ -1690,7 +1705,8 @@ Test(hang_loops, a_stack_that_is_cut_has_no_loop)
     cr_expect_str_eq(loop_of(SAMPLES(deep, "main:2"), 20), "");
 }
 
-/* Diagnose `n` samples of four ranks from `rows`, repeatedly, each with its predecessor. */
+/* Diagnose `n` samples of four ranks, and compare each sample with the previous sample. Use the entries of `rows` in a
+ * cycle. */
 static struct diagnosis diagnose_all(const char *const *rows, int n)
 {
     static struct diagnosis d;
@@ -1744,7 +1760,8 @@ Test(hang_loops, ranks_that_repeat_their_calls_are_named_with_the_function_of_th
 
 #define SPINS_AT(cpu) AT("step", "train.py", 90, MAIN_OF(3, "running", cpu))
 
-/* Rank 3 uses CPU time at one line, and may only wait for the GPU. */
+/* Rank 1 repeats its calls, but rank 3 uses CPU time at one line. Rank 3 may only be slow, because it may wait for the
+ * GPU at this line in each step. So there is no finding. */
 Test(hang_loops, a_rank_that_computes_elsewhere_may_be_slow_too)
 {
     struct diagnosis d = diagnose_all(SAMPLES("[" WAITERS "," CALLS(1, "f", 5) "," SPINS_AT(100) "]",

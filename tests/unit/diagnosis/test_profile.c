@@ -1,4 +1,5 @@
-/* Tests of the search for a slow rank: each rank computes, then all wait for the slowest. */
+/* Tests of the search for a slow rank, on simulated jobs: each rank computes, then all ranks wait for the slowest rank.
+ * */
 #include "diagnosis/profile.h"
 #include "diagnosis/text.h"
 #include "snapshot_case.h"
@@ -11,8 +12,8 @@ enum { RANKS = 4, SLOW = 2, MINUTE = 60000 / PROFILE_EVERY_MS, SEEDS = 40 };
 
 struct job {
     uint64_t random;
-    double step_ms, noise; /* time of a step, and its variation as a fraction */
-    double extra;          /* rank SLOW's additional time, as a fraction */
+    double step_ms, noise; /* time of a step; its variation relative to this time */
+    double extra;          /* additional time of rank SLOW, as a fraction of step_ms */
     double start_ms, compute_ms[RANKS], end_ms;
     uint64_t steps;
 };
@@ -29,7 +30,7 @@ static double uniform(struct job *j)
     return (double)(j->random >> 11) / (double)(1ull << 53);
 }
 
-/* Begin the next step. A thirtieth of it is the collective. */
+/* Begin the next step. The collective itself takes a thirtieth of a step. */
 static void next_step(struct job *j)
 {
     double longest = 0;
@@ -64,7 +65,7 @@ static cJSON *row_of(int rank, bool waits, bool is_extra)
 
 static const struct snapshot_rank no_steps[RANKS];
 
-/* Take a sample at `at_ms`. Each rank is read some milliseconds after the previous one. */
+/* Take one sample at `at_ms`. Each rank is read a few milliseconds after the previous rank. */
 static bool sample(struct job *j, struct profile *p, double at_ms)
 {
     cJSON *rows = cJSON_CreateArray();
@@ -79,7 +80,7 @@ static bool sample(struct job *j, struct profile *p, double at_ms)
     return news;
 }
 
-/* Return the number of the sample that has found a slow rank, or 0. */
+/* Return the number of the sample that has found a slow rank. Return 0 if none of the `n` samples has. */
 static uint32_t run(struct job job, struct profile *p, uint32_t n)
 {
     uint32_t found = 0;
@@ -90,7 +91,8 @@ static uint32_t run(struct job job, struct profile *p, uint32_t n)
     return found;
 }
 
-/* A rank in PyTorch's Work.wait() has no Python frame, but one in threading.py does not wait for ranks. */
+/* Work.wait() of PyTorch is a C function without a Python frame. A rank that sleeps there waits for other ranks. A rank
+ * that sleeps in threading.py does not. */
 Test(profile, a_rank_that_sleeps_in_a_c_function_of_the_program_waits)
 {
     static const char *const rows[] = {
@@ -140,7 +142,7 @@ Test(profile, equal_ranks_give_no_report_in_ten_minutes)
     }
 }
 
-/* Rank 0 writes a checkpoint. */
+/* Rank 0 writes a checkpoint, and the others wait for rank 0 a single time. */
 Test(profile, one_long_wait_is_no_evidence)
 {
     struct profile p = { 0 };
@@ -155,7 +157,7 @@ Test(profile, one_long_wait_is_no_evidence)
     profile_free(&p);
 }
 
-/* Ranks of libddp report their collective, without frames. */
+/* Ranks of libddp report the collective that they are in, and have no frames. */
 Test(profile, steps_of_libddp_count_as_stacks_do)
 {
     struct profile p = { 0 };
@@ -173,7 +175,7 @@ Test(profile, steps_of_libddp_count_as_stacks_do)
     profile_free(&p);
 }
 
-/* Rank 1 imports longer than the others. */
+/* Rank 1 imports its libraries for longer than the other ranks. These ranks wait for rank 1 in the first collective. */
 Test(profile, samples_of_imports_are_left_out)
 {
     static const char importing[] =
@@ -223,7 +225,7 @@ Test(profile, the_finding_names_the_rank_the_shares_and_what_it_does_instead)
     profile_free(&p);
 }
 
-/* It is reported only once. */
+/* A slow rank is reported once. When the rank has caught up, it is no longer shown. */
 Test(profile, a_slow_rank_that_recovers_is_forgotten_after_two_windows)
 {
     struct job job = JOB(6, 350, 0.05, 0.3);
@@ -253,7 +255,7 @@ Test(profile, all_windows_have_the_same_number_of_samples)
     profile_free(&p);
 }
 
-/* The rank was normal for a long time. */
+/* A rank that was as fast as the other ranks for a long time must not be hidden by its past. */
 Test(profile, a_rank_that_becomes_slow_is_found)
 {
     struct job job = JOB(5, 350, 0.05, 0);

@@ -1,4 +1,4 @@
-/* Tests of rejected connections: kinds by first bytes, counts, text. */
+/* Tests of rejected connections, which are distinguished by their first bytes, counted, and printed. */
 #include "diagnosis/rejected.h"
 #include "sim_hub.h"
 
@@ -18,7 +18,7 @@ Test(rejects, first_bytes_tell_who_it_is)
 {
     expect_kind("", REJECT_SILENT);
     expect_kind("03 05000000 000000", REJECT_C10D_1); /* ADD, a key of 5 bytes */
-    expect_kind("00 05000000 000000", REJECT_C10D_1); /* SET of dialect A, like VALIDATE */
+    expect_kind("00 05000000 000000", REJECT_C10D_1); /* SET of dialect A: begins with the byte of VALIDATE */
     expect_kind("00", REJECT_C10D_1);
     expect_kind("00 cef7853c 0d c610", REJECT_C10D_2);
     expect_kind("00 cef7853c", REJECT_C10D_2);
@@ -53,7 +53,7 @@ Test(rejects, a_source_is_told_once_a_minute)
     cr_assert_eq(r.row[0].last_ms, 60000);
 }
 
-/* A source dropped from the limited list would count as new. */
+/* The list of sources is limited, so a source that the list has dropped would soon count as new again. */
 Test(rejects, many_sources_share_the_lines_of_a_minute)
 {
     struct rejects r = { 0 };
@@ -132,7 +132,8 @@ Test(hub_rejects, who_goes_in_the_middle_of_its_first_words_is_shown)
     expect_row("\"kind\":\"c10d_1\",\"first\":\"0305000000000000\",\"why\":\"peer closed it\",\"times\":1");
 }
 
-/* A silent connection is listed until its first byte, unless an agent has its address. */
+/* The list of rejected clients contains a connection that has sent nothing, unless an agent has the same address. After
+ * its first byte, the connection is not in the list any more. */
 Test(hub_rejects, a_silent_connection_is_shown_and_left_open)
 {
     sim_connect(&sim, 10);

@@ -1,4 +1,5 @@
-/* Tests of PyTorch's keys (clients of 1.13.1 and 2.15.0), and of their descriptions. */
+/* Tests of the keys that PyTorch writes, and of the descriptions of these keys. The keys are from clients of PyTorch
+ * 1.13.1 and 2.15.0. */
 #include "diagnosis/torch_keys.h"
 
 #include <cjson/cJSON.h>
@@ -140,7 +141,7 @@ Test(torch_keys, are_told_to_programs)
     cJSON_Delete(o);
 }
 
-/* A group's name may have any bytes. */
+/* A client may use any bytes as the name of a group. */
 Test(torch_keys, are_told_in_utf_8)
 {
     const struct torch_key key = read_key("/default_pg/0//\xff//cuda//0");
@@ -182,7 +183,7 @@ Test(torch_notes, a_barrier_is_found_by_key_and_by_id)
     cr_expect_null(torch_meets_of_id(&meets, second->id + 1));
 }
 
-/* The oldest barrier's id is then unknown, not reused. */
+/* A new barrier replaces the record of the oldest barrier. The id of the oldest barrier is then unknown, not reused. */
 Test(torch_notes, the_oldest_barrier_gives_way)
 {
     const uint32_t oldest = make(0)->id;

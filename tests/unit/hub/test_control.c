@@ -1,4 +1,4 @@
-/* Tests of IDENTIFY and CONTROL: permissions, claims, and answers. */
+/* Tests of IDENTIFY and CONTROL: the permissions of each role, the claims that are accepted, and the answers. */
 #include "hub/job.h"
 #include "hub/session.h"
 #include "sim_hub.h"
@@ -81,7 +81,7 @@ Test(control, without_an_agent_the_first_worker_declares_the_job)
     sim_worker(&sim, 2, 0, 4);
 }
 
-/* A job that returns finds its keys. */
+/* A store without agents serves one job after the other. If the same job returns, its keys are still in the store. */
 Test(control, when_all_its_workers_have_gone_the_next_job_may_come)
 {
     sim_worker(&sim, 1, 0, 4);
@@ -95,7 +95,7 @@ Test(control, when_all_its_workers_have_gone_the_next_job_may_come)
     cr_assert_not_null(strstr(sim_control(&sim, OTHER, "{\"op\":\"status\"}"), "\"keys\":0"));
 }
 
-/* OTHER connects before rank 1 begins the attempt. */
+/* OTHER connects before rank 1 begins the attempt, and identifies itself after that. */
 Test(control, a_worker_that_connected_before_its_attempt_may_set_keys)
 {
     sim_worker(&sim, 0, 0, 4);
@@ -176,7 +176,7 @@ Test(control, an_exit_report_about_another_pid_is_about_the_past)
     cr_assert_null(strstr(sim_control(&sim, CLIENT, "{\"op\":\"status\"}"), "exited"));
 }
 
-/* The agent has declared a job, but not joined. */
+/* An agent that has not joined must not report about ranks, even if it has declared a job. */
 Test(control, only_a_node_reports_about_ranks)
 {
     static const char *const reports[] = {
@@ -287,7 +287,7 @@ Test(control, waiters_have_names)
         "\"keys\":[\"/weights\"],\"since_ms\":1500}],\"ok\":true}");
 }
 
-/* The answer has 16 keys and the number of the others. */
+/* A client may wait for thousands of keys. The answer lists 16 keys and the number of the other keys. */
 Test(control, a_waiter_s_keys_are_cut_at_16)
 {
     for (uint64_t n = 15; n <= 17; n++) {
@@ -317,7 +317,7 @@ Test(control, barriers_say_who_is_missing)
     cr_assert_str_eq(sim_control(&sim, CLIENT, "{\"op\":\"barriers\"}"),
                      "{\"barriers\":[{\"name\":\"epoch\",\"arrived\":[1],\"missing\":[3],\"age_ms\":1500,"
                      "\"left_ms\":3500}],\"ok\":true}");
-    sim.now_ms = 5001; /* the deadline has passed, without a tick */
+    sim.now_ms = 5001; /* the deadline has passed, but the hub has had no tick since then */
     cr_assert_not_null(strstr(sim_control(&sim, CLIENT, "{\"op\":\"barriers\"}"), "\"left_ms\":0}"));
 }
 
@@ -362,7 +362,7 @@ static const char *take(conn_id conn, size_t at)
     return text;
 }
 
-/* Remove and return the oldest message to `conn`. */
+/* Remove the oldest message that the hub has sent to `conn`, and return it. */
 static const char *hear(conn_id conn)
 {
     return take(conn, 0);
@@ -376,7 +376,7 @@ static void expect_heard_at(conn_id conn, const char *words, int line)
 }
 #define expect_heard(conn, words) expect_heard_at(conn, words, __LINE__)
 
-/* Send `json` and return the first object that is no push. Pushes stay in the queue. */
+/* Send `json` and return the answer: the first received object that is not a push. Pushes stay in the queue. */
 static const char *call(conn_id conn, const char *json)
 {
     const struct buf *out = &sim.conn[conn].out;
@@ -400,7 +400,8 @@ static void agent(conn_id conn)
     sim_identify(&sim, conn, "{\"role\":\"agent\"}", NULL);
 }
 
-/* Join a static job as node `node_rank` of `nnodes`, with two workers and the members `more`. Return the answer. */
+/* Join a static job of `nnodes` nodes as node `node_rank`, with two workers. `more` has further JSON members of the
+ * request. Return the answer. */
 static const char *join(conn_id conn, int node_rank, int nnodes, const char *more)
 {
     static char json[1024];
@@ -470,7 +471,7 @@ Test(control_rdzv, the_hang_rules_of_the_first_node_count)
     cr_expect_str_eq(job->hang.action, "stop");
 }
 
-/* The answer to `join` and the round arrive together. */
+/* The answer to `join` and the round arrive together, so the first worker starts after one round trip. */
 Test(control_rdzv, one_node_starts_after_one_round_trip)
 {
     const char *answer = join(N0, 0, 1, ",\"addr\":\"10.0.0.1\"");
@@ -493,7 +494,7 @@ Test(control_rdzv, two_nodes_wait_for_each_other)
     expect_answer(OPERATOR, "{\"op\":\"status\"}", "\"job\":\"demo\",\"attempt\":0,\"world_size\":4");
 }
 
-/* Each role counts its own workers. */
+/* Two roles may have different programs and numbers of workers, and each role counts its own workers. */
 Test(control_rdzv, workers_are_counted_by_role_where_there_are_several)
 {
     join(N0, 0, 3, ",\"role\":\"trainer\",\"program\":\"train\"");
@@ -548,7 +549,7 @@ Test(control_rdzv, an_agent_of_another_life_of_the_store_is_refused)
                   "\"code\":\"STALE_INSTANCE\"");
 }
 
-/* An earlier launch's worker, and an agent that declares an attempt. */
+/* A worker of an earlier launch, and an agent that declares an attempt by itself, are rejected. */
 Test(control_rdzv, nobody_but_the_rendezvous_begins_an_attempt)
 {
     struct buf words = { 0 };
@@ -575,7 +576,7 @@ Test(control_rdzv, a_success_waits_for_all)
     expect_heard(N1, "\"next\":\"finish\"");
 }
 
-/* Late details are in the verdict. */
+/* One node's failure stops both nodes. Details that arrive later are in the verdict. */
 Test(control_rdzv, a_failure_is_told_to_all_and_comes_back_as_the_cause)
 {
     two_nodes();
@@ -602,7 +603,8 @@ Test(control_rdzv, a_failure_is_told_to_all_and_comes_back_as_the_cause)
     cr_expect_null(strstr(verdict, "stacks"), "no node prints a report before a restart: %s", verdict);
 }
 
-/* The user's name has a control character. Only newer agents send `gpu_name`. */
+/* The cause of a failure names the process that uses the GPU. The user name of this process contains a control
+ * character. `gpu_name` is a member that only newer agents send. */
 Test(control_rdzv, the_process_on_a_full_gpu_is_in_the_verdict_and_in_why)
 {
 #define FULL_GPU                                                                                             \
@@ -623,7 +625,7 @@ Test(control_rdzv, the_process_on_a_full_gpu_is_in_the_verdict_and_in_why)
 #undef FULL_GPU
 }
 
-/* exit() keeps 8 bits, so 256 would become 0. */
+/* All nodes exit with the code of the first failure. exit() keeps only the lowest 8 bits, so 256 would become 0. */
 Test(control_rdzv, a_code_that_no_process_ends_with_is_refused)
 {
     static const char *const wrong[] = {
@@ -688,7 +690,8 @@ Test(control_rdzv, a_silent_node_is_lost_and_closed)
     expect_in(call(OPERATOR, "{\"op\":\"status\"}"), "\"connections\":2");
 }
 
-/* The clock jumps from 2 s to 60 s. */
+/* The hub's clock jumps from 2 s to 60 s, as after a suspension of its machine. No node is lost because of the
+ * jump. */
 Test(control_rdzv, a_hub_that_stood_still_gives_everybody_another_beat)
 {
     two_nodes();
@@ -702,7 +705,8 @@ Test(control_rdzv, a_hub_that_stood_still_gives_everybody_another_beat)
     cr_assert_not(sim.conn[N1].open);
 }
 
-/* After an hour without checks, the deadline must not lie in the past. */
+/* The last check of the job was an hour ago, and a check is due at once after the restart. The deadline of this check
+ * must not lie in the past, because the hub would then detect a suspension. */
 Test(control_rdzv, a_restart_after_an_hour_without_checks_is_no_suspension)
 {
     sim_at(&sim, 1000);
@@ -752,7 +756,8 @@ static void expect_refused_role(conn_id conn, const char *json, const char *word
     sim_expect(&sim, conn, "closed: IDENTIFY refused");
 }
 
-/* An attempt's start closes earlier workers' connections, but a node's is still used. */
+/* The start of an attempt closes the connections of earlier workers. So a node's connection must not take the role of a
+ * worker, because the rendezvous still uses this connection. */
 Test(control_rdzv, a_node_cannot_change_its_role)
 {
     two_nodes();
@@ -802,7 +807,7 @@ static void elastic_node(conn_id conn, const char *host)
     expect_answer(conn, json, "\"ok\":true");
 }
 
-/* It may report ranks from 0 on. */
+/* A spare runs no worker, even if it reports ranks from 0 on. */
 Test(control_rdzv, a_spare_has_no_ranks)
 {
     elastic_node(N0, "n0");
@@ -816,8 +821,9 @@ Test(control_rdzv, a_spare_has_no_ranks)
     expect_in(status, "\"state\":\"running\"");
 }
 
-/* Expect that the lists of `status` fit into one answer. Their names have 240 characters, printed as `escape`; each
- * list has less than 1 MiB, both more. */
+/* Expect that the lists of `status` are cut so that they fit into one answer. The names of nodes and ranks have 240
+ * characters, and JSON prints each character as `escape`. Without a cut, the two lists would have more than
+ * WIRE_MAX_JSON bytes together. */
 static void expect_long_lists_fit(const char *escape)
 {
     enum { RANKS = 2000, CHARACTERS = 240, FIRST = 100, END = 500 };
@@ -862,7 +868,7 @@ Test(control_rdzv, so_do_lists_of_names_with_control_characters)
     "{\"op\":\"sampled\",\"id\":" #id ",\"stacks\":[{\"does\":\"" does "\",\"threads\":[{\"rank\":" #rank \
     ",\"pid\":7,\"host\":\"n\",\"main\":true}]}]}"
 
-/* Equal rows of both nodes are shown once. */
+/* The store asks both nodes. The operator waits for both answers, and equal rows are shown once. */
 Test(control_rdzv, stacks_of_all_nodes_are_one_answer)
 {
     two_nodes();
@@ -899,7 +905,7 @@ Test(control_rdzv, a_node_that_does_not_answer_is_named)
     sim_say(&sim, N0, SAMPLED(1, 0, "running"));
     const uint64_t asked_ms = sim.now_ms;
     sim_at(&sim, asked_ms + 2000);
-    sim_say(&sim, N0, "{\"op\":\"heartbeat\"}"); /* keeps the node alive */
+    sim_say(&sim, N0, "{\"op\":\"heartbeat\"}"); /* without a heartbeat the node would be lost */
     sim_say(&sim, N1, "{\"op\":\"heartbeat\"}");
     sim_at(&sim, asked_ms + 3999);
     cr_assert_str_eq(hear(OPERATOR), "(nothing)");
@@ -907,11 +913,12 @@ Test(control_rdzv, a_node_that_does_not_answer_is_named)
     const char *answer = hear(OPERATOR);
     expect_in(answer, "\"rank\":0");
     expect_in(answer, "\"missing\":[{\"node_rank\":1,\"host\":\"n1\"");
-    sim_say(&sim, N1, SAMPLED(1, 2, "running")); /* too late, but harmless */
+    sim_say(&sim, N1, SAMPLED(1, 2, "running")); /* the answer comes too late, but does no harm */
     cr_assert_str_eq(hear(OPERATOR), "(nothing)");
 }
 
-/* A different question is rejected meanwhile. */
+/* Operators with the same question share one sample and get the same answer. A different question is rejected
+ * meanwhile. */
 Test(control_rdzv, operators_share_a_question)
 {
     two_nodes();
@@ -953,7 +960,8 @@ static void fail_for_good(void)
 #define ROW(does, threads)   "{\"does\":\"" does "\",\"threads\":[" threads "]}"
 #define STOPPED(round, rows) "{\"op\":\"stopped\",\"round\":" #round ",\"stacks\":" rows "}"
 
-/* In a round, the first stacks of a node count, and only those of its ranks. */
+/* The store accepts only the first message with stacks that a node sends in the current round. The store drops stacks
+ * of ranks that the node does not run. */
 Test(control_rdzv, the_last_verdict_has_the_stacks_of_all_survivors)
 {
     fail_for_good();
@@ -981,7 +989,8 @@ Test(control_rdzv, without_stacks_the_verdict_has_none)
     cr_expect_null(strstr(hear(N0), "stacks"));
 }
 
-/* Let the first node send more rows than fit into its half. `bytes` is the length of each row's note. */
+/* Let the first node send more stack rows than fit into its half of the verdict. The row of the second node must still
+ * fit. `bytes` is the length of each row's note. */
 static void expect_fair(int bytes)
 {
     struct buf many = { 0 };

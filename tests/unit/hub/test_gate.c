@@ -1,4 +1,5 @@
-/* Tests of strangers from other hosts: new, with the secret, or confirmed by an agent. */
+/* Connections from other hosts. The tests check the rights of a stranger in three states: new, after a proof of the
+ * secret, and after the confirmation by an agent. */
 #include "auth/auth.c"
 #include "ddp/context.h"
 #include "sim_hub.h"
@@ -20,7 +21,7 @@ enum { AGENT = 1, AGENT_B, OPERATOR, FIRST = 10, CLAIM_MS = 300 };
 static struct sim sim;
 static struct secret secret = { .key = { 1, 2, 3 } };
 
-/* Connect a stranger, whose address is "10.0.0.N:port". */
+/* Connect a stranger. Peers of the simulation are "10.0.0.N:port"; see sim_connect. */
 static void stranger(conn_id conn)
 {
     sim_connect(&sim, conn);
@@ -75,7 +76,7 @@ static void send_frame(conn_id conn, enum op_id op, struct slice bytes, bool wit
     buf_free(&frame);
 }
 
-/* Take the hub's next blob, after `before` other bytes. */
+/* Take the next blob that the hub has sent, after `before` other bytes. */
 static struct slice next_blob(conn_id conn, size_t before)
 {
     static uint8_t bytes[8192];
@@ -140,7 +141,7 @@ static void identify(conn_id conn, const char *role)
     send_frame(conn, OP_IDENTIFY, slice_str(json), true);
 }
 
-/* Check the tags of all pushes; return their number. */
+/* Read the pushes, check that each push has a valid tag, and return the number of pushes. */
 static unsigned read_pushes(void)
 {
     unsigned n = 0;
@@ -152,7 +153,7 @@ static unsigned read_pushes(void)
     return n;
 }
 
-/* Start the agent of one node with two ranks. */
+/* Start the agent of one node with two ranks. Attempt 0 runs. */
 static void start_job(void)
 {
     authenticate(AGENT, AUTH_AGENT);
@@ -267,7 +268,7 @@ Test(gate, few_strangers_wait_and_the_oldest_goes)
     cr_assert(sim.conn[AGENT].open);
 }
 
-/* Open a connection for agent `i` on its own host. */
+/* Open a new connection for agent `i`. Each agent has a separate host. */
 static void arrive(int i)
 {
     char peer[32];
@@ -293,7 +294,7 @@ Test(gate, beyond_128_strangers_of_separate_addresses_the_oldest_goes)
     expect_closed(FIRST, "too many connections wait for authentication");
     for (int i = 1; i <= PENDING; i++)
         cr_expect(sim.conn[FIRST + i].open, "%d: %s", i, sim.conn[FIRST + i].closed);
-    /* an authenticated stranger makes room */
+    /* a stranger that has authenticated makes room for the next stranger */
     cr_assert_eq(greet_for(FIRST + PENDING, &secret, AUTH_AGENT, "demo", proof), AUTH_OK);
     send_frame(FIRST + PENDING, OP_AUTH, slice_of(proof, sizeof(proof)), false);
     arrive(PENDING + 1);
@@ -303,7 +304,8 @@ Test(gate, beyond_128_strangers_of_separate_addresses_the_oldest_goes)
     cr_expect(sim.conn[FIRST + 2].open, "%s", sim.conn[FIRST + 2].closed);
 }
 
-/* The store drops the oldest connections. Their agents connect again, as launcher/node/node.c does. */
+/* 300 nodes connect before the store reads from the first of them. The store drops the oldest connections. Their agents
+ * connect again, as real agents do (launcher/node/node.c). */
 Test(gate, three_hundred_agents_that_arrive_at_once_all_join)
 {
     enum { AGENTS = 300, ROUNDS = 3 };
@@ -332,7 +334,7 @@ Test(gate, three_hundred_agents_that_arrive_at_once_all_join)
         cr_expect(sim.conn[FIRST + i].open, "%d: %s", i, sim.conn[FIRST + i].closed);
 }
 
-/* An agent is between two messages. The clock stands still. */
+/* A stranger connects again and again while an agent is between two messages. No time passes. */
 Test(gate, a_stranger_that_reconnects_displaces_only_its_own_connections)
 {
     uint8_t proof[AUTH_PROOF_BYTES];
@@ -406,7 +408,8 @@ Test(gate, an_authenticated_connection_has_no_keys)
     expect_closed(AGENT, "GET is not allowed on a connection that has sent AUTH");
 }
 
-/* Ask for the credential and set `credential`. Return auth_read_answer's result. */
+/* Ask the store for the credential. Set `credential` to the credential in the answer. Return the result of
+ * auth_read_answer. */
 static enum auth_result ask_for(conn_id conn, struct slice *credential)
 {
     uint8_t ask[AUTH_ASK_BYTES];
@@ -426,7 +429,7 @@ Test(gate, an_agent_without_the_secret_gets_the_credential_and_then_joins, .init
     sim_free(&sim);
     sim_init(&sim, &limits);
     stranger(FIRST);
-    sim_feed(&sim, FIRST, GREETING "0d 01000000 " HELLO); /* an honest agent sends no more */
+    sim_feed(&sim, FIRST, GREETING "0d 01000000 " HELLO); /* an honest agent sends no more before AUTH */
     sim_expect(&sim, FIRST, "01000000 0b00000000000000 7b226f6b223a747275657d");
     cr_assert_eq(ask_for(FIRST, &got), AUTH_OK);
     cr_assert(slice_equal(got, slice_str("MUNGE:x:")));
@@ -459,7 +462,7 @@ static void count_refused(void *user)
     ++*(int *)user;
 }
 
-/* The answer with the reason is at most as long as a credential. */
+/* The answer contains the reason, and is at most as long as a credential. */
 Test(gate, a_store_that_only_rejects_answers_the_request_before_tls_with_the_reason, .init = NULL)
 {
     static char advice[1000];
@@ -498,7 +501,8 @@ Test(gate, a_stranger_gets_few_credentials_and_no_more_time)
     expect_closed(FIRST + 1, "more than 128 bytes");
 }
 
-/* An AUTH of another version may be too long for a stranger, so its first byte is enough. */
+/* An AUTH of another version may have more bytes than a stranger may send. So the first byte must be enough for the
+ * answer. */
 Test(gate, an_agent_of_another_version_is_answered)
 {
     uint8_t unused[AUTH_PROOF_BYTES];
@@ -512,7 +516,7 @@ Test(gate, an_agent_of_another_version_is_answered)
         cr_expect_eq(auth_prove(&of[conn], &secret, next_blob(conn, 0), unused, theirs), AUTH_OTHER_VERSION);
         expect_closed(conn, "install the same version of ddprun");
     }
-    sim_connect(&sim, FIRST + 2); /* on the store's host, the whole message is decoded */
+    sim_connect(&sim, FIRST + 2); /* a client on the store's host: the whole message is decoded */
     hub_set_uid(sim.hub, FIRST + 2, 1000);
     sim_feed(&sim, FIRST + 2, GREETING "83 1a01000000000000 01");
     cr_expect(sim.conn[FIRST + 2].open);
@@ -521,7 +525,8 @@ Test(gate, an_agent_of_another_version_is_answered)
     expect_closed(FIRST + 2, "install the same version of ddprun");
 }
 
-/* The client has the job's user, but not the secret. */
+/* A client on the store's host has the same user as the job. It does not have the secret, which the calls of agents
+ * need. */
 Test(gate, agents_calls_need_the_secret_on_the_stores_host_too)
 {
     struct buf text = { 0 };
@@ -572,7 +577,8 @@ Test(gate, an_agent_at_its_address_opens_a_connection)
     cr_assert(sim.conn[FIRST].open, "%s", sim.conn[FIRST].closed);
 }
 
-/* Two hundred such strangers could otherwise fill 2 GiB. */
+/* Until an agent confirms a stranger, the store reads only the beginning of a long request. Otherwise two hundred such
+ * strangers could fill 2 GiB. */
 Test(gate, of_a_large_value_only_the_beginning_is_read_before_the_agents_word)
 {
     static uint8_t value[100 << 10];
@@ -627,7 +633,7 @@ Test(gate, an_unused_connection_of_a_worker_is_not_listed)
     cr_expect(has(call(AGENT, "{\"op\":\"rejects\"}"), "\"rejects\":[]"));
 }
 
-/* The limit for strangers of unknown addresses is lower than two hundred. */
+/* Two hundred ranks of one host connect at once. The limit for strangers of an unknown address is lower. */
 Test(gate, many_connections_of_an_agents_address_pass)
 {
     char json[96];
@@ -675,7 +681,8 @@ static void admit(conn_id conn)
     cr_assert(has(call(AGENT, json), "\"ok\":true"));
 }
 
-/* No agent confirms another user's connections. The oldest are closed. */
+/* No agent confirms the connections of another user. Beyond the limit for strangers, the store closes the oldest of
+ * these connections, and still serves a worker from the same address. */
 Test(gate, the_strangers_of_agents_addresses_have_a_limit)
 {
     enum { BASE = 12, MOST = BASE + 4 * 2, WORKER = FIRST + MOST + 10 };
@@ -696,7 +703,7 @@ Test(gate, the_strangers_of_agents_addresses_have_a_limit)
     cr_expect_eq(open, MOST + 1);
 }
 
-/* All ranks connect before the first is confirmed. */
+/* All ranks connect before the agent confirms the first of them. */
 Test(gate, as_many_strangers_wait_as_the_ranks_need)
 {
     enum { RANKS = 100 };
@@ -711,7 +718,8 @@ Test(gate, as_many_strangers_wait_as_the_ranks_need)
     }
 }
 
-/* At 1/16 of the memory, the store stops reading from them, but closes none, and serves a worker. */
+/* The strangers from the addresses of agents reach their limit, 1/16 of the memory. The store reads no more from them,
+ * but closes none of them, and still serves a worker. */
 Test(gate, the_strangers_of_agents_addresses_hold_few_bytes)
 {
     enum { MEMORY = 16 << 20, SHARE = MEMORY / 16, STRANGERS = 100, WORKER = FIRST + STRANGERS };
@@ -757,7 +765,8 @@ static void begin_tenants(void)
 
 TestSuite(tenants, .init = begin_tenants, .fini = end);
 
-/* Connect a stranger from `host`; sim_connect would give it another address. */
+/* Connect a stranger from `host`. sim_connect cannot be used for this, because sim_connect gives every connection
+ * another address. */
 static void stranger_from(const char *host, conn_id conn)
 {
     char peer[64];
@@ -767,7 +776,7 @@ static void stranger_from(const char *host, conn_id conn)
     hub_set_foreign(sim.hub, conn);
 }
 
-/* The server has no free descriptor. */
+/* The server has no free descriptor for a new client, so it closes the connection of a stranger. */
 Test(gate, the_server_takes_the_descriptor_of_the_oldest_stranger)
 {
     start_with(0, 0, 2);
@@ -803,7 +812,7 @@ static void connect_as(const char *host, conn_id conn, const struct secret *k, e
     send_frame(conn, OP_AUTH, slice_of(proof, sizeof(proof)), false);
 }
 
-/* Start the agent of node `node_rank` of `nodes`, with two ranks. */
+/* Start the agent of node `node_rank` of `nodes` nodes, with two ranks. */
 static void start_node(const char *host, conn_id conn, const struct secret *k, const char *job, int node_rank,
                        int nodes)
 {
@@ -864,7 +873,7 @@ static void start_two_nodes(void)
 Test(gate, a_confirmed_connection_is_a_rank_of_its_node)
 {
     start_two_nodes();
-    for (int pid = 0; pid < 2; pid++) { /* if 1, the agent also names the process */
+    for (int pid = 0; pid < 2; pid++) { /* if pid is 1, the agent also names the process */
         const conn_id own = (conn_id)(FIRST + 2 * pid), foreign = own + 1;
         stranger_from("10.0.0.2", own);
         sim_feed(&sim, own, GREETING);
@@ -882,7 +891,7 @@ Test(gate, a_confirmed_connection_is_a_rank_of_its_node)
     calls(OPERATOR, "{\"op\":\"rejects\"}", "rank 1 of job 'demo' is not on the node");
 }
 
-/* Of two agents on one host, only the one that found the process knows the node. */
+/* There are two agents on one host. Only the agent that has found the process knows the node of the connection. */
 Test(gate, a_named_process_is_a_rank_of_the_agent_that_has_named_it)
 {
     start_node("10.0.0.1", AGENT, &secret, "demo", 0, 2);
@@ -922,7 +931,7 @@ static void expect_answer(conn_id conn, const char *json, const char *words)
     cr_expect_not_null(strstr(answer, words), "%s: %s", json, answer);
 }
 
-/* Node 1's agent confirms the user of ddpctl. */
+/* The agent of node 1 confirms the user of ddpctl. */
 Test(gate, an_operator_on_another_host_reads_and_changes_nothing)
 {
     static const char *const reads[] = { "jobs", "rejects",  "why",     "status",
@@ -991,7 +1000,7 @@ Test(gate, an_agent_sends_findings_of_its_own_node_only)
     cr_expect_not(has(answer, "is full") || has(answer, "GPU_BUSY"));
 }
 
-/* The host's first agent must have left. */
+/* A second agent of a host can replace the finding of the first agent only after the first agent has left. */
 Test(gate, a_finding_of_a_lost_agent_belongs_to_the_next_agent_of_its_host)
 {
     static const char first[] =
@@ -1008,7 +1017,7 @@ Test(gate, a_finding_of_a_lost_agent_belongs_to_the_next_agent_of_its_host)
     calls(AGENT_B, "{\"op\":\"why\"}", "second");
 }
 
-/* The agent reports that a worker owns a plain connection. */
+/* An agent reports that one of its workers owns a plain connection. */
 Test(gate, a_rank_that_an_agent_has_named_is_no_rank_of_another_agent)
 {
     start_two_nodes();
@@ -1093,7 +1102,7 @@ Test(tenants, a_secret_is_valid_for_its_jobs_only)
     }
 }
 
-/* An agent may call without IDENTIFY. */
+/* An agent may make a call without IDENTIFY, so each call checks job and tenant. */
 Test(tenants, no_call_reaches_a_job_of_another_secret)
 {
     static const char *const tries[] = {
@@ -1145,7 +1154,7 @@ Test(tenants, a_confirmed_connection_stays_with_its_tenant)
     expect_closed(FIRST, "rank 0 of job 'b1' is not on the node");
     identify_worker(FIRST + 1, "b1", 0, 2);
     expect_closed(FIRST + 1, "rank 0 of job 'b1' is not on the node");
-    sim_feed(&sim, FIRST + 2, SET_K GET_K); /* a1 is its tenant's only job */
+    sim_feed(&sim, FIRST + 2, SET_K GET_K); /* a1 is the only job of its tenant */
     sim_expect(&sim, FIRST + 2, "0100000000000000 76");
     connect_as("10.0.0.2", OPERATOR, &team_b, AUTH_OPERATOR, "b");
     calls(OPERATOR, "{\"op\":\"status\"}", "\"keys\":0");
@@ -1155,7 +1164,8 @@ Test(tenants, a_confirmed_connection_stays_with_its_tenant)
     calls(OPERATOR, "{\"op\":\"rejects\"}", "{\"rejects\":[],\"refused\":[],\"ok\":true}");
 }
 
-/* Both agents have the same user. Only the one that finds the connection can claim it. */
+/* Both agents have the same user, so the user does not identify the job of a connection. Only the agent that finds the
+ * connection among its processes can claim the connection. */
 Test(tenants, two_tenants_share_a_host)
 {
     start_node("10.0.0.1", AGENT, &team_a, "a1", 0, 1);
@@ -1217,7 +1227,8 @@ static void proven(conn_id conn, const struct secret *k, const char *job)
     hub_set_secret(sim.hub, conn, k, job, sim.now_ms);
 }
 
-/* Both agents share user and address, but the client's TLS proves its job. */
+/* Both agents have the same user and address. The TLS handshake of the client proves its job. Only the agent of this
+ * job may confirm the connection. */
 Test(tenants, tls_decides_which_agent_may_confirm)
 {
     start_node("10.0.0.1", AGENT, &team_a, "a1", 0, 1);
@@ -1289,7 +1300,7 @@ Test(tenants, many_tls_handshakes_of_an_agents_address_may_wait)
     }
 }
 
-/* The oldest unfinished handshake is ended. */
+/* Beyond the limit, the store ends the oldest unfinished handshake. Finished handshakes do not count. */
 Test(tenants, the_tls_handshakes_of_agents_addresses_have_a_limit)
 {
     enum { BASE = 12, MOST = BASE + 4 * 2 };
@@ -1305,7 +1316,7 @@ Test(tenants, the_tls_handshakes_of_agents_addresses_have_a_limit)
     cr_assert(sim.conn[FIRST + 1].open && sim.conn[FIRST + 2].open);
 }
 
-/* Any client may begin a handshake. */
+/* Any client may begin a TLS handshake. Only a known identity shows that the client is a ddprun. */
 Test(tenants, only_a_known_identity_is_a_ddprun)
 {
     connect_as("10.0.0.2", OPERATOR, &team_b, AUTH_OPERATOR, "b1");

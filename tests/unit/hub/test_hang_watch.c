@@ -1,9 +1,9 @@
-/* Tests of when hang_watch suspects and reports a hang. */
+/* Tests of hang_watch: when it suspects and reports a hang of the job. The clock is simulated. */
 #include "hub/hang_watch.h"
 
 #include <criterion/criterion.h>
 
-/* Record a sample of a rank that has not run. */
+/* Record a sample about a rank that has not run since the previous sample. */
 static bool sampled(struct hang_watch *w, uint64_t digest, bool is_certain, uint64_t now_ms)
 {
     return hang_watch_sampled(w, (struct hang_verdict){ .digest = digest, .is_certain = is_certain }, now_ms);
@@ -21,14 +21,15 @@ static void begin(void)
 
 TestSuite(hang_watch, .init = begin);
 
-/* Report progress each `every` ms until `until`. */
+/* Report a sign of progress each `every` ms until `until`. */
 static void move(uint64_t from, uint64_t until, uint64_t every)
 {
     for (uint64_t at = from; at <= until; at += every)
         hang_watch_moved(&w, 0, at);
 }
 
-/* Take the samples due until `until`, with `verdict` except in the first. Return the report's time, or 0. */
+/* Take all samples that are due until `until`. Each sample except the first has the verdict `verdict`. Return the time
+ * of the report, or 0 if no sample was reported. */
 static uint64_t report_at(uint64_t verdict, uint64_t until)
 {
     int samples = 0;
@@ -53,7 +54,8 @@ Test(hang_watch, five_times_the_longest_pause_is_waited)
     cr_expect_eq(hang_watch_deadline(&w), T + 60 * S + 100 * S);
 }
 
-/* In a minute of loading, the pauses after suspicions grow. A process that joins a group resets them. */
+/* A program loads for a minute without progress. In this minute the watch raises several suspicions, with a longer
+ * pause after each. When a process joins a group, the pause is reset, so the first report is not late. */
 Test(hang_watch, a_slow_start_does_not_delay_the_first_report)
 {
     w.limit_ms = 5 * S;
@@ -109,12 +111,12 @@ Test(hang_watch, a_verdict_that_changes_is_none_and_is_tried_again_later)
     cr_expect_eq(hang_watch_deadline(&w), at + HANG_LEAST_MS);
 }
 
-/* Later samples may still be certain. */
+/* A hint is reported once. Later samples may still find a verdict that is certain. */
 Test(hang_watch, a_hint_is_reported_once_and_does_not_end_the_search)
 {
     move(T, T + 60 * S, S);
     int hints = 0;
-    for (int i = 0; i < 8; i++) { /* two suspicions, each with a repeated third sample */
+    for (int i = 0; i < 8; i++) { /* two suspicions; each repeats its third sample */
         const uint64_t at = hang_watch_deadline(&w);
         cr_expect(hang_watch_due(&w, at));
         hints += sampled(&w, i % 4 == 0 ? 0 : 7, false, at);
@@ -127,7 +129,7 @@ Test(hang_watch, a_hint_is_reported_once_and_does_not_end_the_search)
     }
 }
 
-/* From the third sample on, flight records count, too. */
+/* From the third sample on, flight records are compared, too, so the third verdict may differ from the second. */
 Test(hang_watch, a_verdict_that_changes_once_is_reported_with_the_fourth_sample_within_15_s)
 {
     move(T, T + 60 * S, S);
@@ -140,7 +142,7 @@ Test(hang_watch, a_verdict_that_changes_once_is_reported_with_the_fourth_sample_
     cr_expect_lt(at - first, 14 * S);
 }
 
-/* On a busy host, it lacks stacks or records. */
+/* On an overloaded host, the third sample lacks stacks or records. */
 Test(hang_watch, an_incomplete_third_sample_is_taken_again_once)
 {
     for (int certain = 0; certain <= 1; certain++) {
@@ -166,7 +168,7 @@ Test(hang_watch, an_incomplete_third_sample_is_taken_again_once)
     cr_expect_eq(w.samples, 0, "the suspicion has ended");
 }
 
-/* It may compute in small steps, or receive a file. */
+/* A rank that wakes between samples may compute in small steps, or receive a file. */
 Test(hang_watch, a_rank_that_wakes_between_the_samples_needs_eight_samples)
 {
     move(T, T + 60 * S, S);
@@ -203,8 +205,8 @@ Test(hang_watch, no_verdict_needs_no_third_sample_and_the_pauses_grow_up_to_5_mi
     }
 }
 
-/* Samples are 21 s apart, the first 30 s before the limit. So the report comes 12 s after the limit, as in other
- * jobs. */
+/* The samples of a job without signs of progress are 21 s apart, and the first is 30 s before the limit. So the third
+ * sample and the report come 12 s after the limit, as in other jobs. */
 Test(hang_watch, a_job_without_any_sign_gets_more_time_and_must_stand_still_for_longer)
 {
     const uint64_t limit = T + HANG_QUIET_FACTOR * HANG_LEAST_MS;
@@ -272,7 +274,8 @@ Test(hang_watch, without_a_round_nothing_is_due)
     cr_expect(!sampled(&w, VERDICT, true, T + 70 * S));
 }
 
-/* A line every second; evaluations of 20 to 50 s every 5 minutes; a checkpoint of 40 s every half hour. */
+/* The test simulates a day. A line of output comes each second, an evaluation of 20 to 50 s each 5 minutes, and a
+ * checkpoint of 40 s each half hour. In each pause, every sample except the first has the same verdict. */
 Test(hang_watch, a_day_with_evaluations_and_checkpoints_is_no_hang)
 {
     uint64_t at = T;

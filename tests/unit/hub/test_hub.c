@@ -1,4 +1,5 @@
-/* Tests of the hub by its peers' bytes: waiting, leaving, limits, deadlines, attempts. */
+/* Tests of the hub as its peers see it: bytes in, bytes out. The tests cover waits, peers that leave, limits, deadlines
+ * and attempts. */
 #include "hub/session.h"
 #include "sim_hub.h"
 #include "store/encode.h"
@@ -92,7 +93,7 @@ Test(hub, cancel_without_a_wait)
     sim_expect(&sim, 1, "01");
 }
 
-/* torch 1.13 shows a timed-out wait only by its next request. */
+/* If a wait of torch 1.13 times out, torch sends no message about this. It sends its next request. */
 Test(hub, the_next_request_ends_a_wait_without_a_stray_byte)
 {
     sim_connect(&sim, 4);
@@ -292,7 +293,7 @@ Test(hub, a_later_request_has_more_time)
     sim_feed(&sim, 1, "01" KEY_K);
     sim_at(&sim, 299000);
     cr_assert(sim.conn[1].open);
-    sim_feed(&sim, 1, N(00) "01"); /* the deadline begins with the request */
+    sim_feed(&sim, 1, N(00) "01"); /* the next request begins, and its deadline begins with it */
     sim_at(&sim, 301000);
     cr_assert(sim.conn[1].open);
     sim_at(&sim, 599000);
@@ -320,7 +321,8 @@ Test(hub, an_attempt_begins_with_an_empty_key_space)
     sim_expect(&sim, 10, N(00));
 }
 
-/* Attempt 1 closes identified workers at once, plain connections at their next request. */
+/* When attempt 1 begins, the store closes the connections of identified workers of attempt 0. The store closes a plain
+ * connection when this connection sends a request. Silent connections and the agent's connection stay open. */
 Test(hub, what_is_left_of_an_old_attempt_is_let_go)
 {
     sim_job(&sim, 0, 21);
@@ -387,7 +389,8 @@ static void put_adds(struct buf *out)
     }
 }
 
-/* Prefetching must not change answers, even if the pipeline is cut or ends with invalid bytes. */
+/* A large store prefetches the keys of a pipeline. The answers must stay the same, even if the pipeline is cut in the
+ * middle of a request or ends with invalid bytes. */
 Test(hub, a_long_pipeline_is_answered_in_order)
 {
     struct buf adds = { 0 };
@@ -414,7 +417,7 @@ static bool has_read_most(void *user, conn_id conn, uint64_t bytes)
     return bytes > 0 || its->conn[conn].out.len <= 1 << 20;
 }
 
-/* The hub must not create all long answers at once. */
+/* A client sends many calls with long answers, but reads none. The hub must not make all answers at once. */
 Test(hub, calls_wait_until_the_client_reads_earlier_answers)
 {
     enum { KEYS = 3000, CALLS = 20 };
@@ -441,7 +444,7 @@ Test(hub, calls_wait_until_the_client_reads_earlier_answers)
     cr_expect_eq(answers, CALLS);
 }
 
-/* Tests with captured conversations, cut into pieces. */
+/* The tests send captured conversations to the hub, cut into pieces of different sizes. */
 
 static void set_up_vectors(void)
 {
@@ -450,7 +453,7 @@ static void set_up_vectors(void)
 
 TestSuite(hub_vectors, .init = set_up_vectors, .fini = tear_down);
 
-/* Play the conversations in pieces of `step` bytes. */
+/* Play the conversations one after the other, each cut into pieces of `step` bytes. */
 static void play(const struct vector *v, int n, size_t step)
 {
     sim_connect(&sim, 1);
@@ -460,7 +463,7 @@ static void play(const struct vector *v, int n, size_t step)
     }
 }
 
-/* Send all requests in two pieces, the first of `first` bytes, and compare the answers. */
+/* Send the requests of all conversations in two pieces, the first with `first` bytes. Then compare all answers. */
 static void play_joined(const struct vector *v, int n, size_t first)
 {
     struct buf bytes = { 0 }, answers = { 0 };
@@ -719,7 +722,7 @@ Test(jobs, one_that_nobody_is_connected_to_is_forgotten_after_a_while)
     expect_words("{\"op\":\"status\"}", "\"job\":\"b\"");
 }
 
-/* The first join is rejected, so the job has no node. */
+/* The hub rejects the first join, so the job has a name but no node. */
 Test(jobs, one_that_gets_its_name_after_days_is_kept_from_then_on)
 {
     const uint64_t days_ms = 72ull * 3600 * 1000;
@@ -758,7 +761,7 @@ Test(jobs, the_last_one_leaves_an_empty_store)
     expect_keys(WORKER_B, N(00));
 }
 
-/* Even an empty job uses quota, because clients can invent names. */
+/* A client can invent any number of job names, so even an empty job uses a part of the hub's quota. */
 Test(jobs, made_up_jobs_end_with_the_quota)
 {
     struct hub_limits limits = HUB_LIMITS_DEFAULT;
@@ -777,7 +780,7 @@ Test(jobs, made_up_jobs_end_with_the_quota)
     cr_assert(made > 4 && made < 20, "%d jobs were made", made);
 }
 
-/* One tenant writes until it is rejected. Another finds room for 8 KiB. */
+/* One tenant writes until the store rejects a value. Another tenant still finds room for a value of 8 KiB. */
 Test(jobs, a_job_cannot_use_up_the_quota_of_the_others)
 {
     struct hub_limits limits = HUB_LIMITS_DEFAULT;
@@ -819,7 +822,8 @@ static void start_with_16_mib(void)
     sim_client(&sim, OPERATOR);
 }
 
-/* Sources `evil` and `victim`, with different ports and, for IPv6, addresses. */
+/* Each case has two sources of connections: `evil` and `victim`. Connections of one source have different ports. The
+ * connections of `evil` use two addresses in turn, which may be equal. */
 static const struct source_case {
     const char *evil[2], *victim;
     uint32_t evil_uid, victim_uid; /* 0 if not known */
@@ -844,7 +848,7 @@ static bool identify(conn_id conn, const char *address, uint32_t uid, const char
     return sim_identify(&sim, conn, text, NULL) == 0;
 }
 
-/* Set a new key to `size` bytes. Return false after a close. */
+/* Set a new key to `size` bytes. Return false if the hub has closed the connection. */
 static bool store(conn_id conn, size_t size)
 {
     static int keys;
@@ -860,7 +864,7 @@ static bool store(conn_id conn, size_t size)
     return sim.conn[conn].open;
 }
 
-/* Declare many jobs from one source, and fill each. */
+/* Declare many jobs from one source. Set keys in each job until the hub rejects a key. */
 static void fill_as(const char *const address[2], uint32_t uid)
 {
     for (int i = 0; i < EVIL_JOBS; i++)
@@ -902,7 +906,7 @@ Test(jobs, one_source_with_many_jobs_leaves_room_for_others)
         expect_room_beside(&source_cases[i]);
 }
 
-/* Each job has 16 KiB of the store's 16 MiB. */
+/* The store reserves 16 KiB of its 16 MiB for each job. */
 Test(jobs, a_job_has_its_reserve_though_its_own_source_is_full)
 {
     start_with_16_mib();
@@ -913,7 +917,8 @@ Test(jobs, a_job_has_its_reserve_though_its_own_source_is_full)
     cr_expect_leq(used_bytes(), full + 64, "the value was not stored in the reserve");
 }
 
-/* Each job's reserve is a part of the source's share. */
+/* A source can declare only a limited number of jobs, because the reserve of each job is a part of the source's
+ * share. */
 Test(jobs, one_source_declares_jobs_until_its_share_is_used)
 {
     start_with_16_mib();

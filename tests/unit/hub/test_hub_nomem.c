@@ -1,8 +1,8 @@
-/* A scenario runs for every n with the n-th allocation failing, without a crash or leak. A request that fails for it
- * closes its connection with a reason.
+/* For every n, a scenario runs in which the n-th allocation fails. Nothing may crash or leak. If a request fails for
+ * lack of memory, its connection is closed with a reason.
  *
- * The linker redirects malloc and its family to this file (--wrap, see the Makefile), cJSON_InitHooks those of
- * cJSON. */
+ * The linker redirects malloc and its family in all our objects to this file (--wrap, see the Makefile). cJSON gets the
+ * same functions through cJSON_InitHooks. */
 #include "store/encode.h"
 #include "hub/hub.h"
 #include "store/ops.h"
@@ -26,10 +26,10 @@ void __wrap_free(void *p);
 
 static struct {
     bool armed;      /* a call into the hub is running */
-    bool persistent; /* all later allocations fail, too */
-    long left;       /* allocations that still succeed */
+    bool persistent; /* all allocations after the first failure fail, too */
+    long left;       /* number of allocations that still succeed */
     long failed;
-    long blocks; /* unfreed blocks allocated while `armed` */
+    long blocks; /* number of blocks allocated while armed and not freed yet */
 } heap;
 
 static bool fails(void)
@@ -191,7 +191,8 @@ static void join(conn_id conn, const char *job)
     say_join(conn, job);
 }
 
-/* Write a script: two jobs, a plain client of neither, a failure, a restart, a stranger. */
+/* Write a script with two jobs and a plain client whose job is unknown at first. A failure, a restart and a stranger
+ * follow. */
 static void write_rendezvous_script(void)
 {
     join(1, "a");
@@ -234,7 +235,7 @@ static void close_nowhere(void *user, conn_id conn, const char *why, bool is_new
     cr_assert(why[0] != '\0');
 }
 
-/* Play a step, with requests in two pieces. */
+/* Play a step. A request is fed in two pieces, so that the hub also keeps half requests. */
 static void play_step(struct hub *hub, const struct step *step, uint64_t now_ms)
 {
     size_t half = step->bytes.len / 2;
@@ -261,8 +262,8 @@ static void play(void)
     hub_free(hub);
 }
 
-/* Play the script with a failure after `requests` allocations, or of all later ones if `persistent`. Return true if one
- * failed. */
+/* Play the script, and let an allocation fail after `requests` successful allocations. If `persistent` is true, all
+ * later allocations fail, too. Return true if an allocation failed. */
 static bool play_with_memory_for(long requests, bool persistent)
 {
     memset(&heap, 0, sizeof(heap));

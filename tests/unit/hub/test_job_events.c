@@ -1,5 +1,5 @@
-/* Tests of events and findings. Events go to one agent that has asked, until it leaves. Findings go to all that have
- * asked. */
+/* The store sends its events to one agent that has asked for them. When this agent has left, the store sends its events
+ * to the next agent. Findings go to all agents that have asked. */
 #include "hub/job.h"
 #include "store/encode.h"
 #include "store/ops.h"
@@ -10,10 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { N0 = SIM_AGENT, N1 = SIM_OPERATOR }; /* not used by sim_hub.h for workers */
+enum { N0 = SIM_AGENT, N1 = SIM_OPERATOR }; /* connections that sim_hub.h does not use for workers */
 
 static struct sim sim;
-static char heard[1 << 17]; /* events of the latest check, one per line */
+static char heard[1 << 17]; /* events that the latest check has found, one per line */
 
 static void set_up(void)
 {
@@ -31,7 +31,7 @@ TestSuite(job_events, .init = set_up, .fini = tear_down);
 
 static const char *job_name = "demo";
 
-/* Read the agent's messages, write their events to `heard`, and return their number. */
+/* Read all messages that were sent to the agent. Write their events to `heard`, and return the number of events. */
 static int events(conn_id conn)
 {
     static const char front[] = "{\"push\":\"event\",";
@@ -91,7 +91,7 @@ Test(job_events, a_join_and_a_round_are_told_with_the_time_of_the_store)
         "\"nnodes\":1,\"world_size\":1,\"members\":[[511,0,0,1]],");
 }
 
-/* Agents reject a longer message. */
+/* An agent rejects a message that is too long. So the store sends a long event without its list of nodes. */
 Test(job_events, a_list_of_nodes_that_is_too_long_is_left_out)
 {
     enum { NODES = WIRE_MAX_JSON / 2 / 8 };
@@ -112,7 +112,7 @@ Test(job_events, a_list_of_nodes_that_is_too_long_is_left_out)
     free(rows);
 }
 
-/* The event log gets the agents' finding. */
+/* The event log gets the same finding as the agents. */
 Test(job_events, a_rank_that_left_others_waiting_is_an_event)
 {
     join(N0, 0, 2, true);
@@ -129,7 +129,7 @@ Test(job_events, a_rank_that_left_others_waiting_is_an_event)
     expect_event("\"code\":\"RANK_EXITED_EARLY\",\"subject\":\"rank 1 (n1, pid 201)\"");
 }
 
-/* It was reported before the start. */
+/* The node with the full GPU had reported another process on this GPU before the start. */
 Test(job_events, the_process_on_a_full_gpu_is_an_event_of_the_end)
 {
     join(N0, 0, 1, true);
@@ -151,7 +151,8 @@ Test(job_events, the_process_on_a_full_gpu_is_an_event_of_the_end)
     cr_expect_eq(job->troubles.count, 0);
 }
 
-/* When the events' receiver leaves, the next gets the earlier events, but no finding again. */
+/* Only one node receives all events, but every node that has requested events receives the findings. If this one node
+ * leaves, the next node receives the earlier events, but no finding a second time. */
 Test(job_events, a_finding_is_told_once_to_all_who_asked)
 {
     const struct finding f = { .code = FINDING_RANK_SLEEPS, .subject = "rank 1", .sentence = "it sleeps" };
@@ -176,7 +177,7 @@ Test(job_events, only_one_of_those_who_asked_is_told)
     cr_expect_eq(events(N1), 0);
 }
 
-/* The first agent may have died before it read them. */
+/* The first agent may have died before it read the events, so the next agent gets all of them. */
 Test(job_events, the_next_one_takes_over_and_is_told_again)
 {
     join(N0, 0, 2, true);
@@ -206,7 +207,7 @@ Test(job_events, a_long_event_leaves_the_others_for_the_next_one)
 Test(job_events, who_is_refused_does_not_take_them)
 {
     join(N0, 0, 2, false);
-    join(N1, 0, 2, true); /* rejected: the node rank is taken */
+    join(N1, 0, 2, true); /* rejected, because the node rank is taken */
     cr_expect_eq(events(N1), 1);
     expect_event("\"event\":\"refused\"");
     cr_expect_eq(events(N0), 0);
@@ -248,7 +249,7 @@ Test(job_events, too_many_are_counted_and_the_rest_is_told_later)
 
 enum { N2 = N1 - 1, N3 = N2 - 1, OPERATOR = N3 - 1, HOUR = 3600 * 1000 };
 
-/* Run a job to its end: a notice, a failed worker, and a rejected node. */
+/* Run a job to its end: one node with a notice and a failed worker, and one node that is rejected. */
 static void run_to_the_end(void)
 {
     join(N0, 0, 1, true);
@@ -282,8 +283,8 @@ Test(job_events, the_next_job_of_a_store_hears_nothing_of_a_finished_one)
 {
     static const struct {
         const char *next;
-        uint64_t after_ms; /* start of the next job; 0: while the first node is connected */
-        bool has_other;    /* another job, so the finished one is freed */
+        uint64_t after_ms; /* when the next job begins; 0 = at once, with the first node still connected */
+        bool has_other;    /* the store has another job, so it frees the finished job */
     } cases[] = { { "demo", 0, false },
                   { "demo", HOUR, false },
                   { "other", HOUR, false },

@@ -1,4 +1,4 @@
-/* Tests of the table of control messages: encoding, decoding, documentation. */
+/* Tests of the table of control messages: encoding, decoding, and the documentation that is printed from the table. */
 #include "hub/messages.h"
 #include "tests/prog/table_pages.h"
 
@@ -80,7 +80,7 @@ Test(messages, what_is_missing_has_the_value_of_its_row)
     cJSON_Delete(o);
 }
 
-/* A launcher rejects no push; an invalid exit code is a failure. */
+/* A launcher never rejects a push. The launcher reads an invalid exit code as a failure, not as success. */
 Test(messages, a_push_is_read_whatever_it_holds)
 {
     struct message_exit m;

@@ -1,4 +1,5 @@
-/* Tests of plain connections, whose job agents report. With several jobs, requests wait for the report. */
+/* Plain c10d connections: agents report which job owns a connection. If the store serves several jobs, the requests of
+ * a connection wait for this report. */
 #include "store/encode.h"
 #include "sim_hub.h"
 #include "ddp/context.h"
@@ -50,7 +51,8 @@ static void join(conn_id conn, const char *job)
     sim.conn[conn].out.len = 0;
 }
 
-/* Connect `conn` as the agent of a new job with two workers. Every address is "peer". */
+/* Connect `conn` as the agent of a new job, which has one node with two workers. In this file, every connection comes
+ * from the address "peer". */
 static void node(conn_id conn, const char *job)
 {
     sim_client(&sim, conn);
@@ -58,7 +60,7 @@ static void node(conn_id conn, const char *job)
     join(conn, job);
 }
 
-/* Return the store's question to the agent, or "". */
+/* Return the question that the store has sent to the agent, or "" if it has sent none. */
 static const char *asked(conn_id conn)
 {
     static char text[512];
@@ -158,7 +160,7 @@ Test(vouch, a_spare_runs_no_ranks)
     vouch(A, "{\"op\":\"vouch\",\"conn\":20,\"rank\":0,\"pid\":77}", "{\"ok\":true}");
 }
 
-/* In the next attempt another process has this rank. */
+/* In the next attempt another process is this rank, so earlier reports do not apply to this process. */
 Test(vouch, it_is_forgotten_with_the_attempt)
 {
     node(A, "a");
@@ -202,7 +204,7 @@ Test(held, requests_wait_until_an_agent_vouches)
     cr_assert_not_null(strstr(jobs, "\"keys\":0"), "%s", jobs);
 }
 
-/* The held bytes are later read again from the first. */
+/* The bytes arrive one by one, and in an old dialect. The hub reads held bytes again from the first byte. */
 Test(held, any_cut_and_dialect_is_held)
 {
     node(A, "a");
@@ -217,7 +219,7 @@ Test(held, any_cut_and_dialect_is_held)
     sim_expect(&sim, PLAIN, "0a00000000000000");
 }
 
-/* Start two jobs, one with an agent. */
+/* Start two jobs, of which only one has an agent. */
 static void one_job_with_agent_of_two(void)
 {
     node(A, "a");
@@ -237,7 +239,8 @@ Test(held, the_only_job_with_an_agent_there_will_do)
     sim_expect(&sim, PLAIN, N(01));
 }
 
-/* Each waiting session has its own limit. */
+/* Each session that waits for its owner has a separate time limit. The end of one limit must not shorten another
+ * limit. */
 Test(held, each_has_its_own_time)
 {
     one_job_with_agent_of_two();
@@ -305,7 +308,8 @@ static void expect_keys(const char *job, const char *keys)
     sim_disconnect(&sim, OPERATOR + 1);
 }
 
-/* Otherwise the faster agent would win. From another host, claims are the only evidence. */
+/* The first claim must not decide, because then the faster agent would win. For a connection from another host, the
+ * claims of the agents are the only evidence. */
 Test(held, two_claims_close_it_and_name_both)
 {
     node(A, "a");
@@ -336,7 +340,8 @@ Test(held, a_late_second_claim_closes_it_too)
     sim_expect(&sim, PLAIN, "closed: job 'a' and job 'b' (agent on n0) both");
 }
 
-/* Job b's processes start later than the connection. */
+/* The agent of job a has named the process when no other job had an agent at the address. The processes of job b start
+ * later, so the connection cannot belong to job b. */
 Test(held, a_job_that_comes_later_closes_no_connection)
 {
     node(A, "a");
@@ -350,7 +355,7 @@ Test(held, a_job_that_comes_later_closes_no_connection)
     sim_expect(&sim, PLAIN, N(01));
 }
 
-/* Only the client's PING names the pid. */
+/* The pid is from the client's PING, and no agent has named the process. */
 Test(held, a_pid_of_the_client_itself_is_no_claim)
 {
     one_job_with_agent_of_two();
@@ -364,7 +369,7 @@ Test(held, a_pid_of_the_client_itself_is_no_claim)
     sim_expect(&sim, PLAIN, N(00));
 }
 
-/* The hub has not asked about it. */
+/* An agent may claim only a connection that the hub has asked about. */
 Test(held, a_claim_to_a_connection_that_has_sent_nothing_is_refused)
 {
     node(A, "a");
@@ -377,7 +382,8 @@ Test(held, a_claim_to_a_connection_that_has_sent_nothing_is_refused)
     expect_keys("b", "\"keys\":1");
 }
 
-/* The kernel reports a local connection's user. */
+/* On the store's host the kernel reports the user of each connection. The claim of an agent of another user is
+ * rejected. The claim of an agent of the same user counts at once. */
 Test(held, the_user_decides)
 {
     node(A, "a");
@@ -412,7 +418,7 @@ Test(held, a_job_of_another_user_will_not_do)
     sim_expect(&sim, PLAIN, "closed: the job");
 }
 
-/* IDENTIFY precedes the agent's `vouch`. */
+/* The client sends IDENTIFY before its agent sends `vouch`, so the store refuses the `vouch`. */
 Test(vouch, a_refused_claim_has_a_code)
 {
     node(A, "a");

@@ -14,7 +14,7 @@ enum { T = 18000, NODE = SIM_AGENT };
 static struct sim sim;
 static struct job *job;
 
-/* Let one node join a job of `nnodes`, which runs if it needs only one. */
+/* Let one node join a job of `nnodes` nodes. A job of one node then runs, and a larger job waits. */
 static void set_up(int nnodes)
 {
     sim_init(&sim, NULL);
@@ -49,13 +49,13 @@ static void at(uint64_t now_ms)
 static void miss_nodes(void)
 {
     at(0);
-    (void)schedule_due(job); /* begins the wait, counted from the join at 0 ms */
+    (void)schedule_due(job); /* begins the wait, whose times count from the join of the node at 0 ms */
 }
 
 static void lose_node(void)
 {
     at(T - 2000);
-    (void)schedule_due(job); /* clears the due check for missing nodes */
+    (void)schedule_due(job); /* clears the check for missing nodes, which is due now */
     at(T);
     schedule_hurry(job);
 }
@@ -152,7 +152,8 @@ static void walk_row(enum situation row)
     const uint64_t first_ms = began_ms + schedule[row].first_ms;
     at(began_ms);
     rows[row].begins();
-    const uint64_t due_ms = schedule_deadline(job); /* job_touch() raises a past time to the present */
+    const uint64_t due_ms =
+        schedule_deadline(job); /* job_touch() raises a time in the past to the present time */
     cr_expect_eq(due_ms > began_ms ? due_ms : began_ms, first_ms, "row %d: at %llu", row,
                  (unsigned long long)due_ms);
     if (schedule[row].first_ms > 0) {
@@ -187,7 +188,7 @@ Test(schedule, each_row_is_due_when_it_says)
     }
 }
 
-/* The previous check was only a moment ago. */
+/* Report TIME_UP at once, even if the previous check was only a moment ago. */
 Test(schedule, time_that_is_up_is_told_at_once)
 {
     set_up(2);
@@ -214,7 +215,8 @@ Test(schedule, a_job_is_looked_at_once_a_second_at_most)
     tear_down();
 }
 
-/* A reported wait of this round that ended sets the usual duration; twice as long is unusual. */
+/* A wait that was reported in this round, and ended by itself, sets the usual duration. A wait that is twice as long is
+ * unusual. */
 Test(schedule, a_wait_is_unusual_when_it_is_longer_than_the_factor_says)
 {
     const uint64_t usual_ms = 15000;
@@ -232,7 +234,7 @@ Test(schedule, a_wait_is_unusual_when_it_is_longer_than_the_factor_says)
     tear_down();
 }
 
-/* A restart may be over before the next tick. */
+/* A restart may be over before the next tick, so no tick finds the job waiting for nodes. */
 Test(schedule, an_attempt_begins_without_the_waits_of_the_last_one)
 {
     set_up(1);

@@ -1,4 +1,5 @@
-/* Tests of PyTorch's ranks that form or fail to form a group: which reports all nodes get, and when. */
+/* PyTorch's ranks form a group, or fail to form it, through a hub without sockets. The tests check the reports to all
+ * nodes and when they are sent. */
 #include "hub/session.h"
 #include "hub/job.h"
 #include "sim_hub.h"
@@ -114,7 +115,7 @@ static void set(conn_id conn, const char *key)
     request(conn, 1, false, key, value, sizeof(value));
 }
 
-/* Connect a PyTorch client, reported as `rank` by its agent, or not if -1. */
+/* Connect a PyTorch client, whose agent reports this rank. If `rank` is -1, no agent reports the client. */
 static void client(conn_id conn, int rank, int pid)
 {
     char json[96];
@@ -175,7 +176,7 @@ Test(torch_watch, a_complete_barrier_is_none)
     cr_assert_str_empty(told());
 }
 
-/* The first launch has completed the barrier. */
+/* The first launch has completed the barrier, so only the client of the second launch waits. */
 Test(torch_watch, who_has_passed_a_barrier_does_not_wait_in_it_again)
 {
     client(RANK0, 0, 100);
@@ -245,7 +246,8 @@ Test(torch_watch, an_id_that_nobody_sets_is_told_with_who_waits)
     expect_operator("status", "\"waits_for_torch\":{\"kind\":\"nccl_id\",\"text\":\"rank 0's NCCL id\"");
 }
 
-/* torch 2.x waits for ten seconds at a time; the first wait counts. */
+/* torch 2.x waits for ten seconds, reads the count, and waits again. The report must give the time since the first
+ * wait. */
 Test(torch_watch, who_waits_again_has_waited_since_the_first_time)
 {
     client(RANK0, 0, 100);
@@ -259,7 +261,7 @@ Test(torch_watch, who_waits_again_has_waited_since_the_first_time)
     expect_operator("waiters", "\"since_ms\":30000");
 }
 
-/* The program expects a third rank. It was never started. */
+/* Both ranks wait for a third rank, which the program expects and which was never started. */
 Test(torch_watch, a_world_that_is_larger_than_the_job_is_told)
 {
     client(RANK0, 0, 100);
@@ -297,7 +299,7 @@ Test(torch_watch, two_launches_of_one_store_are_told_at_once)
     expect_operator("waiters", "\"pid\":900,\"owner\":\"python3 (pid 900) on n0\",\"op\":\"ADD\"");
 }
 
-/* The agent names the last owner after the group's first check. */
+/* The agent names the owner of the last connection only after the first check of the group. */
 Test(torch_watch, an_owner_that_is_known_late_is_told_at_once)
 {
     four_count();
@@ -310,8 +312,8 @@ Test(torch_watch, an_owner_that_is_known_late_is_told_at_once)
     expect_told("\"code\":\"STORE_SHARED\"");
 }
 
-/* Rank 0's wait for rank 1 was reported. Then children of rank 1 (mp.spawn) set the keys of ranks 0 and 1, and the wait
- * ends. */
+/* The store has reported that rank 0 waits for the key of rank 1. Then two children of rank 1 (mp.spawn) set the keys
+ * of PyTorch's ranks 0 and 1, so this wait ends. The store must be able to report the next wait. */
 Test(torch_watch, a_wait_that_has_ended_is_not_the_present_wait)
 {
     client(RANK0, 0, 100);
@@ -329,7 +331,7 @@ Test(torch_watch, a_wait_that_has_ended_is_not_the_present_wait)
     cr_expect_not(job->watch.torch_reported);
 }
 
-/* All four names fit, without "and N more". */
+/* All four names fit into the report, so it does not end with "and N more". */
 Test(torch_watch, two_launches_are_told_by_all_their_names)
 {
     char words[141], json[256];
@@ -345,7 +347,7 @@ Test(torch_watch, two_launches_are_told_by_all_their_names)
     expect_told("x on n0; rank 0 (n0, pid 100); rank 1 (n0, pid 101)  [STORE_SHARED]");
 }
 
-/* Process 900 registers over two connections. */
+/* Process 900 registers over two connections, so the report counts registrations and not processes. */
 Test(torch_watch, registrations_of_two_launches_are_not_counted_as_processes)
 {
     four_count();
@@ -402,7 +404,7 @@ static void fail_rank_0(void)
             "\"words\":\"exit 1\"}");
 }
 
-/* Two processes are rank 0. The round ends before the next check. */
+/* Two processes register as rank 0. A worker fails and ends the round before the store's next check is due. */
 Test(torch_watch, a_failure_after_two_processes_were_one_rank_names_that_rank)
 {
     client(OTHER0, -1, 0);
@@ -414,7 +416,8 @@ Test(torch_watch, a_failure_after_two_processes_were_one_rank_names_that_rank)
     cr_expect(strstr(text, "rank 0 has") != NULL && strstr(text, "[RANK_REPEATED]") != NULL, "%s", text);
 }
 
-/* Rank 1 was reported missing. Then another process registers as rank 0. */
+/* The store has reported that rank 1 is missing. Then another process registers as rank 0, and a failure ends the
+ * round. */
 Test(torch_watch, a_failure_names_a_rank_of_two_processes_after_a_report_of_a_missing_rank)
 {
     client(RANK0, 0, 100);
@@ -496,7 +499,8 @@ Test(torch_watch, an_owner_is_said_by_nodes_of_the_job_only)
     cr_expect(strstr(answer, "\"ok\":true") != NULL, "%s", answer);
 }
 
-/* An answer costs the agent a search of its machine. */
+/* Any client can make the store ask the agents which process owns a connection. To answer, an agent searches its whole
+ * machine. So the store limits how often it asks. */
 Test(torch_watch, agents_are_asked_for_a_few_only)
 {
     for (int i = 0; i < 12; i++) {
@@ -521,7 +525,8 @@ Test(torch_watch, who_is_missing_is_not_guessed)
     cr_expect(strstr(text, "1's Gloo address; missing: unknown") != NULL, "%s", text);
 }
 
-/* In PyTorch 1.13, a barrier whose count is too high never opens, and the ranks read the count repeatedly. */
+/* Each rank increments the count of one barrier twice. In PyTorch 1.13 a barrier whose count is too high never opens,
+ * so the ranks read the count again and again. */
 Test(torch_watch, ranks_that_set_a_group_up_again_are_no_second_launch)
 {
     client(RANK0, 0, 100);
@@ -568,7 +573,7 @@ Test(torch_watch, an_agent_knows_a_process_better_than_it_itself)
     cr_assert_str_empty(told());
 }
 
-/* The first wait of rank 0 ends well; the next is for rank 1, which has ended. */
+/* The first wait of rank 0 ends well. Its next wait is for rank 1, which has already ended. */
 Test(torch_watch, after_an_end_it_is_looked_again_soon)
 {
     client(RANK0, 0, 100);
@@ -589,7 +594,8 @@ Test(torch_watch, after_an_end_it_is_looked_again_soon)
 
 TestSuite(init_abandoned, .init = set_up, .fini = tear_down);
 
-/* Send the messages of a node whose rank 0 has failed. "stopped" gets the verdict. */
+/* Send the messages of a node whose rank 0 has failed. After the last message, "stopped", the store sends its
+ * verdict. */
 static void rank_0_fails(const char *how)
 {
     char json[128];
@@ -616,7 +622,7 @@ static void rank_0_waits(uint64_t until_ms)
     (void)told();
 }
 
-/* torch 1.13 only closes the connection. */
+/* torch 1.13 does not cancel its wait: it only closes the connection. */
 Test(init_abandoned, who_gave_up_is_told_with_whom_it_has_waited_for)
 {
     rank_0_waits(12000);
@@ -624,7 +630,7 @@ Test(init_abandoned, who_gave_up_is_told_with_whom_it_has_waited_for)
     expect_given_up("\"exit_code\":1", true);
 }
 
-/* torch 2.x cancels its wait before it closes. */
+/* torch 2.x cancels its wait, prints the error, and then closes the connection. */
 Test(init_abandoned, who_takes_its_wait_back_and_goes_has_given_up)
 {
     rank_0_waits(12000);
@@ -635,7 +641,7 @@ Test(init_abandoned, who_takes_its_wait_back_and_goes_has_given_up)
     expect_given_up("\"exit_code\":1", true);
 }
 
-/* The failure is reported before the connection ends. */
+/* The node reports the failure before the store detects the end of the connection. */
 Test(init_abandoned, who_gave_up_may_still_be_connected)
 {
     rank_0_waits(12000);
@@ -661,14 +667,16 @@ Test(init_abandoned, the_barrier_of_torch_1_is_given_up_as_well)
     expect_barrier("1 of the 2 ranks");
 }
 
-/* The ranks of two launches are in one barrier, so none is missing. */
+/* The ranks of two launches have arrived in one barrier. No rank is missing, so the report gives the number of ranks
+ * that have arrived. */
 Test(init_abandoned, who_gave_up_a_barrier_of_too_many_is_told_how_many)
 {
     four_count();
     expect_barrier("4 ranks");
 }
 
-/* sim_hub.c fails the test if bytes go to a closed connection. */
+/* The node disconnects, so the job ends. The store must send no more bytes to this node: sim_hub.c fails the test if
+ * bytes are sent to a closed connection. */
 Test(init_abandoned, a_node_that_has_gone_is_told_nothing)
 {
     rank_0_waits(12000);
@@ -692,7 +700,7 @@ Test(init_abandoned, who_waited_for_a_moment_only_has_not_given_up)
     expect_given_up("\"exit_code\":1", false);
 }
 
-/* The second wait of rank 0 succeeds. */
+/* The second wait of rank 0 succeeds. So the later failure of rank 0 has another reason. */
 Test(init_abandoned, who_waits_again_and_goes_on_has_not_given_up)
 {
     rank_0_waits(12000);
@@ -705,7 +713,7 @@ Test(init_abandoned, who_waits_again_and_goes_on_has_not_given_up)
     expect_given_up("\"exit_code\":1", false);
 }
 
-/* Let rank 0 call init_process_group again. Rank 1 has joined meanwhile. */
+/* Let rank 0 call init_process_group again after its first call has failed. Rank 1 has joined meanwhile. */
 static void rank_0_tries_again(conn_id conn)
 {
     client(RANK1, 1, 101);
@@ -724,7 +732,8 @@ Test(init_abandoned, who_finds_the_others_at_once_when_it_waits_again_has_not_gi
     expect_given_up("\"exit_code\":1", false);
 }
 
-/* OTHER0, rank 0's second connection, is reported only after it has found all keys. */
+/* Rank 0 tries again on a second connection, OTHER0. The agent reports the rank of OTHER0 to the store only after
+ * OTHER0 has found all keys. */
 Test(init_abandoned, who_tries_again_on_another_connection_has_not_given_up)
 {
     rank_0_waits(12000);
@@ -748,7 +757,7 @@ Test(init_abandoned, who_tries_again_after_its_connection_has_ended_has_not_give
     expect_given_up("\"exit_code\":1", false);
 }
 
-/* The group has formed; the key is the program's. */
+/* The group has formed. Then rank 0 waits for a key of the program, not of PyTorch. */
 Test(init_abandoned, who_waits_for_a_key_of_its_own_gives_up_no_group)
 {
     rank_0_waits(5000);

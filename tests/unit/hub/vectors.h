@@ -1,5 +1,5 @@
-/* vectors.h -- bytes of live PyTorch clients (1.13.1: dialect A, 2.14.1: dialect C) and of PyTorch's server. Each row
- * relies on the earlier ones. */
+/* vectors.h -- bytes captured from live PyTorch clients (1.13.1 speaks dialect A, 2.14.1 dialect C), and the
+ * answers of PyTorch's own server. The order matters, because each row relies on the earlier rows. */
 #ifndef TESTS_VECTORS_H
 #define TESTS_VECTORS_H
 

@@ -1,4 +1,4 @@
-/* Tests of the rules of a round. tests/sim/test_rdzv_sim.c tests whole jobs. */
+/* Tests of the rules of a round's life, one by one. tests/sim/test_rdzv_sim.c tests whole jobs. */
 #include "job/round.c"
 #include "job/rendezvous.c"
 #include "job/nodes.c"
@@ -19,7 +19,7 @@ static void two_static(void)
     rsim_forget(&sim);
 }
 
-/* Start three nodes with --nnodes=2:4. */
+/* Start three nodes of an elastic job with --nnodes=2:4. */
 static void three_elastic(void)
 {
     rsim_init_elastic(&sim, 2, 4);
@@ -76,11 +76,12 @@ Test(rendezvous, a_worker_that_gave_up_gives_way_to_one_that_failed)
     cr_assert_not(facts().cause->failure.victim);
 }
 
-/* PyTorch's workers have no exit code for a lost peer, so their node sets `victim` by their output. */
+/* PyTorch's workers have no exit code for a lost peer. Their node detects the lost peer in their output, and sets
+ * `victim`. */
 Test(rendezvous, one_that_says_so_in_words_gives_way_too)
 {
     const struct failure says = { .rank = 0, .exit_code = 1, .victim = true };
-    rdzv_failed(sim.r, 1, 1, &says, sim.now_ms); /* the first 1 is node 0's id */
+    rdzv_failed(sim.r, 1, 1, &says, sim.now_ms); /* the first 1 is the id of node 0 in the simulation */
     cr_assert(facts().cause->failure.victim);
     rsim_fail(&sim, 1, 1, 2, -1);
     cr_assert_eq(facts().cause->failure.rank, 2);
@@ -133,7 +134,8 @@ Test(rendezvous, a_program_that_cannot_run_ends_with_126)
     rsim_expect_part(&sim, "n1 < finish: failed, exit 126/126/126\n");
 }
 
-/* The codes of the first cause, the highest, and rank 0. */
+/* The verdict has an exit code for each policy: the code of the first cause, the highest code, and the code of rank
+ * 0. */
 Test(rendezvous, the_codes_of_all_policies_come_with_the_verdict)
 {
     rsim_fail(&sim, 1, 1, 2, -3);
@@ -247,7 +249,7 @@ Test(rendezvous, all_nodes_of_an_elastic_job_leave, .init = three_elastic)
                       "[ 30000] the job is over: no node is left\n");
 }
 
-/* For example, there is no space for log files. */
+/* The agent stops without a request of a user, for example because it has no space for its log files. */
 Test(rendezvous, an_agent_that_gives_up_is_not_a_success)
 {
     rdzv_leave(sim.r, 2, 0, "no log directory", "", sim.now_ms);
@@ -258,7 +260,7 @@ Test(rendezvous, an_agent_that_gives_up_is_not_a_success)
     rsim_expect_part(&sim, "n0 < finish: node_left, exit 125/125/125, stopped\n");
 }
 
-/* The relay of --hosts has sent the finding. */
+/* The relay of --hosts has sent a node the finding that ends the job. */
 Test(rendezvous, a_node_that_leaves_because_of_a_finding_gives_its_code)
 {
     rdzv_leave(sim.r, 2, 0, "host b is lost", "HOST_LOST", sim.now_ms);
@@ -299,7 +301,8 @@ Test(rendezvous, too_few_are_left_and_nobody_comes, .init = three_elastic)
     rsim_expect_part(&sim, "[630000]   n1 < finish: timeout, exit 125/125/125, too_few_nodes\n");
 }
 
-/* Its place is kept until the last call (RDZV_LAST_CALL) ends. */
+/* The node should join again, but does not. Its place is kept only until the last call (RDZV_LAST_CALL) ends. Then
+ * the other nodes continue. */
 Test(rendezvous, a_survivor_that_does_not_come_back_is_not_waited_for_long, .init = three_elastic)
 {
     rsim_leave(&sim, 0, 15);
@@ -319,12 +322,12 @@ Test(rendezvous, workers_are_asked_before_the_job_grows, .init = three_elastic)
 {
     rsim_join(&sim, 3);
     rsim_join(&sim, 4);
-    rsim_expect_part(&sim, "key waiting_nodes = 1\n"); /* 1 of 2, because only one more fits */
+    rsim_expect_part(&sim, "key waiting_nodes = 1\n"); /* 1 of 2, because only one more node fits */
     cr_assert_eq(rsim_state(&sim), RDZV_RUNNING);
     rsim_lost(&sim, 3);
     rsim_lost(&sim, 4);
     rsim_expect_part(&sim, "key waiting_nodes = 0\n");
-    rdzv_grow_agreed(sim.r, sim.now_ms); /* the waiting nodes have left */
+    rdzv_grow_agreed(sim.r, sim.now_ms); /* no new round, because the waiting nodes have left */
     cr_assert_eq(rsim_state(&sim), RDZV_RUNNING);
     rsim_join(&sim, 5);
     cr_assert_eq(rsim_state(&sim), RDZV_STOPPING);
@@ -416,7 +419,8 @@ Test(rendezvous, an_end_without_a_restart_is_none)
     cr_expect_eq(facts().restarts, 1);
 }
 
-/* A lost node ends an elastic round, so no progress is read. */
+/* A lost node ends an elastic round. This end does not count for --max_restarts, so the store does not read the
+ * progress of the ranks. */
 Test(rendezvous, an_end_that_does_not_count_has_no_step)
 {
     rsim_init_elastic(&sim, 1, 2);
@@ -449,7 +453,7 @@ Test(rendezvous, a_silent_node_whose_connection_closes_is_lost_by_its_silence)
     rsim_init(&sim);
     sim.join.node_timeout_ms = 3000;
     rsim_join_all(&sim, 0, 1);
-    sim.now_ms += 3000; /* a tick would drop the node first */
+    sim.now_ms += 3000; /* without a tick, which would drop the node first */
     rsim_lost(&sim, 1);
     cr_assert_not_null(facts().cause);
     cr_expect(facts().cause->silent);
@@ -479,14 +483,15 @@ Test(rendezvous, a_rank_finds_its_node)
     cr_assert_eq(rdzv_node_of_rank(sim.r, 2), 2);
 }
 
-/* Without nodes the store makes no checks. This must not look like a suspension. */
+/* Without nodes the store makes no checks. After such a pause, the store must not conclude from the late check that it
+ * was suspended. So the silence of the new node is not excused. */
 Test(rendezvous, the_first_node_after_a_pause_without_nodes_needs_no_excuse)
 {
     rsim_init(&sim);
     sim.join.node_timeout_ms = 3000;
     rsim_join(&sim, 0);
     rsim_lost(&sim, 0);
-    sim.now_ms = 600000; /* an empty job has no deadline */
+    sim.now_ms = 600000; /* without a tick, because an empty job has no deadline */
     cr_assert_gt(rdzv_deadline(sim.r), sim.now_ms);
     rsim_join(&sim, 1);
     rsim_at(&sim, 601000);
@@ -540,7 +545,8 @@ static void enter_state(enum rdzv_state state)
         stop_all(1, 0, 1);
 }
 
-/* Call rdzv_step() directly, because public functions reject messages that the state does not allow. */
+/* Call rdzv_step() directly. The public functions reject messages that this state does not allow, so these messages
+ * would not reach the table. */
 static void step(enum rdzv_event_type type)
 {
     const struct failure failure = { .rank = 0, .signal = 6, .words = "was killed" };
@@ -561,7 +567,8 @@ static void step(enum rdzv_event_type type)
     rdzv_step(sim.r, has_node ? rdzv_find(sim.r, 1) : NULL, &event);
 }
 
-/* Append the first line logged since rsim_forget, without its time. */
+/* Append the first line that was logged since the latest rsim_forget, without its time. Append nothing if no line was
+ * logged. */
 static void print_log(struct buf *out)
 {
     enum { TIME = 9 };
@@ -608,7 +615,8 @@ static void walk(struct buf *out)
     cr_assert(buf_append(out, "", 1));
 }
 
-/* One row for each state and event with an effect: state, event, new state, messages, first line of the log. */
+/* One row for each pair of a state and an event that has an effect. A row has state, event, new state (if it changes),
+ * messages to nodes, and the first line of the log. */
 Test(rendezvous, every_cell_of_the_table)
 {
     static const char *const expected =
@@ -689,7 +697,7 @@ Test(rdzv_join, another_version)
     cr_assert_eq(rsim_join_as(&sim, 7, &join), RDZV_WELCOME);
 }
 
-/* Only the store's version can be compared. */
+/* No other node has joined, so the error compares the node's version with the store's version. */
 Test(rdzv_join, another_version_than_the_stores)
 {
     struct rdzv_join join = sim.join;
@@ -736,7 +744,7 @@ Test(rdzv_join, two_nodes_of_one_host_are_told_apart)
                    "node 1 (n0, pid 107) has --nnodes=3, node 0 (n0, pid 100) has --nnodes=2");
 }
 
-/* Both hosts are named n0. */
+/* Both hosts have the name n0. Only the addresses in the error show which host is meant. */
 Test(rdzv_join, two_hosts_of_one_name_are_told_apart)
 {
     struct rdzv_join join = sim.join;
@@ -770,7 +778,7 @@ Test(rdzv_join, another_number_of_workers_is_refused_in_an_elastic_job, .init = 
     cr_assert_eq(rsim_join_as(&sim, 8, &sim.join), RDZV_WELCOME);
 }
 
-/* gpu, cpu and auto are counted on each node. */
+/* If a node counts its workers itself (gpu, cpu or auto), the numbers of workers may differ between nodes. */
 Test(rdzv_join, counted_workers_may_differ, .init = two_to_four)
 {
     struct rdzv_join join = sim.join;
@@ -804,7 +812,7 @@ Test(rdzv_join, another_program)
     cr_assert_eq(rsim_join_as(&sim, 7, &join), RDZV_WELCOME);
 }
 
-/* Each name is cut before its two-byte letter. */
+/* The store cuts long program names. Here each name is cut before its two-byte letter. */
 Test(rdzv_join, programs_with_one_long_name_are_the_same)
 {
     char program[80];
@@ -895,13 +903,14 @@ Test(rdzv_join, a_job_that_is_over)
 Test(rdzv_join, a_member_cannot_join_twice)
 {
     cr_assert_eq(rsim_join(&sim, 0), RDZV_WELCOME);
-    cr_assert_eq(rsim_join(&sim, 0), RDZV_WELCOME); /* `join` again before the round: the same answer */
+    cr_assert_eq(rsim_join(&sim, 0), RDZV_WELCOME); /* a second `join` before the round: the same answer */
     rsim_join(&sim, 1);
     cr_assert_eq(rsim_join(&sim, 0), RDZV_REFUSED_ALREADY_IN);
     cr_assert_str_eq(sim.refusal.sentence, "node 0 (n0) takes part in attempt 0 already");
 }
 
-/* A user can correct a mistake at once. */
+/* If all nodes leave before the first round, the next node that joins may bring other rules. So a user can correct a
+ * mistake at once. */
 Test(rdzv_join, when_all_have_left_before_the_first_round_the_next_brings_new_rules)
 {
     struct rdzv_join join = sim.join;
@@ -926,7 +935,7 @@ Test(rdzv_join, what_is_refused_leaves_nothing_behind)
 
 Test(rdzv_join, a_full_store_refuses, .init = two_to_four)
 {
-    sim.quota.max = sim.quota.used + 5000; /* enough for a few nodes */
+    sim.quota.max = sim.quota.used + 5000; /* bytes, enough for a few nodes */
     int n = 0;
     while (n < 20 && rsim_join(&sim, n) == RDZV_WELCOME)
         n++;
@@ -936,7 +945,7 @@ Test(rdzv_join, a_full_store_refuses, .init = two_to_four)
     cr_assert_eq(rsim_join(&sim, 0), RDZV_WELCOME);
 }
 
-/* The name has 300 bytes of two-byte letters. */
+/* The name has 300 letters of two bytes each. The name is cut between two letters. */
 Test(rdzv_join, a_long_name_is_cut_between_letters)
 {
     char host[601];
@@ -995,7 +1004,7 @@ Test(rdzv_order, the_first_round_follows_the_names, .fini = end)
     expect_ranks((const int[]){ 2, 9, 10, 100 }, 4);
 }
 
-/* Two agents may run on one host. */
+/* Two agents may run on one host, in a test or by intent. */
 Test(rdzv_order, the_pid_orders_nodes_of_one_name, .fini = end)
 {
     rsim_init_elastic(&sim, 2, 2);
@@ -1005,7 +1014,8 @@ Test(rdzv_order, the_pid_orders_nodes_of_one_name, .fini = end)
     expect_ranks((const int[]){ 3, 5 }, 2);
 }
 
-/* Let the first `n` nodes stop and join again in reverse order, also those that have left. */
+/* Let each of the first `n` nodes report that it has stopped. Then let each of them join again, in reverse order. Nodes
+ * that have left also report and try to join. */
 static void next_round(uint32_t round, int n)
 {
     for (int i = 0; i < n; i++)
@@ -1029,7 +1039,7 @@ Test(rdzv_order, a_gap_is_closed_by_the_highest, .fini = end)
     expect_ranks((const int[]){ 0, 5, 4, 3 }, 4);
 }
 
-/* n9 and n1 join after n3 and n4. */
+/* n9 and n1 join after n3 and n4. n9 and n1 get the last node ranks, in the order of their names. */
 Test(rdzv_order, newcomers_go_to_the_end, .fini = end)
 {
     rsim_init_elastic(&sim, 2, 6);
@@ -1070,7 +1080,7 @@ Test(rdzv_order, static_ranks_are_those_given, .fini = end)
     expect_ranks((const int[]){ 1, 2, 3, 0 }, 4);
 }
 
-/* n1 and n3 had no rank before the first round. */
+/* n1 and n3 had no rank before the first round. Later they keep their ranks. */
 Test(rdzv_order, static_nodes_keep_what_they_got, .fini = end)
 {
     rsim_init(&sim);
@@ -1104,7 +1114,8 @@ static void begin(uint32_t max_restarts, uint32_t max_no_progress)
     restarts_init(&a, &rules);
 }
 
-/* Let an attempt that reached `step` fail. Return the milliseconds until the next, or -1. */
+/* Let an attempt that reached `step` fail. Return the milliseconds until the next attempt, or -1 if no attempt
+ * follows. */
 static int64_t next_after(int64_t step)
 {
     if (restarts_failed(&a, &crash) != NO_RESTART_NONE)
@@ -1137,7 +1148,7 @@ Test(restarts, what_cannot_change_is_not_tried_again)
     cr_assert_eq(restarts_failed(&a, &cause), NO_RESTART_CANNOT_START);
 }
 
-/* No restart is left, but the usage error helps the user more. */
+/* No restart is left, but the reported reason is the usage error, because this error helps the user more. */
 Test(restarts, a_usage_error_is_named_before_the_budget)
 {
     const struct rdzv_cause cause = { .why = RDZV_WHY_FAILED, .no_retry = NO_RESTART_USAGE };

@@ -1,4 +1,5 @@
-/* Tests of how a node reaches the store on a simulated clock: attempts, findings, messages. */
+/* Tests of how a node reaches the store, on a simulated clock: its attempts, its findings, and the times of its
+ * messages. */
 #include "net/dial_plan.c"
 
 #include <criterion/criterion.h>
@@ -65,7 +66,8 @@ static void tear_down(void)
     buf_free(&heard);
 }
 
-/* Run the plan until `until`. Each connect fails with `error` after `took_ms`. Return their number. */
+/* Run the plan until the time `until`. Each connect fails with `error` after `took_ms`. Return the number of
+ * connects. */
 static int live(uint64_t until, int error, uint64_t took_ms)
 {
     int connects = 0;
@@ -199,7 +201,7 @@ Test(dial_plan, a_change_is_told, .fini = tear_down)
     cr_assert(hears("ulimit -n 64"), "%s", (char *)heard.data);
 }
 
-/* A stage fails with `error` after `took_ms`. */
+/* A stage that fails with `error` after `took_ms` gives the finding `code`. */
 Test(dial_plan, every_observation_has_its_finding)
 {
     static const struct {
@@ -398,8 +400,8 @@ Test(dial_plan, a_path_loses_large_packets_if_all_small_ones_around_them_arrive)
 
 Test(dial_plan, a_path_without_answers_is_unknown)
 {
-    expect_probe("00", "SS", PROBE_UNKNOWN);     /* a firewall drops packets or answers */
-    expect_probe("1000", "SLSS", PROBE_UNKNOWN); /* the peer limits answers, or is off */
+    expect_probe("00", "SS", PROBE_UNKNOWN);     /* a firewall drops the packets or the answers */
+    expect_probe("1000", "SLSS", PROBE_UNKNOWN); /* the peer limits its answers, or is switched off */
     expect_probe("10101000", "SLSLSLSS", PROBE_UNKNOWN);
 }
 
@@ -409,7 +411,7 @@ Test(dial_plan, a_router_that_reports_the_mtu_is_no_fault)
     cr_expect_eq(path_next(&a), PROBE_CARRIES);
 }
 
-/* The kernel itself cannot send the large packets. */
+/* If the kernel itself cannot send the large packets, the path has not lost these packets. */
 Test(dial_plan, a_path_with_another_error_is_unknown)
 {
     struct path_answers a = { .sent = { 4, 3 }, .answered = { 4, 0 }, .has_error = true };

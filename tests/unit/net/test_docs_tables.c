@@ -22,7 +22,7 @@ static void read_page(const char *path)
     cr_assert_lt(len, sizeof(page) - 1, "%s is longer than this test reads", path);
 }
 
-/* Return the cell for `text`, empty for `usual`. */
+/* Return the cell for `text`. The page leaves the cell empty if `text` is `usual`. */
 static const char *unless(const char *usual, const char *text)
 {
     return strcmp(text, usual) == 0 ? "" : text;

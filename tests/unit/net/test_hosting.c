@@ -1,4 +1,4 @@
-/* Tests of which node hosts the store, by the addresses. */
+/* The addresses determine which node hosts the store. The names of the machines have no effect. */
 #include "net/hosting.h"
 
 #include <criterion/criterion.h>

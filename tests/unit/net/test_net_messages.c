@@ -1,4 +1,4 @@
-/* Tests of decoding the store's messages, also with missing or wrong members. */
+/* Test how messages of the store are decoded into structs, also if members are missing or have the wrong type. */
 #include "net/messages.c"
 #include "net/store_link.c"
 
@@ -124,7 +124,7 @@ Test(net_messages, a_round_that_makes_no_sense_is_none)
         cr_expect_not(round_of(wrong[i]), "%s", wrong[i]);
 }
 
-/* From a job of thousands of nodes, or from a broken store. */
+/* A message with long lists or names comes from a job of thousands of nodes, or from a broken store. */
 Test(net_messages, long_lists_and_names_are_cut)
 {
     char text[64 * 1024] = "{" ROUND ",\"nodes\":[", host[300];
@@ -141,7 +141,7 @@ Test(net_messages, long_lists_and_names_are_cut)
     cr_expect_eq(round_.nodes[200].node_rank, -1);
 }
 
-/* Each invalid byte becomes three, and the store rejects long texts. */
+/* Each invalid byte becomes three bytes of UTF-8. The store rejects texts that are too long. */
 Test(net_messages, a_text_of_invalid_bytes_is_cut_and_not_rejected)
 {
     struct failure sent = { .rank = 5 };
@@ -155,7 +155,7 @@ Test(net_messages, a_text_of_invalid_bytes_is_cut_and_not_rejected)
     cJSON_Delete(o);
 }
 
-/* A user's name may have any bytes, and a broken agent's text any length. */
+/* The name of a user may contain any bytes. A text of a broken agent may be too long. */
 Test(net_messages, the_users_of_a_gpu_are_encoded_and_decoded)
 {
     char text[400], users[200];
@@ -198,7 +198,8 @@ Test(net_messages, a_stop_with_its_cause)
     cr_expect_eq(failure_code(&cause), 128 + 9);
 }
 
-/* An exit code, an errno, a signal, a lost node, and no failure. */
+/* The five causes are a worker that exits with a code, a start that fails with an errno, a user's signal, a lost node,
+ * and no failure. */
 Test(net_messages, the_code_of_a_cause)
 {
     stop_of("{\"why\":\"failed\",\"cause\":{\"rank\":0,\"exit_code\":7}}");
@@ -257,7 +258,7 @@ Test(net_messages, a_verdict_to_end_says_why_and_with_what)
     }
 }
 
-/* exit(256) would be 0. */
+/* exit(256) would end with exit code 0. */
 Test(net_messages, a_code_that_no_process_ends_with_is_no_success)
 {
     cr_assert(verdict_of("{\"next\":\"finish\",\"exit\":{\"first\":256,\"max\":512,\"rank0\":-1}}"));
@@ -298,7 +299,8 @@ Test(net_messages, a_list_that_is_too_long_ends_in_dots)
     cr_expect_str_eq(waiting.missing + strlen(waiting.missing) - 5, ", ...");
 }
 
-/* Join nine names of 50 bytes, one of `len`, and `more` of 1. A write beyond the buffer would change the next byte. */
+/* Join nine names of 50 bytes, a tenth name of `len` bytes, and `more` names of 1 byte. A write beyond the buffer would
+ * change the byte after it. */
 static const char *joined(int len, int more)
 {
     static char out[HEARD_LIST_MAX + 1];
@@ -318,7 +320,7 @@ static const char *joined(int len, int more)
     return out;
 }
 
-/* ", ..." and NUL leave 506 of 512 bytes. Nine names use 466. */
+/* The last ", ..." needs 5 bytes and a NUL, so names may use 506 of 512 bytes. Nine names use 466 bytes. */
 Test(net_messages, a_list_that_just_fits_and_its_dots_stay_in_the_buffer)
 {
     cr_expect_eq(strlen(joined(37, 0)), 505);
@@ -404,7 +406,7 @@ Test(net_messages, an_invalid_finding_of_another_host_is_dropped)
     cr_expect_not(decode_news(slice_str(""), &got));
 }
 
-/* It must fit into one message of the socket. */
+/* Texts of the greatest length must still fit into one message of the socket. */
 Test(net_messages, the_longest_finding_fits)
 {
     struct news sent = { .ends = true };

@@ -1,4 +1,5 @@
-/* Tests of the table of torchrun's file timers: requests in, processes with expired timers out. */
+/* Test the table of torchrun's file timers. The table parses lines with requests, and returns the processes whose
+ * timers have expired. */
 #include "node/file_timer.c"
 
 #include <criterion/criterion.h>
@@ -54,7 +55,8 @@ Test(timer_table, a_timer_is_released_or_set_again, .fini = tear_down)
     cr_assert_eq(next, 30);
 }
 
-/* Two letters of two bytes differ only in the second. A C1 control character's bytes become '?'. */
+/* The first two names are one letter each, with two bytes in UTF-8. These names differ only in the second byte. A C1
+ * control character has two bytes, too, and each of these bytes becomes '?'. */
 Test(timer_table, names_that_are_not_ascii_are_different_names, .fini = tear_down)
 {
     ask(7, "\xc3\xa4", 10, 9);

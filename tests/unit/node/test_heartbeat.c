@@ -1,4 +1,4 @@
-/* Tests of a heartbeat about a worker, which reports each change once. */
+/* Tests of the content of a heartbeat about a worker: each change is sent only once. */
 #include "node/heartbeat.h"
 
 #include <cjson/cJSON.h>
@@ -17,8 +17,8 @@ static void make(void)
     program = 0;
 }
 
-/* Return the heartbeat at second `s`: `pid` is in `state`, with `ticks` of CPU time (100 per second), and sleeps in
- * `where`. */
+/* Return the heartbeat at second `s`. Process `pid` is in `state`, has used `ticks` clock ticks (100 per second), and
+ * sleeps in `where`. */
 static const char *at(int s, int pid, char state, uint64_t ticks, const char *where)
 {
     struct heartbeat_sample look = { .at_us = (uint64_t)s * 1000000, .state = state, .cpu_ticks = ticks };
@@ -46,7 +46,7 @@ Test(beat, the_same_is_told_once)
     cr_expect_str_eq(at(4, 100, 'S', 5, "futex_wait_queue"), "[[3,\"S\",0,\"futex_wait_queue\"]]");
 }
 
-/* A script waits for Python. */
+/* A script starts Python, and waits for Python. */
 Test(beat, the_pid_of_a_program_ends_the_row)
 {
     cr_expect_str_eq(at(1, 100, 'S', 0, "do_wait"), "[[3,\"S\",0,\"do_wait\"]]");
@@ -57,7 +57,8 @@ Test(beat, the_pid_of_a_program_ends_the_row)
     cr_expect_str_eq(at(4, 100, 'S', 0, "do_wait"), "[[3,\"S\",0,\"do_wait\"]]");
 }
 
-/* A computing process may sleep at the moment, so its CPU share decides. */
+/* A process that computes may sleep at the moment of a sample. So its share of CPU time decides whether the heartbeat
+ * shows it as running (R). */
 Test(beat, who_works_is_told_by_the_share_of_time)
 {
     at(1, 100, 'R', 0, "");
@@ -73,7 +74,7 @@ Test(beat, several_threads_use_more_than_one_processor)
     cr_expect_str_eq(at(2, 100, 'R', 800, ""), "[[3,\"R\",800,\"\"]]");
 }
 
-/* The next attempt's worker has another pid and less CPU time. */
+/* The worker of the next attempt has another pid, and has used less CPU time. */
 Test(beat, another_process_is_looked_at_anew)
 {
     at(1, 100, 'S', 500, "ep_poll");
@@ -90,7 +91,8 @@ Test(beat, of_who_is_gone_nothing_is_told)
 
 static struct heartbeat_step stepped;
 
-/* Return worker 3's heartbeat after `step`, in call number `seq` named `word`; "": completed. */
+/* Return the heartbeat of worker 3 (process `pid`) after `step`. The worker waits in call number `seq`, which has the
+ * name `word`. If `word` is "", this call has completed. */
 static const char *moved(int pid, uint64_t step, uint64_t seq, const char *word)
 {
     struct heartbeat_step_sample look = { .step = step + 1,
@@ -116,7 +118,7 @@ Test(beat, who_moves_is_told_where_and_who_stands_still_once)
     cr_expect_str_eq(moved(101, 5, 9, ""), "[[3,5,9,\"\"]]", "another process");
 }
 
-/* A call on a stream is shown like one that blocks. */
+/* A call on a stream is reported until it ends, and the store shows it like a call that blocks. */
 Test(beat, the_call_of_a_page_is_told_until_it_ends)
 {
     static struct flight page = { .kinds = { "init", "all_reduce" } };
@@ -138,7 +140,7 @@ Test(beat, the_call_of_a_page_is_told_until_it_ends)
     cr_expect_eq(beat_read_step(NULL).records, 0);
 }
 
-/* A worker without libddp leaves its page empty. */
+/* A worker without libddp has a page, but writes nothing to it. */
 Test(beat, who_tells_no_steps_has_none)
 {
     const struct heartbeat_step_sample look = { 0 };

@@ -1,4 +1,5 @@
-/* test_stdin.c -- tests of one input for several readers, each of which gets all. */
+/* test_stdin.c -- one input for several readers. Each reader gets the whole input, and the input does not wait for
+ * readers that have left. */
 #include "node/stdin.c"
 
 #include <criterion/criterion.h>
@@ -126,7 +127,8 @@ Test(fan, a_new_attempt_reads_on_where_the_old_one_stopped, .init = three_reader
     cr_expect(fan_wants(&fan));
 }
 
-/* The chunk was requested for readers that have left. */
+/* The chunk was requested for the readers of the previous attempt. The chunk arrives after these readers have left, so
+ * the new readers get the chunk. */
 Test(fan, a_chunk_that_comes_between_two_attempts_is_for_the_new_one, .init = three_readers, .fini = end)
 {
     fan_fill(&fan, 10);

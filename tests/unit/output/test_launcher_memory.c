@@ -1,5 +1,5 @@
-/* In run n, the n-th allocation of the launcher's pure modules fails. The module must report this, stay consistent, and
- * free its memory. */
+/* In run n, the n-th allocation of the launcher's pure modules fails. The module must report the failure, stay
+ * consistent, and free its memory. To make an allocation fail, this program replaces malloc, calloc and realloc. */
 #include "report/final_report.c"
 #include "command_line.h"
 #include "output/event_log.h"
@@ -38,7 +38,7 @@ static void *counted(void *p)
     return p;
 }
 
-/* Export these for the C library and cJSON. */
+/* Export malloc, calloc, realloc and free, because the C library and cJSON must call them, too. */
 #pragma GCC visibility push(default)
 void *malloc(size_t size)
 {
@@ -93,7 +93,7 @@ static void step(struct agent *a, enum agent_event_type type, int r, int code)
     agent_step(a, &e, &n);
 }
 
-/* Let one worker fail, and make every report. Return true if memory sufficed. */
+/* Let one worker fail, and make every report about the failure. Return true if no step ran out of memory. */
 static bool tell_everything(const struct plan *plan, struct agent *a, struct buf *out)
 {
     struct tail tails[3] = { 0 };
@@ -118,7 +118,8 @@ static bool tell_everything(const struct plan *plan, struct agent *a, struct buf
     return ok;
 }
 
-/* Count a printed line's ranks. None may be missing, because a line that cannot be kept is printed at once. */
+/* Count the ranks of a printed line. No rank may be missing, because a line is printed at once if no memory is left to
+ * keep it. */
 static void count_line(void *user, const struct fold_line *line)
 {
     int *ranks = user;
@@ -161,7 +162,7 @@ static bool with_plan(const struct plan *plan)
     return ok;
 }
 
-/* Run all steps, from command line to report. */
+/* Run all steps from the command line to the report. */
 static bool scenario(void)
 {
     struct cli cli;

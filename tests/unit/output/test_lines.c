@@ -1,4 +1,5 @@
-/* Tests that cut streams into lines, keep tails, merge streams, and fold equal lines. */
+/* Tests that cut streams into lines, keep the tail of a stream, merge streams, and fold equal lines of several
+ * ranks. */
 #include "output/lines.h"
 
 #include <criterion/criterion.h>
@@ -7,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The output, such as "W:text|": W: whole, L: last, U: update, C: cut. */
+/* The output, for example "W:text|". The letter is the kind of the line: W for whole, L for last, U for update, and C
+ * for cut. */
 static struct buf seen;
 
 static void note(void *user, struct slice text, enum line_kind kind)
@@ -17,7 +19,7 @@ static void note(void *user, struct slice text, enum line_kind kind)
               buf_append(&seen, "|", 1));
 }
 
-/* Feed `bytes` in pieces of `step`, and end the stream. */
+/* Feed `bytes` in pieces of `step` bytes, and end the stream. */
 static const char *cut(const char *bytes, size_t len, size_t step, size_t limit)
 {
     struct lines l;
@@ -302,7 +304,7 @@ static int member_at(const void *set, int i)
     return rank_set_has(set, i) ? i : -1;
 }
 
-/* Append each line to `user` as "ranks:text|". */
+/* Append each printed line to the buffer `user` as "ranks:text|". */
 static void fold_note(void *user, const struct fold_line *line)
 {
     struct buf *fold_out = user;
@@ -348,7 +350,7 @@ static uint64_t pass(uint64_t ms)
     return fold_flush(fold, now_us);
 }
 
-/* Return the output since the previous call. */
+/* Return the output that was printed after the previous call. */
 static const char *fold_out(void)
 {
     static char text[512];
@@ -506,7 +508,7 @@ Test(fold, a_thousand_ranks_with_one_warning_make_one_line)
     cr_expect_str_eq(fold_out(), "0-1023:UserWarning: deprecated|");
 }
 
-/* Each rank's output equals its input. */
+/* Random lines of random ranks are printed so that for each rank the output equals its input. */
 Test(fold, any_lines_in_any_order_keep_each_ranks_order)
 {
     enum { LINES = 400 };
@@ -546,7 +548,7 @@ Test(fold, any_lines_in_any_order_keep_each_ranks_order)
 
 static struct buf show_out;
 
-/* Return the text since the previous call. */
+/* Return the text that was appended after the previous call. */
 static const char *shown(void)
 {
     static char text[512];

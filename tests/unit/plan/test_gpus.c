@@ -1,4 +1,5 @@
-/* Tests of CUDA_VISIBLE_DEVICES, the number of workers, and a GPU's users. */
+/* Tests of three tasks: read CUDA_VISIBLE_DEVICES by CUDA's rules, choose the number of workers, and find the users of
+ * a GPU. */
 #include "plan/machine.c"
 #include "plan/plan.c"
 
@@ -9,7 +10,7 @@
 static struct gpu_list list;
 static struct ddp_err err;
 
-/* Return the visible GPUs as "3,0". */
+/* Return the names of the visible GPUs as a list such as "3,0". */
 static const char *visible(const char *value, int physical)
 {
     static char text[4096];

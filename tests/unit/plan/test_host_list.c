@@ -1,4 +1,5 @@
-/* Tests of schedulers' lists of hosts. Wrong, long and hostile lists are rejected before they are expanded. */
+/* Tests of lists of hosts, as schedulers write these lists. Wrong, long and hostile lists are rejected before they are
+ * expanded. */
 #include "plan/hosts.c"
 
 #include <criterion/criterion.h>
@@ -6,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Expand `text`, in Slurm's form, to names with blanks. */
+/* Expand `text`, a host list in Slurm's form. Return its names, separated by blanks. */
 static const char *spread(const char *text)
 {
     static char all[1024];
@@ -62,7 +63,7 @@ Test(host_list, every_prefix_of_a_list_is_safe)
     const char *text = "r[0-1]n[08-09],gpu[1,3-5]x,last";
     char name[HOST_NAME_SIZE];
     for (size_t len = 0; len <= strlen(text); len++) {
-        char *cut = strndup(text, len); /* on the heap, for a sanitizer */
+        char *cut = strndup(text, len); /* on the heap, so that a sanitizer detects a read beyond the end */
         struct host_list list;
         const bool ok = host_list_slurm(cut, &list);
         cr_expect(!ok || host_list_slurm_at(cut, list.n - 1, name), "%s", cut);
@@ -136,7 +137,7 @@ static const char *specs(const char *list, bool file)
     return all;
 }
 
-/* Expect an error about `item` with `word`, the mistake. */
+/* Expect an error about `item`. The error contains `word`, which names the mistake. */
 static void expect_refused(const char *list, bool file, const char *item, const char *word)
 {
     const char *text = specs(list, file);
@@ -154,7 +155,7 @@ Test(host_specs, a_list_has_names_counts_users_and_ranges)
     cr_expect_str_eq(specs("a:2,b,a:1,a", false), "a=4 b");
 }
 
-/* Slurm lists scattered nodes one by one, but limits each name. */
+/* Slurm lists the nodes of a scattered allocation one by one, so an item may be long. Only its names are limited. */
 Test(host_specs, an_item_may_be_longer_than_a_name)
 {
     char list[700] = "node[", file[800];
@@ -178,7 +179,7 @@ Test(host_specs, an_item_may_be_longer_than_a_name)
     expect_refused(list, false, "host name", "long");
 }
 
-/* A number up to 1023 is a count, from 1024 on a port. */
+/* A single number is a count up to 1023, and a port from 1024. */
 Test(host_specs, a_host_has_a_port_and_a_count)
 {
     cr_expect_str_eq(specs("ann@a:2222:8,b:22:gpu,c:2222", false), "ann@a=8/2222 b=gpu/22 c/2222");
@@ -211,7 +212,7 @@ Test(host_specs, files_of_four_launchers_are_read)
     cr_expect_str_eq(specs("n1:4 user=ann\nn[2-3] user = bob slots=2\n", true), "ann@n1=4 bob@n2=2 bob@n3=2");
 }
 
-/* A name with '-' would be an option of ssh. */
+/* A name that begins with '-' would be an option of ssh. */
 Test(host_specs, errors_name_the_item_and_the_line)
 {
     expect_refused("a,-oProxyCommand=x", false, "'-oProxyCommand=x' ", "host name");
@@ -246,7 +247,7 @@ Test(host_specs, errors_name_the_item_and_the_line)
     expect_refused("a port=\n", true, "line 1: host 'a': '' ", "port");
 }
 
-/* As in UTF-16; the hosts behind must not be dropped silently. */
+/* UTF-16 text contains NUL bytes. The hosts after such a byte must not be dropped silently. */
 Test(host_specs, a_nul_byte_is_an_error_with_its_line)
 {
     static const char *const texts[] = { "a\nb\0 slots=2\nc\n", "a\n\0\nc\n", "a\nb # \0" };

@@ -36,8 +36,9 @@ static const char *lists(const char *path)
              index < 4 && rest[0] == 't')
         snprintf(text, sizeof(text), "%s\n", index == 1 ? "Instruction" : "Unified");
     else if (index < 4 && rest[0] == 'l')
-        snprintf(text, sizeof(text), "%d\n", index); /* cache 1: instructions; 0, 2 and 3: unified */
-    else if (index == 3) /* shared by two cores; the last pair's list has one CPU */
+        snprintf(text, sizeof(text), "%d\n",
+                 index); /* cache 1 has instructions; caches 0, 2 and 3 are unified */
+    else if (index == 3) /* two cores share cache 3; the list of the last pair has only its lowest CPU */
         snprintf(text, sizeof(text), cpu % 16 < 14 ? "%d-%d,%d-%d\n" : "%d\n", cpu % 16 / 2 * 2,
                  cpu % 16 / 2 * 2 + 1, cpu % 16 / 2 * 2 + 16, cpu % 16 / 2 * 2 + 17);
     else
@@ -45,7 +46,7 @@ static const char *lists(const char *path)
     return text;
 }
 
-/* Read a file of the server. Node 4 has only memory; node 5 does not exist. */
+/* Read a file of the server. Node 4 has only memory. Node 5 is possible, but does not exist. */
 static const char *read_server(void *user, const char *path)
 {
     (void)user;
@@ -54,7 +55,7 @@ static const char *read_server(void *user, const char *path)
     return strstr(path, "node5/") != NULL ? NULL : lists(path);
 }
 
-/* Return a GPU's PCI address: GPU n is on bus n. */
+/* Return the PCI address of a GPU: GPU n is on bus n. */
 static bool on_its_bus(void *user, const char *gpu, char out[NUMA_PCI_SIZE])
 {
     (void)user;
@@ -163,7 +164,7 @@ Test(numa, what_cannot_be_told_is_an_error, .fini = tear_down)
 
 static const char *wrong_file, *wrong_text;
 
-/* Read a file of the server, or `wrong_text` if the path contains `wrong_file`. */
+/* Read a file of the server. If the path contains `wrong_file`, return `wrong_text` instead. */
 static const char *read_wrong(void *user, const char *path)
 {
     return strstr(path, wrong_file) != NULL ? wrong_text : read_server(user, path);
@@ -192,7 +193,8 @@ Test(numa, files_with_other_contents_are_named)
     expect_wrong(NUMA_CORE_COMPLEX, "/cache/", NULL, "/sys/devices/system/cpu/cpu0/cache/");
 }
 
-/* A core's first CPU cannot have the highest number. Unchecked, a count would be outside of the array. */
+/* The lowest CPU of a core cannot be above one of its CPUs. Without this check, the code would count the size of a
+ * group outside the array. */
 Test(numa, a_core_that_does_not_contain_its_cpu_is_an_error)
 {
     expect_wrong(NUMA_EXCLUSIVE, "cpu0/topology/thread_siblings_list", "31\n", "CPU 0");

@@ -1,4 +1,4 @@
-/* Tests of a node's plan: decisions, rejections, --dry_run, rounds. */
+/* Tests of the plan of a node: its decisions, its rejections, the output of --dry_run, and the effect of a round. */
 #include "command_line.h"
 #include "output/lines.h"
 #include "plan/plan.h"
@@ -109,7 +109,7 @@ Test(plan, lets_rank_0_host_for_a_pytorch_that_refuses_our_store, .fini = tear_d
     worker_env_free(&env);
 }
 
-/* Expect one variable `name`, with `value`. */
+/* Expect the worker to have one variable `name`, with this value. */
 static void expect_once(const char *name, const char *value)
 {
     struct worker_env env;
@@ -123,7 +123,7 @@ static void expect_once(const char *name, const char *value)
     worker_env_free(&env);
 }
 
-/* Some variables follow the common part of the environments. */
+/* Some variables are set only after the common part of the environments was built. */
 Test(plan, variables_that_are_set_later_occur_once, .fini = tear_down)
 {
     char *outer[] = { "USE_LIBUV=5", "DDPRUN_FLIGHT_SHM=/outer", NULL };
@@ -146,8 +146,8 @@ Test(plan, variables_that_are_set_later_occur_once, .fini = tear_down)
 
 #define SWITCH "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 
-/* SWITCH=1 lets rank 0 host a store. A cluster may set it for all jobs, but other programs need the launcher's
- * store. */
+/* With SWITCH=1, rank 0 hosts a store. A cluster may set SWITCH for all jobs, so SWITCH applies only to Python
+ * programs. Other programs need the launcher's store. */
 Test(plan, torchruns_switch_is_for_programs_of_pythons, .fini = tear_down)
 {
     char *set[] = { "PATH=/bin", SWITCH "=1", NULL };
@@ -196,7 +196,8 @@ Test(plan, one_worker_per_visible_gpu, .fini = tear_down)
     tear_down();
     cr_assert_eq(make((char *[]){ "ddprun", "train.py", NULL }, environment, 4), DDP_OK);
     cr_assert(has_note("OMP_NUM_THREADS is not set, so each worker gets OMP_NUM_THREADS=1"));
-    for (int rank = 0; rank < 2; rank++) { /* --hosts has one console, so only node 0 adds the note */
+    for (int rank = 0; rank < 2;
+         rank++) { /* a job of --hosts has one console, so only node 0 adds the note */
         tear_down();
         cr_assert_eq(make((char *[]){ "ddprun", "--one_console", "--nnodes=2",
                                       rank == 0 ? "--node_rank=0" : "--node_rank=1",
@@ -207,7 +208,7 @@ Test(plan, one_worker_per_visible_gpu, .fini = tear_down)
     }
 }
 
-/* The workers get the variables of --env. */
+/* The workers get the variables of --env, so the plan uses them, too. */
 Test(plan, variables_of_env_count_for_gpus_and_timers, .fini = tear_down)
 {
     cr_assert_eq(make((char *[]){ "ddprun", "--env=CUDA_VISIBLE_DEVICES=0,1", "p", NULL }, bare, 4), DDP_OK);
@@ -299,7 +300,8 @@ Test(plan, programs_are_run_as_what_they_are, .fini = tear_down)
     cr_assert_str_eq(plan.workers[0].argv[0], "/opt/py");
 }
 
-/* PyTorch's recorder has variables with old and new names. The user's variable for libddp stays. */
+/* PyTorch's recorder has variables with an old and a new name. The plan sets both names. The plan also sets the
+ * variable for libddp's records, unless the user has set it. */
 Test(plan, the_flight_recorder_writes_beside_the_logs, .fini = tear_down)
 {
     struct worker_env env;
@@ -320,7 +322,7 @@ Test(plan, the_flight_recorder_writes_beside_the_logs, .fini = tear_down)
     } cases[] = {
         { "t.py", "A=1", "logs/j_k3x9/attempt_0/flight_pipe_", true },
         { "t.py", "A=1", NULL, false },
-        { "t.sh", "A=1", NULL, true }, /* a script may start containers */
+        { "t.sh", "A=1", NULL, true }, /* a shell script may start its ranks in containers */
         { "t.py", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE=/mine", "/mine", true },
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -530,7 +532,8 @@ Test(plan, is_also_json, .fini = tear_down)
     buf_free(&out);
 }
 
-/* The text marks MASTER_PORT as a placeholder, JSON has null. */
+/* With --master_port=0, --dry_run must not show 0 as the value of MASTER_PORT: the text marks this value as a
+ * placeholder, and JSON has null. */
 Test(plan, a_port_that_is_not_known_yet_is_not_shown_as_a_value, .fini = tear_down)
 {
     struct buf text = { 0 }, json = { 0 };
@@ -637,7 +640,8 @@ Test(plan, a_filter_takes_ranks_off_the_console_and_leaves_their_files, .fini = 
     cr_assert(plan.prefix);
 }
 
-/* As in torchrun, one command line may serve nodes of different sizes. */
+/* As in torchrun, options may name local ranks that a node does not have. One command line may serve nodes of different
+ * sizes. */
 Test(plan, ranks_that_this_node_does_not_have_are_a_note, .fini = tear_down)
 {
     PLAN("--nproc_per_node=2", "--log_dir=logs", "--tee=0:1,5:1", "--redirects=2:3",
@@ -785,7 +789,7 @@ Test(plan_nodes, of_the_command_the_name_of_the_program_is_compared, .fini = tea
     cr_assert_str_eq(plan.meeting.program, "package.train");
 }
 
-/* The two-byte letter does not fit. */
+/* The name ends before the two-byte letter that does not fit. */
 Test(plan_nodes, a_long_name_of_a_program_is_cut_between_letters, .fini = tear_down)
 {
     char program[80];

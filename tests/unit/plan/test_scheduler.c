@@ -1,4 +1,4 @@
-/* Tests of options from recorded environments of schedulers. */
+/* Tests of the options that ddprun derives from a scheduler's environment. The tests use recorded environments. */
 #include "documents.h"
 #include "plan/plan.h"
 
@@ -11,7 +11,7 @@ static struct scheduler scheduler;
 static struct cli cli;
 static struct ddp_err err;
 
-/* Run ddprun's first steps in the environment `name`: options, scheduler, check. */
+/* Run three steps of ddprun's main in the recorded environment `name`: read the options, apply the scheduler, check. */
 static ddp_status in(const char *name, char *const *argv)
 {
     int argc = 0;
@@ -33,7 +33,7 @@ static ddp_status in(const char *name, char *const *argv)
 #define WORDS(...)    ((char *[]){ "ddprun", __VA_ARGS__, NULL })
 #define IN(name, ...) cr_assert_eq(in(name, WORDS(__VA_ARGS__)), DDP_OK, "%s: %s", name, err.msg)
 
-/* Return "nnodes node_rank address:port nproc job"; "-": not set. */
+/* Return "nnodes node_rank address:port nproc job" with the final values. A value that is not set is "-". */
 static const char *plan_text(void)
 {
     static char text[600];
@@ -88,7 +88,7 @@ Test(scheduler, recorded_environments_become_plans)
     }
 }
 
-/* A later check would report only a missing node rank. */
+/* The finding names the cause. A later check would report only a missing node rank or missing nodes. */
 Test(scheduler, a_script_runs_on_the_first_node_only)
 {
     static const char *const alone[] = { "slurm-batch-script", "slurm-salloc-shell", "pbs-script" };
@@ -107,7 +107,7 @@ Test(scheduler, a_script_runs_on_the_first_node_only)
     }
 }
 
-/* /etc/hosts does not list mpirun's hosts. */
+/* In a pod, ddprun reads /etc/hosts. This file does not list the hosts of mpirun. */
 Test(scheduler, mpirun_in_a_pod_takes_no_address_from_etc_hosts)
 {
     char *block[] = { "OMPI_COMM_WORLD_RANK=1",
@@ -126,7 +126,7 @@ Test(scheduler, mpirun_in_a_pod_takes_no_address_from_etc_hosts)
     cr_expect(strstr(scheduler.notes[0], "set --master_addr") != NULL, "%s", scheduler.notes[0]);
 }
 
-/* gethostname may return "" in a container. */
+/* gethostname returns "" in a container that was started with an empty host name. */
 Test(scheduler, a_pod_without_a_host_name_has_no_address)
 {
     char *block[] = { "KUBERNETES_SERVICE_HOST=10.0.0.1", "JOB_COMPLETION_INDEX=1", NULL };
@@ -158,7 +158,7 @@ Test(scheduler, a_pod_with_a_long_domain)
     cr_expect(strstr(scheduler.notes[0], "too long; set --master_addr") != NULL, "%s", scheduler.notes[0]);
 }
 
-/* Return the number of nodes from mpirun's four numbers, or "" if they contradict. */
+/* Return the number of nodes that mpirun's four numbers give, or "" if the numbers contradict each other. */
 static const char *nodes_of_tasks(int task, int tasks, int local, int here, bool per_task)
 {
     static const char *const names[] = { "RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE" };
@@ -187,12 +187,12 @@ Test(scheduler, numbers_of_mpirun_that_contradict_each_other_give_no_plan)
     cr_expect_str_eq(nodes_of_tasks(0, 0, 0, 1, false), "", "no task");
 }
 
-/* Without the number of nodes, a node with fewer tasks computes another. */
+/* No variable has the number of nodes, so a node with fewer tasks computes another number than the other nodes. */
 Test(scheduler, tasks_that_are_spread_unevenly_are_a_note)
 {
     nodes_of_tasks(0, 3, 0, 2, true);
     cr_expect(strstr(scheduler.notes[0], "GROUP_WORLD_SIZE") != NULL, "%s", scheduler.notes[0]);
-    nodes_of_tasks(1, 3, 1, 2, true); /* only a node's local task 0 gets the note */
+    nodes_of_tasks(1, 3, 1, 2, true); /* only local task 0 of a node gets the note */
     cr_expect(strstr(scheduler.notes[0], "GROUP_WORLD_SIZE") == NULL, "%s", scheduler.notes[0]);
     nodes_of_tasks(0, 3, 0, 2, false);
     cr_expect(strstr(scheduler.notes[0], "GROUP_WORLD_SIZE") == NULL, "%s", scheduler.notes[0]);
@@ -214,7 +214,8 @@ Test(scheduler, elements_of_a_job_array_have_different_names)
     cr_expect_str_eq(scheduler.values[SCHEDULER_JOB].text, "mpi-7");
 }
 
-/* Older operators set MASTER_ADDR to localhost in the master pod, elsewhere to its service name. */
+/* Older operators set MASTER_ADDR to localhost in the master pod. In the other pods they set it to the service name of
+ * the master pod. */
 Test(scheduler, the_master_pod_is_reached_by_its_name)
 {
     char *block[] = { "KUBERNETES_SERVICE_HOST=10.0.0.1",
@@ -264,7 +265,7 @@ Test(scheduler, a_wrong_layout_names_numbers_and_both_ways_out)
                "Slurm has started 8 copies of ddprun on 2 nodes for job slurm-2.0, 4 of them on this node"));
     cr_expect(strstr(scheduler.finding.found.advice, "srun --ntasks-per-node=1 ddprun"));
     cr_expect(strstr(scheduler.finding.found.advice, "--per_task"));
-    cr_expect_not(scheduler.finding.mine); /* task 0 reports the finding */
+    cr_expect_not(scheduler.finding.mine); /* this is local task 2; task 0 of the node reports the finding */
     cli_free(&cli);
 }
 
@@ -305,7 +306,7 @@ Test(scheduler, a_task_with_a_virtual_local_rank_sees_its_own_gpu)
     expect_task_gpu(false, 4, "CUDA_VISIBLE_DEVICES=3,2,1,0", "1");
     expect_task_gpu(false, 4, "CUDA_VISIBLE_DEVICES=0,1,2", NULL);
     expect_task_gpu(false, 4, "A=1", "2");
-    /* the scheduler shows one GPU */
+    /* the scheduler shows only the GPU of this task */
     expect_task_gpu(false, 4, "CUDA_VISIBLE_DEVICES=3", "3");
     expect_task_gpu(false, 1, "A=1", "0");
     expect_task_gpu(true, 4, "CUDA_VISIBLE_DEVICES=3,1", "3");
@@ -323,7 +324,7 @@ static void expect_variable(const struct plan *plan, const char *name, const cha
 Test(scheduler, a_task_is_a_node_to_the_rendezvous_and_tells_its_worker_the_truth)
 {
     struct plan plan;
-    char **words = WORDS("--per_task", "p"); /* plan_make reads the words again */
+    char **words = WORDS("--per_task", "p"); /* a variable, because plan_make reads the words again */
     cr_assert_eq(in("slurm-four-tasks-per-node", words), DDP_OK, "%s", err.msg);
     cr_expect_str_eq(plan_text(), "8 6 n0:12062 1 slurm-2.0");
     cr_expect_str_eq(finding(), "-");
@@ -346,7 +347,7 @@ Test(scheduler, a_task_is_a_node_to_the_rendezvous_and_tells_its_worker_the_trut
     cli_free(&cli);
 }
 
-/* File names and filters use the local rank of Slurm's local task 2 of 4. */
+/* Slurm has started this process as local task 2 of 4. File names and filters use this number, like LOCAL_RANK. */
 Test(scheduler, the_worker_of_a_task_has_the_local_rank_of_the_task)
 {
     struct plan plan;
@@ -494,7 +495,7 @@ Test(scheduler, why_shows_each_value_and_where_it_comes_from)
     cli_free(&cli);
 }
 
-/* Expect the rows `address` and `port` in --explain. */
+/* Expect the text of --explain to contain both rows. */
 static void expect_rows(char *const *words, const char *address, const char *port)
 {
     struct buf out = { 0 };

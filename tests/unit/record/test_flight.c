@@ -1,4 +1,5 @@
-/* Tests of a rank's flight recorder in memory, intact and damaged. */
+/* Tests of a rank's flight recorder in memory: which calls are kept, how the calls are printed, and the effect of
+ * damaged memory. */
 #include "record/flight.h"
 
 #include "base/buf.h"
@@ -55,7 +56,7 @@ static bool add(void *user, const char *bytes, size_t len)
     return buf_append(user, bytes, len);
 }
 
-/* Return the record as JSON, which is valid for any memory. */
+/* Return the record as JSON. The JSON must be valid for any content of the memory. */
 static const cJSON *print(const char *why)
 {
     text.len = 0;
@@ -117,7 +118,7 @@ Test(flight, the_last_1024_are_kept_in_their_order)
     cr_expect_eq(number(entry(FLIGHT_OPS - 1), "collective_seq_id"), 3000);
 }
 
-/* A call may complete after later calls have begun. */
+/* In an asynchronous backend, a call may complete after later calls have begun. */
 Test(flight, the_head_tells_of_the_latest_call_only)
 {
     struct flight_op *first = call(1, 0, 10), *second = call(2, 7, 20);
@@ -139,7 +140,8 @@ Test(flight, what_was_kept_is_old_after_the_next_call)
     cr_expect_not(flight_is_kept(flight));
 }
 
-/* A faulty worker can write any bytes. */
+/* The launcher prints the memory in which a worker has recorded its calls. A faulty worker can write any bytes to this
+ * memory. */
 Test(flight, damaged_memory_is_printed_as_what_it_is)
 {
     memset((void *)flight, 0xff, sizeof(*flight));

@@ -1,4 +1,4 @@
-/* Tests that compare the flight records of several ranks. */
+/* Tests that compare the flight records of several ranks. Each test has one case and the expected difference. */
 #include "record/flight_dump.h"
 
 #include "ctl/tables.h"
@@ -24,7 +24,7 @@ static void done(void)
 
 TestSuite(flight_compare, .fini = done);
 
-/* Add a record of `rank` (of four) with these entries. */
+/* Add the record of `rank` of four ranks, with these entries. */
 static void give(int rank, const char *entries)
 {
     char json[4096];
@@ -168,8 +168,9 @@ static void give_file(const char *name)
     cr_assert_eq(flight_dump_read(&dumps[n++], path, slice_of(bytes, len), &err), DDP_OK, "%s", err.msg);
 }
 
-/* Files of PyTorch 2.15 on Gloo (torch._C._distributed_c10d._dump_fr_trace_file). Ranks 0 and 2 call all_reduce in
- * step(), rank 1 broadcast in evaluate(). Earlier, ranks 0 and 2 had a barrier in another group. */
+/* PyTorch 2.15 on Gloo wrote these files with torch._C._distributed_c10d._dump_fr_trace_file. Ranks 0 and 2 call
+ * all_reduce in step(), and rank 1 calls broadcast in evaluate(). Before that, ranks 0 and 2 have a barrier in a
+ * separate group. */
 Test(flight_compare, pickles_of_pytorch_name_call_and_line)
 {
     give_file("gloo_rank_2");
@@ -192,7 +193,8 @@ Test(flight_compare, a_name_with_a_newline_stays_on_its_line)
     cr_expect_null(strstr(compare(), "all\nreduce"));
 }
 
-/* The text shows the user's frames, JSON all. */
+/* The comparison has a stack for each side of a difference. The text shows the user's frames, and JSON shows all
+ * frames. */
 Test(flight_compare, each_side_shows_its_stack)
 {
     give_file("gloo_rank_0");
@@ -224,7 +226,7 @@ Test(flight_compare, json_of_pytorch)
     expect("missing   no record of rank 2; check these ranks first\n");
 }
 
-/* An entry of NCCL's recorder. */
+/* An entry of NCCL's recorder, as PyTorch documents it. */
 #define NCCL(group, desc, seq, name, size, when, p2p)                                                     \
     "{\"process_group\":[\"" group "\",\"" desc "\"],\"collective_seq_id\":" #seq                         \
     ",\"profiling_name\":\"nccl:" name "\",\"input_sizes\":[[" size "]],\"input_dtypes\":[\"BFloat16\"]," \
@@ -246,7 +248,7 @@ static void give_nccl(int rank, const char *entries)
     cr_assert_eq(flight_dump_read(&dumps[n++], file, slice_str(json), &err), DDP_OK, "%s", err.msg);
 }
 
-/* Without a difference, each rank's last call is shown, late ranks first. */
+/* If no call differs, the comparison shows the last call of each rank. The ranks that are behind come first. */
 Test(flight_compare, a_rank_behind_shows_its_stack_first)
 {
     give_nccl(0, WORLD(1, "all_reduce", "4", 10) "," WORLD(2, "all_reduce", "4", 20));
@@ -256,7 +258,7 @@ Test(flight_compare, a_rank_behind_shows_its_stack_first)
            "\nranks 0,2 in all_reduce #2 (BFloat16 x 4)\n  > fit  fit.py:2\n\nRANK");
 }
 
-/* Append an entry of group 0 with `frames` frames and a long path; `seq` is the innermost line. */
+/* Append an entry of group 0 with `frames` frames and a long path. The line of the innermost frame is `seq`. */
 static void append_deep(struct buf *json, int seq, int frames)
 {
     char path[400];
@@ -270,7 +272,8 @@ static void append_deep(struct buf *json, int seq, int frames)
     buf_printf(json, "]}");
 }
 
-/* Few frames and the latest stacks are kept; a long path loses its beginning. */
+/* A record keeps only few frames and few stacks. A long path loses its beginning. The stacks of the latest calls are
+ * kept. */
 Test(flight_compare, stacks_are_limited)
 {
     struct buf json = { 0 };
@@ -292,7 +295,7 @@ Test(flight_compare, stacks_are_limited)
     expect("  > f4  a.py:7\n    and 59 more\n\nRANK");
 }
 
-/* Of equal stacks, one is kept. */
+/* Frames of any kind must do no harm. Of several equal stacks, only one stack is kept. */
 Test(flight_compare, strange_frames_are_harmless)
 {
     give(0, "{\"collective_seq_id\":1,\"frames\":7},{\"collective_seq_id\":2,\"frames\":[5,null,[],"
@@ -304,7 +307,8 @@ Test(flight_compare, strange_frames_are_harmless)
     cr_expect_not_null(compare());
 }
 
-/* Rank 1 lacks a call of the small group, so its members lack the world's next call. */
+/* Rank 1 lacks a call of the small group. As a consequence, the members of this group lack the next call of the
+ * world. */
 Test(flight_compare, the_group_that_waits_longest_is_named)
 {
     give_nccl(0, WORLD(1, "all_reduce", "4", 10) "," PIPE(1, "broadcast", "2", 20) "," PIPE(2, "broadcast",
@@ -331,7 +335,8 @@ Test(flight_compare, sizes_count_where_they_must_be_equal)
     "\",\"input_sizes\":[[4]],\"input_dtypes\":[\"Float\"],\"output_sizes\":[" out                      \
     "],\"time_created_ns\":10,\"state\":\"started\"}"
 
-/* Shapes of all_gather's outputs may differ. A record may have no outputs. */
+/* Outputs of all_gather must have equal sizes on all ranks, but their shapes may differ. A record may have no
+ * outputs. */
 Test(flight_compare, outputs_of_an_all_gather_are_of_equal_size)
 {
     give(0, GATHER("all_gather", "[2,4]"));
@@ -343,7 +348,7 @@ Test(flight_compare, outputs_of_an_all_gather_are_of_equal_size)
            "(Float x 4); rank 3 called all_gather #1 (Float x 4, output x 9)\n");
 }
 
-/* Only a gather's root has outputs. */
+/* In a gather, only the root has outputs. */
 Test(flight_compare, outputs_of_other_calls_may_differ)
 {
     static const char *const names[] = { GATHER("gather", "[4],[4]"), GATHER("gather", "[4]"),
@@ -357,7 +362,7 @@ Test(flight_compare, outputs_of_other_calls_may_differ)
     }
 }
 
-/* Sends and receives have two ranks; a coalesced call has several entries with one number. */
+/* Sends and receives are calls of two ranks. A coalesced call has several entries with one number. */
 Test(flight_compare, entries_that_ranks_need_not_share)
 {
     give_nccl(0, NCCL("0", "default_pg", 1, "send", "4", 5,
@@ -372,7 +377,7 @@ Test(flight_compare, entries_that_ranks_need_not_share)
     ",\"profiling_name\":\"nccl:all_reduce\",\"input_sizes\":[[4]],\"input_dtypes\":[\"Float\"],\"state\":" \
     "\"" state "\"}"
 
-/* A group's first uncompleted and its last call. */
+/* Each of the latest groups has up to two open calls: its first call that is not completed, and its last call. */
 Test(flight_compare, open_calls_are_those_that_peers_may_wait_for)
 {
     const struct flight_entry *calls[FLIGHT_OPEN_MAX];
@@ -386,7 +391,7 @@ Test(flight_compare, open_calls_are_those_that_peers_may_wait_for)
     cr_expect_eq(flight_open_calls(&dumps[1], calls), 0);
 }
 
-/* Ten other groups have later calls. */
+/* Ten other groups have later calls than the world. */
 Test(flight_compare, the_last_call_of_the_world_is_always_open)
 {
     const struct flight_entry *calls[FLIGHT_OPEN_MAX];
@@ -411,7 +416,8 @@ Test(flight_compare, a_record_without_calls_of_the_world_is_not_behind)
     expect("behind    none (of the ranks with a record); rank 0 reached all_reduce #4");
 }
 
-/* The only record of group 7's last call has it completed. Rank 0 waits for rank 1 in the world. */
+/* The last call of group 7 is completed in the only record that has it, so no rank waits in this call. Rank 0 waits for
+ * rank 1 in the group of all ranks. */
 Test(flight_compare, a_completed_call_is_not_where_ranks_wait)
 {
 #define DONE(seq)                                                         \
@@ -434,9 +440,10 @@ Test(flight_compare, a_call_is_half_started_if_one_rank_has_only_scheduled_it)
     cr_expect(flight_is_scheduled(&dumps[2], call) && !flight_is_scheduled(&dumps[1], call));
 }
 
-/* Read records of four ranks in PyTorch 2.15's format for NCCL, made from FlightRecorderDetail.hpp. Ranks 0,1 and 2,3
- * are data-parallel groups; 0,2 and 1,3 are pipelines. Rank 1 hangs between calls. Rank 0 waits for it in an
- * all_reduce, rank 3 in a receive, and rank 2 waits for rank 3. */
+/* Read records of four ranks in PyTorch 2.15's format for NCCL, with all members. Ranks 0,1 and 2,3 are data-parallel
+ * groups; ranks 0,2 and 1,3 are pipelines. No machine with GPUs recorded these records; PyTorch's
+ * FlightRecorderDetail.hpp gives the format. Rank 1 hangs between two calls. Rank 0 waits for rank 1 in an all_reduce,
+ * and rank 3 waits for rank 1 in a receive. Rank 2 waits for rank 3. */
 static void give_pipelines(const char *ranks)
 {
     char name[] = "nccl_rank_0";
@@ -467,7 +474,8 @@ Test(flight_compare, a_rank_of_nccl_without_a_record_is_missing)
     expect("missing   no record of rank 1");
 }
 
-/* Both ranks wait for the network. A receive from any rank matches every send. */
+/* Rank 0 sends what rank 1 receives, so both wait for the network. A receive that accepts any rank matches every
+ * send. */
 Test(flight_compare, sends_and_receives_that_match_are_no_wait_for_a_peer)
 {
 #define P2P(name, state)                                                                                  \
@@ -484,7 +492,7 @@ Test(flight_compare, sends_and_receives_that_match_are_no_wait_for_a_peer)
     cr_expect_eq(strstr(compare(), "waits"), strstr(compare(), "waits     rank 3"));
 }
 
-/* Only its last entry shows progress. */
+/* A coalesced call has several entries. Only the last entry shows the progress of the call. */
 Test(flight_compare, a_coalesced_call_has_the_progress_of_its_last_entry)
 {
 #define PART(name, state)                                                                               \
@@ -498,8 +506,8 @@ Test(flight_compare, a_coalesced_call_has_the_progress_of_its_last_entry)
     cr_expect_str_eq(dumps[0].calls[0].state, "completed");
 }
 
-/* The entry is from PyTorch's tutorial "Flight Recorder for Debugging Stuck Jobs" (BSD 3-Clause, version 2.5). Other
- * versions have fewer or more members. */
+/* The tutorial "Flight Recorder for Debugging Stuck Jobs" of PyTorch (BSD 3-Clause) shows this entry, which two GPUs
+ * recorded with version 2.5. Entries of earlier versions lack some members, and entries of later versions have more. */
 Test(flight_compare, records_of_all_versions_are_read)
 {
     static const char *const added[][2] = {
@@ -540,7 +548,7 @@ Test(flight_compare, records_of_all_versions_are_read)
     }
 }
 
-/* Without a call, the member "entries" is missing. */
+/* If a rank has made no call, PyTorch's JSON lacks the member "entries". */
 Test(flight_compare, json_of_pytorch_without_calls)
 {
     static const char json[] = "{\"version\":\"2.10\",\"pg_config\":{},\"pg_status\":{}}";

@@ -1,4 +1,5 @@
-/* Tests of pickles from Python, cut at any byte, or from an attacker. */
+/* Some tests read pickles that Python has written, whole or cut at any byte. Other tests read pickles that an attacker
+ * may write. */
 #include "record/pickle.h"
 
 #include <criterion/criterion.h>
@@ -45,8 +46,8 @@ Test(pickle, plain_data_becomes_json)
                 "\"t\":[1,2,3,\"a\"]}");
 }
 
-/* pickle.dumps(["ab", ["ab"], {"k": 1}], 4): a frame, short strings, memo entries without numbers, APPEND and
- * SETITEM. */
+/* The result of pickle.dumps(["ab", ["ab"], {"k": 1}], 4). This pickle contains a frame, short strings, memo entries
+ * without numbers, and the opcodes APPEND and SETITEM. */
 Test(pickle, newer_protocols)
 {
     expect_json(BYTES("\x80\x04\x95\x18\x00\x00\x00\x00\x00\x00\x00]\x94(\x8c\x02"
@@ -66,7 +67,7 @@ Test(pickle, a_container_used_twice_is_copied)
 Test(pickle, every_cut_is_an_error)
 {
     for (size_t len = 0; len + 1 < sizeof(plain) - 1; len++) {
-        char *copy = malloc(len); /* a copy, for AddressSanitizer */
+        char *copy = malloc(len); /* a small copy, so that AddressSanitizer detects a read past its end */
         memcpy(copy, plain, len);
         cJSON *value = pickle_read(slice_of(copy, len), &err);
         cr_expect(value == NULL, "cut at %zu", len);
@@ -105,7 +106,7 @@ Test(pickle, values_in_the_wrong_place)
     expect_error(BYTES("\x80\x02\x8a\x09"), "more than 64 bits");
 }
 
-/* 60 lists, each with its predecessor twice: 2^60 values. */
+/* A short file can describe 2^60 values: 60 lists, each of which contains the previous list twice. */
 Test(pickle, copies_count_against_the_limit)
 {
     char bytes[1024] = "\x80\x02]q";
@@ -119,7 +120,7 @@ Test(pickle, copies_count_against_the_limit)
     expect_error(slice_of(bytes, n), "many values");
 }
 
-/* Five million tuples of two bytes in 10 MiB. */
+/* This file of 10 MiB contains five million empty tuples of two bytes each. */
 Test(pickle, empty_tuples_count_against_the_limit)
 {
     const size_t len = 10 << 20;

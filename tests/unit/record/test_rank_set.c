@@ -1,4 +1,4 @@
-/* Tests of sets of ranks as users type them. */
+/* Sets of ranks are parsed from the text that users type, and are printed in the same form. */
 #include "record/rank_set.h"
 
 #include <criterion/criterion.h>
@@ -12,7 +12,7 @@ static int member_at(const void *set, int i)
     return rank_set_has(set, i) ? i : -1;
 }
 
-/* Parse `text` and return the printed set, or "refused". */
+/* Parse `text` as a set and return the printed set, or "refused" if `text` is not a set. */
 static const char *round_trip(const char *text)
 {
     static char words[256];

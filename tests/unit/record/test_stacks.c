@@ -1,4 +1,5 @@
-/* Tests of py-spy's output (tests/data/stacks) as rows, which are folded. No text of a process or peer is trusted. */
+/* Tests of stacks: the output of py-spy about PyTorch's processes (tests/data/stacks) becomes rows, and equal rows are
+ * folded. No text of a process or peer is trusted. */
 #include "record/stacks.h"
 
 #include <cjson/cJSON.h>
@@ -29,7 +30,7 @@ static struct stack_thread thread_of(int rank, int pid)
     return (struct stack_thread){ .rank = rank, .pid = pid, .tid = pid, .is_main = true, .host = "n1" };
 }
 
-/* Add a recorded output about `pid`. */
+/* Add a recorded output of py-spy about the process `pid`. */
 static void add_recorded(const char *name, int rank, int pid, bool is_child)
 {
     char path[256];
@@ -109,7 +110,8 @@ Test(stacks, the_rare_stack_comes_first)
     cr_assert_not_null(strstr(brief(4, 1), " time\n  > load  pkg/data.py:41\n"), "%s", (char *)out.data);
 }
 
-/* Data loaders run the same code on every rank. */
+/* Rank 1 also has a child process and a feeder thread of the data loader. Data loaders run the same code on every rank.
+ * So the rows of the child and the feeder thread come after the rows of main threads. */
 Test(stacks, other_threads_and_children_come_behind_main_threads)
 {
     add_recorded("loads", 1, 28732, false);
@@ -127,7 +129,8 @@ Test(stacks, other_threads_and_children_come_behind_main_threads)
                        (char *)out.data);
 }
 
-/* Both sleep in the same call. The row must survive the store's merge, too. */
+/* A worker and its child sleep in the same call. The child must have a separate row, both in the agent's struct stacks
+ * and after the store has merged the rows of all agents. */
 Test(stacks, a_child_in_the_state_of_its_worker_is_still_shown)
 {
     struct stack_thread t = {
@@ -258,7 +261,7 @@ Test(stacks, depth_threads_and_bytes_have_limits)
     buf_free(&text);
 }
 
-/* No byte may become two in JSON, or act on a terminal. */
+/* A row contains no byte that JSON would print as two bytes, or that a terminal would execute. */
 Test(stacks, the_size_of_a_row_is_that_of_its_texts)
 {
     char text[400], quotes[100];
@@ -273,7 +276,7 @@ Test(stacks, the_size_of_a_row_is_that_of_its_texts)
     free(json);
 }
 
-/* A path's end names the file. */
+/* The path is cut at its beginning, because its end names the file. */
 Test(stacks, long_texts_are_cut)
 {
     char text[2000], path[1000];

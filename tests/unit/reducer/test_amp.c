@@ -1,4 +1,5 @@
-/* Tests of the loss scaler against torch's GradScaler (tests/data/torch_scaler.json), and of rounding to 16 bits. */
+/* Compare the loss scaler with torch's GradScaler (tests/data/torch_scaler.json), call by call. Also test what rounding
+ * to 16 bits does to a gradient. */
 #include "ddp/amp.h"
 #include "numbers.h"
 
@@ -57,7 +58,7 @@ Test(scaler, every_call_does_what_torchs_does)
     cJSON_Delete(json);
 }
 
-/* `expected`: the stage after each call, or 'x' for a rejection (table of ddp/amp.h). */
+/* `expected` is the table of ddp/amp.h: the stage after each call, or 'x' for a rejection that changes nothing. */
 Test(scaler, every_call_in_every_stage)
 {
     static const char expected[3][4] = { "Uxx", "xSx", "xRR" }; /* [call][stage] */
@@ -158,11 +159,11 @@ Test(amp, unscaling_divides_and_finds_what_is_not_finite)
     cr_expect_eq(ddp_unscale(f16, DDP_F16, 2, out, 2), 1);
     cr_expect_eq(out[0], 0.5f);
     cr_expect_eq(ddp_unscale(bf16, DDP_BF16, 2, out, 2), 1);
-    grad[2] = -INFINITY; /* an infinity that the result overwrites */
+    grad[2] = -INFINITY; /* an infinity must also be found if the result overwrites the input */
     cr_expect_eq(ddp_unscale(grad, DDP_F32, 1, grad, 3), 1);
 }
 
-/* A scale of 0 must skip the step. */
+/* With a scale of 0 a step must be skipped and not made with infinite gradients. */
 Test(amp, a_scale_without_a_reciprocal_is_found)
 {
     const float grad[2] = { 1, 0 };
@@ -183,7 +184,7 @@ Test(amp, other_types_are_refused)
     cr_expect_eq(ddp_round_f32(f, i, DDP_F64, 1, &err), DDP_ERR_ARG);
 }
 
-/* In bf16, 1 plus 2^-10 is 1, even after a hundred additions. */
+/* A master copy is needed, because in bf16 the sum of 1 and 2^-10 is 1, even after a hundred additions. */
 Test(amp, small_updates_survive_in_the_master_copy)
 {
     float master = 1, alone = 1;

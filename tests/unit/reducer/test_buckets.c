@@ -1,4 +1,5 @@
-/* Tests of the bucket plan against lists by PyTorch's rule, and against PyTorch's plans. */
+/* Compare the bucket plan with lists that were computed by hand from PyTorch's rule, and with plans that PyTorch
+ * made. */
 #include "reducer/buckets.h"
 
 #include <criterion/criterion.h>
@@ -17,7 +18,7 @@ static void make_plan(const ddp_param *params, size_t n, size_t first, size_t li
     cr_assert_eq(bucket_plan_make(&plan, params, n, &rule, &err), DDP_OK, "%s", err.msg);
 }
 
-/* Return the plan as text: "[3 4] [1 2] [0]", in the order of reduction. */
+/* Return "[3 4] [1 2] [0]": the parameters of each bucket in the order of reduction. */
 static const char *story_in(const size_t *order, size_t n)
 {
     static char text[1024];
@@ -61,7 +62,8 @@ Test(buckets, everything_small_is_one_bucket)
 
 Test(buckets, the_first_limit_is_one_mebibyte_the_next_are_larger)
 {
-    /* The first bucket has 1 MiB (262144 floats), later ones 25 MiB. */
+    /* The limit is 1 MiB (262144 floats) for the first bucket, and 25 MiB for later buckets. Parameters 0 and 1 fill
+     * the first bucket exactly, and the rest is in the second. */
     const ddp_param params[] = { F32(131072), F32(131072), F32(1000), F32(2000), F32(3000) };
     make_plan(params, 5, MIB, 25 * MIB);
     cr_assert_str_eq(story(5), "[2 3 4] [0 1]");
@@ -73,14 +75,16 @@ Test(buckets, a_bucket_may_exceed_its_limit_by_one_parameter)
 {
     const ddp_param params[] = { F32(100), F32(400), F32(10), F32(20), F32(30), F32(2) };
     make_plan(params, 6, 1000, 200);
-    /* Parameters 0 and 1 exceed 1000 B, parameters 2, 3 and 4 exceed 200 B. */
+    /* Parameters 0 and 1 exceed 1000 B together. Parameters 2, 3 and 4 exceed 200 B together. Parameter 5 is left
+     * over. */
     cr_assert_str_eq(story(6), "[5] [2 3 4] [0 1]");
     cr_assert_eq(plan.buckets[2].bytes, 2000);
     cr_assert_eq(plan.buckets[1].bytes, 240);
     bucket_plan_free(&plan);
 }
 
-/* Each type begins with the first limit. From PyTorch's own test. */
+/* Types do not share buckets, and each type begins with the first limit again. PyTorch's own test of the rule has this
+ * case. */
 Test(buckets, types_are_kept_apart)
 {
     const ddp_param params[] = { F32(50), F64(25), F32(50), F64(25), F32(50), F64(25) };

@@ -1,4 +1,4 @@
-/* Tests of Adam against numbers computed by hand and in double precision. */
+/* Compare Adam with numbers that were computed by hand, and with a computation in double precision. */
 #include "ddp/optim.h"
 #include "reducer/optim.h"
 #include "numbers.h"
@@ -7,7 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-/* The first step is lr for any gradient: m/(1-b1) = g, sqrt(v/(1-b2)) = |g|. */
+/* The first step of Adam moves every parameter by lr, for any size of the gradient: m/(1-b1) = g, sqrt(v/(1-b2)) =
+ * |g|. */
 Test(adam, first_step_is_lr_against_the_sign_of_the_gradient)
 {
     ddp_optim adam = DDP_ADAM_INIT;
@@ -36,7 +37,7 @@ Test(adam, no_gradient_moves_nothing)
     cr_expect_eq(param, 3.0f);
 }
 
-/* Compute algorithm 1 of the Adam paper in double precision. */
+/* Compute algorithm 1 of the Adam paper literally, in double precision. */
 static double textbook(double param, const double *grads, int steps, double lr)
 {
     double m = 0, v = 0;
@@ -63,7 +64,8 @@ Test(adam, ten_steps_follow_the_paper)
     }
 }
 
-/* Fused or reordered operations would fail here first. */
+/* A model gives the same bits in one array and in several arrays. If the compiler fused or reordered operations, this
+ * test would be the first to fail. */
 Test(adam, splitting_the_array_changes_no_bit)
 {
     enum { N = 1003 };
@@ -99,8 +101,8 @@ Test(adam, a_restored_state_continues_bit_for_bit)
     cr_expect_eq(param, param2);
 }
 
-/* Output of torch 1.13's Adam(lr=0.01) after each of three steps. Its fused operations change the last bit of some
- * values. */
+/* The expected numbers are the output of torch 1.13 after each of three steps of torch.optim.Adam(lr=0.01) on a CPU.
+ * This build of torch fuses some products and sums, which changes the last bit of some values. */
 Test(adam, three_steps_are_torchs_but_for_the_last_bit)
 {
     const float grads[3][5] = {
@@ -163,7 +165,7 @@ Test(optim, each_rule_says_how_many_arrays_it_keeps)
     cr_expect_str_eq(ddp_rule_name((ddp_rule)3), "?");
 }
 
-/* Tests of clipping and of the global norm. The norm has the same bits for any distribution of the leaves. */
+/* The global norm has the same bits however the leaves are distributed. Clipping never makes a gradient larger. */
 
 enum { N = 256 * 11 + 77 };
 
@@ -201,7 +203,8 @@ Test(norm, a_leaf_padded_with_zeros_has_the_same_bits)
     }
 }
 
-/* The sum is ((l0+l1)+(l2+l3))+(l4+...), padded with zeros. */
+/* ((l0+l1)+(l2+l3))+(l4+...): a count that is not a power of two gives the same result as with zeros after the last
+ * leaf. */
 Test(norm, leaves_are_joined_as_a_tree_padded_with_zeros)
 {
     for (size_t leaves = 1; leaves <= 16; leaves++) {
@@ -225,10 +228,10 @@ Test(norm, the_factor_never_grows_gradients_and_lets_nan_through)
     cr_expect(isnan(norm_clip_factor(NAN, 1)));
 }
 
-/* Tests of SGD, Adam, AdamW and clipping against torch 1.13 (tests/data/torch_optim.json, torch_clip.json).
+/* Compare SGD, Adam, AdamW and clipping with torch 1.13 (tests/data/torch_optim.json, torch_clip.json).
  *
- * The tolerance is 1e-6 of the value plus 1e-7, because torch fuses some operations. A wrong formula gives 1e-3 or
- * more. */
+ * The tolerance is 1e-6 of the value plus 1e-7, after each of ten steps. torch's vector code fuses some products and
+ * sums, which changes the last bit of some values. A wrong formula gives an error of 1e-3 or more. */
 
 enum { SIZE = 13, STEPS = 10, HALVED_AT = 5 };
 

@@ -1,4 +1,4 @@
-/* Tests of the reduction kernels: exact values, the tree's order, conversions of every bit pattern. */
+/* Tests of the reduction kernels: exact values, the order of the tree, and conversions against every bit pattern. */
 #include "core/half.h"
 #include "reducer/reduce.h"
 
@@ -19,7 +19,8 @@ static void reduce_rows(ddp_dtype dtype, ddp_op op, const void *rows, size_t wor
     reduce_range(dtype, op, in, world, 0, n, &out, 1);
 }
 
-/* Return the sum in the tree's order, by a second implementation. */
+/* Return the sum in the order of the tree. This is a second, simpler implementation, with which the results are
+ * compared. */
 static float tree_sum(const float *x, size_t count)
 {
     if (count == 1)
@@ -55,7 +56,7 @@ Test(reduce, f32_sums_follow_the_binary_tree_for_every_world_size, .init = fill_
     }
 }
 
-/* 2 and 4 ranks have special loops. */
+/* There are special loops for 2 and 4 ranks, which must give the same bits. */
 Test(reduce, in_place_gives_the_same_bits_as_out_of_place, .init = fill_with_noise)
 {
     for (size_t world = 2; world <= 4; world += 2) {
@@ -76,7 +77,8 @@ Test(reduce, in_place_gives_the_same_bits_as_out_of_place, .init = fill_with_noi
     }
 }
 
-/* Reduce the elements [at, at + n) of x[0 .. world) in place, and compare with tree_sum. Others keep their values. */
+/* Reduce the elements [at, at + n) of x[0 .. world) in place, and compare each result with tree_sum. All other
+ * elements must keep their values. */
 static void check_in_place(float *const x[], size_t world, ddp_op op, size_t at, size_t n, size_t length)
 {
     const void *in[RANKS];
@@ -100,7 +102,7 @@ static void check_in_place(float *const x[], size_t world, ddp_op op, size_t at,
                      world, ddp_op_name(op), at, n);
 }
 
-/* Up to a little more than two strips, mostly unaligned. */
+/* Test all lengths from 0 to a little more than two strips. Most starts are not aligned to a vector. */
 Test(reduce, in_place_sums_of_every_length_and_start, .init = fill_with_noise)
 {
     enum { LONGEST = 131, STARTS = 5 };
@@ -108,7 +110,7 @@ Test(reduce, in_place_sums_of_every_length_and_start, .init = fill_with_noise)
     for (size_t world = 2; world <= 4; world++) {
         for (size_t n = 0; n <= LONGEST; n++) {
             for (size_t at = 0; at < STARTS; at++) {
-                /* different offsets within a vector */
+                /* The arrays of the ranks begin at different offsets within a vector. */
                 float *x[] = { copy[0], copy[1] + 1, copy[2] + 2, copy[3] + 3 };
                 check_in_place(x, world, DDP_SUM, at, n, LONGEST + STARTS);
                 check_in_place(x, world, DDP_AVG, at, n, LONGEST + STARTS);
@@ -117,7 +119,8 @@ Test(reduce, in_place_sums_of_every_length_and_start, .init = fill_with_noise)
     }
 }
 
-/* On some processors, all ranks' arrays share the lines of the first-level cache. */
+/* In the first-level cache of some processors, the arrays of all ranks share the same lines. Such collisions may cost
+ * time, but must not change a bit. */
 Test(reduce, streams_that_collide_in_the_cache_give_the_same_bits, .init = fill_with_noise)
 {
     const size_t apart[] = { 0, 1u << 27 | 1u << 12, 1u << 26 | 1u << 13, 1u << 25 | 1u << 14 };
@@ -199,7 +202,8 @@ Test(reduce, minimum_and_maximum_keep_a_nan)
     cr_assert(low[2] == 2 && low[3] == -0.5f && high[2] == 3 && high[3] == 0.5f);
 }
 
-/* An f16 cannot have the value 2048 + 1, so rounding every addition would lose both. */
+/* An f16 cannot have the value 2048 + 1. If every addition were rounded, both additions of 1 would be lost. If the sum
+ * is rounded only once, both additions count. */
 Test(reduce, f16_and_bf16_are_rounded_once)
 {
     uint16_t h[3][1] = { { f32_to_f16(2048) }, { f32_to_f16(1) }, { f32_to_f16(1) } }, out;
@@ -210,7 +214,7 @@ Test(reduce, f16_and_bf16_are_rounded_once)
     cr_assert_eq(bf16_to_f32(out), 258);
 }
 
-/* Return an f16's value by definition. */
+/* Return the value of an f16 by its definition. */
 static double f16_value(unsigned h)
 {
     unsigned exponent = h >> 10 & 31, mantissa = h & 1023;
@@ -234,7 +238,8 @@ Test(half, every_f16_becomes_the_right_f32_and_comes_back)
     }
 }
 
-/* The middle is rounded to even, others to the nearer number. */
+/* A value halfway between two neighbouring f16 numbers is rounded to the even number. A value slightly above or below
+ * the middle is rounded to the nearer number. */
 Test(half, f16_rounds_to_nearest_even)
 {
     for (unsigned h = 0; h < 0x7bff; h++) {

@@ -1,4 +1,4 @@
-/* Tests of a step of the reducer as a trace of calls and launched buckets. */
+/* Tests of a step of the reducer as a trace, which lists the calls of the program and the buckets that are launched. */
 #include "reducer/step.h"
 
 #include <criterion/criterion.h>
@@ -8,7 +8,7 @@
 
 enum { PARAMS = 5 };
 
-/* In launch order: [3 4] [1 2] [0]. */
+/* Buckets in the order of launching: [3 4] [1 2] [0]. */
 static const ddp_param params[PARAMS] = {
     { .name = "embed", .count = 100, .dtype = DDP_F32 },
     { .name = "fc1.weight", .count = 60, .dtype = DDP_F32 },
@@ -168,7 +168,8 @@ Test(reducer_step, a_program_may_leave_forward_out)
            "ready 4\n");
 }
 
-/* In forward, each rank answers whether it has a batch, and the others wait for this. */
+/* With uneven inputs, forward exchanges one answer of each rank: whether the rank has a batch. The other ranks wait for
+ * this answer, so no rank may skip forward. */
 Test(reducer_step, with_uneven_inputs_forward_may_not_be_left_out)
 {
     step.uneven = true;
@@ -188,7 +189,7 @@ Test(reducer_step, with_uneven_inputs_forward_may_not_be_left_out)
            "finish\n");
 }
 
-/* A parameter may be ready twice, and the next forward sends no buffers. */
+/* In a step without sync, a parameter may be ready twice. The call of forward after such a step sends no buffers. */
 Test(reducer_step, steps_without_sync_launch_nothing)
 {
     whole_step();
@@ -236,7 +237,8 @@ Test(reducer_step, what_is_not_marked_is_unused_and_counts_as_zero)
            "unused 2, blank -> bucket 1 -> bucket 2\n");
 }
 
-/* The second step does not use parameter 4, whose gradient keeps its values ("blank" would be zeros). */
+/* The second step does not use parameter 4. The gradient of parameter 4 still has the values of the first step, so this
+ * gradient is not replaced by zeros ("blank"). */
 Test(reducer_step, what_was_used_in_a_step_without_sync_is_not_blank_in_the_next)
 {
     step.find_unused = true;
@@ -335,7 +337,8 @@ Test(reducer_step, an_order_from_another_rank_is_looked_at)
     cr_assert_not(step_is_order((const int64_t[]){ 2, 0, -1, 1 }, 4, seen));
 }
 
-/* Tests of the ranks' answers whether they have a batch. */
+/* If ranks have different numbers of batches, each rank answers whether it has a batch. These tests decode the
+ * answers. */
 
 static struct batch_ranks ranks;
 

@@ -1,4 +1,4 @@
-/* Tests of gradients before and after the sum: factors, and 16 bits. */
+/* Tests of gradients before and after the sum: scaling factors, and transfers with 16 bits. */
 #include "reducer/reduce.h"
 
 #include <criterion/criterion.h>
@@ -33,7 +33,7 @@ Test(values, sixteen_bit_types_and_doubles_are_scaled_too)
 Test(values, a_trip_over_the_wire_rounds_once)
 {
     static const ddp_dtype wires[] = { DDP_F16, DDP_BF16 };
-    static const float digits[] = { 0x1p-11f, 0x1p-8f }; /* half a unit of the last place */
+    static const float digits[] = { 0x1p-11f, 0x1p-8f }; /* half a unit in the last place */
     for (int w = 0; w < 2; w++) {
         float v[1000], back[1000];
         uint16_t wire[1000];

@@ -1,4 +1,4 @@
-/* Tests of a host's log files: accepted names, and entries that a relay sends. */
+/* Tests of a host's log files: which names the starter accepts, and which entries a relay sends. */
 #include "remote/collect.c"
 #include "run.h"
 
@@ -38,7 +38,7 @@ Test(collect, folders_of_hosts_differ_and_are_plain_names)
 
 static char dir[] = "/tmp/ddp-collect-XXXXXX";
 
-/* Receive a message for each text: "f" and a name, "d" and data, or "e" for the end. Return c->why. */
+/* Receive one message for each text: "f" and a file's name, "d" and data, or "e" for the end. Return c->why. */
 static const char *receive(struct collected *c, const char *const texts[])
 {
     struct buf wire = { 0 };
@@ -99,7 +99,7 @@ Test(collect, bytes_that_a_host_must_not_send_end_its_transfer)
     temp_dir_remove(dir);
 }
 
-/* A link leads to a directory that a host must not change. */
+/* A link in the folder leads to a directory that a host must not change. */
 Test(collect, a_file_is_never_created_through_a_link)
 {
     char path[300];
@@ -149,7 +149,8 @@ Test(collect, plain_files_are_sent_and_links_and_pipes_are_not)
     temp_dir_remove(dir);
 }
 
-/* A missing directory means that the job has not started there. */
+/* A directory that cannot be read is reported. A missing directory is not reported, because the job has not started on
+ * that host. */
 Test(collect, an_unreadable_directory_is_reported)
 {
     static const struct {

@@ -1,4 +1,5 @@
-/* Tests of the decisions of --hosts: messages, commands, the store's address, failed starts. */
+/* Tests of the decisions of --hosts: messages, commands, the address of the store, and the reason why a host did not
+ * start. */
 #include "remote/relay.c"
 #include "run.h"
 
@@ -48,7 +49,8 @@ static void pass_signal(struct relay *r, int signal)
     handle_SIGNAL(r, slice_str(number));
 }
 
-/* Before ddprun handles signals, Ctrl-C kills it. Of two pending signals, the kernel may deliver the second first. */
+/* Until the guardian of the host's ddprun handles signals, Ctrl-C kills ddprun. Another signal may follow before the
+ * relay reaps ddprun. If two signals are pending, the kernel may deliver the second one first. */
 Test(remote_messages, a_stop_before_ddprun_handles_signals_is_that_signal)
 {
     static const struct {
@@ -96,7 +98,7 @@ Test(remote_messages, answers_are_found_among_the_lines_of_a_login_shell)
     buf_free(&out);
 }
 
-/* Feed a text byte by byte. */
+/* Feed a text byte by byte, as a slow connection would. */
 static void expect_inside(const char *text, const char *expected, uint64_t expected_taken,
                           const char *expected_findings)
 {
@@ -127,7 +129,7 @@ Test(remote_messages, findings_for_other_hosts_are_removed_from_the_output)
     expect_inside("one" REMOTE_ANSWER "finding 0.1.0 0 ab12 {\"host\":\"n 1\"}\ntwo" REMOTE_ANSWER
                   "room 0.1.0 0 ab12 7\n",
                   "onetwo", 7, "{\"host\":\"n 1\"}\n");
-    /* a worker's line, without the token */
+    /* the line is from a worker, which does not have the token */
     expect_inside(REMOTE_ANSWER "finding 0.1.0 0 ab13 {}\n", REMOTE_ANSWER "finding 0.1.0 0 ab13 {}\n", 0,
                   "");
 }
@@ -137,13 +139,13 @@ Test(remote_messages, answers_about_input_are_removed_from_the_output)
     expect_without_room("one" REMOTE_ANSWER "room 0.1.0 0 ab12 700000\ntwo\n", "onetwo\n", 700000);
     expect_without_room(REMOTE_ANSWER "room 0.1.0 0 ab12 1\n" REMOTE_ANSWER "room 0.1.0 0 ab12 2\n", "", 2);
     expect_without_room("\036\036ddp" REMOTE_ANSWER "room 0.1.0 0 ab12 5\nx", "\036\036ddpx", 5);
-    /* a worker's line, without the token */
+    /* the line is from a worker, which does not have the token */
     expect_without_room(REMOTE_ANSWER "room 0.1.0 0 ab13 5\nx", REMOTE_ANSWER "room 0.1.0 0 ab13 5\nx", 0);
     expect_without_room("x" REMOTE_ANSWER "ended 0.1.0 0 - \n", "x" REMOTE_ANSWER "ended 0.1.0 0 - \n", 0);
     expect_without_room("end" REMOTE_ANSWER "roo", "end" REMOTE_ANSWER "roo", 0);
 }
 
-/* The line may be longer than the console keeps. */
+/* The line before the answer may be longer than any line that the console keeps. */
 Test(remote_messages, files_follow_their_answer_after_an_unfinished_line)
 {
     enum { LONG = 3 << 20 };
@@ -247,7 +249,7 @@ Test(remote_command, another_remote_shell_gets_no_options_and_this_host_none_at_
     cli_free(&cli);
 }
 
-/* Return which host starts each of `n` hosts; -1: the starter, on n5. */
+/* Return as text which host starts each of the `n` hosts n0, n1, ... The number -1 is the starter, which runs on n5. */
 static const char *tree_of(struct cli *cli, int n)
 {
     static char text[1024];
@@ -283,7 +285,7 @@ Test(remote_command, hosts_start_as_a_tree_from_a_number_on)
     cli_free(&cli);
 }
 
-/* srun starts no login shell, and accepts no user name. */
+/* srun starts no login shell on the host, and its option for the host accepts no user name. */
 Test(remote_command, srun_gets_a_step_on_the_host)
 {
     struct cli cli;
@@ -306,7 +308,7 @@ Test(remote_command, srun_gets_a_step_on_the_host)
     cli_free(&cli);
 }
 
-/* ssh uses the first port option. */
+/* ssh uses the first of several port options. */
 Test(remote_command, the_port_of_the_list_goes_to_ssh)
 {
     struct cli cli;
@@ -379,7 +381,7 @@ Test(remote_job, input_is_sent_to_the_hosts_of_the_ranks_that_read)
     cr_expect_str_eq(readers_of("a:gpu,b:2,c:2", "2", 0), "110 0");
 }
 
-/* The secret is neither in the arguments nor in the variables. */
+/* The secret is a separate member of the message, and is not in the arguments or variables of the job. */
 Test(remote_job, the_job_has_options_before_those_of_the_user_and_the_carried_variables)
 {
     struct cli cli;
@@ -430,7 +432,7 @@ Test(remote_job, the_job_has_options_before_those_of_the_user_and_the_carried_va
     cli_free(&cli);
 }
 
-/* The relay gets the path of its node's directory. */
+/* Each node gets a separate directory, and its relay gets the path. */
 Test(remote_job, collected_log_files_have_a_directory_for_each_node)
 {
     struct cli cli;
@@ -453,7 +455,7 @@ Test(remote_job, collected_log_files_have_a_directory_for_each_node)
     cli_free(&cli);
 }
 
-/* The starter may write to a slow disk between heartbeats. */
+/* Between two heartbeats, the starter may write a log file to a slow disk. */
 Test(remote_job, with_collected_log_files_a_host_waits_longer_for_the_starter)
 {
     struct cli cli = { .node_timeout_ms = 1 };
@@ -574,7 +576,7 @@ Test(remote_failures, a_banner_with_the_text_of_an_error_explains_nothing)
     cr_expect_str_eq(f.sentence, "n1 rejects the login: ann@n1: Permission denied (publickey).");
 }
 
-/* known_hosts has no user and no port 22; another port puts the name in brackets. */
+/* An entry of known_hosts never contains a user or port 22. With another port, the name is in brackets. */
 Test(remote_failures, the_remedy_of_a_changed_key_names_the_host_as_known_hosts_does)
 {
     static const struct {
@@ -592,7 +594,8 @@ Test(remote_failures, the_remedy_of_a_changed_key_names_the_host_as_known_hosts_
     }
 }
 
-/* With --ship, the limit of the first answer grows with the program. "here" gets no program. */
+/* With --ship, the time limit of the first answer grows with the size of the program. The host "here" gets no
+ * program. */
 Test(remote_failures, a_late_answer_names_the_limit_that_applied)
 {
     static const struct {
@@ -624,7 +627,7 @@ Test(remote_failures, a_late_answer_names_the_limit_that_applied)
     cr_expect_str_eq(f.sentence, "n1 was not reached: no answer within 2.5 s");
     cli.timeout_ms = 900000;
     cr_expect_eq(start_limit_ms(&facts, &rows[0].host, true), 15000);
-    cli.timeout_ms = 1000; /* less than a host's probes take */
+    cli.timeout_ms = 1000; /* less than the probes of a host take */
     cr_expect_eq(start_limit_ms(&facts, &rows[0].host, false), 1000);
     cr_expect_eq(start_limit_ms(&facts, &rows[0].host, true), 4000);
     cli.timeout_ms = 5000;

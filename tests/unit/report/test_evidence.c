@@ -1,4 +1,5 @@
-/* Tests of the evidence about a worker's end: torch's error file, and limits. */
+/* Tests of the evidence about a worker's end: torch's error file in both of its forms, and the limits that applied to
+ * the worker. */
 #include "report/evidence.c"
 
 #include <criterion/criterion.h>
@@ -94,7 +95,7 @@ Test(error_text, survives_hostile_bytes)
     free(large);
 }
 
-/* A killed worker leaves a part of the file. */
+/* A worker that is killed while it writes the file leaves only the first part of the file. */
 Test(error_text, cut_anywhere_is_refused)
 {
     const char *whole = "{\"message\": {\"message\": \"x\", \"extraInfo\": {\"timestamp\": \"1\"}}}";
@@ -120,7 +121,8 @@ static void put(const char *name, const char *content)
     cr_assert(f != NULL && fputs(content, f) >= 0 && fclose(f) == 0);
 }
 
-/* Expect the lower pids.max, that of the outer group. No group has a memory controller. */
+/* Expect the pids.max of the outer group, which is lower than the pids.max of the inner group. No group has a memory
+ * controller. */
 static void expect_limits(const char *type, const char *groups)
 {
     char mounts[300];
@@ -183,7 +185,8 @@ Test(evidence, has_the_memory_of_the_group_with_the_least_left)
     rmdir(root);
 }
 
-/* `job2` begins with "job", the known mount, but is not below it. */
+/* The known mount is `job`, and the group of the job is `job2`. Both paths begin with "job", but `job2` is not below
+ * `job`. */
 Test(evidence, watches_no_group_of_another_mount)
 {
     char mounts[300];
@@ -204,7 +207,7 @@ Test(evidence, watches_no_group_of_another_mount)
     rmdir(root);
 }
 
-/* A container sees a part of the hierarchy, /proc/PID/cgroup the whole name. */
+/* A container sees only its own part of the hierarchy. /proc/PID/cgroup and the kernel's log have the whole name. */
 Test(evidence, a_group_has_the_same_name_as_in_proc)
 {
     char mounts[300];
@@ -259,7 +262,7 @@ Test(evidence, a_link_to_a_missing_file_is_not_near)
     rmdir(root);
 }
 
-/* ddprun's own limits count. */
+/* ddprun's own limits explain why a worker could not be started. */
 Test(evidence, has_the_limits_of_a_worker_that_did_not_start)
 {
     struct rlimit limit;

@@ -1,4 +1,4 @@
-/* Tests of the cause of a worker's end: OOM counters, the kernel's log, core files. */
+/* Test how the cause of a worker's end is found: in the counters of OOM kills, the kernel's log, and core files. */
 #include "report/exit_text.h"
 
 #include "agent/agent.h"
@@ -58,7 +58,8 @@ Test(oom_find_cause, without_a_limit_at_its_end_the_machine_had_no_memory)
     cr_expect_not(e.oom_likely);
 }
 
-/* The machine's counter also counts other jobs. Their kills leave this job's groups unchanged. */
+/* The machine's counter of OOM kills also counts other jobs. If the counters of this job's control groups stay the
+ * same, the kernel has killed a process of another job. */
 Test(oom_find_cause, kills_of_other_jobs_are_not_ours)
 {
     struct oom_watch quiet = OUTER;
@@ -71,7 +72,7 @@ Test(oom_find_cause, kills_of_other_jobs_are_not_ours)
     cr_expect(e.oom_likely);
 }
 
-/* In version 2, an outer group counts other jobs. */
+/* In version 2, an outer group also counts the kills of other jobs. */
 Test(oom_find_cause, kills_in_an_outer_group_are_not_ours)
 {
     struct oom_watch inner = INNER;
@@ -83,7 +84,8 @@ Test(oom_find_cause, kills_in_an_outer_group_are_not_ours)
     cr_expect_eq(e.kills, 0);
 }
 
-/* A full page cache also reaches the memory limit (v1), without a kill. */
+/* A full page cache also brings a control group (v1) to its memory limit. So a peak at the limit does not prove a lack
+ * of memory. Here the kernel has counted no kill. */
 Test(oom_find_cause, a_full_page_cache_is_no_cause)
 {
     struct oom_watch cache = OUTER;
@@ -219,7 +221,8 @@ Test(coredump_fault, is_in_the_notes)
     }
 }
 
-/* If kernel.core_pattern names a program, the kernel writes no file. */
+/* If kernel.core_pattern names a program, the kernel itself writes no core file. So the text must not blame a read-only
+ * directory. */
 Test(end_core, of_a_program_names_no_directory)
 {
     static const struct agent_worker w = { .verdict = WORKER_FAILED, .signal = SIGSEGV, .pid = 77 };

@@ -1,4 +1,4 @@
-/* Tests of the report as JSON, and of a job's events. */
+/* Tests of the output for programs: the report as JSON, and the events of a job. */
 #include "report/final_report.c"
 #include "output/event_log.h"
 #include "report/report.h"
@@ -44,7 +44,7 @@ Test(report_json, has_the_same_facts, .fini = tear_down)
     cJSON_Delete(o);
 }
 
-/* Expect one line with the event `name`. Clear `text`, and return the object. */
+/* Expect that `text` is one line with the event `name`. Clear `text`, and return the line as an object. */
 static cJSON *event(bool complete, const char *name)
 {
     cr_assert(complete);

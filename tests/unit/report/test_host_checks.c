@@ -1,4 +1,4 @@
-/* Tests of a node's findings about its machine, and about the store's loss. */
+/* Tests of the findings of a node about its own machine, and about the loss of the store. */
 #include "report/host_checks.c"
 
 #include <criterion/criterion.h>
@@ -81,7 +81,7 @@ Test(host_findings, a_gpu_with_another_process)
     cr_assert(!gpu_finding(&(struct gpu_users){ 0 }, "0", "", "n1", &f));
 }
 
-/* Ranks 2 and 3 have GPUs 0 and 1. answer.gpu and answer.users are the failed worker's. */
+/* Ranks 2 and 3 have GPUs 0 and 1. answer.gpu and answer.users are only about the GPU of the failed worker. */
 Test(host_findings, the_answer_for_a_failed_worker)
 {
     static struct plan_worker workers[] = { { .rank = 2, .gpu = "0" },
@@ -141,7 +141,8 @@ Test(host_findings, an_answer_with_an_unknown_gpu_is_not_complete)
     cr_expect_not(gpu_query_is_complete(&query));
 }
 
-/* Write this pid to `fd`. Then exec as rank `rank` of `job`, which closes `fd`. */
+/* Write the pid of this process to `fd`. Then become a process of rank `rank` of the job `job` by exec, which closes
+ * `fd`. */
 static void become_rank(int fd, const char *job, const char *rank)
 {
     const pid_t pid = getpid();
@@ -153,7 +154,8 @@ static void become_rank(int fd, const char *job, const char *rank)
     _exit(1);
 }
 
-/* Start a process of `rank` and return its pid. Its agent is the caller if `has_agent`, else has ended. */
+/* Start a process of rank `rank` and return its pid. If `has_agent` is true, the agent of the rank is the calling
+ * process. Otherwise the agent has ended. */
 static pid_t start_rank(const char *job, const char *rank, bool has_agent)
 {
     int pipes[2];
@@ -172,8 +174,8 @@ static pid_t start_rank(const char *job, const char *rank, bool has_agent)
     return pid;
 }
 
-/* Start a process of `rank` of `job` (see start_rank), and return what an agent with ranks 0 and 1 of job "j" reports
- * (enum gpu_owner). */
+/* Start a process of rank `rank` of job `job`. Fork an agent that has ranks 0 and 1 of the 4 ranks of job "j". Return
+ * what this agent reports about the owner of the process (enum gpu_owner). See start_rank for `has_agent`. */
 static int owner_of_rank(const char *job, const char *rank, bool has_agent)
 {
     const struct gpu_query query = { .job = "j", .world_size = 4, .first_rank = 0, .nproc = 2 };
@@ -245,7 +247,7 @@ Test(store_words, long_times_are_in_minutes)
               found.sentence);
 }
 
-/* The job ended while this node was frozen. */
+/* While this node was frozen, the job and its store ended. */
 Test(store_words, who_was_frozen_and_heard_no_last_word)
 {
     struct store_loss l = loss;
@@ -266,7 +268,7 @@ Test(store_words, who_ran_all_the_time_was_not_heard)
                 "store's reason is 'silent for 3.0 s' (--node_timeout is 3.0 s)");
 }
 
-/* The store has dropped this node, so the network is not the cause. */
+/* The network is not the cause if the store has dropped this node because its workers did not stop. */
 Test(store_words, whose_workers_do_not_stop_in_time_is_slow_to_stop)
 {
     struct store_loss l = loss;

@@ -1,4 +1,5 @@
-/* Tests of the report at the end of a job. */
+/* Tests of the report at the end of a job: the first failure on this node or on another node, the other workers, and
+ * the attempts. */
 #include "report/final_report.c"
 #include "report/cause.c"
 #include "report/report.c"
@@ -55,7 +56,7 @@ Test(report, says_when_the_code_is_not_that_of_the_first_failure, .fini = tear_d
                        (char *)text.data);
 }
 
-/* Rank 0, the victim of rank 1, ended before it. */
+/* Rank 1 has broken the connection. The victim, rank 0, ended before rank 1. */
 Test(report, tells_how_long_before_the_first_failure_a_victim_ended, .fini = tear_down)
 {
     start(3, NULL);
@@ -78,7 +79,8 @@ static void expect_calls(const char *flights, const char *row)
     cr_assert_not_null(strstr((char *)text.data, row), "%s", (char *)text.data);
 }
 
-/* The user has chosen the files' names. */
+/* The report has a row with the command that compares the records of all ranks, whatever file names the user has
+ * chosen. */
 Test(report, says_how_to_compare_the_records_of_all_ranks, .fini = tear_down)
 {
     start(2, NULL);
@@ -218,7 +220,7 @@ Test(report, shows_what_the_worker_recorded_and_what_it_means, .fini = tear_down
         "  exit     1, because of rank 0 on n1\n");
 }
 
-/* The line breaks before [RANK_REPEATED]. */
+/* The report breaks the line before [RANK_REPEATED], and drops the blanks between the sentence and this code. */
 Test(report, no_line_ends_with_a_blank, .fini = tear_down)
 {
     const struct finding hang = { .code = FINDING_RANK_REPEATED,
@@ -237,7 +239,7 @@ Test(report, no_line_ends_with_a_blank, .fini = tear_down)
            "  exit     1, because of rank 0 on n1\n");
 }
 
-/* A witness lost another rank, or waited for a missing one. */
+/* A rank that lost another rank or waited for a missing rank is a witness, and the report shows this. */
 Test(report, tells_a_witness_of_another_ranks_trouble)
 {
     static const struct {
@@ -262,7 +264,8 @@ Test(report, tells_a_witness_of_another_ranks_trouble)
     }
 }
 
-/* Rank 1 runs out of GPU memory, but the finding names the network. */
+/* Rank 1 runs out of GPU memory, but the finding names the network. The report then has no hint about the memory, and
+ * does not ask which processes use the GPU. */
 Test(report, a_full_gpu_after_a_broken_connection_has_no_hint, .fini = tear_down)
 {
     struct buf hint = { 0 };
@@ -368,7 +371,7 @@ static int lines_of_text(void)
     return lines;
 }
 
-/* All parts have their maximum length. */
+/* All parts of the report have their maximum length. */
 Test(report, never_has_more_than_forty_lines, .fini = tear_down)
 {
     enum { N = NPROC_MOST };
@@ -456,7 +459,7 @@ static void elsewhere_step(enum agent_event_type type, uint64_t now_ms, int r, i
     agent_step(elsewhere_agent, &e, &n);
 }
 
-/* Start `nproc` workers of this node at 1000 ms. */
+/* Start a job with `nproc` workers on this node. All workers start at 1000 ms. */
 static void elsewhere_start(int nproc)
 {
     elsewhere_plan.nproc = nproc;
@@ -483,7 +486,7 @@ static void elsewhere_expect(const char *golden)
     cr_assert_str_eq((char *)elsewhere_text.data, golden, "the report is:\n%s", (char *)elsewhere_text.data);
 }
 
-/* The other node's report arrives first. */
+/* The report of the other node arrives first. Then the workers of this node end. */
 Test(report_elsewhere, names_a_failure_on_another_node, .fini = elsewhere_tear_down)
 {
     const struct failure cause = { .why = "failed",
@@ -535,7 +538,7 @@ Test(report_elsewhere, names_a_node_that_was_lost, .fini = elsewhere_tear_down)
         "  exit     125, because of node 1 on n2\n");
 }
 
-/* The store does not know the missing nodes. */
+/* No node is the culprit: the missing nodes are unknown to the store. */
 Test(report_elsewhere, says_what_helps_when_nodes_do_not_join, .fini = elsewhere_tear_down)
 {
     const struct failure cause = {
@@ -577,7 +580,7 @@ Test(report_elsewhere, names_the_hang_that_ended_the_job_and_its_remedy, .fini =
                      "  exit     125\n");
 }
 
-/* No worker has failed. */
+/* No worker has failed, but the job cannot continue. */
 Test(report_elsewhere, says_what_helps_when_the_store_is_lost, .fini = elsewhere_tear_down)
 {
     elsewhere_start(1);
@@ -596,7 +599,7 @@ Test(report_elsewhere, says_what_helps_when_the_store_is_lost, .fini = elsewhere
         "  exit     123\n");
 }
 
-/* The job succeeded without the node. */
+/* The node was not needed, and the job succeeded without it. */
 Test(report_elsewhere, tells_a_spare_node_that_the_job_is_over, .fini = elsewhere_tear_down)
 {
     elsewhere_plan.nproc = 1;
@@ -610,7 +613,7 @@ Test(report_elsewhere, tells_a_spare_node_that_the_job_is_over, .fini = elsewher
                      "  exit     0\n");
 }
 
-/* Rank 5 failed first because it gave up its wait for rank 1. */
+/* Rank 5 failed first only because it gave up its wait for rank 1. The report of every node must name this reason. */
 Test(report_elsewhere, who_gave_up_is_told_with_its_reason, .fini = elsewhere_tear_down)
 {
     const struct failure cause = { .why = "failed",
@@ -707,8 +710,8 @@ static void note(int code, int reached, const char *words)
     attempts_report.best_step = reached > attempts_report.best_step ? reached : attempts_report.best_step;
 }
 
-/* Let rank 1 fail with `code` after a second, in an attempt that reached step `reached` (-1: none). `why` is the reason
- * for no further attempt, or NO_RESTART_NONE. */
+/* Let rank 1 fail with exit code `code` after one second, in an attempt that reached step `reached` (-1 = no step).
+ * `why` is the reason why no attempt follows, or NO_RESTART_NONE if one follows. */
 static void fail_once(int code, int reached, enum no_restart why)
 {
     char words[32];
@@ -754,7 +757,8 @@ Test(report_attempts, the_attempts_before_the_last_one_are_listed)
                     "  restart  none: all restarts of --max_restarts=2 are used up\n");
 }
 
-/* The kernel forgets earlier processes, so ddprun keeps each failure's text. */
+/* When the next attempt begins, the kernel has no data about the processes of the previous attempt. So ddprun keeps the
+ * text that describes each failure. */
 Test(report_attempts, the_words_of_each_attempt_are_kept)
 {
     const struct worker_evidence oom = { .oom = OOM_CGROUP };
@@ -770,7 +774,7 @@ Test(report_attempts, the_words_of_each_attempt_are_kept)
     buf_free(&words);
 }
 
-/* A lost node has no rank. */
+/* With several nodes the report names the host of a rank. A lost node has no rank to name. */
 Test(report_attempts, attempts_that_failed_elsewhere_name_the_host)
 {
     make(3);

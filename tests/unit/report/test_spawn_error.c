@@ -1,4 +1,4 @@
-/* Tests that find in a program's first bytes why it could not start. */
+/* Tests of the code that reads the first bytes of a program to find why the program could not be started. */
 #include "report/spawn_error.c"
 
 #include <criterion/criterion.h>
@@ -227,7 +227,8 @@ Test(elf_check, what_is_no_elf_file_is_nothing_else)
     }
 }
 
-/* Cut the program at every byte. The block ends at the cut, so that a sanitizer detects a read beyond it. */
+/* Cut the program at every byte. The part before the cut is copied to a block of the same length, so that a sanitizer
+ * detects a read beyond the cut. */
 Test(elf_check, a_file_cut_anywhere_is_read_no_further)
 {
     struct program p = program(EM_X86_64);
@@ -246,7 +247,8 @@ Test(elf_check, a_file_cut_anywhere_is_read_no_further)
     }
 }
 
-/* The loader's name must end within its array. */
+/* Give every byte of the headers every value. elf_check must not read outside the file, and must terminate the name of
+ * the loader within its array. */
 Test(elf_check, no_byte_of_the_header_leads_outside)
 {
     struct program good = program(EM_X86_64);
@@ -278,7 +280,7 @@ Test(program_file, reads_the_first_line_as_the_kernel_does)
     expect_script("#!/bin/sh\necho\n", "/bin/sh", false);
     expect_script("#! \t/usr/bin/env -S python3 -u\n", "/usr/bin/env", false);
     expect_script("#!/bin/sh\r\necho\r\n", "/bin/sh", true);
-    expect_script("#!/bin/sh -e\r\necho\r\n", "/bin/sh", false); /* the kernel passes "-e\r" */
+    expect_script("#!/bin/sh -e\r\necho\r\n", "/bin/sh", false); /* the kernel passes "-e\r" to /bin/sh */
     expect_script("#!/bin/sh", "/bin/sh", false);
     expect_script("#!", "", false);
     expect_script("#!\n", "", false);

@@ -17,7 +17,7 @@ static void step(struct agent_event event)
     agent_step(agent, &event, &n);
 }
 
-/* Begin a job whose workers start at 1 s, rank N as pid 100 + N. */
+/* Begin a job whose workers were started at 1 s, rank N as pid 100 + N. */
 static void begin(int nproc)
 {
     plan = (struct plan){ .job = "k3x9",
@@ -93,7 +93,7 @@ Test(status, workers_of_libddp_tell_where_they_are, .fini = end)
                  "rank 1 (pid 101) has run for 12.3 s, has not been in a collective for 4.0 s\n");
 }
 
-/* Only the worker that does not wait gets a line. */
+/* 199 of 200 workers wait. Only the other worker gets a line. */
 Test(status, in_a_large_job_those_who_wait_are_counted, .fini = end)
 {
     begin(200);

@@ -1,4 +1,5 @@
-/* Tests of texts for users: {words}, sizes, times, and hints from a worker's last lines. */
+/* Tests of texts for users: sentences in which {words} are replaced, sizes, times, and hints that follow from the last
+ * lines of a worker. */
 #include "base/text.h"
 #include "report/cause.c"
 #include "tables/text.h"
@@ -65,7 +66,7 @@ static const char *hint(const char *text)
     return hint_with(text, &(struct hint_facts){ 0 });
 }
 
-/* Unknown values are left out with their parentheses. */
+/* A hint shows the value of each limit in parentheses. If a value is unknown, its parentheses are left out, too. */
 Test(hints, show_the_limits_that_they_mention)
 {
     static const struct worker_evidence limits = { .open_files = 1024,
@@ -100,7 +101,7 @@ Test(hints, show_the_limits_that_they_mention)
     }
 }
 
-/* Only node n1 knows the values. */
+/* Only node n1 knows the values, so the hint of another node refers to the report on n1. */
 Test(hints, of_another_node_name_the_report_with_the_values)
 {
     const struct hint_facts facts = { .host = "n1" };
@@ -144,7 +145,8 @@ Test(hints, show_the_room_of_the_file_that_could_not_be_written)
     cr_expect_not(hint_full_disk(slice_of(NULL, 0), &full));
 }
 
-/* Without a path, all likely places are shown. A full quota has no free space to show. */
+/* If the line names no path, the hint shows the free space of all likely places. If a quota is full, the hint shows no
+ * free space, because the disk may still have free space. */
 Test(hints, show_the_room_of_each_place)
 {
     static struct full_disk full = { .n_rooms = 2,
@@ -200,7 +202,7 @@ Test(hints, know_what_users_meet)
     cr_expect_eq(out.len, 0);
 }
 
-/* Messages of PyTorch 1.13 without CUDA, of 2.x with CUDA, and of NCCL. */
+/* The messages are from PyTorch 1.13 without CUDA, from 2.x with CUDA, and from NCCL. */
 Test(hints, without_a_gpu_a_program_that_wants_nccl_is_told_of_gloo)
 {
     static const char *const texts[] = {
@@ -243,7 +245,8 @@ Test(hints, no_option_is_repeated)
                           "GLOO_SOCKET_IFNAME=eth0"));
 }
 
-/* PyTorch's own message about the loader comes too late, or never. */
+/* The rank read a tensor from a loader that had died. PyTorch's own message about the loader comes too late, or
+ * never. */
 Test(hints, a_dead_data_loader_is_named_when_python_speaks_of_a_connection)
 {
     static const char trace[] =
@@ -258,7 +261,7 @@ Test(hints, a_dead_data_loader_is_named_when_python_speaks_of_a_connection)
     cr_expect_null(strstr(hint("pair.cc: Connection reset by peer"), "DataLoader"));
 }
 
-/* Python's message does not show that the script hides the package. */
+/* The script hides the package of the same name. Python's message does not show this, because no module is missing. */
 Test(hints, a_script_with_the_name_of_a_package_hides_it)
 {
     cr_expect(

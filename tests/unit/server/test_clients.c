@@ -1,4 +1,5 @@
-/* Tests of the layer between loop and hub: clients, replies, the log, admission. */
+/* Tests of the layer between the loop and the hub. This layer finds a client by its id in constant time, queues
+ * replies, writes lines of the log, and admits clients. */
 #include "base/log.h"
 #include "server/clients.c"
 
@@ -62,7 +63,7 @@ Test(idmap, grows_and_walks_over_everything)
 
 static struct replies replies;
 
-/* Sent replies, each as "id:bytes ". */
+/* Replies that were sent, each as "id:bytes ". */
 static char sent[REPLIES_BYTES + REPLIES_MAX * 32];
 
 static void note(void *user, conn_id to, struct slice bytes)
@@ -149,7 +150,8 @@ static struct admission_key user(uint32_t uid)
     return (struct admission_key){ .is_uid = true, .uid = uid };
 }
 
-/* Open the connections `first`, `first` + 1, ... at 0 ms until one is rejected. Return their number. */
+/* Open the connections `first`, `first` + 1, ... at 0 ms, until a connection is rejected. Return the number of opened
+ * connections. */
 static uint32_t fill(uint32_t first, struct admission_key key)
 {
     uint32_t n = 0;
@@ -181,7 +183,8 @@ Test(admission, each_source_has_its_share)
     cr_assert_eq(fill(0, address(1)), MAX - MAX / 8);
 }
 
-/* The user who runs the store can still connect. */
+/* All limited sources together have one limit. When this limit is reached, the user who runs the store can still
+ * connect. */
 Test(admission, all_limited_sources_have_a_share_together)
 {
     const struct admission_key own = user(SELF), one = address(1), two = address(2), three = address(3);

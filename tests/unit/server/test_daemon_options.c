@@ -1,4 +1,5 @@
-/* Tests of ddp-rendezvous' command line, and of the table of its help. */
+/* Tests of the command line of ddp-rendezvous, and of the table of options. The help and the man page are made from
+ * this table. */
 #include "server/daemon_options.h"
 
 #include <criterion/criterion.h>

@@ -1,11 +1,12 @@
-/* Tests that find the process that holds a port in the kernel's table of sockets. */
+/* Test how the process that holds a port is found in the text of the kernel's table of sockets. Also test the message
+ * that names this process. */
 #include "server/listen.c"
 
 #include <criterion/criterion.h>
 #include <string.h>
 
-/* From a real machine: both ends of a connection from port 40000 to 29400, the listener on 29400, and a TIME_WAIT of
- * port 1234. */
+/* A part of the table of a real machine. The rows are both ends of a connection from port 40000 to port 29400, the
+ * listener on port 29400, and a TIME_WAIT leftover of port 1234. */
 static const char tcp4[] =
     "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
     "   0: 0100007F:9C40 0100007F:72D8 01 00000000:00000000 00:00000000 00000000  1001        0 777 1 0000 "

@@ -1,4 +1,5 @@
-/* Tests of the barrier machine: every event in every state, the quota, and a random walk against a model. */
+/* Tests of the barrier machine alone: every event in every state, the charges to the quota, and a random walk against a
+ * trivial model. */
 #include "store/barrier.h"
 #include "store/encode.h"
 
@@ -11,7 +12,7 @@ static struct quota quota;
 static struct barriers barriers;
 static struct barrier_waiter waiter[WORLD];
 static bool ended[WORLD];
-static int answers[WORLD];                  /* answers of each waiter */
+static int answers[WORLD];                  /* number of answers of each waiter */
 static enum barrier_outcome outcome[WORLD]; /* last answer of each waiter */
 static uint64_t now_ms;
 
@@ -68,7 +69,7 @@ static void tear_down(void)
 
 TestSuite(barrier, .init = set_up, .fini = tear_down);
 
-/* Let `rank` arrive at `name`. Bit k of `members` is rank k. */
+/* Let `rank` arrive at the barrier `name`. Bit k of `members` is set if rank k is a member. */
 static bool arrive(uint32_t rank, const char *name, int64_t timeout_ms, uint32_t members)
 {
     struct buf list = { 0 };
@@ -115,7 +116,8 @@ static void cause(enum barrier_event event)
         barriers_tick(&barriers, now_ms + 100);
 }
 
-/* Cause `event` in `state`. Rank r gets the outcome heard[r], or no answer for '-'. */
+/* Bring a barrier into `state` and cause `event`. Rank 0 must then get the outcome with the digit heard[0], or no
+ * answer if heard[0] is '-'. The same holds for rank 1 and heard[1]. */
 static void expect_cell(enum barrier_state state, enum barrier_event event, const char *heard)
 {
     set_up();
@@ -228,7 +230,7 @@ static struct {
     uint32_t members, seated;
     bool over;
 } model[NAMES];
-static int sits_in[WORLD]; /* barrier of each rank's waiter, or -1 */
+static int sits_in[WORLD]; /* number of the barrier in which each rank has a waiter, or -1 */
 
 static uint32_t random_below(uint32_t n)
 {
@@ -237,7 +239,8 @@ static uint32_t random_below(uint32_t n)
     return (uint32_t)(state >> 33) % n;
 }
 
-/* Update the model. An answered rank has left its barrier. The barrier's name is used up in this attempt. */
+/* Update the model. A rank that got an answer has left its barrier, and the name of this barrier cannot be used again
+ * in this attempt. */
 static void update_model(const int *before)
 {
     for (int rank = 0; rank < WORLD; rank++) {
@@ -303,7 +306,7 @@ static void step_cancel(int n)
     update_model(before);
 }
 
-/* Begin a new attempt when at most five names are left. */
+/* Begin a new attempt when at most five names can still be used. */
 static void step_attempt(void)
 {
     int over = 0;
@@ -347,7 +350,7 @@ static void hear_opened(void *user, const struct barrier *b)
              b->name);
 }
 
-/* Handle a barrier's end, before its waiters are removed. */
+/* Handle the end of a barrier. Its waiters are not removed yet. */
 static void hear_ended(void *user, const struct barrier *b, enum barrier_outcome how, const char *why)
 {
     (void)user;

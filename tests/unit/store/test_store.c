@@ -1,4 +1,5 @@
-/* Tests of the store's rules: keys, counters, waits, barriers, queues, the quota, the observer. */
+/* Tests of the store's rules, without a connection: keys, counters, waits, barriers, queues, the quota, and the reports
+ * to the store's observer. */
 #include "store/store.h"
 
 #include "base/buf.h"
@@ -29,7 +30,7 @@ static void set_up(void)
     cr_assert_not_null(store);
 }
 
-/* Check that the whole quota is returned without clients and keys. */
+/* Check after each test that the whole quota is returned when all clients have left and all keys are cleared. */
 static void tear_down(void)
 {
     for (int i = 0; i < 4; i++) {
@@ -48,7 +49,7 @@ static bool has(const char *key, const char *value)
     return slice_equal(store_get(store, K(key)), K(value));
 }
 
-/* Encode "a b c" as a list of keys. */
+/* Encode "a b c" as the list of WAIT and CHECK. */
 static struct slice list(const char *words)
 {
     static struct buf out;
@@ -143,7 +144,8 @@ static void compare_set(const char *expected, const char *desired, const char *c
 
 Test(store, compare_set_in_its_four_cases)
 {
-    compare_set("x", "new", "x"); /* the missing key's reply is `expected`, unless empty */
+    compare_set("x", "new",
+                "x"); /* the key is missing, and `expected` is not empty: the reply is `expected` */
     cr_assert_eq(store_count(store), 0);
     compare_set("", "new", "new");
     compare_set("other", "newer", "new");
@@ -218,7 +220,8 @@ Test(store, a_value_never_outgrows_its_limit)
     cr_assert_eq(store_get(store, K("p")).len, WIRE_MAX_VALUE);
 }
 
-/* The first value is stored behind its key, where a later value may not fit. */
+/* A short first value is stored after its key, where a later value may not fit. The content of the store must not
+ * depend on this. */
 Test(store, a_value_of_any_length_may_follow_one_of_any_length)
 {
     static const size_t lengths[] = { 0, 1, 23, 24, 25, 128, 511, 512, 513, 5000, 100000 };
@@ -239,7 +242,7 @@ Test(store, a_value_of_any_length_may_follow_one_of_any_length)
     }
 }
 
-/* The key's next value gets new memory. */
+/* While a client holds a value, the bytes of this value stay unchanged. The next value of the key gets new memory. */
 Test(store, a_held_value_stays_whatever_becomes_of_its_key)
 {
     static char a[SHARED_MIN], b[SHARED_MIN], both[2 * SHARED_MIN];
@@ -275,7 +278,8 @@ Test(store, a_short_value_is_not_held)
     cr_assert_null(store_holder(store, K("k"), store_get(store, K("k"))));
 }
 
-/* The entry of a key stays while a client waits. */
+/* While a client waits for a key, the entry of the key stays after its value was deleted. This entry then accepts a
+ * value of any length. */
 Test(store, a_slot_that_was_made_for_a_wait_takes_any_value)
 {
     static char bytes[1000];
@@ -354,7 +358,7 @@ Test(store, two_keys_may_come_in_either_order)
     cr_assert_eq(woken[1], 1);
 }
 
-/* As in PyTorch's own server. */
+/* As in PyTorch's own server, a key that has arrived counts for a waiter even if the key is deleted later. */
 Test(store, a_key_that_was_counted_may_be_deleted_again)
 {
     wait_for(0, "a b");
@@ -496,7 +500,8 @@ Test(store, leaving_a_barrier_does_not_uncount)
     cr_assert_eq(woken[0], 0);
 }
 
-/* A barrier is also a counter under its key. The first arrival wakes no client, the last all. */
+/* A barrier is also a counter under the same key. The first arrival creates this key, but wakes no client. The last
+ * arrival also wakes the clients that wait for the key. */
 Test(store, a_barrier_shares_its_line_with_waits)
 {
     wait_for(0, "b");
@@ -595,7 +600,7 @@ Test(store, a_queue_counts_for_those_who_wait_for_more)
 
 /* --- the observer ---------------------------------------------------------------------------------------------- */
 
-static char heard[512]; /* the observer's calls, one word each */
+static char heard[512]; /* calls that the observer has received, one word each */
 
 static void hear(const char *what, struct slice key, int64_t number)
 {
@@ -616,7 +621,7 @@ static void hear_counted(void *user, struct slice key, int64_t delta, int64_t su
     hear("counted", key, 100 * delta + sum);
 }
 
-/* Handle the start of a wait, whose keys can be read. */
+/* Handle the start of a wait. The wait exists already, so its keys can be read. */
 static void hear_wait(void *user, struct store_waiter *w)
 {
     cr_assert_eq(user, heard);
@@ -694,7 +699,7 @@ Test(store, the_observer_hears_when_a_wait_begins_and_when_there_is_none_to_begi
     cr_expect_str_eq(heard, "waits(a 0) waits(b 1) found(- 2) ");
 }
 
-/* A barrier that opens wakes its waiters. */
+/* `wake` reports the end of a wait. A barrier that opens wakes its waiters. */
 Test(store, a_wait_ends_once_and_an_observer_does_not_change_that)
 {
     observe();
@@ -706,7 +711,7 @@ Test(store, a_wait_ends_once_and_an_observer_does_not_change_that)
     cr_expect_str_eq(heard, "waits(/group/0 0) waits(b 1) written(/group/0 0) ");
 }
 
-/* Without subscriptions, all callbacks may be NULL. */
+/* If an observer subscribes to nothing, the store calls none of its callbacks, so all of them may be NULL. */
 Test(store, no_observer_is_needed)
 {
     int64_t sum;

@@ -1,4 +1,5 @@
-/* Tests of the store against a trivial model, in a hundred thousand random steps. */
+/* Compare the store with a trivial model after each of a hundred thousand random steps. The model is an array of keys,
+ * and for each connection the set of keys that its wait still misses. */
 #include "store/encode.h"
 #include "store/entry.h"
 #include "store/store.h"
@@ -15,9 +16,9 @@ static bool is_woken[CONNS]; /* woken since the wait began */
 
 /* The expected state. Bit k is key k; 0 to 7 have values, 8 to 11 are queues. */
 static int64_t value[KEYS];
-static uint32_t existing; /* existing keys */
+static uint32_t existing; /* set of the keys that exist */
 static uint32_t queued[KEYS];
-static uint32_t misses[CONNS]; /* keys that the client still waits for, without queues */
+static uint32_t misses[CONNS]; /* set of the keys that the client still waits for; queues are not included */
 
 static uint32_t random_below(uint32_t n)
 {
@@ -40,7 +41,7 @@ static void note_wake(void *user, struct store_waiter *w)
     is_woken[w - waiter] = true;
 }
 
-/* Record that key `k` exists. Expect that a client wakes exactly when all its keys exist. */
+/* Record that key `k` exists. Expect that a client is woken when all keys that it waits for exist, and not before. */
 static void key_comes(uint32_t k)
 {
     existing |= 1u << k;
@@ -76,7 +77,7 @@ static void step_delete(uint32_t k)
     existing &= ~(1u << k);
 }
 
-/* End the wait of `c`, as its next request would. */
+/* End the wait of connection `c`, as the next request of the client would. Clear `is_woken`. */
 static void leave(uint32_t c)
 {
     store_leave(store, &waiter[c]);
@@ -84,7 +85,7 @@ static void leave(uint32_t c)
     is_woken[c] = false;
 }
 
-/* Begin a wait for keys below 8. */
+/* Begin a wait for keys below 8, which are never queues. */
 static void step_wait(uint32_t c)
 {
     struct buf keys = { 0 };
@@ -132,7 +133,7 @@ static void step_wait_queue(uint32_t c, uint32_t k)
     buf_free(&keys);
 }
 
-/* Check that each item of a queue with waiting clients is promised to one. */
+/* Check a queue: if clients wait for it, each of its items must be promised to a client. */
 static void check_queue(uint32_t k)
 {
     uint32_t promised = 0, waiting = 0;

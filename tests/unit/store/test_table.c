@@ -1,10 +1,11 @@
-/* test_table.c -- tests of SipHash-1-3 with a secret, against clients that choose keys. */
+/* test_table.c -- the hash of the tables: SipHash-1-3 with a secret, so that clients cannot choose keys with equal
+ * hashes. */
 #include "store/table.c"
 
 #include <criterion/criterion.h>
 
 struct vector {
-    size_t len; /* length of the hashed bytes 00 01 02 ... */
+    size_t len; /* number of bytes that are hashed; the bytes are 00 01 02 ... */
     uint64_t hash;
 };
 
@@ -19,7 +20,7 @@ static void check(const struct vector *v, size_t n)
     }
 }
 
-/* Rust 1.95's DefaultHasher (std::collections::hash_map), with key 0. */
+/* The hashes are those of DefaultHasher (std::collections::hash_map) in Rust 1.95, whose key is 0. */
 Test(table, hashes_like_rust_with_key_0)
 {
     static const struct vector v[] = {
@@ -30,8 +31,8 @@ Test(table, hashes_like_rust_with_key_0)
     check(v, sizeof(v) / sizeof(v[0]));
 }
 
-/* CPython 3.11's _imp.source_hash(0x0706050403020100, bytes). The number is the secret's first half; the second is
- * 0. */
+/* The hashes are those of _imp.source_hash(0x0706050403020100, bytes) in CPython 3.11. The number is the first half of
+ * the hash's secret, and the second half is 0. */
 Test(table, hashes_like_python_with_a_key)
 {
     static const struct vector v[] = {
@@ -54,7 +55,8 @@ Test(table, both_halves_of_the_secret_count)
     cr_expect_neq(table_hash(key), first);
 }
 
-/* The previous hash, h = (key ^ length ^ C) * C; h ^= h >> 32; h * C >> 32, maps these 32,768 keys to one value. */
+/* The previous hash had no secret and could be inverted: h = (key ^ length ^ C) * C; h ^= h >> 32; h * C >> 32. That
+ * hash maps these 32,768 keys to one value. */
 Test(table, keys_chosen_for_an_open_hash_are_spread)
 {
     enum { KEYS = 32768 };

@@ -1,4 +1,5 @@
-/* Tests of the parser: every request in every dialect, cut at every byte, and limits. */
+/* The parser reads every request of the table, in every dialect and cut at every byte. Limits are tested at and above
+ * their values, and the dialects are distinguished. */
 #include "store/encode.h"
 #include "store/ops.h"
 #include "store/wire.h"
@@ -35,8 +36,8 @@ static void put_request(struct buf *out, const struct op *op, enum dialect diale
         put_field(out, &field_table[op->field[i]]);
 }
 
-/* Return a scan after VALIDATE (dialect C) or GETNUMKEYS (A and B). After GETNUMKEYS, opcode 7 can only be DELETE_KEY
- * of dialect B. */
+/* Return a scan that has read the first request of a connection: VALIDATE in dialect C, GETNUMKEYS in A and B. After
+ * GETNUMKEYS, opcode 7 can only be DELETE_KEY of dialect B. */
 static struct wire greeted(enum dialect dialect)
 {
     struct wire w;
@@ -50,7 +51,8 @@ static struct wire greeted(enum dialect dialect)
     return w;
 }
 
-/* Return a scan that can read `op` next. VALIDATE and WATCH_KEY come first, any other `op` after a greeting. */
+/* Return a scan that can read `op` next. VALIDATE and WATCH_KEY begin a connection, so the scan has read nothing before
+ * them. Before any other `op`, the scan has read a greeting. */
 static struct wire before(const struct op *op, enum dialect dialect)
 {
     struct wire w;
@@ -78,7 +80,8 @@ static void check_fields(const struct op *op, const struct request *req)
     }
 }
 
-/* Cut the request at every byte: MORE before the cut, OK with one more byte at the end. */
+/* Cut the request at every byte. The scan returns MORE for the bytes before the cut. Then it returns OK for the whole
+ * request with one more byte at the end. */
 static void check_every_cut(const struct op *op, enum dialect dialect)
 {
     struct buf bytes = { 0 };
@@ -247,7 +250,7 @@ Test(wire, a_request_that_cannot_fit_the_quota_is_refused_at_its_head)
     cr_assert_eq(head(OP_MULTI_SET, 1000, 9 + 15999), WIRE_BAD);
 }
 
-/* Scan a SET of "k" with `n` bytes. */
+/* Scan a complete SET request with the key "k" and a value of `n` bytes. */
 static enum wire_status set_of(size_t n)
 {
     struct wire w = greeted(DIALECT_C);
@@ -285,7 +288,7 @@ Test(wire, a_list_may_have_131072_keys)
     buf_free(&bytes);
 }
 
-/* The scan reports the missing bytes of a slow value. */
+/* While a value arrives slowly, the scan reports how many bytes are missing and does not read earlier bytes again. */
 Test(wire, what_is_scanned_is_not_scanned_again)
 {
     struct wire w = greeted(DIALECT_C);

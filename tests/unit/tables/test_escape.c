@@ -1,4 +1,4 @@
-/* Tests that a worker's output neither harms a terminal nor imitates another worker. */
+/* The output of a worker can neither harm a terminal nor imitate the output of another worker. */
 #include "tables/text.c"
 
 #include <criterion/criterion.h>
@@ -22,7 +22,7 @@ static void expect(const char *bytes, const char *text)
     cr_expect_str_eq(escaped(bytes, strlen(bytes)), text);
 }
 
-/* Return true if `text` has only printable characters, tabs and colours. */
+/* Return true if `text` has only printable characters, tabs and colours, which harm no terminal. */
 static bool is_harmless(const char *text)
 {
     const uint8_t *p = (const uint8_t *)text;
@@ -53,7 +53,7 @@ Test(escape, plain_text_of_every_length_passes)
            "Gr\xc3\xbc\xc3\x9f Gott \xe2\x82\xac \xf0\x9f\x9a\x80");
 }
 
-/* ddprun's own messages have no colours. */
+/* ddprun's own messages have no colours, so a control sequence in a name must be printed as text. */
 Test(escape, no_sequence_passes_where_there_are_no_colours)
 {
     struct buf out = { 0 };
@@ -117,7 +117,7 @@ Test(escape, bytes_that_are_not_utf8_become_visible)
     expect("\xed\xa0\x80 surrogate", "\\xed\\xa0\\x80 surrogate");
 }
 
-/* Alone and after each introducer. */
+/* Every pair of bytes, alone and after each introducer of a control sequence, must become text. */
 Test(escape, no_pair_of_bytes_behind_an_introducer_passes)
 {
     static const char *const introducers[] = { "",      "\033",     "\033[",    "\033]",  "\033P",

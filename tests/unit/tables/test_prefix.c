@@ -1,4 +1,4 @@
-/* Tests of the templates of a line's prefix. */
+/* Tests the templates from which the prefix of each line is made. */
 #include "tables/prefix.h"
 
 #include <criterion/criterion.h>

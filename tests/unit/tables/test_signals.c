@@ -1,4 +1,4 @@
-/* test_signals.c -- tests of each signal's effect, sender, and novelty. */
+/* test_signals.c -- the effect of each signal, its sender, and whether it is a new request. */
 #include "tables/signals.h"
 
 #include <criterion/criterion.h>

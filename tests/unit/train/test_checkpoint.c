@@ -1,4 +1,4 @@
-/* Tests of checkpoints that fit a run or not. The world size is 1. */
+/* A checkpoint must fit the run that continues it. Otherwise the error names the difference. The world size is 1. */
 #include "run.h"
 #include "train/checkpoint.h"
 
@@ -48,7 +48,7 @@ static struct checkpoint some(void)
                             .optimizer = &optimizer };
 }
 
-/* Save a checkpoint, whose state is 1, 2, ... */
+/* Save a checkpoint. The elements of the state arrays are 1, 2, ... */
 static void save(void)
 {
     ddp_ckpts *ckpts;
@@ -63,7 +63,8 @@ static void save(void)
     close_run();
 }
 
-/* Resume from the newest checkpoint. `c` has the new run's facts, and afterwards the adopted progress. */
+/* Resume from the newest checkpoint. Before the call, `c` has the facts of the new run. If a checkpoint is found and
+ * adopted, `c` then has the progress that the checkpoint contains. */
 static ddp_status resume(struct checkpoint *c, int *found)
 {
     ddp_ckpts *ckpts = NULL;

@@ -1,4 +1,4 @@
-/* Tests of CIFAR-10's files and the augmentation. */
+/* Tests of CIFAR-10's binary files, and of the augmentation of their images. */
 #include "run.h"
 #include "train/data/pictures.c"
 #include "train/dataset.h"
@@ -15,7 +15,7 @@ static struct ddp_err err;
 static uint8_t records[3 * CIFAR_RECORD + 1];
 static const struct dataset_request pictures = { .input = MODEL_PICTURES };
 
-/* Make the directory. Records 0, 1 and 2 have the labels 9, 0 and 4; pixel i of record r is i + r. */
+/* Make the directory. Records 0, 1 and 2 have the labels 9, 0 and 4, and pixel i of record r is i + r. */
 static void make_dir(void)
 {
     const uint8_t labels[] = { 9, 0, 4 };
@@ -27,7 +27,7 @@ static void make_dir(void)
 
 TestSuite(cifar, .init = make_dir, .fini = test_dir_close);
 
-/* Write a file, packed for .gz. */
+/* Write a file, packed if the name ends in .gz. */
 static void put(const char *name, const uint8_t *data, size_t len)
 {
     bool packed = strstr(name, ".gz") != NULL;

@@ -1,4 +1,5 @@
-/* Tests of GPT-2's tensors, first values and gradients. test_torch_models.c tests the losses. */
+/* Tests of GPT-2 as a model: its tensors, its first values, and the gradients of a pass. test_torch_models.c tests the
+ * losses. */
 #include "numbers.h"
 #include "train/models/gpt2.h"
 
@@ -52,8 +53,8 @@ static double deviation(const struct model_tensor *t)
     return sqrt(sum / (double)t->count);
 }
 
-/* The 12 tensors of a block have 12 width^2 + 13 width numbers. Two embeddings and the last norm are outside of the
- * blocks. */
+/* The 12 tensors of a block have 12 width^2 + 13 width numbers in total. The two embeddings and the two tensors of the
+ * last norm are not part of a block. */
 Test(gpt2, has_the_tensors_of_llm_c)
 {
     cr_assert_eq(make((struct model_spec){ .rows = 1 }), DDP_OK, "%s", err.msg);
@@ -76,7 +77,7 @@ Test(gpt2, begins_as_gpt2_does)
     cr_expect_eq(deviation(tensor("h.1.mlp.c_fc.bias")), 0);
 }
 
-/* torch.manual_seed(42); torch.empty(256, 64).normal_(0, 0.02), by torch 1.13. */
+/* torch.manual_seed(42); torch.empty(256, 64).normal_(0, 0.02), printed by torch 1.13. */
 Test(gpt2, draws_the_numbers_that_torch_draws)
 {
     cr_assert_eq(make((struct model_spec){ .rows = 1, .seed = 42 }), DDP_OK, "%s", err.msg);
@@ -104,7 +105,8 @@ static double forward(const struct model_batch *batch, enum model_mode mode)
     return loss;
 }
 
-/* The tokens' embedding is also the head, so its gradient is ready last. */
+/* The embedding of the tokens is also the head. The model uses this tensor first and last, so the gradient of this
+ * tensor is ready last. */
 Test(gpt2, tells_of_every_parameter_once_from_the_last_back)
 {
     const struct model_ready ready = { note, NULL };
@@ -118,7 +120,7 @@ Test(gpt2, tells_of_every_parameter_once_from_the_last_back)
         cr_expect(told[i] < told[i - 2], "parameter %zu behind %zu", told[i], told[i - 2]);
 }
 
-/* The loss's slope along the gradient is the gradient's length. */
+/* In the direction of the gradient, the slope of the loss is the length of the gradient. */
 Test(gpt2, its_gradient_is_that_of_its_loss)
 {
     const struct model_batch batch = known_batch(known_kind("gpt2:tiny"), 0);

@@ -1,4 +1,4 @@
-/* Tests of data files: complete, or rejected with file and offset. */
+/* Complete data files are read. All others are rejected with an error that names the file and the offset. */
 #include "run.h"
 #include "train/dataset.h"
 
@@ -59,7 +59,7 @@ static void expect_small(void)
     idx_free(&idx);
 }
 
-/* Expect a rejection with `code`, the file and `says`. */
+/* Expect a rejection with `code`. The message names the file and contains `says`. */
 static void expect_refused(ddp_status code, const char *says)
 {
     struct idx idx;
@@ -109,7 +109,8 @@ Test(idx, a_packed_file_cut_at_any_byte_is_refused)
     }
 }
 
-/* Ignored: the gzip header's time, system, extra and text flags, and the padding before the checksum. */
+/* The reader ignores some bits: time, system, extra flags and text flag of the gzip header, and the padding before the
+ * checksum. The reader rejects a change of any other bit. */
 Test(idx, a_packed_file_with_any_bit_changed_is_refused_or_means_the_same)
 {
     uint8_t packed[256];

@@ -1,4 +1,4 @@
-/* Tests of each layer of `train` in double precision, against central differences. */
+/* Compute each layer of `train` in double precision, and compare its gradients with central differences. */
 #define LAYERS_IN_DOUBLE
 #include "train/layers/activation.c"
 #include "train/layers/attention.c"
@@ -103,7 +103,7 @@ static double z[TARGETS * OUT], dz[TARGETS * OUT], loss_out[1], one[1];
 static float weight[ROWS];
 static int32_t target[TARGETS];
 
-/* Return `rows` rows of the batch from `first`. */
+/* Return `rows` rows of the batch, from row `first` on. */
 static struct model_batch entropy_rows(size_t first, size_t rows)
 {
     return (struct model_batch){
@@ -117,7 +117,8 @@ static double loss_of(double *d, double *logits, bool wide)
     return cpu_cross_entropy(NULL, d, logits, &batch, OUT, wide);
 }
 
-/* Compute sum(weight x loss) row by row, because cpu_examine ignores weights in sums. */
+/* Compute sum(weight x loss) row by row, because cpu_examine ignores the weights when it adds the losses of several
+ * rows. */
 static void entropy_there(void)
 {
     loss_out[0] = 0;
@@ -138,7 +139,7 @@ static void fill_weights(void)
         weight[i] = 0.3f * (float)(i + 1) - 0.7f;
 }
 
-/* Check the gradient with one row of weight 0. */
+/* Check the gradient when the weight of one row is 0. */
 static void check_entropy(void (*back)(void), int weightless)
 {
     const struct grad_check c = { .in = { { "z", z, dz, TARGETS * OUT } },

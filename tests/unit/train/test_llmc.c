@@ -1,4 +1,5 @@
-/* Tests of models of llm.c: round trips, padding, and wrong headers with offset and value. */
+/* Models of llm.c: a written model is read again, padding is skipped, and the error for a wrong header
+ * names offset and value. */
 #include "numbers.h"
 #include "train/models/gpt2.h"
 #include "train/models/llmc.c"
@@ -59,7 +60,7 @@ Test(llmc, what_is_saved_is_loaded)
     cr_expect_eq(model_hash(m), hash);
 }
 
-/* As llm.c's write_model: the header, then each kind of tensor for all blocks. */
+/* The file has the bytes that llm.c's write_model would write: the header, then each kind of tensor for all blocks. */
 Test(llmc, the_file_is_in_llm_cs_order)
 {
     const int32_t header[8] = { 20240326, 3, 64, 256, 2, 2, 64, 256 };
@@ -76,14 +77,14 @@ Test(llmc, the_file_is_in_llm_cs_order)
     free(file);
 }
 
-/* The sizes of gpt2_124M.bin, whose vocabulary of 50,257 is padded to 50,304. */
+/* The files of llm.c have these sizes. The vocabulary of 50,257 is padded to 50,304. */
 Test(llmc, the_sizes_are_those_of_llm_cs_files)
 {
     cr_expect_eq(llmc_bytes(known_kind("gpt2:124M")), 1024 + 4 * (uint64_t)(124439808 + 47 * 768));
     cr_expect_eq(llmc_bytes(known_kind("gpt2:1558M")), 1024 + 4 * (uint64_t)(1557611200 + 47 * 1600));
 }
 
-/* 64 rows of padding follow the tokens' rows. */
+/* The file has 64 rows of padding after the rows of the tokens. */
 Test(llmc, rows_of_padding_are_passed_over)
 {
     const size_t row = 64 * 4, behind_tokens = LLMC_HEADER + 256 * row, more = 64 * row;
@@ -101,7 +102,7 @@ Test(llmc, rows_of_padding_are_passed_over)
     free(file);
 }
 
-/* Version 5 has each float32's upper two bytes. */
+/* Version 5 has the upper two bytes of each float32. */
 Test(llmc, bfloat16_is_read_too)
 {
     const uint64_t numbers = (llmc_bytes(tiny) - LLMC_HEADER) / 4;

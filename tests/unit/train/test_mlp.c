@@ -1,4 +1,4 @@
-/* Tests of the model against a naive one in double precision, and of its gradients. */
+/* Compare the model with a naive model in double precision, and its gradients with finite differences. */
 #include "train/models/models.h"
 
 #include <criterion/criterion.h>
@@ -38,7 +38,7 @@ static void make_model(int which)
     }
 }
 
-/* Compute the loss of `rows` rows, and all gradients. */
+/* Compute the loss of the first `rows` rows, and all gradients. */
 static double compute(size_t rows)
 {
     const struct model_batch batch = {
@@ -87,7 +87,7 @@ static void naive_activation(double *y, int layer)
     }
 }
 
-/* Return the sum of weight x cross-entropy, in double precision. */
+/* Return the sum of weight x cross-entropy. The parameters are in double precision. */
 static double naive_loss(const double *params)
 {
     double in[INPUT], h1[HIDDEN], h2[HIDDEN], z[CLASSES], loss = 0;
@@ -117,7 +117,7 @@ static double difference(double *params, size_t i)
     return (above - below) / (2 * h);
 }
 
-/* Check 16 parameters of each tensor. */
+/* Check 16 parameters of each tensor, spread over the tensor. */
 static void check_gradients(void)
 {
     static double params[PARAMS];
@@ -190,8 +190,8 @@ Test(mlp, huge_logits_do_not_overflow)
     cr_expect(isfinite(compute(ROWS)));
 }
 
-/* First and last elements of three nn.Linear after torch.manual_seed(42), by torch 1.13, whose fused operations change
- * the last bit. */
+/* First and last element of each tensor of three nn.Linear after torch.manual_seed(42), as torch 1.13 printed them.
+ * This build of torch fuses a product and a sum, so the last bit may differ. */
 Test(mlp, seed_42_gives_torchs_parameters_but_for_the_last_bit)
 {
     const float expected[TENSORS][2] = {

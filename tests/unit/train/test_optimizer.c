@@ -1,5 +1,5 @@
-/* Tests of the optimizer on one rank: 16-bit types, scales, clipping, decay, restored state. tests/e2e/test_train.c
- * tests many ranks. */
+/* Tests of the optimizer: 16-bit types, a loss scale that is too large, clipping, weight decay, and the restored state.
+ * The world has one rank; tests/e2e/test_train.c has tests of many ranks. */
 #include "train/optimizer.h"
 
 #include "train/models/models.h"
@@ -14,7 +14,7 @@ static ddp_ctx *ctx;
 static struct model *model;
 static struct optimizer o;
 
-/* Open the optimizer with `words`, which end with NULL. */
+/* Open the optimizer with the words of a command line. NULL ends the words. */
 static void open_with(const char *const words[])
 {
     static const struct model_spec spec = {
@@ -39,7 +39,8 @@ static void close_all(void)
     cr_expect_eq(ddp_finalize(ctx), DDP_OK);
 }
 
-/* Make a step in which all gradients are `g`, times the loss scale. */
+/* Make a step in which every element of every gradient is `g`, multiplied by the loss scale as after a backward
+ * pass. */
 static void step(float g, bool wants_norm)
 {
     cr_assert_eq(optimizer_begin(&o, &err), DDP_OK, "%s", err.msg);
@@ -57,7 +58,7 @@ Test(optimizer, a_scaled_loss_that_overflows_skips_steps_until_it_fits, .fini = 
 {
     OPEN("--precision", "fp16", "--optimizer", "sgd");
     uint64_t before = model_hash(model);
-    step(1.5f, false); /* 1.5 x 65536 does not fit into 16 bits; 1.5 x 32768 does */
+    step(1.5f, false); /* 1.5 times 65536 does not fit into 16 bits, but 1.5 times 32768 does */
     cr_expect(o.skipped == 1 && o.scaler.scale == 32768 && optimizer_rule(&o)->step == 0);
     cr_expect_eq(model_hash(model), before, "the step was made");
     step(1.5f, false);
@@ -65,7 +66,7 @@ Test(optimizer, a_scaled_loss_that_overflows_skips_steps_until_it_fits, .fini = 
     cr_expect_neq(model_hash(model), before);
 }
 
-/* The master copy adds up what 16 bits lose. */
+/* Each change is too small for the 16-bit values of the model, but the changes add up in the master copy. */
 Test(optimizer, small_updates_are_kept_in_float32, .fini = close_all)
 {
     OPEN("--precision", "bf16", "--optimizer", "sgd");
@@ -106,7 +107,8 @@ Test(optimizer, biases_do_not_decay, .fini = close_all)
     cr_expect_eq(bias->value[0], b);
 }
 
-/* Expect the same bits with and without --zero1, also after an export and import. */
+/* Expect the same bits with and without --zero1, also after the state was exported to whole arrays and imported
+ * again. */
 static void expect_equal_after_a_detour(const char *zero1)
 {
     static float whole[OPTIMIZER_SLOTS][1 << 16];

@@ -1,4 +1,4 @@
-/* Tests of GPUs' peak rates by name (worker/train/journal.h). */
+/* Tests of the peak rates of GPUs, by the names of the GPUs (worker/train/journal.h). */
 #include "train/journal.h"
 
 #include <criterion/criterion.h>
@@ -15,7 +15,7 @@ Test(peaks, of_the_driver_s_names)
     cr_expect_eq(peaks_tflops("NVIDIA GeForce RTX 4090", false), 165.2);
 }
 
-/* Another device's peak would be wrong. */
+/* An unknown device has no peak, because the peak of another device would be wrong. */
 Test(peaks, of_others_nothing_is_known)
 {
     cr_expect_eq(peaks_tflops("NVIDIA GeForce RTX 4090 Laptop GPU", false), 0);

@@ -1,5 +1,6 @@
-/* Tests of resnet20 on pictures of 8 x 8: rows of weight 0, test mode, running values. test_torch_models.c tests
- * losses, test_resnet_layers.c gradients. */
+/* Tests of resnet20 on pictures of 8 x 8: rows with a weight of 0, the test mode, and the running means and variances.
+ * test_torch_models.c compares the losses with torch's losses. test_resnet_layers.c compares the gradients of each
+ * layer with central differences. */
 #include "train/models/models.h"
 
 #include <criterion/criterion.h>
@@ -65,12 +66,12 @@ static double forward(const struct model_batch *b, enum model_mode mode)
 static double train(const struct model_batch *b, int into)
 {
     double loss = forward(b, MODEL_TRAIN);
-    memset(memory[into], 0xff, sizeof(memory[into])); /* NaNs show unwritten elements */
+    memset(memory[into], 0xff, sizeof(memory[into])); /* the NaNs show every element that is not written */
     cr_assert_eq(model_backward(model, grad[into], NULL, &err), DDP_OK, "%s", err.msg);
     return loss;
 }
 
-/* The means must not include them. */
+/* Rows of weight 0 must also be left out of the means, as if they did not exist. */
 Test(resnet, rows_of_weight_0_at_the_end_do_not_count)
 {
     weight[4] = weight[5] = 0;
@@ -113,7 +114,7 @@ Test(resnet, a_part_that_is_to_be_still_leaves_the_running_numbers)
     free(after);
 }
 
-/* The running means and variances apply. */
+/* With the running means and variances, an image's result does not depend on its position in a batch. */
 Test(resnet, a_tests_logits_do_not_depend_on_the_batch)
 {
     float all[ROWS * CLASSES];

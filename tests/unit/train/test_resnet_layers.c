@@ -1,6 +1,6 @@
-/* Tests of resnet's layers in double precision, against central differences and definitions.
- *
- * This file compiles libddp's batch normalisation again, with double for float and other names. */
+/* Tests of the layers of resnet in double precision. Gradients are compared with central differences. Convolution and
+ * normalization are also compared with their definitions. The code of batch normalization is in libddp. This file
+ * compiles that code a second time, with double in place of float and with other names. */
 #define LAYERS_IN_DOUBLE
 #include "train/layers/conv.c"
 #include "train/layers/conv_tile.c"
@@ -57,7 +57,7 @@ static void conv_back(void)
     cpu_conv_backward_input(NULL, &conv, dx, mix, w, ROWS, false, columns);
 }
 
-/* Columns: in, out, side, stride. resnet20's convolutions, and shapes with remainders. */
+/* Columns: in, out, side, stride. The rows are small forms of resnet20's convolutions, and shapes with remainders. */
 static const struct conv convs[] = {
     { 2, 3, 6, 1 }, { 2, 4, 6, 2 }, { 3, 2, 5, 2 }, { 1, 1, 2, 1 }, { 1, 2, 7, 2 }
 };
@@ -79,7 +79,7 @@ Test(resnet_layers, convolution)
     }
 }
 
-/* Compute one value by the definition. */
+/* Compute one value by the definition, element by element. */
 static double naive(size_t row, size_t out, size_t line, size_t column)
 {
     double sum = 0;
@@ -158,7 +158,7 @@ static bool is_there(const struct kind *k)
     return strcmp(k->name, "plain") == 0;
 }
 
-/* Three vector registers are summed at a time. These widths leave zero, one or two. */
+/* The code sums three vector registers at a time. The widths of this loop leave zero, one or two registers over. */
 Test(resnet_layers, sums_over_taps_on_each_processor)
 {
     const size_t at[3] = { 0, 2, 31 };

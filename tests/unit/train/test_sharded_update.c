@@ -1,4 +1,5 @@
-/* Tests of worker/train/sharded_update.h: every element is in one bucket and on one rank. */
+/* Tests of worker/train/sharded_update.h: every element of every parameter is in one bucket and belongs to one rank,
+ * for any number of ranks. */
 #include "train/sharded_update.c"
 
 #include "train/compute.h"
@@ -10,7 +11,8 @@ enum { PARAMS = 5, MOST = 1 << 18 };
 
 static const size_t counts[PARAMS] = { 300000, 1, 0, 129, 70001 };
 
-/* Count this rank's elements: in `seen` by offset in the flat array, in `shard` by offset in the shard. */
+/* Count each element that this rank owns: in `seen` by its offset in the flat array, and in `shard` by its offset in
+ * the rank's shard. */
 static void count_pieces(const struct sharded_plan *p, unsigned char *seen, unsigned char *shard)
 {
     for (size_t b = 0; b < p->buckets; b++) {
@@ -79,7 +81,7 @@ Test(sharded_plan, buckets_are_few_and_not_too_large)
     sharded_plan_free(&p);
 }
 
-/* One bucket of zeros. */
+/* A plan without parameters has one bucket of zeros. */
 Test(sharded_plan, there_may_be_nothing)
 {
     struct sharded_plan p;

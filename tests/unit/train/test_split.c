@@ -1,4 +1,4 @@
-/* Tests of how a batch is divided, for any number of workers. */
+/* Tests of how a batch is divided. The result must not depend on the number of workers. */
 #include "run.h"
 #include "train/gradient.h"
 #include "train/models/models.h"
@@ -76,7 +76,7 @@ Test(split, for_any_world_there_are_eight_shards_whoever_computes_them)
     request.global_batch = 100;
     cr_expect_eq(split_make(&s, &request, 4, 0, &err), DDP_ERR_ARG);
     cr_expect(strstr(err.msg, "of 100 cannot") && strstr(err.msg, "of 112"), "%s", err.msg);
-    request.global_batch = 1600; /* a loader has at most 1024 streams */
+    request.global_batch = 1600; /* the loader has at most 1024 streams */
     request.accumulate = 200;
     cr_expect_eq(split_make(&s, &request, 2, 0, &err), DDP_OK, "%s", err.msg);
     cr_expect_eq(split_make(&s, &request, 1, 0, &err), DDP_ERR_ARG);
@@ -88,7 +88,7 @@ Test(split, the_last_step_takes_what_is_left)
     struct split s = split_for(250, 0, 100, 2, 0);
     cr_expect_eq(s.steps, 3);
     cr_expect(split_samples(&s, 1) == 100 && split_rows(&s, 1) == 25);
-    cr_expect(split_samples(&s, 2) == 50 && split_rows(&s, 2) == 13); /* 4 x 13 rows, two of padding */
+    cr_expect(split_samples(&s, 2) == 50 && split_rows(&s, 2) == 13); /* 4 x 13 rows, two of them padding */
 }
 
 Test(split, a_batch_larger_than_the_set_is_one_step_of_all)
@@ -119,7 +119,7 @@ static void write_file(const char *dir, enum dataset_kind kind, int dims, const 
     fclose(f);
 }
 
-/* Write the data set to files, and load it. */
+/* Write the data set to files, then load the data set from these files. */
 static void load_set(void)
 {
     char dir[] = "/tmp/ddp-split-XXXXXX";
@@ -146,7 +146,7 @@ static void make_set(void)
     load_set();
 }
 
-/* Over a step, the weights add up to the number of workers, with 0 for padding. */
+/* Over all workers and shards of a step, the weights add up to the number of workers. Padding has the weight 0. */
 Test(source, weights_make_a_mean_over_distinct_samples, .init = make_set, .fini = free_set)
 {
     for (int world = 1; world <= 8; world++) {
@@ -180,7 +180,7 @@ Test(source, weights_make_a_mean_over_distinct_samples, .init = make_set, .fini 
     }
 }
 
-enum { PARAMS = 199210, TENSORS = 6 }; /* of the mlp */
+enum { PARAMS = 199210, TENSORS = 6 }; /* numbers of parameters and tensors in the mlp */
 
 static ddp_status told_whole(void *user, size_t parameter, struct ddp_err *e)
 {
@@ -189,7 +189,7 @@ static ddp_status told_whole(void *user, size_t parameter, struct ddp_err *e)
     return DDP_OK;
 }
 
-/* Compute one worker's gradients for an epoch with fixed parameters. */
+/* Compute the gradients of one worker of `world` for all steps of an epoch, with fixed parameters. */
 static double gradients_of(int world, int rank, float *out)
 {
     struct split split = split_for(SAMPLES, 0, BATCH, world, rank);
@@ -237,7 +237,7 @@ static void average(float (*rank)[STEPS * PARAMS], int world)
     }
 }
 
-/* With partial batches and padding (45 samples, batch 16). */
+/* The test includes partial batches and padding (45 samples, batch 16). */
 Test(gradient, one_two_and_four_workers_compute_the_same_bits, .init = make_set, .fini = free_set)
 {
     static float one[STEPS * PARAMS];

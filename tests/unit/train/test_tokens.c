@@ -1,4 +1,5 @@
-/* Tests of files of tokens in llm.c's format: complete, or rejected with file, offset and value. */
+/* Tests of files of tokens in the format of llm.c. A complete file is read. Any other file is rejected with an error
+ * that has the name of the file, the offset and the value. */
 #include "run.h"
 #include "train/dataset.h"
 
@@ -60,7 +61,8 @@ static void expect_sample(const struct dataset *set, size_t index, int first)
                   target[i]);
 }
 
-/* Two samples of 8 tokens need 17, because a sample needs the next token. 3 of 20 are left over. */
+/* Two samples of 8 tokens need 17 tokens, because the second sample also needs the token that follows. Of 20 tokens, 3
+ * are left over. */
 Test(tokens, samples_follow_each_other_and_do_not_reach_into_the_next_file)
 {
     struct dataset set;
@@ -94,7 +96,7 @@ Test(tokens, a_pattern_chooses_among_the_files)
     dataset_free(&set);
 }
 
-/* As a pattern, "a[1]" would match only "a1". */
+/* As a pattern, the name "a[1]" would match only the other directory, "a1". */
 Test(tokens, a_directory_with_brackets_in_its_name_is_no_pattern)
 {
     struct dataset set;
@@ -170,7 +172,7 @@ Test(tokens, numbers_of_the_header_that_are_wrong_are_named)
     expect_refused("offset 8: 8 tokens are too few for a sample, which needs 8 + 1 tokens");
 }
 
-/* It is detected when it is read. */
+/* The error is detected when the token is read, whichever file contains it. */
 Test(tokens, a_token_outside_the_vocabulary_is_refused_at_its_offset)
 {
     struct dataset set;

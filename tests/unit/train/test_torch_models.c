@@ -1,4 +1,5 @@
-/* Tests of the losses of twenty or fifty steps against torch 1.13 (tests/data/torch_models.json). */
+/* Tests of twenty or fifty steps of each model against torch 1.13 (tests/data/torch_models.json). The first parameters
+ * and the batches are the same as in torch, so the losses must agree. */
 #include "ddp/optim.h"
 #include "numbers.h"
 
@@ -13,7 +14,7 @@ struct training {
     struct model *model;
     const struct model_kind *kind;
     ddp_optim optim;
-    double decay; /* decay of the weights only */
+    double decay; /* decay of the weights; no other parameter is decayed */
     float *memory, **grad, **s0, **s1;
 };
 
@@ -39,7 +40,7 @@ static void finish(struct training *t)
     free(t->grad);
 }
 
-/* Make a training step. Return the mean loss before. */
+/* Make one training step. Return the mean loss before the update. */
 static double train(struct training *t, int step)
 {
     const struct model_batch batch = known_batch(t->kind, step);
@@ -96,7 +97,8 @@ Test(torch_models, gpt2_with_adamw_that_decays_weights_only)
     finish(&t);
 }
 
-/* Then test on the first batch with this training's running values, as torch did with those of its training. */
+/* After the training, test on the first batch with the running means and variances of this training. torch has computed
+ * the expected loss in the same way, with the running values of its training. */
 Test(torch_models, resnet20_with_sgd_and_momentum)
 {
     struct training t = { .optim = DDP_SGD_INIT, .decay = 1e-4 };

@@ -1,4 +1,4 @@
-/* Tests of train's command line: every row and every error. */
+/* Tests of the command line of train: every row of the table, and every error. */
 #include "train/models/models.h"
 #include "train/train_options.h"
 
@@ -8,7 +8,7 @@
 static struct train_options o;
 static struct ddp_err err;
 
-/* Parse `words`, which end with NULL. */
+/* Parse the words after the program's name. NULL ends the words. */
 static ddp_status parse(const char *const words[])
 {
     char *argv[32] = { "train" };

@@ -1,4 +1,4 @@
-/* Tests of the small pure modules of train: learning rates, phases, traces, trees of sums. */
+/* Tests of the small pure modules of train: learning rates, phases of a step, lines of a trace, and trees of sums. */
 #include "train/profile.c"
 #include "train/schedule.h"
 #include "train/gradient.c"
@@ -55,7 +55,7 @@ Test(phases, what_is_inside_counts_only_there)
     phases_begin(&p, PHASE_EXPOSED, 1300);
     phases_end(&p, 1500);
     phases_begin(&p, PHASE_EXPOSED, 1600);
-    phases_end(&p, 1601); /* 1 us: counted in `us`, too short for `piece` */
+    phases_end(&p, 1601); /* 1 us: counted in `us`, but too short for an entry in `piece` */
     phases_end(&p, 2000);
     phases_begin(&p, PHASE_OPTIMIZER, 2000);
     phases_end(&p, 2005);

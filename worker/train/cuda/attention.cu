@@ -1,14 +1,15 @@
-/* attention.cu -- attention on a GPU, for any type of values; layers/attention.c has the formulas. The scores are
- * never stored, because their number is the square of the length.
+/* attention.cu -- attention on a GPU, for any type of values. layers/attention.c has the formulas. The scores are never
+ * stored, because their number is the square of the length. attention_tiles.cu computes attention with tensor cores.
  *
- * A warp processes one query of a head: it reads 32 keys at a time, one per lane, and updates the largest score, the
- * sum of exp and the result. For the gradients of keys and values, a warp processes one key and reads the queries. */
+ * A warp processes one query of a head. The warp reads the keys 32 at a time and computes one score per lane. Then it
+ * updates the largest score, the sum of exp and the result. For the gradients of keys and values, a warp processes one
+ * key and reads the queries. */
 
 enum { HEAD_PARTS = KERNEL_HEAD / WARP };
 
 /* One head of one sequence. */
 struct head {
-    size_t row, head, stride, width; /* stride: values per token of qkv; width: values per head */
+    size_t row, head, stride, width; /* stride: number of values per token of qkv; width: number of values per head */
     const value *q, *k, *v;
     float scale;
 };
@@ -35,7 +36,8 @@ __device__ inline float product_of(const value *x, const value *y, size_t n)
     return sum;
 }
 
-/* Add x[0] * row 0 + x[1] * row 1 + ... to sum[]. Rows are `stride` values apart; a lane sums every 32nd column. */
+/* Add x[0] * row 0 + x[1] * row 1 + ... to sum[]. Rows are `stride` values apart. Each lane sums every 32nd
+ * column. */
 __device__ inline void add_rows(float *sum, const float *x, const value *row, size_t stride, size_t rows, size_t width)
 {
     for (size_t j = 0; j < rows; j++, row += stride) {
@@ -44,7 +46,7 @@ __device__ inline void add_rows(float *sum, const float *x, const value *row, si
     }
 }
 
-/* Copy each lane's `x` to shared[lane_number()]. */
+/* Copy each lane's argument `x` to shared[lane_number()], so that all lanes can read the value. */
 __device__ inline void share(float *shared, float x)
 {
     __syncwarp();
@@ -101,7 +103,8 @@ KERNEL(attention_dots, attention_back)
         a.dots[number] = sum;
 }
 
-/* For one query and one key: the probability p, and the gradient ds of the score. */
+/* Results for one query and one key: p is their probability after the softmax, and ds is the gradient of their
+ * score. */
 struct score {
     float p, ds;
 };

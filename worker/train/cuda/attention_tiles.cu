@@ -1,16 +1,19 @@
-/* attention_tiles.cu -- attention of 16-bit values on tensor cores, after FlashAttention-2. For float values,
- * layers.c uses the kernels of attention.cu.
+/* attention_tiles.cu -- attention of 16-bit values on tensor cores, after FlashAttention-2. For float values, layers.c
+ * uses the kernels of attention.cu.
  *
- * A block of four warps processes 64 queries of a head, 16 per warp, and reads 64 keys at a time. For the gradients of
- * keys and values, a block processes 64 keys and reads the queries.
+ * A block of four warps processes 64 queries of a head, 16 per warp. The block reads the keys 64 at a time. After each
+ * 64 keys it updates the largest scores, the sums of exp and the results. For the gradients of keys and values, a block
+ * processes 64 keys and reads the queries.
  *
  * Every product is acc += left right^T: `left` is 16 x 64 in registers, `right` is 64 x 64 in shared memory, each with
- * the summed index last. A result has the layout of a left operand in registers, so it can be one in the next product.
+ * the summed index last. If the summed index is first in memory, load() transposes the tile. A result and a left
+ * operand have the same layout in registers, so a result can be the left operand of the next product.
  *
- * Two kernels compute the gradients of queries, and those of keys and values, and both compute the scores again. In a
- * single kernel, blocks would add to the same memory in a different order in every run. */
+ * One kernel computes the gradients of queries, and another kernel computes the gradients of keys and values. Both
+ * kernels compute the scores again. In a single kernel, several blocks would add to the same memory, in a different
+ * order in every run. */
 
-#ifdef VALUE_F32 /* f32 uses the kernels of attention.cu */
+#ifdef VALUE_F32 /* these kernels need values of 16 bits; for f32 the host uses the kernels of attention.cu */
 KERNEL(attention_forward_tiles, attention) { (void)a; }
 KERNEL(attention_backward_query_tiles, attention_back) { (void)a; }
 KERNEL(attention_backward_key_tiles, attention_back) { (void)a; }
@@ -18,7 +21,7 @@ KERNEL(attention_backward_key_tiles, attention_back) { (void)a; }
 
 enum {
     TILE = KERNEL_TILE,
-    TILE_WORDS = TILE / 2 + 4, /* 2 values per word; 4 words let rows begin in different banks */
+    TILE_WORDS = TILE / 2 + 4, /* two values per word; with 4 extra words, rows begin in different banks */
     STEPS = TILE / 16,         /* steps of 16 along the summed index */
     BANDS = TILE / 8,          /* bands of 8 columns of a result */
 };
@@ -33,8 +36,8 @@ __device__ inline int column_of(int b, int e) { return b * 8 + lane_number() % 4
 
 __device__ inline unsigned two(float low, float high) { return put(low) | (unsigned)put(high) << 16; }
 
-/* Load the rows of `from`, beginning with row `first`, into `to` and, transposed, into `turned`. Either may be
- * NULL. Elements outside rows x width are 0. */
+/* Load the rows of `from`, beginning with row `first`, into `to`. Also store these rows, transposed, in `turned`. `to`
+ * or `turned` may be NULL. Set elements outside rows x width to 0. */
 __device__ inline void load(unsigned (*to)[TILE_WORDS], unsigned (*turned)[TILE_WORDS], const value *from, size_t stride,
                             size_t first, size_t rows, size_t width)
 {
@@ -104,8 +107,8 @@ __device__ inline float quad_sum(float x)
     return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-/* Write the rows of the result `x` to `to`, each multiplied by its factor, without elements outside rows x width.
- * `first` is the tile's first row. */
+/* Write the rows of the result `x` to `to`, each row multiplied by its factor. `first` is the number of the tile's
+ * first row. Skip elements outside rows x width. */
 __device__ inline void write_result(value *to, size_t stride, result x, const float factor[2], size_t first, size_t rows,
                                     size_t width)
 {
@@ -119,10 +122,11 @@ __device__ inline void write_result(value *to, size_t stride, result x, const fl
     }
 }
 
-/* The head and the tile of a block of threads. The first blocks process the last tiles, which have the most work. */
+/* The head and the tile that a block of threads processes. The last tiles have the most work, so the first blocks
+ * process the last tiles. */
 struct work {
     struct head h;
-    size_t number, tiles, tile; /* index of the head; tiles per head; index of this block's tile */
+    size_t number, tiles, tile; /* number: index of the head; tiles: tiles per head; tile: index of this block's tile */
 };
 
 __device__ inline struct work work_of(const void *qkv, size_t length, size_t heads, size_t width)
@@ -135,8 +139,8 @@ __device__ inline struct work work_of(const void *qkv, size_t length, size_t hea
     return w;
 }
 
-/* Add a tile of scores to the softmax. Scores become probabilities relative to the largest score so far; if it has
- * grown, scale the earlier results down. */
+/* Add a tile of scores to the softmax. Turn the scores into probabilities relative to the largest score so far. If that
+ * score has grown, scale the earlier results down. */
 __device__ inline void soften(result s, result y, float top[2], float sum[2], size_t first_query, size_t first_key, size_t length,
                               float scale)
 {
@@ -200,7 +204,8 @@ KERNEL(attention_forward_tiles, attention)
 }
 
 /* Turn s from a score into its probability, and ds from the gradient of the probability into the gradient of the
- * score. `seen` is false for a hidden key. */
+ * score. `log_sum` and `dot` (see struct attention_args) belong to the query. `seen` is false if the query
+ * must not use the key. */
 __device__ inline void score_back(float *s, float *ds, float scale, float log_sum, float dot, bool seen)
 {
     *s = seen ? exp_of(*s * scale - log_sum) : 0;
@@ -250,13 +255,15 @@ KERNEL(attention_backward_query_tiles, attention_back)
     write_result((value *)a.dqkv + (w.h.q - (const value *)a.qkv), w.h.stride, dq, one, first, a.length, w.h.width);
 }
 
-/* Compute the gradients of keys and values. Rows are keys and columns are queries here. */
+/* Compute the gradients of keys and values. Here rows are keys and columns are queries, so all scores are
+ * transposed. */
 KERNEL(attention_backward_key_tiles, attention_back)
 {
     __shared__ ALIGNED16 tile q, q_turned, d, d_turned;
     __shared__ float log_sum[TILE], dots[TILE];
     const struct work w = work_of(a.qkv, a.length, a.heads, a.width);
-    /* Reverse the order of work_of(), because for keys the first tiles have the most work. */
+    /* For keys, the first tiles have the most work. Reverse the order of work_of(), so that the first blocks process
+     * these tiles. */
     const size_t first = (w.tiles - 1 - w.tile) * TILE;
     const value *dy = (const value *)a.dy + w.h.row * a.length * a.width + w.h.head * w.h.width;
     const float one[2] = { 1, 1 };

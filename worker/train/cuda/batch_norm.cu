@@ -5,7 +5,7 @@
 /* How a thread walks through a strip of a channel: elements threadIdx.x, threadIdx.x + blockDim.x, and so on. */
 struct walk {
     size_t row;
-    /* `at`: position in the row; next element: `rows_more` rows and `more` elements later */
+    /* `at` is the position in the row; the thread's next element is `rows_more` rows and `more` elements later */
     int at, rows_more, more;
 };
 
@@ -29,8 +29,8 @@ __device__ inline void walk_on(struct walk *w, int spatial)
     }
 }
 
-/* The values of one block: channel blockIdx.x in a strip of rows. `first`: index of the first value; `apart`:
- * elements from row to row. */
+/* The values that one block handles: channel blockIdx.x in a strip of rows. `first` is the index of the first value.
+ * `apart` is the distance between the beginnings of two rows, in elements. */
 struct strip {
     size_t rows, first, apart;
 };
@@ -59,7 +59,7 @@ KERNEL(norm_measure, norm)
         const float off = get(x[w.row * s.apart + (size_t)w.at]) - (float)mean;
         squares += off * off;
     }
-    /* The squares are of distances from (float)mean. Correct this. */
+    /* The sum has squared distances from (float)mean, not from `mean`. Correct the sum for this difference. */
     const double beside = mean - (double)(float)mean;
     const double all = block_sum((double)squares) - count * beside * beside;
     if (threadIdx.x == 0) {
@@ -70,7 +70,7 @@ KERNEL(norm_measure, norm)
         record[2 * (size_t)a.channels] = count;
 }
 
-/* Return the new running value. As in torch, `momentum` is the weight of `now`. */
+/* Return the new running value. As in torch, `momentum` is the weight of the value `now`. */
 __device__ inline float moved(float running, double now, double momentum)
 {
     return (float)((1 - momentum) * (double)running + momentum * now);
@@ -129,7 +129,7 @@ __device__ inline struct in_channel channel_of(size_t i, int channels, int spati
     return p;
 }
 
-/* Move to the next value. Return true if it belongs to another channel. */
+/* Move to the next value. Return true if that value belongs to another channel. */
 __device__ inline bool channel_ends(struct in_channel *p, int channels, int spatial)
 {
     if (++p->at < spatial)

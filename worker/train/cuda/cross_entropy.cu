@@ -4,7 +4,7 @@
 /* The first value of exp_sum.top, not -inf, because a logit of -inf (possible in fp16) would give a NaN. */
 #define LOWEST -3.402823466e38f
 
-/* The sum of exp(z - top) over the logits z so far; `top` is the largest of them. */
+/* The sum of exp(z - top) over the logits z that exp_sum_add() has received. `top` is the largest of these logits. */
 struct exp_sum {
     float top, sum;
 };
@@ -18,7 +18,8 @@ __device__ inline void exp_sum_add(struct exp_sum *s, float z)
     s->sum += exp_of(z - s->top);
 }
 
-/* Return the log of the sum of exp(z) over the logits of all threads of the block. A NaN stays a NaN. */
+/* Return the log of the sum of exp(z) over the logits z of all threads of the block. If a logit is a NaN, the result is
+ * a NaN. */
 __device__ inline float log_sum_exp(struct exp_sum s)
 {
     const float top = block_max(s.top);
@@ -32,7 +33,7 @@ KERNEL(cross_entropy, cross_entropy)
     const size_t target = (size_t)a.target[at];
     const float of_target = get(z[target]), weight = a.weight[at / a.length];
     struct exp_sum sum = { LOWEST, 0 };
-    int above = 0; /* classes that beat the target; of equal logits the first wins */
+    int above = 0; /* number of classes that beat the target; among equal logits the first class wins */
     for (size_t k = threadIdx.x; k < a.n; k += blockDim.x) {
         const float x = get(z[k]);
         exp_sum_add(&sum, x);

@@ -1,5 +1,5 @@
-/* cuda.c -- see compute.h: opens and closes a GPU. cuda_available opens no GPU, because the rank's device is not
- * known before the ranks connect. */
+/* cuda.c -- see compute.h: opens and closes a GPU. cuda_available opens no GPU, because main.c calls it before the
+ * ranks connect, and the device of the rank is not known then. */
 #include "train/cuda/device.h"
 #include "train/journal.h"
 #include "train/train_options.h"
@@ -11,7 +11,8 @@ static void *cuda_stream(struct compute *base)
     return cuda_of(base)->stream;
 }
 
-/* Free the memory and the stream of a device, also after a failed open_device. Libraries stay loaded. */
+/* Free the memory and the stream of a device. Libraries and kernels stay loaded until the process ends.
+ * open_device may have failed before all members were set. */
 static void cuda_close(struct compute *base)
 {
     struct cuda *c = cuda_of(base);
@@ -71,8 +72,8 @@ static ddp_status make_streams(struct cuda *c, struct ddp_err *err)
     return gpu_check(&c->gpu, error, "cannot create a stream", err);
 }
 
-/* Return the peak rate of device `number` in TFLOP/s by its name, or 0. CUDA's runtime and driver use equal
- * numbers. */
+/* Return the peak rate of device `number` in TFLOP/s, or 0 if the rate is unknown. The device's name determines the
+ * rate. `number` is a device number of CUDA's runtime. The driver uses the same numbers. */
 static double peak_of(struct cuda *c, int number)
 {
     char name[256] = "";
@@ -82,7 +83,8 @@ static double peak_of(struct cuda *c, int number)
     return peaks_tflops(name, c->precision == PRECISION_FP32);
 }
 
-/* Open the device. The first allocation makes the runtime's context current, which the kernels need. */
+/* Open the device. First allocate a little memory, because the allocation makes the runtime's context current for
+ * this thread. Loading kernels needs a current context. */
 static ddp_status open_device(struct cuda *c, int device, int count, struct ddp_err *err)
 {
     void *total = NULL;
@@ -132,7 +134,8 @@ ddp_status cuda_open(int device, int precision, struct compute **out, struct ddp
     return status;
 }
 
-/* Check that the libraries and the kernels exist. */
+/* Check that the libraries and the kernels exist. Before the ranks connect, main.c calls this function to choose
+ * between CPU and GPU. */
 ddp_status cuda_available(int precision, int *count, struct ddp_err *err)
 {
     struct cuda c = { .failed = { 0 } };

@@ -1,5 +1,6 @@
-/* device.c -- see device.h: libraries, kernels, memory and batches. The first error is kept for cuda_end, because
- * most functions of compute.h return no status. */
+/* device.c -- see device.h: opens libraries, reads kernels, starts kernels, allocates memory and sends batches. Most
+ * functions of compute.h return no status, so the first error is kept, and cuda_end returns it. After this error,
+ * cuda_launch starts no kernel. */
 #include "train/cuda/device.h"
 
 #include "cuda/gpu.h"
@@ -47,7 +48,7 @@ static ddp_status load_symbols(const struct lib_kind *kind, size_t place, const 
     return status == DDP_OK ? lib_symbols(kind, handle, symbols, n, table, err) : status;
 }
 
-/* Return the index in lt_places of the cuBLASLt of the runtime's version. */
+/* Return the index in lt_places of the cuBLASLt that belongs to the version of the CUDA runtime. */
 static size_t place_of(const struct gpu *gpu)
 {
     int version = 0;
@@ -55,7 +56,7 @@ static size_t place_of(const struct gpu *gpu)
     return version >= 13000 ? 0 : version >= 12000 ? 1 : 2;
 }
 
-/* Open the libraries. The driver's error is the clearest without a GPU, so it comes first. */
+/* Open the libraries. Open the driver first, because its error is the clearest if the machine has no GPU. */
 ddp_status libraries_open(struct cuda *c, int *count, struct ddp_err *err)
 {
     ddp_status status = load_symbols(&driver_kind, 0, driver_symbols,
@@ -76,7 +77,8 @@ static const char *const types[] = {
     [PRECISION_FP32] = "f32", [PRECISION_BF16] = "bf16", [PRECISION_FP16] = "f16"
 };
 
-/* Folders of the kernels, relative to the program's: for build/, and for an installed program. */
+/* Folders of the kernels, relative to the program's folder: the first is for build/, the second for an installed
+ * program. */
 static const char *const beside[] = { "", "../../share/ddprun/" };
 
 static FILE *open_in(const char *directory, const char *below, const char *type, char path[PATH_ROOM])
@@ -211,7 +213,7 @@ void *cuda_alloc(struct compute *base, size_t bytes)
     return memory;
 }
 
-/* Free memory, after all work, because queued kernels may use it. */
+/* Free memory. First wait for all work, because queued kernels may still use the memory. */
 void cuda_release(struct compute *base, void *memory)
 {
     struct cuda *c = cuda_of(base);
@@ -309,8 +311,9 @@ static int32_t *counts(struct cuda *c, size_t n)
     return memset(c->sorted.memory, 0, n * sizeof(int32_t));
 }
 
-/* Sort the positions by token into `order`, so that embedding.cu adds in a fixed order. first[k] is the index in
- * `order` of the k-th distinct token, and the last entry is n. */
+/* Sort the positions by token into `order`, so that embedding.cu adds each token's gradients in a fixed order.
+ * Positions of the same token keep their order. Set first[k] to the index in `order` at which the k-th distinct token
+ * begins. The last entry of `first` is n. */
 static void sort(struct cuda *c, const int32_t *token, size_t n, int32_t *order, int32_t *first)
 {
     const size_t tokens = (size_t)largest(token, n) + 1;
@@ -355,7 +358,7 @@ static void send(struct cuda *c, const char *from, char *to, size_t bytes)
     cuda_check(c, error, "cannot send a batch");
 }
 
-/* Return the pictures, converted from float with 16-bit precision. */
+/* Return the pictures: unchanged with 32-bit precision, otherwise converted from float to the 16-bit type. */
 static const void *pictures(struct cuda *c, const char *at, size_t n)
 {
     if (c->base.value_bytes == sizeof(float))

@@ -1,5 +1,5 @@
-/* device.h -- a GPU, for the files in worker/train/cuda/. All work is on one stream, in the order of the calls.
- * The host is at most one step ahead. */
+/* device.h -- a GPU, for the files in worker/train/cuda/. All work is on one stream, in the order of the calls. The
+ * host is at most one step ahead of the device. */
 #ifndef WORKER_TRAIN_CUDA_DEVICE_H
 #define WORKER_TRAIN_CUDA_DEVICE_H
 
@@ -24,10 +24,10 @@ struct cublaslt {
 struct gemm {
     uint64_t m, n, k;
     int64_t lda, ldb, ldd;
-    uint64_t batch;                    /* products in a batch; 0: one product */
-    int64_t apart_a, apart_b, apart_d; /* elements between matrices; 0: one for all products */
+    uint64_t batch;                    /* number of products in a batch; 0 means one product */
+    int64_t apart_a, apart_b, apart_d; /* elements between matrices; 0 means one matrix for all products */
     bool transpose_a, transpose_b;
-    bool to_float; /* the result is float; false: of type cuda.precision */
+    bool to_float; /* true if the result is float; false if it has the type for cuda.precision */
     bool bias;
 };
 struct plan {
@@ -46,13 +46,13 @@ struct room {
 enum {
     PLANS = 64,
     SLOTS = 2,
-    TOTALS = 4 /* loss and correct predictions, in training and tests */
+    TOTALS = 4 /* TOTALS: loss and correct predictions, in training and tests */
 };
 
-/* Results since the last report, which the device writes to the host's memory. */
+/* Results since the last report. The device writes these results to the host's memory. */
 struct results {
     double total[TOTALS];
-    float norm[2]; /* of the kernel join_squares: the norm and the clip factor */
+    float norm[2]; /* result of the kernel join_squares: the norm and the clip factor */
 };
 
 struct cuda {
@@ -60,7 +60,7 @@ struct cuda {
     struct gpu gpu;
     struct driver driver;
     struct cublaslt lt;
-    struct ddp_err failed; /* the first error, for compute_ops.end */
+    struct ddp_err failed; /* the first error, which compute_ops.end returns */
     int precision;         /* a value of enum precision */
     struct CUstream_st *stream;
     struct CUfunc_st *kernel[KERNELS];
@@ -74,18 +74,18 @@ struct cuda {
     void *weights;                                               /* array of all parameters */
     struct room batch, pictures, columns, part, losses, squares; /* device memory */
 
-    struct room slot[SLOTS];        /* pinned host memory for batches */
-    struct CUevent_st *sent[SLOTS]; /* event i: the device has read slot[i] */
+    struct room slot[SLOTS];        /* pinned host memory for the batches that are being sent */
+    struct CUevent_st *sent[SLOTS]; /* event i completes when the device has read slot[i] */
     unsigned batches;               /* number of batches so far */
     struct room sorted;             /* host memory to count tokens while sorting */
     const int *order, *first;
     size_t distinct; /* number of distinct tokens in the batch */
 
-    double *total;                     /* in device memory, laid out as struct results */
+    double *total;                     /* in device memory, with the layout of struct results */
     struct results *results;           /* in memory of the host: SLOTS entries */
-    struct CUevent_st *written[SLOTS]; /* event i: the device has written results[i] */
+    struct CUevent_st *written[SLOTS]; /* event i completes when the device has written results[i] */
     unsigned reports;                  /* how often cuda_report was called */
-    bool unread[SLOTS];                /* `report` has not returned results[i] yet */
+    bool unread[SLOTS];                /* unread[i] is true until `report` returns results[i] */
 };
 
 /* Set `failed` if `failed` has no error yet. */
@@ -99,11 +99,12 @@ extern const char *const cuda_kernel_names[]; /* indexed by enum kernel */
 /* Start a kernel with x times y blocks; nothing if `x` or `y` is 0. `args` is the struct of its arguments. */
 void cuda_launch(struct cuda *c, enum kernel kernel, size_t x, size_t y, void *args);
 
-/* Return at least `bytes` bytes of undefined memory, which `room` owns, or NULL after a failure. */
+/* Return at least `bytes` bytes of memory, or NULL after a failure. `room` owns the memory. Its contents are
+ * undefined. */
 void *cuda_room(struct cuda *c, struct room *room, size_t bytes);
 
-/* Set `to` to the sum of `parts` rows of `part` (layers.c). Each row has n numbers; `stride` is the distance of
- * rows. */
+/* Set `to` to the sum of the rows of `part`; `parts` is the number of rows (layers.c). Each row has n numbers, and
+ * `stride` is the distance from row to row. */
 void cuda_join_sums(struct cuda *c, float *to, const float *part, size_t n, size_t parts, size_t stride);
 
 /* Compute d = a b (+ before) (+ bias), with column-major matrices as in BLAS (gemm.c). */
@@ -118,10 +119,11 @@ COMPUTE_LAYERS(X)
 COMPUTE_OTHERS(X)
 #undef X
 
-/* Load libcuda, libcudart and libcublasLt, which stay loaded, and set *count to the number of GPUs. */
+/* Load libcuda, libcudart and libcublasLt, and set *count to the number of GPUs. The libraries stay loaded. */
 ddp_status libraries_open(struct cuda *c, int *count, struct ddp_err *err);
 
-/* Read the kernels for `precision` into *image, which ends with a zero byte and which the caller frees. */
+/* Read the file that has the kernels for `precision` into *image, and end *image with a zero byte. The caller
+ * frees *image. */
 ddp_status libraries_kernels(int precision, char **image, struct ddp_err *err);
 
 static inline struct cuda *cuda_of(struct compute *base)
@@ -134,7 +136,7 @@ static inline size_t cuda_blocks(size_t n, size_t each)
     return (n + each - 1) / each;
 }
 
-/* Threads per block. A thread handles one pack or one element, or a warp handles one row. */
+/* Threads per block. In a kernel, each thread handles one pack or one element, or each warp handles one row. */
 enum { CUDA_THREADS = 256 };
 
 static inline size_t cuda_by_packs(const struct cuda *c, size_t n)

@@ -1,5 +1,5 @@
-/* embedding.cu -- the embedding (layers/linear.c). Backward adds the gradients of a token's positions in the
- * host's order, because concurrent additions would give different bits in every run. */
+/* embedding.cu -- the embedding (layers/linear.c). Backward adds the gradients of a token's positions in the order
+ * in which the host has sorted the positions. Concurrent additions would give different bits in every run. */
 
 KERNEL(embedding_forward, embedding_forward)
 {

@@ -1,4 +1,4 @@
-/* gemm.c -- see device.h: matrix products with cuBLASLt. The algorithm is chosen once for each kind of product,
+/* gemm.c -- see device.h: matrix products with cuBLASLt. make_plan chooses the algorithm once for each kind of product,
  * because every step must compute the same bits. */
 #include "train/cuda/device.h"
 #include "train/train_options.h"
@@ -68,7 +68,7 @@ static lt_type type_of(const struct cuda *c, bool is_float)
     return c->precision == PRECISION_BF16 ? LT_R_16BF : LT_R_16F;
 }
 
-/* Describe a product. Sums are float, also for 16-bit values, without TF32. */
+/* Describe a product. Sums are float, also for 16-bit values. Float values do not use TF32. */
 static lt_status describe(struct cuda *c, struct plan *p)
 {
     const struct gemm *g = &p->gemm;
@@ -107,7 +107,7 @@ static lt_status lay_out(struct cuda *c, struct plan *p)
                                 : status;
 }
 
-/* Make a plan. A bias changes the algorithm, but its address does not. */
+/* Make a plan. The algorithm depends on whether there is a bias, but not on the address of the bias. */
 static bool make_plan(struct cuda *c, const struct gemm *g, const void *bias, struct plan *p)
 {
     lt_choice choice = { .state = LT_NOT_SUPPORTED };
@@ -138,7 +138,8 @@ static bool same(const struct gemm *x, const struct gemm *y)
            x->to_float == y->to_float && x->bias == y->bias;
 }
 
-/* Return the plan for a kind of product. A model has about a dozen kinds. If the table is full, empty it. */
+/* Return the plan for a kind of product. A model has about a dozen kinds, but smaller batches add more kinds. If the
+ * table is full, empty the table and make all plans again. */
 static struct plan *plan_for(struct cuda *c, const struct gemm *g, const void *bias)
 {
     for (int i = 0; i < c->plans; i++) {

@@ -1,5 +1,9 @@
-/* kernels.cu -- all kernels of kernels.h, in one module. -DVALUE_F32, -DVALUE_BF16 or -DVALUE_F16 selects the type
- * of values. The code is common to CUDA and C, so tests/fake/ compiles it for the CPU, with fibers as threads. */
+/* kernels.cu -- all kernels of kernels.h, in one module. The compiler option -DVALUE_F32, -DVALUE_BF16 or -DVALUE_F16
+ * selects the type of values.
+ *
+ * The kernels use only the common part of CUDA and C. So tests/fake/ compiles the same files for the CPU, where the
+ * threads of a block are fibers (tests/fake/shim.h). With this build, tests on machines without a GPU compare every
+ * kernel with its layer in worker/train/layers/. */
 #include "train/cuda/kernels.h"
 
 /* --- values of the module's type, packs of 16 bytes, and sums over a warp or a block in a fixed order --- */
@@ -34,7 +38,8 @@ __device__ inline value put(float x)
     asm(FROM_FLOAT : "=h"(y) : "f"(x));
     return y;
 }
-/* Compute d += a * b for a warp, where a is 16x16 and b is 16x8 (PTX manual, m16n8k16). */
+/* Compute d += a * b for a warp, where a is 16x16 and b is 16x8. The PTX manual describes for m16n8k16 which lane has
+ * which values. */
 __device__ inline void mma(float d[4], const unsigned a[4], const unsigned b[2])
 {
     /* All lanes must execute this, so the compiler must not move it into a condition. */
@@ -61,7 +66,8 @@ struct ALIGNED16 pack {
 __device__ inline struct pack pack_at(const value *x) { return *(const struct pack *)x; }
 __device__ inline void pack_to(value *x, struct pack p) { *(struct pack *)x = p; }
 
-/* Read a pack from an array of n values, with 0 for missing values. pack_to_within() writes only indices below n. */
+/* Read a pack from an array of n values, which may end inside the pack. Set the missing values to 0.
+ * pack_to_within() writes only the values whose index is below n. */
 __device__ inline struct pack pack_within(const value *x, size_t at, size_t n)
 {
     struct pack p;
@@ -92,7 +98,8 @@ __device__ inline size_t grid_warp(void) { return thread_number() / WARP; }
 
 __device__ inline float larger(float a, float b) { return a > b ? a : b; }
 
-/* Return the sum of x over the lanes of the warp. All lanes get the same bits, because a + b equals b + a. */
+/* Return the sum over the warp. In each round, two lanes add each other's sum to their own sum. Both lanes get the same
+ * bits, because a + b equals b + a. So in the end all lanes have the same bits. */
 __device__ inline float warp_sum(float x)
 {
     for (int mask = WARP / 2; mask > 0; mask /= 2)
@@ -107,7 +114,7 @@ __device__ inline float warp_max(float x)
     return x;
 }
 
-/* Return the sum of x over the block of 256 threads, which must all call this function. */
+/* Return the sum over the block. The block must have 256 threads, and all threads must call this function. */
 __device__ inline double block_sum(double x)
 {
     __shared__ double part[256];

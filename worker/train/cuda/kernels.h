@@ -1,11 +1,12 @@
-/* kernels.h -- the kernels in the .cu files of this folder: names, threads per block, and the struct of arguments,
- * which host and GPU share. Sums have a fixed order, so a repeated kernel gives the same bits. Pure. */
+/* kernels.h -- the kernels in the .cu files of this folder: names, threads per block, arguments. Each kernel has one
+ * argument, a struct, and host code and GPU code use the same declaration of this struct. Sums have a fixed order, so a
+ * repeated kernel gives the same bits. Pure. */
 #ifndef TRAIN_CUDA_KERNELS_H
 #define TRAIN_CUDA_KERNELS_H
 
 #include <stddef.h>
 
-/* Columns: name, threads per block, struct of arguments without "_args". */
+/* Columns: name, threads per block, name of the struct of arguments without "_args". */
 #define KERNEL_LIST(X)                                           \
     X(add, 256, add)                                             \
     X(narrow, 256, narrow)                                       \
@@ -60,13 +61,13 @@ enum kernel {
 };
 
 enum {
-    KERNEL_PACK = 8,        /* values that a thread reads at once; rows begin at multiples of it */
+    KERNEL_PACK = 8,        /* values that a thread reads at once; rows begin at a multiple of this number */
     KERNEL_WARPS = 8,       /* warps in a block of 256 threads */
-    KERNEL_COLUMNS = 32,    /* columns per block in column_sums and layer_norm_sums */
+    KERNEL_COLUMNS = 32,    /* columns per block in the kernels column_sums and layer_norm_sums */
     KERNEL_TILE = 64,       /* queries or keys per block in attention_tiles.cu */
     KERNEL_HEAD = 64,       /* maximum width of an attention head */
     KERNEL_SQUARES = 16384, /* elements per block in a sum of squares */
-    KERNEL_ROWS = 8,        /* maximum number of rows that sum_rows adds */
+    KERNEL_ROWS = 8,        /* maximum number of rows that the kernel sum_rows adds */
 };
 
 /* The arguments of the kernels. "Values" are activations, and the weights that kernels read, of the module's type:
@@ -85,8 +86,8 @@ struct narrow_args {
     size_t n;
 };
 
-/* gelu_forward reads x and writes `to`. All other kernels change `to` in place. In backward, `to` changes from the
- * gradient of the output to the gradient of the input. */
+/* gelu_forward reads x and writes `to`. All other activation kernels change `to` in place. In a backward kernel, `to`
+ * contains the gradient of the output before the call, and the gradient of the input afterwards. */
 struct gelu_args {
     void *to;
     const void *x;
@@ -98,15 +99,15 @@ struct activation_args {
     size_t rows, n;
 };
 
-/* layer_norm_backward adds to dx. layer_norm_sums: row b of `part` has the 2 n sums of the strip b of `strip`
- * rows. */
+/* layer_norm_backward adds to dx. layer_norm_sums sums the gradients of weight and bias over strips of `strip` rows.
+ * Row b of `part` has the 2 n sums of strip b. */
 struct layer_norm_args {
     void *y; /* dx in backward */
     const void *dy, *x, *weight, *bias;
     float *mean, *scale, *part;
     size_t rows, n, strip;
 };
-/* Sums the columns of dy: row b of `part` has the n sums of the strip b of `strip` rows. */
+/* Sums the columns of dy over strips of `strip` rows. Row b of `part` has the n sums of strip b. */
 struct column_sums_args {
     float *part;
     const void *dy;
@@ -119,9 +120,9 @@ struct join_sums_args {
     size_t n, parts, stride;
 };
 
-/* Each block computes `loss` and `hit` (1 for a correct prediction) of one target and, if `gradient` is set,
- * replaces its logits in z by their gradient. A value of `weight` is for `length` targets; 0: `loss` and `hit` are
- * 0. */
+/* Each block computes `loss` and `hit` for one target. If `gradient` is set, the block replaces the target's logits in
+ * z by their gradient. Each value of `weight` applies to `length` consecutive targets. If the value is 0, `loss` and
+ * `hit` are 0. */
 struct cross_entropy_args {
     void *z;
     const int *target;
@@ -130,7 +131,7 @@ struct cross_entropy_args {
     size_t length, n, stride;
     int gradient;
 };
-/* A single block adds the losses to total[0], and the hits to total[1]. */
+/* A single block adds the losses to total[0], and the hits (correct predictions) to total[1]. */
 struct join_losses_args {
     double *total;
     const float *loss, *hit;
@@ -143,8 +144,8 @@ struct embedding_forward_args {
     const void *tokens, *places;
     size_t count, length, n;
 };
-/* `order` has the positions of the batch, sorted by token. Block b sums the rows of dy at positions
- * order[first[b]] up to order[first[b + 1] - 1], for one token. */
+/* `order` has the positions of the batch, sorted by token. Each block computes the gradient of one distinct token:
+ * block b sums the rows of dy at positions order[first[b]] up to order[first[b + 1] - 1]. */
 struct embedding_backward_tokens_args {
     float *dtokens;
     const void *dy;
@@ -157,7 +158,9 @@ struct embedding_backward_places_args {
     size_t rows, length, max_length, n;
 };
 
-/* See compute.h for the layout. `dots` has the dot product of y and dy for each query and head. */
+/* compute.h describes the layout. `dots` has the dot product of y and dy for each query and head. In
+ * attention.cu a warp processes one query or key of a head. In attention_tiles.cu a block processes KERNEL_TILE
+ * queries or keys. */
 struct attention_args {
     void *y;
     float *log_sum;
@@ -180,13 +183,11 @@ struct sum_rows_args {
     int many;
 };
 
-/* Writes one matrix (the columns) for each picture in `from`: a row for each channel and kernel weight (k, l),
- * with a value for each output pixel (line, column), and zeros up to `pitch`. The value is input pixel (y, x) of
- * the channel:
- *
- *     y = (line * step - before + k) / apart     x = (column * step - before + l) / apart
- *
- * or 0 if y or x is not a whole number, or outside the picture. `to` has n values. */
+/* Writes one matrix (the columns) for each picture in `from`. The matrix has one row for each pair of a channel and a
+ * kernel weight (k, l). A row has one value for each output pixel (line, column), and then zeros up to `pitch` values.
+ * The value is input pixel (y, x) of the channel, with
+ * y = (line * step - before + k) / apart and x = (column * step - before + l) / apart. The value is 0 if (y, x) is
+ * outside the picture, or if y or x is not a whole number. `to` has n values. */
 struct columns_args {
     void *to;
     const void *from;
@@ -201,33 +202,37 @@ struct turn_weight_args {
     size_t in, out, taps;
 };
 
-/* Batch normalization of rows x channels x spatial values. In norm_measure and norm_sums, block (c, s) sums
- * channel c over the strip s of `strip` rows into record s of `part`. norm_join and norm_join_sums have a thread
- * for each channel.
+/* Batch normalization of rows x channels x spatial values.
  *
- *   - record of norm_measure: means, sums of squared distances from the means, count
- *   - record of norm_sums: sums of dy and sums of dy (x - mean)
- *   - saved: means, 1 / deviations, count */
+ * In norm_measure and norm_sums, block (c, s) sums channel c over strip s and writes the sums to record s of `part`. A
+ * strip has `strip` rows; the last strip may have fewer. A record has values for all channels:
+ *
+ *   - norm_measure: means, sums of squared distances from the means, and the number of values that each mean covers.
+ *   - norm_sums: sums of dy and sums of dy (x - mean).
+ *
+ * Each thread of norm_join and norm_join_sums joins the values of one channel from all records. `saved` has the means
+ * and 1 / deviations of all channels, and the number of values that each mean covers. */
 struct norm_args {
     void *y; /* dx in backward */
     const void *x, *dy, *weight, *bias;
-    double *part, *all;                /* records of `parts` strips or ranks; joined record or NULL */
-    double *saved;                     /* NULL: use running_mean and running_var */
-    float *running_mean, *running_var; /* both NULL: not updated */
+    double *part, *all; /* part: records of `parts` strips or ranks; all: joined record, or NULL */
+    double *saved;      /* NULL if running_mean and running_var are used instead */
+    float *running_mean, *running_var; /* both NULL if they must not be updated */
     float *dweight, *dbias;
     size_t rows, strip, parts;
     int channels, spatial;
     double eps, momentum;
 };
 
-/* See struct shortcut in layers/layers.h. n is the number of values in `to`. */
+/* struct shortcut in layers/layers.h explains the sizes. n is the number of values in `to`. */
 struct shortcut_args {
     void *to;
     const void *from;
     size_t n;
     int in, out, side, out_side, stride;
 };
-/* A plane has n values. pool_backward computes their gradients from the gradient of the mean. */
+/* pool_forward computes the mean of each plane of n values. pool_backward computes the n gradients of a plane from
+ * the gradient of the mean. */
 struct pool_args {
     void *to;
     const void *from;
@@ -240,16 +245,16 @@ struct squares_args {
     const float *x;
     size_t n;
 };
-/* A single block computes norm[0], unscale times the norm of the gradients, and norm[1], unscale times the factor
- * that clips to `most`. */
+/* A single block computes norm[0], which is unscale times the norm of the gradients. norm[1] is unscale times the
+ * factor that clips norm[0] to `most`. */
 struct join_squares_args {
     float *norm;
     const double *part;
     size_t parts;
     float most, unscale;
 };
-/* p: weights as float; w: copy that other kernels read, or NULL; g is multiplied by *factor. See
- * worker/reducer/optim.c. */
+/* p has the weights as float. w is the copy that other kernels read, or NULL. g is multiplied by *factor.
+ * worker/reducer/optim.c explains the other numbers. */
 struct update_adam_args {
     float *p, *m, *v;
     void *w;

@@ -49,7 +49,7 @@ KERNEL(layer_norm_forward, layer_norm)
     }
 }
 
-/* Add a pack to the sums of g and g * h: g = dy * weight, and h is the normalized x. */
+/* Add a pack to the sums of g and g * h, where g = dy * weight, and h is the normalized x. */
 __device__ inline void add_g(float *g, float *gh, struct pack dy, struct pack weight, struct pack x, float mean, float scale)
 {
     for (int k = 0; k < PACK; k++) {

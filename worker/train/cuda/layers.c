@@ -1,5 +1,5 @@
-/* layers.c -- see compute.h: starts the kernels of each layer. Sums over rows are in strips, which a second kernel
- * adds in order, so a repeated run gives the same bits. */
+/* layers.c -- see compute.h: starts the kernels of each layer. Sums over rows are computed in strips, and a second
+ * kernel adds the strips in order, so a repeated run gives the same bits. */
 #include "train/cuda/device.h"
 
 enum { STRIPS = 64 };

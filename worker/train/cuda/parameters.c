@@ -1,5 +1,7 @@
-/* parameters.c -- see compute.h: parameters on the device, updates, and results for the host. Each parameter
- * begins at a multiple of 256 bytes in the array of weights, which are also the masters if they are floats. */
+/* parameters.c -- see compute.h: parameters on the device, updates, and results for the host.
+ *
+ * Each parameter begins at a multiple of 256 bytes in the array of weights that kernels read. If the weights are
+ * floats, they are also the masters, which the optimizer updates. */
 #include "train/cuda/device.h"
 
 #include "train/train_options.h"
@@ -191,7 +193,7 @@ static void update_sgd(struct cuda *c, const ddp_optim *o, const struct compute_
     cuda_launch(c, KERNEL_update_sgd, cuda_by_elements(u->n), 1, &args);
 }
 
-/* Update parameters, with factors in double, as in worker/reducer/optim.c. */
+/* Update parameters. Compute the factors in double, as in worker/reducer/optim.c. */
 void cuda_update(struct compute *base, const ddp_optim *o, const struct compute_update *u)
 {
     struct cuda *c = cuda_of(base);
@@ -233,7 +235,7 @@ static ddp_status read_totals(struct cuda *c, unsigned slot, struct compute_repo
     return DDP_OK;
 }
 
-/* Queue a copy of the totals to the host, and set them to 0, so that a NaN loss affects only one report. */
+/* Queue a copy of the totals to the host, and then set the totals to 0. So a NaN loss affects only one report. */
 static cuda_error queue_totals(struct cuda *c, unsigned slot)
 {
     cuda_error error = c->gpu.call.copy_async(&c->results[slot], c->total, sizeof(struct results),

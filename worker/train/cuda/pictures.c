@@ -24,8 +24,8 @@ static struct columns_args view_of_x(const struct conv *conv)
                                   .apart = 1 };
 }
 
-/* Describe the columns of dy, whose pixels are `stride` apart, for the gradient of x. The kernel is turned by 180
- * degrees, and its padding is kernel - 1 - padding. */
+/* Describe the columns of dy, for the gradient of x. The pixels of dy are `stride` apart. The kernel is turned by
+ * 180 degrees, and its padding is kernel - 1 - padding. */
 static struct columns_args view_of_dy(const struct conv *conv)
 {
     return (struct columns_args){ .channels = (int)conv->out,
@@ -42,13 +42,15 @@ static size_t square(int side)
     return (size_t)side * (size_t)side;
 }
 
-/* Return the number of rows in the matrix `columns` of one picture. */
+/* Return the number of rows in the matrix `columns` of one picture. The matrix has one row for each weight of the
+ * kernel in each channel. */
 static size_t seen_of(const struct columns_args *v)
 {
     return (size_t)v->channels * square(v->kernel);
 }
 
-/* Return how many pictures have columns in memory at once. Set v->pitch, the values between two rows. */
+/* Return the maximum number of pictures whose columns are in memory at once. Set v->pitch, the distance between
+ * two rows of a matrix in values. */
 static size_t pictures_at_once(const struct cuda *c, struct columns_args *v)
 {
     v->pitch = cuda_blocks(square(v->to_side), KERNEL_PACK) * KERNEL_PACK;
@@ -56,7 +58,7 @@ static size_t pictures_at_once(const struct cuda *c, struct columns_args *v)
     return most < 1 ? 1 : most < PICTURES ? most : PICTURES;
 }
 
-/* Make the columns of `many` pictures from picture `first` on. */
+/* Make the columns of `many` pictures, beginning with picture `first`. */
 static const void *make_columns(struct cuda *c, struct columns_args v, const void *from, size_t first,
                                 size_t many)
 {
@@ -108,7 +110,7 @@ void cuda_conv_backward_input(struct compute *base, const struct conv *conv, voi
     convolve(c, view_of_dy(conv), dx, dy, turn.to, conv->in, rows, add);
 }
 
-/* Compute the weight's gradient. Picture k of each group adds to sum k; the sums are added in order. */
+/* Compute the weight's gradient. Picture k of each group adds to sum k. At the end these sums are added in order. */
 void cuda_conv_backward_params(struct compute *base, const struct conv *conv, float *dweight, const void *dy,
                                const void *x, size_t rows, float *scratch)
 {
@@ -142,7 +144,8 @@ void cuda_conv_backward_params(struct compute *base, const struct conv *conv, fl
 
 enum { STRIPS = 64, LEAST = 2048 };
 
-/* Return the number of rows in a strip, of which a CUDA block sums one channel. */
+/* Return the number of rows in a strip. A CUDA block sums one channel of one strip. There are at most STRIPS strips. In
+ * all strips except the last one, a block sums at least LEAST values. */
 static size_t rows_of_strip(const struct batch_norm *n, size_t rows)
 {
     const size_t strips = n->channels < BLOCKS ? BLOCKS / n->channels : 1;

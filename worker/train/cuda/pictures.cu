@@ -14,7 +14,8 @@ __device__ inline value seen_at(const value *from, int line, int column, int sid
     return (unsigned)line < (unsigned)side && (unsigned)column < (unsigned)side ? from[line * side + column] : put(0);
 }
 
-/* Compute PACK elements of one row in each thread. Row r has plane r / taps, over all pictures, and tap r % taps. */
+/* Let each thread compute PACK elements of one row. Row r belongs to plane r / taps, counted over all pictures, and to
+ * tap r % taps. */
 KERNEL(columns, columns)
 {
     const size_t at = thread_number() * PACK, row = at / a.pitch;
@@ -42,7 +43,7 @@ KERNEL(turn_weight, turn_weight)
         ((value *)a.to)[at] = ((const value *)a.weight)[(o * a.in + i + 1) * a.taps - 1 - tap];
 }
 
-/* Return true if the shortcut is the unchanged input. */
+/* Return true if the shortcut is the unchanged input: the block neither halves the picture nor adds channels. */
 __device__ inline bool is_same(const struct shortcut_args *a)
 {
     return a->stride == 1 && a->in == a->out;
@@ -94,7 +95,7 @@ KERNEL(shortcut_backward, shortcut)
     pack_to_within((value *)a.to, at, a.n, dx);
 }
 
-/* Compute the mean of each plane, one per warp. */
+/* Compute the mean of each plane. Each warp processes one plane. */
 KERNEL(pool_forward, pool)
 {
     const size_t plane = grid_warp();

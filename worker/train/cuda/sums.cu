@@ -57,7 +57,7 @@ KERNEL(join_sums, join_sums)
         a.to[i] = sum;
 }
 
-/* Sum one column in each thread. All bounds are constants, so that the compiler keeps x in registers. */
+/* Let each thread sum one column. All bounds are constants, so that the compiler keeps x in registers. */
 KERNEL(sum_rows, sum_rows)
 {
     const size_t i = thread_number();
@@ -87,7 +87,7 @@ KERNEL(squares, squares)
         a.part[blockIdx.x] = sum;
 }
 
-/* Compute the norm and the clip factor as norm_clip_factor() does. A NaN stays a NaN. */
+/* Compute the norm and the clip factor, as norm_clip_factor() in worker/reducer/optim.c does. A NaN stays a NaN. */
 KERNEL(join_squares, join_squares)
 {
     double sum = 0;

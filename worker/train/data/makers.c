@@ -27,7 +27,7 @@ static float between(ddp_random *luck, float low, float high)
 
 enum { MAX_STROKES = 7 };
 
-/* One stroke from (x0, y0) to (x1, y1). Two equal points end a digit. */
+/* One stroke from (x0, y0) to (x1, y1). A stroke with two equal points marks the end of a digit's strokes. */
 struct stroke {
     float x0, y0, x1, y1;
 };
@@ -65,7 +65,8 @@ struct hand {
     float ink;              /* darkness, 0..1 */
 };
 
-/* Return random parameters for one digit, at most two pixels off the centre in each direction. */
+/* Return random parameters for one digit. The centre of the digit's grid is at most two pixels away from the picture's
+ * centre, in each direction. */
 static struct hand draw_hand(ddp_random *luck)
 {
     struct hand h;
@@ -88,7 +89,8 @@ static struct stroke placed(const struct hand *h, struct stroke s)
     return p;
 }
 
-/* Return the distance from a pixel to a stroke. Project the pixel onto the line, then limit it to the ends. */
+/* Return the distance from a pixel to the nearest point of a stroke. Project the pixel onto the stroke's line, then
+ * limit the projection to the ends of the stroke. */
 static float distance(float x, float y, const struct stroke *s)
 {
     float dx = s->x1 - s->x0, dy = s->y1 - s->y0;
@@ -109,7 +111,7 @@ static void draw_stroke(float *paper, const struct stroke *s, float pen, float i
     }
 }
 
-/* Draw a short stroke at a random place, so that no dark pixel identifies a class. */
+/* Draw a short stroke at a random place, so that no single dark pixel identifies a class. */
 static void scratch(ddp_random *luck, float *paper)
 {
     struct stroke s = { between(luck, 0, 27), between(luck, 0, 27), 0, 0 };
@@ -118,8 +120,8 @@ static void scratch(ddp_random *luck, float *paper)
     draw_stroke(paper, &s, 0.6f, between(luck, 0.3f, 0.9f));
 }
 
-/* Return the noise of a pixel, strong in 2 % of them. Weak noise in all pixels would saturate a sigmoid in one
- * step of Adam. */
+/* Return the noise of a pixel: strong noise in 2 % of the pixels. Weak noise in all pixels would raise the mean of the
+ * picture, and one step of Adam with a learning rate of 0.01 would then saturate a sigmoid with 784 inputs. */
 static float speck(ddp_random *luck)
 {
     return ddp_random_uniform(luck) < 0.02f ? between(luck, -1, 1) : 0;
@@ -151,7 +153,7 @@ static void draw_digit(ddp_random *luck, int label, uint8_t *pixels)
     }
 }
 
-/* Fill in the labels in random order. The sizes of classes differ by at most one. */
+/* Fill in the labels in random order. The sizes of any two classes differ by at most one sample. */
 static void glyph_labels(ddp_random *luck, size_t n, uint8_t *labels)
 {
     for (size_t i = 0; i < n; i++)
@@ -164,7 +166,8 @@ static void glyph_labels(ddp_random *luck, size_t n, uint8_t *labels)
     }
 }
 
-/* Fill in `n` pictures and their labels. Make the labels first, so that they do not depend on the pictures. */
+/* Fill in `n` pictures and their labels. Make all labels first, so that they do not depend on the random numbers that
+ * the pictures use. */
 static void glyph_fill(ddp_random *luck, size_t n, uint8_t *pixels, uint8_t *labels)
 {
     glyph_labels(luck, n, labels);
@@ -204,8 +207,8 @@ static int follow(ddp_random *luck, const struct speech *speech, int word)
     return speech->next[word][chance < 8 ? 0 : chance < 12 ? 1 : chance < 14 ? 2 : 3];
 }
 
-/* Write `n` letters (ASCII) of text. A sentence begins with word 0, and has eight words on average. The last may
- * be cut. */
+/* Write `n` letters (ASCII) of text. The last sentence may be cut. Each sentence begins with word 0 of `speech`,
+ * and has eight words on average. */
 static void speech_write(ddp_random *luck, const struct speech *speech, uint8_t *text, size_t n)
 {
     int word = 0;
@@ -227,7 +230,8 @@ struct bytes {
     size_t len;
 };
 
-/* Compress with gzip, without name and time, so that equal data gives equal files. The caller frees out->data. */
+/* Compress with gzip. Store neither name nor time, so that equal data gives equal files. The caller frees
+ * out->data. */
 static ddp_status pack(const struct bytes *in, struct bytes *out, struct ddp_err *err)
 {
     z_stream z = { 0 };
@@ -267,7 +271,8 @@ static ddp_status no_memory(uint64_t n, const char *what, struct ddp_err *err)
     return ddp_fail(err, DDP_ERR_NOMEM, "out of memory for %" PRIu64 " %s", n, what);
 }
 
-/* Reject a directory with the file `name` of an earlier set, which train would read as part of the new set. */
+/* Reject a directory that has the file `name` of an earlier set, because train would read this file as a part of the
+ * new set. */
 static ddp_status check_leftover(const struct maker_order *o, const char *name, struct ddp_err *err)
 {
     char path[PATH_MAX];
@@ -294,7 +299,7 @@ static bool begin_file(struct bytes *file, int dims, uint64_t n, size_t value_by
     return file->data != NULL;
 }
 
-/* Write the pictures and then the labels of one part, so that labels prove that pictures exist. */
+/* Write the pictures and then the labels of one part. So if the labels exist, the pictures exist too. */
 static ddp_status make_idx_part(const struct maker_order *o, enum dataset_part part, uint64_t n,
                                 ddp_random *luck, struct ddp_err *err)
 {
@@ -313,8 +318,9 @@ static ddp_status make_idx_part(const struct maker_order *o, enum dataset_part p
     return status;
 }
 
-/* Write the training set, then the test set from the same random sequence. Fail if train would read other files
- * instead: CIFAR-10 or, with --gzip, plain files. */
+/* Write the training set and the test set. The test set continues the random sequence of the training set, so it has
+ * different pictures of the same kind. Fail if the directory has files that train would read instead: the files of
+ * CIFAR-10 and, with --gzip, the plain files of an earlier set. */
 static ddp_status make_idx(const struct maker_order *o, ddp_random *luck, struct ddp_err *err)
 {
     char found[PATH_MAX];
@@ -364,7 +370,8 @@ static ddp_status write_tokens(const struct maker_order *o, const char *name, co
     return status;
 }
 
-/* Write the files for training, of nearly equal sizes, or the one file for tests. Each letter is one token. */
+/* Write the files for training if `training` is true, otherwise the one file for tests. Each letter of the text is
+ * one token. The training files have nearly equal sizes. */
 static ddp_status make_tokens_part(const struct maker_order *o, const struct speech *speech, bool training,
                                    ddp_random *luck, struct ddp_err *err)
 {

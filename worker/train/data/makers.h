@@ -1,5 +1,6 @@
-/* makers.h -- creates the sets of make-data: digits or tokens that a model can learn. One random generator makes
- * the training set and then the test set, so equal seeds and sizes give equal files. */
+/* makers.h -- creates the sets of make-data: digits or tokens that a model can learn. Each file is written whole or
+ * not at all. One random generator makes the training set and then the test set, so equal seeds and sizes give
+ * equal files. */
 #ifndef WORKER_TRAIN_DATA_MAKERS_H
 #define WORKER_TRAIN_DATA_MAKERS_H
 
@@ -25,7 +26,7 @@ enum { SPEECH_WORDS = 96, SPEECH_LETTERS = 10, SPEECH_NEXT = 4 };
 
 struct speech {
     char word[SPEECH_WORDS][SPEECH_LETTERS]; /* text, with its NUL */
-    uint8_t next[SPEECH_WORDS][SPEECH_NEXT]; /* words that may follow each word, by frequency */
+    uint8_t next[SPEECH_WORDS][SPEECH_NEXT]; /* words that may follow each word, the most frequent first */
 };
 
 struct maker_order {
@@ -38,7 +39,7 @@ struct maker_order {
 struct maker {
     const char *name, *unit;
     uint64_t samples, test_samples; /* default sizes */
-    uint64_t most;                  /* limit of `samples` and of `test_samples`, which are made in memory */
+    uint64_t most; /* upper limit for `samples`, and for `test_samples`; both are created in memory */
     ddp_status (*make)(const struct maker_order *order, ddp_random *luck, struct ddp_err *err);
 };
 

@@ -1,10 +1,12 @@
-/* pictures.c -- see pictures.h. The header is checked before the values are read. An example of an IDX file:
+/* pictures.c -- see pictures.h. An example of an IDX file:
  *
  *     offset 0   00 00 08 03       magic: two zeros, 8 = unsigned bytes, number of dimensions
  *     offset 4   00 00 ea 60       60 000 pictures, big-endian
  *     offset 8   00 00 00 1c       28 rows
  *     offset 12  00 00 00 1c       28 columns
- *     offset 16  the values, one byte each, up to the end of the file */
+ *     offset 16  the values, one byte each, up to the end of the file
+ *
+ * The header is checked before the values are read. */
 #include "train/data/pictures.h"
 
 #include "train/files.h"
@@ -34,7 +36,7 @@ size_t idx_header_bytes(int dims)
     return 4 + 4 * (size_t)dims;
 }
 
-/* Write a header, for make-data. */
+/* Write a header, for make-data. Headers are written and read in the same file, so that the two functions agree. */
 size_t idx_make_header(uint8_t *head, int dims, const uint32_t *dim)
 {
     write_be32(head, (uint32_t)(TYPE_U8 << 8 | dims));
@@ -43,7 +45,7 @@ size_t idx_make_header(uint8_t *head, int dims, const uint32_t *dim)
     return idx_header_bytes(dims);
 }
 
-/* Check the magic number, to detect a wrong or swapped file. */
+/* Check the magic number, to detect an HTML page, a wrong file, or swapped files. */
 static ddp_status check_magic(const uint8_t *head, int dims, struct ddp_err *err)
 {
     uint32_t expected = (uint32_t)(TYPE_U8 << 8 | dims), magic = get_be32(head);
@@ -54,7 +56,8 @@ static ddp_status check_magic(const uint8_t *head, int dims, struct ddp_err *err
                     expected, dims, dims == 1 ? "" : "s");
 }
 
-/* Read the sizes and compute the length of the file. Unused dimensions are 1. */
+/* Read the sizes and compute the length of the file. Set unused dimensions to 1, so that the product of all three
+ * sizes is the number of values. */
 static ddp_status check_header(const uint8_t *head, int dims, uint32_t dim[IDX_MAX_DIMS], size_t *file_bytes,
                                struct ddp_err *err)
 {
@@ -78,7 +81,8 @@ static ddp_status check_header(const uint8_t *head, int dims, uint32_t dim[IDX_M
     return DDP_OK;
 }
 
-/* Read and check the header, the magic number before the length, because its error is clearer. */
+/* Read and check the header. If the file is shorter than the header, check the magic number first, because an error
+ * about the format is clearer than an error about the length. */
 static ddp_status read_header(struct whole_file *f, int dims, uint32_t dim[IDX_MAX_DIMS], size_t *total,
                               struct ddp_err *err)
 {
@@ -92,7 +96,7 @@ static ddp_status read_header(struct whole_file *f, int dims, uint32_t dim[IDX_M
     return status == DDP_OK ? check_header(f->bytes, dims, dim, total, err) : status;
 }
 
-/* Read the header and the values, and one byte more, to detect a file that is too long. */
+/* Read the header and the values. Request one byte more, to detect a file that is too long. */
 static ddp_status read_records(struct whole_file *f, int dims, uint32_t dim[IDX_MAX_DIMS],
                                struct ddp_err *err)
 {
@@ -105,7 +109,7 @@ static ddp_status read_records(struct whole_file *f, int dims, uint32_t dim[IDX_
                : status;
 }
 
-/* Load a file. Errors begin with the path, and their offsets count uncompressed bytes. */
+/* Load a file. Every error begins with the path. The offsets in errors count uncompressed bytes. */
 ddp_status idx_load(struct idx *idx, const char *path, int dims, struct ddp_err *err)
 {
     struct whole_file f;
@@ -147,7 +151,7 @@ struct augment augment_draw(ddp_philox *luck)
     return a;
 }
 
-/* Copy one row, first moved and then mirrored. */
+/* Copy one row. The picture is first moved and then mirrored, so a mirrored row is read from its end. */
 static void row(const struct augment *a, const uint8_t *from, uint8_t *to, int side)
 {
     for (int x = 0; x < side; x++) {
@@ -168,7 +172,8 @@ void augment_apply(const struct augment *a, const uint8_t *from, uint8_t *to, in
     }
 }
 
-/* Write the name of a file to `to` (32 bytes): "data_batch_3.bin" for training file 3, "test_batch.bin" for 0. */
+/* Write the name of a file: "data_batch_3.bin" for training file 3, "test_batch.bin" for number 0. `to` has room
+ * for 32 bytes. */
 static void cifar_file_name(char *to, int number)
 {
     if (number == 0)
@@ -177,8 +182,8 @@ static void cifar_file_name(char *to, int number)
         snprintf(to, 32, "data_batch_%d.bin", number);
 }
 
-/* Check the labels before the length. An error about the label is clearer for a page of HTML, which begins with
- * '<'. */
+/* Check the label of each record first, then the length of the file. A page of HTML begins with '<', which is no valid
+ * label. For such a file, an error about the label is clearer than an error about the length. */
 static ddp_status check(const struct whole_file *f, struct ddp_err *err)
 {
     if (f->len == 0)
@@ -197,7 +202,7 @@ static ddp_status check(const struct whole_file *f, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Append the records of a file. Errors begin with the path; DDP_ERR_CORRUPT names offset and value. */
+/* Append the records of a file. Errors begin with the path, and DDP_ERR_CORRUPT names offset and value. */
 static ddp_status cifar_add(struct cifar *c, const char *path, struct ddp_err *err)
 {
     struct whole_file f;
@@ -232,7 +237,8 @@ bool cifar_find(char *found, const char *dir)
     return false;
 }
 
-/* Load data_batch_1, data_batch_2 ... up to the first missing file. A later file means an incomplete download. */
+/* Load data_batch_1, data_batch_2 ... up to the first missing file. Fail if a file with a higher number exists, because
+ * then the download is incomplete. */
 static ddp_status load_training(struct cifar *c, const char *dir, struct ddp_err *err)
 {
     char path[PATH_MAX], name[32];

@@ -1,5 +1,5 @@
-/* pictures.h -- reads files of pictures, in the IDX format and in the format of CIFAR-10, plain or gzip. Offsets
- * in errors count uncompressed bytes. */
+/* pictures.h -- reads files of pictures, in the IDX format and in the format of CIFAR-10. A file may be compressed with
+ * gzip. Offsets in errors count uncompressed bytes. */
 #ifndef WORKER_TRAIN_DATA_PICTURES_H
 #define WORKER_TRAIN_DATA_PICTURES_H
 
@@ -28,7 +28,7 @@ struct idx {
 size_t idx_header_bytes(int dims);
 
 /* Read a whole file, plain or gzip. Every error begins with the path. DDP_ERR_CORRUPT names the offset.
- * DDP_ERR_LIMIT: the file is larger than IDX_MAX_BYTES. After an error nothing needs to be freed. */
+ * DDP_ERR_LIMIT means that the file is larger than IDX_MAX_BYTES. After an error nothing needs to be freed. */
 ddp_status idx_load(struct idx *idx, const char *path, int dims, struct ddp_err *err);
 
 void idx_free(struct idx *idx);
@@ -60,8 +60,8 @@ struct augment {
 /* Choose a random shift and flip, as torchvision's RandomCrop(32, padding=4) and RandomHorizontalFlip() do. */
 struct augment augment_draw(ddp_philox *luck);
 
-/* Shift and mirror a picture of `channels` planes, each of side x side bytes. Pixels from outside are 0. `to` and
- * `from` must not overlap. */
+/* Shift and mirror a picture of `channels` planes, each of side x side bytes. Pixels from outside the picture are 0.
+ * `to` and `from` must not overlap. */
 void augment_apply(const struct augment *a, const uint8_t *from, uint8_t *to, int channels, int side);
 
 /* --- files of CIFAR-10 ------------------------------------------------------------------------------------ */
@@ -81,15 +81,15 @@ struct cifar {
     size_t n;
 };
 
-/* Write the directory of the files to `found` (PATH_MAX bytes): `dir` itself, or the published archive's folder in
- * it. Return false if there are no files. */
+/* Find the directory of the files: `dir` itself, or the folder of the published archive in `dir`. Write its path to
+ * `found`, which has room for PATH_MAX bytes. Return false if there are no files. */
 bool cifar_find(char *found, const char *dir);
 
 /* Load the test file or all training files of `dir`. After an error nothing needs to be freed. */
 ddp_status cifar_load(struct cifar *c, const char *dir, bool training, struct ddp_err *err);
 void cifar_free(struct cifar *c);
 
-/* Return record `index`, below n: the label, then the picture. */
+/* Return record `index` (< n): its label, then the picture. */
 const uint8_t *cifar_record(const struct cifar *c, size_t index);
 
 #endif

@@ -100,7 +100,7 @@ static ddp_status examine(const struct tokens *t, int fd, uint64_t *count, struc
     return status;
 }
 
-/* Open one more shard, which stays open, so that a sample takes one system call. */
+/* Open one more shard. Keep its descriptor open, so that reading a sample takes only one system call. */
 static ddp_status tokens_add(struct tokens *t, const char *path, struct ddp_err *err)
 {
     uint64_t count = 0;
@@ -154,7 +154,8 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Add all files in the order of strcmp(), so that the locale does not matter. */
+/* Add all files in the order of their names, as strcmp() compares them. This order does not depend on the locale, so
+ * all ranks have the same order. */
 static ddp_status add_all(struct tokens *t, glob_t *found, bool training, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;
@@ -166,8 +167,8 @@ static ddp_status add_all(struct tokens *t, glob_t *found, bool training, struct
     return status;
 }
 
-/* Write the pattern of all .bin files in the directory `where` to `to`, with the special characters of glob
- * escaped. */
+/* Write to `to` the pattern of all .bin files in the directory `where`. Put a backslash before each character of
+ * `where` that has a special meaning for glob. */
 static void directory_pattern(char *to, const char *where)
 {
     for (; *where != '\0'; *to++ = *where++) {
@@ -218,7 +219,7 @@ static const struct tokens_shard *shard_of(const struct tokens *t, uint64_t inde
     return &t->shard[low];
 }
 
-/* Store n tokens from token i of a sample on: token i is input i, and the target of input i - 1. */
+/* Store n tokens, beginning with token i of a sample. Token i is input i, and the target of input i - 1. */
 static ddp_status copy_tokens(const struct tokens *t, const uint8_t *bytes, size_t n, size_t i,
                               uint64_t offset, int32_t *token, int32_t *target, struct ddp_err *err)
 {
@@ -235,7 +236,7 @@ static ddp_status copy_tokens(const struct tokens *t, const uint8_t *bytes, size
     return DDP_OK;
 }
 
-/* Read a sample in pieces, for a small stack. */
+/* Read a sample in pieces, because a thread may have a small stack. */
 static ddp_status read_sample(const struct tokens *t, const struct tokens_shard *s, uint64_t sample,
                               int32_t *token, int32_t *target, struct ddp_err *err)
 {

@@ -1,11 +1,12 @@
-/* activation.c -- see compute.h: GELU, the shortcut of residual blocks, ReLU, sigmoid and log_softmax. The last
- * three work in place, because their gradients need only the output. */
+/* activation.c -- see compute.h: GELU, the shortcut of residual blocks, ReLU, sigmoid and log_softmax. The last three
+ * work in place, because their gradients need only the output. The gradient of GELU needs the input, so GELU has a
+ * separate output. */
 #include "train/compute.h"
 
 #include <string.h>
 
-/* cpu_gelu_forward computes tanh as 1 - 2 / (exp(2u) + 1). GELU adds 1 to it, so the digits lost near u = 0 do not
- * matter. */
+/* cpu_gelu_forward computes tanh as 1 - 2 / (exp(2u) + 1). Near u = 0 the result has fewer correct digits. The missing
+ * digits do not matter, because GELU adds 1 to tanh. */
 
 static const real gelu_slope = (real)0.7978845608028654, gelu_cube = (real)0.044715;
 
@@ -38,7 +39,7 @@ static size_t side_of_y(const struct shortcut *s)
     return (s->side + s->stride - 1) / s->stride;
 }
 
-/* Return the plane of y to which plane `plane` of x is added, over all rows. */
+/* Return the plane of y to which plane `plane` of x is added. Planes are counted over all rows. */
 static size_t shortcut_target(const struct shortcut *s, size_t plane)
 {
     const size_t row = plane / s->in, channel = plane % s->in + (s->out - s->in) / 2;

@@ -1,10 +1,11 @@
-/* attention.c -- see compute.h. The queries are processed in blocks, so about half of the scores S are never
- * computed. Backward computes the probabilities P again, because they have length^2 numbers per head. */
+/* attention.c -- see compute.h. Attention processes the queries in blocks, because a block needs only the keys up to
+ * its last query. So about half of the scores S are never computed. Backward computes the probabilities P again,
+ * because storing P would need length^2 numbers per head. */
 #include "train/compute.h"
 
 #include <stdbool.h>
 
-/* Return the largest element, which callers subtract before exp to prevent an overflow. */
+/* Return the largest element. Callers subtract the largest element before exp, so that nothing overflows. */
 REAL_BODY real largest(const real *x, size_t n)
 {
     real lanes[REAL_LANES];
@@ -16,13 +17,14 @@ REAL_BODY real largest(const real *x, size_t n)
     return lanes[0];
 }
 
-/* Set *log_sum to L = log(sum(exp(scale * x))). Replace x by its softmax, exp(scale * x - L). */
+/* Set *log_sum to L = log(sum(exp(scale * x))). Replace x by the softmax of scale * x, which is exp(scale * x -
+ * L). */
 static void softmax(real *x, real scale, size_t n, real *log_sum);
 
-/* Compute the softmax of x again, from the `log_sum` of this row. */
+/* Compute the softmax of x again, without a sum: `log_sum` is the value that softmax() has stored for this row. */
 static void softmax_again(real *x, real scale, real log_sum, size_t n);
 
-/* Turn d, the gradient of the softmax p, into the gradient of its input. */
+/* Turn d, the gradient of the softmax p, into the gradient of the softmax's input. */
 static void softmax_backward(real *d, const real *p, real scale, size_t n);
 
 REAL_BODY void softmax_body(real *restrict x, real scale, size_t n, real *restrict log_sum)
@@ -56,13 +58,14 @@ REAL_BODY void softmax_backward_body(real *restrict d, const real *restrict p, r
 }
 REAL_WIDE(softmax_backward, (real * d, const real *p, real scale, size_t n), (d, p, scale, n))
 
-/* Number of queries in a block, for which P has BLOCK x length numbers. A query uses only the keys up to its
- * token. The formulas for one head of one sequence:
+/* Number of queries in a block. For one head of one sequence:
  *
- *     S = Q K^T    P = softmax(S / sqrt(width of a head))    Y = P V */
+ *     S = Q K^T    P = softmax(S / sqrt(width of a head))    Y = P V
+ *
+ * A query uses only the keys up to its token. P of a block needs memory for only BLOCK x length numbers. */
 enum { BLOCK = 64 };
 
-/* `head`: one attention head for one sequence. `block`: a block of its queries. */
+/* `head` is one attention head for one sequence. `block` is a block of the queries of a head. */
 struct head {
     const real *q, *k, *v;
     size_t stride; /* number of elements from one token to the next in qkv */
@@ -71,8 +74,8 @@ struct head {
 };
 
 struct block {
-    size_t first, n; /* the queries first .. first + n - 1 */
-    size_t keys;     /* keys of the last query; also the row length of the scores */
+    size_t first, n; /* the queries of the block are first .. first + n - 1 */
+    size_t keys;     /* number of keys that the last query uses; also the row length of the scores */
 };
 
 size_t attention_scratch(size_t length)
@@ -143,7 +146,7 @@ void cpu_attention_forward(ON_CPU, void *y, real *log_sum, const void *qkv, real
     }
 }
 
-/* Compute the probabilities P of a block again, and the gradient `ds` of the scores. */
+/* Compute the probabilities P of a block again, and write the gradient of the scores S to `ds`. */
 static void scores_backward(real *p, real *ds, const real *dy, size_t dy_stride, const real *log_sum,
                             const struct head *h, const struct block *b)
 {
@@ -159,8 +162,8 @@ static void scores_backward(real *p, real *ds, const real *dy, size_t dy_stride,
     }
 }
 
-/* Compute left^T right, where `left` has n x keys numbers. Write the product to `to` or, without `overwrite`, add
- * it. */
+/* Compute left^T right, where `left` has n x keys numbers. If `overwrite` is true, write the product to `to`. Otherwise
+ * add the product to `to`. */
 static void to_keys(real *to, const real *left, const real *right, size_t right_stride, const struct head *h,
                     const struct block *b, bool overwrite)
 {
@@ -168,12 +171,14 @@ static void to_keys(real *to, const real *left, const real *right, size_t right_
               (int)b->keys, right, (int)right_stride, !overwrite, to, (int)h->stride);
 }
 
-/* Compute the gradients of queries (`dq`, in dqkv), keys and values of one head:
+/* Compute the gradients of queries, keys and values of one head. Compute P again from Q, K and log_sum, which
+ * costs one more product:
  *
  *     dV = P^T dY    dP = dY V^T    dS = softmax backward    dQ = dS K    dK = dS^T Q
  *
- * The last block uses all keys. So it is processed first and overwrites the gradients of keys and values, to which all
- * other blocks add. */
+ * Several blocks contribute to the gradients of keys and values. The last block uses all keys, so it is processed first
+ * and overwrites these gradients. The other blocks add to these gradients. `dq` points into dqkv, which has the layout
+ * of qkv. */
 static void head_backward(real *dq, const real *dy, size_t dy_stride, const real *log_sum,
                           const struct head *h, real *scratch, size_t length)
 {
@@ -190,7 +195,7 @@ static void head_backward(real *dq, const real *dy, size_t dy_stride, const real
     }
 }
 
-/* Compute the gradient. `y` is not needed. */
+/* Compute the gradient. `y` is not used here, because softmax_backward needs only P and its gradient. */
 void cpu_attention_backward(ON_CPU, void *dqkv, const void *dy, const void *y, const void *qkv,
                             const real *log_sum, real *scratch, const struct attention *a)
 {
@@ -224,8 +229,8 @@ static void gradient(real *d, const real *z, real lse, size_t target, real weigh
         d[k] = weight * (real_exp(z[k] - lse) - (k == target ? 1 : 0));
 }
 
-/* Return the sum of the losses, as a double because an epoch adds many. Write the gradient to `d`, unless `d` is
- * NULL. */
+/* Return the sum of the losses. If `d` is not NULL, also write the gradient to `d`. The sum is a double, because an
+ * epoch adds many losses. */
 static double entropy(real *d, const real *z, const struct model_batch *b, size_t n)
 {
     double loss = 0;
@@ -239,7 +244,8 @@ static double entropy(real *d, const real *z, const struct model_batch *b, size_
     return loss;
 }
 
-/* Return the loss, and overwrite z with the gradient. lanes_exp gives other last bits than entropy(). */
+/* Return the loss as entropy() does, and overwrite z with the gradient. The loss and the gradient differ from those of
+ * entropy() in the last bits, because this function uses lanes_exp. */
 static double entropy_wide(real *z, const struct model_batch *b, size_t n)
 {
     double loss = 0;

@@ -47,7 +47,7 @@ struct frame {
     size_t pitch, lines, plane, channel;
 };
 
-/* Compute the layout. With stride 1, a zero ends one line and begins the next. */
+/* Compute the layout. With stride 1, neighbouring lines share a zero: it ends one line and begins the next. */
 static struct frame frame_of(size_t side, size_t stride)
 {
     struct frame f = { .side = side, .stride = stride };
@@ -63,13 +63,14 @@ static size_t frame_values(const struct frame *f, size_t channels)
     return channels * f->channel + SLACK;
 }
 
-/* Return the row (or column), in the grid of stride x stride planes, that has line (or column) i of the picture. */
+/* Return the row (or column) of planes that contains line (or column) i of the picture. The planes of a channel form a
+ * grid of stride x stride. */
 static size_t plane_of(const struct frame *f, size_t i)
 {
     return (CONV_PADDING + i) % f->stride;
 }
 
-/* Return the index of line (or column) i of the picture within its plane. */
+/* Return the index that line (or column) i of the picture has within its plane. */
 static size_t position(const struct frame *f, size_t i)
 {
     return (CONV_PADDING + i) / f->stride;
@@ -88,7 +89,7 @@ static void frame_line(const struct frame *f, real *to, const real *x)
     }
 }
 
-/* Copy the channels into the frame of zeros. */
+/* Copy the channels into the frame. The caller has set the frame to zero. */
 static void frame_fill(const struct frame *f, real *to, const real *x, size_t channels)
 {
     for (; channels > 0; channels--, to += f->channel) {
@@ -107,12 +108,12 @@ struct sums {
     struct conv_sum sum;
     size_t at[CONV_TAPS];
     size_t outs, lines, columns, pitch;    /* pitch: see struct frame */
-    size_t first_line, first_column, step; /* place of the first result; distance of results */
+    size_t first_line, first_column, step; /* place of the first result; distance between results */
     size_t side;
     const real *weight;
 };
 
-/* Return how many numbers conv_tile_sum() writes for one channel, in whole registers. */
+/* Return how many numbers conv_tile_sum() writes for one channel, rounded up to whole registers. */
 static size_t sums_row(const struct sums *s)
 {
     return round_up((s->lines - 1) * s->pitch + s->columns, CONV_LANES);
@@ -135,7 +136,7 @@ static void copy_line(real *to, const real *from, size_t n, size_t step, int add
             to[i * step] = from[i] + (add ? to[i * step] : 0);
 }
 
-/* Write the results of one picture to y, or add them if `add` is set. `row` is scratch memory with CONV_OUTS *
+/* Write the results of one picture to y, or add them to y if `add` is set. `row` is scratch with CONV_OUTS *
  * sums_row() numbers. */
 static void sums_make(const struct sums *s, real *y, const real *framed, real *row, int add)
 {
@@ -150,8 +151,8 @@ static void sums_make(const struct sums *s, real *y, const real *framed, real *r
     }
 }
 
-/* Layout of the weights: result channel o, input channel c, tap t are at weight[o * of_out + c * of_channel +
- * tap[t]]. */
+/* Layout of the weights. The weight for result channel o, input channel c and tap t is weight[o * of_out + c *
+ * of_channel + tap[t]]. */
 struct weights {
     const real *weight;
     size_t of_out, of_channel;
@@ -263,7 +264,8 @@ static void input_sums(const struct conv *c, const struct frame *f, size_t phase
     s->sum.at = s->at;
 }
 
-/* Return the scratch elements for the gradient of x. The last phase (struct phase) has the most lines and columns. */
+/* Return the number of scratch elements for the gradient of x. The last phase (struct phase) needs the most elements,
+ * because it has the most lines and columns. */
 static size_t input_columns(const struct conv *c)
 {
     const struct frame f = frame_of(conv_side(c), 1);
@@ -274,7 +276,8 @@ static size_t input_columns(const struct conv *c)
            CONV_OUTS * sums_row(&s);
 }
 
-/* Compute the gradient of x as in the forward pass, with dy as the input, for each phase. */
+/* Compute the gradient of x in the same way as the forward pass, with dy as the input. With a stride of s, the pixels
+ * of x are divided into s x s phases. All pixels of a phase use the same taps. */
 void cpu_conv_backward_input(ON_CPU, const struct conv *c, void *dx, const void *dy, const void *weight,
                              size_t rows, bool add, real *columns)
 {
@@ -308,8 +311,8 @@ static size_t mixed_values(const struct conv *c)
     return framed_side(c) * framed_side(c) * c->in + SLACK;
 }
 
-/* Copy x so that the channels of a pixel are adjacent, line by line, so that the written memory stays in the
- * cache. */
+/* Copy x so that the channels of a pixel are adjacent. One line of the kernel then reads consecutive numbers. Copy line
+ * by line, so that the written memory stays in the cache. */
 static void mix_channels(const struct conv *c, real *to, const real *x)
 {
     const size_t n = framed_side(c);
@@ -322,7 +325,7 @@ static void mix_channels(const struct conv *c, real *to, const real *x)
     }
 }
 
-/* Return how many numbers one line of the kernel reads, in whole registers. */
+/* Return how many numbers one line of the kernel reads, rounded up to whole registers. */
 static size_t line_width(const struct conv *c)
 {
     return round_up(CONV_KERNEL * c->in, CONV_LANES);
@@ -333,8 +336,8 @@ static size_t weight_columns(const struct conv *c)
     return mixed_values(c) + c->out * CONV_KERNEL * line_width(c);
 }
 
-/* Copy `sum`, ordered by output channel, kernel line, kernel column and input channel, to `dweight`, ordered by
- * output channel, input channel, kernel line and kernel column. */
+/* Copy the values of `sum` to `dweight` in another order. `sum` is ordered by output channel, kernel line, kernel
+ * column and input channel. `dweight` is ordered by output channel, input channel, kernel line and kernel column. */
 static void unmix(const struct conv *c, real *dweight, const real *sum)
 {
     for (size_t o = 0; o < c->out; o++) {

@@ -1,5 +1,7 @@
-/* conv_tile.c -- see conv_tile.h. The inner loop has three registers of sums for each of OUTS channels. So each
- * loaded number is used several times, and loads do not limit the speed. */
+/* conv_tile.c -- see conv_tile.h.
+ *
+ * The inner loop computes OUTS channels at a time. For each channel, three registers contain the sums of consecutive
+ * pixels. Each loaded number is then used in several sums, so loads do not limit the speed. */
 #include "train/layers/conv_tile.h"
 
 #ifdef __x86_64__
@@ -15,7 +17,8 @@
 #define OUTS      4
 #include "train/layers/conv_tile_body.h"
 
-/* For old x86 processors, without fused multiply-add, so their results may have other bits. */
+/* This version is for old x86 processors. The Makefile allows fused multiply-add in this file, but these processors
+ * lack the instruction. So their results may have other bits. */
 #define FOR(name) name##_plain
 #define TARGET
 #define BYTES 16
@@ -46,7 +49,7 @@ void conv_tile_product(const struct conv_product *p, real *dw, const real *dy, c
 #define FOR(name) name##_plain
 #define TARGET
 #define BYTES 16
-#define OUTS  8 /* 8 * 3 sums and their operands fit into the 32 registers of arm64 */
+#define OUTS  8 /* 8 * 3 sums and their operands fit into the 32 vector registers of arm64 */
 #include "train/layers/conv_tile_body.h"
 
 void conv_tile_sum(const struct conv_sum *s, real *y, size_t pitch, size_t n, const real *x,

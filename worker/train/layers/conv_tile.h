@@ -1,15 +1,17 @@
-/* conv_tile.h -- the inner loops of convolutions (conv.c): sums that stay in registers until they are complete.
- * Versions for AVX-512, AVX2 and any processor add in the same order, so all processors with fused multiply-add
- * give the same bits. */
+/* conv_tile.h -- the inner loops of convolutions (conv.c): sums that stay in registers until they are complete. Each
+ * loop is compiled for AVX-512, for AVX2 and for any processor, and the functions choose the version at run time. All
+ * versions add in the same order, so all processors with fused multiply-add give the same bits. */
 #ifndef TRAIN_LAYERS_CONV_TILE_H
 #define TRAIN_LAYERS_CONV_TILE_H
 
 #include "train/layers/real.h"
 
-/* Output channels of a call of conv_tile_sum; a line of results has a multiple of CONV_LANES numbers. */
+/* Each call of conv_tile_sum computes CONV_OUTS output channels. The length of a line of results is rounded up to a
+ * multiple of CONV_LANES numbers. */
 enum { CONV_OUTS = 8, CONV_LANES = 16 };
 
-/* Arguments of conv_tile_sum, for CONV_OUTS channels of n consecutive pixels p. A tap is one weight of the kernel.
+/* Arguments of conv_tile_sum, which computes CONV_OUTS channels of n consecutive pixels p. A tap is one weight of
+ * the kernel.
  *
  *     y[o * pitch + p] = sum over channel c and tap t of  weight[(c * taps + t) * CONV_OUTS + o] * x[c * plane + at[t] + p]
  *

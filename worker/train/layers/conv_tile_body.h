@@ -1,5 +1,6 @@
-/* conv_tile_body.h -- the loops of conv_tile.c, which includes this file for each kind of processor. The size of a
- * register and the number of channels are constants, because the compiler then keeps all sums in registers. */
+/* conv_tile_body.h -- the loops of conv_tile.c for one kind of processor. For each kind, conv_tile.c defines four
+ * macros and includes this file. The size of a register (BYTES) and the number of channels (OUTS) are constants,
+ * because the compiler can then keep all sums in registers. */
 typedef real FOR(vector) __attribute__((vector_size(BYTES)));
 typedef real FOR(loose) __attribute__((vector_size(BYTES), aligned(sizeof(real)), may_alias)); /* unaligned */
 
@@ -16,7 +17,8 @@ typedef real FOR(loose) __attribute__((vector_size(BYTES), aligned(sizeof(real))
 #define AT(p, v)   (*(LOOSE *)((p) + (v)*WIDE))
 #define SEEN(p, v) (*(const LOOSE *)((p) + (v)*WIDE))
 
-/* Compute the pixels of `outs` channels, each in `vectors` registers. Both numbers are compile-time constants. */
+/* Compute the pixels of some channels. `outs` is the number of channels. `vectors` is the number of registers that
+ * the pixels of one channel fill. Both numbers are compile-time constants. */
 TILE FOR(sum_tile)(const struct conv_sum *s, real *y, size_t pitch, const real *x, const real *weight,
                    const size_t outs, const size_t vectors)
 {

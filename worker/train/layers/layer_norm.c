@@ -37,7 +37,8 @@ REAL_WIDE(cpu_layer_norm_forward,
            size_t rows, size_t n),
           (on_cpu, y, mean, scale, x, weight, bias, rows, n))
 
-/* Add the gradient of one row to dx. `g`: mean of dy * weight; `gh`: mean of dy * weight * normalized x. */
+/* Add the gradient of one row to dx. `g` is the mean of dy * weight; `gh` is the mean of the product of dy, weight
+ * and the normalized x. */
 REAL_BODY void row_backward(real *restrict dx, const real *restrict dy, const real *restrict x, real mean,
                             real scale, const real *restrict weight, size_t n)
 {

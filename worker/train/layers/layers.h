@@ -1,13 +1,14 @@
-/* layers.h -- sizes of the layers, and functions that several layers share on the CPU. Pure. */
+/* layers.h -- sizes of the layers, and functions that several layers share on the CPU. compute.h declares the layers
+ * themselves. Pure. */
 #ifndef WORKER_TRAIN_LAYERS_LAYERS_H
 #define WORKER_TRAIN_LAYERS_LAYERS_H
 
 #include "train/layers/real.h"
 
-/* The first parameter of every function of a layer, which the CPU does not use. */
+/* The first parameter of every function of a layer. The functions for the CPU do not use this parameter. */
 #define ON_CPU struct compute *on_cpu __attribute__((unused))
 
-/* y = x W^T: x has `rows` rows of `in` numbers, y has `rows` rows of `out` numbers. */
+/* The sizes of y = x W^T: x has `rows` rows of `in` numbers, and y has `rows` rows of `out` numbers. */
 struct linear {
     size_t rows, in, out;
 };
@@ -15,11 +16,12 @@ struct linear {
 /* In-place activations. The backward pass needs only the output. */
 enum activation { ACTIVATION_RELU, ACTIVATION_SIGMOID, ACTIVATION_LOG_SOFTMAX };
 
-/* The shortcut: the input that a residual block adds to its result. A block that halves the picture uses every
- * second pixel of every second line, between equal numbers of channels of zeros (option A of He et al. 2015). */
+/* The shortcut: the input that a residual block adds to its result. If the block halves the picture and has more
+ * channels, the shortcut uses every second pixel of every second line. It adds channels of zeros (option A of He et al.
+ * 2015). As in PyTorch programs with option A, half of these zero channels come before the input's channels. */
 struct shortcut {
     size_t in, out, side; /* channels of x; channels of y, at least `in`; side of x */
-    size_t stride;        /* side of y = side / stride, rounded up */
+    size_t stride;        /* the side of y is side / stride, rounded up */
 };
 
 /* Causal self-attention with several heads: each token uses only itself and earlier tokens. */
@@ -27,15 +29,15 @@ struct attention {
     size_t rows, length, heads, width; /* `width` = `heads` * width of one head */
 };
 
-/* Return the scratch elements of forward and backward. */
+/* Return the number of scratch elements that forward and backward need. */
 size_t attention_scratch(size_t length);
 
-/* Return log(sum(exp(z))) without an overflow. */
+/* Return log(sum(exp(z))). Subtract the largest z first, so that nothing overflows. */
 real log_sum_exp(const real *z, size_t n);
 
-/* Convolutions of square pictures, as in torch's nn.Conv2d(in, out, 3, stride, padding=1, bias=False). A picture
- * has channels x side x side numbers, a weight [out][in][3][3]. The result of a picture does not depend on other
- * pictures. */
+/* Convolutions of square pictures, as in torch's nn.Conv2d(in, out, 3, stride, padding=1, bias=False). A picture has
+ * channels x side x side numbers and is padded with zeros. A weight has [out][in][3][3] numbers. Pictures are
+ * processed one by one, so the result of a picture does not depend on the other pictures. */
 
 enum { CONV_KERNEL = 3, CONV_PADDING = 1, CONV_TAPS = CONV_KERNEL * CONV_KERNEL };
 

@@ -30,7 +30,8 @@ void cpu_embedding_backward(ON_CPU, real *dtokens, real *dplaces, const void *dy
     }
 }
 
-/* Set y to the bias plus `before`, to which BLAS adds the product (beta = 1). */
+/* Set y to the bias. If `before` is not NULL, add `before` to y. BLAS then adds the product to y (beta = 1), which
+ * saves a pass over y. */
 static void begin_rows(real *y, const real *before, const real *bias, size_t rows, size_t n)
 {
     for (size_t row = 0; row < rows; row++, y += n) {
@@ -50,7 +51,7 @@ void cpu_linear_forward(ON_CPU, void *y, const void *before, const void *x, cons
               weight, (int)l.in, bias != NULL, y, (int)l.out);
 }
 
-/* Sum the columns, row after row, in the order of memory. */
+/* Sum the columns. Add row after row, so that the elements of `d` are read in their order in memory. */
 static void column_sums(real *sum, const real *d, size_t rows, size_t n)
 {
     memset(sum, 0, n * sizeof(real));
@@ -60,7 +61,7 @@ static void column_sums(real *sum, const real *d, size_t rows, size_t n)
     }
 }
 
-/* Overwrite the gradients of weight and bias (beta = 0). */
+/* Overwrite the gradients of weight and bias (beta = 0), so that the caller need not clear them. */
 void cpu_linear_backward_params(ON_CPU, real *dweight, real *dbias, const void *dy, const void *x,
                                 struct linear l)
 {

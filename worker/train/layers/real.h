@@ -1,5 +1,6 @@
-/* real.h -- `real`, the type in which layers compute: float. A test compiles the same sources in double
- * (LAYERS_IN_DOUBLE), because rounding errors of float would hide a wrong gradient. */
+/* real.h -- `real`, the type in which layers compute. `train` uses the layers in float. A test compiles the same
+ * sources in double (LAYERS_IN_DOUBLE) and compares gradients with central differences, because rounding errors of
+ * float would hide a wrong gradient. */
 #ifndef TRAIN_LAYERS_REAL_H
 #define TRAIN_LAYERS_REAL_H
 
@@ -23,8 +24,8 @@ typedef float real;
 #define real_sqrt sqrtf
 #endif
 
-/* REAL_WIDE compiles a function for any processor and for AVX2. Both versions give the same bits, because they add
- * in the same order and use no fused multiply-add.
+/* REAL_WIDE defines a function that is compiled twice: for any processor, and for processors with AVX2. Both
+ * versions give the same bits, because they add in the same order and use no fused multiply-add.
  *
  *     static inline void scale_body(real *x, size_t n) { ... }
  *     REAL_WIDE(scale, (real *x, size_t n), (x, n))           defines scale() with these parameters */
@@ -72,7 +73,7 @@ REAL_BODY real lanes_sum(const real lane[REAL_LANES])
     return sum[0];
 }
 
-/* Execute STATEMENT for i from 0 to n - 1, where *lane is the partial sum of element i. */
+/* Execute STATEMENT for i from 0 to n - 1. In STATEMENT, *lane is the partial sum to which element i is added. */
 #define LANES_LOOP(n, lanes, STATEMENT)                    \
     do {                                                   \
         size_t i_ = 0;                                     \
@@ -93,12 +94,12 @@ REAL_BODY real lanes_sum(const real lane[REAL_LANES])
 #ifdef LAYERS_IN_DOUBLE
 #define lanes_exp exp
 #else
-/* Return exp(x) without branches, with an error of at most two units in the last place. Let x = n log 2 + r: a
- * polynomial (Cephes) gives exp(r), exponent bits give 2^n. x is limited to [-87, 88], where 2^n has a normal
- * exponent. */
+/* Return exp(x) without branches and calls, with an error of at most two units in the last place. Let x = n log 2 +
+ * r. A polynomial (Cephes) gives exp(r), and 2^n is made from its exponent bits. x is limited to [-87, 88], where 2^n
+ * has a normal exponent. */
 REAL_BODY float lanes_exp(float x)
 {
-    const float rounder = 12582912.0f; /* 1.5 x 2^23: a sum with it has no fraction */
+    const float rounder = 12582912.0f; /* 1.5 x 2^23: a sum with this number has no fraction */
     x = x < -87.0f ? -87.0f : x;
     x = x > 88.0f ? 88.0f : x;
     const float shifted = x * 1.44269504f + rounder, n = shifted - rounder;
@@ -113,7 +114,7 @@ REAL_BODY float lanes_exp(float x)
     int32_t bits;
     float power;
     memcpy(&bits, &shifted, sizeof(bits));
-    bits = (int32_t)(((uint32_t)bits + 127u) << 23); /* exponent n + 127, without `rounder`'s bits */
+    bits = (int32_t)(((uint32_t)bits + 127u) << 23); /* exponent n + 127; the shift drops `rounder`'s bits */
     memcpy(&power, &bits, sizeof(power));
     return p * power;
 }

@@ -1,5 +1,5 @@
 /* gpt2.c -- see gpt2.h. The results of each block are kept for backward, except attention's scores, whose number
- * grows with the square of the length. */
+ * grows with the square of the length. attention.c computes the scores again. */
 #include "train/models/gpt2.h"
 
 #include "train/compute.h"
@@ -8,7 +8,8 @@
 #include <stdlib.h>
 
 /* The arrays that a block keeps for backward. Columns: name, widths, floats. For each token, an array has `widths`
- * x model width values or, if `widths` is 0, `floats` floats. h is the number of heads. */
+ * x model width values. If `widths` is 0, an array has `floats` values of type float instead. h is the number of
+ * heads. */
 #define KEPT(X)      \
     X(norm1, 1, 0)   \
     X(mean1, 0, 1)   \
@@ -34,13 +35,14 @@ struct gpt2 {
     struct model model;
     const struct gpt2_config *config;
     struct compute *on;
-    size_t max_length;              /* rows in the embedding of positions */
-    void *memory;                   /* owned: all arrays below, and those in `kept` */
-    void *embedded, *norm, *logits; /* `embedded` enters the first block; the others follow the last block */
-    float *mean, *scale;            /* of the layer norm after the last block */
-    void *d, *d1, *d4;              /* gradients; values per token: `width`, `width`, 4 * `width` */
-    float *scratch;                 /* scratch memory of attention */
-    struct kept *kept;              /* owned: one for each block */
+    size_t max_length; /* number of rows in the embedding of positions */
+    void *memory;      /* owned: memory of all arrays below, and of the arrays in `kept` */
+    void *embedded, *norm,
+        *logits;         /* `embedded` enters the first block; `norm` and `logits` follow the last block */
+    float *mean, *scale; /* results of the layer norm after the final block */
+    void *d, *d1, *d4;   /* gradients; values per token: `width` in `d` and `d1`, 4 * `width` in `d4` */
+    float *scratch;      /* scratch memory of attention */
+    struct kept *kept;   /* owned: one for each block */
 };
 
 size_t gpt2_tensor(size_t block, enum gpt2_block_tensor which)
@@ -184,8 +186,8 @@ static ddp_status block_backward(const struct gpt2 *g, size_t block, const struc
     return report_ready(ready, gpt2_tensor(block, GPT2_LN1_WEIGHT), gpt2_tensor(block, GPT2_ATT_BIAS), err);
 }
 
-/* Compute the gradients of the head. Set the gradient of the weight that it shares with the embedding, which adds
- * its part later. */
+/* Compute the gradients of the head. The head and the embedding share one weight. This function sets the gradient of
+ * this weight. Later, embedding_backward adds its part to the gradient. */
 static void head_backward(const struct gpt2 *g, float *const grad[], size_t n)
 {
     const size_t c = g->config->width, norm = end_tensor(g, 0);
@@ -228,7 +230,8 @@ static const struct model_ops ops = { forward, backward, gpt2_free };
 
 #define MEMORY_MAX ((size_t)1 << 40)
 
-/* Return the memory at offset *at and increase *at by `bytes`; only count while g->memory is NULL. */
+/* Return the memory at offset *at and increase *at by `bytes`. While g->memory is NULL, return NULL and only count
+ * the bytes. */
 static void *carve(const struct gpt2 *g, size_t *at, size_t bytes)
 {
     void *taken = g->memory != NULL ? (char *)g->memory + *at : NULL;
@@ -236,7 +239,7 @@ static void *carve(const struct gpt2 *g, size_t *at, size_t bytes)
     return taken;
 }
 
-/* Set the addresses of all arrays for `n` tokens in sequences of `length`. Return the bytes. */
+/* Set the addresses of all arrays for `n` tokens. Each sequence has `length` tokens. Return the number of bytes. */
 static size_t lay_out(struct gpt2 *g, size_t n, size_t length)
 {
     const size_t h = g->config->heads, c = g->config->width, values = n * g->on->value_bytes,
@@ -260,7 +263,7 @@ static size_t lay_out(struct gpt2 *g, size_t n, size_t length)
     return at;
 }
 
-/* Allocate the memory. More than MEMORY_MAX bytes might overflow a sum. */
+/* Allocate the memory. Reject more than MEMORY_MAX bytes, because a larger sum of bytes might overflow. */
 static bool gpt2_allocate(struct gpt2 *g, size_t n, size_t length)
 {
     g->kept = calloc(g->config->blocks, sizeof(*g->kept));
@@ -271,8 +274,8 @@ static bool gpt2_allocate(struct gpt2 *g, size_t n, size_t length)
     return g->memory != NULL;
 }
 
-/* Return the operations for one sequence, as llm.c counts: 6 for each parameter and token, plus attention's
- * scores. */
+/* Return the number of operations for one sequence, as llm.c counts them: 6 for each parameter and token, plus the
+ * operations for attention's scores. */
 static double flops(const struct gpt2 *g, size_t length)
 {
     const double tokens = (double)length;
@@ -305,7 +308,7 @@ static void set_first(struct model_tensor *t, enum first first, float small, ddp
         t->value[i] = 1;
 }
 
-/* Draw the initial values in the order of the tensors, with one generator. */
+/* Draw the initial values in the order of the tensors, with one generator for all tensors. */
 static void gpt2_draw(struct gpt2 *g, uint64_t seed)
 {
     static const enum first firsts[GPT2_BLOCK] = {

@@ -1,16 +1,19 @@
-/* gpt2.h -- GPT-2 without dropout. The head shares its weight with the tokens' embedding. Names and shapes of
- * parameters are those of nanoGPT and llm.c, with weights as [out][in].
+/* gpt2.h -- GPT-2: embeddings, blocks of attention and a two-layer network, and a head that shares its weight with
+ * the tokens' embedding.
  *
  *     x = tokens + places
  *     each block:  x += proj(attention(qkv(norm(x))));  x += proj(gelu(fc(norm(x))))
- *     logits = norm(x) tokens^T */
+ *     logits = norm(x) tokens^T
+ *
+ * There is no dropout. Parameters have the same names and shapes as in nanoGPT and llm.c, with weights as
+ * [out][in]. */
 #ifndef TRAIN_GPT2_H
 #define TRAIN_GPT2_H
 
 #include "train/models/models.h"
 
-/* Columns: the name that follows "gpt2:", blocks, heads, width, longest sequence, vocabulary. `tiny` is for tests.
- * 10M and tiny use bytes as tokens. */
+/* Each row has: the name that follows "gpt2:", number of blocks, number of heads, width, longest sequence, size of the
+ * vocabulary. `tiny` is for tests. 10M and tiny use bytes as tokens. */
 #define GPT2_SIZES(X)                  \
     X(tiny, 2, 2, 64, 64, 256)         \
     X(10M, 6, 6, 384, 256, 256)        \
@@ -23,8 +26,9 @@ struct gpt2_config {
     size_t blocks, heads, width;
 };
 
-/* Tensors of each block, in order. Columns: id, name, two sizes in units of the width (0: a vector), initial
- * values. A model has wte.weight and wpe.weight, the tensors of all blocks, ln_f.weight and ln_f.bias. */
+/* Tensors of each block, in order. Each row has: id, name, two sizes, initial values. The sizes are in units of the
+ * model's width. The second size is 0 for a vector. A model has wte.weight and wpe.weight, then the tensors of all
+ * blocks, then ln_f.weight and ln_f.bias. */
 #define GPT2_BLOCK_TENSORS(X)                         \
     X(LN1_WEIGHT, "ln_1.weight", 1, 0, ONES)          \
     X(LN1_BIAS, "ln_1.bias", 1, 0, ZEROS)             \
@@ -52,8 +56,9 @@ enum {
     GPT2_ENDS = 2 /* number of tensors after the blocks */
 };
 
-/* Create the model, which the caller owns, with the initial values of GPT-2 and llm.c: normal with deviation 0.02,
- * and 0.02 / sqrt(2 * number of blocks) for the last weight of each half of a block. */
+/* Create the model, which the caller owns, with the initial values of GPT-2 and llm.c. Values have a normal
+ * distribution with deviation 0.02. For the last weight of each half of a block, the deviation is 0.02 / sqrt(2 *
+ * number of blocks). */
 ddp_status gpt2_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
                        struct ddp_err *err);
 

@@ -37,7 +37,7 @@ struct size {
     size_t value;
 };
 
-/* Fill `size` with the model's sizes, in the order of the header. */
+/* Fill `size` with the model's sizes, in the order in which the header of the file stores them. */
 static void sizes_of(const struct model_kind *kind, struct size size[SIZES])
 {
     const struct gpt2_config *c = config_of(kind);
@@ -100,8 +100,8 @@ struct llmc {
     uint64_t bytes; /* bytes of the file */
 };
 
-/* Check `head`, the first LLMC_HEADER bytes of a file of `file_bytes` bytes. Return DDP_ERR_MISMATCH for a model
- * of another size, DDP_ERR_CORRUPT for any other fault; the text names offset and value. */
+/* Check `head`, the first LLMC_HEADER bytes of a file of `file_bytes`. Return DDP_ERR_MISMATCH if the file has a model
+ * of another size, and DDP_ERR_CORRUPT for any other fault. The error names offset and value. */
 static ddp_status llmc_check(struct llmc *f, const struct model_kind *kind, const uint8_t *head,
                              uint64_t file_bytes, struct ddp_err *err)
 {
@@ -157,7 +157,7 @@ static void copy_all(const struct model_kind *kind, struct transfer *c)
         copy_tensor(c, ends + i);
 }
 
-/* Copy the parameters from `body`, the bytes after the header. */
+/* Copy the parameters from `body`, which has the f->bytes - LLMC_HEADER bytes after the header. */
 static void llmc_read(const struct llmc *f, const struct model_kind *kind, uint8_t *body,
                       const struct model_tensors *params)
 {

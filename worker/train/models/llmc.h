@@ -1,11 +1,12 @@
-/* llmc.h -- GPT-2's parameters in llm.c's file format (gpt2_124M.bin). Little-endian. Pure.
+/* llmc.h -- GPT-2's parameters in llm.c's file format (gpt2_124M.bin). Pure.
  *
  *     256 int32    magic number 20240326, version (3: float32, 5: bfloat16), longest sequence, vocabulary, blocks,
  *                  heads, width, vocabulary with padding, zeros
  *     tensors      wte (padded vocabulary x width), wpe, then the tensors of GPT2_BLOCK_TENSORS in order, each for
  *                  all blocks (ln_1.weight of block 0, of block 1 ...), then ln_f.weight and ln_f.bias
  *
- * The padding of the vocabulary has no tokens: llmc_write writes zeros, and llmc_read skips it. */
+ * Little-endian. The padding of the vocabulary has no tokens: llmc_write writes zeros there, and llmc_read skips
+ * these rows. */
 #ifndef WORKER_TRAIN_LLMC_H
 #define WORKER_TRAIN_LLMC_H
 
@@ -22,7 +23,8 @@ bool llmc_knows(const struct model_kind *kind);
 ddp_status llmc_load(const char *path, const struct model_kind *kind, const struct model_tensors *params,
                      struct ddp_err *err);
 
-/* Save the parameters. `values` has all of them, tensor after tensor. If saving fails, the old file remains. */
+/* Save the parameters. `values` has the values of all parameters, tensor after tensor. If saving fails, the old file
+ * remains. */
 ddp_status llmc_save(const char *path, const struct model_kind *kind, const struct model_tensors *params,
                      float *values, struct ddp_err *err);
 

@@ -1,5 +1,6 @@
-/* mlp.c -- the models mlp and seqnet for pictures: pixels -> 200 -> 200 -> classes, then cross-entropy. mlp_config
- * has only the activations, in which they differ:
+/* mlp.c -- the models mlp and seqnet for pictures: pixels -> 200 -> 200 -> classes, then cross-entropy. Both have the
+ * same linear layers, so mlp_config contains only the two activations. The initial values are drawn in the order of the
+ * layers, so that a run begins like a PyTorch program with the same seed.
  *
  *     mlp      linear, ReLU, linear, ReLU, linear
  *     seqnet   linear, sigmoid, linear, log_softmax, linear      (from tutorials for Fashion-MNIST) */
@@ -23,7 +24,7 @@ struct mlp {
     const struct mlp_config *config;
     struct compute *on;
     size_t width[MLP_LAYERS + 1];
-    void *out[MLP_LAYERS];   /* of each layer, after its activation; the last one: logits */
+    void *out[MLP_LAYERS];   /* output of each layer, after its activation; the last output is the logits */
     void *delta[MLP_LAYERS]; /* gradients of `out` */
 };
 
@@ -60,7 +61,7 @@ static ddp_status forward(struct model *m, const struct model_batch *batch, enum
     return DDP_OK;
 }
 
-/* Compute the gradients of layer i: activation, then weight, bias and input. */
+/* Compute the gradients of layer i: first of its activation, then of its weight, bias and input. */
 static void layer_backward(struct mlp *mlp, int i, const struct model_batch *batch, float *const grad[])
 {
     const struct compute_ops *ops = mlp->on->ops;
@@ -113,8 +114,8 @@ static bool mlp_allocate(struct mlp *mlp, size_t rows)
     return model_tensors_place(&mlp->model.params) && complete;
 }
 
-/* Draw the initial values in the order of the layers, as PyTorch does. Weight and bias have the bound 1 /
- * sqrt(inputs). */
+/* Draw the initial values in the order of the layers, with one generator. Weight and bias have the same bound, 1 /
+ * sqrt(inputs), as in nn.Linear. */
 static void mlp_draw(struct mlp *mlp, uint64_t seed)
 {
     ddp_random random;

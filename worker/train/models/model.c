@@ -1,5 +1,5 @@
-/* model.c -- see model.h: functions that are the same for all models, so that a kind of model implements only its
- * layers. */
+/* model.c -- see model.h: functions that are the same for all models. A kind of model implements only its layers
+ * (struct model_ops), because this file calls compute_ops.begin and compute_ops.end and frees all tensors. */
 #include "train/models/model.h"
 
 #include "base/buf.h"
@@ -12,10 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* normal_fill uses the method of Box and Muller: two uniform numbers give two normal numbers. As in torch:
- *
- *   - numbers k and k + 8 of each group of sixteen are a pair
- *   - if fewer than sixteen numbers are left, the last sixteen are drawn again */
+/* normal_fill uses the method of Box and Muller: two uniform numbers give a length and an angle, which give two normal
+ * numbers. As in torch, all uniform numbers are drawn first. Numbers k and k + 8 of each group of sixteen are a pair.
+ * If fewer than sixteen numbers are left at the end, the last sixteen numbers are drawn again. */
 
 enum { GROUP = 16, HALF = GROUP / 2 };
 
@@ -53,7 +52,7 @@ void uniform_fill(float *to, size_t n, size_t inputs, ddp_random *random)
         to[i] = ddp_random_uniform(random) * (bound - -bound) + -bound;
 }
 
-/* Allocate the buffers on the device as one array, and copy their values. */
+/* Allocate the buffers on the device as one array of floats, and copy their values. */
 static ddp_status place_buffers(struct model *m, struct ddp_err *err)
 {
     struct model_tensors *b = &m->buffers;
@@ -210,7 +209,7 @@ static bool grow(struct model_tensors *t)
     return true;
 }
 
-/* Add a tensor. If memory is short, only count it, so that model_tensors_place fails (n > room). */
+/* Add a tensor. If memory is short, only count the tensor, so that model_tensors_place fails later (n > room). */
 void model_tensors_add(struct model_tensors *t, struct model_shape shape, const char *name, ...)
 {
     va_list args;

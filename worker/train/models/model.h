@@ -1,5 +1,5 @@
-/* model.h -- the interface of models: parameters, a forward pass with the loss, a backward pass. The caller
- * chooses the memory of each gradient, such as a reducer's buckets. */
+/* model.h -- the interface of models: parameters, a forward pass with the loss, a backward pass. The caller chooses the
+ * memory of each gradient, so that the gradients can be in a reducer's buckets. */
 #ifndef WORKER_TRAIN_MODEL_H
 #define WORKER_TRAIN_MODEL_H
 
@@ -29,16 +29,16 @@ struct model_tensor {
     char name[MODEL_NAME];
     size_t shape[MODEL_DIMS], dims, count;
     float *value;   /* on the host, in `values` */
-    const void *at; /* what layers read: `value`, or the weights on a device */
-    float *master;  /* what the optimizer updates: `value`, or the masters on a device */
+    const void *at; /* array that layers read: `value`, or the weights on a device */
+    float *master;  /* array that the optimizer updates: `value`, or the masters on a device */
 };
 
-/* The parameters or the buffers (values that are not trained) of a model. A set is one array of float, tensor
- * after tensor. */
+/* The parameters or the buffers of a model. Buffers are values that are not trained, such as running means. Each set is
+ * one array of float, tensor after tensor. */
 struct model_tensors {
     struct model_tensor *each;
     size_t n, room;
-    float *values; /* owned: all tensors, `count` numbers */
+    float *values; /* owned: the values of all tensors, `count` numbers */
     size_t count;
 };
 
@@ -46,30 +46,31 @@ struct compute;
 
 /* The sizes of a model, and resources for its layers. */
 struct model_spec {
-    struct compute *compute;        /* borrowed; NULL on the CPU */
-    size_t rows;                    /* maximum number of pictures or sequences in a batch */
-    size_t train_rows;              /* rows in a batch for training, at most; 0: as `rows` */
-    size_t length;                  /* tokens in a sequence, at most; 0: the kind's maximum */
+    struct compute *compute; /* borrowed; NULL on the CPU */
+    size_t rows;             /* maximum number of pictures or sequences in a batch */
+    size_t train_rows;       /* maximum number of rows in a batch for training; 0 stands for `rows` */
+    size_t length;           /* maximum number of tokens in a sequence; 0 stands for the kind's maximum */
     size_t channels, height, width; /* size of a picture */
-    size_t classes;                 /* number of classes; for tokens: of the vocabulary */
-    uint64_t seed;                  /* seed of the initial parameters */
-    ddp_ctx *ctx;                   /* for layers that communicate; NULL: none */
+    size_t classes; /* number of classes; if the samples are tokens, the size of the vocabulary */
+    uint64_t seed;  /* seed of the initial parameters */
+    ddp_ctx *ctx;   /* for layers that communicate with other ranks; NULL if no layer does */
 };
 
-/* A batch; all pointers are borrowed. The caller has checked that targets and tokens are below the model's
- * `classes`. */
+/* A batch; all pointers are borrowed. Targets and tokens must be below the model's `classes`; the model does not
+ * check them. */
 struct model_batch {
     size_t rows;
-    size_t length;         /* targets of a row: 1 for a picture, one per token */
+    size_t length;         /* number of targets of a row: 1 for a picture, one per token for a sequence */
     const float *picture;  /* rows x channels x height x width */
     const int32_t *token;  /* rows x length */
     const int32_t *target; /* rows x length: the class of a picture, or the next token */
     const float *weight;   /* for each row, the weight of its losses */
-    size_t counted;        /* rows up to the last with a weight above 0; set by model_forward */
-    bool still;            /* running means and variances stay unchanged */
+    size_t counted;        /* number of rows up to the last row with a weight above 0; set by model_forward */
+    bool still;            /* true if running means and variances must stay unchanged */
 };
 
-/* Called by model_backward when the gradient of a parameter is complete. A failure ends the pass. */
+/* Called by model_backward when the gradient of a parameter is complete. Any result except DDP_OK ends the backward
+ * pass. */
 struct model_ready {
     ddp_status (*call)(void *user, size_t parameter, struct ddp_err *err);
     void *user;
@@ -86,10 +87,10 @@ struct model {
     const struct model_ops *ops;
     struct model_tensors params, buffers;
     struct compute *compute;  /* borrowed */
-    struct model_batch batch; /* of the last forward pass, readable by the layers */
+    struct model_batch batch; /* batch of the last forward pass, in memory that the layers can read */
     size_t pixels;            /* number of pixels of a picture */
     size_t classes;
-    double flops;        /* of a forward and backward pass of one row; 0: unknown */
+    double flops;        /* operations for a forward and backward pass of one row; 0 if unknown */
     const float *logits; /* rows x length x classes, valid after MODEL_TEST; NULL on a device */
     size_t correct;      /* after MODEL_TEST on a device: the result of model_correct */
 };
@@ -107,26 +108,29 @@ void model_free(struct model *m); /* `m` may be NULL */
 ddp_status model_forward(struct model *m, const struct model_batch *batch, enum model_mode mode, double *loss,
                          struct ddp_err *err);
 
-/* Run a backward pass for the batch of the last model_forward with MODEL_TRAIN. Overwrite all gradients with those
- * of sum(weight x loss). `grad` has a pointer for each parameter. `ready` may be NULL. */
+/* Run a backward pass, after model_forward with MODEL_TRAIN and the same batch. Overwrite all gradients with the
+ * gradients of sum(weight x loss). `grad` has a pointer for each parameter. `ready` may be NULL. */
 ddp_status model_backward(struct model *m, float *const grad[], const struct model_ready *ready,
                           struct ddp_err *err);
 
-/* Return the correct predictions after MODEL_TEST. Of equal logits the first class wins, as in torch.argmax. */
+/* Return the number of correct predictions after model_forward with MODEL_TEST. The class with the largest logit is
+ * the prediction. Among equal logits the first class wins, as in torch.argmax. */
 size_t model_correct(const struct model *m, const struct model_batch *batch);
 
 /* Return the 64-bit FNV-1a hash of `n` bytes. model_hash hashes all parameters in order. */
 uint64_t model_mark(const void *bytes, size_t n);
 uint64_t model_hash(const struct model *m);
 
-/* Copy the model's buffers from the device to the host, or back. On the CPU do nothing. */
+/* Copy the model's buffers. model_fetch_buffers copies from the device to the host, and model_send_buffers copies from
+ * the host to the device. On the CPU both functions do nothing. */
 ddp_status model_fetch_buffers(struct model *m, struct ddp_err *err);
 ddp_status model_send_buffers(struct model *m, struct ddp_err *err);
 
 /* Set view[i] to the beginning of tensor i in `flat`, an array of t->count elements. */
 void model_views(const struct model_tensors *t, float *flat, float *view[]);
 
-/* Return true if weight decay applies to parameter `t`: it has two or more dimensions. */
+/* Return true if parameter `t` has two or more dimensions. Weight decay applies only to such parameters. Biases and
+ * the parameters of normalizations have one dimension. */
 bool model_decays(const struct model_tensor *t);
 
 /* --- for models ---------------------------------------------------------------------------------------- */
@@ -146,8 +150,8 @@ struct model_shape {
 };
 #define MODEL_SHAPE(...) ((struct model_shape){ { __VA_ARGS__ } })
 
-/* Add all tensors, then allocate their values with model_tensors_place, which returns false if memory was short in
- * any of these calls. */
+/* Add all tensors with model_tensors_add, then allocate their values with model_tensors_place. model_tensors_place
+ * returns false if any of these calls has run out of memory. */
 void model_tensors_add(struct model_tensors *t, struct model_shape shape, const char *name, ...)
     __attribute__((format(printf, 3, 4)));
 bool model_tensors_place(struct model_tensors *t);

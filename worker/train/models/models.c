@@ -1,5 +1,5 @@
-/* models.c -- see models.h. The option --model is an index into `model_names` and `models`, so both arrays are
- * made from the same lists. */
+/* models.c -- see models.h. The option --model gives an index into `model_names`, and the same index selects the row of
+ * `models`. So both arrays are made from the same lists. */
 #include "train/models/models.h"
 
 #include "train/models/gpt2.h"

@@ -1,11 +1,11 @@
-/* models.h -- the table of all models, so that a new model needs no change in the trainer. A checkpoint has a hash
- * of the name, so the order of the rows may change. */
+/* models.h -- the table of all models. The trainer creates a model only through its row, so a new model needs no change
+ * in the trainer. A checkpoint has a hash of the model's name and no index, so the order of the rows may change. */
 #ifndef TRAIN_MODELS_H
 #define TRAIN_MODELS_H
 
 #include "train/models/model.h"
 
-/* A row of the table: one value of --model, or FAMILY:SIZE. */
+/* A row of the table: one value of --model. Each size of a family has its own row, FAMILY:SIZE. */
 struct model_kind {
     const char *name;
     enum model_input input;
@@ -34,7 +34,7 @@ extern const char *const model_names[]; /* for the option --model; ends with NUL
 
 /* Return the number of the model `name` in checkpoints: a hash. */
 int64_t models_mark(const char *name);
-/* Return the name of the model whose models_mark() is `mark`, or NULL. */
+/* Return the name of the model whose models_mark() is `mark`. Return NULL if there is no such model. */
 const char *models_marked(int64_t mark);
 
 #endif

@@ -1,5 +1,5 @@
-/* resnet.c -- the residual networks for CIFAR of He et al. 2015 (section 4.2), with batch normalization over one
- * rank or all ranks. The backward pass needs the outputs of each convolution and ReLU, which are kept. */
+/* resnet.c -- the residual networks for CIFAR of He et al. 2015 (section 4.2), with batch normalization over one rank
+ * or all ranks. The outputs of each convolution and of each ReLU are kept, because the backward pass needs them. */
 #include "train/models/models.h"
 
 #include "train/compute.h"
@@ -144,15 +144,16 @@ static ddp_status normalize_infer(struct normalize *n, const struct batch_norm *
 
 /* --- the network --------------------------------------------------------------------------------------------------- */
 
-/* A network has a convolution of 16 channels, three stages of `blocks` blocks with 16, 32 and 64 channels, and a
- * head:
+/* A network has a convolution of 16 channels, then three stages of `blocks` blocks with 16, 32 and 64 channels. A mean
+ * of each channel and one linear layer follow.
  *
  *     stem     x -> convolution -> normalize -> ReLU -> stem.y
  *     block    x -> convolution -> normalize -> ReLU -> mid -> convolution -> normalize -> + shortcut of x -> ReLU -> y
  *     head     mean of each channel -> linear -> logits
  *
- * Every convolution is 3 x 3, without bias. Running means and variances are the model's buffers. Pictures are squares
- * with a multiple of four as the side: 32 x 32 (CIFAR-10) or 28 x 28. */
+ * Every convolution is 3 x 3, without bias, and is normalized over the batch. A block adds its input to its result
+ * (layers.h: shortcut). Running means and variances are the model's buffers. Pictures are squares, and their side is a
+ * multiple of four: 32 x 32 (CIFAR-10) or 28 x 28. */
 
 enum { RESNET_STAGES = 3, RESNET_WIDTH = 16 };
 
@@ -160,19 +161,19 @@ struct resnet_config {
     size_t blocks; /* number of blocks in a stage */
 };
 
-/* TEST_ROWS: pictures of a test on the CPU at a time. TEMPORARIES: gradients between layers in memory. PER_UNIT:
- * parameter tensors of a unit. */
+/* TEST_ROWS: number of pictures that a test on the CPU processes at a time. TEMPORARIES: number of gradients between
+ * layers that are in memory at the same time. PER_UNIT: number of parameter tensors of a unit. */
 enum { TEST_ROWS = 16, TEMPORARIES = 3, PER_UNIT = 3 };
 
 /* Three blocks per stage: 20 layers, 269,722 parameters for ten classes. */
 const struct resnet_config resnet20 = { 3 };
 
-/* A unit: a convolution and its normalization. Its parameters have the indices `param` (weight), param + 1 and
- * param + 2, its buffers 2 * param / 3 and 2 * param / 3 + 1. */
+/* A unit: a convolution and its normalization. The unit's parameters have the indices `param` (weight), param + 1 and
+ * param + 2 (normalization). The unit's buffers have the indices 2 * param / 3 and 2 * param / 3 + 1. */
 struct unit {
     struct conv conv;
     size_t param;
-    double *saved; /* set by the forward pass: means, 1 / deviations, count */
+    double *saved; /* set by the forward pass: means, 1 / deviations, number of values of a channel */
     void *out;     /* output of the convolution */
 };
 
@@ -194,8 +195,8 @@ struct resnet {
     void *temporary[TEMPORARIES]; /* gradients between layers */
     float *columns;
     void *pooled, *dpooled, *logits, *dlogits;
-    size_t most; /* elements of `columns`, for the largest layer */
-    size_t room; /* rows for which the layers have memory */
+    size_t most; /* number of elements of `columns`: enough for the largest layer */
+    size_t room; /* number of rows for which the layers have memory */
 };
 
 /* --- forward ----------------------------------------------------------------------------------------------- */
@@ -210,7 +211,7 @@ static const void *weight_of(const struct resnet *r, const struct unit *u)
     return r->model.params.each[u->param].at;
 }
 
-/* Return the arguments of a normalization. Without `keeps`, running mean and variance stay unchanged. */
+/* Return the arguments of a normalization. If `keeps` is false, the running mean and variance stay unchanged. */
 static struct batch_norm norm_of(const struct resnet *r, const struct unit *u, bool keeps)
 {
     static const ddp_syncbn usual = DDP_SYNCBN_INIT;
@@ -270,7 +271,7 @@ static struct linear head_of(const struct resnet *r, size_t rows)
     return (struct linear){ rows, r->features, r->model.classes };
 }
 
-/* Run all layers except the loss, up to `logits`. */
+/* Run all layers except the loss. Write the logits of the batch to `logits`. */
 static ddp_status resnet_run(struct resnet *r, const struct model_batch *batch, enum model_mode mode,
                              void *logits, struct ddp_err *err)
 {
@@ -291,7 +292,8 @@ static ddp_status resnet_run(struct resnet *r, const struct model_batch *batch, 
     return DDP_OK;
 }
 
-/* Test a batch in pieces, which all use the same memory. */
+/* Test a batch in pieces that fit into the buffers. A test keeps no outputs of layers, so all pieces use the same
+ * memory. The result of a picture does not depend on other pictures. */
 static ddp_status test_forward(struct resnet *r, const struct model_batch *batch, struct ddp_err *err)
 {
     const size_t most = r->on->remote ? r->room : TEST_ROWS, bytes = r->on->value_bytes;
@@ -306,7 +308,7 @@ static ddp_status test_forward(struct resnet *r, const struct model_batch *batch
     return status;
 }
 
-/* Return the batch without its padding, which would change the means. */
+/* Return the batch without its padding, because padding would change the means. */
 static struct model_batch counted(const struct model_batch *batch)
 {
     struct model_batch part = *batch;
@@ -350,8 +352,8 @@ static ddp_status are_ready(const struct back *b, size_t param, size_t n)
     return status;
 }
 
-/* Compute the gradients of a unit's parameters. `d` changes from the gradient of the normalization's output to the
- * gradient of the convolution's output. */
+/* Compute the gradients of a unit's parameters. At the call, `d` is the gradient of the normalization's output. At the
+ * return, `d` is the gradient of the convolution's output. */
 static ddp_status unit_backward_params(const struct back *b, struct unit *u, const void *x, void *d)
 {
     struct resnet *r = b->r;
@@ -376,7 +378,8 @@ static void relu_backward(const struct back *b, void *d, const void *y, const st
     b->r->on->ops->activation_backward(b->r->on, ACTIVATION_RELU, d, y, b->rows, unit_values(u));
 }
 
-/* Compute the gradients of a block: dx of x, from d of y, which is overwritten. `dmid` is scratch. */
+/* Compute the gradients of a block. d is the gradient of y and is overwritten. dx becomes the gradient of x. `dmid`
+ * is scratch. */
 static ddp_status block_backward(const struct back *b, struct block *k, const void *x, void *d, void *dmid,
                                  void *dx)
 {
@@ -394,7 +397,7 @@ static ddp_status block_backward(const struct back *b, struct block *k, const vo
     return status;
 }
 
-/* Compute the gradients of the head's parameters, and d of the last block's output. */
+/* Compute the gradients of the head's parameters, and set d to the gradient of the last block's output. */
 static ddp_status head_backward(const struct back *b, void *d)
 {
     struct resnet *r = b->r;
@@ -482,12 +485,12 @@ static bool unit_init(struct resnet *r, struct unit *u, struct conv conv, const 
     u->out = compute_rows(r->on, r->room, unit_values(u));
     u->saved = r->on->ops->alloc(r->on, batch_norm_numbers(conv.out) * sizeof(double));
     r->most = conv_columns(&conv) > r->most ? conv_columns(&conv) : r->most;
-    r->model.flops += 3 * conv_flops(&conv); /* forward, and the two gradients of backward */
+    r->model.flops += 3 * conv_flops(&conv); /* 3 convolutions: forward, and the two gradients of backward */
     return u->out != NULL && u->saved != NULL;
 }
 
-/* Initialize block `i`, counted over all stages. The first block of every later stage halves the picture and
- * doubles the channels. */
+/* Initialize block `i`, counted over all stages. In every stage except the first, the first block halves the picture
+ * and doubles the channels. */
 static bool block_init(struct resnet *r, size_t i, const struct resnet_config *config, struct unit *before)
 {
     struct block *b = &r->block[i];
@@ -504,8 +507,8 @@ static bool block_init(struct resnet *r, size_t i, const struct resnet_config *c
     return complete && b->mid != NULL && b->y != NULL;
 }
 
-/* Add the last linear layer, and allocate the memory that all layers share. No layer has a larger output than the
- * stem. */
+/* Add the parameters of the last linear layer, and allocate its buffers and the memory that all layers share. Each
+ * `temporary` has the size of the stem's output, because no layer has a larger output. */
 static bool head_init(struct resnet *r, size_t rows, size_t classes)
 {
     bool complete = true;
@@ -532,7 +535,8 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Return the rows for which the layers need memory: of a training batch or of a piece of a test. */
+/* Return the number of rows for which the layers need memory: the rows of a training batch or of a piece of a test,
+ * whichever is larger. */
 static size_t room_of(const struct model_spec *spec)
 {
     return larger(spec->train_rows > 0 ? spec->train_rows : spec->rows,
@@ -564,7 +568,8 @@ static void resnet_fill(struct model_tensor *t, float value)
         t->value[i] = value;
 }
 
-/* Draw initial values as torch does, in the order of the layers. */
+/* Draw initial values as torch does, in the order of the layers. The bias of nn.Linear has the same range as the
+ * weight. */
 static void resnet_draw(struct resnet *r, uint64_t seed)
 {
     struct model_tensors *p = &r->model.params;

@@ -1,6 +1,6 @@
 /* Tests of the stacks of a running job, and of the stacks of the survivors of a failure. Some tests use a script in
- * place of py-spy, some use no py-spy, and some use the real py-spy. The workers are tests/prog/worker under the name
- * python3, with a py-spy in the same folder. */
+ * place of py-spy, some use no py-spy, and some use the real py-spy. The workers run a copy of tests/prog/worker that
+ * is called python3. The script is beside this copy, because ddprun searches the folder of Python for py-spy. */
 #include "job.h"
 #include "procstat.h"
 #include "run.h"

@@ -144,8 +144,8 @@ int torch_number(const char *name, int usual);
 /* Return the environment of a job whose workers run the interpreter: PYTHON_EXEC, and no more threads than needed. */
 const char *const *torch_env(void);
 
-/* Skip the test if py-spy is missing. Otherwise return "PATH=...", with the folder of py-spy at its end ($DDP_PY_SPY,
- * set by scripts/test.sh). */
+/* Return "PATH=..." with a path in which a shell finds py-spy. If DDP_PY_SPY is set, the path ends with this folder, in
+ * which scripts/test.sh installs py-spy. Skip the test if the path contains no py-spy. */
 const char *py_spy_path(void);
 
 #endif

@@ -92,7 +92,8 @@ bool procstat_is_sanitized(pid_t pid)
 
 /* --- rlimits ---------------------------------------------------------------------------------------------- */
 
-/* Raise the limit of descriptors, without privileges up to the hard limit. */
+/* Raise this process's limit of descriptors to `most`, or further to a higher hard limit. Without privileges, a hard
+ * limit below `most` is the maximum. Return the new limit. */
 uint32_t limits_raise_descriptors(uint32_t most)
 {
     struct rlimit limit = { 0 }, wanted = { most, most };

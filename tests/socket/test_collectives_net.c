@@ -265,8 +265,8 @@ Test(collectives_net, a_death_is_told_to_ranks_alone_on_their_hosts, .timeout = 
     ranks_free(&run);
 }
 
-/* Kill rank 0. Rank 3 waits for the other ranks in a small call, in which only the first rank of each host exchanges
- * data with other hosts. */
+/* Kill rank 0 while the other ranks wait in a barrier. In a barrier, only the first rank of each host exchanges data
+ * with other hosts. */
 static void die_in_a_barrier(struct rank *me)
 {
     ddp_ctx *ctx = init_and_warm_up(me, NULL);

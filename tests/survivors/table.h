@@ -6,8 +6,9 @@
 
 #include <stddef.h>
 
-/* Print the table, and the reason for each failed trial. Return how many failed. `touched` describes how the trials
- * have harmed the bystander, a second job; NULL if it is unharmed. Such harm counts as one failed trial. */
+/* Print the table, and the reason for each failed trial. Return the number of failed trials. A second job, the
+ * bystander, runs during the trials. `touched` describes how the trials have harmed the bystander, and counts as one
+ * failed trial. `touched` is NULL if the bystander is unharmed. */
 int table_print(const struct trial *trials, const struct trial_result *results, size_t count,
                 const char *touched);
 

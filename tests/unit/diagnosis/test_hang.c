@@ -1633,8 +1633,8 @@ static cJSON *frames_of(const char *text)
     return frames;
 }
 
-/* Add `n` samples: take `samples` in order, again and again. Return the function and line of the loop that is found,
- * such as "train:12". Return "" if no loop is found. */
+/* Add `n` samples to a trail. After the last of `samples`, begin again with the first. Return the function and line of
+ * the loop that is found, such as "train:12". Return "" if no loop is found. */
 static const char *loop_of(const char *const *samples, int n)
 {
     static char found[40];

@@ -577,8 +577,8 @@ Test(gate, an_agent_at_its_address_opens_a_connection)
     cr_assert(sim.conn[FIRST].open, "%s", sim.conn[FIRST].closed);
 }
 
-/* Until an agent confirms a stranger, the store reads only the beginning of a long request. Otherwise two hundred such
- * strangers could fill 2 GiB. */
+/* Until an agent confirms a stranger, the store reads only the beginning of a long request. Otherwise 200 strangers,
+ * each with a request of 10 MiB, could fill 2 GiB of the store's memory. */
 Test(gate, of_a_large_value_only_the_beginning_is_read_before_the_agents_word)
 {
     static uint8_t value[100 << 10];
@@ -615,7 +615,8 @@ Test(gate, a_silent_agent_opens_nothing)
     expect_closed(FIRST + 1, "no ddprun on the client's host has confirmed within 3 s");
 }
 
-/* torch 1.13 has a second, silent connection, listed until it is confirmed. */
+/* A client of torch 1.13 opens a second connection and sends nothing through it. `rejects` lists this connection until
+ * an agent confirms it. */
 Test(gate, an_unused_connection_of_a_worker_is_not_listed)
 {
     char json[96];

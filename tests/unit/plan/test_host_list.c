@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Expand `text`, a host list in Slurm's form. Return its names, separated by blanks. */
+/* Expand `text`, a host list in Slurm's form. Return the names of the hosts, separated by blanks. */
 static const char *spread(const char *text)
 {
     static char all[1024];

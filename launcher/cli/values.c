@@ -330,8 +330,8 @@ static ddp_status value_HOSTFILE(const char *text, void *to, struct ddp_err *err
     return value_TEXT(text, to, err);
 }
 
-/* Add a variable. If --env is given several times, all its values are used, as for --hosts. Other options use only
- * the last value. */
+/* Add a variable. If --env is given several times, ddprun uses every value, as for --hosts. For most other options,
+ * ddprun uses only the last value. */
 static ddp_status value_ENV(const char *text, void *to, struct ddp_err *err)
 {
     struct cli_env *env = to;

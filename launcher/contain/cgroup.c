@@ -163,7 +163,7 @@ const char *cgroup_below(const char *group, const char *root)
     return strcmp(group + len, "/") == 0 ? "" : group + len;
 }
 
-/* Find the directory of this process's own group of version 2. `groups` is the text of /proc/self/cgroup, and
+/* Find the directory of the cgroup v2 to which this process belongs. `groups` is the text of /proc/self/cgroup, and
  * `mounts` is the text of /proc/self/mountinfo. A text is "" if its file cannot be read. If no directory is found,
  * return false and write the reason to `why`. */
 static bool cgroup_locate(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX],

@@ -47,8 +47,8 @@ static const char *local_address(const struct hosting_facts *f, const struct own
     return found;
 }
 
-/* Return true if other hosts can reach the address. Other hosts cannot use a link-local address, because its scope
- * has another name on each host. */
+/* Return true if other hosts can reach the address. A link-local address such as "fe80::1%eth0" is valid only on this
+ * host, because the address contains the name of an interface of this host. */
 static bool is_reachable(const struct own_address *own)
 {
     return !endpoint_is_loopback(own->text) && strncmp(own->text, "fe80:", 5) != 0;

@@ -81,7 +81,8 @@ struct link_fate {
     uint64_t stood_ms; /* how long this process was paused before the loss; 0 if not paused */
     bool is_silent;    /* the store was silent, or a timeout of TCP has ended the connection */
     bool is_unheard;   /* the connection ended before the store had answered IDENTIFY */
-    /* A segment that the kernel has sent several times without an acknowledgement; both 0 without one. */
+    /* Details of a TCP segment that the kernel has sent several times, because the store's host has not acknowledged
+     * the segment. Both numbers are 0 if there is no such segment. */
     int stuck_bytes; /* maximum size of a segment on this connection, in bytes */
     int stuck_times; /* how often the kernel has sent the oldest unacknowledged segment */
 };

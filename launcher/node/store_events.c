@@ -118,8 +118,8 @@ static void on_beat(void *user, struct message_heartbeat *beat)
 
 /* The store asks for the owner of a connection. Only the owner's node answers. */
 
-/* A search for a process may take a tenth of a second, during which this node sends no heartbeat. So searches may use
- * only a tenth of the time, and at most half a second without a pause. */
+/* A search for a process may take 100 ms, and this node sends no heartbeat during a search. So, on average, this node
+ * may spend at most one tenth of its time on searches. */
 enum {
     WHOSE_SHARE = 10,      /* on average, searches use at most 1/WHOSE_SHARE of the time */
     WHOSE_AT_ONCE_MS = 500 /* total time that searches may take without a pause between them */

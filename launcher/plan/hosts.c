@@ -49,7 +49,7 @@ static bool parse_range(const char **at, const char *end, struct range *r)
 }
 
 /* Return how many numbers the text between brackets describes, or 0 if the text is invalid. The size of a range is
- * computed and not counted, because counting "[1-999999999]" would take a second. */
+ * computed from its first and last number, because counting all numbers of "[1-999999999]" would be slow. */
 static long count_ranges(const char *at, const char *end)
 {
     struct range r;

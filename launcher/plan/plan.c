@@ -127,13 +127,13 @@ static void choose_worker_store(struct plan *plan)
 /* Decide everything about the rendezvous: address, port, timeouts, store and the job's name. The defaults are
  * torchrun's:
  *
- *     nodes       backend   port    time to join                        ranks
- *     1           -         29500   -                                   known
- *     N           static    29500   --timeout, --rdzv_conf or 900 s     follow from --node_rank
- *     MIN:MAX     c10d      29400   --timeout, --rdzv_conf or 600 s     assigned by the rendezvous
+ *     nodes       backend   time to join                        ranks
+ *     1           -         -                                   known
+ *     N           static    --timeout, --rdzv_conf or 900 s     follow from --node_rank
+ *     MIN:MAX     c10d      --timeout, --rdzv_conf or 600 s     assigned by the rendezvous
  *
- * --rdzv_endpoint replaces the address and the port. An elastic job uses port 29400 if --rdzv_endpoint has no port,
- * but port 29500 without --rdzv_endpoint. */
+ * --rdzv_endpoint replaces the address. A port in --rdzv_endpoint replaces the port, too. The default port is 29500.
+ * For an elastic job with a --rdzv_endpoint without a port, the default port is 29400. */
 static bool plan_meet(struct plan *plan)
 {
     const struct cli *cli = plan->cli;

@@ -206,8 +206,8 @@ static int rank_in_group(const void *user, int local_rank)
     return same_end(g, agent_worker(g->r->agent, local_rank)) ? g->r->plan->workers[local_rank].rank : -1;
 }
 
-/* Format the time between the first failure and the end of the group: " 3 ms later", " 3 ms to 1.2 s later", " at the
- * same moment", or " 0.4 s earlier". Write "" if no worker of this node failed first. */
+/* Format how long after the first failure the workers of the group ended: " 3 ms later", " 3 ms to 1.2 s later", " at
+ * the same moment", or " 0.4 s earlier". Write "" if no worker of this node failed first. */
 static void after_text(const struct group *g, char out[AFTER_MAX])
 {
     const struct agent_worker *first = cause_worker(g->r);
@@ -671,7 +671,8 @@ static void first_cause(const struct report *r, struct rows *rows)
 }
 
 /* Append why the store was lost, and the remedy. The process that hosts the store is a ddprun or the daemon
- * ddp-rendezvous. This node loses the store if this process ends, or if the network to this process fails. */
+ * ddp-rendezvous. This node loses the store if that process exits, or if the network between this node and that process
+ * fails. */
 static void store_gone(const struct report *r, struct rows *rows)
 {
     if (r->store.how == NULL || has_failure(r))

@@ -131,9 +131,9 @@ bool signal_sender_text(const struct received_signal *received, struct buf *out)
 
 /* --- repeated signals --------------------------------------------------------------------------------------- */
 
-/* `scancel`, `systemctl stop` and `pkill ddprun` send SIGTERM to every process of ddprun. The agent then gets it
- * twice from the same sender: directly, and through the guardian. A user's repeated `kill PID` takes the same
- * route, so it is no copy.
+/* `scancel`, `systemctl stop` and `pkill ddprun` send SIGTERM to every process of ddprun. The agent then gets the
+ * signal twice from the same sender: directly, and through the guardian. If a user repeats `kill PID`, both signals
+ * take the same route, so the second signal is not a copy.
  *
  * With --hosts, the relay sends another copy to the guardian. */
 

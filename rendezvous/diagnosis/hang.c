@@ -544,7 +544,7 @@ static const char *group_words(words out, const struct hang *h, uint32_t from)
 
 struct selected {
     const struct hang *h;
-    uint32_t like; /* the rank to which is_like compares all ranks */
+    uint32_t like; /* is_like selects the ranks that are in the same situation as this rank */
 };
 
 /* Return true if rank `i` is in the same situation as the rank selected->like, so that one finding can name both. */

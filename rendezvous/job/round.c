@@ -276,7 +276,8 @@ bool rdzv_is_victim(const struct failure *failure)
            (failure->signal == 0 && failure->error == 0 && failure->exit_code == DDP_EXIT_PEER_LOST);
 }
 
-/* Return the agent's reason against a restart. Ignore reasons that only the store may give. */
+/* Return the reason why a restart would not help after a failure. `word` is the word of this reason. Return
+ * NO_RESTART_NONE for any other word, because the other reasons do not describe a failure. */
 static enum no_restart find_no_retry(const char *word)
 {
     const enum no_restart why = no_restart_find(word);

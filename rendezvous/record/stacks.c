@@ -617,9 +617,10 @@ static bool append_row(const struct shown *shown, bool brief, struct buf *out)
            append_state(shown, out) && buf_printf(out, "\n") && append_frames(frames, brief, out);
 }
 
-/* Return true if a brief text leaves out this row. Child processes are left out if they run no code of the user. An
- * example is an idle data loader. The same applies to threads that are not main threads. A child without frames is
- * shown. "<string>" is not code of the user, because every process that multiprocessing spawns begins with it. */
+/* Return true if a brief text leaves out this row. A brief text leaves out a child process that runs no code of the
+ * user, such as an idle data loader. It also leaves out a thread that is not a main thread and runs no code of the
+ * user. A child process without frames is shown. "<string>" does not count as code of the user, because every process
+ * that multiprocessing spawns begins with "<string>". */
 static bool is_usual(const struct shown *shown)
 {
     const cJSON *frame, *frames = member(shown->row, "frames");

@@ -69,7 +69,7 @@ struct stack_thread {
     char object[STACK_FILE_MAX]; /* "/data/x.bin": file, pipe or peer of the system call; "" = none */
     int64_t cpu_ms;              /* CPU time since the thread started */
     int64_t runs;                /* number of times that the thread got a CPU since it started; 0 = unknown */
-    int waits_for;               /* pid of the child whose end the thread waits for; 0 = none */
+    int waits_for;               /* pid of the child process for which the thread waits; 0 = none */
 };
 
 /* Create an empty set of rows. `room` is the maximum size of the rows in bytes. Return false if memory is short. Call

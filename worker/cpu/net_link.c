@@ -167,7 +167,7 @@ static ddp_status check_head(struct net_link *link, struct ddp_err *err)
 static ddp_status transfer_link(struct net_links *links, struct net_link *link, struct ddp_err *err)
 {
     int moved = 1;
-    /* Receive first: after a different call, only the peer's last message shows the difference. */
+    /* Receive first, so that this rank reads the peer's last message before a send fails. */
     while (moved > 0 && !is_done(&link->in)) {
         moved = move_bytes(links, link, &link->in, false, err);
         if (moved > 0 && check_head(link, err) != DDP_OK)

@@ -12,7 +12,7 @@ struct net_call {
     struct net_way way;
     bool direct; /* inputs are read in place, so the give stage is skipped */
     size_t steps;
-    size_t first, second, take; /* turns in which these stages begin: first phase, second phase, take */
+    size_t first, second, take; /* turn in which the first phase, the second phase or the take stage begins */
     size_t last;                /* the last turn of the call */
 };
 

@@ -705,7 +705,8 @@ ddp_status ddp_reducer_free(ddp_reducer *reducer)
 
 /* --- ranks with different numbers of batches ------------------------------------------------------------- */
 
-/* Steps with uneven inputs. At the beginning of a step, each rank sends its answer, whether it has a batch:
+/* Steps with uneven inputs. At the beginning of a step, each rank reports to the other ranks whether it has a batch.
+ * This report is called the rank's answer:
  *
  *   - A rank with a batch answers in ddp_reducer_forward and then computes.
  *   - A rank without a batch answers in ddp_reducer_join, and takes part with zeros as gradients.

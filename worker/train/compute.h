@@ -87,8 +87,9 @@ struct compute_ops {
                                    const void *x, struct linear l);
     void (*linear_backward_input)(struct compute *c, void *dx, const void *dy, const void *weight,
                                   struct linear l);
-    /* For each token, qkv has the queries of all heads, then their keys, then their values. Forward fills log_sum with
-     * rows x heads x length numbers, which backward reads. scratch has compute_attention_scratch() numbers. */
+    /* For each token, qkv has the queries of all heads, then the keys of all heads, then the values of all heads.
+     * Forward fills log_sum with rows x heads x length numbers, which backward reads. scratch has
+     * compute_attention_scratch() numbers. */
     void (*attention_forward)(struct compute *c, void *y, real *log_sum, const void *qkv, real *scratch,
                               const struct attention *a);
     void (*attention_backward)(struct compute *c, void *dqkv, const void *dy, const void *y, const void *qkv,

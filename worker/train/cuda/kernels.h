@@ -175,7 +175,8 @@ struct attention_back_args {
     size_t rows, length, heads, width;
 };
 
-/* Sets to[i] to the sum of rows[k * stride + i] for k < many, added as the tree ((0+1)+(2+3))+... */
+/* Adds `many` rows of n numbers. The result to[i] is the sum of rows[k * stride + i] over all k below `many`. The
+ * numbers are added in pairs, as the tree ((0+1)+(2+3))+... */
 struct sum_rows_args {
     float *to;
     const float *rows;

@@ -39,15 +39,15 @@ static size_t larger(size_t a, size_t b)
 
 /* --- frames of zeros around pictures ------------------------------------------------------------------ */
 
-/* A frame has the channels of one picture, each surrounded by zeros. A channel has stride x stride planes of
- * `lines` x `pitch` numbers, each with every stride-th line and column, where the inputs of neighbouring outputs
- * are adjacent. */
+/* A frame has the channels of one picture, each surrounded by zeros. A channel is divided into stride x stride planes
+ * of `lines` x `pitch` numbers. A plane has every stride-th line and every stride-th column of the channel, so that the
+ * inputs of neighbouring outputs are adjacent in the plane. */
 struct frame {
     size_t side, stride;
     size_t pitch, lines, plane, channel;
 };
 
-/* Compute the layout. With stride 1, neighbouring lines share a zero: it ends one line and begins the next. */
+/* Compute the layout. With stride 1, the zero after a line is also the zero before the next line. */
 static struct frame frame_of(size_t side, size_t stride)
 {
     struct frame f = { .side = side, .stride = stride };
@@ -102,8 +102,9 @@ static void frame_fill(const struct frame *f, real *to, const real *x, size_t ch
 
 /* conv_tile.h sums a vector of consecutive pixels. Sums beyond the end of a line are not used. */
 
-/* Arguments of sums_make: `lines` x `columns` results for each of `outs` channels. Result (i, j) is at line
- * first_line + i * step and column first_column + j * step of a picture of side x side numbers. */
+/* Arguments of sums_make, which computes `lines` x `columns` results for each of `outs` channels. Result (i, j) is
+ * written to line first_line + i * step, column first_column + j * step of the result channel. A result channel has
+ * `side` lines of `side` numbers. */
 struct sums {
     struct conv_sum sum;
     size_t at[CONV_TAPS];

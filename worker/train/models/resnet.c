@@ -378,8 +378,8 @@ static void relu_backward(const struct back *b, void *d, const void *y, const st
     b->r->on->ops->activation_backward(b->r->on, ACTIVATION_RELU, d, y, b->rows, unit_values(u));
 }
 
-/* Compute the gradients of a block. d is the gradient of y and is overwritten. dx becomes the gradient of x. `dmid`
- * is scratch. */
+/* Compute the gradients of a block with the input `x` and the output y. On entry, `d` is the gradient of y; the
+ * function overwrites `d`. `dx` becomes the gradient of `x`. `dmid` is scratch memory. */
 static ddp_status block_backward(const struct back *b, struct block *k, const void *x, void *d, void *dmid,
                                  void *dx)
 {

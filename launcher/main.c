@@ -508,10 +508,10 @@ static int refuse_detach(const struct scheduler *s)
     return EXIT_CODE_USAGE;
 }
 
-/* Make srun the remote shell in an allocation of Slurm. Change nothing if the user has chosen a remote shell, or if
- * srun has started this process. With srun as the remote shell, ignore Slurm's variables, because they describe this
- * process, not the tasks that srun will start. Exception: do not ignore these variables in a step of several tasks, so
- * that refuse_hosts() rejects --hosts. */
+/* Make srun the remote shell in an allocation of Slurm. Keep the remote shell if the user has chosen one, or if srun
+ * has started this process. If the remote shell is now srun, even by the choice of the user, ignore Slurm's variables.
+ * These variables describe this process, not the tasks that srun will start. Exception: do not ignore these variables
+ * in a step of several tasks, so that refuse_hosts() rejects --hosts. */
 static ddp_status choose_srun(struct cli *cli, const char *host, struct ddp_err *err)
 {
     const struct scheduler_facts facts = { .environ_block = environ, .host = host };

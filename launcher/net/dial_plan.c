@@ -527,8 +527,9 @@ static bool full_is_due(const struct dial *d, uint64_t now_ms)
            (is_sure(d->finding) || now_ms >= d->finding_since_ms + STANDS_MS);
 }
 
-/* Return true if a short message is due. The first short message is due after FIRST_WORD_MS, and the next after
- * AGAIN_MS. If the finding has changed, the next short message is due after CHANGE_MS. */
+/* Return true if a short message is due. The first message is due FIRST_WORD_MS after the beginning of the dial. A
+ * further message is due AGAIN_MS after the last message. If the finding differs from the finding of the last message,
+ * a further message is due CHANGE_MS after the last message. */
 static bool short_is_due(const struct dial *d, uint64_t now_ms)
 {
     const struct dial_printed *printed = &d->printed;

@@ -288,7 +288,7 @@ bool plan_print_json(const struct plan *plan, struct buf *out)
 /* --explain prints the value in effect of each option that a scheduler can provide, and the origin of the value:
  *
  *     scheduler       Slurm: SLURM_JOB_ID is set
- *     task            this is task 1 of 2; task 0 of 1 on this node; node 1 of 2 (counted from 0)
+ *     task            counted from 0: task 1 of 2; task 0 of 1 on this node; node 1 of 2
  *     nnodes          2            SLURM_STEP_NUM_NODES
  *     master_port     12031        12000 + (1 * 31 + 0) % 16000, from the job id
  *     nproc_per_node  4            command line; Slurm provides 8 (SLURM_GPUS_ON_NODE) */

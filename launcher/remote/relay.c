@@ -127,7 +127,8 @@ static void fail_host(struct relay *r, enum finding_code code, const char *what,
     buf_free(&line);
 }
 
-/* Print a finding and end the relay. Derive the code of the finding from `why`, the text of a system error. */
+/* Print a finding and end the relay. Derive the code of the finding from `why`, the reason of the failure
+ * (start_code). */
 static void not_ready(struct relay *r, const char *what, const char *why)
 {
     fail_host(r, start_code(why), what, why);
@@ -325,8 +326,9 @@ static bool is_best_known(const struct probe *probes, int n)
 }
 
 /* Wait until every probe has ended or PROBE_MS is over. If `waits_for_all` is false, stop earlier: as soon as the best
- * address is known, or a short time after the first answer. Without this early stop, each start would wait PROBE_MS
- * for an address that no packet reaches. */
+ * address is known, or some time after the first answer. This time is twice the time until the first answer, but at
+ * least PROBE_MORE_MS. Without this early stop, each start would wait PROBE_MS for an address that no packet
+ * reaches. */
 static void probe_all(struct probe *probes, int n, const char *token, bool waits_for_all)
 {
     const uint64_t from_ms = clock_ms();

@@ -223,7 +223,9 @@ bool start_job(const struct start_facts *facts, const struct host_spec *host, in
 void start_choose_address(const char *own, const char *const *reached, int n,
                           char address[ENDPOINT_HOST_MAX]);
 
-/* Return the code of the finding about a host that failed with the system error `words` (a text of strerror). */
+/* Return the code of the finding about a host that cannot start the job for the reason `words`. If `words` contains a
+ * known error text, for example a text of strerror, return the code for this error. Otherwise return
+ * FINDING_HOST_NOT_READY. */
 enum finding_code start_code(const char *words);
 
 /* Make the finding about a relay that did not start. `via` is the name of the host that ran the remote shell, or NULL

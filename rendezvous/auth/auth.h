@@ -39,8 +39,8 @@ enum {
     AUTH_ASK_TLS_BYTES = 5 + 1 + 8 + AUTH_ASK_BYTES, /* VALIDATE, an opcode, a length, then the request */
 };
 
-/* The role that a client claims before its proof. An operator may read, but has no rights of an agent. ddpctl
- * connects as an operator. */
+/* The role that a client claims before its proof. An operator may read and may cancel barriers, but has no rights of an
+ * agent. ddpctl connects as an operator. */
 enum auth_role { AUTH_AGENT = 1, AUTH_OPERATOR = 2 };
 
 /* The result in the store's answer. Each result except OK ends the connection. */

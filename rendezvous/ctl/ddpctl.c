@@ -63,7 +63,7 @@ static bool read_file(const char *name, size_t most, struct buf *text)
 
 /* This section reads the files; record/flight_dump.c interprets them. */
 
-/* Read one record. If the file is not a record, warn and skip it. */
+/* Read one record. If the file cannot be read or is not a record, log an error and return false. */
 static bool read_dump(const char *name, struct flight_dump *dump)
 {
     struct buf text = { 0 };
@@ -289,8 +289,8 @@ enum {
 
 /* --- the secret --------------------------------------------------------------------------------------------- */
 
-/* The identity of ddpctl: an operator, which may only read. Without a secret, ddpctl asks a store on another host for
- * the credential: the secret, encrypted by MUNGE for the user of the job. */
+/* The identity of ddpctl: an operator, which may only read and cancel barriers. Without a secret, ddpctl asks a store
+ * on another host for the credential: the secret, encrypted by MUNGE for the user of the job. */
 static struct operator
 {
     struct secret *secret; /* owned; NULL if not known */

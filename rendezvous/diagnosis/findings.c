@@ -415,7 +415,7 @@ static bool explain_exit_code(int code, struct buf *out, cJSON *json)
            append_paragraph(out, json, "advice", "Remedy", row.remedy);
 }
 
-/* Append `item` to the array `name` of `json`. This function owns `item`. */
+/* Append `item` to the array `name` of `json`. This function takes ownership of `item`. */
 static void add_item(cJSON *json, const char *name, cJSON *item)
 {
     cJSON *list = cJSON_GetObjectItem(json, name);

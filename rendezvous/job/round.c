@@ -402,8 +402,8 @@ static void log_end(struct rdzv *r, enum rdzv_why why)
                   no_restart_word(r->end.no_restart));
 }
 
-/* End the job. If nodes are missing or the store is short of memory, no worker has failed, so the exit code is
- * RDZV_CODE_NO_NODE. */
+/* End the job. With the reasons TIMEOUT (too few nodes joined) and REFUSED (the store had no memory), no worker has
+ * failed, so the exit code is RDZV_CODE_NO_NODE. With any other reason, the exit code comes from verdict(). */
 enum rdzv_state rdzv_end_job(struct rdzv *r, enum rdzv_why why, enum no_restart no_restart)
 {
     r->end.no_restart = no_restart;

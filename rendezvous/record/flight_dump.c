@@ -188,8 +188,9 @@ static void read_state(struct flight_entry *e, const cJSON *row)
         snprintf(e->state, sizeof(e->state), "completed");
 }
 
-/* Read the group, which a record stores as [name, description]. Use the description, because the name differs between
- * versions of PyTorch. The group of all ranks has the description "world" in libddp and "default_pg" in PyTorch. */
+/* Read the group, which a record stores as [name, description]. The group of all ranks gets the name "". Recognize this
+ * group by its description, because its name differs between versions of PyTorch. The description is "world" in libddp
+ * and "default_pg" in PyTorch. Any other group keeps its name. */
 static void read_group(struct flight_entry *e, const cJSON *group)
 {
     const char *description = cJSON_GetStringValue(cJSON_GetArrayItem(group, 1));

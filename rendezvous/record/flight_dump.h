@@ -70,8 +70,9 @@ struct flight_dump {
 };
 
 /* Read one record from `text`: a record of libddp (record/flight.h, docs/libddp.md), or a record of PyTorch as pickle
- * or as JSON. `file` is the name of the record's file: for a record of PyTorch, only the end of this name contains the
- * rank. After DDP_OK the caller frees the dump with flight_dump_free. After DDP_ERR_CORRUPT, `err` has the reason. */
+ * or as JSON. `file` is the name of the record's file. If a record of PyTorch has no member "rank", the rank is the
+ * number at the end of this name, or before one of its extensions. After DDP_OK the caller frees the dump with
+ * flight_dump_free. After DDP_ERR_CORRUPT, `err` has the reason. */
 ddp_status flight_dump_read(struct flight_dump *dump, const char *file, struct slice text,
                             struct ddp_err *err);
 void flight_dump_free(struct flight_dump *dump);

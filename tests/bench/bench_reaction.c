@@ -6,9 +6,9 @@
  * when its handler of SIGTERM runs. The worker then waits before it ends, so that the time does not include the ends of
  * 64 processes.
  *
- * The launchers take turns with one trial each. Slow launchers get fewer trials. After three trials in which a launcher
- * did not signal all workers in time, it gets no more trials. The output is a Markdown table, and JSON lines on
- * descriptor 3 if it is open. */
+ * The launchers take turns with one trial each. Slow launchers get fewer trials. A launcher gets no more trials after
+ * three of its trials have failed. A trial fails if the workers do not start, or if the launcher does not signal all
+ * workers in time. The output is a Markdown table, and JSON lines on descriptor 3 if it is open. */
 #include "peer_job.h"
 #include "timed.h"
 

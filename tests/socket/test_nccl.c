@@ -210,7 +210,9 @@ Test(nccl, both_buffers_lie_in_one_kind_of_memory, .timeout = 120)
     expect_all_well(2, mix_memories, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Make three successful calls (none if the timeout is short), then run the operation of the test. */
+/* Make up to six calls, until a call fails. Rank `dies` is killed before its fourth call; -1 means no rank. `step_ms`
+ * is the timeout of a call; 0 means the default. A further call and ddp_finalize must return the status of the last
+ * call. */
 static void call_until_it_fails(struct rank *me, int dies, uint32_t step_ms)
 {
     pretend_gpu();

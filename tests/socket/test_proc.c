@@ -465,7 +465,8 @@ Test(torch_look, a_library_without_its_tables_gets_the_usual_answer)
     cr_expect(refuses(n_bytes));
 }
 
-/* If the library is cut anywhere, or if one of its first bytes is changed, the check must still return. */
+/* Damage the library: cut it to lengths that are 997 bytes apart, then flip each of its first 512 bytes. The check must
+ * return for each damaged library. */
 Test(torch_look, survives_damage)
 {
     install("2.6.0", (void *)cJSON_Parse);

@@ -359,8 +359,9 @@ struct reader {
     struct ddp_err *err;
 };
 
-/* Report that a file could not be opened. A missing file is damage, because every checkpoint has both files. Other
- * errors, such as no permission, do not prove damage. */
+/* Report that a file could not be opened. A missing file is damage, because every checkpoint has both files. A file of
+ * the wrong kind is damage, too: open fails with ENOTDIR if a part of the path is not a directory, and with ENXIO if
+ * the file is a socket. Other errors, such as no permission, do not prove damage. */
 static ddp_status not_opened(const struct reader *r)
 {
     char why[WRITE_ERROR_MAX];

@@ -363,8 +363,8 @@ struct load_result {
     char words[1024];
 };
 
-/* Load a checkpoint on rank 0. Send the result even after an error, because the other ranks would otherwise wait for
- * blocks. */
+/* Load a checkpoint on rank 0, and fill in *result. After an error, *result contains the error. The caller broadcasts
+ * *result even then, because the other ranks would otherwise wait for blocks. */
 static void load_on_root(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, struct load_result *result)
 {
     struct ddp_err err = { 0 };

@@ -56,8 +56,9 @@ static ddp_status ctx_reconnect(void *user, uint32_t timeout_ms, struct ddp_stor
     return ddp_store_connect(ctx->env.master_addr, ctx->env.master_port, &options, out, err);
 }
 
-/* Set *out to the connection of this context. In a world of one rank, the first call opens this connection. If the
- * connection fails, later calls set *out to NULL and return DDP_OK. A new try in each step would be slow. */
+/* Set *out to the connection of this context. In a world of one rank, the first call opens this connection. If this
+ * connection fails, the first call returns the error. Later calls do not try again, because a try in each step would be
+ * slow. They set *out to NULL and return DDP_OK. */
 static ddp_status ctx_any_store(struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;

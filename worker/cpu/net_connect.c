@@ -183,10 +183,11 @@ static int net_connect(const char *address, int port, const char *source, int *f
 
 /* --- dial: connect to a rank -------------------------------------------------------------------------- */
 
-/* Limits for connecting. Only a refusal is retried, because a firewall also drops the packets of later tries. */
+/* Limits for connecting. A try that fails with an error, for example a refusal, is repeated for REFUSED_MS. A try
+ * without an answer is not repeated, because a firewall also drops the packets of later tries. */
 
 enum {
-    REFUSED_MS = 1000, /* time after the first try in which a refused dial is retried */
+    REFUSED_MS = 1000, /* time after the first try in which a failed try is repeated */
     PAUSE_MS = 100,    /* time between two tries */
     SILENT_MS = 10000  /* time without an answer after which a dial fails; TCP sends four packets meanwhile */
 };

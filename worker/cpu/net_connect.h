@@ -27,7 +27,7 @@ ddp_status net_listen(const char *address, const char *range, int local_rank, in
 /* A dial connects one link to its peer rank.
  *
  *     connecting -> hello sent, waiting for the answer -> the link owns the socket
- *         \________________ refused: retry for 1 s
+ *         \________________ refused or another error: retry for 1 s
  *
  * The peer listens before it publishes its address. So a refusal means a firewall or a dead rank, and silence means
  * a firewall or a wrong address. */

@@ -264,7 +264,8 @@ size_t region_segment_bytes(size_t bytes, int world, size_t *stride)
     return *stride * (size_t)world;
 }
 
-/* Find the region of a block. Compare without adding to addresses, because a sum could overflow. */
+/* Find the region of a block. Do not add sizes to the address `block`, because the sum could overflow. Compare
+ * differences of addresses instead. */
 struct shm_place regions_find(const struct regions *regions, const void *block, size_t bytes)
 {
     for (size_t i = 0; i < regions->count; i++) {

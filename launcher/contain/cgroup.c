@@ -28,8 +28,8 @@
  *     /proc/self/mountinfo   35 24 0:30 /user.slice /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw
  *                                       root        where          options     type   source  options
  *
- * A mount shows the part of the hierarchy below its root, in a container perhaps only this process's own group. A path
- * that begins with /.. is outside. mountinfo writes a space as \040. */
+ * A mount shows the part of the hierarchy below its root. In a container, this part may be only the process's own
+ * group. A group whose path begins with /.. is outside the mount. mountinfo writes a space as \040. */
 
 /* Return the end of the word at `at`. One space separates words, a newline separates lines. */
 static const char *word_end(const char *at)
@@ -323,16 +323,16 @@ bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MA
 
 /* --- make and kill --------------------------------------------------------------------------------------- */
 
-/* Return true if `dir` is still the directory of `fd`. Before the lock, another ddprun may have removed it, and mkdir
- * may have created another one. */
+/* Return true if `dir` is still the directory of `fd`. Before this process got the lock, another ddprun may have
+ * removed the directory and created a new directory with the same name. */
 static bool is_still_there(int fd, const char *dir)
 {
     struct stat mine, now;
     return fstat(fd, &mine) == 0 && stat(dir, &now) == 0 && mine.st_ino == now.st_ino;
 }
 
-/* Open and lock the new group. Return -1 with EAGAIN if another start of ddprun is removing the group. If the file
- * system has no locks, continue without a lock. */
+/* Open and lock the new group. Return -1 with EAGAIN after any failure. The usual reason is that another start of
+ * ddprun is removing the group. If the file system has no locks, continue without a lock. */
 static int open_owned(const char *dir)
 {
     const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -445,7 +445,8 @@ static bool remove_tree(const char *dir, int depth)
     return rmdir(dir) == 0 || errno == ENOENT;
 }
 
-/* Wait until the group is empty. poll(2) on cgroup.events returns when the kernel changes `populated` in this file. */
+/* Wait at most `limit_ms` until the group is empty. Return false if the group still has processes. poll(2) on
+ * cgroup.events returns when the kernel changes `populated` in this file. */
 static bool wait_until_empty(const char *dir, uint64_t limit_ms)
 {
     char path[CGROUP_PATH_MAX], text[256];
@@ -476,8 +477,8 @@ bool cgroup_remove(const char *dir, uint64_t limit_ms)
 
 /* --- groups without owner ------------------------------------------------------------------------------- */
 
-/* Remove a group that no process has locked. If another ddprun has just created it, that ddprun tries again. A group
- * with live processes cannot be removed. */
+/* Remove a group that no process has locked. If another ddprun has created the group, but has not locked it yet, that
+ * ddprun creates the group again (make_owned). A group with live processes cannot be removed. */
 static void remove_ownerless(const char *dir)
 {
     const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -39,7 +39,8 @@
  * mount namespace. The workers see later mounts of the host (MS_SLAVE); the host never sees the mounts of ddprun.
  *
  * The lifeline is a pipe that becomes readable when the guardian has died. The agent arms the parent-death signal, then
- * checks the lifeline, because the guardian may have died before. getppid() always returns 0 in the namespace. */
+ * checks the lifeline, because the guardian may have died before the signal was armed. getppid() cannot replace this
+ * check, because it always returns 0 in the namespace. */
 
 /* --- settings that forbid namespaces ---------------------------------------------------------------------- */
 
@@ -228,8 +229,8 @@ static ddp_status pidns_probe(struct ddp_err *err)
  * --verbose prints the missing features. A missing `grave` feature is always printed, because processes then end
  * without SIGTERM or outlive the job. */
 
-/* Return true if a system call exists. `result` is the result of a call with invalid arguments: ENOSYS or EPERM if it
- * is missing or forbidden. */
+/* Return true if a system call exists. `result` is the return value of this system call for invalid arguments. errno is
+ * ENOSYS if the system call is missing, and EPERM if it is forbidden. */
 static bool has_call(long result)
 {
     return result >= 0 || (errno != ENOSYS && errno != EPERM);
@@ -377,8 +378,8 @@ static bool find_group(struct contain *c, char own[CGROUP_PATH_MAX], char why[CG
            (read_all_mounts(c) && cgroup_find(contain_groups(c), contain_mounts(c), own, why));
 }
 
-/* Choose the layer: PID namespace, control group or none (see contain.h). The group's name contains the random cookie
- * of the job. If no cookie exists, no group can be used. */
+/* Choose the layer: pidns, cgroup or plain (see contain.h). The group's name contains the random cookie of the job. If
+ * no cookie exists, no group can be used. */
 static ddp_status contain_choose(struct contain *c, enum contain_kind kind, struct ddp_err *err)
 {
     char own[CGROUP_PATH_MAX],

@@ -1,6 +1,7 @@
 /* contain.h -- contains every process of a job, so that no process survives the job, and no process of another job is
- * killed. If guardian and agent are killed together, the next start on this host finds the remaining processes with the
- * job's record (job_record.h). */
+ * killed. The guardian is the outer process of ddprun. Its child, the agent, starts the workers. If guardian and agent
+ * are killed together, the next start of ddprun on this host finds the remaining processes with the job's record
+ * (job_record.h). */
 #ifndef LAUNCHER_CONTAIN_CONTAIN_H
 #define LAUNCHER_CONTAIN_CONTAIN_H
 
@@ -12,8 +13,8 @@
 #include <sys/types.h>
 
 /* Return the n-th sentence about a missing feature of this kernel or container, or NULL after the last sentence. Set
- * *grave if the missing feature lets processes outlive the job or end without SIGTERM; such a sentence is always
- * printed. If `only_grave` is true, check only features that would set *grave. */
+ * *grave to true if, without this feature, processes may outlive the job or end without SIGTERM; else to false. The
+ * caller always prints a grave sentence. If `only_grave` is true, check only features that would set *grave. */
 const char *lacks_words(size_t n, bool only_grave, bool *grave);
 
 /* The layers that contain the processes of a job:
@@ -79,8 +80,8 @@ int contain_cgroup_fd(const struct contain *c);
 /* Return the pid that the child `pid` has outside the PID namespace, or `pid` if the outer pid is unknown. */
 pid_t contain_shown_pid(const struct contain *c, pid_t pid);
 
-/* Send SIGKILL to all processes in the layer in one step. Return false if the layer cannot do this. The caller always
- * calls descendants_kill_all() afterwards, which also reaps the processes. */
+/* Send SIGKILL in one step to all processes in the control group. Return false if the kill fails, or if the layer is
+ * not cgroup. The caller always calls descendants_kill_all() afterwards, which also reaps the processes. */
 bool contain_kill(struct contain *c);
 
 /* Remove the control group. The agent calls this function at its end if all processes of the job are gone. If the

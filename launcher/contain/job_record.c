@@ -32,8 +32,8 @@ static bool is_trusted(uid_t owner)
     return owner == geteuid() || owner == 0 || (stat("/", &root) == 0 && owner == root.st_uid);
 }
 
-/* Return true if other users may write to a file or directory. Write permission for the user's private group does not
- * count (user "bob", group "bob"). */
+/* Return true if other users may write to a file or directory. Write permission for the user's own group does not
+ * count, because on many systems each user has a private group, for example group "bob" of user "bob". */
 static bool is_writable_for_others(const struct stat *st)
 {
     const bool own_group = st->st_uid == geteuid() && st->st_gid == getegid();
@@ -103,8 +103,8 @@ bool safe_program(const char *path, char out[PATH_MAX], char why[SAFE_DIR_WHY_MA
  * directory, and create files relative to its descriptor. */
 
 /* Format the n-th candidate directory. Return false if no such candidate exists. ssh and sudo often remove
- * XDG_RUNTIME_DIR, so try /run/user/UID without it. /tmp precedes $TMPDIR, because a batch system gives each job its
- * own TMPDIR, where the next start would not find a record. */
+ * XDG_RUNTIME_DIR, so /run/user/UID is a candidate even if this variable is not set. /tmp precedes $TMPDIR, because a
+ * batch system gives each job its own TMPDIR, where the next start would not find a record. */
 static bool place(int n, char out[PATH_MAX])
 {
     static const char *const variables[RUNTIME_DIRS] = { [0] = "XDG_RUNTIME_DIR", [3] = "TMPDIR" };
@@ -294,8 +294,8 @@ static bool is_cookie(const char *text)
     return strlen(text) == COOKIE_CHARS && strspn(text, "0123456789abcdef") == COOKIE_CHARS;
 }
 
-/* Return true if a control group may be killed: the last part of the path must be the name of a ddprun group with
- * this job's cookie. A damaged record could otherwise kill other processes. */
+/* Return true if a control group may be killed: the last part of the path must be the name of a ddprun group with this
+ * job's cookie. Otherwise a damaged record could make ddprun kill other processes. */
 static bool is_our_group(const char *path, const char *cookie)
 {
     const char *name = strrchr(path, '/');
@@ -772,7 +772,8 @@ static bool check_record(int dir, const char *name, const struct record *here, b
     return bury_in_turn(dir, &r, quiet);
 }
 
-/* Remove an abandoned file of a job without a record: a timer FIFO that no process reads, or a draft of a record. */
+/* Remove an abandoned file if it was not changed for LITTER_S: a timer FIFO that no process reads, or a draft of a
+ * record. */
 static void remove_litter(int dir, const char *name)
 {
     struct stat st;
@@ -839,8 +840,9 @@ static uint64_t age_ms(const struct record_process *p)
     return now_ms > start_ms ? now_ms - start_ms : 0;
 }
 
-/* Read the job of a record. Return false for a job of another PID namespace, because the pids and addresses of such a
- * job may not be valid here. */
+/* Read the job of a record. Return false if the job does not run, or if the address of its store is not known. Also
+ * return false for a job of another PID namespace, because the pids and addresses of such a job may not be valid
+ * here. */
 static bool find_job(int dir, const char *cookie, const struct record *here, struct record_job *job)
 {
     struct record r;

@@ -58,8 +58,8 @@ bool runtime_dir_find(char path[PATH_MAX]);
 
 /* --- record text ------------------------------------------------------------------------------------------ */
 
-/* The text of a running job's record. The next start of ddprun may kill processes because of it, so a text with any
- * error is ignored. */
+/* The text of a running job's record. The next start of ddprun may kill processes because of this text. So ddprun
+ * ignores a text with any error. */
 
 enum {
     RECORD_BOOT_CHARS = BOOT_ID_CHARS,
@@ -71,7 +71,8 @@ enum {
 
 /* If guardian and agent are killed together, the job's processes are found by the cookie in their environment. */
 
-/* Time limit for killing the leftovers of a dead agent or job, which may have gigabytes of memory. */
+/* Time limit in ms for killing the processes that a dead agent or a dead job has left. These processes may have
+ * gigabytes of memory, which the kernel must release first. */
 enum { SWEEP_LIMIT_MS = 5000 };
 
 /* --- record ----------------------------------------------------------------------------------------------- */

@@ -222,8 +222,9 @@ static bool is_below_us(const char *pid)
     return below;
 }
 
-/* Return true if process `pid` may be in PID namespace `number`. If the namespace of `pid` cannot be read, check only
- * that `pid` is in a namespace below the namespace of this process. */
+/* Return true if process `pid` may be in PID namespace `number`. If this process is not root, return false for a
+ * process of another user. If the namespace of `pid` cannot be read, check only that `pid` is in a namespace below the
+ * namespace of this process. */
 static bool may_live_in(int proc, const char *pid, uint64_t number)
 {
     char path[64];

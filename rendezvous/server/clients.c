@@ -461,7 +461,7 @@ static void reply(void *user, conn_id id, struct slice bytes, struct shared *hol
     struct clients *clients = user;
     if (clients->has_replied && replies_store(&clients->replies, id, bytes))
         return;
-    /* Each client's replies must stay in order. */
+    /* Write the kept replies first, because each client's replies must stay in order. */
     flush(clients);
     if (!clients->has_replied || !replies_store(&clients->replies, id, bytes))
         send_now(clients, id, bytes, holder);
@@ -579,7 +579,8 @@ static void check_readers(struct clients *clients)
 
 /* --- how a client ends --------------------------------------------------------------------------------- */
 
-/* Make a client ENDING or REFUSED. The first client of each list times out first. */
+/* Make a client ENDING or REFUSED. All clients have the same time limit, so the first client of each list times out
+ * first. */
 static void start_ending(struct client *c, enum place place)
 {
     c->ending_until_ms = now_ms(c->clients) + ENDING_MS;
@@ -776,7 +777,8 @@ struct hub_sink clients_sink(struct clients *clients)
 
 /* --- connections and their bytes ------------------------------------------------------------------------ */
 
-/* Keep the connection of a client after its first request, even if new connections need room. */
+/* After the first request of a client, remove the client from the list `silent`, so that its connection is not closed
+ * when new connections need room. */
 static void check_silent(struct client *c)
 {
     if (c->admission.is_silent && hub_has_request(c->clients->hub, c->id))

@@ -140,8 +140,8 @@ void clients_free(struct clients *clients);
  * may be closed, reject the new client: close `fd` and return false, without calling freed(). */
 bool clients_add(struct clients *clients, int fd, const struct sockaddr *peer, int64_t uid);
 
-/* Close up to `n` clients to free their descriptors: first REFUSED clients, then clients that no agent has
- * confirmed, finally clients that have sent no request. Do not call this function while the hub is running. */
+/* Close up to `n` clients to free their descriptors: first clients in the list `refused`, then clients that no agent
+ * has confirmed, finally clients that have sent no request. Do not call this function while the hub is running. */
 void clients_close_silent(struct clients *clients, unsigned n);
 
 /* Return the callbacks for the hub, without hub_sink.event. The callbacks never call the hub, because the hub is not

@@ -39,7 +39,7 @@ static struct slice bytes_of(const struct piece *p)
 }
 
 /* Return how many bytes a piece adds to the sum that max_queued_bytes limits. A piece that refers to a shared block
- * adds the size of the whole block. The reference keeps the whole block in memory. */
+ * adds the size of the whole block, because the reference keeps the whole block in memory. */
 static size_t cost_of(const struct piece *p)
 {
     return p->holder != NULL ? p->holder->size : p->own.len;

@@ -62,10 +62,10 @@ enum conn_sent {
  * after a failure. The connection is then closing, and on_closed follows. */
 bool conn_open(struct conn *conn, struct conn_host *host, int fd);
 
-/* Write as many bytes as the socket accepts, and queue the rest. If `holder` is not NULL, it owns the bytes
- * (base/buf.h), which can then be queued without a copy. If the connection is not open, discard the bytes and return
- * CONN_SENT. If the result is not CONN_SENT, the caller must call conn_abort, because the socket may have accepted a
- * part of the bytes. */
+/* Write as many bytes as the socket accepts, and queue the rest. `holder` is the shared block that contains the bytes
+ * (base/buf.h), or NULL. Bytes of a shared block can be queued without a copy. If the connection is not open, discard
+ * the bytes and return CONN_SENT. If the result is not CONN_SENT, the caller must call conn_abort, because the socket
+ * may have accepted a part of the bytes. */
 enum conn_sent conn_send(struct conn *conn, struct slice bytes, struct shared *holder);
 
 /* Return the number of queued bytes that the socket has not accepted yet. */

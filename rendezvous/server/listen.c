@@ -111,8 +111,8 @@ static int listen_on_first(const struct addrinfo *list, bool reuse)
     int fd = -EADDRNOTAVAIL;
     for (const struct addrinfo *at = list; at != NULL; at = at->ai_next) {
         fd = listen_on(at, reuse);
-        /* Clients of an address in use would reach another service, and a privileged port is privileged on
-         * every address. */
+        /* Do not try further addresses after these two errors. If an address is in use, its clients would reach another
+         * service. A privileged port is privileged on every address. */
         if (fd >= 0 || fd == -EADDRINUSE || fd == -EACCES)
             break;
     }
@@ -451,7 +451,8 @@ static bool in_table(const char *path, int port, struct port_holder *out)
     return found;
 }
 
-/* Return true if the process has the socket open, and if its /proc/PID/fd is readable. */
+/* Return true if /proc/PID/fd of the process shows the socket. Return false if the process does not have the socket
+ * open, or if this directory is not readable. */
 static bool has_socket(const char *pid, const char *link_wanted)
 {
     char path[64], target[64];

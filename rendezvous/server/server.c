@@ -86,8 +86,8 @@ static void wait_for_nodes(struct store_server *s, uint64_t now_ms)
     }
 }
 
-/* End a turn of the loop. Setting the timer in each turn would cost more than a useless call of on_time, so set it
- * again only if it would fire too late. */
+/* End a turn of the loop. Setting the timer in each turn would cost more than a useless call of on_time. So set the
+ * timer again only if it would fire too late. */
 static void on_before_sleep(uv_prepare_t *prepare)
 {
     struct store_server *s = prepare->data;
@@ -144,8 +144,8 @@ static void check_queue(struct store_server *s)
     hub_set_counter(s->hub, HUB_ACCEPT_OVERFLOWS, listen_queue_drops(s->listener.fd));
 }
 
-/* Close a connection that the uid gate rejects. The hub records the rejection for its findings. It also decides whether
- * to log the rejection, because a client may try again many times. */
+/* Close a connection that the uid gate rejects. The hub records the rejection for its findings. The hub also decides
+ * whether to log the rejection, because a client may try again many times. */
 static void refuse_client(struct store_server *s, int fd, const struct sockaddr *peer, const char *why)
 {
     char text[ENDPOINT_TEXT_MAX];

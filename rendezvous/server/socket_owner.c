@@ -310,8 +310,8 @@ enum socket_state socket_owner_find(struct socket_owners *o, const struct sockad
     return state != SOCKET_UNKNOWN ? state : tables_find(&from, &to, owner);
 }
 
-/* Search one family for a listener on the port. `state` and `owner` hold the result so far. Return the new state, or
- * SOCKET_UNKNOWN if the kernel does not answer. */
+/* Search one family for a listener on the port. `state` and `owner` contain the result of the earlier searches. Return
+ * the new state, or SOCKET_UNKNOWN if the kernel does not answer. */
 static enum socket_state dump_listeners(struct socket_owners *o, int family, int port, uint32_t uid,
                                         enum socket_state state, struct socket_owner *owner)
 {
@@ -370,7 +370,7 @@ static bool is_own_uid(int64_t uid)
 }
 
 /* Return true if the connection was reset. Two connections cannot have the same two addresses at the same time. So if
- * the connection still exists after socket_owner_find(), socket_owner_find() has found the right owner. */
+ * the connection still exists after the call of socket_owner_find(), this call has found the right owner. */
 static bool is_reset(int fd)
 {
     struct sockaddr_storage peer;

@@ -108,7 +108,7 @@ static struct barrier *barrier_new(struct quota *quota, const struct barrier_cal
 
 /* --- arrivals ------------------------------------------------------------------------------------------- */
 
-/* Mark a rank as arrived. It may arrive again on a new connection. */
+/* Mark a rank as arrived. Count each rank only once, because a rank may arrive again on a new connection. */
 static void barrier_mark_arrived(struct barrier *barrier, uint32_t rank)
 {
     barrier->arrived += !bit(barrier->has_arrived, rank);
@@ -227,7 +227,7 @@ static void close_barrier(struct barriers *b, struct barrier *barrier)
 /* Answer all waiting ranks. */
 static void answer_all(struct barriers *b, struct barrier *barrier, enum barrier_outcome outcome)
 {
-    /* first, because `answer` may use the list of open barriers */
+    /* close the barrier first, because `answer` may use the list of open barriers */
     close_barrier(b, barrier);
     while (!list_is_empty(&barrier->waiters)) {
         struct barrier_waiter *waiter = LIST_ENTRY(barrier->waiters.next, struct barrier_waiter, node);

@@ -17,7 +17,7 @@ enum barrier_outcome {
     BARRIER_TIMED_OUT = 1, /* the deadline has passed */
     BARRIER_LOST = 2,      /* the process of a member has ended */
     BARRIER_CANCELLED = 3, /* an operator has cancelled the barrier */
-    BARRIER_MISUSE = 4,    /* the call was invalid; only its caller gets this */
+    BARRIER_MISUSE = 4,    /* the call was invalid; only the calling rank gets this outcome */
 };
 
 /* The states of a barrier:
@@ -71,9 +71,8 @@ struct barrier_env {
      * barrier. `json` is the report, borrowed for the call, and empty for BARRIER_RELEASED. */
     void (*answer)(void *user, struct barrier_waiter *waiter, enum barrier_outcome outcome,
                    struct slice json);
-    /* Append the JSON report of a failure to `out`, or nothing if memory is short. `because` is the end of the
-     * sentence "barrier NAME ...". For BARRIER_MISUSE, `barrier` is NULL, and only the calling rank gets the
-     * report. */
+    /* Append the JSON report of a failure to `out`, or nothing if memory is short. `because` completes the sentence
+     * "barrier NAME ...". For BARRIER_MISUSE, `barrier` is NULL, and only the calling rank gets the report. */
     void (*report)(void *user, const struct barrier *barrier, struct slice name, enum barrier_outcome outcome,
                    const char *because, struct buf *out);
     /* Write how the process of `rank` ended: a sentence without a full stop, in at most `size` bytes with the NUL. */
@@ -87,8 +86,8 @@ struct barrier_env {
     void (*lost)(void *user, const struct barrier *barrier, uint32_t rank);
     /* Called after the first member has arrived. */
     void (*opened)(void *user, const struct barrier *barrier);
-    /* Called before a barrier passes or fails, while its ranks are still waiters. `why` is the end of the sentence
-     * "barrier NAME ..."; it is empty for BARRIER_RELEASED. */
+    /* Called before a barrier passes or fails, while its ranks are still waiters. `why` completes the sentence "barrier
+     * NAME ..."; `why` is empty for BARRIER_RELEASED. */
     void (*ended)(void *user, const struct barrier *barrier, enum barrier_outcome outcome, const char *why);
 };
 

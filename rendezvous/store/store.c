@@ -258,7 +258,7 @@ void store_free(struct store *s)
     free(s);
 }
 
-/* End a write. After success, wake the waiters. After a failure, free the entry if it is empty. */
+/* Finish a write. After success, wake the waiters. After a failure, free the entry if it is empty. */
 static enum store_status written(struct store *s, struct entry *entry, bool done)
 {
     if (done)

@@ -56,7 +56,8 @@ void table_insert(struct table *t, struct table_node *node);
 void table_remove(struct table *t, struct table_node *node);
 
 /* Return the node after `after`, or the first node if `after` is NULL. Return NULL after the last node, and for a
- * zeroed table. To remove a node during a walk, first fetch the node after it. */
+ * zeroed table. To remove a node during a walk, first fetch its successor with this function, because `after` must be
+ * in the table. */
 struct table_node *table_next(const struct table *t, const struct table_node *after);
 
 /* Loop over all nodes. The loop must not remove nodes. */

@@ -54,7 +54,7 @@ static bool out_of_reach(const void *found, size_t bytes)
 bool cpu_in_reach(const struct cpu_comm *cpu, const struct call *call, int rank)
 {
     /* On one host, all_reduce and reduce also write into the outputs of other ranks. In all other calls a rank writes
-     * only its output, which may be private. */
+     * only its own output, which may be private. */
     bool writes_outputs = cpu->net == NULL && (call->kind == CALL_ALL_REDUCE || call->kind == CALL_REDUCE);
 
     if (out_of_reach(cpu_input_of(cpu, call, rank), cpu_in_bytes(cpu, call, rank)))
@@ -431,8 +431,8 @@ static ddp_status run_through_slots(struct cpu_comm *cpu, const struct call *cal
 
 /* --- in place, or through slots -------------------------------------------------------------------------- */
 
-/* Return the number of ranks with buffers in reach of every rank. Set *with_input to how many of them have an
- * input. */
+/* Return the number of ranks whose buffers every rank can reach. Set *with_input to the number of these ranks that have
+ * an input. */
 static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, int *with_input)
 {
     int count = 0;

@@ -384,7 +384,8 @@ int net_door_polls(const struct net_door *door, struct pollfd *polls)
 
 /* --- guests ------------------------------------------------------------------------------------------- */
 
-/* Return a free place, or else the oldest guest's, or NULL if that guest is younger than FIRST_MS. */
+/* Return a free place. If no place is free, return the place of the oldest guest, or NULL if this guest is younger than
+ * FIRST_MS. */
 static struct net_guest *find_place(struct net_door *door)
 {
     struct net_guest *oldest = &door->guests[0];

@@ -65,7 +65,8 @@ void net_link_attach(struct net_link *link, int fd)
     const int on = 1, idle = IDLE_S, times = 2;
 
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    /* Detect a host without power while this rank only receives. While it sends, is_lost() does. */
+    /* SO_KEEPALIVE detects a host without power while this rank only receives. While this rank sends, is_lost() detects
+     * such a host. */
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle, sizeof(idle));
@@ -163,11 +164,13 @@ static ddp_status check_head(struct net_link *link, struct ddp_err *err)
 }
 
 /* Move bytes of one link in both directions. A peer that makes a different call may close the connection after its last
- * message. A send could then fail before this rank has read that message, which has the head of the peer's call. */
+ * message. A send could then fail before this rank has read that message, which has the head of the peer's call. So
+ * receive before sending. */
 static ddp_status transfer_link(struct net_links *links, struct net_link *link, struct ddp_err *err)
 {
     int moved = 1;
-    /* Receive first, so that this rank reads the peer's last message before a send fails. */
+    /* Receive before sending. If the peer has made a different call, only its last message shows this, so read this
+     * message before a send fails. */
     while (moved > 0 && !is_done(&link->in)) {
         moved = move_bytes(links, link, &link->in, false, err);
         if (moved > 0 && check_head(link, err) != DDP_OK)

@@ -104,7 +104,8 @@ int net_piece_host(const struct net_layout *layout, int piece)
 
 /* --- phases of each kind of call -------------------------------------------------------------------------- */
 
-/* Bytes that a host sends, up to which one phase with more data is faster than two with less. */
+/* Maximum number of bytes that a host sends in a small call. Up to this number, one phase is faster than two phases,
+ * although a host may send more bytes in one phase. */
 enum { SMALL = 32 << 10 };
 
 static const struct net_way ways[CALL_KINDS] = {

@@ -100,7 +100,8 @@ ddp_status segment_describe(const struct segment *segment, struct segment_offer 
     return DDP_OK;
 }
 
-/* Check that `fd` is the offered file, with the expected size and seals. Another owner could change the file. */
+/* Check that `fd` is the offered file, with the expected size and seals. Also check that this user owns the file,
+ * because another owner could change the file. */
 static ddp_status recognize(int fd, const struct segment_offer *offer, size_t bytes, struct ddp_err *err)
 {
     struct stat st;
@@ -303,8 +304,8 @@ void regions_close(struct regions *regions)
 
 /* --- meeting ---------------------------------------------------------------------------------------------- */
 
-/* Each rank writes a card (struct bootstrap_card). Rank 0 collects all cards and numbers the hosts; host 0 is its
- * own:
+/* Each rank writes a card (struct bootstrap_card). Rank 0 collects all cards and numbers the hosts. Host 0 is the host
+ * of rank 0:
  *
  *     rank 0                  creates the page of host 0; publishes the host of each rank, and where this page is
  *     lowest rank elsewhere   creates its host's page and publishes where the page is
@@ -332,7 +333,8 @@ static void page_key(char key[32], int host)
 
 /* --- places of ranks ------------------------------------------------------------------------------------ */
 
-/* Return true if two ranks share a host. Two containers do not, because pidfds do not work between them. */
+/* Return true if two ranks share a host. Ranks in two containers with different PID namespaces do not share a host,
+ * because pidfds do not work between these containers. */
 static bool same_host(const struct bootstrap_card *a, const struct bootstrap_card *b)
 {
     /* The boot id distinguishes kernels with equal host names. */

@@ -163,9 +163,9 @@ const char *cgroup_below(const char *group, const char *root)
     return strcmp(group + len, "/") == 0 ? "" : group + len;
 }
 
-/* Find the directory of the cgroup v2 to which this process belongs. `groups` is the text of /proc/self/cgroup, and
- * `mounts` is the text of /proc/self/mountinfo. A text is "" if its file cannot be read. If no directory is found,
- * return false and write the reason to `why`. */
+/* Find the directory of this process's control group in the hierarchy of cgroup v2. `groups` is the text of
+ * /proc/self/cgroup, and `mounts` is the text of /proc/self/mountinfo. A text is "" if its file cannot be read. If no
+ * directory is found, return false and write the reason to `why`. */
 static bool cgroup_locate(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX],
                           char why[CGROUP_WHY_MAX])
 {
@@ -324,7 +324,7 @@ bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MA
 /* --- make and kill --------------------------------------------------------------------------------------- */
 
 /* Return true if `dir` is still the directory of `fd`. Before this process got the lock, another ddprun may have
- * removed the directory and created a new directory with the same name. */
+ * removed the directory. */
 static bool is_still_there(int fd, const char *dir)
 {
     struct stat mine, now;

@@ -39,8 +39,8 @@ void cgroup_name(char out[CGROUP_NAME_MAX], const char *job, const char *cookie)
 enum { CGROUP_WHY_MAX = 160 }; /* bytes of a reason, with the NUL */
 
 /* Append the mounts of control groups that are at the usual places, in the format of /proc/self/mountinfo. Return false
- * if no such mount exists. In this case, and if cgroup_find fails with these mounts, the caller reads mountinfo
- * instead. The caller does not begin with mountinfo, because reading mountinfo takes 0.1 ms. */
+ * if no such mount exists. The caller then reads mountinfo. The caller also reads mountinfo if cgroup_find fails with
+ * these mounts. The caller does not begin with mountinfo, because reading mountinfo takes 0.1 ms. */
 bool cgroup_usual_mounts(struct buf *mounts);
 
 /* Find this process's own group, and check that groups can be created below it. If this is not possible, return false

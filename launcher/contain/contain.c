@@ -226,8 +226,9 @@ static ddp_status pidns_probe(struct ddp_err *err)
 
 /* Optional features of the system, one row for each. An old kernel or a container's seccomp filter may lack a feature.
  *
- * --verbose prints the missing features. A missing `grave` feature is always printed, because processes then end
- * without SIGTERM or outlive the job. */
+ * --verbose prints the missing features. Without --verbose, only a missing `grave` feature is printed, because
+ * processes of any job may then end without SIGTERM or outlive the job. With --quiet and without --verbose, no feature
+ * is printed. */
 
 /* Return true if a system call exists. `result` is the return value of this system call for invalid arguments. errno is
  * ENOSYS if the system call is missing, and EPERM if it is forbidden. */

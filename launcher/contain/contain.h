@@ -1,7 +1,7 @@
 /* contain.h -- contains every process of a job, so that no process survives the job, and no process of another job is
- * killed. The guardian is the outer process of ddprun. Its child, the agent, starts the workers. If guardian and agent
- * are killed together, the next start of ddprun on this host finds the remaining processes with the job's record
- * (job_record.h). */
+ * killed. The guardian is the process in which ddprun begins. The agent is the child of the guardian, and starts the
+ * workers. If guardian and agent are killed together, the next start of ddprun on this host reads the job's record
+ * (job_record.h) to find the remaining processes. */
 #ifndef LAUNCHER_CONTAIN_CONTAIN_H
 #define LAUNCHER_CONTAIN_CONTAIN_H
 
@@ -13,8 +13,9 @@
 #include <sys/types.h>
 
 /* Return the n-th sentence about a missing feature of this kernel or container, or NULL after the last sentence. Set
- * *grave to true if, without this feature, processes may outlive the job or end without SIGTERM; else to false. The
- * caller always prints a grave sentence. If `only_grave` is true, check only features that would set *grave. */
+ * *grave to the field `grave` of the feature's row in contain.c. Without a grave feature, processes of any job may
+ * outlive the job or end without SIGTERM. If `only_grave` is true, check only the grave features. Without --verbose,
+ * the caller prints only the grave sentences. With --quiet and without --verbose, the caller prints no sentence. */
 const char *lacks_words(size_t n, bool only_grave, bool *grave);
 
 /* The layers that contain the processes of a job:
@@ -81,7 +82,8 @@ int contain_cgroup_fd(const struct contain *c);
 pid_t contain_shown_pid(const struct contain *c, pid_t pid);
 
 /* Send SIGKILL in one step to all processes in the control group. Return false if the kill fails, or if the layer is
- * not cgroup. The caller always calls descendants_kill_all() afterwards, which also reaps the processes. */
+ * not cgroup. This function reaps no process. The caller kills and reaps the remaining processes afterwards, with
+ * descendants_signal() or descendants_kill_all(). */
 bool contain_kill(struct contain *c);
 
 /* Remove the control group. The agent calls this function at its end if all processes of the job are gone. If the

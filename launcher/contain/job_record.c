@@ -32,8 +32,9 @@ static bool is_trusted(uid_t owner)
     return owner == geteuid() || owner == 0 || (stat("/", &root) == 0 && owner == root.st_uid);
 }
 
-/* Return true if other users may write to a file or directory. Write permission for the user's own group does not
- * count, because on many systems each user has a private group, for example group "bob" of user "bob". */
+/* Return true if other users may write to a file or directory. If this user owns the file, write permission for the
+ * user's own group does not count, because on many systems each user has a private group, for example group "bob" of
+ * user "bob". */
 static bool is_writable_for_others(const struct stat *st)
 {
     const bool own_group = st->st_uid == geteuid() && st->st_gid == getegid();
@@ -772,8 +773,8 @@ static bool check_record(int dir, const char *name, const struct record *here, b
     return bury_in_turn(dir, &r, quiet);
 }
 
-/* Remove an abandoned file if it was not changed for LITTER_S: a timer FIFO that no process reads, or a draft of a
- * record. */
+/* Remove an abandoned file: a timer FIFO that no process reads, or a draft of a record. Keep a file that was changed in
+ * the last LITTER_S seconds. */
 static void remove_litter(int dir, const char *name)
 {
     struct stat st;

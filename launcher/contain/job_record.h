@@ -72,7 +72,7 @@ enum {
 /* If guardian and agent are killed together, the job's processes are found by the cookie in their environment. */
 
 /* Time limit in ms for killing the processes that a dead agent or a dead job has left. These processes may have
- * gigabytes of memory, which the kernel must release first. */
+ * gigabytes of memory. The kernel must release this memory before the processes are gone. */
 enum { SWEEP_LIMIT_MS = 5000 };
 
 /* --- record ----------------------------------------------------------------------------------------------- */

@@ -20,8 +20,8 @@ ddp_status own_address_check(const char *address, struct ddp_err *err);
 
 /* --- a reserved port ---------------------------------------------------------------------------------------- */
 
-/* The port of rank 0 is reserved, because rank 0 listens only seconds later. Without the reservation, another process
- * could get the port in this time. */
+/* The port of rank 0 is reserved, because several seconds may pass until rank 0 listens. Without the reservation,
+ * another process could get the port in the meantime. */
 
 /* Bind a socket to *port on every address without listening, and return it. The caller owns the socket. If *port is 0,
  * the kernel chooses a port. PyTorch's store can still listen on the port, because it uses SO_REUSEADDR. Return -1 and

@@ -133,7 +133,8 @@ static void choose_worker_store(struct plan *plan)
  *     MIN:MAX     c10d      --timeout, --rdzv_conf or 600 s     assigned by the rendezvous
  *
  * --rdzv_endpoint replaces the address. A port in --rdzv_endpoint replaces the port, too. The default port is 29500.
- * For an elastic job with a --rdzv_endpoint without a port, the default port is 29400. */
+ * For an elastic job with a --rdzv_endpoint without a port, the default port is 29400. With --standalone, the default
+ * port is 0, which means any free port. */
 static bool plan_meet(struct plan *plan)
 {
     const struct cli *cli = plan->cli;

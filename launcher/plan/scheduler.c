@@ -515,8 +515,9 @@ static int stem_of(const char *host)
     return (int)(at < len && at > 1 && host[at - 1] == '-' ? at - 1 : len);
 }
 
-/* Return the domain of `host`, and set *len to its length. The domain follows the first dot of the first long name of
- * `host` in `hosts`, which is the content of /etc/hosts. Return NULL if `host` is empty, or has no long name there. */
+/* Return the domain of `host`, and set *len to the length of the domain. The domain follows the first dot of the first
+ * long name of `host` in `hosts`, which is the content of /etc/hosts. Return NULL if `host` is empty, or has no long
+ * name in /etc/hosts. */
 static const char *domain_in(const char *hosts, const char *host, size_t *len)
 {
     const size_t short_len = strcspn(host, ".");

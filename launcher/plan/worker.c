@@ -61,9 +61,9 @@ static const char run_path_code[] =
 
 enum { FRONT_MAX = 4 }; /* words before PROGRAM: python3 -u -c CODE */
 
-/* Return true if Python must run PROGRAM. With --run_path, this is always the case. Otherwise --no_python prevents it.
- * Without both options, Python runs PROGRAM if --module is set, if ddprun was started as torchrun, or if the name ends
- * with .py. Check only the name, because the file may be created later. */
+/* Return true if Python must run PROGRAM. With --run_path, return true. With --no_python and without --run_path, return
+ * false. If neither option is set, return true if --module is set, if ddprun was started as torchrun, or if the name
+ * ends with .py. Check only the name, because the file may be created later. */
 bool program_needs_python(const struct cli *cli)
 {
     size_t len = strlen(cli->program);

@@ -764,10 +764,10 @@ static void send_reason(struct relay *r, const char *words)
     buf_free(&line);
 }
 
-/* Terminate the child: send SIGTERM first, later a second SIGTERM, and at last SIGKILL. The second SIGTERM makes ddprun
- * kill its workers. Send SIGCONT after each of these signals, because a stopped process does not handle SIGTERM. `why`
- * describes the failure of the connection to the starter. If `why` is NULL, the connection has not failed, and the
- * child reports SIGTERM as the reason.
+/* Terminate the child. The first call sends SIGTERM. Later calls send a second SIGTERM, and finally SIGKILL, when these
+ * signals are due. The second SIGTERM makes ddprun kill its workers. Send SIGCONT after each of these signals, because
+ * a stopped process does not handle SIGTERM. `why` describes the failure of the connection to the starter. If `why` is
+ * NULL, the connection has not failed, and the child reports SIGTERM as the reason.
  *
  * After a signal to the relay, ddprun gets the grace period of the workers. The second SIGTERM follows 5 s after this
  * period, because leftover processes get a separate grace period. In all other cases, the second SIGTERM follows

@@ -493,9 +493,9 @@ static void leave_in_log_dir(const struct report *r)
 
 /* Return true if this node must not print the report. With `ddprun --hosts`, the node of the failed worker prints the
  * report, because only this node has the evidence. If no worker failed, for example because a node was lost, node 0
- * prints the report. There are two exceptions. If a finding about a host ended the job, no node prints the report,
- * because the finding was already printed. A node that has lost the store prints the report in any case, because it
- * cannot read in the store whether another node prints the report. */
+ * prints the report. First exception: if a finding about a host ended the job, no node prints the report, because the
+ * finding was already printed. Second exception: in all other cases, a node that has lost the store prints the report,
+ * because this node cannot read in the store whether another node does so. */
 static bool other_node_prints(const struct report *r)
 {
     const struct failure *f = r->elsewhere;

@@ -671,8 +671,8 @@ static void first_cause(const struct report *r, struct rows *rows)
 }
 
 /* Append why the store was lost, and the remedy. The process that hosts the store is a ddprun or the daemon
- * ddp-rendezvous. This node loses the store if that process exits, or if the network between this node and that process
- * fails. */
+ * ddp-rendezvous. This node loses the store if that process exits, if the host of that process fails, or if the network
+ * between this node and that host fails. */
 static void store_gone(const struct report *r, struct rows *rows)
 {
     if (r->store.how == NULL || has_failure(r))

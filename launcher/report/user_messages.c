@@ -208,7 +208,7 @@ __attribute__((format(printf, 2, 3))) static void note_before(const struct annou
 }
 
 /* Print which features of the kernel are missing on this machine, and what ddprun uses instead. Without --verbose,
- * print only features that change the result for the user. */
+ * print only features that change the result for the user. With --quiet and without --verbose, print nothing. */
 static void announce_lacks(const struct announce *a)
 {
     bool grave;

@@ -68,12 +68,13 @@ struct secret_call *secret_unseal_begin(const char *credential, size_t n);
 bool secret_call_is_over(struct secret_call *call);
 
 /* Copy the result of the call to `credential`, which has SECRET_CREDENTIAL_MAX bytes. If `credential` is NULL, discard
- * the result. Return DDP_ERR_TIMEOUT if libmunge has not returned yet, and DDP_ERR_NOMEM if `call` is NULL. The caller
- * must not use `call` again. */
+ * the result. Return DDP_ERR_TIMEOUT if libmunge has not returned yet, and DDP_ERR_NOMEM if `call` is NULL. This
+ * function takes ownership of `call`. The caller must not use `call` again. */
 ddp_status secret_seal_end(struct secret_call *call, char *credential, struct ddp_err *err);
 
 /* Set *out to the result of the call. After DDP_OK, the caller frees *out with secret_free. If `out` is NULL, discard
- * the result. Return the same errors as secret_seal_end; *out is then NULL. The caller must not use `call` again. */
+ * the result. Return the same errors as secret_seal_end; *out is then NULL. This function takes ownership of `call`.
+ * The caller must not use `call` again. */
 ddp_status secret_unseal_end(struct secret_call *call, struct secret **out, struct ddp_err *err);
 
 /* Wipe and free `secret` and all secrets after it in the list. NULL is allowed. */

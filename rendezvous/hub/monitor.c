@@ -719,8 +719,8 @@ static void note(struct job *job, const struct snapshot *s, struct diagnosis *d,
 
 /* --- stopped ranks ------------------------------------------------------------------------------------------- */
 
-/* Report each stopped rank once per stop. Skip a rank that the ranks at main_wait() may need (is_needed), because the
- * report about that wait names this rank. */
+/* Report each stopped rank once per stop. main_wait() is the place where most ranks wait. Skip a rank that these ranks
+ * may need (is_needed), because the report about this place names the rank. */
 static void report_stopped(struct job *job, const struct snapshot *s, struct diagnosis *d)
 {
     const struct snapshot_wait *most = main_wait(s);

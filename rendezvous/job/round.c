@@ -276,8 +276,8 @@ bool rdzv_is_victim(const struct failure *failure)
            (failure->signal == 0 && failure->error == 0 && failure->exit_code == DDP_EXIT_PEER_LOST);
 }
 
-/* Return the reason why a restart would not help after a failure. `word` is the word of this reason. Return
- * NO_RESTART_NONE for any other word, because the other reasons do not describe a failure. */
+/* Convert `word` to the reason why a restart would not help. Only the four reasons below describe a failure. For any
+ * other word, return NO_RESTART_NONE. */
 static enum no_restart find_no_retry(const char *word)
 {
     const enum no_restart why = no_restart_find(word);

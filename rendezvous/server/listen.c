@@ -111,8 +111,8 @@ static int listen_on_first(const struct addrinfo *list, bool reuse)
     int fd = -EADDRNOTAVAIL;
     for (const struct addrinfo *at = list; at != NULL; at = at->ai_next) {
         fd = listen_on(at, reuse);
-        /* Do not try further addresses after these two errors. If an address is in use, its clients would reach another
-         * service. A privileged port is privileged on every address. */
+        /* Do not try further addresses after EADDRINUSE or EACCES. If an address is in use, its clients would reach
+         * another service. A privileged port is privileged on every address. */
         if (fd >= 0 || fd == -EADDRINUSE || fd == -EACCES)
             break;
     }

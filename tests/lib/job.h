@@ -144,8 +144,9 @@ int torch_number(const char *name, int usual);
 /* Return the environment of a job whose workers run the interpreter: PYTHON_EXEC, and no more threads than needed. */
 const char *const *torch_env(void);
 
-/* Return "PATH=..." with a path in which a shell finds py-spy. If DDP_PY_SPY is set, the path ends with this folder, in
- * which scripts/test.sh installs py-spy. Skip the test if the path contains no py-spy. */
+/* Return "PATH=...", a search path on which a shell finds py-spy. DDP_PY_SPY names the folder into which
+ * scripts/test.sh installs py-spy. If DDP_PY_SPY is set, this folder is the last entry of the search path. Skip the
+ * test if the search path contains no py-spy. */
 const char *py_spy_path(void);
 
 #endif

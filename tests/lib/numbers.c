@@ -231,9 +231,9 @@ void grad_check(const struct grad_check *c)
 
 /* --- devices ---------------------------------------------------------------------------------------------- */
 
-/* The tolerance of each row of PRECISION_LIST. The norm of all differences may be the tolerance times the norm of the
- * expected values. A single difference may be ten times the tolerance times the largest expected value
- * (devices_expect_rows). */
+/* The tolerance of each row of PRECISION_LIST. The norm of all differences is at most the tolerance times the norm of
+ * the expected values, plus 1e-7. Each single difference is at most ten times the tolerance times the largest expected
+ * value, plus 1e-6 (devices_expect_rows). */
 static const double tolerances[] = {
     [PRECISION_FP32] = 2e-6, [PRECISION_BF16] = 8e-3, [PRECISION_FP16] = 2e-3
 };

@@ -92,8 +92,6 @@ bool procstat_is_sanitized(pid_t pid)
 
 /* --- rlimits ---------------------------------------------------------------------------------------------- */
 
-/* Raise this process's limit of descriptors to `most`, or further to a higher hard limit. Without privileges, a hard
- * limit below `most` is the maximum. Return the new limit. */
 uint32_t limits_raise_descriptors(uint32_t most)
 {
     struct rlimit limit = { 0 }, wanted = { most, most };

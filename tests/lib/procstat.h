@@ -29,7 +29,8 @@ bool procstat_is_sanitized(pid_t pid);
 
 /* The limits of this process and its children. A file limits.h here would hide the C library's. */
 
-/* Raise the limit of descriptors to `most`, or to the hard limit. Return the new limit. */
+/* Raise this process's limit of descriptors to the hard limit. If the hard limit is below `most`, first try to raise
+ * the hard limit to `most`, which needs privileges. Return the new limit. */
 uint32_t limits_raise_descriptors(uint32_t most);
 
 /* Limit the size of files, memory files included. This simulates a full disk, because code handles EFBIG in the same

@@ -4,10 +4,10 @@
  *           .fault = fault_kill_launcher, .victim = 1, .says = "NODE_LOST_CLOSED|node 1 (node1)", .within_ms = EXITS,
  *           .node = { [0] = { .exit = 125 }, [1] = { .exit = KILLED } })
  *
- * ddprun runs on `hosts` hosts (2 by default). Node i has these options, in this order: unless `elastic` is set,
- * "--nnodes=2 --node_rank=i --master_addr=10.9.0.1"; "--nproc_per_node=2 --grace=2"; `options`; the options of the
- * node. Spaces separate the words of options and of `program`. The first word of `program` is a path, or the name of a
- * program of the tests.
+ * ddprun runs on `hosts` hosts (2 by default). Node i has these options, in this order: "--nnodes=N --node_rank=i
+ * --master_addr=10.9.0.1", where N is `hosts` (left out if `elastic` is set); "--nproc_per_node=2 --grace=2";
+ * `options`; the options of the node. Spaces separate the words of options and of `program`. The first word of
+ * `program` is a path, or the name of a program of the tests.
  *
  * A member with expected texts has one or more texts, separated by '|', which must be on stderr in this order. Every
  * node prints `says`, except a node that is KILLED or `silent_on`. Node i also prints node[i].says. The time limit for

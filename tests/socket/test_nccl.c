@@ -211,8 +211,8 @@ Test(nccl, both_buffers_lie_in_one_kind_of_memory, .timeout = 120)
 }
 
 /* Make up to six calls, until a call fails. Rank `dies` is killed before its fourth call; -1 means no rank. `step_ms`
- * is the timeout of a call; 0 means the default. A further call and ddp_finalize must return the status of the last
- * call. */
+ * is the timeout of a call; 0 means the default. Then make one more call. This call and ddp_finalize must return the
+ * same status as the last of the six or fewer calls. */
 static void call_until_it_fails(struct rank *me, int dies, uint32_t step_ms)
 {
     pretend_gpu();

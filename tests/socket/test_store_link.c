@@ -718,8 +718,8 @@ static void close_path(void)
     close(path.listener);
 }
 
-/* In each case, change one byte: in the status or the tag of the answer to IDENTIFY, or in the answer to `join`. The
- * last case changes nothing and checks that the link then works. */
+/* In each case except the last, change one byte: in the status or the tag of the answer to IDENTIFY, or in the answer
+ * to `join`. The last case changes no byte, and checks that the link works. */
 Test(store_link_peers, a_changed_byte_of_the_store_ends_the_link_with_the_reason)
 {
     static const size_t flips[] = { AT_WELCOME, AT_TAG,         AT_TAG + AUTH_TAG_BYTES - 1,

@@ -6,9 +6,9 @@
 
 #include <stddef.h>
 
-/* Print the table, and the reason for each failed trial. Return the number of failed trials. A second job, the
- * bystander, runs during the trials. `touched` describes how the trials have harmed the bystander, and counts as one
- * failed trial. `touched` is NULL if the bystander is unharmed. */
+/* Print the table, and the reasons for the first failed trials of ddprun (at most SHOWN_AT_MOST in table.c). Return the
+ * number of failed trials. A second job, the bystander, runs during the trials. `touched` describes how the trials have
+ * harmed the bystander, and counts as one failed trial. `touched` is NULL if the bystander is unharmed. */
 int table_print(const struct trial *trials, const struct trial_result *results, size_t count,
                 const char *touched);
 

@@ -364,7 +364,7 @@ struct load_result {
 };
 
 /* Load a checkpoint on rank 0, and fill in *result. After an error, *result contains the error. The caller broadcasts
- * *result even then, because the other ranks would otherwise wait for blocks. */
+ * *result even then, because the other ranks wait for *result. */
 static void load_on_root(ddp_ckpts *c, const ddp_ckpt_block *blocks, size_t n, struct load_result *result)
 {
     struct ddp_err err = { 0 };

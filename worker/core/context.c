@@ -57,8 +57,8 @@ static ddp_status ctx_reconnect(void *user, uint32_t timeout_ms, struct ddp_stor
 }
 
 /* Set *out to the connection of this context. In a world of one rank, the first call opens this connection. If this
- * connection fails, the first call returns the error. Later calls do not try again, because a try in each step would be
- * slow. They set *out to NULL and return DDP_OK. */
+ * connection fails, the first call returns the error. After such a failure, later calls do not try again, because a try
+ * in each step would be slow. These later calls set *out to NULL and return DDP_OK. */
 static ddp_status ctx_any_store(struct ddp_ctx *ctx, struct ddp_store **out, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;

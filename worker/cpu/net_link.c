@@ -169,8 +169,7 @@ static ddp_status check_head(struct net_link *link, struct ddp_err *err)
 static ddp_status transfer_link(struct net_links *links, struct net_link *link, struct ddp_err *err)
 {
     int moved = 1;
-    /* Receive before sending. If the peer has made a different call, only its last message shows this, so read this
-     * message before a send fails. */
+    /* Receive first (see above). */
     while (moved > 0 && !is_done(&link->in)) {
         moved = move_bytes(links, link, &link->in, false, err);
         if (moved > 0 && check_head(link, err) != DDP_OK)

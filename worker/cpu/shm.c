@@ -305,7 +305,7 @@ void regions_close(struct regions *regions)
 /* --- meeting ---------------------------------------------------------------------------------------------- */
 
 /* Each rank writes a card (struct bootstrap_card). Rank 0 collects all cards and numbers the hosts. Host 0 is the host
- * of rank 0:
+ * of rank 0. The ranks create and publish the pages as follows:
  *
  *     rank 0                  creates the page of host 0; publishes the host of each rank, and where this page is
  *     lowest rank elsewhere   creates its host's page and publishes where the page is
@@ -333,8 +333,8 @@ static void page_key(char key[32], int host)
 
 /* --- places of ranks ------------------------------------------------------------------------------------ */
 
-/* Return true if two ranks share a host. Ranks in two containers with different PID namespaces do not share a host,
- * because pidfds do not work between these containers. */
+/* Return true if two ranks count as ranks of one host: the boot id and the PID namespace are equal. pidfds do not work
+ * between PID namespaces, for example between two containers. */
 static bool same_host(const struct bootstrap_card *a, const struct bootstrap_card *b)
 {
     /* The boot id distinguishes kernels with equal host names. */

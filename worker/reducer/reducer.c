@@ -706,7 +706,7 @@ ddp_status ddp_reducer_free(ddp_reducer *reducer)
 /* --- ranks with different numbers of batches ------------------------------------------------------------- */
 
 /* Steps with uneven inputs. At the beginning of a step, each rank reports to the other ranks whether it has a batch.
- * This report is called the rank's answer:
+ * This report is the rank's answer. When a rank answers:
  *
  *   - A rank with a batch answers in ddp_reducer_forward and then computes.
  *   - A rank without a batch answers in ddp_reducer_join, and takes part with zeros as gradients.

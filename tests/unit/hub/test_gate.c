@@ -577,8 +577,8 @@ Test(gate, an_agent_at_its_address_opens_a_connection)
     cr_assert(sim.conn[FIRST].open, "%s", sim.conn[FIRST].closed);
 }
 
-/* Until an agent confirms a stranger, the store reads only the beginning of a long request. Otherwise 200 strangers,
- * each with a request of 10 MiB, could fill 2 GiB of the store's memory. */
+/* Until an agent confirms a stranger, the store reads only the beginning of a long request. Otherwise a few strangers
+ * with long requests could use up the store's memory limit. */
 Test(gate, of_a_large_value_only_the_beginning_is_read_before_the_agents_word)
 {
     static uint8_t value[100 << 10];

@@ -47,7 +47,8 @@ struct machine_facts {
     char start_time[START_TIME_MAX]; /* see write_start_time(); "" without --log_file */
     char error_stem[PATH_MAX];       /* start of the paths of the error files; "" without such files */
     char tmp_dir[PATH_MAX];          /* log directory if --log_dir is not set; "" if no directory is safe */
-    char tmp_note[TMP_NOTE_MAX];     /* why $TMPDIR (or /tmp if TMPDIR is not set) is not used; else "" */
+    char tmp_note[TMP_NOTE_MAX];     /* why ddprun does not use $TMPDIR (or /tmp if TMPDIR is not set); "" if
+                                      * ddprun uses this directory */
     struct python_paths python;
     bool has_torch; /* `torch` contains the result of check_torch() */
     struct torch_version torch;
@@ -353,7 +354,7 @@ static int cannot_be_meant(const struct scheduler_finding *f)
     return EXIT_CODE_USAGE;
 }
 
-/* Set the options that the user did not set to the scheduler's values. */
+/* Set the options that the user has not set, if the scheduler provides values for these options. */
 static ddp_status ask_scheduler(struct scheduler *s, struct cli *cli, const char *host, struct ddp_err *err)
 {
     char *file = scheduler_read_file(scheduler_file(environ), NULL);
@@ -545,7 +546,8 @@ static int begin(struct cli *cli, char *const *argv)
     struct ddp_err err;
     const bool hosts = (cli->hosts != NULL || cli->hostfile != NULL) && !cli->one_console;
     gethostname(host, sizeof(host) - 1);
-    if (cli->one_console) /* ignore the variables of the starter's srun, because its step has one task */
+    if (cli->one_console) /* if the starter used srun, this process runs in a step of one task, so ignore the
+                           * variables of this step */
         cli->scheduler = "none";
     if (hosts && choose_srun(cli, host, &err) != DDP_OK)
         return cannot_begin(&err);

@@ -31,9 +31,9 @@ DDP_API ddp_status ddp_widen_f32(const void *from, ddp_dtype dtype, float *to, s
  * NaN stays a NaN. Return DDP_ERR_ARG for a type other than F32, F16 and BF16. */
 DDP_API ddp_status ddp_round_f32(const float *from, void *to, ddp_dtype dtype, size_t n, struct ddp_err *err);
 
-/* Write to[i] = (float)from[i] * (float)(1 / scale) for n elements of type F32, F16 or BF16, with torch's arithmetic
- * and with subnormals flushed (context.h). If the type is F32, `to` may be `from`. Return 1 if 1 / scale or an element
- * of `from` is infinite or NaN, otherwise 0. For all other types, write nothing and return -1. */
+/* Write to[i] = (float)from[i] * (float)(1 / scale) for n elements of type F32, F16 or BF16. The arithmetic is the
+ * same as in torch, and subnormals count as zero (context.h). If the type is F32, `to` may be `from`. Return 1 if 1 /
+ * scale or an element of `from` is infinite or NaN, otherwise 0. For all other types, write nothing and return -1. */
 DDP_API int ddp_unscale(const void *from, ddp_dtype dtype, double scale, float *to, size_t n);
 
 /* The latest call in the current step (see the table below). READY means that this step has had no call yet. */
@@ -83,8 +83,8 @@ enum { DDP_SCALER_STATE = 5 };
 /* Write the state to `state`, for a checkpoint. */
 DDP_API void ddp_scaler_save(const ddp_scaler *scaler, double state[DDP_SCALER_STATE]);
 
-/* Restore a saved state, and set the stage to READY. DDP_ERR_CORRUPT names a number that is out of its limits; `scaler`
- * is then unchanged. */
+/* Restore a saved state, and set the stage to READY. Return DDP_ERR_CORRUPT if a number is out of its limits. The error
+ * text then names the number, and `scaler` is unchanged. */
 DDP_API ddp_status ddp_scaler_load(ddp_scaler *scaler, const double state[DDP_SCALER_STATE],
                                    struct ddp_err *err);
 

@@ -75,7 +75,8 @@ typedef struct ddp_ckpt_point {
 
 typedef struct ddp_ckpts ddp_ckpts;
 
-/* Receive a warning, possibly on the writing thread. `words` is a sentence, valid only during the call. */
+/* Receive a warning, for example about a damaged checkpoint. `words` is one sentence, and is valid only during the
+ * call. The library may call this function on the caller's thread or on the thread that writes checkpoints. */
 typedef void ddp_ckpt_warn(void *user, const char *words);
 
 typedef struct ddp_ckpts_options {
@@ -83,7 +84,8 @@ typedef struct ddp_ckpts_options {
     const char *dir;     /* copied by ddp_ckpts_open; the first save creates the directory, not its parents */
     unsigned keep_last;  /* number of newest checkpoints to keep; 0 means 3 */
     uint64_t keep_every; /* keep each checkpoint whose step is a multiple of this number; 0 means none */
-    size_t max_bytes;    /* a save of more bytes returns only after the write; 0 means no limit */
+    size_t max_bytes;    /* largest size of the copy in bytes; if the blocks are larger, ddp_ckpts_save makes
+                          * no copy and returns only after the checkpoint is on the disk; 0 means no limit */
     uint32_t timeout_ms; /* how long a call waits for the writing thread; 0 means 600 000 ms */
     ddp_ckpt_warn *warn; /* called for checkpoints that are skipped or cannot be removed; may be NULL */
     void *user;

@@ -62,7 +62,8 @@ typedef struct ddp_options {
  * NVIDIA software. With backend "cpu", values pass through host memory, which is slower. But the results have the
  * same bits as on CPUs, and several ranks may share one GPU. */
 typedef enum ddp_device_choice {
-    DDP_DEVICE_NONE = -1, /* default: no device, but with backend "nccl" the same as DDP_DEVICE_LOCAL */
+    DDP_DEVICE_NONE = -1, /* the default: this rank uses no device; with backend "nccl", this value means the
+                           * same as DDP_DEVICE_LOCAL */
     DDP_DEVICE_AUTO = -2, /* the device with the number LOCAL_RANK, or no device if there is no usable GPU */
     DDP_DEVICE_LOCAL = -3 /* the device with number LOCAL_RANK, or DDP_ERR_UNSUPPORTED if no GPU is usable */
 } ddp_device_choice;
@@ -78,16 +79,16 @@ typedef enum ddp_device_choice {
  * ranks that did not join. */
 DDP_API ddp_status ddp_init_from_env(const ddp_options *options, ddp_ctx **out);
 
-/* Wait for the other ranks, at most for the step timeout, and then free `ctx`, its groups, its store and shared memory,
- * even after an error. Do not wait if an earlier collective has failed. The program must first free each ddp_reducer
- * and ddp_zero1. NULL is allowed. */
+/* Wait for the other ranks, but at most for the step timeout. Then free `ctx`, its groups, its store and shared memory,
+ * even if the wait has failed. If an earlier collective has failed, free everything without waiting. The program must
+ * first free each ddp_reducer and ddp_zero1. NULL is allowed. */
 DDP_API ddp_status ddp_finalize(ddp_ctx *ctx);
 
 /* Stop all waiting peers: their calls return DDP_ERR_ABORTED with the text `why`. Write {"message": ...} to
- * TORCHELASTIC_ERROR_FILE, if this variable is set. If ranks run on other hosts, the call first notifies the store,
- * for at most a second. If another rank has just begun to stop the peers, the call waits for that rank's reason, for at
- * most two seconds. In all other cases the call returns at once. The function does not exit: call exit(code)
- * afterwards. Any thread may call this function. NULL is allowed and does nothing. */
+ * TORCHELASTIC_ERROR_FILE, if this variable is set. If ranks run on other hosts, the call first notifies the store, and
+ * waits at most one second for the store. If another rank has just begun to stop the peers, the call waits at most two
+ * seconds for the reason of that rank. In all other cases the call returns at once. The function does not exit, so the
+ * program must call exit(code) afterwards. Any thread may call this function. NULL is allowed and does nothing. */
 DDP_API void ddp_abort(ddp_ctx *ctx, int code, const char *why);
 
 /* Subnormal numbers are the smallest numbers: f32 and bf16 below 1.2e-38, f64 below 2.2e-308. Some processors compute
@@ -131,8 +132,8 @@ DDP_API ddp_status ddp_progress(ddp_ctx *ctx, uint64_t step);
  *     ddp_broadcast(ddp_world(ctx), &nodes, 1, DDP_I32, 0, NULL, NULL);
  *     if (nodes > 0) ddp_grow_agree(ctx); */
 
-/* Set *nodes to the number of nodes that could join now, by a short call to the store. Without ddprun, set it to 0 and
- * return DDP_ERR_UNSUPPORTED. */
+/* Ask the store how many nodes could join now, and set *nodes to this number. The call does not wait for nodes. Without
+ * ddprun, set *nodes to 0 and return DDP_ERR_UNSUPPORTED. */
 DDP_API ddp_status ddp_grow_waiting(ddp_ctx *ctx, uint32_t *nodes);
 /* Report that this rank agrees to a restart that adds the waiting nodes. Without ddprun, return DDP_ERR_UNSUPPORTED. */
 DDP_API ddp_status ddp_grow_agree(ddp_ctx *ctx);

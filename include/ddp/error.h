@@ -71,8 +71,10 @@ struct ddp_err {
     char msg[1024]; /* one sentence or a short list, without a newline at the end; "" if code is DDP_OK */
 };
 
-/* Set the code and the formatted sentence of `err`, which may be NULL, and return `code`: `return ddp_fail(err,
- * DDP_ERR_ARG, ...)`. If a sentence with DDP_ERR_NOMEM contains "out of memory" but no "; ", append a remedy. */
+/* Set the code and the formatted sentence of `err`, and return `code`, so that a function can fail in one statement:
+ * `return ddp_fail(err, DDP_ERR_ARG, ...)`. `err` may be NULL. Append a remedy if `code` is DDP_ERR_NOMEM and the
+ * sentence contains "out of memory". Append nothing if the sentence contains "; ", because the sentence then has its
+ * own remedy. */
 DDP_API ddp_status ddp_fail(struct ddp_err *err, ddp_status code, const char *fmt, ...) DDP_PRINTF(3, 4);
 
 /* Put text in front of the sentence of `err` ("rank 3: connect to ...: refused"), and return err->code. If the

@@ -120,7 +120,8 @@ DDP_API ddp_status ddp_reduce_scatter(ddp_group *group, const void *in, void *ou
  * names the ranks that did not arrive. */
 DDP_API ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms);
 
-/* Make `stream`, which was passed to the collective, wait until the collective is done. The host does not wait. */
+/* Make a stream wait until the collective is done. The stream is the `stream` that was passed to the collective. The
+ * host does not wait. */
 DDP_API ddp_status ddp_work_wait(ddp_work *work);
 /* Block the calling thread until the collective is done or has failed. Return DDP_IN_PROGRESS if the collective still
  * runs after timeout_ms. If timeout_ms is 0, the wait has no limit. */

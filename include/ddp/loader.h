@@ -67,7 +67,8 @@ typedef struct ddp_loader_options {
     int world_size, rank;   /* samples are divided among world_size ranks; `rank` is this rank's number */
     uint64_t seed;          /* seed of the order and of the generators */
     unsigned sampler_flags; /* sum of DDP_SAMPLER_* values; 0 means samples in order, with padding */
-    int streams;            /* number of ranks that this loader serves in turn, from `rank` on; 0 means 1 */
+    int streams;            /* number of ranks for which this loader makes batches in turn: the ranks from
+                             * `rank` to `rank` + `streams` - 1; 0 means one rank */
     size_t batch;           /* number of rows of a batch; the last batch may have fewer rows, or none */
     size_t arrays;          /* number of arrays of a batch; at most DDP_LOADER_ARRAYS */
     size_t row_bytes[DDP_LOADER_ARRAYS]; /* for each array, the bytes of one row */

@@ -68,8 +68,9 @@ typedef struct ddp_optim {
         DDP_ADAMW, 1e-3, 1e-2, 0.0, 0.0, 0, 0.9, 0.999, 1e-8, 0 \
     }
 
-/* Check the limits of torch: rates, decay and momentum at least 0, betas in [0, 1), nesterov only with momentum and
- * without dampening. DDP_ERR_ARG names the field and its limits. */
+/* Check that the fields that the rule uses are within the limits of torch. Learning rate, weight decay, momentum, eps
+ * and step must be at least 0, and each beta at least 0 and below 1. If `nesterov` is set, momentum must be above 0 and
+ * dampening must be 0. Return DDP_ERR_ARG if a field is invalid; the error text names the field and its limits. */
 DDP_API ddp_status ddp_optim_check(const ddp_optim *optim, struct ddp_err *err);
 
 /* Return the name of `rule`, such as "adamw", or "?" for an unknown rule. */

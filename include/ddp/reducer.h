@@ -69,7 +69,8 @@ typedef struct ddp_bucket {
 typedef ddp_status (*ddp_comm_hook)(void *user, ddp_group *group, const ddp_bucket *bucket);
 
 typedef enum ddp_overlap {
-    /* use a thread if this process may use two cores for each rank of its host; binding to fewer cores prevents this */
+    /* use a thread if this process may use at least two cores for each rank of its host; a process that is bound to
+     * fewer cores uses no thread */
     DDP_OVERLAP_AUTO,
     DDP_OVERLAP_OFF, /* reduce inside ddp_reducer_ready */
     DDP_OVERLAP_ON,
@@ -119,10 +120,11 @@ DDP_API ddp_status ddp_reducer_create(ddp_group *group, const ddp_param *params,
  * is no parameter i. */
 DDP_API void *ddp_reducer_grad(ddp_reducer *reducer, size_t i);
 
-/* Begin a step. The call is collective in three cases: `uneven` is set, the call broadcasts buffers, or it makes new
- * buckets (first call after the first step with sync). DDP_ERR_ARG means that the previous step was not finished, or,
- * with DDP_UNEVEN_STOP, that a rank has no more batches. For an unfinished step, the error's text names the parameters
- * and buckets. Without buffers and without `uneven`, a program may omit this call; then no new buckets are made. */
+/* Begin a step. The call is collective in three cases: if `uneven` is set, if the call broadcasts buffers, or if the
+ * call makes new buckets. The first call after the first step with sync makes new buckets, unless `keep_order` or
+ * `find_unused` is set. Return DDP_ERR_ARG if the previous step was not finished; the error text then names the
+ * parameters and buckets. With DDP_UNEVEN_STOP, also return DDP_ERR_ARG if a rank has no more batches. If the reducer
+ * has no buffers and `uneven` is not set, a program may omit this call, but then the reducer makes no new buckets. */
 DDP_API ddp_status ddp_reducer_forward(ddp_reducer *reducer);
 
 /* Mark the gradient of parameter i as complete in this step. A second call in one step returns DDP_ERR_ARG. This

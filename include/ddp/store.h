@@ -32,8 +32,9 @@ typedef struct ddp_store_options {
     size_t size;                 /* sizeof(ddp_store_options), set by DDP_STORE_OPTIONS_INIT */
     uint32_t connect_timeout_ms; /* time for connecting, with retries; 0 means 60 000 ms */
     uint32_t timeout_ms;         /* timeout of each call without a timeout argument; 0 means 300 000 ms */
-    /* The identity of the caller (request IDENTIFY), for the diagnosis of a ddprun store. Set `role` only for such a
-     * store, because PyTorch's TCPStore would close the connection. NULL: no identity is sent. */
+    /* The identity of the caller, which the client sends in the request IDENTIFY, so that the diagnosis of a ddprun
+     * store can name the caller. Set `role` only if the store is a ddprun store, because PyTorch's TCPStore closes the
+     * connection at this request. If `role` is NULL, the client sends no identity. */
     const char *role; /* "worker", "agent", "ctl" */
     const char *job;  /* job id; NULL means the job id "none" */
     int rank;         /* -1 if the caller has no rank */
@@ -70,9 +71,10 @@ DDP_API ddp_status ddp_store_get(ddp_store *store, const char *key, uint32_t tim
 DDP_API ddp_status ddp_store_add(ddp_store *store, const char *key, int64_t delta, int64_t *sum,
                                  struct ddp_err *err);
 
-/* Set `key` to `desired` if its value is `expected`. expected_len 0 also matches a missing key. *current becomes a copy
- * of the value after the call. If the key is still missing then, *current becomes a copy of `expected`. The caller
- * frees *current; `current` may be NULL. Only *current shows whether the value was replaced. */
+/* Set `key` to `desired` if the present value of `key` is equal to `expected`. If the key does not exist and
+ * expected_len is 0, set the key, too. After the call, *current is a copy of the new value, or of the old value if the
+ * old value was not replaced. If the key does not exist after the call, *current is a copy of `expected`. The caller
+ * frees *current. `current` may be NULL, but only *current shows whether the value was replaced. */
 DDP_API ddp_status ddp_store_compare_set(ddp_store *store, const char *key, const void *expected,
                                          size_t expected_len, const void *desired, size_t desired_len,
                                          void **current, size_t *current_len, struct ddp_err *err);

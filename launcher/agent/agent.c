@@ -118,10 +118,14 @@ static enum agent_state finish(struct agent *a, const struct agent_event *e)
 
 /* --- the end of an attempt ------------------------------------------------------------------------------ */
 
-/* The agent reports to the store in this order: failed (at once), exited (for each worker), cause, stopped. `done`
- * replaces the last two if all workers succeeded. The agent then waits for the verdict. */
+/* The agent sends these reports to the store, in this order: "failed" as soon as the first failure is known, "exited"
+ * for each worker that ends, "cause" with the facts about the first failure, and "stopped" when no process is left. The
+ * agent also sends "stopped" when it stops waiting for processes that have survived SIGKILL. If all workers have
+ * succeeded, the agent sends "done" in place of "cause" and "stopped". After the last report, the agent waits for the
+ * verdict. */
 
-/* Return true if a stop by the user, or an unkillable process, forbids a long wait for the other nodes. */
+/* Return true if this node must not wait long for the other nodes, because the user has requested a stop, or because a
+ * process has survived SIGKILL. */
 static bool in_hurry(const struct agent *a)
 {
     return a->stop.by_user != 0 || a->stop.stuck;
@@ -313,11 +317,12 @@ static enum agent_state lost_between(struct agent *a, const struct agent_event *
     return finish(a, e);
 }
 
-/* The whole state machine. Cells about workers begin with run_ and are defined below the table, all others above. */
+/* The whole state machine. The functions about workers have names that begin with run_, and are defined below the
+ * table. All other functions of the table are defined above the table. */
 
 /* clang-format off */
 static agent_cell *const table[AGENT_STATES][AGENT_EVENTS] = {
-    /*                       START      SPAWNED               SPAWN_FAILED     EXITED     STOP              ALONE         DRAINED  NOTIFIED           ACKNOWLEDGED      VERDICT       STORE_LOST      NOT_READY  TICK          */
+    /* START SPAWNED SPAWN_FAILED EXITED STOP ALONE DRAINED NOTIFIED ACKNOWLEDGED VERDICT STORE_LOST NOT_READY TICK */
     [AGENT_GATHERING]    = { run_begin, ignore,               ignore,          ignore,    user_leaves,      ignore,       ignore,  ignore,            ignore,           judged,       lost_between,   not_ready, ignore        },
     [AGENT_RUNNING]      = { ignore,    run_started,          run_not_started, run_ended, run_user_stops,   ignore,       ignore,  run_notified,      run_acknowledged, judged_early, run_lose_store, ignore,    ignore        },
     [AGENT_SETTLING]     = { ignore,    run_started_settling, run_not_started, run_ended, run_user_stops,   ignore,       ignore,  run_notified,      run_acknowledged, judged_early, run_lose_store, ignore,    run_wait_over },
@@ -349,13 +354,15 @@ const struct agent_effect *agent_step(struct agent *a, const struct agent_event 
 
 /* The cells about workers: start, end, and the steps of a stop.
  *
- * A worker has failed by itself if the agent has not stopped it. If it ended before a signal of the agent, the shell
- * (agent.h) reports its end with `unasked`. Such an end is a failure, but never the first failure.
+ * If the agent has not stopped a worker that fails, the worker has failed by itself. A worker may also end during a
+ * stop, before the agent has sent the signal to this worker. The shell (agent.h) then sets `unasked` in the event. Such
+ * an end is a failure, but never the first failure.
  *
- * A worker whose peer dies may end before the peer, while the kernel still cleans up the peer or writes its core file.
- * The worker reports the lost peer by its exit code (DDP_EXIT_PEER_LOST), or in its output (`lost_peer`). The agent
- * then waits at most settle_ms and stops no worker. A worker that fails in this time has failed by itself and is the
- * cause. If the kernel is still cleaning up a worker after this time, the agent waits for its exit status. */
+ * If a peer dies, a worker that is connected to the peer may end before the peer, because the kernel is still cleaning
+ * up the peer or writing its core file. The worker reports the lost peer by its exit code (DDP_EXIT_PEER_LOST), or in
+ * its output (`lost_peer`). The agent then waits at most settle_ms and stops no worker. A worker that fails in this
+ * time has failed by itself and is the cause. If the kernel is still cleaning up a worker after this time, the agent
+ * waits for the exit status of that worker. */
 
 /* Reset the agent to its state before the first start. */
 static void agent_forget(struct agent *a)
@@ -406,7 +413,8 @@ static void signal_all(struct agent *a, int sig)
 
 /* --- going from state to state -------------------------------------------------------------------------- */
 
-/* Send SIGKILL to the leftovers. They may still fork, so each tick repeats this until `give_up_ms`. */
+/* Send SIGKILL to the leftovers (agent.h). The leftovers may still fork, so each AGENT_TICK sends SIGKILL again until
+ * `give_up_ms`. */
 static enum agent_state agent_sweep_kill(struct agent *a)
 {
     a->stop.sweep_hard = true;
@@ -586,8 +594,9 @@ static bool repeats_import_error(const struct agent *a, const struct agent_worke
            w->import_error == first->import_error && w->ended_ms - w->started_ms < AGENT_USAGE_MS;
 }
 
-/* Wait for another worker with the same import error. A busy machine slows all workers. So wait for the running time of
- * the first failed worker, at least AGENT_SAME_MS and at most AGENT_DOUBT_MS. */
+/* Wait for another worker to end by the same import error. The wait is as long as the first failed worker has run,
+ * because a busy machine slows all workers in the same way. The wait is at least AGENT_SAME_MS and at most
+ * AGENT_DOUBT_MS. */
 static enum agent_state wait_for_same(struct agent *a)
 {
     const struct agent_worker *first = &a->workers[a->first_failure];
@@ -799,8 +808,8 @@ static enum agent_state run_user_insists(struct agent *a, const struct agent_eve
 
 /* --- agent facts ------------------------------------------------------------------------------------------ */
 
-/* The functions of agent.h that only read the agent, and ddprun's exit code. A worker that ddprun stopped never
- * determines this code. */
+/* The functions of this part only read the agent. Some of them compute ddprun's exit code. The exit code of a worker
+ * that ddprun stopped never determines ddprun's exit code. */
 
 uint64_t agent_deadline(const struct agent *a)
 {

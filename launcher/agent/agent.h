@@ -53,12 +53,14 @@ enum agent_event_type {
     AGENT_STOP, /* the user requests a stop (`signal`); the first request is graceful, the second immediate */
     AGENT_ALONE,   /* answer to EFFECT_SIGNAL_REST: no descendant of this process is left */
     AGENT_DRAINED, /* answer to EFFECT_DRAIN: the last output of the attempt was read */
-    /* from the store: another node failed or is lost, the job hangs, or restarts with more nodes (`exit_code` 0) */
+    /* from the store: this node must stop its workers. Another node has failed, is lost or was stopped by the user, or
+     * the job hangs, or the job restarts with more nodes (`exit_code` is then 0) */
     AGENT_NOTIFIED,
     AGENT_ACKNOWLEDGED, /* the store has received this node's failure and stops the job */
     AGENT_VERDICT,      /* all nodes have reported, and the store sends `verdict` */
     AGENT_STORE_LOST,   /* the store is lost: no message will follow */
-    /* this node cannot start the next round: no log files, or rejected by the store */
+    /* this node cannot start the next round, because the preparation has failed (for example, the log files cannot be
+     * created), or because the store has rejected this node */
     AGENT_NOT_READY,
     AGENT_TICK, /* the time that agent_deadline() has returned is reached */
     AGENT_EVENTS
@@ -70,7 +72,8 @@ struct agent_verdict {
     uint64_t backoff_ms;                  /* time to wait before this node joins the next round */
     enum no_restart no_restart;           /* why no restart follows */
     int exit_first, exit_max, exit_rank0; /* exit codes of the job for --exit_code=first, max and rank0 */
-    /* signal with which the user stopped the node that ended the round; 0: another reason */
+    /* if the user stopped a node and this stop ended the round: the signal of the stop. 0 if the round ended for
+     * another reason */
     int stop_signal;
 };
 
@@ -103,7 +106,7 @@ struct agent_event {
 enum agent_effect_type {
     /* start worker `local_rank`; the answer is AGENT_SPAWNED or AGENT_SPAWN_FAILED */
     EFFECT_SPAWN,
-    EFFECT_SAMPLE, /* record the stacks of the workers, before the stop after a failure */
+    EFFECT_SAMPLE, /* record the stacks of the workers after a failure, before the agent stops the workers */
     EFFECT_SIGNAL, /* send `signal` to the process group of worker `local_rank` */
     /* send `signal` to all remaining descendants; answer with AGENT_ALONE once none is left */
     EFFECT_SIGNAL_REST,
@@ -149,12 +152,13 @@ enum worker_verdict {
 
 struct agent_worker {
     enum worker_verdict verdict;
-    /* The state of a worker. After the worker has ended, the state shows how this end counts for the job. */
+    /* process id of the worker, from AGENT_SPAWNED; 0 if the worker was not started */
     int pid;
     int exit_code, signal, error;  /* how the worker ended; `signal` or `error` is 0 if it does not apply */
     uint64_t started_ms, ended_ms; /* times of start and end, by the clock of agent_event.now_ms */
     uint64_t import_error;         /* from AGENT_EXITED: hash of the import error; 0 if none */
-    /* EFFECT_SIGNAL was emitted for the worker, and it had not ended before (agent_event.unasked) */
+    /* true if the agent emitted EFFECT_SIGNAL for this worker before the worker ended; false if the worker ended before
+     * the signal was sent (agent_event.unasked) */
     bool stop_requested;
 };
 
@@ -172,7 +176,7 @@ enum {
     /* how much longer to wait while the kernel writes the core file of a lost peer or frees the peer's memory */
     AGENT_DYING_MS = 30000,
     AGENT_CHECK_MS = 100, /* time between two checks of a lost peer */
-    /* a worker that ran longer did not end by a usage error or an import error */
+    /* if a worker ran longer than this time, the agent does not treat its end as a usage error or an import error */
     AGENT_USAGE_MS = 5000,
     AGENT_SAME_MS = 100,    /* minimum time to wait for another worker with the same import error */
     AGENT_LEAVE_MS = 2000,  /* how long to wait for the verdict after a stop by the user */

@@ -27,8 +27,8 @@ enum {
 struct progress_pattern {
     uint64_t hash; /* hash of the line without its numbers */
     uint64_t line; /* hash of the latest line with this pattern */
-    /* number of lines with this pattern, at most 2 * PROGRESS_SEEN. Lines of another pattern with the same entry lower
-     * it, and take over the entry at 0. */
+    /* Number of lines with this pattern, at most 2 * PROGRESS_SEEN. A line of another pattern that has the same entry
+     * lowers this number by 1. If the number is already 0, the other pattern takes over the entry. */
     uint32_t seen;
 };
 

@@ -1,5 +1,5 @@
-/* cli.c -- see cli.h. All sources of values use the same parsers, so a default is a text in the table, as a user would
- * type it. */
+/* cli.c -- see cli.h. The defaults, the variables and the command line all pass through the same parsers. So the table
+ * has each default as a text, in the form in which a user would type it. */
 #include "cli/cli.h"
 
 #include "tables/text.h"
@@ -70,8 +70,8 @@ static bool cli_is_torchrun(const char *path)
 
 /* Checks of combinations of options. plan.c has the checks that depend on the machine.
  *
- * Each node rejects a wrong combination before any worker starts, because nodes could wait for each other until the
- * timeout. Only the first problem is reported. */
+ * Each node rejects a wrong combination before any worker starts. Otherwise the nodes could wait for each other until
+ * the timeout. Only the first problem is reported. */
 
 bool cli_gives(const struct cli *cli, enum cli_option option)
 {
@@ -238,8 +238,8 @@ static ddp_status check_one_place(const struct cli *cli, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Check that the options give each node the address of the store. Other nodes cannot know a port 0 (any free port), so
- * the job must be able to start with one node. */
+/* Check that the options give each node the address of the store. A port of 0 means any free port, so the other nodes
+ * cannot know the port. Therefore port 0 is valid only if the job can start with one node. */
 static ddp_status check_meeting(const struct cli *cli, struct ddp_err *err)
 {
     char text[NNODES_TEXT_MAX];
@@ -381,8 +381,8 @@ const char *cli_idle_pet(char *const *block, const char **option)
 
 /* --- finding an option ---------------------------------------------------------------------------------- */
 
-/* Return the distance between a mistyped name and an option. Option names may be shortened, so also compare a name of
- * four or more characters with the beginning. */
+/* Return the distance between a mistyped name and the name of an option. The user may shorten an option's name. So if
+ * the mistyped name has four or more characters, also compare it with the beginning of the option's name. */
 static size_t distance_to(const char *name, const char *option)
 {
     char front[NAME_MAX_LEN + 1];

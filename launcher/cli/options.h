@@ -292,7 +292,9 @@
 /* The schedulers that may have started ddprun. --scheduler, the manual page and the readers in plan/ use these rows.
  *
  * Columns: id, name for --scheduler, title, rule (which variables identify the scheduler), values that the scheduler
- * provides. A scheduler that runs in the job of another one comes first: mpirun before Slurm. */
+ * provides. With --scheduler=auto, ddprun uses the first row whose rule applies. One scheduler may run inside the job
+ * of another scheduler, for example mpirun inside a Slurm job. In such a pair, the row of the inner scheduler (mpirun)
+ * precedes the row of the outer scheduler (Slurm). */
 /* clang-format off */
 #define SCHEDULERS(X)                                                                                        \
     X(OPEN_MPI, "openmpi", "Open MPI",                                                                       \

@@ -483,9 +483,9 @@ static ddp_status value_HELP_PAGE(const char *text, void *to, struct ddp_err *er
 
 /* Parsers of the options about several nodes. base/options.h describes the results of a parser.
  *
- * The keys of --rdzv_conf are torchrun's. The row of a key has a parser, or the reason why the key has no effect, which
- * ddprun prints. A key that torchrun does not have is an error, because it is probably mistyped; under the name
- * torchrun, ddprun only prints a note. */
+ * The keys of --rdzv_conf are torchrun's keys. The row of a key has a parser, or a text that explains why the key has
+ * no effect. ddprun prints this text. A key that torchrun does not have is an error, because the key is probably
+ * mistyped. If ddprun was started as torchrun, it only prints a note about such a key. */
 
 enum { CONF_VALUE_MAX = 256, FAST_MS = 1500, NODE_TIMEOUT_MIN_MS = 500, HANG_TIMEOUT_MIN_MS = 1000 };
 

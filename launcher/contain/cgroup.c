@@ -92,7 +92,9 @@ static bool lists(const char *names, size_t len, const char *word)
     return false;
 }
 
-/* Return true if a mount shows the wanted hierarchy. `super` is the list of options of the mounted file system. */
+/* Return true if a mount shows the hierarchy that the caller wants. If `v1` is NULL, the caller wants version 2.
+ * Otherwise the caller wants the hierarchy of version 1 that has the controller `v1`. `super` is the list of options of
+ * the mounted file system. */
 static bool is_cgroup_mount(const char *fs, const char *super, const char *v1)
 {
     if (v1 == NULL)
@@ -266,8 +268,9 @@ static bool has_file(const char *dir, const char *name)
     return make_path(path, dir, name) && access(path, F_OK) == 0;
 }
 
-/* Return true if the mount at `where` shows groups above this process's cgroup namespace, because the mount is older
- * than the namespace. The path of this process's group, usually "/", names a different group in such a mount. */
+/* Return true if the mount at `where` also shows groups above the cgroup namespace of this process, because the mount
+ * is older than the namespace. Such a mount cannot be used: the path of this process's group is relative to its
+ * namespace, usually "/", and names a different group in this mount. */
 static bool shows_above_us(const char *where, long magic)
 {
     const bool top =

@@ -49,9 +49,9 @@ bool cgroup_usual_mounts(struct buf *mounts);
 bool cgroup_find(const char *groups, const char *mounts, char dir[CGROUP_PATH_MAX], char why[CGROUP_WHY_MAX]);
 
 /* Create the group and return a descriptor of its directory. The caller owns the group until the caller closes this
- * descriptor. Return -1 and set errno on failure. EEXIST: a group of this name exists. The existing group is not
- * reused, because a kill that is meant for an earlier attempt could also hit the new workers. ENOSYS: Linux before 5.14
- * cannot kill a group in one step. */
+ * descriptor. On failure, return -1 and set errno. EEXIST means that a group of this name exists. The existing group is
+ * not reused, because a kill that is meant for an earlier attempt could also hit the new workers. ENOSYS means that the
+ * kernel is older than Linux 5.14 and cannot kill a group in one step. */
 int cgroup_make(const char *dir);
 
 /* Send SIGKILL in one step to all processes in the group and in all groups below it. A killed group is never used

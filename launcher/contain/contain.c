@@ -474,7 +474,8 @@ const char *contain_groups(const struct contain *c)
 /* --- begin ----------------------------------------------------------------------------------------------- */
 
 /* Fork the agent into a new PID namespace. The guardian writes the record, because the agent does not know its pid on
- * the host. The kernel ends the namespace with the agent, so a later ddprun only removes the files of the workers. */
+ * the host. When the agent dies, the kernel kills all processes of the namespace. So a later ddprun has no process to
+ * kill, and only removes the files of the dead job. */
 static pid_t fork_into_namespace(struct contain *c)
 {
     struct ddp_err err;

@@ -349,7 +349,8 @@ void descendants_names(struct buf *out)
 
 enum { RESCAN_MS = 5, REAPED_PER_ROUND = 256 };
 
-/* Return true if a child is left that is not spared. The caller has checked that a child exists. */
+/* Return true if this process still has a child that is not spared (descendants_spare). The caller has checked that a
+ * child exists. */
 static bool has_job_child(void)
 {
     struct buf pids = { 0 };
@@ -445,8 +446,8 @@ bool descendants_kill_all(uint64_t limit_ms)
 
 /* --- hanging processes ------------------------------------------------------------------------------------ */
 
-/* Processes that survive SIGKILL at the end of a job, with the kernel function in which they hang. /proc hides this
- * function without the right to trace the process, or without kernel symbols. */
+/* Processes that survive SIGKILL at the end of a job, with the kernel function in which each process hangs. /proc shows
+ * this function only if ddprun may trace the process, and if the kernel has a table of its symbols. */
 
 /* Return the rank of the running worker with this pid, or -1. */
 static int rank_of(pid_t pid, const pid_t *pids, const struct plan *plan)

@@ -741,8 +741,8 @@ static void wait_for_turn(int dir)
 }
 
 /* Lock the directory and clean up after a dead job. Return true if no process of the job is left and its record is
- * removed. Return false for a record that cannot be removed, for example on a read-only file system. Otherwise
- * record_sweep would examine this record without end. */
+ * removed. Return false if the record cannot be removed, for example on a read-only file system. If this function
+ * returned true in this case, record_sweep would examine the record again and again. */
 static bool bury_in_turn(int dir, struct record *r, bool quiet)
 {
     char cookie[sizeof(r->cookie)];
@@ -830,7 +830,8 @@ void record_sweep(bool quiet)
 
 /* --- running jobs ---------------------------------------------------------------------------------------- */
 
-/* Return the age of a process. Its start time includes suspended time, as CLOCK_BOOTTIME does. */
+/* Return the age of a process in ms. Compare its start time with CLOCK_BOOTTIME, because both also count the time
+ * during which the machine was suspended. */
 static uint64_t age_ms(const struct record_process *p)
 {
     struct timespec now;

@@ -21,7 +21,7 @@ struct proc_stat {
     int group;      /* id of the process group */
     int foreground; /* foreground process group of the process's terminal; -1 without a terminal */
     unsigned flags; /* the kernel's PF_... flags of the first thread */
-    /* number of threads that have not ended; the first one counts until the process is reaped */
+    /* number of threads that have not ended; the kernel counts the first thread until the process is reaped */
     int threads;
     uint64_t cpu_ticks;   /* CPU time of all threads, in clock ticks (sysconf(_SC_CLK_TCK) per second) */
     uint64_t start_ticks; /* start time, in clock ticks since boot; pid and start time identify a process */
@@ -45,8 +45,8 @@ static inline bool proc_stat_is_dying(const struct proc_stat *s)
     return (s->flags & (DUMPS_CORE | SIGNALED)) != 0 || ((s->flags & EXITING) != 0 && s->state != 'Z');
 }
 
-/* A TCP connection without an answer: ddprun or a worker has sent the same data at least UNANSWERED_TIMES times, and
- * the peer has not acknowledged it. */
+/* A TCP connection whose peer does not answer. ddprun or a worker has sent the same data at least UNANSWERED_TIMES
+ * times, and the peer has not acknowledged this data. */
 enum { UNANSWERED_TIMES = 4, PEER_TEXT_MAX = 64 };
 struct unanswered {
     uint64_t inode;           /* inode number of the socket */
@@ -95,8 +95,8 @@ bool procfs_stat(pid_t pid, struct proc_stat *out);
  * terminal. */
 bool procfs_in_background(pid_t pid);
 
-/* Return true if this process is in the machine's first namespace of a kind, whose inode number is fixed
- * (linux/proc_ns.h). */
+/* Return true if this process is in the first namespace of this kind, which the kernel creates when the machine starts.
+ * The inode number of such a namespace is fixed (linux/proc_ns.h). */
 enum first_namespace { FIRST_PID, FIRST_USER, FIRST_CGROUP };
 bool procfs_in_first_namespace(enum first_namespace kind);
 

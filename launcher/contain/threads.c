@@ -284,7 +284,8 @@ static bool changes_map(long number)
     return false;
 }
 
-/* Return true if a thread is uninterruptible in a page fault, or in a system call that changes the memory map. */
+/* Return true if a thread may hold the lock of its process's memory (see threads_lock_memory). Such a thread is
+ * uninterruptible in a page fault, or in a system call that changes the memory map. */
 static bool may_hold_lock(pid_t pid, pid_t tid)
 {
     char file[48], line[LINE_SIZE];
@@ -385,7 +386,8 @@ static void copy_name(const char *line, struct stack_thread *t)
 }
 
 /* Set CPU time and number of runs from the file schedstat, which has three numbers: CPU time in ns, time in the queue,
- * number of runs. If the file is missing, set only the CPU time, from `ticks`. Ticks miss short runs. */
+ * number of runs. If the file is missing, set only the CPU time, and compute it from `ticks`. This CPU time is less
+ * exact, because the kernel may count no tick for a short run. */
 static void read_schedstat(const char *dir, uint64_t ticks, struct stack_thread *t)
 {
     char file[48], line[LINE_SIZE];

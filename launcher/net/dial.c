@@ -324,7 +324,8 @@ static void end_unsealing(struct runner *r)
     r->n = 0;
     if (status == DDP_OK)
         status = tls_context_open(TLS_CLIENT, r->secret, r->dial->options.munge_job, &r->context, &err);
-    if (status != DDP_OK) /* the remedy of the finding replaces that of MUNGE's error */
+    if (status != DDP_OK) /* the finding has its own remedy, so leave out the remedy of MUNGE's error, which
+                           * follows the semicolon */
         fail_without_secret(r, slice_of(err.msg, has_secret ? strlen(err.msg) : strcspn(err.msg, ";")));
     else if (!begin_tls(r, r->context))
         runner_fail(r, errno);
@@ -644,8 +645,9 @@ static void join_dial_advance(struct join_dial *j)
 
 /* --- begin ---------------------------------------------------------------------------------------------- */
 
-/* Return a nonce whose third byte is not 0. An old PyTorch store parses it as the highest byte of a key's length. If
- * the length is small, the store waits for more bytes. See greet_with_ping() in rendezvous/client/connect.c. */
+/* Return a nonce whose third byte is not 0. An old PyTorch store reads the third byte as the highest byte of a key's
+ * length. With a byte of 0 the length would be small, and the store would wait for more bytes. See greet_with_ping() in
+ * rendezvous/client/connect.c. */
 static uint32_t make_nonce(uint32_t seed)
 {
     return 0x51500000u | (seed & 0xFFFFu);

@@ -61,8 +61,8 @@ struct join_dial_options {
     /* number of earlier connections that failed; if it is above 0, the dial begins with a pause */
     unsigned n_failed;
     int max_segment; /* largest TCP segment in both directions, in bytes; 0 for the kernel's default */
-    /* Static. If not NULL, a failed dial reports this code and `note` instead of a finding. The answer of a refusing
-     * store goes first. */
+    /* Static. If `code` is not NULL, a failed dial reports `code` and `note` instead of a finding. But if a store has
+     * refused this node, the dial reports the answer of this store instead of `code` and `note`. */
     const char *code;
     /* Borrowed. If not NULL, use TLS, and accept only a store that has the secret. */
     const struct tls_context *tls;
@@ -90,10 +90,11 @@ ddp_status join_dial_start(const struct join_dial_options *options, struct join_
 /* End the dial at once, without a callback. libuv frees the memory later. NULL is allowed. */
 void join_dial_close(struct join_dial *dial);
 
-/* Check whether the path to `address`, a numeric address of another node, loses large packets (path_next). PROBE_LOSES:
- * large packets are lost, and *lost_bytes is their size. For any other result, *lost_bytes is 0. PROBE_UNKNOWN: an
- * error has occurred, or small packets got no answer. PROBE_CARRIES: a large packet has arrived, or a router has
- * reported a smaller MTU. Block for at most about PATH_PROBE_MS, so do not call this from the loop. */
+/* Check whether the path to `address`, a numeric address of another node, loses large packets (path_next). Return
+ * PROBE_LOSES if large packets are lost, and set *lost_bytes to their size. For any other result, set *lost_bytes to 0.
+ * Return PROBE_CARRIES if a large packet has arrived, or if a router has reported a smaller MTU. Return PROBE_UNKNOWN
+ * if an error has occurred, or if small packets got no answer. Block for at most about PATH_PROBE_MS, so do not call
+ * this function from the event loop. */
 enum { PATH_PROBE_MS = 1000 };
 enum path_step path_probe(const char *address, int *lost_bytes);
 

@@ -9,8 +9,9 @@
 #include <string.h>
 
 enum {
-    /* In ms: the limit of a lookup, and the maximum age of its result. A longer lookup continues, but is reported as
-     * a finding. If the result is too old at the next attempt to connect, the name is looked up again. */
+    /* Time limit of a lookup in ms, and also the maximum age of its result. A lookup that takes longer continues, but a
+     * finding reports it. If the result is older than RESOLVE_MS at the next attempt to connect, the name is looked up
+     * again. */
     RESOLVE_MS = 5000
 };
 
@@ -561,8 +562,8 @@ void dial_print_status(struct dial *d, uint64_t now_ms, void (*print)(void *user
     buf_free(&words);
 }
 
-/* Return the time at which full_is_due() or short_is_due() becomes true. For a finding of is_sure(), this time may be
- * too late, but the loop prints such a finding before it calls this function. */
+/* Return the time at which full_is_due() or short_is_due() becomes true. A finding for which is_sure() is true is due
+ * at once, but the loop has already printed such a finding when it calls this function. */
 uint64_t dial_status_due(const struct dial *d)
 {
     const struct dial_printed *printed = &d->printed;
@@ -633,8 +634,9 @@ bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms)
 
 /* --- large packets -------------------------------------------------------------------------------------- */
 
-/* Return the next step. Small and large packets alternate, because kernels limit ICMP answers to a burst of about 6,
- * then 1 per second (icmp_ratelimit). The result is unknown if the small packets get no answer, either. */
+/* Return the next step. Kernels send only about 6 ICMP answers in a burst, and then 1 per second (icmp_ratelimit). So
+ * missing answers do not always mean lost packets. Therefore small and large packets alternate: if the small packets
+ * get no answer, either, the result is unknown. */
 enum path_step path_next(const struct path_answers *a)
 {
     enum { LARGE_TRIES = 3, SMALL_LOST_MAX = 1 };

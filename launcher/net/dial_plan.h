@@ -34,7 +34,7 @@ enum dial_error {
     /* a loopback address refused the connection, on a node that does not host the store */
     DIAL_REFUSED_HERE,
     HELLO_SILENT,    /* connected, but no byte arrived */
-    HELLO_CLOSED,    /* the peer closed or reset the connection without a byte */
+    HELLO_CLOSED,    /* the peer closed or reset the connection before it had sent a byte */
     HELLO_HTTP,      /* the peer is an HTTP server */
     HELLO_TLS,       /* the peer is a TLS server, but not a store */
     HELLO_SSH,       /* the peer is an ssh server */
@@ -223,7 +223,7 @@ bool dial_report(const struct dial *d, struct buf *out, uint64_t now_ms);
 /* --- large packets -------------------------------------------------------------------------------------- */
 
 /* A path may lose large packets, for example in a tunnel with a smaller MTU. A probe sends small and large packets in
- * turn to a closed UDP port. The kernel of the node answers with ICMP "port unreachable". */
+ * turn to a closed UDP port of the other node. The kernel of the other node answers with ICMP "port unreachable". */
 enum path_size { PATH_SMALL, PATH_LARGE };
 struct path_answers {
     int sent[2], answered[2]; /* numbers of packets, indexed by enum path_size */

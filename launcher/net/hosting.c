@@ -83,8 +83,9 @@ static bool is_bridge(const char *interface)
     return false;
 }
 
-/* List the local addresses that fit into `text`, loopback last: "10.1.0.5 (eth0), 127.0.0.1 (lo)". If `reachable` is
- * true, list only the addresses that other hosts may reach, those of container interfaces last. */
+/* List the local addresses that fit into `text`: "10.1.0.5 (eth0), 127.0.0.1 (lo)". Loopback addresses come last. If
+ * `reachable` is true, list only the addresses that other hosts may reach. Addresses of container interfaces then come
+ * last. */
 static void list_own(const struct hosting_facts *f, bool reachable, char *text, size_t size)
 {
     size_t used = 0;
@@ -150,9 +151,10 @@ static void refuse_loopback(const struct hosting_facts *f, const char *address, 
     hosting_set_words(out, &finding);
 }
 
-/* Set the choice and the error for node 0 of a static job if the endpoint is on another machine. The error is that no
- * node hosts the store. If the endpoint's name resolves, first ask whether a store exists there, because two nodes may
- * have node rank 0 by mistake. The other node's store then reports both nodes. */
+/* Decide for node 0 of a static job if the endpoint is on another machine. Node 0 must host the store, but it cannot
+ * host the store at this endpoint, so no node would host the store. If the endpoint's name cannot be resolved, this is
+ * an error at once (HOSTING_ERROR). Otherwise first ask whether a store exists at the endpoint (HOSTING_ASK), because
+ * two nodes may have node rank 0 by mistake. In that case, the store of the other node reports both nodes. */
 static void refuse_foreign(const struct hosting_facts *f, struct hosting *out)
 {
     char own[300], subject[FINDING_SUBJECT_MAX];
@@ -180,7 +182,8 @@ static void hosting_join_other(const struct hosting_facts *f, struct hosting *ou
              f->resolved[0], f->here, own);
 }
 
-/* Warn if the address belongs to a container interface, because a node that dials it may reach itself. */
+/* Warn if the address belongs to a container interface. Many machines have the same address on such an interface, so
+ * another node that dials this address may reach itself. */
 static void warn_of_bridge(const struct hosting_facts *f, const char *address,
                            const struct own_address *which, struct hosting *out)
 {

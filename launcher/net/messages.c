@@ -1,6 +1,7 @@
-/* messages.c -- see messages.h. The peer is not trusted, so hub/messages.h limits every number in a push, and this file
- * cuts texts to their buffers. Of the pushes, only an invalid round is rejected, because it could start wrong ranks.
- * store_link.c decodes how a round ends. */
+/* messages.c -- see messages.h. The peer is not trusted, so hub/messages.h limits every number in a push (a message
+ * that the store sends without a request), and this file cuts texts to their buffers. Of the pushes, this file rejects
+ * only an invalid round, because such a round could start wrong ranks. store_link.c decodes the pushes about the end of
+ * a round. */
 #include "net/messages.h"
 
 #include "base/text.h"

@@ -21,8 +21,8 @@ struct link_who {
     bool resumes;        /* this process connects again and sends `resume` if the connection breaks */
 };
 
-/* Each function for a request returns a JSON tree that the caller owns (cJSON_Delete). If memory is short, it is NULL
- * or incomplete, and the store rejects it. */
+/* Each function that encodes a request returns a JSON tree, which the caller owns (cJSON_Delete). If memory is short,
+ * the tree is NULL or incomplete. If a request is NULL, the link ends. The store rejects an incomplete request. */
 
 /* Encode a join. `instance` is from the answer to the previous join, or "". */
 cJSON *encode_join(const struct plan *plan, const struct link_who *who, const char *instance);

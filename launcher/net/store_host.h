@@ -86,8 +86,8 @@ ddp_status store_host_start(struct plan *plan, struct store_server **out, char n
 
 /* --- the refusing store ------------------------------------------------------------------------------------- */
 
-/* A refusing store sends the failure of this node to every node that connects, and rejects it. If the job has a secret,
- * only nodes with the secret get the failure. */
+/* A refusing store accepts connections of other nodes. It sends the failure of this node to each node that connects,
+ * and rejects the node. If the job has a secret, only nodes with the secret get the failure. */
 struct refusing_store;
 
 /* Start a refusing store on the job's port. After DDP_OK the caller owns *out. Return DDP_ERR_IO if the port is in

@@ -357,8 +357,8 @@ static void on_unsealing(uv_timer_t *timer)
         link_lose(link, "the system provides no random numbers for the authentication");
 }
 
-/* Handle the answer to the request for the credential. If the store has no secret, do not end the link yet: it may
- * reject all nodes (store_host.h), and only its answer to `join` has the reason. */
+/* Handle the answer to the request for the credential. If the store has no secret, do not end the link yet. The store
+ * may be a store that rejects all nodes (store_host.h), and only its answer to `join` contains the reason. */
 static void handle_credential(struct store_link *link, struct slice answer)
 {
     struct slice credential;
@@ -520,8 +520,8 @@ static void on_heartbeat(uv_timer_t *timer)
 
 /* --- the connection ------------------------------------------------------------------------------------- */
 
-/* Handle the first complete answer in `in`, and remove it. Return false if none is complete, or after the loss of the
- * link. */
+/* Handle the first complete answer in `in`, and remove it. Return false if `in` has no complete answer, or if the link
+ * is lost. */
 static bool handle_answer(struct store_link *link)
 {
     uint8_t status = 0;
@@ -951,8 +951,9 @@ static void handle_reply(struct store_link *link, const cJSON *json)
 
 /* --- pushes --------------------------------------------------------------------------------------------- */
 
-/* Decode a pushed round. Return true if it is valid: this node has joined for it, its number is higher, and in a static
- * job its node rank is the one in the plan, if any. */
+/* Decode a pushed round. Return true if the round is valid. This node must have sent a `join` since its latest round,
+ * and the number of the new round must be higher than the number of the latest round. If the job is static and the plan
+ * has a node rank, the round must have the same node rank. */
 static bool is_sane_round(const struct store_link *link, const cJSON *push, struct heard_round *round)
 {
     const struct plan *plan = link->options.plan;
@@ -1003,7 +1004,8 @@ static void push_stop(struct store_link *link, const cJSON *push)
     link->options.calls.stop(link->options.user, &cause);
 }
 
-/* Decode a verdict. Return false if it is invalid, because it could then end the job. */
+/* Decode a verdict. Return false if the verdict is neither "restart" nor "finish", because the owner would otherwise
+ * end the job. */
 static bool decode_verdict(const struct message_verdict *m, struct heard_verdict *v)
 {
     struct message_exit exits;
@@ -1023,8 +1025,9 @@ static bool decode_verdict(const struct message_verdict *m, struct heard_verdict
     return v->what.restart || strcmp(m->next, "finish") == 0;
 }
 
-/* Report a verdict to the owner. Ignore a verdict about a round before this node's latest round. Accept a verdict about
- * a later round: a node that waits for a place is not in the running round, but gets the verdict about this round. */
+/* Report a verdict to the owner. Ignore a verdict about a round that is older than this node's latest round. Accept a
+ * verdict about a newer round: a node that waits for the next round is not a member of the running round, but the store
+ * also sends it the verdict about the running round. */
 static void push_verdict(struct store_link *link, const cJSON *push)
 {
     struct message_verdict m;
@@ -1104,7 +1107,7 @@ static void handle_push(struct store_link *link, const cJSON *json, const char *
         receivers[id](link, json);
 }
 
-/* Handle an object from the store, and count it in `received`. The first counted object is the answer that contains the
+/* Handle an object from the store, and count it in `received`. The count begins with the answer that contains the
  * token. Answers to `resume` are not counted. This node reports the count to the store, so that the store does not send
  * the counted objects again. */
 static void link_handle_answer(struct store_link *link, struct slice text)
@@ -1127,7 +1130,8 @@ static void link_handle_answer(struct store_link *link, struct slice text)
 
 /* --- the end ---------------------------------------------------------------------------------------------- */
 
-/* The owner closes every link, even a lost one, perhaps within a callback. The last close callback frees the link. */
+/* The owner must close every link, even a link that is lost. The owner may close the link inside a callback. The last
+ * close callback of libuv frees the link. */
 
 /* Return true if a long pause of this process, which ended recently, may have caused the loss. */
 static bool stood_still(const struct store_link *link, uint64_t now_ms)

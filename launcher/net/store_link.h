@@ -24,7 +24,8 @@ enum { LINK_QUEUE_MAX = 4 << 20 }; /* bytes; ten times the messages for the star
 /* Requests that are not sent yet. */
 struct link_queue {
     struct buf bytes;
-    /* full: LINK_QUEUE_MAX was exceeded; no_memory: memory was short; both: every later request is rejected */
+    /* full: the queue has exceeded LINK_QUEUE_MAX; no_memory: memory was short; if either of these is true, the queue
+     * rejects every later request */
     bool full, no_memory;
 };
 
@@ -180,7 +181,7 @@ struct store_link {
     struct cJSON *early;
     struct buf in;            /* received and decrypted bytes that are not handled yet */
     uint64_t asked, answered; /* number of requests except IDENTIFY, and number of their answers */
-    /* value of `asked` after the latest `join`, which identifies its answer */
+    /* number of the latest `join` among the requests; the answer with this number is the answer to `join` */
     uint64_t asked_join;
     uint64_t begun_join; /* value of asked_join when the latest round began */
     /* requests without an answer, numbered from 1 as in `asked`; empty if the link cannot resume */
@@ -195,7 +196,7 @@ struct store_link {
     /* when the last bytes arrived, plus the length of later pauses of this process */
     uint64_t last_received_ms;
     uint64_t beat_at_ms; /* when the next heartbeat is due */
-    /* the later of: the last answer arrived; the oldest unanswered request was sent */
+    /* the later of two times: when the last answer arrived, and when the oldest unanswered request was sent */
     uint64_t answered_ms;
     uint64_t stood_ms, woke_ms; /* length and end of the last pause of this process */
     struct link_fate fate;

@@ -35,8 +35,8 @@ enum {
     SHARE = 4
 };
 
-/* Bytes of a link on their way to the worker, or to the store. While a pipe has PIPE_MAX bytes or more, its source is
- * not read. */
+/* The bytes of one direction of a link. The source is the socket from which the bytes come, and the sink is the socket
+ * to which the bytes go. While a pipe has PIPE_MAX bytes or more, the relay does not read from the source. */
 struct pipe {
     uv_write_t write;
     uv_shutdown_t shutdown;
@@ -520,8 +520,8 @@ static int bind_at(const char *address)
     return -1;
 }
 
-/* Return how many links may be open at the same time. While this many are open, further workers wait in the kernel's
- * queue. */
+/* Return how many links may be open at the same time. While so many links are open, further workers wait in the
+ * kernel's queue. */
 static unsigned links_max(void)
 {
     struct rlimit files = { .rlim_cur = 0 };

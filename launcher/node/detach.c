@@ -274,7 +274,8 @@ static int run_detached(struct supervisor *s, int output, int waits)
     const pid_t supervisor = getpid();
     sigset_t before;
     leave_terminal(output);
-    /* The parent waits for this. The terminal may close as soon as the parent has exited. */
+    /* Closing the pipe allows the parent to exit. The terminal may be closed as soon as the parent has exited, so
+     * leave_terminal() must be called before. */
     close(waits);
     /* Call listen() again, so that SO_PEERCRED gives viewers the pid of this process, not of its parent. */
     listen(s->listener, VIEWERS_MAX);

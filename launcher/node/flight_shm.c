@@ -291,8 +291,9 @@ static int open_dump(const char *path, int64_t since_ms, size_t *size)
     return -1;
 }
 
-/* Print the calls of a rank as one line of JSON. The reader ignores an incomplete last line: half a list of calls
- * would look like a rank that is behind. Return false if stdout cannot be written. */
+/* Print the calls of a rank as one line of JSON. The reader ignores an incomplete last line, so it never gets only a
+ * part of a rank's calls. Such a part would look like a rank that made fewer calls than the other ranks. Return false
+ * if stdout cannot be written. */
 static bool print_calls(int rank, const char *path, struct slice text)
 {
     const struct flight_entry *calls[FLIGHT_OPEN_MAX];
@@ -353,9 +354,9 @@ static bool print_peers(const char *pids, const struct unanswered *each, size_t 
     return ok && fflush(stdout) == 0;
 }
 
-/* Return the lowest index of a worker's connection to the host to which connection `i` leads. In `theirs`, the bit of
- * each connection of a worker is set. The caller passes only an `i` whose bit is set, so the search ends at `i` at the
- * latest. */
+/* Return the index of the first connection that belongs to a worker and leads to the same host as connection `i`. Bit k
+ * of `theirs` is 1 if connection k belongs to a worker. The caller passes only an `i` whose bit is 1, so the search
+ * ends at `i` at the latest. */
 static size_t find_same_host(const struct endpoint *to, size_t i, uint64_t theirs)
 {
     size_t same = 0;

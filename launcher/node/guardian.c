@@ -30,7 +30,8 @@
 #include <unistd.h>
 
 enum {
-    /* Limit for killing processes that the agent could not kill; short, because the agent has already waited. */
+    /* Time limit in ms for killing processes that the agent could not kill. The limit is short, because the agent has
+     * already waited for these processes. */
     STUCK_LIMIT_MS = 100,
     /* After this time without a signal, the code pages that only the start has used are released. If the agent
      * cannot signal the guardian, the guardian also checks at this interval whether the agent has left. */
@@ -270,7 +271,8 @@ static int become_agent(struct guardian *g, guardian_body body, void *arg, struc
     }
     setsid();
     descendants_adopt(); /* a child does not inherit PR_SET_CHILD_SUBREAPER */
-    descendants_spare(); /* replace the guardian's list, whose pids may be wrong in this PID namespace */
+    descendants_spare(); /* replace the guardian's list of children to spare, because its pids may name other
+                          * processes in this PID namespace */
     const int code = body(arg, g->lifeline[0]);
     /* If a thread hangs in the kernel, exit() cannot end this process. With --contain=pidns, a process that cannot be
      * killed has the same effect. So wake the guardian, which then waits for this process only for a limited time. */

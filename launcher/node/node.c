@@ -81,8 +81,8 @@ static void node_on_timer(uv_timer_t *timer)
  * own process. */
 
 enum {
-    /* How long a node that cannot host the store as planned waits for a store in another process; ends before the first
-     * message about waiting. */
+    /* How long a node waits for a store in another process, if the node should host the store but cannot. This time is
+     * shorter than the time until the first message about waiting, so that no such message is printed. */
     ASK_MS = 1500,
     /* How long to wait for a round if the program cannot be started here, and the job cannot begin without this node.
      * If a round begins in this time, all nodes report why this node cannot start the program. */
@@ -369,7 +369,8 @@ static ddp_status have_store(struct node *n, struct ddp_err *err)
 
 /* --- several nodes -------------------------------------------------------------------------------------- */
 
-/* Print why this node cannot join. The first line of `words` is the error, and gets the code if the text lacks it. */
+/* Print why this node cannot join. The first line of `words` is the error. If `words` does not contain the code, print
+ * the code at the end of this line. */
 static void print_failure(const char *code, const char *words)
 {
     size_t len = strcspn(words, "\n");

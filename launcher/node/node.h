@@ -49,8 +49,8 @@ struct node_meeting {
     bool path_reported;  /* FINDING_PATH_LOSES_LARGE was sent to the store */
     uint64_t broken_ms;  /* when the connection to the store broke or became silent; else 0 */
     bool break_reported; /* the user was warned that the connection is broken */
-    /* Number of connections since `broken_ms` that do not work yet. Before the first round: number that were lost
-     * during the join. Above 0, a dial begins with a pause. */
+    /* Number of new connections since `broken_ms` that do not work yet. Before the first round: number of connections
+     * that ended before the store had answered IDENTIFY. If the number is above 0, a dial begins with a pause. */
     unsigned n_resumes;
 
     int held_port;                /* socket that holds a port for the store of rank 0, or -1 */
@@ -73,8 +73,8 @@ struct node_meeting {
     struct tls_relay *relay;   /* carries the workers' store traffic; NULL if the workers connect directly */
     struct peer_lookup lookup; /* questions of the store about owners of connections */
     uv_timer_t lookup_timer;   /* fires when the next search for owners of connections is due */
-    /* A point in time that limits the searches of /proc by find_holder: each search moves it by 10 times its duration.
-     * If it is more than 5 s in the future, no search starts. */
+    /* A point in time that limits how long find_holder searches /proc. Each search moves this point by 10 times the
+     * duration of the search. If the point is more than 5 s in the future, find_holder starts no search. */
     uint64_t whose_ms;
 
     /* A finding of the store that explains why nodes are missing; "" without such a finding. */
@@ -280,13 +280,16 @@ void node_keep_flights(struct node *n);
 struct stack_request {
     const struct rank_set *ranks; /* borrowed for the call; NULL for all ranks of this node */
     bool is_native;               /* add the frames of C and C++ */
-    /* a worker has failed: the others are stopped after this dump, or after STACKS_FAILURE_MS */
+    /* this dump follows the failure of a worker: the agent stops the other workers when the dump has ended, but at the
+     * latest after STACKS_FAILURE_MS */
     bool is_failure;
     bool with_calls;     /* add the ranks' calls from PyTorch's flight records */
     int64_t still_ms;    /* age limit of flight records in ms; used only if `with_calls` is true */
     int64_t id;          /* for the caller; the dump does not use it */
     struct cJSON *calls; /* owned by the dump: an array of the ranks' calls, or NULL */
-    /* Called exactly once, perhaps before node_dump_stacks returns. To keep stacks->rows, set it to NULL. */
+    /* Called exactly once, perhaps before node_dump_stacks returns. The dump frees stacks->rows after this call. If the
+     * callback needs the rows longer, it keeps the pointer and sets stacks->rows to NULL, so that the dump does not
+     * free the rows. */
     void (*done)(struct node *n, struct stacks *stacks, const struct stack_request *request);
 };
 
@@ -320,8 +323,9 @@ void node_open_news(struct node *n);
 /* Handle the messages of the relay that have arrived, without waiting for more. */
 void node_read_news(struct node *n);
 
-/* Wait a short time for the relay's finding about a lost host, if this node has lost the store or another node is lost.
- * Do not wait without --hosts, because then no relay exists, or if the cause of the end is known. */
+/* Wait a short time for the relay's finding about a lost host. Wait only if this node has lost the store, or if another
+ * node is lost. Do not wait if the cause of the end is known. Without --hosts, do not wait either, because no relay
+ * exists. */
 void node_await_news(struct node *n);
 
 /* Report to the other hosts that this node ends before the job has begun, with the reason in `words`. `code` is the

@@ -193,9 +193,9 @@ IN_CHILD static void close_one_by_one(int first)
         gap = close(fd) == 0 ? 0 : gap + 1;
 }
 
-/* Copy the three reserved descriptors to 0, 1 and 2, and close all others. First leave the parent's table of
- * descriptors: close_range with CLOSE_RANGE_UNSHARE copies only the few descriptors up to the highest reserved
- * descriptor. If close_range fails, unshare copies the whole table. */
+/* Copy the three reserved descriptors to 0, 1 and 2, and close all others. The child still shares the parent's table of
+ * descriptors, so first give the child its own table. close_range with CLOSE_RANGE_UNSHARE copies only the few
+ * descriptors up to the highest reserved descriptor. If close_range fails, unshare copies the whole table. */
 IN_CHILD static bool place_fds(const struct proc_slots *slots, bool keeps_library)
 {
     const int first = keeps_library ? SHIPPED_LIBRARY_FD + 1 : STDERR_FILENO + 1;
@@ -398,8 +398,8 @@ enum {
     /* number of descriptors that ddprun needs in addition to the descriptors for workers */
     FDS_OF_OURS = 64,
     FDS_PER_WORKER = 9, /* three pipes with two ends each during the start, two log files, a pidfd */
-    /* with --encrypt: more descriptors for each worker, for 8 connections; the relay permits one for every 4
-     * descriptors */
+    /* with --encrypt, each worker needs these additional descriptors, so that the relay allows 8 connections of the
+     * worker; the relay allows one connection for every 4 descriptors of this process */
     FDS_PER_RELAYED = 32,
 };
 

@@ -60,7 +60,8 @@ struct target {
 /* A running py-spy, or the helper that reads flight records. */
 struct helper {
     pid_t pid; /* pid of the helper; 0 if this struct is not in use */
-    /* the helper reads flight records: it has no target, and the environment of the worker `about` */
+    /* the helper reads flight records, so it has no target process; `about` then only names the worker whose
+     * environment the helper gets */
     bool reads_records;
     struct target about;     /* the process that py-spy reads */
     int out, err;            /* memory files for stdout and stderr of the helper; -1 if not open */
@@ -89,8 +90,8 @@ static void dump_advance(struct stack_dump *d);
 
 /* --- py-spy --------------------------------------------------------------------------------------------- */
 
-/* A virtual environment may be on a file server that does not answer. So only a thread and the helper check whether a
- * py-spy exists; the loop builds paths. */
+/* A virtual environment may be on a file server that does not answer. So the event loop only builds the paths where a
+ * py-spy may be. A thread or the helper then checks whether a py-spy exists at these paths. */
 
 /* Write "/venv/bin/py-spy" for "/venv/bin/python". Write "" if `program` contains no directory. */
 static void name_beside(const char *program, char path[PATH_MAX])
@@ -375,8 +376,8 @@ void node_add_survivors(struct node *n, const cJSON *rows)
 
 /* --- memory files --------------------------------------------------------------------------------------- */
 
-/* Create a memory file for the output of a helper. Its fixed size lets a write of endless output fail. Return -1 if no
- * descriptor is left. */
+/* Create a memory file for the output of a helper. The size of the file is fixed, so that a write fails if a helper
+ * writes without end. Return -1 if no descriptor is left. */
 static int open_unlinked(size_t bytes)
 {
     const int fd = sys_memfd_create("ddprun-stacks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -429,8 +430,8 @@ static void clean_object(struct stack_thread *t)
     buf_free(&text);
 }
 
-/* Read the threads of a process from /proc. If a worker has failed, read only the main thread, because the agent stops
- * the other workers only after the dump. */
+/* Read the threads of a process from /proc. If a worker has failed, read only the main thread. The dump must then be
+ * short, because the agent stops the other workers only after the dump. */
 static size_t read_threads(const struct stack_dump *d, const struct target *t, struct buf *threads)
 {
     const struct stack_thread of = like(d, t);
@@ -480,7 +481,8 @@ static void explain_end(const struct helper *h, int status, const char *error, c
                  WEXITSTATUS(status), error[0] != '\0' ? ": " : "", (int)strcspn(error, "\n"), error);
 }
 
-/* Add a row for a worker with a connection whose peer does not acknowledge data, or whose path loses large packets. */
+/* Add a row about a connection of a worker. The peer of this connection does not acknowledge data, or the path to this
+ * peer loses large packets. */
 static void add_unanswered(struct stack_dump *d, const cJSON *row)
 {
     const struct target *targets = (const struct target *)(const void *)d->targets.data;

@@ -26,7 +26,8 @@ struct fan_reader {
     size_t done; /* bytes of the current chunk that this reader has received */
 };
 
-/* The distribution of the input to the workers that read it (readers). The fan_ functions do no input or output. */
+/* How the input is distributed to the workers that read the input (the readers). The input is read in chunks: a chunk
+ * has the bytes of one read, and each reader gets the whole chunk. The fan_ functions do no input or output. */
 struct fan {
     struct fan_reader *readers; /* owned, `n` elements, by local rank */
     int n;
@@ -80,9 +81,10 @@ static void fan_forget(struct fan *fan)
         fan->readers[i].done = 0;
 }
 
-/* Return true if the next chunk can be read. Before that, all expected readers must start, and all open readers must
- * receive the whole current chunk. If no reader is open, a chunk is read only to drop it, and only if `drains` is true.
- * Otherwise the input stays unread for the next process. */
+/* Return true if the next chunk may be read. Return false if the input has ended. Also return false while an expected
+ * reader has not started, or while an open reader has not received the whole current chunk. If no reader is open,
+ * return true only if `drains` is true, because the chunk is then read only to drop it. If `drains` is false, the
+ * unread input stays for a process that reads stdin later. */
 static bool fan_wants(const struct fan *fan)
 {
     bool has_reader = false;
@@ -435,8 +437,9 @@ void input_ended(struct input *in, int local_rank, bool failed)
 
 /* --- the beginning and the end ---------------------------------------------------------------------------- */
 
-/* Return a new descriptor for stdin. A duplicate shares the position in a file; a second open does not share the
- * flags. */
+/* Return a new descriptor for stdin. If stdin is a file, duplicate the descriptor, so that ddprun and other processes
+ * share the position in the file. Otherwise open stdin again, because only a new open file has its own flags. If
+ * opening fails, duplicate the descriptor. */
 static int open_source(bool is_file)
 {
     int fd = is_file ? -1 : open("/proc/self/fd/0", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);

@@ -260,9 +260,9 @@ static bool has_busy_gpu(const struct node *n, const struct finding *f)
     return false;
 }
 
-/* Send the new findings, and withdraw findings that no longer hold. If the driver's answer is incomplete, keep the
+/* Send the new findings, and withdraw findings that are no longer true. If the driver's answer is incomplete, keep the
  * earlier findings. The answer is incomplete if the driver could not read a GPU, for example because the GPU has
- * failed. The answer is also incomplete if the driver reports a pid that does not exist here, as it may in a
+ * failed. The answer is also incomplete if the driver reports a pid that does not exist here, which may happen in a
  * container. */
 static void renew_busy_gpus(struct node *n)
 {
@@ -439,8 +439,9 @@ enum { WAITING_PRINT_MS = 2000, STILL_WAITING_MS = 60000 };
 
 /* --- a round -------------------------------------------------------------------------------------------- */
 
-/* Prepare an attempt. Containment goes first, because its failure must leave no files. The old log files are closed
- * before plan_round() replaces their paths. Input needs the ranks of plan_round(). */
+/* Prepare an attempt. Set up the containment first, so that no files are left if this step fails. Close the old log
+ * files before plan_round(), because plan_round() replaces their paths. Prepare the input last, because the input needs
+ * the ranks that plan_round() has set. */
 ddp_status node_begin_attempt(struct node *n, const struct plan_round *round, struct ddp_err *err)
 {
     n->run.left_waiting[0] = '\0';

@@ -15,7 +15,8 @@
 enum {
     BATCH_KEPT = 1 << 20,  /* a longer buffer, which only a huge line needs, is freed after use */
     HELD_MAX = 16 << 20,   /* limit for the unfinished lines of all streams together */
-    HELD_FREE = 256 * 1024 /* above HELD_MAX, an unfinished line longer than HELD_FREE is printed in parts */
+    HELD_FREE = 256 * 1024 /* if the unfinished lines exceed HELD_MAX, a line with more bytes than HELD_FREE
+                            * is printed in parts */
 };
 
 /* --- folded lines --------------------------------------------------------------------------------------- */
@@ -39,8 +40,8 @@ static void folds_init(struct folds *f, struct sinks *sinks, struct line_row *co
             (struct folded_stream){ .folds = f, .sink = i == 0 ? SINK_STDOUT : SINK_STDERR, .row = rows[i] };
 }
 
-/* Start to fold lines, unless lines are folded already. `ranks` is the number of ranks. Return false when memory is
- * short. */
+/* Start to fold lines (to print equal lines of several ranks only once). Do nothing if lines are folded already.
+ * `ranks` is the number of ranks. Return false when memory is short. */
 static bool folds_open(struct folds *f, int ranks)
 {
     for (int i = 0; i < 2; i++)
@@ -212,7 +213,8 @@ void console_fold_finish(struct console *c)
 
 /* --- one stream ----------------------------------------------------------------------------------------- */
 
-/* Format the prefix: at the first read, or at every read if it contains the time. */
+/* Format the prefix of the stream's lines. The caller calls this function at the first read. If the prefix contains the
+ * time, the caller calls this function at every read. */
 static void make_prefix(struct console_stream *s)
 {
     const struct console *c = s->console;

@@ -102,7 +102,8 @@ bool json_add_sender(cJSON *o, const char *prefix, const struct signal_sender *s
 
 /* --- the log of --events ----------------------------------------------------------------------------------- */
 
-/* Limit of the lines that wait in memory until an elastic node has its rank, for the file's name. */
+/* Limit in bytes for the lines that wait in memory. If the name of the log file contains the rank of the node (%n), the
+ * lines of an elastic node wait until the node has its rank. */
 
 enum { EARLY_BYTES = 256 << 10 };
 
@@ -231,7 +232,8 @@ void event_log_close(struct event_log *log)
 
 /* --- lines ---------------------------------------------------------------------------------------------- */
 
-/* Append the wall clock's time, for comparison with other logs. It may be set, so "ms" is for durations. */
+/* Append the time of the wall clock, so that a reader can compare the events with other logs. The wall clock may be set
+ * to another time, so a reader computes durations from the member "ms" instead. */
 static bool add_time(struct buf *more)
 {
     char time[EVENT_TIME_MAX];

@@ -58,8 +58,8 @@ struct lines {
 void lines_init(struct lines *l, line_fn line, void *user, size_t limit);
 void lines_free(struct lines *l);
 
-/* Append the bytes of read(2), and call `line` once for each line that ends in these bytes. The cost is linear in the
- * bytes. A line without \r that is complete within one read is not copied. */
+/* Append the bytes of read(2), and call `line` once for each line that ends in these bytes. The running time is
+ * proportional to the number of bytes. A line without \r that is complete within one read is not copied. */
 void lines_append(struct lines *l, struct slice bytes);
 
 /* Deliver the latest update as LINE_UPDATE, if this update was not delivered before. Return true if the update was

@@ -442,8 +442,9 @@ bool filtered_is_behind(const struct filtered *f, bool resume)
 
 /* --- sinks ------------------------------------------------------------------------------------------------ */
 
-/* stdout, stderr and all log files together have one thread each, because a paused terminal (Ctrl-S) must not block
- * the log files. Each sink has a share of QUEUED_BYTES, so a blocked sink blocks only its own streams. */
+/* One thread writes stdout, one thread writes stderr, and one thread writes all log files. So a paused terminal
+ * (Ctrl-S) does not block the log files. If stdout and stderr are the same file, one thread writes both. The queue of
+ * each sink may have at most a share of QUEUED_BYTES, so a blocked sink blocks only its own streams. */
 
 enum {
     QUEUED_BYTES = 16 << 20, /* limit for the queues of all sinks together */

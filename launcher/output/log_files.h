@@ -13,8 +13,8 @@
 
 /* --- directories of the log files ------------------------------------------------------------------------- */
 
-/* Create the job's directory `root`, a path with a '/'. Fail if it exists, because another user may own it. If
- * `latest`, also create a link "latest" to it. */
+/* Create the job's directory `root`, a path with a '/'. Fail if the directory exists, because another user may own it.
+ * If `latest` is true, also create a link named "latest" that leads to this directory. */
 ddp_status logdir_make(const char *root, bool latest, struct ddp_err *err);
 
 /* Create the directories of the workers for the plan's attempt. With --flight_recorder, set plan->can_fifo if
@@ -32,8 +32,8 @@ int logdir_parents(const char *path);
 
 /* --- files of filtered lines ------------------------------------------------------------------------------ */
 
-/* A log file for all workers together: the lines with a word of --duplicate_stdout_filters or
- * --duplicate_stderr_filters. */
+/* A log file for all workers together. The file has each line that contains one of the words of
+ * --duplicate_stdout_filters or --duplicate_stderr_filters. */
 
 /* The lines of one stream for this file. A zeroed struct writes nothing. */
 struct filtered {

@@ -19,9 +19,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-/* The loop is woken by an eventfd instead of a uv_async. A loop that wakes in the middle of uv_async_send spins until
- * the sending thread has finished this call. With a real-time priority (chrt), the spinning loop delays the sending
- * thread for a second. */
+/* The loop is woken by an eventfd instead of a uv_async. If the loop wakes while another thread is in the middle of
+ * uv_async_send, the loop spins until the other thread has finished this call. If the loop has a real-time priority
+ * (chrt), the spinning loop delays the other thread for a second. */
 
 static void on_ring(uv_poll_t *poll, int status, int events)
 {
@@ -67,22 +67,24 @@ void wakeup_close(struct wakeup *bell, uv_close_cb closed)
 
 /* --- stream ----------------------------------------------------------------------------------------------- */
 
-/* The bytes of a stream go to three places: the report (only the last bytes), the log file (unchanged) and the
- * console (whole lines).
+/* The bytes of a stream go to three places: the report (only the last bytes), the log file (unchanged) and the console
+ * (whole lines).
  *
- * Normal path: open_pipe creates a pipe, and the worker writes to it. on_readable passes the bytes to tail, file
- * and console. At the end of the pipe, stream_end closes the pipe. If a sink is slow, reading stops until the sink's
- * queue is short again. Meanwhile the pipe fills up and the worker blocks in its write, as on a slow terminal.
+ * Normal path: open_pipe creates a pipe, and the worker writes to it. on_readable passes the bytes to the tail, to the
+ * log file and to the console. At the end of the pipe, stream_end closes the pipe. A sink is stdout, stderr or a log
+ * file, with a queue of bytes that are not written yet. If a sink is slow, ddprun stops reading the pipe until the
+ * sink's queue is short again. Meanwhile the pipe fills up and the worker blocks in its write, as on a slow terminal.
  *
  * This file reads the pipes itself, without libuv's streams. So each pass of the loop (a turn) reads only one piece
  * from each stream, and a worker that writes without pause does not delay the other workers. A struct stream_pipe is
- * allocated separately, because libuv uses `poll` until pipe_closed is called. The next attempt may open the stream
- * again before this call. */
+ * allocated separately from its stream, because libuv uses the member `poll` until libuv calls pipe_closed. The next
+ * attempt may open a new pipe for the same stream before libuv calls pipe_closed for the old pipe. */
 
 enum {
     STREAM_NO_SINK = -1,
     STREAM_READ_BYTES = 64 * 1024,
-    TURN_BYTES = 1 << 20, /* limit for all streams together in one turn of the loop */
+    TURN_BYTES = 1 << 20, /* one turn of the loop reads at most this number of bytes from all streams
+                           * together, unless BITE_MIN bytes for each stream are more */
     BITE_MIN = 8 * 1024,  /* smallest part of TURN_BYTES that one stream gets */
     PIPE_BYTES = 1 << 16, /* capacity of a pipe */
     REST_BYTES = 1 << 20  /* limit in bytes for the last reads of a pipe, because a daemon may write without
@@ -247,7 +249,8 @@ static void stream_end_with_rest(struct stream *s)
     stream_end(s);
 }
 
-/* Return true if the queue of any sink of the stream is too long. For `resume` see sinks_is_behind. */
+/* Return true if the queue of any sink of the stream is too long. `resume` is true if the stream is paused. Then the
+ * result is false only when all queues are short again (see sinks_is_behind). */
 static bool is_behind(const struct stream *s, bool resume)
 {
     struct sinks *sinks = s->group->sinks;
@@ -346,7 +349,8 @@ static int stream_open(struct stream *s, struct ddp_err *err)
 enum {
     UPDATE_MS = 1000,      /* interval between updates of a progress bar in a file or pipe */
     REDRAW_MS = 100,       /* interval between updates of a progress bar on a terminal */
-    UNREAD_MS = 5000,      /* after the workers' end: longest wait for a sink that accepts no byte */
+    UNREAD_MS = 5000,      /* after the workers have exited: if no sink accepts a byte for this time, ddprun
+                            * gives up the output or prints a warning (check_progress) */
     WATCH_MS = 250,        /* interval between calls of check_progress */
     DISK_REPORT_MS = 5000, /* report a disk that has not answered for this time */
     DISK_CHECK_MS = 2000,
@@ -419,7 +423,9 @@ static void on_fold_time(uv_timer_t *timer)
     console_fold_time(&o->console);
 }
 
-/* Set the timer, if it does not already expire earlier. Round `us` up to whole ms, because no line is due earlier. */
+/* Start the timer that prints folded lines, so that it expires in `us` microseconds. If the timer already expires
+ * earlier, do not change the timer. Round `us` up to whole milliseconds, because a timer that expires before the line
+ * is due would print nothing. */
 static void on_fold_waits(void *user, uint64_t us)
 {
     struct output *o = user;

@@ -18,8 +18,9 @@
 
 /* Each write has at most PIPE_BUF bytes, because a larger write to a writable pipe could block. */
 
-/* Write some bytes and return their number, or 0 to try again. Return -1 after an error; errno is ETIMEDOUT after
- * `end_ms`. */
+/* Write some of the bytes, and return the number of bytes written. Return 0 if no byte was written and the caller must
+ * try again. Return -1 after an error. If `fd` accepts no byte until the time `end_ms`, return -1 with the errno
+ * ETIMEDOUT. */
 static ssize_t write_some(int fd, const char *at, size_t len, uint64_t end_ms)
 {
     struct pollfd ready = { .fd = fd, .events = POLLOUT };
@@ -77,10 +78,11 @@ struct slot {
     size_t at;
 };
 
-/* Indices of slot.hole. A hole is a place in the stream where bytes were lost. There are at most three holes, because
- * all new bytes are dropped while a hole is after `waiting`. When the target accepts bytes again, a line that reports
- * the hole (a mark) is written. Marks are not counted. So the numbers of written, queued and dropped bytes add up to
- * the number of bytes that writer_append has received. */
+/* Indices of slot.hole. A hole is a place in the stream where bytes were lost. slot.hole contains the number of lost
+ * bytes at each place. A slot has at most three holes, because the writer drops all new bytes while there is a hole
+ * after `waiting`. When the target accepts bytes again, the writer writes a line that reports the hole (a mark). The
+ * bytes of marks are not counted. So the numbers of written, queued and dropped bytes add up to the number of bytes
+ * that writer_append has received. */
 enum { BEFORE_GOING, BEFORE_WAITING, BEHIND };
 
 struct writer {
@@ -317,7 +319,8 @@ static void *writer_main(void *arg)
 
 /* --- the caller's side ---------------------------------------------------------------------------------- */
 
-/* Create a writer. The first bytes start its thread, because many jobs write no output. */
+/* Create a writer without a thread. The thread starts when the first bytes are queued, because many jobs write no
+ * output. */
 struct writer *writer_new(writer_progress progress, void *user)
 {
     pthread_condattr_t monotonic;

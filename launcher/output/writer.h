@@ -9,8 +9,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Write all bytes in the calling thread, for the final messages of ddprun. Return 0 or an errno: ETIMEDOUT if the
- * descriptor has accepted no byte for `unread_ms`, for example because the reader is stopped. */
+/* Write all bytes in the calling thread, for the final messages of ddprun. Return 0 if all bytes were written, and
+ * otherwise an errno. The errno is ETIMEDOUT if the descriptor has accepted no byte for `unread_ms`, for example
+ * because the reader is stopped. */
 int write_timeout(int fd, struct slice bytes, int unread_ms);
 
 /* A writer has slots, one per target. Bytes of a slot are copied and written in order. */
@@ -48,7 +49,8 @@ struct writer_state {
  * set *error to an errno or 0. */
 size_t writer_write_fd(int fd, const uint8_t *data, size_t len, int *error);
 
-/* Return a new writer, which the caller owns, or NULL when memory is short. The first bytes start its thread. */
+/* Return a new writer, which the caller owns, or NULL when memory is short. The writer starts its thread when the first
+ * bytes are queued. */
 struct writer *writer_new(writer_progress progress, void *user);
 
 /* Set the policy. The policy may be changed at any time. `limit` is the number of bytes that WRITER_DROP queues per

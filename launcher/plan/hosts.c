@@ -1,5 +1,6 @@
 /* hosts.c -- see hosts.h. A list in Slurm's form is never expanded, because a short text can describe thousands of
- * hosts. The name of host k is computed like the digits of a number: the last bracket is the lowest digit. */
+ * hosts. Instead, the name of host k is computed from the number k. As in the digits of a number, the last bracket
+ * changes with each host, and an earlier bracket changes only after all values of the later brackets. */
 #include "plan/hosts.h"
 
 #include "base/endpoint.h"
@@ -14,8 +15,8 @@ enum { DIGITS_MAX = 9, PORT_MAX = 65535 };
 
 /* --- Slurm ---------------------------------------------------------------------------------------------- */
 
-/* Parse a number of at most DIGITS_MAX digits, which fits an int. *width is their number, because Slurm distinguishes
- * "01" and "1". */
+/* Parse a number of at most DIGITS_MAX digits, so that the number fits an int. Set *width to the number of digits,
+ * because Slurm distinguishes "01" and "1". Return false if there is no digit. */
 static bool parse_number(const char **at, const char *end, int *value, int *width)
 {
     *value = *width = 0;
@@ -62,8 +63,8 @@ static long count_ranges(const char *at, const char *end)
     return n;
 }
 
-/* Format number `index` of the numbers that the ranges between brackets describe, with leading zeros. Write "" if
- * `index` is too large. */
+/* Format one of the numbers that the ranges between brackets describe, with leading zeros. `index` counts these numbers
+ * from 0: in "01-16,20", index 0 gives "01" and index 16 gives "20". Write "" if `index` is too large. */
 static void print_number(const char *at, const char *end, long index, char *out, size_t size)
 {
     struct range r;
@@ -288,8 +289,8 @@ static struct host_spec *find_spec(const struct specs *s, const char *name, int 
     return NULL;
 }
 
-/* Return the number of workers in `count`: 1 if `count` is "", as for mpirun, and 0 if `count` is a word such as
- * "gpu". */
+/* Return the number of workers that `count` gives. If `count` is "", return 1, because mpirun also starts one worker
+ * for a host without a count. If `count` is a word such as "gpu", return 0. */
 static int slots_of(const char *count)
 {
     return count[0] == '\0' ? 1 : strspn(count, "0123456789") == strlen(count) ? atoi(count) : 0;
@@ -341,8 +342,9 @@ static ddp_status set_port(const char *name, const char *text, int *port, struct
                     PORT_MAX);
 }
 
-/* Parse "COUNT", "PORT" or "PORT:COUNT". If `counted` is true, "slots=N" gives the count, so a single number is a
- * port. */
+/* Parse the rest of an item: "COUNT", "PORT" or "PORT:COUNT". If the rest is a single number from HOST_PORT_MIN to
+ * PORT_MAX, it is the port. Any other single number is the count. If `counted` is true, a smaller number is a port,
+ * too, because "slots=N" already gives the count. */
 static ddp_status parse_tail(const char *name, char *text, bool counted, struct tail *out,
                              struct ddp_err *err)
 {

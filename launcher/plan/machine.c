@@ -24,9 +24,10 @@
 
 enum { CPUS_MAX = 16384 };
 
-/* Return true if the machine may have a driver. This check avoids the search for NVML on a machine without GPUs.
- * Without a loaded driver, three signs count: nvidia-modprobe, which loads a driver on request; /dev/dxg, the device
- * of WSL; and LD_LIBRARY_PATH, which may contain a private NVML. */
+/* Return true if the machine may have a driver. This check avoids the search for NVML on a machine without GPUs. Even
+ * if no driver is loaded, each of three signs means that there may be a driver: the program nvidia-modprobe, because it
+ * loads a driver on request; the file /dev/dxg, which is the GPU device of WSL; and the variable LD_LIBRARY_PATH,
+ * because its directories may contain a private NVML. */
 static bool may_have_driver(void)
 {
     static const char *const traces[] = { "/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg",
@@ -172,8 +173,8 @@ void python_find(struct python_paths *paths, const struct env_sources *env)
 
 /* --- PCI addresses and CPUs for --numa_binding --------------------------------------------------------------- */
 
-/* NVML finds the PCI address of a GPU by index or UUID. Without it, entry i of /proc/driver/nvidia/gpus, in sorted
- * order, is the address of GPU i. */
+/* NVML finds the PCI address of a GPU by index or UUID. If NVML is not available, the names in /proc/driver/nvidia/gpus
+ * are sorted, and name i is the address of GPU i. */
 
 enum { FILE_SIZE = 8192 };
 
@@ -351,8 +352,9 @@ static void name_owner(int pid, char out[32])
         snprintf(out, 32, "%u", st.st_uid);
 }
 
-/* Count the processes that compute on a GPU, and find the process with the most memory. After an error, only set
- * out->unknown to 1. The GPU may have failed, or may have more than GPU_PROCESSES_MAX processes. */
+/* Count the processes that compute on a GPU, and find the process with the most memory. If NVML reports an error, for
+ * example because the GPU has failed, or if the GPU has more than GPU_PROCESSES_MAX processes, only set out->unknown to
+ * 1. */
 static void read_device(const struct machine *m, void *device, const struct gpu_owners *owners,
                         struct gpu_users *out)
 {
@@ -408,8 +410,9 @@ void gpu_read_users(const char *const *gpus, int n, const struct gpu_owners *own
 
 /* --- files ---------------------------------------------------------------------------------------------------- */
 
-/* Return the text of a file, or NULL after an error, because half a list would look like a smaller job. The file may
- * have become shorter than `size`. */
+/* Read at most `size` bytes of a file, and return the text. The text is shorter than `size` if the file has become
+ * shorter. Return NULL after an error, and not the part that was already read, because a part of a list of hosts would
+ * look like a smaller job. */
 static char *read_whole(int fd, size_t size, size_t *len)
 {
     char *text = malloc(size + 1);
@@ -454,8 +457,8 @@ char *scheduler_read_file(const char *path, size_t *len)
  * interpreter's name has no version (pyenv's shims), there is no result. */
 
 #define UV_SINCE "2.4" /* PyTorch's client requires libuv by default since then */
-/* Limits for damaged files: bytes of a text file, program headers, dynamic entries, and symbols in one chain of the
- * hash table. */
+/* Limits, because a damaged file may contain any number. TEXT_SIZE: bytes of a text file. SEGMENTS_MAX: program
+ * headers. ENTRIES_MAX: dynamic entries. CHAIN_MAX: symbols in one chain of the hash table. */
 enum { TEXT_SIZE = 1024, SEGMENTS_MAX = 64, ENTRIES_MAX = 1024, CHAIN_MAX = 4096 };
 
 struct interpreter {
@@ -482,13 +485,14 @@ static int open_in(const char *dir, const char *name)
     return open(path_in(dir, name).text, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 }
 
-/* Read the first bytes of DIR/NAME as text; "" on failure. */
+/* Read the first bytes of DIR/NAME as text. If the file cannot be read, `text` becomes "". */
 static void read_text(const char *dir, const char *name, char text[TEXT_SIZE])
 {
     (void)read_small_file(AT_FDCWD, path_in(dir, name).text, text, TEXT_SIZE);
 }
 
-/* Copy the first part of a colon-separated list. Return the rest, or NULL. */
+/* Copy the first part of a colon-separated list to `part`. Return the rest of the list, or NULL if this part was the
+ * last part. */
 static const char *next_part(const char *at, char part[PATH_MAX])
 {
     const size_t len = strcspn(at, ":");

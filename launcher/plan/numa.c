@@ -77,7 +77,8 @@ static int lowest(const struct rank_set *set)
 
 /* --- the node ----------------------------------------------------------------------------------------------- */
 
-/* Find the NUMA node of a GPU. With one node, numa_node is -1, which means 0. */
+/* Find the NUMA node of a GPU. On a machine with only one NUMA node, the file numa_node may contain -1. Then the node
+ * is 0. */
 static ddp_status node_of_gpu(const struct question *q, int device, int *node)
 {
     char pci[NUMA_PCI_SIZE], path[PATH_SIZE];
@@ -148,7 +149,7 @@ static ddp_status add_socket(const struct question *q, struct rank_set *cpus)
 
 /* --- groups of CPUs ----------------------------------------------------------------------------------------- */
 
-/* Finds the key of a CPU's group, its lowest CPU. */
+/* Find the key of the group to which a CPU belongs. The key of a group is the lowest CPU number in the group. */
 typedef ddp_status (*key_fn)(const struct question *q, int cpu, int *key);
 
 /* Find the lowest CPU of the list in a file. */
@@ -238,7 +239,8 @@ static int count_groups(const struct groups *g)
     return n;
 }
 
-/* Return the place of the group `own` in the order of keys: how many groups have a lower key. */
+/* Return how many groups have a lower key than the group with the key `own`. If the groups are sorted by their keys,
+ * this number is the place of the group, counted from 0. */
 static int place_by_key(const struct groups *g, int own)
 {
     int n = 0;
@@ -247,8 +249,9 @@ static int place_by_key(const struct groups *g, int own)
     return n;
 }
 
-/* Return the place of the group `own` in the order of sizes: how many groups are larger. Of two equally large groups,
- * the group with the lower key counts as larger. */
+/* Return how many groups are larger than the group with the key `own`. If two groups have the same size, the group with
+ * the lower key counts as larger. If the groups are sorted by their sizes, the largest first, this number is the place
+ * of the group, counted from 0. */
 static int place_by_size(const struct groups *g, int own)
 {
     int n = 0;
@@ -272,7 +275,8 @@ static void keep_places(const struct groups *g, int (*place)(const struct groups
 
 /* --- shares ------------------------------------------------------------------------------------------------- */
 
-/* Count the GPUs of NUMA node `node` in *all, and those with a lower index than `device` in *before. */
+/* Count GPUs that are near the NUMA node `node`. Set *all to the number of all these GPUs. Set *before to the number of
+ * these GPUs that have a lower index than `device`. */
 static ddp_status neighbours(const struct question *q, int node, int device, int *all, int *before)
 {
     ddp_status status = DDP_OK;

@@ -327,7 +327,8 @@ static void note_guess(struct plan *plan)
                   plan->meeting.nnodes_max, plan->nproc, plan->nproc == 1 ? "" : "s");
 }
 
-/* Add the scheduler's notes, and the scheduler's finding about a wrong start of ddprun. */
+/* Add the notes that scheduler.c has stored for the user. If scheduler.c has found that the user started the job in a
+ * wrong way, also add this finding. If another task prints the finding (`mine` is false), do not add the finding. */
 static void note_scheduler(struct plan *plan)
 {
     const struct scheduler *s = plan->facts->scheduler;

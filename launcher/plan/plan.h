@@ -42,8 +42,8 @@ struct plan_facts {
     int cpus;                   /* how many CPUs this process may use */
     const char *host;           /* name of this machine */
     bool terminal;              /* stderr is a terminal with a movable cursor */
-    /* DDPRUN_COOKIE of the workers: random text that marks the processes of this start; NULL without random
-     * numbers */
+    /* Value of DDPRUN_COOKIE for the workers. This random text marks the processes of this start. NULL if the kernel
+     * provides no random numbers. */
     const char *cookie;
     const char *directory;  /* working directory, with a slash at the end; NULL if unknown */
     const char *nonce;      /* random text, valid in a file name, for job ids and log directories */
@@ -131,11 +131,12 @@ struct plan {
     const char *relay_addr; /* borrowed; where the workers find the relay to the store (net/tls_relay.h) */
     int relay_port;         /* 0 if the workers connect directly to the store */
     int nproc;              /* workers on this node */
-    /* Values of the round. Before the first round, they are a guess unless `settled`. */
+    /* The values of the latest round. Before the first round, these values are only a guess if `settled` is false. */
     bool settled; /* the rendezvous cannot change the values below */
     char master_addr[ENDPOINT_HOST_MAX];
     int master_port; /* 0: any free port, which the agent sets before the first plan_env */
-    /* Rank 0 hosts the workers' store. Each node offers a port, because rank 0 may run there. */
+    /* True if rank 0 hosts the workers' store. Each node then offers a port for this store, because any node may run
+     * rank 0. */
     bool rank0_store;
     int offered_port;                   /* port that this node offers when it joins; 0 if it offers no port */
     char rank0_addr[ENDPOINT_HOST_MAX]; /* host of the store that rank 0 hosts; "" means master_addr */
@@ -232,7 +233,8 @@ struct gpu_users {
     int pid;        /* the process with the most memory on this GPU */
     uint64_t bytes; /* memory that process `pid` uses on this GPU; 0 if unknown */
     char user[32];  /* owner of process `pid`; "" if /proc hides it */
-    /* Compute mode of nvml.h: 0 allows any number of processes (or is unknown), 2 none, 3 one. */
+    /* Compute mode of the GPU, as in nvml.h: 0 allows any number of processes, 2 allows no process, and 3 allows one
+     * process. If the mode is unknown, `mode` is 0, too. */
     int mode;
 };
 
@@ -268,11 +270,12 @@ char *scheduler_read_file(const char *path, size_t *len);
 
 /* --- PyTorch (machine.c) --------------------------------------------------------------------------------------- */
 
-/* PyTorch 2.4 or later without libuv accepts only its own store, so the launcher checks it before the start. The
- * check reads a few files, because an import of torch takes seconds. */
+/* PyTorch 2.4 or later without libuv accepts only its own store, and rejects the launcher's store. So the launcher
+ * checks the version of PyTorch, and whether it has libuv, before the start. The check only reads a few files of
+ * PyTorch, because an import of torch takes seconds. */
 
-/* Find the torch that `python`, a path or a name in PATH, imports in the workers' environment. Return false if none
- * is in the usual directories. */
+/* Find the package torch that `python` imports in the workers' environment. `python` is a path, or a name in PATH.
+ * Return false if torch is in none of the usual directories. */
 bool torch_find(const char *python, const struct env_sources *env, struct torch_version *torch);
 
 /* Find a program in the workers' PATH and write its path. If the name contains a '/', use the name itself as the path.

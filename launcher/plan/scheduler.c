@@ -28,8 +28,8 @@ static read_scheduler read_slurm, read_kubernetes, read_pytorchjob;
 /* The schedulers. A row names the variables that identify the scheduler, and the variables of its tasks, its job and
  * its lists of hosts. read_tasks and read_hosts read these variables. Slurm and Kubernetes need their own functions.
  *
- * A scheduler is recognized if all variables of `all` are set, and if one variable of `one_of` is set. An empty
- * `one_of` needs no variable. */
+ * A scheduler is recognized if all variables of `all` are set, and if at least one variable of `one_of` is set. If
+ * `one_of` is empty, the variables of `all` are enough. */
 static const struct row {
     const char *all[4], *one_of[2];                    /* variables that identify the scheduler */
     const char *launch;                                /* command that starts one ddprun on each node */
@@ -88,8 +88,8 @@ static const struct {
 
 /* --- variables and values ------------------------------------------------------------------------------------ */
 
-/* PORT_BASE and PORT_SPAN: see scheduler_set_job
- * NUMBER_MAX: above any number of workers */
+/* PORT_BASE and PORT_SPAN: scheduler_set_job uses these numbers to compute a port.
+ * NUMBER_MAX: scheduler_number rejects a number of this size or larger, because no job has so many workers. */
 enum { PORT_BASE = 12000, PORT_SPAN = 16000, NUMBER_MAX = 100000000 };
 
 const enum cli_option scheduler_options[SCHEDULER_VALUE_COUNT] = {
@@ -357,11 +357,11 @@ static void read_slurm(struct scheduler *s, const struct scheduler_facts *f)
 
 /* --- tasks of mpirun ---------------------------------------------------------------------------------------- */
 
-/* Processes that mpirun or mpiexec started (Open MPI, MPICH's Hydra). No variable contains the host of process 0, so
- * it comes from the batch job or from the user. */
+/* The functions below read the variables of processes that mpirun or mpiexec has started (Open MPI, MPICH's Hydra). No
+ * variable contains the name of the host of process 0. So this name comes from the batch job or from the user. */
 
-/* Return the node number of a task. mpirun fills one node after another, or places tasks round robin; the number
- * within the node shows which. */
+/* Return the node number of a task. mpirun either fills one node after another, or gives each node one task in turn
+ * (round robin). The number of the task within its node shows which of the two mpirun has done. */
 static int node_of(const struct scheduler_tasks *t)
 {
     const bool in_turn = t->local != t->task % t->here && t->local == t->task / t->nodes;
@@ -422,7 +422,8 @@ static void read_tasks(struct scheduler *s, const struct scheduler_facts *f, con
         return;
     t->nodes = (t->tasks + t->here - 1) / t->here;
     t->node = node_of(t);
-    /* Some uneven layouts, such as 2+1+1 tasks, cannot be detected, because 4 is a multiple of 2 and of 1. */
+    /* A node detects uneven numbers of tasks only if the number of all tasks is not a multiple of the node's own number
+     * of tasks. For example, 2+1+1 tasks are not detected, because 4 is a multiple of 2 and of 1. */
     if (f->per_task && t->local == 0 && t->tasks % t->here != 0)
         scheduler_note(s,
                        "%s started different numbers of tasks on the nodes (%s=%d, %s=%d), so GROUP_RANK and "
@@ -437,12 +438,11 @@ static void read_tasks(struct scheduler *s, const struct scheduler_facts *f, con
 
 /* --- lists of hosts ------------------------------------------------------------------------------------------ */
 
-/* PBS (OpenPBS, PBS Pro, Torque) and LSF provide a list of hosts, in which the index of this host is the node
- * rank.
+/* PBS (OpenPBS, PBS Pro, Torque) and LSF provide a list of hosts. The index of this host in the list is the node rank.
  *
- * The script runs only on the first host; pbsdsh (PBS), blaunch (LSF) and mpirun (see read_tasks) start processes
- * on the others. In PBS, the script has task number 1. In LSF, no variable distinguishes the script from a
- * command. */
+ * The batch script runs only on the first host. To start processes on the other hosts, the script runs pbsdsh (PBS),
+ * blaunch (LSF) or mpirun (see read_tasks). In PBS, the script itself has task number 1. In LSF, no variable shows
+ * whether ddprun was started by the script or by blaunch. */
 
 /* Set the job id to "pbs-1234" or "lsf-1234.7". The server's name after the first dot of PBS_JOBID may differ between
  * nodes. */
@@ -498,14 +498,16 @@ static void read_hosts(struct scheduler *s, const struct scheduler_facts *f, con
 /* Pods of indexed Jobs, and of PyTorchJobs (Kubeflow's training operator). Each pod has a separate address, so the
  * default port is free.
  *
- * Indexed Job: the host name is JOB-NUMBER. With a headless service (subdomain: in the pod's template), the full
- * name of pod 0 is JOB-0 with the domain of this pod, from /etc/hosts. The user sets --nnodes, because no variable
- * contains it.
+ * Indexed Job: the host name is JOB-NUMBER. With a headless service (subdomain: in the pod's template), the full name
+ * of pod 0 is JOB-0, followed by the domain of this pod from /etc/hosts. The user must set --nnodes, because no
+ * variable contains the number of pods.
  *
- * PyTorchJob: WORLD_SIZE is the number of pods, and RANK this pod's. With torchrun's PET_* variables, of newer
- * operators, both are ignored, because WORLD_SIZE is then the number of workers. */
+ * PyTorchJob: WORLD_SIZE is the number of pods, and RANK is the number of this pod. Newer operators set torchrun's
+ * variables PET_*, and WORLD_SIZE is then the number of workers. So if PET_NNODES is set, WORLD_SIZE and RANK are
+ * ignored. */
 
-/* Return the length of "job" in "job-3.domain", or of the name before the dot if it ends otherwise. */
+/* Return the length of "job" in a host name such as "job-3.domain". If the name before the first dot does not end with
+ * a dash and a number, return the length of this name. */
 static int stem_of(const char *host)
 {
     const size_t len = strcspn(host, ".");

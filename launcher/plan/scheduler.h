@@ -57,7 +57,7 @@ struct scheduler_tasks {
     int nodes, node; /* how many nodes run tasks; index of this node */
 };
 
-/* The nodes of the job on which the scheduler has started ddprun. */
+/* This enum states on how many nodes of the job the scheduler has started ddprun. */
 enum scheduler_reach {
     REACH_ALL,
     REACH_PERHAPS_ONE, /* started on one node or on all nodes; the variables do not show which of the two */

@@ -55,7 +55,8 @@ void plan_output_free(struct plan_worker *w)
 
 static const char rank_name[] = "local_rank"; /* ${local_rank} in an argument, as in torchrun */
 
-/* Python code for --run_path: runpy with the script's argv, as in torchrun. */
+/* Python code for --run_path. The code removes the first element of sys.argv, so that the script gets its own
+ * arguments, and then runs the script with runpy, as torchrun does. */
 static const char run_path_code[] =
     "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')";
 
@@ -216,7 +217,8 @@ char **program_argv(const struct cli *cli, const struct python_choice *python, i
 
 /* The environments of the workers. The common part, which may be large, is built only once. */
 
-/* Set the local world size and the node for a task's worker. In the plan, each task is a node. */
+/* Set the local world size and the node numbers of a worker with --per_task. These values come from the scheduler's
+ * task, because the plan counts each task as a separate node. */
 static void set_task(struct env_facts *facts, const struct cli_task *task)
 {
     facts->local_world_size = task->local_world_size;

@@ -19,7 +19,7 @@
 
 /* --- the sender -------------------------------------------------------------------------------------------- */
 
-/* State of the process that the relay forks to send the log files. It never follows a link. */
+/* State of the process that the relay forks to send the log files. The process never follows a symbolic link. */
 
 struct sender {
     int out;

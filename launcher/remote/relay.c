@@ -38,9 +38,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* FIRST_MS: longest silence of the starter before the message JOB.
- * AT_ONCE_MS: after a lost connection, time from the first SIGTERM to the second, which makes ddprun kill its workers.
- * KILL_MS: time from the first SIGTERM to SIGKILL; after a signal to the relay, --grace is added.
+/* FIRST_MS: until the message JOB arrives, the relay ends if the starter is silent for longer than this time.
+ * AT_ONCE_MS: after a lost connection, time from the first SIGTERM to the second SIGTERM, which makes ddprun kill its
+ * workers.
+ * KILL_MS: time from the first SIGTERM to SIGKILL. After a signal to the relay, --grace is added to this time.
  * PLACE_MS: time in which the file systems of the job's directories must answer.
  * PROBE_MS: time in which the addresses of the first host must answer.
  * PROBE_MORE_MS: minimum time to wait for a better address after the first answer. */
@@ -185,8 +186,9 @@ static void send_here(struct relay *r, int port)
 
 /* --- findings ------------------------------------------------------------------------------------------------- */
 
-/* Write to stdout without blocking. Return false if not all bytes were written. A pipe is opened a second time,
- * because the job shares stdout, which must not become O_NONBLOCK. */
+/* Write to stdout without blocking. Return false if not all bytes were written. If stdout is a pipe, open the pipe a
+ * second time with O_NONBLOCK. The descriptor of stdout itself must not become O_NONBLOCK, because the job uses the
+ * same stdout. */
 static bool write_at_once(struct slice bytes)
 {
     struct stat st;
@@ -234,8 +236,9 @@ static void send_findings(struct relay *r, bool waits)
 
 /* --- probes ---------------------------------------------------------------------------------------------------- */
 
-/* Text that a probe sends to get the token. Agents that search for the store send no such text, and would report a
- * token as an unknown service. */
+/* The text that a probe sends to get the token. The relay sends the token only to a client that has sent this text. An
+ * agent that searches for the store may also connect to the relay. This agent does not send the text, and would report
+ * a token as an unknown service. */
 static const char probe_text[] = "ddprun probe";
 
 /* Listen on the master port to answer probes. The store of the job uses this port later. The kernel reports a
@@ -738,7 +741,7 @@ static void handle_BRANCH(struct relay *r, struct slice body)
 
 /* --- the loop -------------------------------------------------------------------------------------------------- */
 
-/* Write buffered input to the child's stdin. Close it after the last byte. */
+/* Write buffered input to the child's stdin. After the last byte of the input, close the child's stdin. */
 static void write_input(struct relay *r)
 {
     const ssize_t n = r->input.len > 0 ? write(r->child_in, r->input.data, r->input.len) : 0;
@@ -794,7 +797,7 @@ static void end_child(struct relay *r, const char *why)
         if (r->terms == 0 && !r->knows_reason && why != NULL && r->passed == 0)
             send_reason(r, why);
         r->terms = due;
-        /* ddprun would count a SIGTERM after the starter's SIGTERM as the second */
+        /* After the starter's SIGTERM, ddprun would count another SIGTERM as the second, and would kill its workers */
         if (due > 1 || !has_grace || r->passed != SIGTERM)
             kill(r->child, due == 3 ? SIGKILL : SIGTERM);
         if (has_grace)

@@ -1,6 +1,7 @@
-/* remote.h -- runs a job on all nodes with one command: --hosts. The starter runs a remote shell for each host, in
- * which a relay starts the host's ddprun. If the starter's messages stop, the starter, the remote shell or the network
- * has failed. The relay then ends the job on its host. */
+/* remote.h -- runs a job on all nodes with one command: --hosts. The starter is the ddprun that the user runs with
+ * --hosts. For each host, the starter runs a remote shell, such as ssh. The remote shell runs a relay on the host, and
+ * the relay starts the ddprun of this host. If a relay receives no more messages from the starter, the starter, the
+ * remote shell or the network has failed. The relay then ends the job on its host. */
 #ifndef LAUNCHER_REMOTE_REMOTE_H
 #define LAUNCHER_REMOTE_REMOTE_H
 
@@ -65,11 +66,12 @@ bool collection_progress(const struct collection *c, int sending, struct buf *ou
  *
  * A branch only passes bytes. If it dies, the stdin of its processes ends, which ends the job on their hosts. */
 
-/* Return true if stdin has unread bytes. They show that the starter is alive, even if this process reads slowly. */
+/* Return true if stdin has unread bytes. Unread bytes show that the starter is alive, even if this process is too slow
+ * to read the bytes. */
 bool remote_has_input(void);
 
 /* Run the branch of a host until stdin ends or the starter is silent for `silent_ms`. Return the exit code. `signals`
- * is a signalfd, and `in` the bytes read after the message BRANCH. */
+ * is a signalfd. `in` contains the bytes that were already read from stdin after the message BRANCH. */
 int branch_run(int signals, uint64_t silent_ms, struct buf *in);
 
 /* Map the bytes that --ship sends: this program without symbols and debug information, then the cJSON library. The

@@ -292,10 +292,12 @@ bool start_by_srun(const struct cli *cli)
     return find_shell(cli->remote_shell) == SHELL_SRUN;
 }
 
-/* Add the words of --remote_shell, which are separated by blanks. Then add the options that ddprun sets for this
- * shell. The host's port precedes a port in --remote_shell, because ssh uses the first port of its command line. ssh
- * ends after three intervals without a byte from the host. Three intervals are about as long as the node timeout. They
- * are at least 9 s, because a busy host may answer ssh after some seconds. */
+/* Add the words of --remote_shell, which are separated by blanks. Then add the options that ddprun sets for this shell.
+ * The host's port precedes a port in --remote_shell, because ssh uses the first port of its command line.
+ *
+ * The last option is the interval at which ssh checks the connection. ssh ends after three intervals without a byte
+ * from the host. So the interval is a third of the node timeout. The interval is at least 3 s, because a busy host may
+ * answer ssh only after some seconds. */
 static bool add_shell(char ***argv, int *n, const struct cli *cli, int port)
 {
     const enum known_shell known = find_shell(cli->remote_shell);
@@ -396,7 +398,8 @@ void start_tree(const struct start_facts *f, const struct host_spec *hosts, int 
     const long fanout = !grows ? n : given ? f->cli->ssh_fanout : START_FANOUT;
     /* `begin` is the first host of the level of host i, and `size` is the number of hosts in this level */
     long begin = 0, size = fanout > 0 ? fanout : n;
-    /* `before` and `size_before` describe the level above in the same way; -1 and 1 mean the starter */
+    /* `before` and `size_before` describe the level above in the same way. The values -1 and 1 mean that the starter is
+     * the level above */
     long before = -1, size_before = 1;
     for (int i = 0; i < n; i++) {
         if (i == begin + size) {

@@ -104,7 +104,8 @@ struct remote_answer {
     enum remote_news news;
     char version[32]; /* version of the relay's ddprun */
     int port; /* in HERE: port for probes; 0 before the message LISTEN. In ENDED, FAILED, FILES: exit code */
-    /* Before JOB: the random text for probes, or "-" without probes. Later: the token in JOB. */
+    /* Before the message JOB arrives, `token` is the random text that answers probes, or "-" if the relay answers no
+     * probes. Later, `token` is the token that JOB contains. */
     char token[REMOTE_TOKEN_MAX];
     /* In HERE: the addresses of the host, separated by blanks. In REACHED: the addresses that answered. In ROOM: a
      * number of bytes. In FINDING: JSON. */
@@ -130,7 +131,8 @@ bool remote_split(struct buf *held, const char *token, struct buf *out, uint64_t
 
 /* --- limits -------------------------------------------------------------------------------------------------- */
 
-/* The soft limits that a relay raises to the starter's. Columns: id, name in JOB and in limits.conf, description. */
+/* The soft limits that a relay raises to the values of the starter's soft limits. Columns: id, name in JOB and in
+ * limits.conf, description. */
 #define REMOTE_LIMITS(X)              \
     X(NOFILE, "nofile", "open files") \
     X(MEMLOCK, "memlock", "bytes of locked memory")
@@ -190,9 +192,10 @@ bool start_print(const struct start_facts *facts, const struct host_spec *hosts,
 /* Return true if --ship sends the program to `host`. Such a host answers only after it has read the program. */
 bool start_ships(const struct start_facts *facts, const struct host_spec *host);
 
-/* Return how long the starter waits for the answer of a host's relay, in ms: for the answer to PROBE if `is_probe` is
- * true, else for the first answer. With --ship, the limit of the first answer includes the transfer of the program
- * over a slow connection. A shorter --timeout replaces the limit, but the limit for PROBE is at least 4 s. */
+/* Return how many ms the starter waits for an answer of a host's relay. If `is_probe` is true, the starter waits for
+ * the answer to PROBE. Otherwise the starter waits for the first answer of the relay. With --ship, the limit of the
+ * first answer includes the transfer of the program over a slow connection. If --timeout is shorter than the limit,
+ * --timeout replaces the limit. But the limit for PROBE is at least 4 s. */
 uint64_t start_limit_ms(const struct start_facts *facts, const struct host_spec *host, bool is_probe);
 
 /* The values in the message JOB that are equal for all nodes. All texts are borrowed. */

@@ -35,10 +35,12 @@
 #include <uv.h>
 
 /* STATUS_MS: interval of the messages about hosts that have not started
- * LAST_MS: time for a remote shell to end before it is killed; see last_ms
- * OUTPUT_LAST_MS: time for a stuck terminal or disk to take the last output after the kill
- * BRANCH_LAST_MS: from the end of the last host until the remaining branches are killed
- * BRANCH_SILENT_MS: before the job runs, silence of the starter that ends a branch */
+ * LAST_MS: time that a remote shell has to exit after end_all(), or after the end of the job on its host. After this
+ * time, the starter kills the remote shell. See last_ms.
+ * OUTPUT_LAST_MS: after the remote shells are killed, the starter waits at most this time for a stuck terminal or disk
+ * that does not accept the last output
+ * BRANCH_LAST_MS: after the end of the last host, the starter kills the branches that have not ended after this time
+ * BRANCH_SILENT_MS: before the job runs, a branch ends if the starter is silent for this time */
 enum {
     AT_ONCE = 32,
     STATUS_MS = 5000,
@@ -82,7 +84,7 @@ struct peer {
     struct link *link;     /* link to the relay; NULL before the relay's start */
     struct link *trunk;    /* link to the branch, which starts other hosts; NULL if this host has no branch */
     struct merge out, err; /* join the pieces of the job's output into whole lines */
-    /* the shell's stdout that may belong to an answer; not printed yet */
+    /* bytes of the shell's stdout that are not printed yet, because they may be a part of an answer */
     struct buf held;
     struct buf head;             /* the remote shell's stderr before the job runs */
     struct buf greeting;         /* the shell's stdout before the job runs, without the relay's answers */
@@ -99,7 +101,8 @@ struct peer {
     bool reads_input;        /* the user's stdin is sent to this host */
     uint64_t input_taken;    /* how many bytes of the user's stdin the job's pipe on this host has accepted */
     bool killed_late;        /* the remote shell outlived the job and was killed */
-    /* exit code in the relay's last answer, not of the remote shell; -1 until it arrives */
+    /* exit code that the relay has sent in its last answer; -1 until this answer arrives. The exit code of the remote
+     * shell may be different */
     int reported_code;
 };
 
@@ -133,7 +136,8 @@ struct starter {
     char input_bytes[32768];
     int signals_fd, lifeline_fd, input_fd;
     int exit_code; /* -1 while no host has failed */
-    /* the first host whose ddprun ended before the first round, otherwise host 0; its exit code counts */
+    /* the host whose exit code is preferred as the exit code of the job: the first host whose ddprun ended before the
+     * first round, or host 0 if there is no such host */
     const struct peer *decides;
     bool has_passed_end; /* the other hosts were informed that ddprun has ended on a host */
     bool is_of_host;     /* `exit_code` is the exit code of a host */
@@ -176,8 +180,8 @@ static void on_fold_waits(void *user, uint64_t us)
         uv_timer_start(&s->fold_timer, on_fold_time, us / 1000 + 1, 0);
 }
 
-/* Return true if the line is the event `finished` of a node. Set *is_own to true if "ended_by" is null in
- * the event's report: no failure of another node has ended the job. */
+/* Return true if the line is the event `finished` of a node. Set *is_own to true if "ended_by" is null in the event's
+ * report. Null means that no failure of another node has ended the job. */
 static bool parse_finished(struct slice line, bool *is_own)
 {
     static const char word[] = "\"finished\"";
@@ -430,8 +434,8 @@ static void finish_if_done(struct starter *s)
 
 /* --- the job runs ------------------------------------------------------------------------------------------- */
 
-/* Read the user's stdin for the hosts of --stdin. Stop while REMOTE_INPUT_WINDOW or more sent bytes wait on one of
- * them. */
+/* Read the user's stdin for the hosts that --stdin names. On each of these hosts, some sent bytes may wait until the
+ * job reads them. Stop reading while REMOTE_INPUT_WINDOW or more bytes wait on any of these hosts. */
 
 static void read_input(struct starter *s);
 
@@ -474,8 +478,9 @@ static void on_file_input(uv_fs_t *request)
     send_input(s, s->input_bytes, n > 0 ? (size_t)n : 0);
 }
 
-/* Return true if more input may be sent: on each host that gets input, fewer than REMOTE_INPUT_WINDOW sent bytes wait
- * for the job's pipe. Ignore hosts whose job has ended. Return false if no host remains. */
+/* Return true if the starter may send more input: on each host that gets input, fewer than REMOTE_INPUT_WINDOW sent
+ * bytes wait for the job's pipe. Ignore hosts whose job has ended. Return false if the job has ended on all hosts that
+ * get input. */
 static bool wants_input(const struct starter *s)
 {
     bool wants = false;
@@ -961,8 +966,9 @@ static void lose_host(struct peer *p, const struct link *link)
     if (remote_encode_end(p->host->name, &f, true, &line))
         pass_finding(p, buf_slice(&line));
     buf_free(&line);
-    /* If another host has ended earlier, it probably ended because of this loss. So discard that exit code, because
-     * fail() reports the lost host only while exit_code is -1. */
+    /* If another host has ended earlier, s->exit_code may be the exit code of that host. That host probably ended
+     * because of this loss. So discard the exit code, because fail() reports the lost host only while s->exit_code is
+     * -1. */
     s->exit_code = -1;
     fail(s, &f);
 }
@@ -1163,7 +1169,8 @@ static void send_signal(struct starter *s, const char *number)
             send_text(&s->peers[i], REMOTE_SIGNAL, number);
 }
 
-/* Report a stop signal, because no node can report it. */
+/* Report a stop signal. The starter prints this report itself, because either no host runs the job yet, or the starter
+ * has lost the connection to a host. */
 static void print_stop(struct starter *s, const struct received_signal *received, const char *effect)
 {
     struct buf from = { 0 }, out = { 0 };

@@ -433,7 +433,7 @@ static void carried_write(struct carried *c)
         carried_close(c, 0);
 }
 
-/* Read output of a process from `ends[end]`, and queue it for the starter. */
+/* Read output of a process from `ends[end]`, and add the output to the bytes that are queued for the starter. */
 static void carried_read(struct branch *b, struct carried *c, int end)
 {
     char bytes[REMOTE_PIECE_MAX];
@@ -536,8 +536,9 @@ static void branch_turn(struct branch *b, struct pollfd *fds)
         branch_end(b, LOST_MS);
 }
 
-/* Return true if the branch has ended: its processes have ended and all output is sent. At the time limit, kill the
- * processes that still run. DRAIN_MS after this limit, return true in any case. */
+/* Return true if the branch has ended, because all its processes have ended and all output is sent. If the time limit
+ * of branch_end() is over, kill the processes that still run. If DRAIN_MS have also passed since then, return true even
+ * if a process still runs. */
 static bool branch_is_done(const struct branch *b)
 {
     const uint64_t now = clock_ms();
@@ -585,7 +586,7 @@ struct link {
     struct links *all;
     struct link *next;
     void *peer; /* argument of the callbacks */
-    /* link of the branch that runs the process; NULL: the starter's child */
+    /* link of the branch that runs the process; NULL if the process is a child of the starter */
     struct link *via;
     int slot;
     bool is_branch;  /* the process is a branch */

@@ -169,9 +169,14 @@ bool cause_never_began(const struct report *r)
     return true;
 }
 
-/* Append the headline. The first case that applies is used: a victim of a rank that left early or of a broken
- * connection, a failure on any node, a lost store, a signal that stopped the job, a job that ended without this node, a
- * success. */
+/* Append the headline. The first rule that applies decides:
+ * - If the failed worker is only a victim, and the store has reported a rank that left early or a connection that
+ * broke, the headline is the store's sentence about this rank or this connection.
+ * - If a rank, a node or the job has failed, the headline is about the first failure.
+ * - If this node has lost the store, the headline is about this loss.
+ * - If a signal has stopped the job, the headline names the signal and its sender.
+ * - If no worker of this node was started, the headline is that the job has ended without this node.
+ * - Otherwise the headline is that all workers have exited with code 0. */
 bool cause_headline(const struct report *r, struct buf *out)
 {
     struct failure room;
@@ -199,8 +204,10 @@ bool cause_headline(const struct report *r, struct buf *out)
 
 /* --- cause and remedy ----------------------------------------------------------------------------------- */
 
-/* Append why the job ended, unless the headline has the reason: a rank that left init_process_group is the reason, not
- * its victims. */
+/* Append why the job ended. If a rank left init_process_group early, append the store's sentence about this rank,
+ * because the failed workers are only victims of this rank. Otherwise append the cause of the first failure on this
+ * node. If the worker that failed first could not be started, append nothing, because the headline already contains the
+ * reason. Also append nothing if no worker of this node failed first. */
 bool cause_why(const struct report *r, struct buf *out)
 {
     const struct agent_worker *w = cause_worker(r);
@@ -307,8 +314,9 @@ size_t cause_last_lines(const struct report *r, size_t max, struct buf *out, boo
 
 /* --- hints ------------------------------------------------------------------------------------------------ */
 
-/* A row explains a piece of text of the C library, Python, PyTorch or NCCL. It may require a second piece or a fact.
- * The first applicable row of a piece is used. */
+/* Each row of the table of hints explains a piece of text that the C library, Python, PyTorch or NCCL prints. A row may
+ * also require a second piece of text, or a fact about the failure. If several rows have the same piece, the first of
+ * these rows that applies is used. */
 
 /* The facts for the choice of a hint. A zeroed struct means that no fact is known. */
 struct hint_facts {

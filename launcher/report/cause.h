@@ -28,7 +28,7 @@ struct loss;
 /* Free space of the file system of `path`. */
 struct disk_room {
     char path[PATH_MAX]; /* path in the error message, or a name such as "/dev/shm" */
-    /* free for users other than root; `inodes` may be UINT64_MAX: no limit */
+    /* free space for users other than root; `inodes` is UINT64_MAX if the file system has no limit of inodes */
     uint64_t bytes, inodes;
 };
 
@@ -165,7 +165,8 @@ bool cause_has_left(const struct report *r, enum finding_code code);
 /* Append r->left.sentence, which the store has sent, and the finding code. */
 bool cause_append_left(const struct report *r, struct buf *out);
 
-/* Return the finding code of the headline for failure `f`, for example "WORKER_FAILED", or NULL. */
+/* Return the finding code of the headline for failure `f`, for example "WORKER_FAILED". Return NULL if the headline has
+ * no finding code. */
 const char *cause_code_name(const struct report *r, const struct failure *f);
 
 /* --- common last lines of workers, and their meaning ------------------------------------------------------- */

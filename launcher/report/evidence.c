@@ -161,7 +161,8 @@ static void coredump_find(pid_t pid, int status, time_t began, struct worker_evi
  * only the first few failures are examined. */
 
 enum {
-    WATCHES_MAX = 24,        /* limit of watched control groups: ddprun's, the job's and all outer groups */
+    WATCHES_MAX = 24,        /* maximum number of watched control groups: the groups of ddprun and of the job,
+                              * and all groups that contain these groups */
     EXAMINED_MAX = 8,        /* limit of failures that are examined in one attempt */
     GROUP_FILE_BYTES = 4096, /* size of the buffer for a file of a control group */
     FILE_BYTES = 64 * 1024,  /* size of the buffer for a file of /proc */
@@ -196,7 +197,8 @@ struct evidence {
         struct worker_evidence facts;
     } examined[EXAMINED_MAX];
     size_t n_examined;
-    /* `port`: port that another user has taken, or 0; `port_rank`: local rank of the worker of this port */
+    /* `port` is the port that another user has taken, or 0 if no port was taken. `port_rank` is the local rank of the
+     * worker for which this port was reserved */
     int port_rank, port;
     unsigned port_uid;
     int timer_rank;                /* local rank of the worker whose timer has expired */
@@ -427,8 +429,8 @@ static void forget_oldest(struct buf *lines)
 }
 
 /* Append the new records of the kernel's log to `lines`. Each read returns one record, for example
- * "6,339,5140900,-;text\n". EPIPE means that records were overwritten; the next read continues with the oldest
- * record. */
+ * "6,339,5140900,-;text\n". If a read fails with EPIPE, the kernel has overwritten records that were not read yet. The
+ * next read then returns the oldest record that still exists. */
 static void read_log(struct evidence *e)
 {
     char record[8192];
@@ -446,7 +448,8 @@ static void read_log(struct evidence *e)
  * write a line about a worker before the SIGCHLD of this worker. */
 static void ask_log(struct evidence *e, pid_t pid, struct worker_evidence *facts)
 {
-    /* the kernel's log has the pids of the first PID namespace */
+    /* The kernel's log contains pids of the machine's first PID namespace. If ddprun runs in another PID namespace, do
+     * not search the log, because the number `pid` in the log means another process. */
     if (!procfs_in_first_namespace(FIRST_PID))
         return;
     read_log(e);
@@ -686,7 +689,8 @@ const struct worker_evidence *evidence_of(const struct evidence *e, int local_ra
 
 /* --- the error file of a worker ---------------------------------------------------------------------------- */
 
-/* The error file comes from the worker: any member may be missing or have any type. cJSON limits the depth. */
+/* The error file comes from the worker. So any member may be missing or have any type. cJSON limits how deeply objects
+ * may be nested. */
 
 /* Copy the text of a member. Return "" for another type, or NULL if memory is short. Replace invalid UTF-8, because
  * the text is printed. */
@@ -915,9 +919,10 @@ static void find_locked(const char *path, char out[PATH_MAX])
     out[0] = '\0';
 }
 
-/* Find the file in the directory of `path` whose name is most similar to the name in `path`. At most N / 3 + 1 of the N
- * letters in this name may differ, but never all N. Skip an equal name, because such a name belongs to a link to a
- * missing file. Compare only the first few thousand files. */
+/* Find the file in the directory of `path` whose name is most similar to the name in `path`. If the name in `path` has
+ * N letters, a similar name differs in at most N / 3 + 1 letters. A name that differs in all N letters is not similar.
+ * Skip an equal name, because such a name belongs to a link to a missing file. Compare only the first few thousand
+ * files. */
 static void find_near(const char *path, char out[PATH_MAX])
 {
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;

@@ -15,8 +15,8 @@
 
 /* --- a worker's end ----------------------------------------------------------------------------------------- */
 
-/* Return the exit code of a failed worker; 125 after another failure. As with env(1) and timeout(1), 125 means that
- * the launcher has failed. */
+/* Return the exit code of a failed worker. If a node or the job has failed instead of a worker, return 125. As with
+ * env(1) and timeout(1), 125 means that the launcher has failed. */
 int failure_code(const struct failure *c)
 {
     const struct agent_worker how = { .verdict = c->error != 0 ? WORKER_NOT_STARTED : WORKER_FAILED,
@@ -197,8 +197,8 @@ bool coredump_fault(struct slice head, uint64_t *address)
 
 /* --- evidence text ---------------------------------------------------------------------------------------- */
 
-/* Parsers of the kernel's files and log. A missing line is not an error: the kernel may be old, or a container hides
- * it. */
+/* Parsers of the kernel's files and log. A missing line is not an error, because the kernel may be old, or a container
+ * may hide the line. */
 
 /* Move the next line of `text` to `line`, without its newline. Return false at the end. */
 static bool next_line(struct slice *text, struct slice *line)
@@ -306,7 +306,8 @@ const char *commit_text(char out[COMMIT_SHOWN], const struct worker_evidence *e)
 
 /* --- out of memory -------------------------------------------------------------------------------------- */
 
-/* Return by how much a counter has risen; 0 if it has fallen, because it then belongs to a new group. */
+/* Return by how much a counter has risen. If the counter has fallen, return 0, because the counter then belongs to a
+ * new group. */
 static unsigned long long rise(unsigned long long before, unsigned long long now)
 {
     return now > before ? now - before : 0;
@@ -361,7 +362,8 @@ void oom_find_cause(const struct oom_watch *watches, size_t n, unsigned long lon
     if (kills == 0 && !e->oom_named && !e->oom_likely)
         return;
     e->kills = kills > 0 ? kills : e->oom_likely ? system_kills : 1;
-    /* a group counts every kill, even if the whole machine ran out of memory */
+    /* if the whole machine ran out of memory, blame no group, because a group counts every kill of its processes, even
+     * if the group has not reached its own limit */
     for (size_t i = 0; i < n && e->oom != OOM_SYSTEM; i++)
         if (at_limit(&watches[i])) {
             blame(&watches[i], e);
@@ -514,7 +516,7 @@ static unsigned observations(const struct worker_evidence *e)
 #define SHM_REMEDY                                                                                       \
     "enlarge /dev/shm: docker run --shm-size=8g (or --ipc=host), or mount -o remount,size=8g /dev/shm; " \
     "delete the files of earlier jobs there"
-/* The mapped file, and so its file system, is not known. */
+/* This remedy names no file and no file system, because ddprun does not know which file the worker has mapped. */
 #define MAPPED_REMEDY                                                                  \
     "check whether a program shortens a file while the worker maps the file, and run " \
     "df to find a full disk"

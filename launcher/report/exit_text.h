@@ -36,7 +36,8 @@ enum { TIMER_SHOWN = 128, CGROUP_SHOWN = 256, OBJECT_SHOWN = 64, CPU_SHOWN = 64 
 struct worker_evidence {
     enum oom_kind oom;
     bool oom_named; /* the kernel's log names the worker */
-    /* only the machine's counter has risen: maybe for another job */
+    /* no control group can be read, and the machine's counter of OOM kills has risen. The killed process may belong to
+     * another job */
     bool oom_likely;
     bool oom_unseen;               /* no counter of OOM kills can be read */
     unsigned long long kills;      /* how many processes the kernel killed */
@@ -106,8 +107,9 @@ const char *verdict_name(enum worker_verdict verdict);
 
 /* --- a worker's end, with evidence -------------------------------------------------------------------------- */
 
-/* The four functions below append to `out` and return false when memory is short. `w` has ended, and `e` may be NULL.
- * Only end_headline always appends a text. */
+/* The four functions below append to `out`, and return false when memory is short. `w` is a worker that has ended. `e`
+ * may be NULL. end_headline always appends a text. Each of the other three functions appends nothing if it has no text
+ * for this worker. */
 
 /* Append a short text for the headline: "out of memory (SIGKILL)", "exit 7". */
 bool end_headline(const struct agent_worker *w, const struct worker_evidence *e, struct buf *out);
@@ -134,7 +136,9 @@ uint64_t limit_in(struct slice text);
 
 /* Counters of a control group for memory, read before the worker's start and after its end. */
 struct oom_count {
-    unsigned long long kills, hits; /* number of killed processes, and how often the limit was reached */
+    unsigned long long kills, hits; /* `kills` is how many processes of the group the kernel has killed
+                                     * because memory ran out. `hits` is how often the group has reached its
+                                     * limit */
 };
 
 struct oom_watch {

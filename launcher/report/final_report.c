@@ -41,7 +41,8 @@
 
 /* Times are seconds since the start of ddprun. A member that does not apply is left out. */
 
-/* Version of the format. It rises if a member changes its meaning, but not for a new member. */
+/* Version of the format. The version rises if the meaning of a member changes. The version does not rise if a member is
+ * added. */
 enum { REPORT_SCHEMA = 1 };
 
 /* Return how the job ended, as one word for scripts. */
@@ -97,7 +98,7 @@ static bool add_worker(cJSON *array, const struct report *r, int local_rank)
 
 /* --- the first failure ---------------------------------------------------------------------------------- */
 
-/* Add the text that `make`, a function of cause.h, writes, or null. */
+/* Call `make`, a function of cause.h, and add the text that `make` appends. If `make` appends no text, add null. */
 static bool add_made(cJSON *o, const struct report *r, const char *name,
                      bool (*make)(const struct report *r, struct buf *out))
 {
@@ -427,7 +428,7 @@ static void write_file(int fd, const char *path, const char *text)
         error = errno; /* a file server may report a full disk only at close */
     if (error == 0)
         return;
-    /* the text shows the free space, so format it before the removal */
+    /* format the error before the file is removed, because the text of the error shows the free space */
     path_error_text(error, path, "choose another --log_dir", why);
     unlink(path);
     log_warn("cannot write %s: %s", path, why);

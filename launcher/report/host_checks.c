@@ -261,7 +261,8 @@ static enum gpu_owner gpu_owner(const void *user, int pid)
 {
     struct proc_stat stat = { .parent = pid };
     bool has_agent = false;
-    /* a process of an earlier job with the same id descends from no agent */
+    /* Search the ancestors of the process for an agent. A process of an earlier job with the same id has no such
+     * ancestor */
     for (pid_t at = pid; at > 0; at = stat.parent) {
         if (at == getpid())
             return GPU_OWNER_JOB;
@@ -401,11 +402,13 @@ int gpu_warn(const struct plan *plan, struct finding out[GPU_FINDINGS_MAX])
 
 /* --- the loss of the store ------------------------------------------------------------------------------ */
 
-/* If the store closes the connection of a silent node, the user would suspect the store. Three findings name the real
- * cause. NODE_FROZEN: late timers show that this process was recently frozen for at least half of --node_timeout
- * (stood_still in net/store_link.c). NODE_STOP_SLOW: the store's last message gives a reason: the workers did not
- * stop. NODE_UNREACHABLE: the store's last message gives another reason: this node was silent, because the network has
- * lost its messages. */
+/* Three findings name the real cause of a lost connection. Without these findings, the user would suspect the store,
+ * because the store closes the connection of a silent node.
+ * NODE_FROZEN: late timers show that this process was recently frozen for at least half of --node_timeout (stood_still
+ * in net/store_link.c).
+ * NODE_STOP_SLOW: the store's last message says that the workers of this node did not stop in time.
+ * NODE_UNREACHABLE: the store's last message gives another reason. This node was silent, because the network has lost
+ * its messages. */
 
 typedef char loss_text[FINDING_SUBJECT_MAX];
 

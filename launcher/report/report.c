@@ -148,10 +148,10 @@ static void rows_quote(struct rows *r, const char *label, struct slice line)
 
 /* --- the other workers ---------------------------------------------------------------------------------- */
 
-/* Only the first failure is called a failure. Workers that ended in the same way share a sentence, with the earliest
- * and the latest time. */
+/* These sentences show how the other workers ended. Only the first failure is called a failure. Workers that ended in
+ * the same way share one sentence, which contains the earliest and the latest time. */
 
-/* Limits of these sentences. They are low, because a terminal shows about 24 lines. */
+/* Limits of these sentences. The limits are low, because a terminal shows about 24 lines. */
 enum { GROUPS_MAX = 6, RANKS_MAX = 60, SENTENCE_LINES = 3, AFTER_MAX = 2 * TEXT_MS_MAX + 32 };
 
 /* How a worker ended, with a row in `sentences`. */
@@ -373,7 +373,8 @@ bool report_no_restart(const struct report *r, struct buf *out)
 
 /* --- lines ---------------------------------------------------------------------------------------------- */
 
-/* Format "rank 1: ", with the host in a job of several nodes; "" for a lost node. */
+/* Format the beginning of a sentence about a failure, for example "rank 1: ". In a job of several nodes, this text also
+ * contains the host. If no rank has failed, for example because a node was lost, write "". */
 static void format_who(const struct report *r, const struct failure *f, char *out, size_t size)
 {
     out[0] = '\0';
@@ -528,7 +529,8 @@ bool report_needed(const struct report *r)
 
 /* --- the first cause ------------------------------------------------------------------------------------ */
 
-/* Append a row with the text of `make`, a function of cause.h, if any. */
+/* Call `make`, a function of cause.h, and append a row with the text that `make` appends. If `make` appends no text,
+ * append no row. */
 static void made_row(const struct report *r, struct rows *rows, const char *label,
                      bool (*make)(const struct report *r, struct buf *out))
 {
@@ -739,7 +741,8 @@ static void pattern_of_all(char out[PATH_MAX], const char *pattern)
     out[n] = '\0';
 }
 
-/* Append where the other ranks were at the first failure, with at most STACK_LINES lines. report.json has all stacks. */
+/* Append where the other ranks were at the first failure, with at most STACK_LINES lines. report.json has all stacks.
+ * */
 static void stacks(const struct report *r, struct rows *rows)
 {
     struct buf text = { 0 };

@@ -21,13 +21,14 @@ bool report_local_only(const struct report *r, struct buf *out);
 /* Append the report to `out`. Return false when memory is short. */
 bool report_text(const struct report *r, struct buf *out);
 
-/* Append why no restart followed, if that needs an explanation. */
+/* Append why no restart followed, if --max_restarts allowed restarts. Otherwise append nothing. */
 bool report_no_restart(const struct report *r, struct buf *out);
 
 /* --- final_report.c --------------------------------------------------------------------------------------- */
 
-/* Collect the remaining facts for `r`, and print the report on stderr after a failure, or with --verbose. With
- * --json, print the last event instead. Write report.json. `program` could not be started; NULL if all workers were. */
+/* Collect the remaining facts for `r`, and print the report on stderr after a failure, or with --verbose. With --json,
+ * print the last event instead. Write report.json. `program` is the program that could not be started, or NULL if every
+ * program was started. */
 void final_report(struct report *r, struct output *output, const struct evidence *evidence,
                   const char *program);
 

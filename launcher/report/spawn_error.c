@@ -55,7 +55,8 @@ struct reader {
     bool wide; /* the file is a 64-bit program */
 };
 
-/* Read an integer of `size` bytes at offset `at`. Return 0 if the file is too short; all callers reject 0. */
+/* Read an integer of `size` bytes at offset `at`. If the file is too short, return 0. No caller needs to distinguish
+ * this case from a real 0, because every caller rejects 0. */
 static uint64_t number(const struct reader *r, uint64_t at, unsigned size)
 {
     uint64_t value = 0;
@@ -321,8 +322,9 @@ static const struct row {
 };
 /* clang-format on */
 
-/* Return the row of a failure. ELIBACC replaces an ENOENT of an existing program, whose exit code is 126 instead of
- * 127. */
+/* Return the row of a failure. ELIBACC means that execve has returned ENOENT, although the program exists: its
+ * interpreter or its loader is missing. (The exit code is then 126 instead of 127.) The rows contain only ENOENT, so
+ * search for ENOENT in this case. */
 static const struct row *row_of(const struct start_failure *f)
 {
     int error = f->error == ELIBACC ? ENOENT : f->error;

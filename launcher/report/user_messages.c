@@ -337,7 +337,8 @@ void announce_findings(struct announce *a, const char *screen, const struct cJSO
         emit_event(a, event_findings(&event, since_start(a), push), &event);
         return;
     }
-    /* the text is empty if this node has already printed the finding; is_repeated: node 0 prints the finding */
+    /* `screen` is empty if this node has already printed the finding. If is_repeated() is true, node 0 prints the
+     * finding on the same console */
     if (*screen == '\0' || is_repeated(a))
         return;
     while (*screen != '\0') {
@@ -474,8 +475,8 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
 
 /* --- status ----------------------------------------------------------------------------------------------- */
 
-/* Of more than STATUS_LINES_MAX workers, the status lists only ranks that wait for no other rank. In a hang, all
- * others wait for such a rank. */
+/* If this node has more than STATUS_LINES_MAX workers, the status lists only the ranks that wait for no other rank,
+ * because in a hang all other ranks wait for such a rank. */
 
 /* Return the rank's entry in the store's answer, or NULL. */
 static const cJSON *member_of(const struct status_facts *f, int rank)

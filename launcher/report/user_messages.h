@@ -75,8 +75,9 @@ void announce_worker_stopped(const struct announce *a, int local_rank, int pid, 
 
 /* --- events ----------------------------------------------------------------------------------------------- */
 
-/* The functions above write one JSON object per event and line; docs/output.md describes the members. When memory is
- * short, an event is left out. U+FFFD replaces bytes of workers that are not UTF-8. */
+/* For each event, the functions above write one line that contains one JSON object; docs/output.md describes the
+ * members of these objects. When memory is short, an event is left out. U+FFFD replaces bytes of workers that are not
+ * UTF-8. */
 
 /* --- status ----------------------------------------------------------------------------------------------- */
 

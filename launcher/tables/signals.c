@@ -99,7 +99,8 @@ bool signals_print(signal_set stop, struct buf *out)
 
 /* --- sender ------------------------------------------------------------------------------------------------- */
 
-/* Return the cause of a signal of the kernel: the terminal, if it usually causes this signal. */
+/* Return who has caused a signal that the kernel sent. For the signals that usually come from a terminal, this is the
+ * terminal. */
 static const char *kernel_words(int signal)
 {
     if (signal == SIGHUP)

@@ -105,8 +105,8 @@ struct signal_sender {
     bool kernel; /* the kernel sent the signal (a key, a closed terminal); the other members are unset */
     int pid;     /* 0 if the process is in another PID namespace or on another node */
     unsigned uid;
-    /* Printable name of the program; "" if the process has already ended. If `pid` is 0: name of the node that
-     * received the signal ("node 3"), or "" for this node. */
+    /* the printable name of the program that has sent the signal; "" if the program has already ended. If `pid` is 0,
+     * `name` is instead the node that received the signal ("node 3"), or "" for this node. */
     char name[SENDER_NAME_MAX];
 };
 
@@ -131,8 +131,8 @@ bool signal_sender_text(const struct received_signal *received, struct buf *out)
 struct stop_memory {
     struct received_signal last;
     uint64_t at_ms; /* by the clock of `now_ms` */
-    /* Bits of the routes of `last` and its copies. Another signal by one of these is a new request, except
-     * SIGHUP. */
+    /* Bits of the routes by which `last` and its copies have arrived. If the same signal arrives again by one of these
+     * routes, it is a new request. But a repeated SIGHUP is never a new request. */
     unsigned ways;
 };
 

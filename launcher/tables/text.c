@@ -21,7 +21,8 @@ static uint32_t utf8_code(const uint8_t *p, size_t len)
 
 /* --- texts ------------------------------------------------------------------------------------------------ */
 
-/* Return the value of the placeholder at `gap`, and set *end to its end. Return NULL if `words` does not contain it. */
+/* Return the value of the placeholder that begins at `gap`, and set *end to the end of this placeholder. Return NULL if
+ * `words` does not contain the placeholder. */
 static const char *fill_of(const char *gap, const struct word *words, size_t n, const char **end)
 {
     size_t len = strcspn(gap + 1, "{} ");
@@ -255,8 +256,8 @@ bool escape_append_plain(struct buf *out, struct slice line)
 
 /* --- json text -------------------------------------------------------------------------------------------- */
 
-/* After a failure, each json_add function has freed its item. So callers can use &&, and delete only the root
- * object. */
+/* Add an item. If a json_add function fails, the function has already freed its item. So a caller can combine several
+ * calls with &&, and after a failure deletes only the root object. */
 
 bool json_add(struct cJSON *object, const char *name, struct cJSON *item)
 {

@@ -12,7 +12,8 @@
 
 /* --- texts ------------------------------------------------------------------------------------------------ */
 
-/* A function that fails may leave a part of the text in `out`, except json_print. */
+/* If a function in this file fails, a part of its text may remain in `out`. Only json_print then leaves `out`
+ * unchanged. */
 
 /* A placeholder of a sentence such as "{program} is a directory", and its value. */
 
@@ -30,8 +31,8 @@ bool shell_word(struct buf *out, const char *word);
 
 enum { TIME_TEXT_MAX = 32 };
 
-/* Format a time (ms since 1970) in the zone `offset_s` seconds east of UTC: "2026-11-21 12:04:09.613". Unless `day`,
- * omit the date. Return `out`. */
+/* Format a time (ms since 1970) in the zone `offset_s` seconds east of UTC: "2026-11-21 12:04:09.613". If `day` is
+ * false, leave out the date. Return `out`. */
 const char *words_clock(char out[TIME_TEXT_MAX], uint64_t unix_ms, int offset_s, bool day);
 
 /* Return the edit distance of `a` and `b` (Levenshtein). Return SIZE_MAX if `b` is longer than WORDS_DISTANCE_MAX. */
@@ -80,8 +81,8 @@ bool json_print(struct buf *out, struct cJSON *object, bool indented);
 
 /* --- names of log files ----------------------------------------------------------------------------------- */
 
-/* A pattern such as "logs/%j/%h-%r.%s" contains tokens such as %j. It is checked once, and determines the name of
- * each stream's file. */
+/* A pattern such as "logs/%j/%h-%r.%s" contains tokens such as %j. The pattern is checked once before the start. Then
+ * each stream's file gets its name from the pattern. */
 
 /* Columns: letter after %, value, description. */
 #define LOG_PATTERN_TOKENS(X)                       \

@@ -118,8 +118,8 @@ const struct secret *auth_choose(const struct secret *first, struct slice hello)
 
 /* --- proofs and keys -------------------------------------------------------------------------------------- */
 
-/* Compute the proof of one side. It covers the name of the side, because an attacker could send a proof back to its
- * sender. */
+/* Compute the proof of one side of the connection. The proof covers the name of the side. Otherwise an attacker could
+ * send a proof back to its sender, as the proof of the other side. */
 static void make_proof(const struct auth *a, const struct secret *secret, const char *side,
                        uint8_t out[static AUTH_HASH_BYTES])
 {

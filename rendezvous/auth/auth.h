@@ -67,7 +67,8 @@ enum auth_result {
 enum auth_state {
     AUTH_NEW,
     AUTH_GREETED, /* client: the hello was sent; store: the answer was sent */
-    AUTH_PROVEN,  /* client: the store's proof was right; store: both proofs were right */
+    AUTH_PROVEN,  /* client: the store's proof was right; store: its own proof was sent, and the client's
+                   * proof was right */
     AUTH_FAILED,
 };
 
@@ -122,9 +123,9 @@ bool auth_is_ask(struct slice message);
  * the number of bytes. */
 size_t auth_give(const struct secret *first, const char *credential, uint8_t out[static AUTH_GIFT_BYTES]);
 
-/* Return true if `part`, which begins at byte `at` of a message, equals the bytes of a request from auth_ask_tls at
- * this place. The version is not compared. If `part` contains the version, set *is_other_version: true if the versions
- * differ, else false. */
+/* Compare a part of a message with a request from auth_ask_tls. `part` contains the bytes of the message that begin at
+ * byte `at`. Return true if these bytes are equal to the bytes of the request at the same place. The version is not
+ * compared. If `part` contains the version, set *is_other_version: true if the versions differ, else false. */
 bool auth_begins_ask_tls(struct slice part, size_t at, bool *is_other_version);
 
 /* Return true if the message is a request from auth_ask_tls. */

@@ -30,10 +30,10 @@ struct secret {
  * it. After DDP_OK, free *out with secret_free. */
 ddp_status secret_read(const char *path, struct secret **out, struct ddp_err *err);
 
-/* Read the secrets of all tenants from a file of ddp-rendezvous. Owner and mode must be as for secret_read. The file
- * has one line for each tenant: `JOB_PREFIX DIGITS`, or only the digits for all other jobs. JOB_PREFIX is a prefix of
- * the tenant's job names. Empty lines, and lines that begin with '#', are ignored. After DDP_OK, free the list *out
- * with secret_free. */
+/* Read the secrets of all tenants from a file of ddp-rendezvous. The file must have the same owner and mode as a file
+ * for secret_read. The file has one line for each tenant: `JOB_PREFIX DIGITS`. JOB_PREFIX is a prefix of the tenant's
+ * job names. A line that contains only the digits is for all other jobs. Empty lines, and lines that begin with '#',
+ * are ignored. After DDP_OK, free the list *out with secret_free. */
 ddp_status secret_read_tenants(const char *path, struct secret **out, struct ddp_err *err);
 
 /* Make a random secret. After DDP_OK, free *out with secret_free. */

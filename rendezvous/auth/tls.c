@@ -161,7 +161,8 @@ static ddp_status load(struct ddp_err *err)
 
 /* --- the key ----------------------------------------------------------------------------------------------- */
 
-/* Return the key of a job as a session, the form that OpenSSL expects, or NULL. The caller owns it. */
+/* Return a session that contains the key of a job, because OpenSSL expects the key in a session. The caller owns the
+ * session. Return NULL after a failure. */
 static SSL_SESSION *make_session(SSL *connection, const struct secret *secret, const char *job)
 {
     static const unsigned char aes_128_gcm_sha256[] = { 0x13, 0x01 };
@@ -220,8 +221,8 @@ static const struct secret *choose(struct tls *t, const char *print)
     return NULL;
 }
 
-/* Find the key for the identity of a client, for OpenSSL. Without a key the handshake fails. Reject a second identity
- * in a message, because each costs several hashes. */
+/* Find the key for the identity that a client has sent. OpenSSL calls this function. If there is no key, the handshake
+ * fails. Reject a second identity in the same message, because the check of each identity costs several hashes. */
 static int on_find(SSL *connection, const unsigned char *id, size_t len, SSL_SESSION **out)
 {
     struct tls *t = ssl.SSL_get_ex_data(connection, 0);
@@ -372,7 +373,8 @@ const char *tls_why(const struct tls *t)
     return t->why;
 }
 
-/* Fail the connection. Keep an earlier reason, such as a wrong secret, because it is more precise than OpenSSL's. */
+/* Fail the connection. If a reason is already stored, such as a wrong secret, keep this reason, because it is more
+ * precise than the reason that OpenSSL reports. */
 static void tls_fail(struct tls *t, const char *what, const char *reason)
 {
     t->state = TLS_FAILED;

@@ -11,8 +11,10 @@ enum {
     TLS_FIRST_BYTE = 22,       /* first byte of a TLS handshake (RFC 8446, 5.1); not an opcode of the store */
     TLS_HANDSHAKE_MAX = 4096,  /* limit for the bytes of a peer's handshake; ddprun sends less than 600 */
     TLS_ALERT_BYTES = 7,       /* bytes of an alert that is not encrypted */
-    TLS_ALERT_ENCRYPTED = 115, /* unknown_psk_identity: the answer of an encrypting store to a plain client */
-    TLS_ALERT_PLAIN = 120, /* no_application_protocol: the answer of a plain store to an encrypting client */
+    TLS_ALERT_ENCRYPTED = 115, /* unknown_psk_identity: the alert that a store with TLS sends to a client that
+                                * does not encrypt */
+    TLS_ALERT_PLAIN = 120, /* no_application_protocol: the alert that a store without TLS sends to a client
+                            * that encrypts */
     TLS_WHY_MAX = 160      /* maximum size of the text that tls_why returns, in bytes with the NUL */
 };
 

@@ -112,7 +112,7 @@ static bool append_cases(struct buf *out, const struct completion *c, const char
 /* Append a pattern that matches the commands whose arguments are files, such as "-|a|b". */
 static bool append_file_commands(struct buf *out, const struct completion *c)
 {
-    /* an empty pattern would be invalid, and no command has the name "-" */
+    /* begin with "-", which is no command's name, because the pattern must not be empty if no command takes files */
     bool ok = buf_printf(out, "-");
     for (size_t i = 0; i < c->n_commands; i++)
         if (c->commands[i].files)

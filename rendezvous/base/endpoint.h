@@ -1,4 +1,4 @@
-/* endpoint.h -- parses and formats "HOST:PORT". It neither resolves names nor connects. */
+/* endpoint.h -- parses and formats "HOST:PORT". These functions do not resolve names and do not open connections. */
 #ifndef BASE_ENDPOINT_H
 #define BASE_ENDPOINT_H
 

@@ -27,7 +27,7 @@ enum {
         3, /* heartbeats that a node sends within the node timeout, so one late heartbeat does no harm */
     BEAT_MIN_MS = 100, /* shortest time between two heartbeats, for a short --node_timeout */
 
-    /* Delay of a timer in ms from which the process counts as suspended. */
+    /* If a timer expires more than this many ms too late, the process counts as suspended in the meantime. */
     STOOD_STILL_MS = 500,
 };
 
@@ -60,18 +60,19 @@ enum { FILES_REMEDY_MAX = 96 };
 const char *files_remedy(int error, char out[FILES_REMEDY_MAX]);
 
 /* Read the file `name` in the directory ROOT/GROUP and in each directory above it, up to `root`. Each file contains a
- * number, or "max", which counts as UINT64_MAX. Return the lowest of these numbers and of `lowest`. `lowest` is the
- * result of an earlier call. There and in the result, 0 means that no number was found. `group` is changed to "". */
+ * number, or "max", which counts as UINT64_MAX. Return the lowest number in these files. The caller may pass the result
+ * of an earlier call as `lowest`. If `lowest` is lower than all numbers in the files, return `lowest`. The value 0
+ * means that no number was found, both in `lowest` and in the result. `group` is changed to "". */
 uint64_t lowest_limit_above(const char *root, char *group, const char *name, uint64_t lowest);
 
 /* Shorten `path` until it names an existing file or directory. Return false for a device or a pipe, because neither is
  * on a disk. Also return false if `path` cannot be examined. */
 bool find_on_disk(char path[PATH_MAX]);
 
-/* Describe the file system of `fd`, and the quota of this user, or of the user's group, there. Example: " is on ext4 of
- * /dev/sdb1, where user 1000 has 2 GiB of 2 GiB and 7 of 100 files". Leave out the quota if the kernel does not report
- * the quota: a file server may manage quotas, or Linux is older than 5.14. The text is "" if the file system is
- * unknown. `fd` may have O_PATH. */
+/* Describe the file system of `fd`, and the quota that this user, or the user's group, has on this file system.
+ * Example: " is on ext4 of /dev/sdb1, where user 1000 has 2 GiB of 2 GiB and 7 of 100 files". If the kernel does not
+ * report the quota, leave out the quota. This happens if a file server manages the quotas, or if Linux is older than
+ * 5.14. The text is "" if the file system is unknown. `fd` may have O_PATH. */
 enum { QUOTA_SHOWN = 512 };
 void quota_text(int fd, char out[QUOTA_SHOWN]);
 

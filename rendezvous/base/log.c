@@ -103,7 +103,8 @@ struct line_file {
     int fd; /* owned; after the writing thread has started, only that thread uses it */
     pthread_t thread;
     pthread_mutex_t mutex;     /* protects all following members */
-    pthread_cond_t more, done; /* wait on `more` for lines or for `ends`; wait on `done` for `has_ended` */
+    pthread_cond_t more, done; /* threads wait on `more` until there are lines or `ends` is true, and on
+                                * `done` until `has_ended` is true */
     struct buf queue;          /* whole lines that the thread has not fetched yet */
     struct line_file_state state;
     bool has_thread; /* the thread was started */
@@ -113,8 +114,8 @@ struct line_file {
 
 /* --- the thread ----------------------------------------------------------------------------------------- */
 
-/* Write the line in one write. Return 0 or an errno. If only a part was written, set *torn, and begin the next call
- * with a newline. */
+/* Write the line with one write. Return 0 or an errno. If only a part of the line was written, set *torn to true. The
+ * next call then first writes a newline, so that the next line does not continue the incomplete line. */
 static int write_line(int fd, const char *line, size_t len, bool *torn)
 {
     while (*torn) {
@@ -196,7 +197,8 @@ static void *run_writer(void *user)
 
 /* --- the callers ---------------------------------------------------------------------------------------- */
 
-/* Open the file. O_NONBLOCK lets the open of a pipe without a reader fail. */
+/* Open the file. Because of O_NONBLOCK, the open of a pipe without a reader fails at once. Without O_NONBLOCK, the open
+ * would wait for a reader. */
 static int open_file(const char *path, int *error)
 {
     const int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600);

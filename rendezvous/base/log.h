@@ -21,8 +21,8 @@ void log_setup(const char *program, enum log_level level);
  * Pure modules do not call this function, but return text. */
 void log_line(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* Return true at the first call whose `is_terminal` is true, and false at every other call. If the result is true, the
- * caller prints "(ddprun explain CODE)" after its message. */
+/* Return true only at the first call in which `is_terminal` is true. At every other call, return false. If the result
+ * is true, the caller prints "(ddprun explain CODE)" after its message. */
 bool log_hint_is_due(bool is_terminal);
 
 /* Print "PROGRAM:   (ddprun explain CODE)" on stderr after a message with this code, if log_hint_is_due(). Print

@@ -103,8 +103,8 @@ size_t options_word_count(const struct option_words *words);
 /* Return the index of `text` in the list, or -1 if `text` is not in the list. */
 int options_word(const struct option_words *words, const char *text);
 
-/* Parse a number of bytes, such as "123", "64K", "64M" or "2G". Return false if the text is invalid (*out is 0), or if
- * the number exceeds `most` (*out is UINT64_MAX). */
+/* Parse a number of bytes, such as "123", "64K", "64M" or "2G". If the text is invalid, set *out to 0 and return false.
+ * If the number exceeds `most`, set *out to UINT64_MAX and return false. */
 bool options_size(const char *text, uint64_t most, uint64_t *out);
 
 /* Return true if the option needs no value. A switch with "[=X]" also accepts a value. */
@@ -130,8 +130,9 @@ void options_pet_name(char out[OPTION_PET_MAX], const struct option_row *row);
 
 /* --- completion.c: scripts with which bash, zsh, fish and tcsh complete command lines ----------------------- */
 
-/* The commands of a program, for its completion script. A value FILE or PATTERN is completed with names of files, DIR
- * with directories, other values with option_row.words. */
+/* The commands of a program, for its completion script. The name of an option's value determines how the script
+ * completes the value. If this name is FILE or PATTERN, the script offers names of files. If this name is DIR, the
+ * script offers names of directories. Any other value is completed with option_row.words. */
 
 struct completion_command {
     const char *name, *help;
@@ -143,7 +144,8 @@ struct completion {
     const struct option_table *options;
     const struct completion_command *commands; /* commands that the first word may name */
     size_t n_commands;
-    bool program_follows; /* the first word may be a program; its own completion handles the later words */
+    bool program_follows; /* the first word may be a program; the completion script of this program then
+                           * completes the later words */
 };
 
 enum completion_shell { SHELL_NONE, SHELL_BASH, SHELL_ZSH, SHELL_FISH, SHELL_TCSH, SHELLS };
@@ -159,8 +161,8 @@ bool completion_print(enum completion_shell shell, const struct completion *c, s
 
 /* The text of --version, and the check whether two versions work together. */
 
-/* The commit that a program is built from, or "unknown". It is not in a library, so that a new commit does not relink
- * the tests. */
+/* The commit that a program is built from, or "unknown". The text is not in a library, because all tests would then be
+ * linked again after each commit. */
 extern const char build_commit[];
 
 /* Append "PROGRAM 0.1.0 (commit, architecture, C library)", or the same facts as a JSON object, and a newline. Return

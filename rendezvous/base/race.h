@@ -10,7 +10,7 @@
 enum {
     RACE_ADDRESSES_MAX = 8,
     RACE_TEXT_MAX = 64, /* bytes of a numeric address with its scope and the NUL */
-    /* Limit for a connect, in which the kernel repeats the first packet several times. */
+    /* Time limit of a connect in ms. In this time, the kernel sends the first packet of the connect several times. */
     RACE_CONNECT_MS = 5000,
     RACE_HELLO_MS = 3000, /* limit for the first answer on a connection; see race_connected */
 };

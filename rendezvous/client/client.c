@@ -16,8 +16,10 @@
 #include <sys/socket.h>
 
 enum {
-    CONNECT_TIMEOUT_MS = 60000, /* less than torch's 300 s: a store that is silent for 60 s has ended */
-    CALL_TIMEOUT_MS = 300000,   /* as in torch: a rank may load data for minutes before it sets a key */
+    CONNECT_TIMEOUT_MS = 60000, /* shorter than torch's 300 s, because a store that is silent for 60 s has
+                                 * ended */
+    CALL_TIMEOUT_MS = 300000,   /* the same as in torch, because a rank may load data for minutes before it
+                                 * sets a key */
     KEEP_BYTES = 64 * 1024,     /* largest request buffer that is kept after a call */
 };
 
@@ -134,8 +136,8 @@ ddp_status ddp_store_local_address(const ddp_store *store, char *address, size_t
  *     stale    the connection was closed to end a wait: connect again
  *     good     no request is open: the next byte belongs to the next reply */
 
-/* Acquire the lock of the handle, and begin a request. `timeout_ms` (0: that of the handle) includes the wait for the
- * lock. Call client_end even if client_begin has failed. */
+/* Acquire the lock of the handle, and begin a request. If `timeout_ms` is 0, use the timeout of the handle. The timeout
+ * includes the time until the lock is acquired. Call client_end even if client_begin has failed. */
 static void client_begin(struct client_call *c, struct ddp_store *store, enum op_id op, const char *subject,
                          uint32_t timeout_ms)
 {
@@ -194,7 +196,8 @@ static ddp_status client_end(struct client_call *c, struct ddp_err *err)
 /* Only a ddprun store supports named barriers and CONTROL, and accepts IDENTIFY. A TCPStore of PyTorch closes the
  * connection on an unknown opcode. */
 
-/* Time in ms after the timeout of a barrier in which the store's answer usually arrives. */
+/* At the timeout of a barrier, a client waits this many ms longer, because the answer of the store usually arrives in
+ * this time. */
 enum { BARRIER_GRACE_MS = 2000 };
 
 /* --- named barriers ------------------------------------------------------------------------------------- */
@@ -325,7 +328,7 @@ ddp_status ddp_store_barrier(ddp_store *store, const char *name, const uint32_t 
 
 /* --- CONTROL -------------------------------------------------------------------------------------------- */
 
-/* Return true if the message has the member "push": it is for an agent, and answers no request. */
+/* Return true if the message has the member "push". Such a message is for an agent, and does not answer a request. */
 static bool is_push(const char *json)
 {
     cJSON *object = cJSON_Parse(json);
@@ -357,13 +360,14 @@ ddp_status ddp_store_control(ddp_store *store, const char *request, uint32_t tim
 
 /* --- requests of PyTorch's protocol ----------------------------------------------------------------------- */
 
-/* The public functions append the fields of a request in the order of the protocol, send it, and read the answer
- * (call.h). If a wait times out, it is cancelled first, and the error names the missing key. */
+/* The public functions append the fields of a request in the order of the protocol, send the request, and read the
+ * answer (call.h). If the wait for a key times out, the function first cancels the wait in the store. The error then
+ * names the missing key. */
 
 enum { NAMING_MS = 2000 }; /* time limit for finding the missing key */
 
-/* Set a key. The store does not answer. The value is certainly stored when a later call on this handle has an
- * answer. */
+/* Set a key. The store sends no answer to SET. If a later call on this handle gets an answer, the store has certainly
+ * stored the value. */
 ddp_status ddp_store_set(ddp_store *store, const char *key, const void *value, size_t len,
                          struct ddp_err *err)
 {
@@ -443,7 +447,8 @@ static size_t first_missing(struct client_call *c, const char *const keys[], siz
  * wait has passed. */
 static void name_missing(struct client_call *c, const char *const keys[], size_t n)
 {
-    /* after a failed cancellation all keys may exist, so keep its code and do not search */
+    /* if the cancellation has failed, all keys may exist, so keep the code of this failure and do not search for a
+     * missing key */
     const ddp_status lost = c->err.code;
     char waited[TEXT_MS_MAX], what[224];
     size_t i = 0;

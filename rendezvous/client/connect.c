@@ -76,7 +76,8 @@ static ddp_status client_resolve(const char *host, uint64_t deadline_ms, struct 
 struct client_race {
     struct race race;
     struct pollfd runners[RACE_ADDRESSES_MAX]; /* owned sockets; fd is -1 if no attempt is in progress */
-    int error; /* errno of the latest failure, but ECONNREFUSED is kept, because it explains most */
+    int error; /* errno of the latest failed attempt. But after ECONNREFUSED, `error` is not changed any more,
+                * because ECONNREFUSED explains more than other errors */
 };
 
 /* End an attempt that has failed with `error`. */
@@ -175,8 +176,8 @@ static ddp_status client_dial(const char *host, int port, uint64_t deadline_ms, 
 
 /* --- greetings ------------------------------------------------------------------------------------------ */
 
-/* Fail because `reply`, the first bytes of the peer, is not an answer of a store. The text shows them, because they
- * often name the service ("HTTP", "SSH-2.0"). */
+/* Fail because `reply`, the first bytes that the peer has sent, is not an answer of a store. The error text shows these
+ * bytes, because the bytes often name the service of the peer ("HTTP", "SSH-2.0"). */
 static void fail_not_a_store(struct client_call *c, const uint8_t *reply, size_t len)
 {
     const struct client_stream *in = &c->store->stream;
@@ -356,7 +357,8 @@ static ddp_status one_round(struct ddp_store *s, const ddp_store_options *who, u
         if (!dialled || !is_temporary(status))
             return status;
         if (greetings[i].dialect == DIALECT_B && status == DDP_ERR_TIMEOUT)
-            break; /* skip A: a slow store of dialect B would answer A's greeting, too, and A would be used */
+            break; /* do not try dialect A: a slow store of dialect B would also answer the greeting of
+                    * dialect A, and the client would then use the wrong dialect */
     }
     return fail_no_answer(status, err);
 }

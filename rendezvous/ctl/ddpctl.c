@@ -517,7 +517,8 @@ static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **sto
     if (status != DDP_ERR_TIMEOUT)
         return status;
     const struct ddp_err last = *err;
-    /* the message has only the duration of the second try; replace it by the duration of both tries */
+    /* the error of the second try contains only the duration of this try; replace this duration by the duration of both
+     * tries */
     const char *within = strstr(last.msg, "no connection within ");
     const char *colon = within != NULL ? strstr(within, ": ") : NULL;
     const char *reason = colon != NULL ? colon + 2 : last.msg;

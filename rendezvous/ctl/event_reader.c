@@ -43,7 +43,8 @@ int64_t timeline_time(const struct timeline_event *event, const char *name)
 
 /* --- reading -------------------------------------------------------------------------------------------- */
 
-/* Return a list with room for another element, or NULL; the caller then still owns the old list. */
+/* Return a list that has room for another element. If memory is short, return NULL. The caller then still owns the old
+ * list. */
 static void *grow_list(void *list, size_t *room, size_t n, size_t size)
 {
     if (n < *room)
@@ -177,7 +178,8 @@ static int64_t wall_ms(const struct timeline_event *event)
 
 /* --- job and instance ----------------------------------------------------------------------------------- */
 
-/* Choose the instance with the latest line, or without times, the last instance in the logs. */
+/* Choose the instance of the line with the latest time. If `job` is not NULL, search only lines of this job. If no line
+ * has a time, choose the instance of the last line that names an instance. */
 static void choose_instance(struct timeline_events *e, const char *job)
 {
     const char *latest_job = "", *latest_instance = "";
@@ -241,7 +243,8 @@ static void choose(struct timeline_events *e)
 
 /* --- times on the store's clock ------------------------------------------------------------------------- */
 
-/* Return the store's clock minus the wall clock, from the first line that has both times, or 0. */
+/* Return the store's clock minus the wall clock, from the first line that contains the times of both clocks. Return 0
+ * if no line contains both times. */
 static int64_t ahead_of_wall(const struct timeline_events *e)
 {
     for (size_t i = 0; i < e->n; i++) {
@@ -272,7 +275,8 @@ static void place_all(struct timeline_events *e)
     for (size_t i = 0; i < e->n; i++)
         if (e->list[i].is_chosen)
             learn_offset(e, &e->list[i], timeline_time(&e->list[i], "store_ms"));
-    for (size_t i = 0; i < e->n; i++) /* for processes without an offset: they never reached the store */
+    for (size_t i = 0; i < e->n; i++) /* this loop sets the offset of processes that have no offset yet,
+                                       * because they never reached the store */
         if (e->list[i].is_chosen && wall_ms(&e->list[i]) >= 0)
             learn_offset(e, &e->list[i], wall_ms(&e->list[i]) + ahead_ms);
     for (size_t i = 0; i < e->n; i++) {

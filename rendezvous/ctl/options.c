@@ -49,8 +49,8 @@ static const struct ctl_command commands[] = {
     { 0 },
 };
 
-/* Parse an address. Only a port means this host, and leaves `host` empty. No port is the default, because a job may use
- * any port. */
+/* Parse an address. If `value` is only a port, the store is on this host, and the member `host` stays empty. Reject an
+ * address without a port. There is no default port, because a job may use any port. */
 static ddp_status parse_addr(const char *value, void *to, struct ddp_err *err)
 {
     struct endpoint *addr = to;
@@ -67,7 +67,7 @@ static ddp_status parse_timeout(const char *value, void *to, struct ddp_err *err
 {
     char *end;
     double seconds = strtod(value, &end);
-    /* the negated range also rejects NaN, for which each comparison is false */
+    /* `!` before the range also rejects NaN, because every comparison with NaN is false */
     if (*value == '\0' || *end != '\0' || !(seconds >= 0.001 && seconds <= MAX_TIMEOUT_S))
         return ddp_fail(err, DDP_ERR_ARG, "seconds from 0.001 to %d", MAX_TIMEOUT_S);
     *(uint32_t *)to = (uint32_t)(seconds * 1000);
@@ -197,7 +197,8 @@ static ddp_status check_output(const struct ctl_options *o, struct ddp_err *err)
                     o->command->name);
 }
 
-/* Check the form of --rank before the store is asked. The store knows the world size and checks the ranks. */
+/* Check only the form of --rank before the request is sent. The store checks whether the job has these ranks, because
+ * the store knows the world size. */
 static ddp_status ctl_check_ranks(const struct ctl_options *o, struct ddp_err *err)
 {
     enum { RANKS_MAX = 1 << 20 };

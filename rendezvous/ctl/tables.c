@@ -537,7 +537,7 @@ bool ctl_format_top(const cJSON *answer, struct buf *out)
 
 /* --- cause ---------------------------------------------------------------------------------------------- */
 
-/* Print the store's text, so that ddpctl and all nodes show the same. */
+/* Print the text that the store has sent, so that ddpctl and all nodes print the same text. */
 bool ctl_format_why(const cJSON *answer, struct buf *out)
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(answer, "text"));
@@ -661,7 +661,8 @@ static bool append_none_behind(const cJSON *answer, struct buf *out)
     return ok && ctl_cell_text(answer, "front", out) && buf_printf(out, "\n");
 }
 
-/* Append each rank that waits in a send or a receive while its peer does not wait in the matching receive or send. */
+/* Append each rank that waits in a send while its peer does not wait in the matching receive. Also append each rank
+ * that waits in a receive while its peer does not wait in the matching send. */
 static bool append_peers(const cJSON *answer, struct buf *out)
 {
     const cJSON *row;

@@ -23,7 +23,8 @@ struct making {
     uint32_t round;
     size_t last_joined; /* row of the node that joined last */
     size_t rows_room, bars_room, marks_room, bands_room;
-    size_t *row_of_agent, *row_of_rank; /* owned: rows of the agents, and of the ranks; TIMELINE_JOB = none */
+    size_t *row_of_agent, *row_of_rank; /* owned: for each agent and each rank, the index of its row. The
+                                         * index is TIMELINE_JOB if the row does not exist yet */
     struct open_barrier *open;          /* owned */
     size_t n_open, open_room;
     bool no_memory; /* set by any function if memory is short; timeline_make then stops and fails */

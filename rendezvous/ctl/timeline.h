@@ -133,7 +133,8 @@ struct timeline_row {
     size_t node;    /* for a rank: row of the node on which it ran last */
     size_t made_as; /* index before the rows were sorted */
     char *name;     /* owned */
-    /* The row's open bar, if `open`. Used only while the events are read. */
+    /* `kind`, `since_ms` and `round` describe the open bar of the row, if `open` is true. These members are used only
+     * while the events are read. */
     bool open;
     bool leaves; /* the node leaves the job as soon as its workers have stopped */
     enum timeline_bar_kind kind;

@@ -47,9 +47,9 @@ static void check_refusal(struct diagnosis *d, const struct snapshot *s, const s
                  r->words, "unclaimed", unclaimed, NULL);
 }
 
-/* Return true if a rejection may concern the job. A round that runs needs no further node, so an old rejection does not
- * explain its problems. Without agents there is no round: an old rejection counts, because the rejected client may be a
- * missing rank. */
+/* Return true if a rejection may concern the job. While a round runs, the job needs no further node. So a rejection
+ * that is older than REJECTED_MS does not explain a problem of the round. If the job has no agents, it has no rounds
+ * (s->round is 0). Then an old rejection concerns the job, too, because the rejected client may be a missing rank. */
 static bool concerns_job(const struct snapshot *s, uint64_t ago_ms)
 {
     return s->phase != PHASE_RUNNING || s->round == 0 || ago_ms < REJECTED_MS;
@@ -66,7 +66,8 @@ static void check_refused(struct diagnosis *d, const struct snapshot *s)
 
 /* --- differences ---------------------------------------------------------------------------------------- */
 
-/* Report that nodes have different numbers of workers. Name only the two extremes. */
+/* Report that nodes have different numbers of workers. Name only two nodes: a node with the most workers and a node
+ * with the fewest workers. */
 static void check_nproc(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_node *most = s->nodes, *least = s->nodes;
@@ -138,7 +139,8 @@ static void check_addresses(struct diagnosis *d, const struct snapshot *s)
 
 /* --- rejected clients ----------------------------------------------------------------------------------- */
 
-/* Return true if a node has joined from this address. Clients without IDENTIFY there are usually its workers. */
+/* Return true if a node has joined from this address. Other clients that connect from this address without IDENTIFY are
+ * usually the workers of this node. */
 static bool joined_from(const struct snapshot *s, const char *address)
 {
     for (uint32_t i = 0; i < s->n_nodes; i++)
@@ -411,8 +413,8 @@ static void setup_unfinished(struct diagnosis *d, const struct snapshot *s, cons
 }
 
 /* Return true if the wait is part of the setup of a PyTorch group. The caller then does not report the key of the wait
- * as an ordinary key. Report the unfinished setup here. But report nothing if a group has too many members, all with
- * different ranks, because then no rank is missing. */
+ * as an ordinary key. In this case, report here that the setup is not finished. The exception is a group that has too
+ * many members with different ranks. No rank is missing in such a group, so report nothing. */
 static bool check_torch_setup(struct diagnosis *d, const struct snapshot *s, const struct snapshot_wait *w)
 {
     struct torch_key key;
@@ -559,8 +561,9 @@ static void check_torch_surplus(struct diagnosis *d, const struct snapshot *s)
 
 /* --- ranks that others wait for ------------------------------------------------------------------------- */
 
-/* Find the key or barrier with the most waiting ranks, and report the ranks that may have to set or enter it. There
- * may be thousands, so diagnosis_slot accepts only DIAGNOSIS_SAME of each code. */
+/* Find the key or barrier that has the most waiting ranks. Report the ranks that may have to set this key or enter this
+ * barrier. Thousands of ranks may have to be reported, so diagnosis_slot accepts at most DIAGNOSIS_SAME findings with
+ * the same code. */
 static void check_ranks(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s);

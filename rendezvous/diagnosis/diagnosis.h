@@ -96,7 +96,8 @@ enum {
 /* The result: findings in the order of printing (findings.h). The struct has no pointers, so it can be copied. */
 struct diagnosis {
     uint32_t n;
-    uint32_t left_out; /* number of findings that are neither in `list` nor counted by a finding.more */
+    uint32_t left_out; /* number of findings that were left out completely: the findings that are not in
+                        * `list`, and that no finding in `list` counts in its member `more` */
     struct finding list[DIAGNOSIS_MAX];
 };
 
@@ -127,7 +128,7 @@ uint64_t diagnose_barrier_waits(const struct snapshot *snapshot);
 bool diagnose_barrier_hangs(const struct snapshot *snapshot, uint64_t least_ms);
 
 /* Compare two samples of the stacks, find the rank for which all other ranks wait, and add the finding (hang.c). Return
- * this rank, or -1 if the samples do not show it. */
+ * this rank, or -1 if the samples do not show this rank. */
 int64_t diagnose_hang(struct diagnosis *d, const struct snapshot *s);
 
 /* Return true if the main thread of `rank` sleeps in both samples, and has run several times between them. The rank may

@@ -173,7 +173,7 @@ void finding_make(struct finding *f, enum finding_code code, const char *subject
     struct words words = { .n = 1, .of = { { "subject", f->subject } } };
     f->code = code;
     f->more = 0;
-    /* Copy the subject first, because the texts must contain the copy that is cut. */
+    /* Copy the subject first. The copy may be cut, and the texts must contain the same cut subject. */
     snprintf(f->subject, sizeof(f->subject), "%s", subject);
     va_list args;
     va_start(args, subject);
@@ -240,7 +240,8 @@ const char *finding_predicate(const struct finding *f)
 
 /* --- for readers ---------------------------------------------------------------------------------------- */
 
-/* Append "PORT" for "${port}", and "HOST" for "${subject}", because an advice contains it only for hosts. */
+/* Append the name of the placeholder in capital letters, such as "PORT" for "${port}". For "${subject}", append "HOST",
+ * because an advice contains ${subject} only if the subject is a host. */
 static bool append_placeholder(void *user, struct slice word, struct buf *out)
 {
     (void)user;
@@ -289,8 +290,8 @@ bool findings_print_man(struct buf *out)
 
 /* --- explain: one code in full, or a list of all ---------------------------------------------------------- */
 
-/* The functions below print the tables of findings.h and exit_codes.h: as text to `out`, or as members of `json` if
- * it is not NULL. */
+/* The functions below print the tables of findings.h and exit_codes.h. If `json` is not NULL, the functions add members
+ * to `json`. Otherwise the functions append text to `out`. */
 
 enum { EXIT_STATUS_MAX = 255 }; /* largest exit code of a process */
 
@@ -362,7 +363,8 @@ static bool explain_finding(enum finding_code code, struct buf *out, cJSON *json
            append_paragraph(out, json, "advice", "Remedy", finding_advice(code));
 }
 
-/* Return the row of an exit code. A code without a row is the exit code of a worker. */
+/* Return the row of an exit code. A code without a row can only be the exit code of a worker. For such a code, return a
+ * row with the general texts about exit codes of workers. */
 static struct exit_row find_exit_row(int code)
 {
     for (int i = 0; i < EXIT_ROWS; i++)
@@ -374,8 +376,8 @@ static struct exit_row find_exit_row(int code)
                               .detection = EXIT_CODE_OTHER_DETECTION };
 }
 
-/* Replace the causes and the remedy of `row` if signal_rows has a row for the signal. `detection` receives the new
- * text. */
+/* Replace the causes and the remedy of `row` by the texts in signal_rows, if signal_rows has a row for this signal.
+ * `detection` is the caller's buffer for the changed text of row->detection. */
 enum { DETECTION_MAX = 512 };
 static void specify_signal(struct exit_row *row, int signal, char detection[DETECTION_MAX])
 {
@@ -461,7 +463,8 @@ static bool list_all(struct buf *out, cJSON *json)
                            "signal such as SIGKILL.\n");
 }
 
-/* Return the exit code for the name of a signal ("SIGKILL": 137), or 0. */
+/* Return the exit code of a worker that the signal `name` has ended: 137 for "SIGKILL". Return 0 if `name` is not the
+ * name of a signal. */
 static int exit_code_of_signal(const char *name)
 {
     for (int i = 1; strncmp(name, "SIG", 3) == 0 && i <= EXIT_STATUS_MAX - EXIT_CODE_SIGNAL; i++)
@@ -470,9 +473,9 @@ static int exit_code_of_signal(const char *name)
     return 0;
 }
 
-/* Append the rows that match `code` to `out` or `json`. In `code`, a '-' may replace a '_', as in option names. Set
- * *is_known to false if no row matches: for example, a number above 255 is not an exit code. Return false if memory is
- * short. */
+/* Append the rows that match `code` to `out` or `json`. In `code`, a '-' may replace a '_', as in option names. If no
+ * row matches, set *is_known to false. For example, no row matches the number 256, because exit codes end at 255.
+ * Return false if memory is short. */
 static bool explain_rows(const char *code, struct buf *out, cJSON *json, bool *is_known)
 {
     char name[CODE_MAX], *end;

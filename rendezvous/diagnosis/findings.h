@@ -114,8 +114,8 @@
       "127.0.0.1 is a loopback address: only ddprun processes on n0 can join through it",                   \
       "A job of several nodes has a loopback address as its master address. Typical causes: a test of several "     \
       "nodes on one host, or --master_addr=localhost kept from such a test.")                                       \
-    /* Limits and memory. report/host_checks.c estimates the need from the number of workers. A program     \
-     * may need less than the estimate, so a limit below the estimate is only a warning. */                                                                                          \
+    /* Limits and memory. report/host_checks.c estimates from the number of workers how much the job needs. \
+     * A program may need less than the estimate, so a limit below the estimate is only a warning. */ \
     X(LIMIT_NOFILE, WARNING,                                                                                \
       "${subject} allows ${have} open files; this job needs about ${number} there",                         \
       "raise the limit: 'ulimit -n ${number}' if you are root, else LimitNOFILE= of the service that "      \
@@ -145,8 +145,9 @@
       "/dev/shm on n1 has 64 MiB free; 8 workers need about 512 MiB there",                                 \
       "The free space of /dev/shm is below the estimate, so SIGBUS may kill data loaders or NCCL. " \
       "Typical cause: Docker's default of 64 MiB.")                                                 \
-    /* The two findings about GPUs need an answer of NVML (NVIDIA Management Library). ddprun waits for this   \
-     * answer: 200 ms before the start, 1 s after a failure, and until the next sample in a suspected hang. */                                                                                   \
+    /* ddprun makes the two findings about GPUs from the answers of NVML (NVIDIA Management Library), which \
+     * may be slow. So ddprun waits only for a limited time: 200 ms before the start, 1 s after a failure, \
+     * and until the next sample in a suspected hang. */ \
     X(GPU_BUSY, WARNING,                                                                                    \
       "${subject}${ranks} is used by ${process}",                                                           \
       "stop that process if it belongs to an earlier job, or give ddprun other GPUs " \
@@ -206,11 +207,11 @@
       "A worker reached the store, but not the port on which another worker listens. Typical causes: a "    \
       "firewall, or a security group of the cloud.")
 
-/* Failed connections from a node to the store. The node itself chooses the finding (launcher/net/dial_plan.h),
- * from the error of each attempt and the first bytes of each reply. ${host} is the name as the user typed it.
- * ${at} is the address and port of the attempt, and ${address} is the address alone. ${this_host} is the host of
- * the node, and ${took} is the duration. ${bytes} shows the first bytes of a reply. ${hosts} is the line of
- * /etc/hosts with the name. */
+/* Failed connections from a node to the store. The node itself chooses the finding (launcher/net/dial_plan.h), from the
+ * error of each attempt and the first bytes of each reply. ${host} is the name of the store's host, as the user typed
+ * it. ${at} is the address and port of the attempt, and ${address} is the address alone. ${this_host} is the host of
+ * the node, and ${took} is the duration of the attempt. ${bytes} shows the first bytes of a reply. ${hosts} is the line
+ * of /etc/hosts that contains the name. */
 #define FINDINGS_OF_CONNECTIONS(X)                                                                          \
     /* Stage "resolve": the results of getaddrinfo (RFC 3493). */                                           \
     X(NAME_IS_LOOPBACK, ERROR,                                                                              \
@@ -409,8 +410,8 @@
       "Under a scheduler, MUNGE delivers the secret. The store sent no credential of MUNGE, or munged on "   \
       "this node could not decode the credential. Typical causes: munged does not run on this node, or "     \
       "munged has another key than on the store's node.")                                                    \
-    /* A service that speaks neither HTTP nor TLS. PORT_IS_OTHER_SERVICE covers all unknown                 \
-     * protocols. */                                                                                        \
+    /* The next findings are about a service that speaks neither HTTP nor TLS. If the protocol of this \
+     * service is unknown, the finding is PORT_IS_OTHER_SERVICE. */ \
     X(PORT_IS_SSH, ERROR,                                                                                   \
       "${at} is an SSH server, not a store; it sent \"${bytes}\"",                                          \
       "choose a port that 'ss -ltn' on the store's host does not list",                               \
@@ -520,7 +521,8 @@
       "a node was rejected 2.0 s ago: n1 starts the program 'eval.py', n0 starts 'train.py'",               \
       "The agents sent different program names when they joined. Typical causes: different command "         \
       "lines, or two jobs that share a host and a port.")                                                           \
-    /* The job was restarted, the job is over, or the store is full. */                                     \
+    /* The next three findings reject a node because it belongs to an earlier start of the job, because \
+     * the job is over, or because the store is full. */ \
     X(STALE_INSTANCE, ERROR,                                                                                \
       FINDING_WAS_REJECTED,                                                                                 \
       "restart ddprun on that node",                                                                            \
@@ -558,10 +560,10 @@
       "An agent joined twice in one attempt. Typical cause: a program other than ddprun that sends "        \
       "join messages to the store.")
 
-/* A host of --hosts. ${remote_shell} is the remote shell, and ${words} is its output. If a remote shell fails,
- * launcher/remote/start.c chooses the finding from its exit status and its output. The exit status alone is not
- * sufficient, because ssh uses 255 for all its errors. remote/relay.c, which runs on the host, and remote/starter.c
- * make the other findings. */
+/* Findings about a host of --hosts. ${remote_shell} is the remote shell, and ${words} is the output of the remote
+ * shell. If a remote shell fails, launcher/remote/start.c chooses the finding from its exit status and its output. The
+ * exit status alone is not sufficient, because ssh uses 255 for all its errors. The other findings are made by
+ * remote/relay.c, which runs on the host, and by remote/starter.c. */
 #define FINDINGS_OF_REMOTE_HOSTS(X)                                                                         \
     X(HOST_NOT_REACHED, ERROR,                                                                              \
       "${subject} was not reached: ${words}",                                                               \
@@ -727,11 +729,11 @@
       "GPUs or CPUs. The store compares the numbers that the nodes sent when they joined. Typical cause: "   \
       "a GPU has failed, so its node starts fewer workers.")
 
-/* Clients of the store's port that are not part of the job (rejected.h). They may explain why a node is missing: it
- * may run another program, belong to another job, or connect through a proxy. */
+/* Findings about clients of the store's port that are not part of the job (rejected.h). Such a client may be a missing
+ * node of the job. The node may run another program, belong to another job, or connect through a proxy. */
 #define FINDINGS_OF_STRANGERS(X)                                                                            \
-    /* 127.0.0.6 is the address from which Envoy, Istio's sidecar, connects to a pod. The store then        \
-     * cannot distinguish the nodes. */                                                                     \
+    /* 127.0.0.6 is the address from which Envoy, the proxy of Istio's sidecar, connects to a pod. If all \
+     * connections arrive from this address, the store cannot distinguish the nodes. */ \
     X(PROXY_BETWEEN, ERROR,                                                                                 \
       "connections arrive from ${subject}${times}, the address of a proxy (a service mesh's sidecar)",      \
       "disable the sidecar for this job (sidecar.istio.io/inject: \"false\")",                              \
@@ -806,10 +808,11 @@
       "Less than 1/64 of the store's memory limit is free. Without free memory, SET requests fail. Typical "        \
       "cause: a program that never removes its keys.")
 
-/* Reasons why a node is missing, lost or late. diagnosis.c makes most of them. hub/lost_rank.c makes CONNECTION_BROKE
- * from the last output lines of the rank that failed first. The agents make NODE_FROZEN, NODE_STOP_SLOW and
- * NODE_UNREACHABLE (report/host_checks.c) after they have lost the store. DROPPED_STOP_SLOW is the store's reason for
- * dropping a node whose agent then makes NODE_STOP_SLOW. */
+/* Reasons why a node is missing, lost or late. diagnosis.c makes most of these findings. hub/lost_rank.c makes
+ * CONNECTION_BROKE from the last output lines of the rank that failed first. The agents make NODE_FROZEN,
+ * NODE_STOP_SLOW and NODE_UNREACHABLE (report/host_checks.c) after they have lost the store. If the workers of a node
+ * do not stop in time, the store drops the node and sends the reason DROPPED_STOP_SLOW. The agent of the node then
+ * makes NODE_STOP_SLOW. */
 #define DROPPED_STOP_SLOW "its workers did not stop in time"
 #define FINDINGS_OF_NODES(X)                                                                                \
     X(PROGRAM_MISSING_ON_NODE, ERROR,                                                                       \
@@ -841,8 +844,8 @@
       "rank 3 (n1, pid 812) exited with code 1, 12.3 s after the start of the round",                       \
       "This worker failed before all others of the round, by the clock of the store, and its failure "      \
       "ended the round. Typical causes: an error of the program, or a lack of memory.")                     \
-    /* If a process is killed, the kernel of its machine closes the connections. If the machine             \
-     * crashes or its network is cut, they stay open. */                                                    \
+    /* If a process is killed, the kernel of its machine closes the connections of the process. If the \
+     * machine crashes or its network is cut, the connections stay open. */ \
     X(NODE_LOST_SILENT, ERROR,                                                                              \
       "${subject} was lost ${time} ago: it had been ${words}",                                               \
       "check whether that host is down or frozen, or its network is cut: " \
@@ -1368,9 +1371,9 @@ const char *finding_code_name(enum finding_code code);
 const char *finding_grade_name(enum finding_code code);
 bool finding_is_trouble(enum finding_code code); /* true for a warning or an error */
 bool finding_is_count(enum finding_code code);   /* true if the finding counts missing nodes */
-/* Return true if the finding is about a hang and replaces `kept`, an earlier finding about this hang, or
- * FINDING_NONE. A verdict replaces every finding. A symptom replaces only FINDING_NONE or its own code, because a
- * later symptom may be a consequence. */
+/* Return true if the finding is about a hang and replaces `kept`. `kept` is the code of an earlier finding about this
+ * hang, or FINDING_NONE if no such finding exists. A verdict replaces every finding. A symptom replaces only
+ * FINDING_NONE or its own code, because a later symptom may be a consequence of the hang. */
 bool finding_names_hang(enum finding_code code, enum finding_code kept);
 /* Return the code with this name, or FINDING_NONE. */
 enum finding_code finding_by_name(const char *name);

@@ -17,15 +17,17 @@
 enum {
     IDLE_PERCENT = 20, /* percent of one CPU that a waiting thread may use, because the thread may poll */
     BUSY_PERCENT = 50, /* percent of one CPU; a thread with at least this use is busy: it computes or spins */
-    WAKES_LEAST = 2,   /* a thread that runs fewer times between two samples has slept in one call */
+    WAKES_LEAST = 2,   /* a thread that got a CPU fewer than WAKES_LEAST times between two samples has slept
+                        * in one call */
     GROUPS_MAX = 16,   /* maximum number of places where ranks wait */
     GROUPS_SHOWN = 2,  /* maximum number of groups in one sentence; a sentence has room for WORDS_LEN bytes */
 };
 
 #define TOO_MANY_PLACES "the ranks wait in more than 16 places" /* 16 is GROUPS_MAX */
 
-/* The findings for a culprit that sleeps in a system call: the first row whose text is a part of the call's name,
- * otherwise RANK_BLOCKED. Rows other than RANK_IN_LOCK count only if the awaited object is unknown. */
+/* The findings for a culprit that sleeps in a system call. Columns: a part of the call's name, and the finding. The
+ * first row whose text is a part of the call's name decides. Without such a row, the finding is RANK_BLOCKED. If it is
+ * known for which object the culprit waits, only a row with RANK_IN_LOCK can apply. */
 #define SLEEPS(X)                                               \
     X("futex", RANK_IN_LOCK)                                    \
     X("nanosleep", RANK_SLEEPS)                                 \
@@ -91,11 +93,12 @@ struct hang {
 
 /* --- comparing -------------------------------------------------------------------------------------------- */
 
-/* The place of a rank is the innermost frame of the user's program, and the collective that this frame has called,
- * if any. Two samples of a suspicion are 1 s to 21 s apart (hub/hang_watch.h). */
+/* The place of a rank is the innermost frame of the user's program, and the collective that this frame has called, if
+ * any. While the store suspects a hang, two successive samples are 1 s to 21 s apart (hub/hang_watch.h). */
 
-/* Return true if two stacks are equal, or if neither was read. Ignore the line numbers of the program's innermost
- * function and below, because an endless loop changes these lines. Another line of a caller means progress. */
+/* Return true if two stacks are equal, or if neither stack was read. Ignore the line numbers of the program's innermost
+ * function and of all functions that this function has called, because an endless loop changes these lines. If a caller
+ * of this function is at another line, the rank has made progress, so return false. */
 static bool is_same_stack(const struct spot *a, const struct spot *b)
 {
     if (a->frames == NULL || b->frames == NULL)
@@ -110,8 +113,9 @@ static bool is_same_stack(const struct spot *a, const struct spot *b)
     return x == NULL && y == NULL;
 }
 
-/* Return true if two ranks are at the same line of the program, and in the same collective or both outside of
- * collectives. If no stack has a frame of the program, return true only if both ranks are in the same collective. */
+/* Return true if two ranks wait in the same way. Two conditions must be true: both ranks are at the same line of the
+ * program, and the ranks are either in the same collective or both outside of collectives. If no stack has a frame of
+ * the program, return true only if both ranks are in the same collective. */
 static bool is_same_wait(const struct spot *a, const struct spot *b)
 {
     const bool is_same_call =
@@ -209,11 +213,14 @@ static enum finding_code sleep_code(const struct spot *spot, const char *in)
     return in[0] != '\0' ? FINDING_RANK_BLOCKED : FINDING_RANK_SLEEPS;
 }
 
-/* Return true if the main thread may wait for a child that has ended. A frame of a library that waits for children is
- * sufficient. Without such a frame, return false if the awaited object has a name, such as a file or a peer. A
- * listening Unix socket is an exception, because its client may be a child. Also return false if the thread sleeps in
- * futex, which is a wait for a lock. Return false in write, too, because the reader of the pipe still exists and so is
- * not the ended child. `in` is the system call in which the thread sleeps, or "". */
+/* Return true if the main thread may wait for a child that has ended. `in` is the system call in which the thread
+ * sleeps, or "". The first rule that applies decides:
+ * - return true if a library that waits for children has a frame in the stack
+ * - return false if the awaited object has a name, such as a file or a peer; a listening Unix socket is an exception,
+ * because its client may be a child
+ * - return false if the thread sleeps in futex, because the thread then waits for a lock
+ * - return false if the thread sleeps in write, because the reader of the pipe still runs and so is not the ended child
+ * - otherwise return true */
 static bool may_be_of_child(const struct spot *spot, const char *in)
 {
     static const char *const unnamed[] = { "pipe:[", "socket:[", "anon_inode:", "the listening socket /",
@@ -255,11 +262,14 @@ static bool has_same_frames(const struct spot_child *a, const struct spot_child 
     return a->frames != NULL && b->frames != NULL && cJSON_Compare(a->frames, b->frames, true);
 }
 
-/* Return true if the rank may wait for this child. Return false if neither a frame nor the system call of the rank
- * shows a wait for children. Also return false if the child is missing in the earlier sample. If the system call names
- * a child, return true only for that child. Otherwise the child must be of the kind for which the rank waits. Return
- * false for a child that itself waits for another process, as a shell does. The other process is also in the sample,
- * and is checked separately. */
+/* Return true if the rank may wait for this child. The first rule that applies decides:
+ * - return false if neither a frame nor the system call of the rank shows a wait for children
+ * - return false if the child is missing in the earlier sample
+ * - if the system call of the rank names a child, return true only for that child
+ * - return false if the child is not of the kind for which the rank waits
+ * - return false if the child itself waits for another process, as a shell does; the other process is also in the
+ * sample, and is checked separately
+ * - otherwise return true */
 static bool may_wait_for(const struct rank_analysis *r, const struct spot_child *child)
 {
     const struct spot *spot = r->spot[1];
@@ -518,8 +528,8 @@ static void append_group(struct buf *out, const struct group *group)
         buf_printf(out, "%u ranks %s %s", group->n, verb, spot_place(place, group->spot));
 }
 
-/* Compare two groups: the larger group precedes the smaller one. If both are equally large, the group with the lower
- * `first` precedes the other. So two samples of the same hang give the same sentence. */
+/* Compare two groups for sorting. The larger group comes first. If both groups are equally large, the group with the
+ * lower `first` comes first. Because of this order, two samples of the same hang give the same sentence. */
 static int compare_groups(const void *a, const void *b)
 {
     const struct group *x = a, *y = b;
@@ -591,11 +601,12 @@ static const char *who_words(words out, const struct hang *h, uint32_t rank)
 
 /* --- flight records --------------------------------------------------------------------------------------- */
 
-/* If all stacks are equal, or some cannot be read, the ranks' flight records decide. A flight record lists the
- * latest collectives of a rank. If the stacks name a culprit, the finding quotes the records as evidence.
+/* If the stacks of all ranks are equal, or if some stacks cannot be read, the flight records of the ranks are used to
+ * find the culprit. A flight record lists the latest collectives of a rank. If the stacks name a culprit, the finding
+ * only quotes the records as evidence.
  *
- * PyTorch writes a flight record even if the main thread hangs, because a separate thread writes it. Each call has
- * its group and number, so the calls of two ranks can be compared. */
+ * PyTorch writes a flight record even if the main thread hangs, because a separate thread writes it. Each call has its
+ * group and number, so the calls of two ranks can be compared. */
 
 /* Append a row to the calls of a rank. read_records has checked that there is room. */
 static void append_call(const struct message_flight_call *row, struct flight_dump *d)
@@ -732,7 +743,8 @@ static const cJSON *compared(const struct hang *h, const char *name)
     return cJSON_GetObjectItemCaseSensitive(h->records.compared, name);
 }
 
-/* Return the row of flight_compare that describes the latest call of `rank`, or NULL. */
+/* Return the row of flight_compare that describes the latest call of `rank`. Return NULL if the record of this rank was
+ * not compared. */
 static const cJSON *compared_rank(const struct hang *h, int64_t rank)
 {
     const cJSON *row;
@@ -744,8 +756,9 @@ static const cJSON *compared_rank(const struct hang *h, int64_t rank)
     return NULL;
 }
 
-/* Return the smallest or the largest of the groups of ranks that made different calls. Of several smallest groups,
- * return the last; of several largest groups, return the first. So the two results differ, even for two ranks. */
+/* Return one of the groups of ranks that made different calls: the largest group if `largest` is true, otherwise the
+ * smallest. If several groups are the largest, return the first of them. If several groups are the smallest, return the
+ * last of them. So the two results are different groups, even if all groups have the same size. */
 static const cJSON *differ_group(const struct hang *h, bool largest)
 {
     const cJSON *group, *found = NULL;
@@ -897,8 +910,8 @@ static int64_t report_records(struct diagnosis *d, const struct hang *h)
 /* The verdict is one finding about one rank or group of ranks. The same hang must always give the same verdict,
  * because the monitor compares the verdicts of successive pairs of samples. */
 
-/* Return the culprit whose finding is first in findings.h, or n_ranks. Of equal findings, prefer a rank that is not
- * a victim (is_victim). */
+/* Return the culprit whose finding is first in findings.h. If several culprits have this finding, prefer a rank that is
+ * not a victim (is_victim). Return n_ranks if there is no culprit. */
 static uint32_t find_culprit(const struct hang *h)
 {
     uint32_t best = h->s->n_ranks;
@@ -1174,9 +1187,9 @@ static const char *loss_words(words out, const struct hang *h, const struct cut 
     return out;
 }
 
-/* Return the number of pairs of nodes with a cut, and format the first: "the connection between n1 and n2 (rank 2
- * sends to 10.0.0.3:4711 without an answer)". If no pair has a cut, format a cut to any other peer,
- * which may be unrelated. */
+/* Return the number of pairs of nodes with a cut, and format the first: "the connection between n1 and n2 (rank 2 sends
+ * to 10.0.0.3:4711 without an answer)". If no pair of nodes has a cut, format a cut between a node and another peer.
+ * Such a peer may have nothing to do with the job. */
 static uint32_t cut_words(words out, const struct hang *h)
 {
     enum { PAIRS_MAX = 16 };
@@ -1288,7 +1301,8 @@ static void adopt_majority(struct hang *h)
     }
 }
 
-/* Return true if the rank waits for other ranks, or for a lock of its program (struct spot). */
+/* Return true if the rank sleeps in a C function that waits either for other ranks or for a lock of the program. The
+ * stack does not show for which of the two the rank waits (struct spot). */
 static bool may_wait(const struct hang *h, uint32_t rank)
 {
     const struct rank_analysis *r = &h->ranks[rank];
@@ -1315,10 +1329,13 @@ static bool surely_waits(const struct hang *h)
     return i < h->n_groups;
 }
 
-/* Return true if the rank is surely a culprit. `is_known` is the result of waits_in_call(). A rank that sleeps in futex
- * is no sure culprit: it may wait for a lock or for other ranks. A rank that computes may wait for its GPU, and so for
- * the other ranks. Such a rank is a sure culprit only if it is in a loop of calls, or if `is_known` is true. A rank
- * without a frame of the user's program is a sure culprit only if it is stopped, or if it has printed a traceback. */
+/* Return true if the rank is surely a culprit. `is_known` is the result of waits_in_call(). A rank that is not
+ * WAY_CULPRIT is no sure culprit. The same is true for a culprit in any of these cases:
+ * - the rank sleeps in futex, because it may wait for a lock or for other ranks
+ * - the rank computes, because it may wait for its GPU, and so for the other ranks; but such a rank is sure if it is in
+ * a loop of calls, or if `is_known` is true
+ * - the rank has no frame of the user's program; but such a rank is sure if it is stopped, or if it has printed a
+ * traceback */
 static bool is_sure(const struct rank_analysis *r, bool is_known)
 {
     return r->way == WAY_CULPRIT && r->code != FINDING_RANK_IN_LOCK &&
@@ -1441,8 +1458,8 @@ static int64_t add_verdict(struct diagnosis *d, struct hang *h)
 
 /* --- stacks that cannot be read ---------------------------------------------------------------------------- */
 
-/* Without py-spy or the permission to trace, only the system call of each main thread is known. A finding from it is
- * only a hint, so --on_hang does not act on it. */
+/* Without py-spy or the permission to trace, only the system call of each main thread is known. A finding that was made
+ * only from system calls is a hint, so --on_hang does not act on such a finding. */
 
 /* Groups of live ranks without frames, by the state of their main thread in the kernel. */
 struct states {
@@ -1559,8 +1576,9 @@ static bool add_states_differ(struct diagnosis *d, const struct hang *h)
 }
 
 /* Report the ranks that have printed a traceback and have no frames. Report nothing if another rank may still make
- * progress. The report is only a hint, because the program may have handled the exception. If only some of these ranks
- * have lost a connection to another rank, report only the ranks that have not. Return false if no finding was added. */
+ * progress. The report is only a hint, because the program may have handled the exception. If some of these ranks have
+ * lost a connection to another rank and others have not, report only the ranks that have lost no connection. Return
+ * false if no finding was added. */
 static bool add_failed_unread(struct diagnosis *d, const struct hang *h)
 {
     struct states states = { 0 };
@@ -1604,8 +1622,8 @@ static void add_unreadable(struct diagnosis *d, const struct hang *h)
 
 /* --- reading ---------------------------------------------------------------------------------------------- */
 
-/* Read both samples of `s`; the earlier one may be missing. The samples are from other processes, so their values
- * are unchecked. Return false if memory is short. The caller calls hang_free in any case. */
+/* Read both samples of `s`. The earlier sample may be missing. The samples are from other processes, so the values in
+ * them are not trusted. Return false if memory is short. The caller calls hang_free in any case. */
 static bool hang_read(struct hang *h, const struct snapshot *s)
 {
     const uint32_t n = s->n_ranks;
@@ -1662,11 +1680,14 @@ static bool is_at_rest(const struct hang *h, uint32_t rank)
     return is_known;
 }
 
-/* Return true if the rank may have completed a collective between the two samples. Return false if the rank has exited,
- * or if neither sample has its main thread. Return true if only one sample has this thread, or if the pid has changed.
- * Otherwise return false if neither sample shows the rank in a collective. A sample without frames never shows a
- * collective, but the ranks that waited for this rank then show the progress. In all other cases, return true if the
- * rank has moved, or is not at rest. */
+/* Return true if the rank may have completed a collective between the two samples. The first rule that applies decides:
+ * - return false if the rank has exited, or if neither sample has its main thread
+ * - return true if only one sample has the main thread, or if the pid has changed
+ * - return false if neither sample shows the rank in a collective
+ * - return true if the rank has moved, or is not at rest
+ * - otherwise return false
+ * A sample without frames never shows a collective. Progress of such a rank is still detected, because the ranks that
+ * waited for this rank then move. */
 static bool may_have_progressed(const struct hang *h, uint32_t rank)
 {
     const struct rank_analysis *r = &h->ranks[rank];
@@ -1756,8 +1777,9 @@ static const char *rest_why(struct hang *h)
     return h->is_full ? TOO_MANY_PLACES : "a wait for other ranks and a wait for a lock look alike";
 }
 
-/* Return false for a thread in the state "uninterruptible". Such a thread may wait for one page of a file. The kernel
- * also wakes this thread when other pages were read. So its runs do not prove that it waits in a loop. */
+/* Return false for a thread in the state "uninterruptible", although such a thread may run several times between the
+ * samples. The thread may wait for one page of a file, and the kernel also wakes the thread when other pages were read.
+ * So the number of runs does not prove that the thread waits in a loop. */
 bool hang_wakes(const struct snapshot *s, uint32_t rank)
 {
     struct hang h = { .s = s };

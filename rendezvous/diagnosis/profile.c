@@ -51,7 +51,8 @@ static enum stand stand_of(const struct spot *spot, const struct snapshot_rank *
         return STAND_UNKNOWN;
     if (spot->imports)
         return STAND_IMPORTS;
-    /* In backward(), the thread sleeps while it waits for gradients. */
+    /* In a frame with idle_only, such as backward(), a running thread computes, and a sleeping thread waits for other
+     * ranks. */
     if (spot->frames != NULL && spot->call != NULL)
         return spot->idle_only && strncmp(spot->does, "running", 7) == 0 ? STAND_WORKS : STAND_WAITS;
     if (f->has_steps)

@@ -1,6 +1,7 @@
 /* ranks.c -- makes the findings about ranks for which other ranks wait; see diagnosis.h. The other ranks wait for a key
- * of the store, in a barrier, or in a collective of libddp; hang.c covers collectives of PyTorch. A finding combines
- * facts of the store and of the agent. Only both together distinguish a computing rank from a hanging rank. */
+ * of the store, in a barrier, or in a collective of libddp. hang.c covers collectives of PyTorch. A finding combines
+ * facts of the store and facts of the agent. The facts of the store alone, or of the agent alone, do not show whether a
+ * rank computes or hangs. */
 
 #include "base/text.h"
 #include "diagnosis/diagnosis.h"
@@ -16,7 +17,8 @@
 enum {
     STUCK_MS = 2000,   /* a shorter sleep in state D is normal, for example while a disk reads */
     BUSY_PERCENT = 50, /* percent of one CPU; a sleeping process with at least this use counts as computing */
-    /* percent of one CPU at which a runnable process counts as computing, low because the host may be overloaded */
+    /* percent of one CPU at which a runnable process counts as computing; the limit is low, because an overloaded host
+     * gives the process little CPU time */
     SHARE_PERCENT = 5,
 };
 
@@ -75,7 +77,7 @@ enum finding_code diagnose_rank_code(const struct snapshot_rank *f)
     /* The process state of a lost node is outdated. */
     if (f->node_lost)
         return FINDING_RANK_NODE_LOST;
-    /* A stopped process cannot react to a reply of the store, so check this before `waits`. */
+    /* Check for a stopped process before f->waits, because a stopped process cannot react to the reply of the store. */
     if (f->proc_state == 'T' || f->proc_state == 't')
         return FINDING_RANK_STOPPED;
     if (hangs_in_kernel(f))
@@ -322,7 +324,8 @@ cJSON *diagnose_json(const struct snapshot_rank *f)
 enum {
     STILL_MS = 3000,        /* a rank that has not moved for this time is reported */
     STILL_BUSY_PERCENT = 5, /* percent of one CPU at which a process counts as computing */
-    UNKNOWN_FACTOR = 3,     /* the time limit for a rank without steps is UNKNOWN_FACTOR times longer */
+    UNKNOWN_FACTOR = 3,     /* without steps, the time limit of a rank is UNKNOWN_FACTOR times the time limit
+                             * of a rank with steps */
 };
 
 /* Return true if the rank is in a collective of libddp. */
@@ -378,8 +381,8 @@ bool diagnose_stands_still(const struct snapshot *s, uint64_t least_ms)
 
 /* --- barriers ------------------------------------------------------------------------------------------- */
 
-/* Each call of a barrier has a timeout. The functions below decide whether the store reports the missing ranks
- * before it. */
+/* Each call of a barrier has a timeout. The functions below decide whether the store reports the missing ranks before
+ * this timeout. */
 
 uint64_t diagnose_barrier_waits(const struct snapshot *s)
 {
@@ -415,7 +418,8 @@ bool diagnose_barrier_hangs(const struct snapshot *s, uint64_t least_ms)
 
 /* --- texts ---------------------------------------------------------------------------------------------- */
 
-/* Format what the rank's process does by its agent's last heartbeat, as the verb of a sentence. */
+/* Format the state of the rank's process as the verb of a sentence, such as "sleeps". The state is from the last
+ * heartbeat of the rank's agent. */
 static const char *does(words out, const struct snapshot_rank *f)
 {
     words in = "";

@@ -27,8 +27,9 @@ static const struct {
     { "\x16\x03", REJECT_TLS }, { "SSH-", REJECT_SSH },
 };
 
-/* Return the kind of a client that has sent the greeting: ddprun, or PyTorch from 2.2 on. Both send the same greeting.
- * The next byte is an opcode: 0x80 or above from ddprun, and below 0x80 from PyTorch. */
+/* Return the kind of a client that has sent the greeting. ddprun, and PyTorch from version 2.2 on, send the same
+ * greeting. But the byte after the greeting is an opcode, which is 0x80 or above if the client is ddprun, and below
+ * 0x80 if the client is PyTorch. */
 static enum reject_kind greeted_kind(struct slice first)
 {
     enum { GREETING = 5, DDPRUN_FROM = 0x80 };
@@ -66,7 +67,7 @@ enum reject_kind reject_kind_of(struct slice first)
 }
 
 /* Return true if the client may be a node. Return false for a SILENT client, because most silent clients are health
- * checks. But a firewall can also silence a node. */
+ * checks. This may be wrong if a firewall has dropped the bytes of a node. */
 bool reject_may_be_a_node(enum reject_kind kind)
 {
     return kind == REJECT_C10D_1 || kind == REJECT_C10D_2 || kind == REJECT_DDPRUN || kind == REJECT_TLS;
@@ -138,7 +139,8 @@ static bool is_worth_a_line(struct rejects *r, struct reject *row, uint64_t now_
         r->lines_since_ms = now_ms;
         r->lines = 0;
     }
-    /* A client with many addresses overwrites rows, so the lines of all sources have a limit, too. */
+    /* Limit the lines of all sources together, too. A client with many addresses overwrites rows, so the limit per
+     * source does not stop such a client. */
     if (r->lines == REJECTS_MAX)
         return false;
     r->lines++;
@@ -250,8 +252,8 @@ static void remove_notice(struct notices *n, struct notice *row)
     n->count--;
 }
 
-/* Return the row that a new row of `sender` replaces in a full list. This is the sender's oldest row. If the sender has
- * no row, it is the oldest row of all. So one node cannot replace the findings of all other nodes. */
+/* Return the row that a new row of `sender` replaces in a full list: the oldest row of `sender`, or the oldest row of
+ * the list if `sender` has no row. So one node cannot replace the findings of all other nodes. */
 static struct notice *oldest_notice(const struct notices *n, uint64_t sender)
 {
     for (uint32_t i = 0; i < n->count; i++)

@@ -88,8 +88,8 @@ bool rejects_note(struct rejects *r, const struct reject_facts *what, uint64_t n
 
 /* --- refusals --------------------------------------------------------------------------------------------- */
 
-/* Nodes that were rejected when they joined a job. A rejected agent exits, and this list shows its reason on the
- * nodes that still wait. */
+/* Nodes that were rejected when they joined a job. A rejected agent exits. The other nodes still wait for this node,
+ * and this list shows them why the node was rejected. */
 
 enum { REFUSALS_MAX = 32 };
 
@@ -119,8 +119,9 @@ void refusals_forget(struct refusals *r, const char *job);
 
 /* --- notices ---------------------------------------------------------------------------------------------- */
 
-/* Findings of nodes about themselves, such as a limit that is too low, for all nodes. Two findings with the same
- * code and subject share a row. Only the store and the sender may replace or remove a finding. */
+/* Findings that nodes have reported about themselves, such as a limit that is too low. The store shows these findings
+ * to all nodes. Two findings with the same code and subject share a row. Only the store and the sender may replace or
+ * remove a finding. */
 
 enum { NOTICES_MAX = 16 };
 

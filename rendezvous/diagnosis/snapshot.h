@@ -93,7 +93,8 @@ struct snapshot_surplus {
      * the members, and not the arrivals in a barrier. */
     struct torch_key key;
     bool is_double; /* two processes have the same rank */
-    uint64_t count; /* number of arrivals in the barrier, with closed connections; without a barrier, `n` */
+    uint64_t count; /* number of arrivals in the barrier, including arrivals of processes whose connections
+                     * have closed; if there is no barrier, the same number as `n` */
     const struct snapshot_claim *claims; /* sorted: the processes of the job are first */
     uint32_t n;
 };

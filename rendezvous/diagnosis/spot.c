@@ -61,7 +61,8 @@ static const char *const waiting_folders[] = { WAITING_FOLDERS(X) };
 static const char *const local_files[] = { LOCAL_FILES(X) };
 #undef X
 
-/* Return a member, or NULL. cJSON accepts a NULL object, so calls can be nested. */
+/* Return the member `name` of `o`, or NULL if `o` has no such member. `o` may be NULL, because cJSON accepts a NULL
+ * object, so calls can be nested. */
 static const cJSON *member(const cJSON *o, const char *name)
 {
     return cJSON_GetObjectItemCaseSensitive(o, name);
@@ -73,8 +74,8 @@ const char *spot_text(const cJSON *o, const char *name)
     return text != NULL ? text : "";
 }
 
-/* Return a number, or 0 if it is not from 0 to INT_MAX. Check the double before the conversion, because converting a
- * double above INT_MAX to int is undefined in C. */
+/* Return the number in the member `name`, or 0 if the member is not a number from 0 to INT_MAX. Check the double before
+ * the conversion, because converting a double above INT_MAX to int is undefined in C. */
 int spot_number(const cJSON *o, const char *name)
 {
     const cJSON *item = member(o, name);
@@ -90,8 +91,9 @@ static bool ends_with(const char *text, const char *end)
     return len >= n && strcmp(text + len - n, end) == 0;
 }
 
-/* Return the row of waiting_frames for this frame, or -1. Also return -1 for a frame <module>, because the program is
- * then importing the library, and does not wait for other ranks. */
+/* Return the index of the row of waiting_frames that matches this frame, or -1 if no row matches. Also return -1 for a
+ * frame whose function is <module>, because the program is then importing the library, and does not wait for other
+ * ranks. */
 static int find_waiting(const cJSON *frame)
 {
     const char *file = spot_text(frame, "file"), *function = spot_text(frame, "function");
@@ -153,8 +155,8 @@ static int scan_number(const char *text, const char *format, long most)
 
 /* --- children --------------------------------------------------------------------------------------------- */
 
-/* Return the kind of process for which a thread in this frame waits. WAITS_LOADER is also a frame in a data loader's
- * worker, for add_child. */
+/* Return the kind of process for which a thread in this frame waits. Also return WAITS_LOADER if the frame is in a
+ * worker of a data loader, because add_child() recognizes these workers by this result. */
 static enum spot_waits frame_waits(const cJSON *frame)
 {
     const char *file = spot_text(frame, "file");
@@ -227,7 +229,7 @@ static void add_child(struct spot *spot, const cJSON *row, const cJSON *thread, 
             child.user = frame;
         if (frame_waits(frame) == WAITS_LOADER)
             child.kind = WAITS_LOADER;
-        /* A forked child has inherited the callers of _bootstrap from its parent. */
+        /* Ignore the callers of _bootstrap, because a forked child has inherited these frames from its parent. */
         if (ends_with(spot_text(frame, "function"), "_bootstrap") &&
             ends_with(spot_text(frame, "file"), "multiprocessing/process.py")) {
             child.kind = child.kind == WAITS_LOADER ? WAITS_LOADER : WAITS_MULTIPROCESSING;
@@ -240,8 +242,8 @@ static void add_child(struct spot *spot, const cJSON *row, const cJSON *thread, 
 
 /* --- threads ---------------------------------------------------------------------------------------------- */
 
-/* Set spot->user, spot->imports and spot->call from the frames. spot->call is the outermost library function in
- * which the thread waits, because the program has called it. */
+/* Set spot->user, spot->imports and spot->call from the frames. spot->call is the outermost library function in which
+ * the thread waits, because this is the function that the program has called. */
 static void read_frames(struct spot *spot)
 {
     const cJSON *frame, *innermost = spot->frames != NULL ? spot->frames->child : NULL;
@@ -257,7 +259,8 @@ static void read_frames(struct spot *spot)
         const int row = find_waiting(frame);
         if (row < 0 && !(in_folder && is_in_waiting_folder(frame)))
             continue;
-        /* A name that begins with '_' is internal to the library. */
+        /* A function whose name begins with '_' is internal to the library, so use its name only if no other name is
+         * found. */
         if (spot->call == NULL || spot_text(frame, "function")[0] != '_')
             spot->call = spot_text(frame, "function");
         spot->idle_only = row < 0 || waiting_frames[row].idle_only;

@@ -11,9 +11,10 @@
 
 enum { SPOT_PLACE_MAX = 160, SPOT_PEERS_MAX = 8, SPOT_CHILDREN_MAX = 8 };
 
-/* The kind of process for which a rank may wait, as its frames or its system call show. The kinds are any child, a
- * child of Python's multiprocessing, and a worker of PyTorch's data loader. Each of these kinds includes the kinds
- * after it. */
+/* The kind of process for which a rank may wait, as its frames or its system call show. WAITS_CHILD means any child
+ * process, WAITS_MULTIPROCESSING means a child that Python's multiprocessing has started, and WAITS_LOADER means a
+ * worker of PyTorch's data loader. The kinds are ordered: a process of one kind is also a process of each kind before
+ * it, except WAITS_NONE. */
 enum spot_waits { WAITS_NONE, WAITS_CHILD, WAITS_MULTIPROCESSING, WAITS_LOADER };
 
 /* A living process that the rank has started. Children that wait for a message or for other ranks are left out. */

@@ -230,8 +230,8 @@ const char *missing_nodes(words out, const struct snapshot *s, uint32_t never)
     return settle(out, &text);
 }
 
-/* Format "; no node has node rank 3: was the same --node_rank used on every node?" for a report about two nodes with
- * the same rank. Write "" if every node rank has a node. */
+/* Format a part of a report about two nodes with the same rank: "; no node has node rank 3: was the same --node_rank
+ * used on every node?". If every node rank has a node, return "". */
 const char *unclaimed_ranks(words out, const struct snapshot *s)
 {
     struct buf text = { 0 };

@@ -255,7 +255,8 @@ static bool read_rpc(struct slice path, struct torch_key *out)
  * program may match a row by chance. This only leads to a wrong word in a report or to a useless check. */
 bool torch_key_read(struct slice key, struct torch_key *out)
 {
-    /* No key of PyTorch is longer; a client may send many long keys. */
+    /* Keys of PyTorch are not longer than this. Longer keys are not compared with the rows, because a client may send
+     * many long keys, and each comparison takes time. */
     enum { KEY_MAX = 512 };
     static const char group[] = "default_pg/", rpc[] = "rpc_prefix_";
     *out = (struct torch_key){ .rank = -1, .number = -1 };

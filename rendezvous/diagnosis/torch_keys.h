@@ -125,10 +125,10 @@ struct cJSON *torch_key_json(const struct torch_key *key);
 
 /* Facts about a job's PyTorch ranks while their process groups form.
  *
- * torch_observer.c records two facts at once, because a later check could not find them. The first fact is which
- * clients have increased the counter of a store-based barrier. The second fact is the rank under which a client has
- * published its address. With torch 1.13, clients do not wait for such a barrier in the store, but poll its counter. A
- * check uses these facts to find missing ranks and extra processes.
+ * torch_observer.c records two facts in the moment when they occur, because a later check could not find them. The
+ * first fact is which clients have increased the counter of a store-based barrier. The second fact is the rank under
+ * which a client has published its address. With torch 1.13, clients do not wait for such a barrier in the store, but
+ * poll its counter. A check uses these facts to find missing ranks and extra processes.
  *
  * The facts are deleted at the end of the attempt. */
 
@@ -159,7 +159,8 @@ struct torch_client {
     bool polls;                 /* the session polls the counter of `meet` until all ranks have arrived */
     bool waits;                 /* the present or last wait of the session is for a key of PyTorch */
     bool asked;                 /* the store has asked the agents which process owns the connection */
-    uint64_t since_ms, left_ms; /* since_ms: start of the wait; left_ms: when it was given up, 0 = never */
+    uint64_t since_ms, left_ms; /* since_ms: start of the wait; left_ms: when the session gave up the wait, 0
+                                 * = the session has not given up */
     uint64_t tried_ms;          /* when the session last began or continued a setup; 0 = never */
     struct torch_key key;       /* the awaited key, decoded; key.name is always empty */
     char *owner; /* owned: an agent's description of a process that is not a worker; NULL = none */

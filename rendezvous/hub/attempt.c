@@ -1,6 +1,6 @@
 /* attempt.c -- moves sessions into and out of jobs, frees sessions, and begins and ends attempts. Each attempt after
- * the first starts with an empty set of keys. Workers of the old attempt must not use the new keys. So the hub closes
- * their connections, some only at the next request. */
+ * the first starts with an empty set of keys. Workers of the old attempt must not use the new keys, so the hub closes
+ * the connections of these workers. Some of these connections are closed only when their next request arrives. */
 #include "hub/job.h"
 #include "hub/schedule.h"
 #include "hub/session.h"
@@ -40,7 +40,8 @@ static void leave_job(struct session *s, const char *how)
     if (job == NULL)
         return;
     job_node_gone(s, how);
-    /* Call this first, because it reads the session's wait and rank. */
+    /* Call lost_peer_leaves() first, because it reads the wait and the rank of the session, and the next calls remove
+     * both. */
     lost_peer_leaves(s);
     session_leave_wait(s);
     store_acted(job->store, &s->waiter);
@@ -117,8 +118,8 @@ static void drop_unfinished(struct session *s)
 }
 
 /* Keep a node in its job if it has a token and its timeout has not passed. Do not keep a node that is FINISHED, because
- * its process has ended. The kernel resets the connection of a process that ends before it has read all pushes. This
- * end looks like a broken connection. */
+ * the process of such a node has ended. If the process ended before it had read all pushes, the kernel resets the
+ * connection, and the end of the node looks like a broken connection. */
 bool session_cut(struct session *s, const char *why)
 {
     struct rdzv_facts facts;
@@ -280,9 +281,9 @@ static void detach_sessions(struct job *job)
     }
 }
 
-/* End all waits for keys and barriers; the waiting clients get no answer. Then detach the sessions from their ranks,
- * and free the members. The job gets a new era. Older connections have a lower session.era, so the store rejects their
- * requests for keys. */
+/* End all waits for keys and barriers. The clients that wait get no answer. Then detach the sessions from their ranks,
+ * and free the members. The job gets a new era, which is a number that grows with each attempt that ends. Older
+ * connections have a lower session.era, so the store rejects their requests for keys. */
 void attempt_end(struct job *job)
 {
     /* The store rejects requests for keys on connections with a lower session.era. */

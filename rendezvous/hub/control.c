@@ -434,7 +434,8 @@ static bool call_resume(struct hub *hub, struct session *s, const union message 
     session_confirms(old, (uint64_t)m->resume.heard);
     message_add_resumed(&(struct message_resumed){ .received = (int64_t)old->as_node->received }, answer);
     hub->answers_later = true;
-    /* Send the answer before the move, because frames to a node are numbered and kept. */
+    /* Send the answer before `s` becomes a node. After that, the store would number and keep the answer like every
+     * other frame to a node. */
     if (!send_answer(hub, s, answer, true))
         return false;
     const conn_id from = old->id;
@@ -608,7 +609,8 @@ static bool call_heartbeat(struct hub *hub, struct session *s, const union messa
     if (m->heartbeat.moved_ms != MESSAGE_NONE)
         schedule_moved(s->job, (uint64_t)m->heartbeat.moved_ms);
     job_touch(s->job);
-    /* Ranks agree to a restart by a SET, but a check at every SET would cost too much. */
+    /* Ranks agree to a restart by a SET. Check for this agreement at each heartbeat, because a check at every SET would
+     * cost too much. */
     rounds_check_grow_keys(s->job);
     return true;
 }

@@ -121,7 +121,8 @@ static void push_to_all(struct job *job, const char *text)
 /* Send an event to the receiver, and keep it for the next receiver. */
 static void push_to_receiver(struct job *job, const char *text)
 {
-    /* Call this before remember(), because a new receiver gets all kept events at once. */
+    /* Find the receiver before remember() keeps this event. A new receiver gets all kept events at once, and would
+     * otherwise get this event twice. */
     struct session *receiver = find_receiver(job);
     if (receiver != NULL)
         push(job->hub, receiver, text);
@@ -188,7 +189,8 @@ static bool is_too_many(struct job *job)
 
 /* --- the rendezvous --------------------------------------------------------------------------------------- */
 
-/* Format the list of the round's nodes: an array of four numbers for each node. */
+/* Format the list of the round's nodes. Each node is an array of four numbers: the id of the node, its node rank, its
+ * first rank, and its number of workers. */
 void events_members(struct job *job, const struct rdzv_round *world)
 {
     struct buf rows = { 0 };

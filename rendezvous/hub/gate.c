@@ -1,7 +1,7 @@
 /* gate.c -- decides which connections from other hosts (strangers) are served, and authenticates clients that have the
- * secret. The hub holds a stranger's requests. It releases them when the stranger proves that it has the secret, or
- * when an agent confirms the stranger's user. Agents must confirm users, because the clients of PyTorch and libddp have
- * no secret. */
+ * secret. The hub holds the requests of a stranger and does not answer them. The hub serves these requests when the
+ * stranger proves that it has the secret, or when an agent confirms the stranger's user. Agents must confirm users,
+ * because the clients of PyTorch and libddp have no secret. */
 #include "hub/session.h"
 
 #include "auth/auth.h"
@@ -17,8 +17,8 @@ enum {
     PENDING_MAX = 128,        /* maximum number of strangers in GREETING and HELD together */
     PENDING_PER_ADDRESS = 16, /* limit for one address, so that other hosts keep a part of PENDING_MAX */
     PER_RANK = 4,             /* each rank of a job raises the limits of ASKED and HANDSHAKE by this number */
-    /* Limit of the held bytes of one stranger. Above it, the hub stops reading in ASKED, and rejects the
-     * stranger in other states. */
+    /* Limit of the held bytes of one stranger. If a stranger in ASKED exceeds this limit, the hub stops reading from
+     * this stranger. A stranger in another state is then rejected. */
     HELD_BYTES = 64 << 10,
     HELD_SHARE = 16,       /* held bytes of all strangers: at most hub_limits.max_bytes / HELD_SHARE */
     ASKED_BYTES = 10 << 20 /* limit of held bytes in ASKED: more than the longest value, 8 MiB */
@@ -84,8 +84,8 @@ static void count_held(struct hub *hub, struct session *s)
     LIST_EACH(node, &hub->gate[STRANGER_ASKED].line)
     {
         struct session *other = LIST_ENTRY(node, struct session, stranger);
-        /* An honest client loses nothing by waiting, so do not reject it; enter_asked() explains the
-         * exception. */
+        /* Stop reading from the stranger, but do not reject it, because an honest client loses nothing by waiting.
+         * enter_asked() explains which strangers are not stopped. */
         if (!other->is_stopped && (other->is_held || peer_is_answerable(hub, other)))
             stop(hub, other);
     }
@@ -252,8 +252,8 @@ void gate_tick(struct hub *hub)
 
 /* --- the bytes of a stranger ------------------------------------------------------------------------------ */
 
-/* The hub decodes only VALIDATE, PING and AUTH of a stranger, and answers `hello`. It holds all other requests.
- * FIRST_BYTES limits the decoded requests together. */
+/* The hub decodes only VALIDATE, PING and AUTH of a stranger, and answers `hello`. The hub holds all other requests.
+ * FIRST_BYTES limits the total size of the requests that are decoded for one stranger. */
 
 /* The request CONTROL {"op":"hello"}, whose bytes are compared and not decoded. */
 static const uint8_t hello[] = { 0x82, 14,  0,   0,   0,   0,   0,   0,   0,   '{', '"', 'o',
@@ -358,8 +358,8 @@ bool gate_holds(struct hub *hub, struct session *s)
 
 /* --- AUTH ------------------------------------------------------------------------------------------------- */
 
-/* Set the reason of a refused AUTH and return false. The text may contain fingerprints of both secrets, which do not
- * reveal a secret. */
+/* Set the reason of a refused AUTH and return false. The text may contain fingerprints of both secrets. A fingerprint
+ * does not reveal the secret. */
 static bool refuse(struct hub *hub, enum auth_result result, struct slice message)
 {
     char ours[AUTH_PRINT_TEXT], theirs[AUTH_PRINT_TEXT];
@@ -428,7 +428,7 @@ bool hub_give_credential(struct hub *hub, conn_id conn, struct buf *out)
 }
 
 /* Append the reason why the host of this store cannot serve the job. The reply to `join` contains this reason, too. But
- * a node with --encrypt sends no `join` to a store without TLS. */
+ * a node with --encrypt sends no `join` to a store without TLS, and so would never receive that reply. */
 static bool append_refusal(const struct hub *hub, struct buf *answer)
 {
     const struct hub_refusal *refusal = hub->limits.refusal;

@@ -5,7 +5,8 @@
 enum {
     SAMPLES = 3,       /* samples before a report, if the second and the third give the same verdict */
     SAMPLES_MAX = 4,   /* samples before a report, if the third sample changes the verdict */
-    SAMPLES_WAKES = 8, /* samples before a report, if the rank sleeps in the last two and runs between them */
+    SAMPLES_WAKES = 8, /* number of samples before a report, if the rank sleeps in the last two samples but
+                        * has run between them */
     DOUBLINGS_MAX = 8, /* maximum number of doublings of the pause, so that the pause cannot overflow */
 };
 
@@ -20,9 +21,9 @@ static uint64_t limit_of(const struct hang_watch *w)
 }
 
 /* Return the time from one sample to the next, in ms. Before the first sign of progress, the watch does not know when a
- * normal pause began. For example, a checkpoint may begin just before the first sample. The samples are then further
- * apart, so that such a pause ends before the third sample. The third sample is the earliest that can cause a report.
- * If limit_of() is short, the samples are HANG_APART_MS apart as usual. */
+ * normal pause of the program began. For example, a checkpoint may begin just before the first sample. For this reason,
+ * the samples are then further apart than usual, so that such a pause ends before the third sample. The third sample is
+ * the earliest that can cause a report. If limit_of() is short, the samples are HANG_APART_MS apart as usual. */
 static uint64_t apart_of(const struct hang_watch *w)
 {
     return !w->has_signals && limit_of(w) > 2 * HANG_QUIET_APART_MS ? HANG_QUIET_APART_MS : HANG_APART_MS;
@@ -31,7 +32,8 @@ static uint64_t apart_of(const struct hang_watch *w)
 /* End the current suspicion. The next suspicion begins after limit_of() ms without progress. */
 static void wait_for_limit(struct hang_watch *w)
 {
-    /* If samples are further apart, begin earlier, so that the report is not late. */
+    /* If the samples are further apart than HANG_APART_MS, begin the suspicion earlier, so that the report does not
+     * come later than usual. */
     const uint64_t earlier_ms = (SAMPLES - 1) * (apart_of(w) - HANG_APART_MS);
     w->samples = w->in_vain = w->compared = 0;
     w->retries = w->retried = false;
@@ -59,7 +61,8 @@ void hang_watch_end(struct hang_watch *w)
 bool hang_watch_moved(struct hang_watch *w, uint64_t ago_ms, uint64_t now_ms)
 {
     const uint64_t at_ms = ago_ms < now_ms ? now_ms - ago_ms : 0;
-    /* Heartbeats of several nodes arrive late and in any order. */
+    /* Heartbeats of several nodes arrive late and in any order. So ignore a sign of progress that is older than the
+     * last recorded sign. */
     if (!w->runs || at_ms < w->began_ms || (w->has_signals && at_ms <= w->moved_ms))
         return false;
     if (w->has_signals && at_ms - w->moved_ms > w->longest_ms)

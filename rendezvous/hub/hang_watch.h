@@ -16,8 +16,8 @@ enum {
      * take 42 s, so a checkpoint of 40 s is not reported. */
     HANG_QUIET_APART_MS = 21000,
     /* Time in ms from the third sample to the next. If the third sample gave no certain verdict, the next sample
-     * repeats it. Otherwise the next sample confirms the new verdict. This time is short, so that a hang is reported
-     * within 15 s after the limit. */
+     * replaces the third sample. If the third sample gave another verdict than the second, the next sample confirms the
+     * new verdict. This time is short, so that a hang is reported within 15 s after the limit. */
     HANG_CONFIRM_MS = 1000,
     /* Longest pause in ms between two suspicions. Each pause is twice as long as the previous one. */
     HANG_AGAIN_MAX_MS = 300000
@@ -81,8 +81,8 @@ void hang_watch_skip(struct hang_watch *w, uint64_t now_ms);
 struct hang_verdict {
     uint64_t digest; /* 0 = no verdict */
     bool is_certain; /* a verdict that is not certain is a hint */
-    /* the sleeping rank has run several times between the samples, or the samples are too close to exclude
-     * this */
+    /* true if the sleeping rank has run several times between the two samples, or if the time between the samples is
+     * too short to exclude this */
     bool wakes;
 };
 

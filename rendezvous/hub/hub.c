@@ -16,7 +16,7 @@
 
 /* --- jobs ------------------------------------------------------------------------------------------------- */
 
-/* Drop a job. A hub always has a job, so only empty the last one. */
+/* Drop a job. If this is the only job of the hub, empty the job instead, because a hub always has a job. */
 static void forget(struct job *job)
 {
     struct hub *hub = job->hub;

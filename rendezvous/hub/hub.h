@@ -40,12 +40,14 @@ struct hub_limits {
     const struct secret *secret; /* borrowed: list of the tenants' secrets; NULL if agents need no secret */
     const char *credential;      /* borrowed: the secret, encrypted by MUNGE; NULL without MUNGE */
     bool guarded; /* hold requests from other hosts until an agent confirms the client (gate.c) */
-    /* Maximum number of unconfirmed connections from addresses of agents, and of those in a TLS handshake.
-     * gate.c adds PER_RANK to both for each rank of a job. */
+    /* Maximum number of connections that no agent has confirmed. The limit counts connections from the addresses of
+     * agents. The connections that wait for the TLS handshake are counted separately, with the same limit. gate.c
+     * raises each of the two limits by PER_RANK for each rank of a job. */
     uint32_t max_unconfirmed;
     const struct hub_refusal *refusal; /* borrowed; NULL if nodes may join */
-    /* The torch version of a client that does not begin with VALIDATE. true: torch 2.1, where opcode 8 is
-     * APPEND. false: older, until an opcode shows 2.1 (store/wire.c). */
+    /* The version of torch that the store assumes for a client that does not begin with VALIDATE. If true, the client
+     * has torch 2.1, where opcode 8 means APPEND. If false, the client has an older torch, until one of its opcodes
+     * shows that it has torch 2.1 (store/wire.c). */
     bool dialect_b;
 };
 
@@ -66,9 +68,10 @@ struct hub_sink {
     /* Sends `bytes` to `conn`. If `holder` is NULL, the bytes are valid only during the call. Otherwise the bytes are
      * valid as long as the server has a reference to `holder` (base/buf.h). */
     void (*send)(void *user, conn_id conn, struct slice bytes, struct shared *holder);
-    /* Closes `conn` after all its bytes are written. `why` is one sentence, valid during the call. The server logs
-     * `why` only if `is_news`; false means that a similar line was logged shortly before. The hub has already freed
-     * the session, so the server must not call hub_disconnect for this connection. */
+    /* Closes `conn` after all its bytes are written. `why` is one sentence, valid only during the call. The server
+     * always logs `why` if `is_news` is true. If `is_news` is false, a similar line was logged shortly before, so the
+     * server need not log `why`. The hub has already freed the session, so the server must not call hub_disconnect for
+     * this connection. */
     void (*close)(void *user, conn_id conn, const char *why, bool is_news);
     /* Writes the local address of `conn`, "10.0.0.1:29500". If the callback is NULL, the address is unknown. */
     void (*here)(void *user, conn_id conn, char text[static ENDPOINT_TEXT_MAX]);

@@ -1,5 +1,5 @@
 /* inspect.c -- the calls that only read: jobs, status, keys, waiters, barriers, rejects, why. Any client may make these
- * calls. So they change nothing, and show no jobs of other tenants. */
+ * calls. For this reason, the calls change nothing, and do not show the jobs of other tenants. */
 #include "hub/messages.h"
 #include "hub/session.h"
 

@@ -89,8 +89,8 @@ static bool job_source_has_room(const struct job_source *source, uint64_t bytes)
     return quota_left(&source->share) >= bytes;
 }
 
-/* Count the job at its new source before releasing its old source. Both may be the same source. If this source has no
- * other job, the reverse order would free the source. */
+/* Count the job at its new source before releasing its old source, because the new source may be the same as the old
+ * source. If that source had no other job, the reverse order would free the source too early. */
 void job_set_source(struct job *job, struct job_source *source)
 {
     struct job_source *before = job->source;

@@ -78,7 +78,8 @@ struct job_hang {
     struct cJSON *calls[2]; /* owned: collective calls of the last two samples; NULL = none */
     uint64_t rows_ms[2];    /* when the last two samples arrived */
     struct hang_history *history; /* owned; NULL = no sample since the last sign of progress */
-    const char *why_not;          /* why the last suspicion in watch.compared gave no verdict, or NULL */
+    const char *why_not;          /* why the last of the suspicions that watch.compared counts gave no
+                                   * verdict; NULL = no such suspicion */
     bool is_reported;             /* the nodes have received a finding about a hang that is not over */
     uint64_t resumed_ms; /* time of the first sign of progress after the reported hang; 0 = no sign yet */
     bool is_over;        /* the hang is over, but report_over() has not notified the nodes yet */

@@ -1,6 +1,7 @@
 /* lost_rank.c -- detects a connection that broke, and a rank that ends or gives up a wait while other ranks need it.
- * The store itself reports an exit with 0, because the rank's agent counts this exit as a success. The store records a
- * missing rank early, because later all other ranks have timed out, too. */
+ * The store must report such a rank itself if the rank exits with 0, because the rank's agent counts this exit as a
+ * success. The store records which rank is missing as soon as the first rank gives up. Later all other ranks have timed
+ * out, too, and the missing rank would no longer be visible. */
 
 #include "base/limits.h"
 #include "base/text.h"
@@ -15,18 +16,19 @@
 
 enum {
     LEAST_MS = 1000, /* a shorter wait is not reported */
-    /* Longest time from the timeout of a wait until the client, whose Python prints its error first,
-     * closes the connection. */
+    /* Longest time from the timeout of a client's wait until the client closes its connection. This takes some time,
+     * because Python first prints the error. */
     THEN_MS = 10000,
     TOGETHER_MS = 10000, /* one report covers all ranks that give up within this time after the first rank */
     FRESH_MS = 60000,    /* longest time from the end of an unsuccessful wait to its report */
 };
 
-/* A PyTorch process group does not form if a rank is missing, and the first rank that times out looks like the
- * cause. The store records the missing rank at that moment, because later all ranks have timed out. */
+/* If a rank is missing, a PyTorch process group does not form. The first rank that times out then looks like the cause.
+ * So the store records the missing rank when the first rank times out. Later this is not possible, because all ranks
+ * have timed out. */
 
-/* Return how long, in ms, the session has been waiting for a key of PyTorch, or waited if it gave up less than
- * THEN_MS ago; otherwise 0. Set *key to the awaited key. */
+/* Return how long, in ms, the session has been waiting for a key of PyTorch. If the session has given up this wait less
+ * than THEN_MS ago, return how long it had waited. In all other cases, return 0. Set *key to the awaited key. */
 static uint64_t waited(const struct session *s, struct torch_key *key)
 {
     const struct torch_client *torch = s->torch;
@@ -122,8 +124,9 @@ static uint64_t last_try(const struct member *member)
     return last_ms;
 }
 
-/* Record that the rank of `s` has given up a wait for the setup of a group, if the setup was not completed. But record
- * nothing if the rank has continued the setup since this wait, usually on another connection. */
+/* Record that the rank of `s` has given up a wait for the setup of a group. Record nothing if the setup was completed.
+ * Also record nothing if the rank has continued the setup after this wait, which usually happens on another connection
+ * of the rank. */
 void lost_peer_leaves(struct session *s)
 {
     struct job *job = s->job;
@@ -170,11 +173,11 @@ static const struct finding *torch_given_up(struct job *job, uint32_t rank)
 
 /* --- a rank that has ended -------------------------------------------------------------------------------- */
 
-/* A rank may exit with 0 while other ranks wait for it. The store knows only waits in the store, because it does not
- * see collectives. */
+/* A rank may exit with 0 while other ranks wait for it. The store can report this only if the other ranks wait in a
+ * request to the store. If the other ranks wait in a collective, the store cannot see their wait. */
 
-/* Push {"push":"left_waiting","text":"rank 0 ...","findings":[...]} before the failures of the waiting ranks, which
- * the agents then treat as consequences. */
+/* Push {"push":"left_waiting","text":"rank 0 ...","findings":[...]} to all nodes before the waiting ranks fail. The
+ * agents then treat the failures of these ranks as consequences of the loss. */
 static void push_loss(struct job *job, const struct finding *f)
 {
     cJSON *o = cJSON_CreateObject();

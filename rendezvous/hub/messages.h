@@ -23,7 +23,8 @@
 #define MESSAGE_NONE   INT64_MIN
 #define MESSAGE_NEEDED (INT64_MIN + 1) /* default of a row: a message without this member is rejected */
 
-/* A kind defines the type of a member in JSON and in the struct. Each comment says when the sender includes it. */
+/* A kind defines the type of a member in JSON and in the struct. The comment of a kind says when the sender includes a
+ * member of this kind. */
 #define MESSAGE_KINDS(X)                                                                 \
     X(WHOLE, "whole number")         /* left out if MESSAGE_NONE */                      \
     X(LIMIT, "whole number or null") /* always sent; MESSAGE_NONE is sent as null */     \

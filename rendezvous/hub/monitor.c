@@ -362,8 +362,8 @@ static struct snapshot_hang hang_of(const struct job *job, bool compares)
     return out;
 }
 
-/* Fill in the ranks in PHASE_RUNNING, if they are known. In other phases leave the list empty: diagnose_job then checks
- * no ranks, and filling in 100,000 ranks takes time. */
+/* Fill in the ranks in PHASE_RUNNING, if the ranks are known. In other phases, leave the list empty. diagnose_job does
+ * not check the ranks in these phases, and filling in 100,000 ranks takes time. */
 static bool check_ranks(struct job *job, struct job_snapshot *l)
 {
     const uint32_t n = job->members.known && l->snapshot.phase == PHASE_RUNNING ? job->members.world_size : 0;
@@ -421,11 +421,13 @@ struct findings_now {
 
 /* --- which findings are new ----------------------------------------------------------------------------- */
 
-/* Return the digest of a finding, or 0 if it causes no report. The digest covers code and subject; for a finding
- * that counts missing nodes only the code, so that a changed list causes no report. */
+/* Return the digest of a finding, or 0 if the finding causes no report. The digest covers the code and the subject. If
+ * the finding counts missing nodes, the digest covers only the code, because a change of the missing nodes alone must
+ * cause no report. */
 static uint64_t digest_of(const struct finding *f)
 {
-    /* A foreign client may be a node with wrong options. */
+    /* Notes cause no report. FOREIGN_CLIENT is an exception, because a foreign client may be a node that was started
+     * with wrong options. */
     if (!finding_is_trouble(f->code) && f->code != FINDING_FOREIGN_CLIENT)
         return 0;
     const char *code = finding_code_name(f->code);
@@ -529,9 +531,10 @@ static bool has_waited(const struct session *s, const struct snapshot *now, uint
            now_ms - s->as_node->joined_ms >= schedule[SITUATION_NODES_MISSING].first_ms;
 }
 
-/* Return true if the node must now receive all findings, and not only new ones. This applies to the last report before
- * the job fails, and to the first report to the node in the present wait. A node that joins late gets its first report
- * with the next new finding. Without a new finding, it gets the report when it has waited long enough itself. */
+/* Return true if the node must now receive all findings, because this is the last report before the job fails, or the
+ * first report to the node in the present wait. If the function returns false, the node receives only new findings. A
+ * node that joins late gets its first report when the next new finding is reported. If there is no new finding, the
+ * node gets its first report when it has waited long enough itself. */
 static bool gets_all(const struct job *job, const struct session *s, const struct report_texts *t)
 {
     const bool got_all = s->as_node->reported_wait == job->watch.wait;
@@ -653,8 +656,8 @@ static void report_torch(struct job *job, const struct snapshot *s, struct findi
         job->meets.repeated = 0; /* the report above has listed the processes that claim the same rank */
 }
 
-/* Return true if the finding can identify a wait that repeats. Such a finding has a digest (digest_of). It is not about
- * a barrier, because programs often use a new name for each barrier. */
+/* Return true if the finding can identify a wait that repeats. Such a finding must have a digest (digest_of). A finding
+ * about a barrier cannot identify a wait, because programs often use a new name for each barrier. */
 static bool identifies_wait(const struct finding *f)
 {
     return digest_of(f) != 0 && f->code != FINDING_BARRIER_INCOMPLETE;
@@ -733,7 +736,8 @@ static void report_stopped(struct job *job, const struct snapshot *s, struct dia
         member->stop_reported = true;
         d->n = 1;
         diagnose_rank(f, &d->list[0]);
-        /* The rank's own agent has already reported a stop in state T. */
+        /* If the state is T, the rank's own agent has already printed a line about the stop, so this agent gets the
+         * finding without a line. */
         report_line(job, d, 0, f->proc_state == 'T' ? rdzv_node_of_rank(job->rdzv, i) : 0);
         events_finding(job, &d->list[0]);
     }
@@ -741,7 +745,7 @@ static void report_stopped(struct job *job, const struct snapshot *s, struct dia
 
 /* --- ranks that two processes claim -------------------------------------------------------------------------- */
 
-/* Report that two processes act as one rank, unless a report has listed them. */
+/* Report that two processes act as one rank. Do nothing if an earlier report has already listed these processes. */
 void monitor_report_repeated(struct job *job)
 {
     words who;
@@ -769,8 +773,8 @@ static bool is_running(const struct job *job)
     return facts.state == RDZV_RUNNING;
 }
 
-/* Return true if the processes of all ranks use a CPU (state R). Such a job counts as not hanging, even
- * without signs of progress. */
+/* Return true if the processes of all ranks use a CPU (state R). If the round has not shown a sign of progress yet,
+ * such a job is not suspected to hang. */
 static bool all_compute(struct job *job)
 {
     for (uint32_t rank = 0; rank < job->members.world_size; rank++)
@@ -829,10 +833,10 @@ static void report_hang(struct job *job, const struct snapshot *s, struct findin
         act_on_hang(job, f);
 }
 
-/* Find the rank that the other ranks wait for, and store a finding about it in `d`. First compare the stacks. If the
- * stacks give no verdict, compare the steps that libddp reports. Stacks of a C program have no line numbers, so they
- * give no verdict. Return the rank if the stacks gave the verdict. If the steps gave the verdict, return 0 instead of
- * the rank. Return -1 without a verdict. */
+/* Find the rank that the other ranks wait for, and store a finding about this rank in `d`. First compare the stacks. If
+ * the stacks give no verdict, compare the steps that libddp reports. For a C program, only the steps can give a
+ * verdict, because stacks without line numbers give none. If the stacks gave the verdict, return the rank. If the steps
+ * gave the verdict, return 0, which is not the rank. Return -1 if there is no verdict. */
 static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
 {
     const int64_t rank = diagnose_hang(d, s);
@@ -842,10 +846,12 @@ static int64_t find_verdict(const struct snapshot *s, struct diagnosis *d)
     return diagnosis_keep(d, FINDING_RANK_STALLED) ? 0 : -1;
 }
 
-/* Return 1 + the rank that should set the missing key, or 0 if this rank is unknown. The last number in the key counts
- * as a rank if every other rank has set this key with its own number. But the number may also be an epoch: then the
- * keys of all earlier epochs exist, and the next key is missing. If the epoch of this missing key is the number of the
- * highest rank, both cases look the same. So never return the highest rank. */
+/* Return 1 + the rank that should set the missing key, or 0 if this rank is unknown.
+ *
+ * If the last number in a key is a rank, each rank sets the key with its own number. So the number in the missing key
+ * is taken as a rank if all other ranks have set the key with their numbers. But the number may also be an epoch. Then
+ * the keys of all earlier epochs exist, and the key of the next epoch is missing. If the number in the missing key is
+ * the highest rank, the store cannot distinguish the two cases, so never return the highest rank. */
 static uint32_t expected_setter(const struct job *job, struct slice key)
 {
     enum { WORLD_MAX = 4096 }; /* larger jobs are not checked, because a check looks up a key for each rank */
@@ -957,8 +963,9 @@ static void evaluate_sample(struct job *job)
     free(now);
 }
 
-/* Add the new sample (`fresh`), and drop the older of the two kept samples. If hang->watch.retries is set, drop the
- * later of the two instead, because it gave no verdict or lacked flight records. */
+/* Drop one of the two kept samples, and add the new sample (`fresh`) as the later sample. Normally, drop the older
+ * sample. If hang->watch.retries is set, drop the later sample instead, because this sample gave no verdict or lacked
+ * flight records. */
 static void begin_sample(struct job *job)
 {
     struct job_hang *hang = &job->hang;

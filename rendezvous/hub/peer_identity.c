@@ -16,24 +16,25 @@ enum {
 
 /* --- agents at an address ------------------------------------------------------------------------------- */
 
-/* Return true if the kernel has reported the users of both clients, which then run on the store's host. */
+/* Return true if the kernel has reported the users of the agent and of the client. The kernel reports the user of a
+ * client only if the client runs on the store's host. */
 static bool users_are_known(const struct session *agent, const struct session *s)
 {
     return agent->uid != SESSION_NO_UID && s->uid != SESSION_NO_UID;
 }
 
-/* Return true if the agent and the client have the same address. If both users are known, they must be equal, too. The
- * address alone proves little, because hosts behind NAT may share it. An agent of root fits every user, because its
- * workers may have any user. */
+/* Return true if the agent and the client have the same address. If the kernel has reported the users of the agent and
+ * of the client, the users must be equal, too, because all users of a host share its address. An agent of root fits
+ * every client, because its workers may run as any user. */
 static bool is_at_its_address(const struct session *agent, const struct session *s)
 {
     return (!users_are_known(agent, s) || agent->uid == s->uid || agent->uid == 0) &&
            slice_equal(session_address(agent), session_address(s));
 }
 
-/* Return true if the agent is able to find the process of the session. Both must have the same address. The job and the
- * tenant of the session must be unknown, or equal to the job and the tenant of the agent. Also return false while the
- * session's TLS handshake is not complete. */
+/* Return true if the agent is able to find the process of the session. The agent and the session must have the same
+ * address. The job of the session must be unknown, or equal to the job of the agent. The same applies to the tenant.
+ * Return false while the session's TLS handshake is not complete. */
 static bool may_identify(const struct session *agent, const struct session *s)
 {
     return (s->job == NULL || s->job == agent->job) && (s->tenant == NULL || s->tenant == agent->tenant) &&
@@ -61,8 +62,8 @@ static struct session *next_agent(const struct hub *hub, const struct session *s
  *
  *     plain client --SET--> hub --who--> agent (sock_diag: whose socket is that?) --vouch rank, pid--> hub */
 
-/* Ask all agents at the session's address which process owns the connection. Only both addresses of a connection
- * together identify a socket. */
+/* Ask all agents at the session's address which process owns the connection. The question contains both addresses of
+ * the connection, because one address alone does not identify a socket. */
 static void ask(struct hub *hub, struct session *s, bool for_owner)
 {
     char here[ADDRESS_MAX] = "";
@@ -117,15 +118,16 @@ bool peer_ask_owner(struct hub *hub, struct session *s)
 
 /* --- held sessions ---------------------------------------------------------------------------------------- */
 
-/* If the hub serves several jobs, it does not know the job of a plain client. So it holds the client's requests for
- * at most HOLD_MS, until an agent vouches for the client. */
+/* If the hub serves several jobs, the hub does not know the job of a plain client. So the hub holds the client's
+ * requests until an agent vouches for the client, but at most for HOLD_MS. */
 
 /* Hold the session's requests. */
 bool peer_hold(struct hub *hub, struct session *s)
 {
     s->is_held = true;
     s->midway_since_ms = hub->now_ms;
-    /* The time limit of an unfinished request does not apply. */
+    /* A held session has its own time limit (HOLD_MS), so the time limit of an unfinished request does not apply to the
+     * session. */
     list_remove(&s->midway);
     list_insert(&hub->peers.held, &s->midway);
     peer_ask(hub, s);
@@ -234,10 +236,9 @@ void peer_tick(struct hub *hub)
 
 /* --- vouch ------------------------------------------------------------------------------------------------ */
 
-/* An agent may vouch only for connections of the same user, and an agent of root for all connections.
- *
- * The store cannot verify the users of other hosts. If agents of several jobs have the same address, a `vouch`
- * becomes valid after CLAIM_MS. If an agent of another job vouches for the same connection, the connection is
+/* An agent may vouch only for connections of the agent's user. An agent of root may vouch for the connections of all
+ * users. The store cannot verify the users of other hosts. If agents of several jobs have the same address, a `vouch`
+ * becomes valid only after CLAIM_MS. If an agent of another job vouches for the same connection, too, the connection is
  * closed. */
 
 /* Reject a `vouch`. The agent may still be correct, because the client may have sent IDENTIFY meanwhile. */
@@ -250,8 +251,11 @@ static bool refuse_claim(cJSON *answer)
 /* Return true if an agent of another job has claimed this session before, and the store cannot decide which agent is
  * right. The store can decide in two cases. If the client has named its job in TLS, may_identify() rejects agents of
  * other jobs. If the kernel has reported the users of the agent and the client, may_identify() rejects agents of other
- * users. Return false for a session without a claim. When such a session entered its job, no other job had an agent at
- * the client's address. The processes of later jobs are younger than the session. */
+ * users.
+ *
+ * Also return false if the session entered its job without a claim. At that time, no other job had an agent at the
+ * client's address. A process of a job that started later cannot own the connection, because the connection is older
+ * than this process. */
 static bool is_claimed_elsewhere(const struct session *agent, const struct session *s)
 {
     return s->role == ROLE_PLAIN && s->tls_job == NULL && s->is_claim && s->job != NULL &&
@@ -270,10 +274,14 @@ static void reject_claimed_twice(struct hub *hub, const struct session *agent, s
     session_reject(hub, s, why);
 }
 
-/* Return true if a `vouch` of this agent is valid at once. Any other `vouch` is valid after CLAIM_MS if no other job
- * claims the session. The agent has passed may_identify(). If the session has a job, the `vouch` is valid at once if
- * the session is not held. Otherwise it is valid at once in two cases: only one job has agents at the client's address,
- * or the user ids of agent and client are known, so that may_identify() has compared them. */
+/* Return true if a `vouch` of this agent is valid at once. Any other `vouch` becomes valid after CLAIM_MS if no other
+ * job claims the session. The caller has checked that the agent passes may_identify(). The first rule that applies
+ * decides:
+ * - if the session has a job, return true only if the session is not held
+ * - return true if the kernel has reported the users of the agent and of the client, because may_identify() has
+ * compared these users
+ * - return true if only one job has agents at the client's address
+ * - otherwise return false */
 static bool is_certain(const struct hub *hub, const struct session *agent, const struct session *s)
 {
     if (s->job != NULL)

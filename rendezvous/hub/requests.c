@@ -382,7 +382,8 @@ static bool on_check(struct hub *hub, struct session *s, const struct request *r
 static bool on_wait_or_barrier(struct hub *hub, struct session *s, const struct request *req)
 {
     const uint64_t since_ms = s->waits_since_ms;
-    /* Call this before the store, because torch_observer.c reads and may change waits_since_ms. */
+    /* Call session_begin_wait() before the store is called, because torch_observer.c then reads and may change
+     * waits_since_ms. */
     session_begin_wait(hub, s, req->op);
     const enum store_status status =
         req->op->id == OP_WAIT ? store_wait(s->job->store, &s->waiter, req->blob[0])
@@ -537,8 +538,8 @@ static bool has_job(struct hub *hub, struct session *s, const struct op *op)
     return true;
 }
 
-/* Set the reason why a request is refused, and return false. Possible reasons: the connection has sent AUTH, it
- * belongs to an earlier attempt, or the store serves no job. */
+/* Set the reason why a request is refused, and return false. There are three possible reasons: the connection has sent
+ * AUTH, the connection belongs to an earlier attempt, or the store serves no job. */
 static bool refuse_request(struct hub *hub, const struct session *s, const struct op *op)
 {
     if (s->auth != NULL)
@@ -661,19 +662,22 @@ static bool pause_session(struct hub *hub, struct session *s, struct slice rest)
     wire_rewind(&s->wire);
     s->is_paused = true;
     const bool ok = keep_rest(hub, s, rest);
-    /* The time limit of an unfinished request does not apply. */
+    /* A paused session waits until clients have read more of their replies, so the time limit of an unfinished request
+     * does not apply to a paused session. */
     list_remove(&s->midway);
     return ok;
 }
 
-/* Process received bytes. A paused or held session only collects them. While the client is a stranger, gate_check()
- * checks each request before it is decoded. Test before each request whether the client is still a stranger, because
- * the previous request may have admitted the client. Handle the requests in order, and stop at the first request that
- * must wait. This request waits until clients have read more of their replies (pause_session), the session has a job
- * (peer_hold), or the stranger is admitted (gate_hold).
+/* Process received bytes. A paused or held session only collects the bytes. While the client is a stranger,
+ * gate_check() checks each request before it is decoded. Test before each request whether the client is still a
+ * stranger, because the previous request may have admitted the client. Handle the requests in order, and stop at the
+ * first request that must wait. Such a request waits until clients have read more of their replies (pause_session), the
+ * session has a job (peer_hold), or the stranger is admitted (gate_hold).
  *
- * Before a request is handled, end an open wait of the session: after a WAIT has timed out, a client of torch 1.13
- * simply sends the next request. The client would mistake a late answer to the WAIT for the answer to this request.
+ * Before a request is handled, end an open wait of the session. The reason is a client of torch 1.13: after its WAIT
+ * has timed out, the client sends the next request on the same connection. The client would then mistake a late answer
+ * to the WAIT for the answer to the next request.
+ *
  * Refuse a request of a client from an earlier attempt. Refuse requests for keys or named barriers if the connection
  * has sent AUTH, or if the store serves no job. */
 bool requests_process(struct hub *hub, struct session *s, struct slice bytes)

@@ -175,8 +175,8 @@ static void push_to_node(void *user, uint64_t node, const struct rdzv_notice *no
 
 /* --- effects of the rendezvous ---------------------------------------------------------------------------- */
 
-/* Return true if the monitor need not compare the nodes of this round: equal numbers of workers and, in the first
- * round, no address translated by NAT. */
+/* Return true if the monitor need not compare the nodes of this round. All nodes must have the same number of workers.
+ * If this is the first round, NAT must also not have translated the address of any node. */
 static bool is_ordinary(const struct rdzv_round *world)
 {
     for (uint32_t i = 0; i < world->nnodes; i++) {

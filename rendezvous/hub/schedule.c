@@ -105,9 +105,9 @@ static void forget_torch(struct schedule_state *w)
     w->torch_surplus = false;
 }
 
-/* Return true if the check for ranks without progress is due. Three conditions must be true: its time is reached, a
- * round runs, and a rank is in a collective or a barrier. Clear the time of the check if it is reached, or if no round
- * runs. */
+/* Return true if the check for ranks without progress is due. Three conditions must be true: the time of the check is
+ * reached, a round runs, and a rank is in a collective or a barrier. If the time of the check is reached, or if no
+ * round runs, clear this time. */
 static bool still_is_due(struct job *job, const struct rdzv_facts *facts)
 {
     struct schedule_state *w = &job->watch;
@@ -192,8 +192,8 @@ void schedule_spare(struct job *job)
         job->watch.spare_ms = job->hub->now_ms + first_ms(SITUATION_NODE_LATE);
 }
 
-/* Schedule a check in 200 ms, but keep a check that is earlier. Several nodes often fail together, and after this time
- * one report contains all of them. */
+/* Schedule a check in 200 ms. If an earlier check is already scheduled, keep the earlier check. The delay of 200 ms
+ * exists because several nodes often fail together. One report then contains all of these nodes. */
 void schedule_hurry(struct job *job)
 {
     struct schedule_state *w = &job->watch;
@@ -206,7 +206,7 @@ void schedule_hurry(struct job *job)
 
 /* --- PyTorch's ranks ------------------------------------------------------------------------------------ */
 
-/* Schedule a check at `at_ms`, unless an earlier one is scheduled. */
+/* Schedule a check at `at_ms`. If an earlier check is already scheduled, keep the earlier check. */
 static void check_torch(struct schedule_state *w, uint64_t at_ms)
 {
     w->torch_ms = earlier_set(w->torch_ms, at_ms);

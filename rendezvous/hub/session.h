@@ -37,7 +37,8 @@ struct session_node {
     struct session *session;      /* the session that owns this struct; session_moves_node() changes it */
     struct table_node by_address; /* entry in hub->agents */
     uint64_t joined_ms;           /* time of the first join */
-    /* Value of schedule_state.wait at the last full report. After a change the next report is full again. */
+    /* Value of schedule_state.wait when the node last got a full report. If schedule_state.wait has changed since then,
+     * the next report to the node is full again. */
     uint32_t reported_wait;
     /* The fields below allow a node to connect again after a broken connection. The store counts and keeps the
      * frames that it sends to the node, starting with the answer to the first join. This answer contains the token. A
@@ -142,7 +143,7 @@ struct hub {
         unsigned count;      /* number of strangers in the list `line` */
     } gate[STRANGER_STATES]; /* the strangers in each state (gate.c) */
     uint64_t held_kib;       /* size of the held bytes of all strangers, in KiB */
-    /* The session whose bytes are being processed, which must not be freed; NULL = none. */
+    /* The session whose bytes are being processed; NULL = none. This session must not be freed meanwhile. */
     struct session *processing;
     struct buf out;     /* answers that are not sent yet, for the session in `processing` */
     bool must_repeat;   /* the hub handles the current request again later, when it can send the reply */
@@ -182,10 +183,10 @@ struct hub {
  *     events.c            formats the events of a job, for an event log
  *     session.c           creates and finds sessions, records their waits and ranks, sends replies */
 
-/* Process `bytes` (requests.c). Return false if the connection must be closed; hub->err has the reason, or no text
- * if memory is short.
+/* Process `bytes` (requests.c). Return true if the connection stays open. Return false if the connection must be
+ * closed. hub->err then has the reason, or no text if memory is short.
  *
- * A handler of a request has the same results. It appends its reply to hub->out. */
+ * A handler of a request returns true or false in the same way, and appends its reply to hub->out. */
 bool requests_process(struct hub *hub, struct session *s, struct slice bytes);
 
 /* Begin an attempt of a job (attempt.c). `by_agent` is true if an agent has declared the attempt, and false if the
@@ -203,8 +204,8 @@ void gate_agent_joined(struct hub *hub, const struct session *agent);
  * exceeded the time limit of their state. */
 uint64_t gate_deadline(const struct hub *hub);
 void gate_tick(struct hub *hub);
-/* The verdict on a stranger's next request: decode the request, hold it, wait for more bytes, answer `hello`, or refuse
- * an AUTH of another version. */
+/* The verdict on a stranger's next request. GATE_PASS: decode the request. GATE_HOLD: hold the request. GATE_MORE: wait
+ * for more bytes. GATE_HELLO: answer `hello`. GATE_OTHER_VERSION: refuse an AUTH of another version. */
 enum gate_verdict { GATE_PASS, GATE_HOLD, GATE_MORE, GATE_HELLO, GATE_OTHER_VERSION };
 /* Return the verdict on the request that begins with `bytes`. */
 enum gate_verdict gate_check(const struct session *s, struct slice bytes);
@@ -213,14 +214,15 @@ bool gate_hello(struct hub *hub, struct session *s, struct slice *bytes);
 /* Answer an AUTH of another version before the whole request has arrived, because the request may exceed the limit for
  * strangers. Return false. */
 bool gate_refuse_version(struct hub *hub, struct session *s, struct slice bytes);
-/* Count the decoded bytes of a stranger. If they exceed the limit, return false: the connection must then be closed. */
+/* Count the decoded bytes of a stranger. Return false if the total exceeds the limit. The caller must then close the
+ * connection. */
 bool gate_count(struct hub *hub, struct session *s, size_t bytes);
-/* Keep the bytes of a stranger from now on without handling them. If they exceed the limit, return false: the
- * connection must then be closed. */
+/* Begin to hold a stranger: from now on, the hub keeps the stranger's bytes and handles no request. Return false if the
+ * kept bytes exceed the limit. The caller must then close the connection. */
 bool gate_hold(struct hub *hub, struct session *s);
-/* Return true if the held bytes of a stranger are within their limit. In the state STRANGER_ASKED this limit is high.
- * But a lower limit applies to reading: above it, or above the limit for all strangers together, stop reading until an
- * agent confirms the stranger's user. */
+/* Return true if the held bytes of a stranger are within their limit. In the state STRANGER_ASKED this limit is high,
+ * but the hub stops reading from the stranger at a lower limit (HELD_BYTES in gate.c). The hub also stops reading if
+ * all strangers together hold too many bytes. The hub reads again after an agent has confirmed the stranger's user. */
 bool gate_holds(struct hub *hub, struct session *s);
 /* Handle a message of AUTH. */
 bool gate_auth(struct hub *hub, struct session *s, struct slice message);
@@ -246,8 +248,9 @@ bool peer_ask_user(struct hub *hub, struct session *s);
 bool peer_is_answerable(const struct hub *hub, const struct session *s);
 /* Ask the agents at the session's address which process has the connection, but only once for each session. */
 void peer_ask(struct hub *hub, struct session *s);
-/* Ask the agents which process owns the connection. They search all processes of the host, not only workers. The search
- * is slow, so call this function only for a PyTorch group with too many members. Return false if no agent was asked. */
+/* Ask the agents which process owns the connection. The agents search all processes of their hosts, not only the
+ * workers. This search is slow, so call this function only for a PyTorch group with too many members. Return false if
+ * no agent was asked. */
 bool peer_ask_owner(struct hub *hub, struct session *s);
 /* Hold the session's requests until the session's job is known. Always return true. */
 bool peer_hold(struct hub *hub, struct session *s);
@@ -317,8 +320,8 @@ void rounds_check_grow_keys(struct job *job);
  * key. */
 void torch_observe(struct job *job);
 /* Search for a PyTorch group with too many members, and store its members in snapshot->surplus. If there is no such
- * group, search for two processes that act as one rank. If they exist, store all processes that have published an
- * address of this rank. If the search finds nothing, surplus.n is 0. surplus.claims points to the array *claims, which
+ * group, search for two processes that act as one rank. If two such processes exist, store all processes that have
+ * published an address. If the search finds nothing, surplus.n is 0. surplus.claims points to the array *claims, which
  * the caller frees. Return false if memory is short. */
 bool torch_surplus(const struct job *job, struct snapshot *snapshot, struct snapshot_claim **claims);
 
@@ -411,9 +414,9 @@ void session_reject(struct hub *hub, struct session *s, const char *why);
 /* Record a rejection without dropping the session. Return true if the caller should log the rejection. */
 bool session_note_reject(struct hub *hub, const struct session *s, const char *why);
 
-/* Return true if the session has sent nothing, but its job is known, or an agent runs at its address. Such a session
- * probably belongs to a job. It does not count as a foreign client, because torch 1.13 opens a second connection that
- * it seldom uses. */
+/* Return true if the session has sent nothing and probably belongs to a job. This is the case if the session's job is
+ * known, or if an agent runs at the session's address. Such a session does not count as a foreign client, because torch
+ * 1.13 opens a second connection that it seldom uses. */
 bool session_is_unused(const struct hub *hub, const struct session *s);
 
 /* Return a copy of hub->rejects, plus the connected foreign clients that have sent nothing. Return NULL if memory is

@@ -224,8 +224,8 @@ static bool check_ranks(struct job *job, const char *text, struct rank_set *rank
     return false;
 }
 
-/* Return true if an operator cannot share the open request: the request is for other stacks, or too many operators wait
- * for it. */
+/* Return true if an operator cannot share the open request. This is the case if the open request is for other stacks
+ * than the operator requests, or if too many operators wait for its answer. */
 static bool is_other(const struct job_sample *sample, const struct message_stacks *m)
 {
     return strcmp(sample->ranks, m->ranks) != 0 || sample->native != m->native ||
@@ -389,9 +389,9 @@ static bool is_first_stop(const struct rdzv_facts *facts, uint32_t round, const 
     return round == facts->round && (node->state == RDZV_NODE_RUNNING || node->state == RDZV_NODE_STOPPING);
 }
 
-/* Return how many of the remaining bytes or rows (`left`) a node may use: left / nodes, but at least `least`, and at
- * most `left`. `nodes` counts this node and the nodes whose rows have not arrived. The limit keeps space for those
- * later rows. */
+/* Return how many bytes or rows a node may use. `left` is the number of bytes or rows that remain. `nodes` is the
+ * number of nodes whose rows have not been merged yet, including this node. Each of these nodes gets an equal part of
+ * `left`, so that the later nodes also have space. But a part is at least `least`, and at most `left`. */
 static size_t share_of_node(size_t left, uint32_t nodes, size_t least)
 {
     const size_t share = left / nodes;

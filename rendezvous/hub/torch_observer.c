@@ -1,6 +1,7 @@
 /* torch_observer.c -- records the requests of PyTorch's ranks while their process groups form (torch_keys.h), and
- * schedules checks. monitor.c later reports from these records. Each function on_* first compares a few bytes of the
- * key. A busy store calls these functions a million times a second. */
+ * schedules checks. monitor.c later reports from these records. A busy store calls the functions on_* a million times a
+ * second. So each of these functions first compares only a few bytes of the key, because most keys need no further
+ * work. */
 #include "diagnosis/snapshot.h"
 #include "diagnosis/torch_keys.h"
 #include "hub/schedule.h"
@@ -9,8 +10,8 @@
 #include <stdlib.h>
 
 enum {
-    /* If a client waits for the same key again within this time (ms), it continues its earlier wait. A barrier of
-     * torch consists of repeated waits of 10 s. */
+    /* If a client waits for the same key again within this time (ms), the new wait counts as a continuation of the
+     * earlier wait. This is necessary because a barrier of torch consists of repeated waits of 10 s. */
     AGAIN_MS = 2000,
     /* In each attempt, the store asks the agents for the owners of at most this many connections. To find an owner, an
      * agent searches all processes of its host. */
@@ -228,8 +229,8 @@ static struct snapshot_claim claim_of(const struct session *s)
     return claim;
 }
 
-/* Compare two claims for sorting: claims of this job precede all other claims. Both kinds of claims are in the order of
- * their ranks. */
+/* Compare two claims for sorting. Claims of processes of this job come before all other claims. Within each of these
+ * two groups, the claims are in the order of their ranks. */
 static int by_claimed_rank(const void *a, const void *b)
 {
     const struct snapshot_claim *x = a, *y = b;
@@ -309,7 +310,8 @@ static int by_claim(const void *a, const void *b)
 
 /* --- all claims ----------------------------------------------------------------------------------------- */
 
-/* Collect the clients that have arrived in `meet`; if it is NULL, those that have published an address. */
+/* Collect the claims of the clients that have arrived in the barrier `meet`. If `meet` is NULL, collect the claims of
+ * the clients that have published an address. Return the number of claims. */
 static uint32_t collect_claims(const struct job *job, const struct torch_meet *meet,
                                struct snapshot_claim *claims)
 {

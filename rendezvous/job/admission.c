@@ -265,7 +265,8 @@ static const struct {
 
 /* --- the rules ------------------------------------------------------------------------------------------ */
 
-/* Limit a time that a peer has sent. The clock plus 2^64 - 1 ms would be a deadline in the past. */
+/* Cut a time that a peer has sent to at most ten years. Without this limit, the sum of the clock and a very large time
+ * could overflow, and the deadline would then be in the past. */
 static uint64_t cut(uint64_t ms)
 {
     return ms < TEN_YEARS_MS ? ms : TEN_YEARS_MS;

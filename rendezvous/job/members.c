@@ -71,7 +71,8 @@ bool member_place(struct member *member, const char *host, int pid)
     return true;
 }
 
-/* Record the state. If it changes, clear stop_reported, because each stop of a process is reported once. */
+/* Record the state of the process. If the state has changed, clear stop_reported, because each stop of a process is
+ * reported once. */
 void member_set_state(struct member *member, char proc_state, int cpu_percent, const char *wchan,
                       uint64_t now_ms)
 {

@@ -54,7 +54,8 @@ uint64_t rdzv_watch_deadline(const struct rdzv *r)
 /* Excuse each node that has fewer than EXCUSES_MAX excuses: the silence of the node counts from now. */
 void rdzv_excuse_silence(struct rdzv *r, uint64_t now_ms)
 {
-    /* the excused nodes are at the end of `watched`: no node has more excuses than an earlier one */
+    /* The nodes that are excused here are at the end of the list, because no node has more excuses than an earlier
+     * node. So the list stays sorted by silent_since_ms. */
     r->now_ms = now_ms;
     LIST_EACH(at, &r->watched)
     {
@@ -110,8 +111,8 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Compare two runs of digits by value: skip leading zeros; then the longer run is larger, and runs of equal length are
- * compared as text. */
+/* Compare two runs of digits by their value as numbers. First skip the leading zeros of each run. Then the longer run
+ * is the larger number. If the runs have the same length, compare them as text. */
 static int compare_numbers(const char **a, const char **b)
 {
     size_t len_a = 0, len_b = 0;
@@ -338,8 +339,8 @@ static bool make_room(struct rdzv *r, uint32_t nodes)
     return true;
 }
 
-/* Allocate `place`, one pointer for each node rank of a static job, at most 16,384 (is_sound in admission.c). `place`
- * shows in constant time whether a node rank is free. */
+/* Allocate the array `place` of a static job. The array has one pointer for each node rank, and a job has at most
+ * 16,384 node ranks (is_sound in admission.c). `place` shows in constant time whether a node rank is free. */
 bool rdzv_make_places(struct rdzv *r)
 {
     uint64_t bytes = r->rules.max * sizeof(struct node *);
@@ -392,7 +393,8 @@ struct node *rdzv_add_node(struct rdzv *r, uint64_t id, const struct rdzv_join *
     }
     fill_node(node, join);
     node->id = id;
-    node->state = RDZV_NODE_RESTING; /* n_resting stays unchanged: it counts only members of the last round */
+    node->state = RDZV_NODE_RESTING; /* A new node does not change n_resting, because n_resting counts only
+                                      * members of the last round. */
     node->node_rank = -1;
     node->wanted = r->rules.elastic ? -1 : join->node_rank;
     node->joined_ms = r->now_ms;
@@ -478,7 +480,7 @@ void rdzv_member_becomes(struct rdzv *r, struct node *node, enum rdzv_node_state
 
 /* --- leave ---------------------------------------------------------------------------------------------- */
 
-/* Remove a member from the round. Keep its ranks in `rows`, because rdzv_node_of_rank searches them. */
+/* Remove a member from the round. Keep the member's ranks in `rows`, because rdzv_node_of_rank searches all rows. */
 static void leave_round(struct rdzv *r, struct node *node)
 {
     r->run.n_open -= is_open(node->state);
@@ -605,8 +607,9 @@ const char *rdzv_node_state_word(enum rdzv_node_state state)
 
 /* --- names ------------------------------------------------------------------------------------------------- */
 
-/* The name of a node in messages that name two nodes: "node 1 (n1, pid 77)", or "n1 (pid 77)" without a node rank.
- * Equal host names ("localhost") are followed by the addresses. */
+/* These functions format the name of a node for a message that names two nodes: "node 1 (n1, pid 77)", or "n1 (pid 77)"
+ * if the node has no node rank. If both nodes have the same host name, such as "localhost", and different addresses,
+ * the address follows the host name. */
 
 struct who rdzv_who(const struct rdzv_join *j)
 {
@@ -637,8 +640,9 @@ const char *rdzv_name_who(who_name out, const struct who *who, const struct who 
 
 /* --- log and messages ---------------------------------------------------------------------------------------- */
 
-/* The first message about missing nodes is sent NOTICE_AFTER_MS after a change, and the next ones after
- * NOTICE_EVERY_MS. With n > 1,000 waiting nodes they are n ms apart, to limit the load. */
+/* The first message about missing nodes is sent NOTICE_AFTER_MS after a change. Each further message is sent
+ * NOTICE_EVERY_MS after the previous message. If more than 1,000 nodes wait, the time between two messages is 1 ms for
+ * each waiting node, to limit the load. */
 
 enum { NOTICE_AFTER_MS = 250, NOTICE_EVERY_MS = 1000 };
 
@@ -680,7 +684,7 @@ void rdzv_note(struct rdzv *r, enum rdzv_record_kind kind, const struct node *no
 
 /* --- messages to waiting nodes ----------------------------------------------------------------------------- */
 
-/* Schedule a message to the waiting nodes, unless one is scheduled. */
+/* Schedule a message to the waiting nodes. If a message is already scheduled, do nothing. */
 void rdzv_schedule_notify(struct rdzv *r)
 {
     uint64_t every_ms = r->n_waiting > NOTICE_EVERY_MS ? r->n_waiting : NOTICE_EVERY_MS;

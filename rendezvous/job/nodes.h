@@ -193,7 +193,8 @@ struct rdzv_event {
 };
 
 /* --- admission.c --- */
-/* Whether an accepted node becomes a member of the next round or a spare. NOBODY: the job is over. */
+/* How an accepted node takes part: as a member of the next round, or as a spare. RDZV_NOBODY means that the job is
+ * over, so no node is accepted. */
 enum rdzv_admission { RDZV_AS_MEMBER, RDZV_AS_SPARE, RDZV_NOBODY };
 /* Check a node that joins, and set joining->refusal. An accepted node becomes WAITING. `known` is the node if it has
  * joined before, else NULL. */

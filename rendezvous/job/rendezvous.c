@@ -47,7 +47,7 @@ static enum rdzv_state drop_late(struct rdzv *r, struct node *node, const struct
  * Messages about an old round do not reach the table (find_sender). */
 /* clang-format off */
 static const cell machine[RDZV_N_STATES][RDZV_N_EVENTS] = {
-/*                      FAILED        EXPLAINED DONE     STOPPED        LEAVE         LOST             BACK  GROW    HANGS   RECHECK  TIME_UP      JOIN         */
+/* FAILED EXPLAINED DONE STOPPED LEAVE LOST BACK GROW HANGS RECHECK TIME_UP JOIN */
 [RDZV_GATHERING]    = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         back, ignore, ignore, begins,  give_up_job, joins       },
 [RDZV_LAST_CALL]    = { ignore,       ignore,   ignore,  ignore,        leaves,       is_lost,         back, ignore, ignore, begins,  go_on,       joins       },
 [RDZV_RUNNING]      = { fails,        ignore,   is_done, stops_unasked, leaves_round, lost_from_round, back, agrees, hangs,  grow_if, ignore,      joins_spare },
@@ -57,8 +57,8 @@ static const cell machine[RDZV_N_STATES][RDZV_N_EVENTS] = {
 };
 /* clang-format on */
 
-/* Return the next state of a job without nodes. After a round the job is over. Before, it gathers nodes again, and the
- * next first node sets the rules. */
+/* Return the next state of a job without nodes. If the job has already had a round, the job is over. If the job has not
+ * had a round yet, the job gathers nodes again, and the next node that joins sets the rules. */
 static enum rdzv_state end_without_nodes(struct rdzv *r)
 {
     r->next_notice_ms = UINT64_MAX;
@@ -123,8 +123,8 @@ static enum rdzv_state joins_late(struct rdzv *r, struct node *node, const struc
 
 /* --- no round runs -------------------------------------------------------------------------------------- */
 
-/* Begin the last call. It takes at least RETURN_MS if members of the last round are missing, because they must reap
- * their workers. */
+/* Begin the last call. If members of the last round are missing, the last call takes at least RETURN_MS, because these
+ * members must first reap their workers. If the last call would take no time, begin the round at once. */
 static enum rdzv_state last_call(struct rdzv *r)
 {
     char within[TEXT_MS_MAX];
@@ -201,8 +201,8 @@ static const char *who_stopped_it(const struct rdzv_event *e, char *room, size_t
     return room;
 }
 
-/* Log that a node leaves, and record this for the diagnosis. In the log line, the text `from` follows "leaves": this is
- * " its round" if workers of the node run, else "". */
+/* Log that a node leaves, and record the departure for the diagnosis. The text `from` follows the word "leaves" in the
+ * log line. `from` is " its round" if workers of the node run, otherwise "". */
 static void note_leave(struct rdzv *r, const struct node *node, const struct rdzv_event *e, const char *from)
 {
     char name[2 * RDZV_TEXT_MAX], by[RDZV_TEXT_MAX];
@@ -365,8 +365,9 @@ static enum rdzv_state agrees(struct rdzv *r, struct node *node, const struct rd
 
 /* --- a round is being stopped --------------------------------------------------------------------------- */
 
-/* Handle a further failure. It replaces the failure of a victim (a worker that lost a peer), because the report about
- * the peer may arrive later. */
+/* Handle a further failure. If the present cause is the failure of a victim (a worker that lost a peer), and the new
+ * failure is not, the new failure becomes the cause. This is necessary because the report about the lost peer may
+ * arrive after the report about the victim. */
 static enum rdzv_state better_cause(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     if (r->end.cause.failure.victim && !rdzv_is_victim(e->failure))
@@ -383,8 +384,8 @@ static enum rdzv_state explains(struct rdzv *r, struct node *node, const struct 
     return r->state;
 }
 
-/* Record that a member has stopped. If its connection closes later, this no longer affects the cause of the round's
- * end. */
+/* Record that a member has stopped. After this, the end of the member's connection does not affect the cause of the
+ * round's end any more. */
 static enum rdzv_state has_stopped(struct rdzv *r, struct node *node, const struct rdzv_event *e)
 {
     char name[2 * RDZV_TEXT_MAX];

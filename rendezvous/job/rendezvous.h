@@ -80,8 +80,8 @@ const char *rdzv_refused_advice(enum rdzv_refused refused);
 
 /* --- messages of agents --------------------------------------------------------------------------------- */
 
-/* The values of --grow: the store restarts a running round for more nodes if all ranks agree (AGREED), at once, or
- * never. */
+/* The values of --grow decide when the store restarts a running round to add nodes. AGREED: if all ranks agree to the
+ * restart. NOW: at once. NEVER: never. */
 enum rdzv_grow { RDZV_GROW_AGREED, RDZV_GROW_NOW, RDZV_GROW_NEVER };
 
 /* A message `join`. The caller owns the texts. `task`, `role`, `own` and `join_knob` may be NULL. */
@@ -128,14 +128,14 @@ enum rdzv_answer {
 
 /* --- messages to nodes ---------------------------------------------------------------------------------- */
 
-/* A round is one completed rendezvous. Its nodes are its members. Each member receives `round` once, `stop` at most
- * once, and `verdict` once: "restart" (join again) or "finish" (no more messages).
+/* A round is one completed rendezvous. The nodes of a round are its members. Each member receives `round` once, `stop`
+ * at most once, and `verdict` once. The verdict is "restart" (join again) or "finish" (no more messages).
  *
  * If all workers of the job end with 0, no member receives `stop`. A node that a user stops sends `leave`, stops its
- * workers and sends `stopped`. It gets "finish" without waiting for the other nodes. */
+ * workers and sends `stopped`. This node gets "finish" at once, without waiting for the other nodes. */
 
-/* The cause of a round's end. A worker is a victim if it failed only because it lost a peer. The failure of the peer
- * replaces the victim's. */
+/* The cause of a round's end. A worker is a victim if it failed only because it lost a peer. If the failure of the peer
+ * is also reported, the failure of the peer replaces the failure of the victim as the cause. */
 struct rdzv_cause {
     enum rdzv_why why;
     enum no_restart no_retry; /* the reason against a restart; NONE = a restart may help */
@@ -303,8 +303,8 @@ void rdzv_leave(struct rdzv *r, uint64_t node, int signal, const char *by, const
 /* Report that the node's connection has closed. `how` is the end of the log line "node 1 (n1) is lost: ...". If the
  * node was silent for too long, the line ends with the silence instead. */
 void rdzv_lost(struct rdzv *r, uint64_t node, const char *how, uint64_t now_ms);
-/* Report that the node's connection broke, and that the node did not connect again in time. The cause is the broken
- * connection: the node is silent only because it has no connection. */
+/* Report that the node's connection broke, and that the node did not connect again in time. The broken connection is
+ * the cause of the loss, even if the node was also silent, because a node without a connection cannot send messages. */
 void rdzv_cut(struct rdzv *r, uint64_t node, const char *how, uint64_t now_ms);
 /* Change a node's id from `node` to `next`, because a new connection has replaced the node's broken connection. The
  * node keeps its state, its ranks and its place. Return false if no node has the id `node`. */

@@ -1,8 +1,8 @@
 /* round.c -- see round.h.
  *
- * The store sends the verdict only after all members have sent `stopped`, because the verdict depends on the exit codes
- * of all nodes. Also, an old process could disturb the next round. The cause of a round's end decides whether another
- * round follows. */
+ * The store sends the verdict only after all members have sent `stopped`. The first reason is that the verdict depends
+ * on the exit codes of all nodes. The second reason is that a process of the old round could disturb the next round.
+ * The cause of a round's end decides whether another round follows. */
 #include "job/round.h"
 
 #include "base/text.h"
@@ -13,8 +13,9 @@
 
 /* --- restarts --------------------------------------------------------------------------------------------- */
 
-/* A permanent failure allows no restart: a missing program, a usage error, or an import error. The agent detects these
- * (`no_retry`). Lack of memory is not permanent, because a worker that leaks may run for hours again. */
+/* A permanent failure allows no restart. Permanent failures are a missing program, a usage error and an import error.
+ * The agent detects a permanent failure and reports it as `no_retry`. Lack of memory is not permanent, because a worker
+ * that leaks memory may run for hours after a restart. */
 
 void restarts_init(struct restarts *a, const struct rdzv_join *rules)
 {
@@ -26,12 +27,14 @@ void restarts_init(struct restarts *a, const struct rdzv_join *rules)
                             .best_step = -1 };
 }
 
-/* Record a failed attempt. Return the reason against a restart, or NO_RESTART_NONE if another attempt is allowed. Also
- * return NO_RESTART_NONE if max_restarts is 0. In all other cases, a permanent failure (no_retry) is the reason, even
- * if no restart is left, because the user must correct this failure. */
+/* Record a failed attempt. The first rule that applies decides:
+ * - if max_restarts is 0, return NO_RESTART_NONE, because the user expects no restart and needs no reason
+ * - if the failure is permanent (no_retry), return this reason, because the user must correct the failure
+ * - if all restarts are used up, return NO_RESTART_USED_UP
+ * - otherwise return NO_RESTART_NONE, because another attempt is allowed */
 static enum no_restart restarts_failed(struct restarts *a, const struct rdzv_cause *cause)
 {
-    /* at most max_restarts + 1, so that it cannot overflow */
+    /* Stop counting at max_restarts + 1, so that a->failed cannot overflow. */
     if (a->failed <= a->max_restarts)
         a->failed++;
     if (a->max_restarts == 0)
@@ -268,8 +271,8 @@ void rdzv_set_cause(struct rdzv *r, enum rdzv_why why, const struct node *node, 
     r->end.has_cause = true;
 }
 
-/* Return true if the exit code or the output of the worker shows that it failed only because it lost a peer. Such a
- * failure is not the cause of the round's end. */
+/* Return true if the worker failed only because it lost a peer, as its exit code or its output shows. The failure of
+ * such a worker is not the cause of the round's end. */
 bool rdzv_is_victim(const struct failure *failure)
 {
     return failure->victim ||
@@ -325,8 +328,8 @@ static int code_of(const struct rdzv_cause *cause)
 
 /* --- stop ----------------------------------------------------------------------------------------------- */
 
-/* Each node receives `stop` and its verdict only once, because they change its state: to STOPPING, and to RESTING or
- * FINISHED. */
+/* Each node receives `stop` only once, because `stop` changes the state of the node to STOPPING. The node also receives
+ * its verdict only once, because the verdict changes the state to RESTING or FINISHED. */
 
 /* Log the cause of the stop, with the host of a failed rank. */
 static void log_stop(struct rdzv *r)
@@ -511,8 +514,8 @@ static enum rdzv_state decide_round(struct rdzv *r)
     return restart(r, charged ? restarts_backoff(&r->restarts) : 0);
 }
 
-/* Decide on a restart if every member has stopped or is gone. If the job has no nodes left, do nothing, because
- * rdzv_step ends it. */
+/* Decide on a restart if every member has stopped or is gone. If the job has no nodes left, do nothing here, because
+ * rdzv_step then ends the job. */
 enum rdzv_state rdzv_decide_if_stopped(struct rdzv *r)
 {
     return r->run.n_open > 0 || r->n_live == 0 ? RDZV_STOPPING : decide_round(r);

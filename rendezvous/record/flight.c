@@ -344,7 +344,7 @@ bool flight_json(const struct flight *f, const char *why, uint64_t now_ns, fligh
 
 /* --- names ------------------------------------------------------------------------------------------------ */
 
-/* A path that grows in a buffer. snprintf is not allowed in a signal handler. */
+/* A path that is built in a buffer, part by part. A signal handler builds such paths, and must not call snprintf. */
 struct file_name {
     char *to, *end;
     bool fits; /* false if a part did not fit */

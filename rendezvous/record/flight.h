@@ -20,8 +20,8 @@ enum {
     FLIGHT_MAGIC = 0x31746c66, /* "flt1" */
 };
 
-/* Names of PyTorch's records begin with the first text, and names of its FIFOs with the second. The rank follows. A
- * FIFO's name ends in ".pipe". */
+/* The name of a record that PyTorch writes begins with the first text, followed by the rank. The name of a FIFO for
+ * PyTorch begins with the second text, followed by the rank and ".pipe". */
 #define FLIGHT_TORCH_STEM "flight_torch_"
 #define FLIGHT_PIPE_STEM  "flight_pipe_"
 

@@ -1,7 +1,7 @@
 /* flight_dump.c -- see flight_dump.h. All ranks of a process group make the same calls in the same order, so the group
  * and the number identify a call. If the records of two ranks differ, the first call that differs causes all later
- * differences. If no calls differ, compare the numbers of the last calls in a group: the rank with the lowest number
- * is behind. The other ranks wait for this rank. */
+ * differences. If no calls differ, compare the numbers of the last calls of all ranks in a group. The rank with the
+ * lowest number is behind, and the other ranks wait for this rank. */
 #include "record/flight_dump.h"
 
 #include "base/text.h"
@@ -199,8 +199,8 @@ static void read_group(struct flight_entry *e, const cJSON *group)
 }
 
 /* Read the total number of elements in the outputs of an all_gather. This number is equal on all ranks, even if their
- * inputs differ, because each rank gets all inputs. Skip other calls: their outputs may differ between ranks, or are as
- * large as their inputs, and the inputs are always compared. */
+ * inputs differ, because each rank gets all inputs. Skip all other calls. The outputs of some of these calls may differ
+ * between ranks. The outputs of the rest are as large as the inputs, which are always compared. */
 static void read_outputs(struct flight_entry *e, const cJSON *sizes)
 {
     const cJSON *shape;
@@ -279,8 +279,8 @@ void flight_dump_sort(struct flight_dump *d)
 
 /* --- sends and receives ----------------------------------------------------------------------------------- */
 
-/* Return true for a send, a receive, or the end of a coalesced call of these. PyTorch before 2.2 does not write
- * "is_p2p". */
+/* Return true if the entry is a send or a receive, or if it is the end of a coalesced call that consists of sends and
+ * receives. Also compare the name, because PyTorch before 2.2 does not write "is_p2p". */
 static bool is_p2p(const cJSON *row, const struct flight_entry *e)
 {
     return cJSON_IsTrue(item_of(row, "is_p2p")) || strncmp(e->name, "send ", 5) == 0 ||
@@ -559,7 +559,8 @@ static bool has_equal_sizes(const struct flight_entry *e)
  * sizes (has_equal_sizes). */
 static bool has_same_inputs(const struct flight_entry *a, const struct flight_entry *b)
 {
-    /* libddp records no `place`, and requires equal sizes for all calls */
+    /* Only PyTorch's calls have a `place`. A call without a `place` is from libddp, which requires equal sizes for all
+     * calls. */
     return strcmp(a->name, b->name) == 0 && strcmp(a->dtype, b->dtype) == 0 && strcmp(a->op, b->op) == 0 &&
            a->root == b->root && (a->n == b->n || (a->place[0] != '\0' && !has_equal_sizes(a)));
 }
@@ -569,8 +570,8 @@ static bool same_call(const struct flight_entry *a, const struct flight_entry *b
     return has_same_inputs(a, b) && a->n_out == b->n_out;
 }
 
-/* Return true if two calls differ in a fact that must be equal on all ranks. Ignore the outputs if they are unknown for
- * one of the calls. */
+/* Return true if two calls differ in a fact that must be equal on all ranks. Ignore the sizes of the outputs if the
+ * size is unknown for one of the two calls. */
 static bool is_other_call(const struct flight_entry *a, const struct flight_entry *b)
 {
     return !has_same_inputs(a, b) || (a->n_out != b->n_out && a->n_out != 0 && b->n_out != 0);
@@ -622,8 +623,8 @@ static const struct flight_entry *first_open(const struct flight_dump *d, const 
 }
 
 /* Choose the groups whose last calls are the latest. Choose at most FLIGHT_OPEN_MAX / 2 groups, because each group may
- * add two calls to `calls`. If the group of all ranks has calls, always choose this group, too. It may replace the
- * group whose last call is the oldest. */
+ * add two calls to `calls`. If the group of all ranks has calls, always choose this group, too. If necessary, this
+ * group replaces the chosen group whose last call is the oldest. */
 size_t flight_open_calls(const struct flight_dump *d, const struct flight_entry *calls[FLIGHT_OPEN_MAX])
 {
     const struct flight_entry **lasts = calloc(d->n + 1, sizeof(*lasts));
@@ -763,8 +764,8 @@ static const struct flight_entry *front_of(const struct flight_dump *dumps, size
     return front;
 }
 
-/* Return true if a rank has calls in the group, but its last call there is earlier than `front`. A rank without calls
- * in the group does not count as behind: it is not a member, or its record has lost these calls. */
+/* Return true if a rank has calls in the group, but its last call in this group is earlier than `front`. A rank without
+ * calls in the group does not count as behind, because the rank is not a member, or its record has lost these calls. */
 static bool is_behind(const struct flight_dump *d, const struct flight_entry *front)
 {
     const struct flight_entry *last = last_in_group(d, front->group);
@@ -825,7 +826,8 @@ static void add_behind(cJSON *answer, const struct flight_dump *dumps, size_t n)
 
 /* --- waits for a peer --------------------------------------------------------------------------------------- */
 
-/* A send and its receive have no common number, so they match by their peers. */
+/* A send and its receive have no common number. So a send matches a receive if each of the two calls names the rank of
+ * the other call as its peer. */
 
 static const struct flight_dump *record_of(const struct flight_dump *dumps, size_t n, int rank)
 {
@@ -871,7 +873,8 @@ static void add_peers(cJSON *answer, const struct flight_dump *dumps, size_t n)
 
 /* --- sides ------------------------------------------------------------------------------------------------ */
 
-/* Add a copy of the frames of a call. The answer must outlive the records. */
+/* Add a copy of the frames of a call to `o`. The frames are copied, because the answer is still used after the records
+ * are freed. */
 static void add_stack(cJSON *o, const struct flight_dump *d, const struct flight_entry *e)
 {
     const cJSON *frames = frames_of(d, e);

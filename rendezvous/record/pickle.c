@@ -45,7 +45,8 @@ enum opcode {
     OP_FRAME = 0x95
 };
 
-/* A value on the stack, or a mark, which separates values. A mark is a value without an item. */
+/* An element of the stack: a value or a mark. The values between a mark and the next mark belong to one container. A
+ * mark has no `item`. */
 struct value {
     cJSON *item; /* owned */
     int depth;   /* depth of containers inside this value: 0 for a string or a number */
@@ -54,7 +55,8 @@ struct value {
 /* A string or a container in the memo. For a value of another type, both members are empty. */
 struct memo {
     struct slice text;      /* borrowed from the file */
-    const cJSON *container; /* borrowed; it is on the stack, or inside a container on the stack */
+    const cJSON *container; /* borrowed; this container is on the stack, or inside another container on the
+                             * stack */
 };
 
 struct machine {

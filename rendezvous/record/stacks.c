@@ -548,8 +548,8 @@ static const char *shared_state(const struct shown *shown)
     return does;
 }
 
-/* Append " sleeping in read of /data/x, 0.3 s of CPU time" for one thread. For several threads, append only the state,
- * and only if all threads share it. */
+/* Append " sleeping in read of /data/x, 0.3 s of CPU time" for a row with one thread. For a row with several threads,
+ * append only the state, and only if all threads have the same state. */
 static bool append_state(const struct shown *shown, struct buf *out)
 {
     const bool one = shown->threads == 1;

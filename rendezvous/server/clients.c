@@ -409,12 +409,13 @@ static struct client *find_served(const struct clients *clients, conn_id id)
     return c != NULL && c->place == SERVED ? c : NULL;
 }
 
-/* Return true if a reply of this size may be sent now. A quarter of the limit is kept free for small replies, which
- * never wait. */
+/* Return true if a reply of this size may be sent now. Small replies never wait, so a quarter of the limit is kept free
+ * for small replies. */
 static bool has_room(const struct clients *clients, uint64_t bytes)
 {
     const struct conn_host *host = &clients->host;
-    /* if no reply is queued, any size may be sent: no reply waits forever */
+    /* If no reply is queued, a reply of any size may be sent. Otherwise a reply that is larger than the limit would
+     * wait forever. */
     return host->queued_bytes == 0 ||
            host->queued_bytes + bytes <= host->max_queued_bytes - host->max_queued_bytes / 4;
 }
@@ -722,7 +723,8 @@ void clients_abort_all(struct clients *clients)
 
 /* --- effects of the hub --------------------------------------------------------------------------------- */
 
-/* Close a client (hub_sink.close), whose session the hub has freed. First write the kept replies. */
+/* Close a client (hub_sink.close). The hub has already freed the session of this client. First write the kept replies,
+ * because some of them may be for this client. */
 static void close_client(void *user, conn_id id, const char *why, bool is_news)
 {
     struct clients *clients = user;

@@ -32,11 +32,11 @@ struct idmap {
 
 /* Small replies of one turn of the loop. A turn is one pass of the event loop: the loop handles all events that are
  * ready, and then sleeps. The replies are kept in order, and are written together at the end of the turn. If the buffer
- * is full, they are written earlier.
+ * is full, the kept replies are written earlier.
  *
- * Writing a reply wakes its client. If the client's processor is idle, the wake-up costs more time than handling many
- * requests. So the first reply of a turn is not kept, but written at once. Its client then wakes up while the server
- * handles further requests. */
+ * Writing a reply wakes the client that receives it. If the client's processor is idle, the wake-up costs more time
+ * than handling many requests. So the first reply of a turn is not kept, but written at once. The client of this first
+ * reply then wakes up while the server handles further requests. */
 
 enum {
     REPLIES_MAX = 64,     /* maximum number of kept replies */
@@ -100,7 +100,8 @@ struct admission {
 /* Initialize `a`, which the caller has zeroed. */
 void admission_init(struct admission *a, uint32_t max, uint32_t self);
 
-/* If a client has more unread bytes of replies than this, the server stops reading its requests. */
+/* Limit of the bytes of replies that a client has not read yet. If a client has more unread bytes than this limit, the
+ * server stops reading the client's requests. */
 enum { CLIENT_UNREAD_MAX = 1 << 20 };
 
 struct client;

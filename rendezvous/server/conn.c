@@ -69,8 +69,8 @@ static void drop_first(struct outbox *box)
     }
 }
 
-/* Free the outbox and its remaining pieces. An empty outbox is freed at once, because most of the thousands of
- * connections of a store are idle. */
+/* Free the outbox and its remaining pieces. The outbox is freed as soon as it is empty. A store may have thousands of
+ * connections, and most of them are idle. An idle connection then needs no memory for an outbox. */
 static void outbox_free(struct conn *c)
 {
     struct outbox *box = c->outbox;
@@ -157,8 +157,8 @@ void conn_abort(struct conn *c)
     uv_close((uv_handle_t *)&c->tcp, on_handle_closed);
 }
 
-/* Continue to close a connection after its queue is written. Either close the connection now, or send a FIN and wait
- * for the FIN of the peer. */
+/* Continue to close a connection after its queue was written. If the peer has already sent its FIN, or if conn_finish
+ * was called with `wait_fin` = false, close the connection now. Otherwise send a FIN and wait for the peer's FIN. */
 static void flushed(struct conn *c)
 {
     if (c->peer_ended || !c->wait_fin) {
@@ -285,7 +285,8 @@ static enum conn_sent queue(struct conn *c, struct slice bytes, struct shared *h
     if (bytes.len > room)
         return CONN_NO_ROOM;
     if (holder != NULL && (holder->size > room || holder->size / 2 > bytes.len))
-        holder = NULL; /* copy the bytes, because the block is larger than `room` or than twice their size */
+        holder = NULL; /* Copy the bytes. The reference would keep the whole block in memory, and the block is
+                        * larger than `room`, or more than twice as large as the bytes. */
     if (c->outbox == NULL && !outbox_new(c))
         return CONN_BROKEN;
     const bool is_writing = c->outbox->first != NULL;
@@ -294,7 +295,8 @@ static enum conn_sent queue(struct conn *c, struct slice bytes, struct shared *h
     return CONN_SENT;
 }
 
-/* Write directly if the queue is empty, because uv_write needs memory and a callback. */
+/* Write the bytes directly if no bytes are queued. This is cheaper than uv_write, which needs memory for the outbox and
+ * a callback. */
 enum conn_sent conn_send(struct conn *c, struct slice bytes, struct shared *holder)
 {
     if (c->state != CONN_OPEN || bytes.len == 0)

@@ -18,8 +18,8 @@ struct outbox;
 struct conn_host {
     uv_loop_t *loop;
     size_t max_queue_bytes; /* limit for the unsent bytes of one connection */
-    /* queued_bytes: number of unsent bytes of all connections; max_queued_bytes: its limit. A reference to
-     * a value counts with its whole memory block. */
+    /* queued_bytes: number of unsent bytes of all connections; max_queued_bytes: the limit of queued_bytes. If a
+     * connection keeps a reference to a value, queued_bytes counts the whole memory block of the value. */
     size_t queued_bytes, max_queued_bytes;
     void (*on_bytes)(struct conn *conn, struct slice bytes); /* bytes were received; valid during this call */
     /* Called when an open connection ends by a FIN or an error. `why` is valid during the call. */

@@ -43,7 +43,8 @@ static ddp_status parse_keep(const char *value, void *to, struct ddp_err *err)
     return DDP_OK;
 }
 
-/* Reject --port and --host with an error that names --listen. Users know these options from other servers. */
+/* Reject the options --port and --host. Users know these options from other servers, so the error names the option
+ * --listen, which replaces them. */
 static ddp_status refuse_place(const char *value, void *to, struct ddp_err *err)
 {
     (void)value, (void)to;

@@ -56,8 +56,8 @@ uint64_t listen_queue_limit(int fd)
 
 enum { TRIES = 12, PAUSE_US = 4000 /* longest pause before the next try */ };
 
-/* Open a listening socket. Return its descriptor, or -errno. If listen fails after bind because the port is in use, set
- * *met. Another process has then probably bound the port at the same time. */
+/* Open a listening socket. Return its descriptor, or -errno after an error. Set *met to true if bind succeeds but
+ * listen fails because the port is in use. Another process has then probably bound the same port at the same time. */
 static int listen_once(const struct addrinfo *at, bool reuse, bool *met)
 {
     const int yes = 1, no = 0;
@@ -203,13 +203,15 @@ ddp_status listener_open(const char *host, int port, const char *option, struct 
 
 /* --- acceptor --------------------------------------------------------------------------------------------- */
 
-/* Without failures: the socket becomes readable -> on_connectable -> accept4 until the queue is empty -> on_client.
+/* The calls when no failure occurs: the socket becomes readable -> on_connectable -> accept4 until the queue is empty
+ * -> on_client for each accepted client.
  *
  * Descriptors have run out if accept4 fails with EMFILE, or if `open` reaches `max`. New clients then stay in the
- * kernel's queue. Polling stops, because otherwise the loop would run without a pause. make_room may close clients that
- * have sent no request. The acceptor tries again when a client leaves, or after PAUSE_MS.
+ * kernel's queue. The acceptor stops polling, because otherwise the loop would run without a pause. The callback
+ * make_room may close clients that have sent no request. The acceptor tries again when a client leaves, or after
+ * PAUSE_MS.
  *
- * uv_listen is not used: on EMFILE it would accept and close all waiting clients without a report. */
+ * uv_listen is not used, because on EMFILE it would accept and close all waiting clients without a report. */
 
 enum {
     PAUSE_MS = 100, /* ms between two tries to accept a client while no descriptor is free */
@@ -227,7 +229,8 @@ static unsigned waiting_clients(const struct acceptor *a)
     return getsockopt(a->fd, IPPROTO_TCP, TCP_INFO, &info, &len) == 0 ? info.tcpi_unacked : 0;
 }
 
-/* Stop accepting for PAUSE_MS. If a client waits, call on_short, but only once until the next accept. */
+/* Stop accepting for PAUSE_MS. If a client waits, call on_short. If on_short was called before, do not call it again
+ * until a client has been accepted. */
 static void pause_for(struct acceptor *a, const char *why)
 {
     unsigned waiting = waiting_clients(a);
@@ -280,8 +283,8 @@ static void on_connectable(uv_poll_t *poll, int status, int events)
 }
 
 /* Raise the soft limit of descriptors to the hard limit, because torch 1.13 needs two sockets for each rank. Return the
- * number of descriptors that clients may use. The other descriptors are kept for ddprun: RESERVE, but at most a quarter
- * of the limit. */
+ * number of descriptors that clients may use. The other descriptors are kept for ddprun. Their number is RESERVE, or a
+ * quarter of the limit if a quarter is less than RESERVE. */
 static unsigned raise_limit(void)
 {
     struct rlimit limit = { 1024, 1024 };
@@ -431,7 +434,8 @@ char *port_holder_words(const struct port_holder *holder, char *text, size_t siz
 
 /* --- port holder, from /proc ------------------------------------------------------------------------------ */
 
-/* Read a file of /proc into `text`, with a NUL at the end. The caller frees `text` in any case. */
+/* Read a file of /proc into `text`, and append a NUL. Return false if the file cannot be read or memory is short. The
+ * caller must free `text` in both cases. */
 static bool read_file(const char *path, struct buf *text)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -522,8 +526,9 @@ static void copy_variable(const struct buf *text, const char *name, char *out, s
             *p = '?';
 }
 
-/* Set the job of a worker from the worker's environment. Workers of ddprun have torchrun's variables, too, so check for
- * DDPRUN_JOB first. */
+/* Set the job and the rank of a worker from the worker's environment. The variables of torchrun do not show that
+ * torchrun started the worker, because ddprun sets these variables, too. So if DDPRUN_JOB is also set, the job belongs
+ * to ddprun. */
 static void set_job(struct port_holder *out)
 {
     char path[64];

@@ -29,10 +29,11 @@ struct listener {
     char address[288]; /* "HOST:PORT" of the socket, with an IP address as HOST */
 };
 
-/* Bind and listen. `host` is an address, a name (resolving it may block for many seconds), or NULL or "" for all
- * addresses. If a name has several addresses, use the first that belongs to this host. If `port` is 0, the kernel
- * chooses a free port. `option`, which may be NULL, is the command-line option for the port; errors name this option in
- * the remedy. Return DDP_OK. If this fails, write the reason and a remedy to `err`, and return DDP_ERR_IO. */
+/* Open a listening socket on `host` and `port`. `host` is an address or a name; NULL or "" means all addresses. If
+ * `host` is a name, the search for its addresses may block for many seconds. If a name has several addresses, use the
+ * first one that belongs to this host. If `port` is 0, the kernel chooses a free port. `option` is the command-line
+ * option for the port, or NULL. Error messages name this option in their remedy. Return DDP_OK. If the socket cannot be
+ * opened, write the reason and a remedy to `err`, and return DDP_ERR_IO. */
 ddp_status listener_open(const char *host, int port, const char *option, struct listener *out,
                          struct ddp_err *err);
 
@@ -59,9 +60,9 @@ struct acceptor {
     void (*on_short)(struct acceptor *a, unsigned waiting, const char *why);
 };
 
-/* Start to accept on `fd`, which must listen and be non-blocking. The caller has set the callbacks and `user`. Also
- * raise the soft limit of descriptors to the hard limit. Return 0, or a libuv error. After 0, acceptor_close closes
- * `fd`; after an error the caller still owns `fd`. */
+/* Start to accept clients on `fd`, which must be a listening and non-blocking socket. The caller must have set the
+ * callbacks and `user`. Also raise the soft limit of descriptors to the hard limit. Return 0 if this succeeds;
+ * acceptor_close then closes `fd`. Otherwise return a libuv error; the caller then still owns `fd`. */
 int acceptor_open(struct acceptor *a, uv_loop_t *loop, int fd);
 
 /* Record that a client from on_client is closed. If accepting is paused, resume it. */

@@ -51,8 +51,8 @@ static void print_finding(const struct daemon_options *o, enum log_level level, 
 
 /* Print the line "listening on ..." on stdout. If other hosts can reach the store without a secret, first print a
  * finding. The store must already accept connections, because programs wait for this line, read the port from it, and
- * connect at once. If the line cannot be printed, log an error. Return false only if the kernel has chosen the port,
- * because no program can then find the store. */
+ * connect at once. If the line cannot be printed, log an error. In this case, return false if the kernel has chosen the
+ * port, because no program can find the store without the line. In all other cases, return true. */
 static bool announce(const struct daemon_options *o, const struct store_server *server)
 {
     struct finding finding;

@@ -133,8 +133,9 @@ static void on_time(uv_timer_t *timer)
 
 /* --- events -------------------------------------------------------------------------------------------- */
 
-/* Report to the hub, at most once per QUEUE_CHECK_MS, how many connections the kernel has dropped. A dropped client
- * tries again, so a check at each new connection is enough. */
+/* Report to the hub, at most once per QUEUE_CHECK_MS, how many connections the kernel has dropped. This function is
+ * called for each new connection. No other call is needed, because a dropped client tries again and then causes a new
+ * connection. */
 static void check_queue(struct store_server *s)
 {
     const uint64_t now_ms = uv_now(&s->loop);
@@ -232,8 +233,11 @@ static void on_stop(uv_async_t *async)
 
 /* --- start and stop ------------------------------------------------------------------------------------ */
 
-/* Stop: store_server_begin_stop wakes the server's thread -> on_stop -> wait for nodes, at most wait_nodes_ms ->
- * end_all -> after the last client end_if_empty -> uv_run returns. store_server_stop joins the thread. */
+/* How the server stops:
+ * 1. store_server_begin_stop wakes the server's thread, which calls on_stop.
+ * 2. The loop waits until all nodes have left, but at most wait_nodes_ms. Then wait_for_nodes calls end_all.
+ * 3. After the last client was freed, end_if_empty closes the last two handles, so uv_run returns.
+ * 4. store_server_stop joins the thread. */
 
 /* Run the loop until no handle is left. This is the main function of the server's thread. */
 static void *run_loop(void *user)

@@ -1,8 +1,8 @@
 /* socket_owner.c -- see socket_owner.h.
  *
- * diag_find requests one connection by its two addresses, because the kernel then finds the connection fast. If the
- * kernel module tcp_diag is missing, the answer is the same as for a missing socket. So /proc/net/tcp is also read
- * until a request has found a socket. */
+ * diag_find requests one connection by its two addresses, because the kernel finds such a connection fast. If the
+ * kernel module tcp_diag is missing, the kernel gives the same answer as for a socket that does not exist. So until
+ * sock_diag has found a socket once, a "not found" is checked again in /proc/net/tcp. */
 #include "server/socket_owner.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ struct end {
     uint32_t scope;      /* index of the interface of a link-local address; 0 for any other address */
 };
 
-/* Convert an address. Return false if its family is neither IPv4 nor IPv6. */
+/* Convert a socket address to a struct end. Return false if the address is neither IPv4 nor IPv6. */
 static bool end_of(const struct sockaddr *from, struct end *end)
 {
     const struct sockaddr_in *v4 = (const void *)from;
@@ -117,12 +117,13 @@ static enum socket_place place_by_route(struct socket_owners *o, const struct en
     return is_route && reply.body.rtm_type == RTN_LOCAL ? THIS_HOST : OTHER_HOST;
 }
 
-/* Return true if the address belongs to this host. For packets to an address of this host, the kernel uses the same
- * address as the source. connect() of a UDP socket chooses the source address without sending a packet.
+/* Return true if the address belongs to this host. The check uses this rule: if a packet goes to an address of this
+ * host, the kernel takes this address also as the source of the packet. connect() of a UDP socket chooses the source
+ * address without sending a packet.
  *
- * This check needs no netlink. But it returns false for a second IPv4 address in the same network: the kernel then
- * chooses the first address as the source. If no descriptor is left, return true. This is the safe answer, because the
- * user of a client is checked only if the client is on this host. */
+ * This check needs no netlink. But if this host has two IPv4 addresses in one network, the kernel takes the first
+ * address as the source. The check then returns false for the second address. If no descriptor is left, return true.
+ * This is the safe answer, because the user of a client is checked only if the client is on this host. */
 static bool source_is(const struct end *end)
 {
     struct sockaddr_storage to = { 0 }, from = { 0 };
@@ -182,8 +183,9 @@ union answer {
     char room[16384];
 };
 
-/* Request the socket with these two ends, which the kernel finds in a hash table. With NLM_F_DUMP, request all sockets
- * that have these ports and one of `states`. A port 0 means any port. `states` has one bit for each TCP state. */
+/* Send a request to sock_diag. Without NLM_F_DUMP, request the one socket that has these two ends. The kernel finds
+ * this socket in a hash table. With NLM_F_DUMP, request all sockets that have these two ports and one of `states`. A
+ * port 0 then means any port. `states` has one bit for each TCP state. */
 static bool diag_ask(struct socket_owners *o, const struct end *near, const struct end *far, uint16_t flags,
                      uint32_t states)
 {
@@ -361,8 +363,8 @@ void socket_owners_close(struct socket_owners *o)
 
 /* --- uid gate --------------------------------------------------------------------------------------------- */
 
-/* If a client closes its connection before accept, its user is unknown, so reject the connection. Otherwise any user
- * could send a request and close at once. */
+/* If a client closes its connection before the store accepts the connection, the user of the client is unknown. Such a
+ * connection is rejected. Otherwise any user could send a request and close at once. */
 
 static bool is_own_uid(int64_t uid)
 {
@@ -396,8 +398,9 @@ static bool has_no_descriptor(void)
     return is_full;
 }
 
-/* Return true if the client is on another host, or if its user is known and allowed. Treat a client whose host is
- * unknown like a client on this host. */
+/* Return true in three cases: the client is on another host; the gate is insecure; or the user of the client is known
+ * and is root or the user of this process. If it is unknown on which host the client is, treat the client like a client
+ * on this host. */
 bool uid_gate_admits(struct uid_gate *g, int fd, const struct sockaddr *peer, int64_t *uid,
                      char why[static UID_GATE_WHY_MAX])
 {

@@ -37,8 +37,8 @@ bool barrier_has(const struct barrier *barrier, uint32_t rank)
 
 /* --- memory ---------------------------------------------------------------------------------------------- */
 
-/* A barrier has two blocks of memory: the struct with the name, and both bitmaps. A passed barrier frees its bitmaps,
- * because those of 100,000 ranks take 25 KB. */
+/* A barrier has two blocks of memory. The first block has the struct and the name, and the second block has both
+ * bitmaps. When a barrier has passed, the second block is freed, because the bitmaps of 100,000 ranks take 25 KB. */
 
 static size_t bitmap_bytes(uint32_t world_size)
 {

@@ -13,7 +13,7 @@ struct wait_link;
 
 /* An item of a queue. The items form a ring, so that one pointer finds both ends of the queue. */
 struct queue_item {
-    /* the item that was pushed after this one; in the youngest item: the oldest item */
+    /* the item that was pushed next after this item; in the youngest item, the oldest item of the queue */
     struct queue_item *next;
     uint32_t len;    /* length of `data`, in bytes */
     uint32_t number; /* number of the previous item + 1; it may wrap around to 0 */
@@ -34,9 +34,11 @@ struct queue_item {
  * push_end->next. */
 struct entry {
     struct table_node node;
-    uint8_t *value;    /* points to the space after `key`, or into an owned `struct shared`; or NULL */
+    uint8_t *value;    /* points to the space after `key`, or into a `struct shared` of which the entry owns a
+                        * reference; NULL = the entry has no value */
     uint32_t len, cap; /* `len`: length of the value; `cap`: longest length that needs no allocation */
-    uint32_t woken;    /* number of connections that were woken for the queue, until store_acted is called */
+    uint32_t woken;    /* number of connections that were woken to receive an item of the queue, and for which
+                        * store_acted was not called yet */
     uint16_t room;     /* bytes of space after the key, for a short value; at most ROOM_MAX (entry.c) */
     bool exists;       /* the key has a value, which may be empty */
     struct wait_link *first;     /* borrowed: the link of the first waiter (store.c); NULL = no waiter */

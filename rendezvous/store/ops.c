@@ -18,8 +18,9 @@ const struct op op_table[OPS] = {
 #undef X
 };
 
-/* The place of a row in op_by_code. An initializer cannot leave out a row, so a request that the dialect does not have
- * is put at 256 + op_id. Opcodes have one byte, so no lookup finds this place. */
+/* The index of a row in op_by_code. If the dialect does not have the request, the index is 256 + op_id. The row cannot
+ * be left out, because STORE_OPS(X) makes an initializer of every row. Opcodes have one byte, so no lookup reads the
+ * entries from 256 on. */
 #define PLACE(code, name) ((code) < 0 ? 256 + OP_##name : (code))
 const struct op *const op_by_code[DIALECTS][256 + OPS] = {
 #define X(name, c, b, a, ...) [PLACE(a, name)] = &op_table[OP_##name],

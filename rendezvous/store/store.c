@@ -108,7 +108,8 @@ static struct wait *wait_new(struct entries *entries, struct store_waiter *owner
 /* Append a link to the list of `entry`. If the request names the key twice, add only one link. */
 static void wait_add(struct wait *wait, struct entry *entry)
 {
-    /* a wait adds all its links at once, so only the last link can be of `wait` */
+    /* A request adds all its links before any other request adds a link. So if `wait` already has a link in this list,
+     * this link is the last one. */
     struct wait_link *last = entry->first != NULL ? entry->first->prev : NULL;
     if (last != NULL && last->wait == wait)
         return;
@@ -201,13 +202,14 @@ static bool is_observed(const struct store *s, struct slice key)
     return false;
 }
 
-/* Remove links from the list of `entry`, the oldest first: all links, or with `is_offer` one for each queued item that
- * has no woken connection yet. Free each wait that then has no missing key, and wake the connection that waited, unless
- * `wake` is NULL. Do not free the entry.
+/* Remove links from the list of `entry`, the oldest link first. If `is_offer` is false, remove all links. If `is_offer`
+ * is true, stop as soon as one connection is woken for each queued item. If a removed link was the last missing key of
+ * its wait, free the wait and wake its connection. If `wake` is NULL, wake no connection. Do not free the entry.
  *
- * SET, ADD, APPEND and MULTI_SET wake all waiters of their keys. COMPARE_SET wakes them only if it creates the key.
- * BARRIER wakes them only if its caller is the last rank to arrive. QUEUE_PUSH wakes one waiter for each item. With
- * `is_offer`, a woken connection counts as the receiver of one item, even before it has sent its QUEUE_POP. */
+ * SET, ADD, APPEND and MULTI_SET wake all waiters of their keys. COMPARE_SET wakes the waiters only if it creates the
+ * key. BARRIER wakes the waiters only if its caller is the last rank to arrive. QUEUE_PUSH wakes one waiter for each
+ * item. If `is_offer` is true, a woken connection counts as the receiver of one item, even before the connection has
+ * sent its QUEUE_POP. */
 static void wake_waiters(struct store *s, struct entry *entry, store_wake wake, bool is_offer)
 {
     while (entry->first != NULL && (!is_offer || entry_queue_len(entry) > entry->woken)) {
@@ -356,8 +358,8 @@ enum store_status store_append(struct store *s, struct slice key, struct slice v
     return written(s, entry, fits && entry_append(&s->entries, entry, value));
 }
 
-/* Delete a value. Keep a queue with the same name. As in PyTorch's server, a connection that waits for several keys
- * does not wait again for a key that it has already found. */
+/* Delete a value, but keep a queue with the same name. If a connection waits for several keys, and this key already
+ * existed during the wait, the connection does not wait for this key again. PyTorch's server does the same. */
 bool store_delete(struct store *s, struct slice key)
 {
     struct entry *entry = entry_find(&s->entries, key);
@@ -450,8 +452,9 @@ enum store_status store_wait(struct store *s, struct store_waiter *w, struct sli
 /* Execute BARRIER. Allocate the wait before adding to the counter, so that the counter does not change if memory is
  * short.
  *
- * A key with a value can have waiters, too: BARRIER requests wait at the counter that they have created. If a WAIT for
- * this counter begins before the first BARRIER, this WAIT also lasts until the last rank has arrived. */
+ * Usually only a missing key has waiters. The counter of a barrier is an exception, because the BARRIER requests create
+ * the counter and then wait at it. If a WAIT for the counter begins before the first BARRIER, this WAIT also lasts
+ * until the last rank has arrived. */
 enum store_status store_barrier(struct store *s, struct store_waiter *w, struct slice key, int64_t world_size)
 {
     store_leave(s, w);
@@ -496,8 +499,8 @@ struct slice store_awaited(const struct store_waiter *w, uint32_t n)
     return entry_key(link->entry);
 }
 
-/* Withdraw the offer for which the connection was woken. If the offered item is still in the queue, wake another
- * connection. */
+/* Stop counting the connection of `w` as the receiver of a queue's item, if the connection was woken for this item. If
+ * the item is still in the queue, wake another connection. */
 void store_acted(struct store *s, struct store_waiter *w)
 {
     struct entry *entry = w->offer;

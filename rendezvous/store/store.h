@@ -57,7 +57,8 @@ struct store_observer {
 enum store_status {
     STORE_OK,
     STORE_WAITS, /* `wake` is called later */
-    /* quota or memory is short, or the value would exceed WIRE_MAX_VALUE; only store_multi_set may have changed keys */
+    /* quota or memory is short, or the value would exceed WIRE_MAX_VALUE; no key has changed, but store_multi_set may
+     * have set some of its pairs */
     STORE_FULL,
     STORE_NOT_A_NUMBER, /* nothing has changed: the value is not a number */
 };
@@ -83,9 +84,10 @@ void store_expect(const struct store *s, const uint32_t *hashes, uint32_t n);
 enum store_status store_set(struct store *s, struct slice key, struct slice value);
 /* Return the value of a key; empty if the key is missing. The slice is borrowed until the next change of the store. */
 struct slice store_get(const struct store *s, struct slice key);
-/* Return the block that contains `value`, which store_get(key) has returned. If the caller adds a reference to the
- * block (base/buf.h), the bytes stay valid after the next change. Return NULL if `value` is shorter than SHARED_MIN,
- * outdated, or not in a separate block. */
+/* Return the block that contains `value`, a slice that store_get(key) has returned. If the caller adds a reference to
+ * the block (base/buf.h), the bytes stay valid after the next change of the store. Return NULL in three cases: `value`
+ * is shorter than SHARED_MIN; the key no longer has this value; or the value is stored in the entry and not in a
+ * separate block. */
 struct shared *store_holder(const struct store *s, struct slice key, struct slice value);
 /* Replace the value of a key by `desired` if the value equals `expected`. An empty `expected` also matches a missing
  * key. Set *current to the answer for the client. The slice is borrowed from the store or from an argument. */

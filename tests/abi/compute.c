@@ -29,8 +29,9 @@ SAME_SIZE(cublasLtMatrixLayoutAttribute_t);
 SAME_SIZE(cublasLtMatmulPreferenceAttributes_t);
 SAME_SIZE(CUresult);
 
-/* A copy of compute_abi.h's lt_choice. Here the header leaves out its own types (CUBLASLT_ABI_TYPES), because NVIDIA's
- * types replace them. */
+/* A copy of our own declaration of lt_choice in compute_abi.h. The copy is needed because lt_choice means NVIDIA's type
+ * in this file: CUBLASLT_ABI_TYPES makes compute_abi.h leave out its own types. The lines below compare our declaration
+ * with NVIDIA's type. */
 typedef struct {
     lt_algorithm algo;
     size_t workspaceSize;

@@ -21,8 +21,8 @@
 #include <unistd.h>
 
 enum { NPROC = 8, AT_ONCE = 1024, LIMIT_MS = 30000, FAILURES = 21 };
-/* Numbers of descriptors of the store. ALL has one for each rank that connects directly, RESERVE is for the store
- * itself, and ENOUGH is for both. */
+/* Numbers of descriptors that the store needs. ALL is one descriptor for each rank that connects directly. RESERVE is
+ * for the store itself. ENOUGH is the sum of ALL and RESERVE. */
 enum { ALL = 98304, RESERVE = 128, ENOUGH = ALL + RESERVE };
 
 static FILE *json; /* output for JSON lines, or NULL */

@@ -257,7 +257,8 @@ static void flood_row(const char *who, const struct flood *f, FILE *json)
 /* --- at rest
  * -------------------------------------------------------------------------------------------------------- */
 
-/* Measure a launcher at rest, after its guardian has released pages. */
+/* Measure the memory of a launcher whose workers only sleep. First wait for REST_S seconds, because the guardian
+ * releases unused memory some time after its start. */
 static void rest_row(const char *who, char *const argv[], FILE *json)
 {
     long rss = 0, pss = 0;

@@ -88,8 +88,8 @@ static void try_once(struct series *s, const struct peer *p, const char *worker)
     peer_job_end(&j);
 }
 
-/* Return the number of trials. Launchers other than ddprun get fewer trials, because each trial takes a second or more,
- * and the times vary less. */
+/* Return the number of trials for a launcher. Launchers other than ddprun get fewer trials, because each of their
+ * trials takes a second or more. Also, their times vary less than the times of ddprun. */
 static int trials_for(enum peer_id id, int trials)
 {
     const struct peer *p = &peers[id];

@@ -1,5 +1,5 @@
-/* farm.c -- see farm.h. One epoll and no thread: the measured time must be the time of the store, not of this
- * program. */
+/* farm.c -- see farm.h. This program uses one epoll and no thread, because the measured time must be the time of the
+ * store and not the time of this program. */
 #include "farm.h"
 
 #include "timed.h"
@@ -208,8 +208,8 @@ void farm_forget(struct farm *f)
     memset(f->count, 0, sizeof(f->count));
 }
 
-/* Begin to connect. The kernel chooses the port in connect(2), when both addresses are known. So each local address
- * can use all ports. */
+/* Begin to connect. With IP_BIND_ADDRESS_NO_PORT, bind(2) sets only the local address. connect(2) then chooses the
+ * local port. At this point both addresses are known, so the same port can be used again with another local address. */
 static bool start_connecting(struct farm *f, uint32_t i, uint32_t number)
 {
     struct farm_member *m = &f->member[i];

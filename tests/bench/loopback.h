@@ -40,7 +40,8 @@ bool bench_stay(enum bench_place place);
 
 void bench_stop(struct bench_server *server);
 
-/* Return the resident memory in KiB: bench_resident_kib now, bench_peak_kib at its peak. */
+/* Return the resident memory of the server in KiB. bench_resident_kib returns the present value, and bench_peak_kib
+ * returns the largest value so far. */
 long bench_resident_kib(const struct bench_server *server);
 long bench_peak_kib(const struct bench_server *server);
 

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ddprun gets a grace time of 1 s between SIGTERM and SIGKILL, to be comparable with Open MPI, which waits for seconds.
- * Hydra does not wait. torchrun's 30 s cannot be changed. With Python 3.11, Debian's torchrun 1.13 needs options for
- * stdout and stderr; the values here are the defaults of newer versions. Open MPI needs options for root and for more
- * workers than cores. */
+/* The rows differ in how long a launcher waits between SIGTERM and SIGKILL. ddprun gets 1 s, so that it can be compared
+ * with Open MPI, which waits for seconds. Hydra does not wait. torchrun waits 30 s, which cannot be changed. With
+ * Python 3.11, Debian's torchrun 1.13 needs options for stdout and stderr. Their values here are the defaults of newer
+ * versions. Open MPI needs options to run as root, and to run more workers than cores. */
 struct peer peers[PEERS] = {
     [PEER_DDPRUN] = { .name = "ddprun",
                       .version_command = "\"$DDPRUN\" --version | grep -oE '[0-9]+\\.[0-9.]+'",

@@ -339,7 +339,8 @@ Test(ddpctl_jobs, one_is_used_several_are_listed)
     expect(CTL("status"), 2, "", "no running");
 }
 
-/* Root may read from the default address, but sends no request that changes a store there. */
+/* If ddpctl finds no job of this user, it tries the store at the default address. But ddpctl never sends a command that
+ * changes a store to a guessed address. */
 Test(ddpctl_jobs, the_default_address_is_tried_when_no_job_is_known)
 {
     struct run_result r = CTL("status");
@@ -350,7 +351,8 @@ Test(ddpctl_jobs, the_default_address_is_tried_when_no_job_is_known)
     SAYS(r, "set --addr HOST:PORT");
 }
 
-/* The store of --hosts listens on an address that all hosts reach, and not on 127.0.0.1. */
+/* With --hosts, the store listens on an address that all hosts reach, and not on 127.0.0.1. ddpctl must find such a
+ * store even if the user gives only its port. In this test, 127.0.0.2 replaces the address of --hosts. */
 Test(ddpctl_jobs, a_port_finds_a_store_on_another_address)
 {
     char port[16], option[32];

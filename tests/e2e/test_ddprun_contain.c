@@ -1,5 +1,5 @@
-/* test_ddprun_contain.c -- the layers that contain a job: which layer is chosen, what this layer leaves, and which
- * processes it affects. tests/survivors has the full matrix of workers and faults. */
+/* test_ddprun_contain.c -- tests the layers that contain a job: which layer ddprun chooses, what remains after the job,
+ * and which processes the layer affects. tests/survivors tests all combinations of workers and faults. */
 #include "base/exit_codes.h"
 #include "base/timed_call.h"
 #include "contain/cgroup.h"

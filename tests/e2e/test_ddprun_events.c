@@ -188,7 +188,8 @@ Test(ddprun_events, the_log_of_who_survives_is_complete)
 
 /* --- an elastic node ------------------------------------------------------------------------------------ */
 
-/* A node learns its rank in the first round, and until then keeps lines for the log's name. */
+/* The name of the log contains the rank of the node (%n). A node learns its rank in the first round. Until then, the
+ * node keeps the lines of the log in memory, because it cannot open the file. */
 Test(ddprun_events, the_rank_in_the_name_is_that_of_the_first_round)
 {
     char *dir = job_dir(), events[512], endpoint[64];
@@ -275,7 +276,8 @@ Test(ddprun_events, a_log_is_opened_once_and_has_one_thread)
             if (n <= 1 ? held.logs == 1 : held.fds == first.fds && held.threads == first.threads)
                 break;
         }
-        first = n <= 1 ? held : first; /* compare with attempt 1: in attempt 0, stderr may lack its thread */
+        first = n <= 1 ? held : first; /* from attempt 2 on, compare with attempt 1 and not with attempt 0,
+                                        * because in attempt 0 the thread for stderr may still be missing */
         cr_assert_eq(held.logs, 1, "attempt %d: the log is open %d times", n, held.logs);
         cr_assert_eq(held.fds, first.fds, "attempt %d: %d descriptors, not %d", n, held.fds, first.fds);
         cr_assert_eq(held.threads, first.threads, "attempt %d: %d threads, not %d", n, held.threads,

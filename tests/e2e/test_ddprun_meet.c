@@ -239,8 +239,8 @@ Test(ddprun_meet, who_is_stopped_while_it_waits_speaks_of_no_workers)
     SILENT(r, "stopping");
 }
 
-/* Both signals are pending when the agent continues. The test signals the agent directly, because the guardian would
- * continue the agent at the first signal. */
+/* Both signals are pending when the agent continues. The test sends the signals directly to the agent. If the test sent
+ * them to the guardian, the guardian would resume the agent with SIGCONT at the first signal. */
 Test(ddprun_meet, two_stops_at_once_while_it_waits_are_no_success)
 {
     struct run_process *process = NODE("--nnodes=2", "--node_rank=0", "--master_addr=127.0.0.1",

@@ -197,7 +197,8 @@ Test(ddprun_output, when_nobody_reads_any_more_the_workers_are_told)
     cr_expect_not(r.timed_out);
 }
 
-/* Start ddprun with a stdout that has no active reader. Rank 0 writes its pid to a file in `dir`. */
+/* Start ddprun with a pipe as its stdout, and close the reading end of this pipe. Rank 0 writes its pid to a file in
+ * `dir`. */
 static struct run_process *start_with_no_reader(const char *dir)
 {
     char command[1024];
@@ -293,8 +294,8 @@ Test(ddprun_output, ranks_that_are_filtered_out_are_in_the_report)
     SAYS(r, "hidden cause");
 }
 
-/* Return how many workers have printed the line. On a slow machine, equal lines may be folded into several lines, so
- * add the numbers of ranks of these lines. */
+/* Return how many workers have printed the line. ddprun folds equal lines of several ranks into one line. On a slow
+ * machine ddprun may need several such lines, so add the numbers of ranks of all these lines. */
 static int ranks_of(const char *out, const char *text)
 {
     int n = 0;
@@ -346,7 +347,8 @@ Test(ddprun_output, what_ddprun_says_does_not_begin_within_a_workers_line)
 
 /* Tests of the output on a pseudo-terminal. */
 
-/* Print only 4,000 bytes, because Criterion hangs on messages of megabytes. */
+/* If the expectation fails, print only the last 4,000 bytes of the output, because Criterion hangs on messages of
+ * megabytes. */
 #define EXPECT_CODE(r, code)                                                                        \
     cr_expect_eq((r).exit_code, code, "exit %d, signal %d, output:\n%s", (r).exit_code, (r).signal, \
                  (r).out + (strlen((r).out) > 4000 ? strlen((r).out) - 4000 : 0))
@@ -362,8 +364,8 @@ static struct run_result shown(const char *const args[])
     return job_run(args, &options);
 }
 
-/* stdout is a terminal on which a progress bar is drawn, and stderr is a file. A message of ddprun goes to the file and
- * leaves the bar drawn. The end of the job erases the bar. */
+/* stdout is a terminal on which a worker has drawn a progress bar, and stderr is a file. ddprun prints a message to the
+ * file, so it must not erase the bar on the terminal. At the end of the job, ddprun must erase the bar. */
 Test(ddprun_terminal, a_message_in_a_file_erases_no_bar, .init = test_dir_open, .fini = test_dir_close)
 {
     char command[1024];

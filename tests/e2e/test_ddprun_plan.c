@@ -342,7 +342,8 @@ Test(ddprun_torchrun, a_stream_that_is_not_teed_has_no_prefix_under_its_name)
     expect(text, 0, "[default0]:out 0\nout 1\n[default1]:err 1\nerr 0\n", NULL);
 }
 
-/* Tutorials use this command. No other node can learn the port, so ddprun waits for no other node. */
+/* Tutorials use this command. Port 0 means any free port. No other node can learn which port was chosen, so ddprun must
+ * not wait for another node. */
 Test(ddprun_torchrun, an_elastic_job_of_one_node_takes_any_port)
 {
     static const char *const names[] = { "$D", "$T --no_python" };

@@ -234,7 +234,8 @@ Test(ddprun_restart, a_job_that_stands_still_is_ended)
     SAYS(r, "step 42 (--max_no_progress)");
 }
 
-/* A world of one has no store connection until it reports its progress. */
+/* If the job has only one rank, the worker does not connect to the store at the start. It connects when it reports its
+ * progress. */
 Test(ddprun_restart, a_single_worker_tells_its_progress_too)
 {
     struct run_result r = JOB("--nproc_per_node=1", "--max-restarts=9", "--restart-backoff=1ms",

@@ -101,8 +101,9 @@ Test(ddprun_stop, a_stopped_worker_is_woken_to_hear_it)
     EXPECT(r, 143);
 }
 
-/* A start script may have children, such as a `tee` for its output, before it executes ddprun. The child of this test
- * has its own session, because run_command ends with a signal to the program's process group. */
+/* A start script may have children, such as a `tee` for its output, before it executes ddprun. These children must
+ * outlive the job. In this test, the child has its own session, so that it is not in the process group that run_command
+ * kills at the end. */
 Test(ddprun_stop, children_from_before_the_exec_outlive_the_job)
 {
     struct job_witness witness;
@@ -179,8 +180,8 @@ Test(ddprun_stop, an_agent_that_is_stopped_while_it_ends_the_job_goes_on)
     stop_and_end(SIGTERM);
 }
 
-/* Stop the agent with SIGSTOP after the agent has begun to end the job. The guardian must continue the agent, so that
- * the job can end. */
+/* Stop the agent with SIGSTOP after the agent has begun to end the job. The guardian must resume the agent with
+ * SIGCONT, so that the job can end. */
 Test(ddprun_stop, nor_is_it_left_standing_when_the_user_has_chosen_the_signal)
 {
     struct run_process *p = JOB_START("--nproc_per_node=2", "--signals_to_handle=SIGUSR1", "--grace=300ms",

@@ -112,8 +112,9 @@ DETACH_TEST(a_job_in_the_background_is_listed_watched_and_stopped)
     SAYS(r, "no background");
 }
 
-/* Expect one row for a job, although ddprun searches its directory twice: as XDG_RUNTIME_DIR and as /run/user/UID, or
- * else as TMPDIR and /tmp. In a separate test, the job could be in the list that another test expects to be empty. */
+/* Expect only one row for a job whose directory has two names for ddprun. The two names are XDG_RUNTIME_DIR and
+ * /run/user/UID. If /run/user/UID does not exist, the two names are TMPDIR and /tmp. This check is not a separate test,
+ * because a parallel test expects an empty list and could find this job. */
 static void expect_one_job_in_a_directory_with_two_names(void)
 {
     char name[64], job[320], unique[64];
@@ -359,8 +360,8 @@ DETACH_TEST(stop_names_the_pid_of_a_supervisor_that_does_not_answer)
     expect_no_job();
 }
 
-/* The test starts as many viewers as the supervisor has entries. The supervisor rejects the last viewer, so that a stop
- * is still possible. */
+/* The supervisor has 32 entries for connections. The test starts 32 viewers. The supervisor rejects the last viewer,
+ * because it keeps the last entry for a connection that stops the job. */
 DETACH_TEST(a_job_with_many_viewers_can_be_stopped)
 {
     char command[600];
@@ -440,7 +441,8 @@ DETACH_TEST(a_job_is_found_by_its_rdzv_id)
     expect_one_job_in_a_directory_with_two_names();
 }
 
-/* The answer of the supervisor has room for only a part of such a command line. */
+/* The command line of this job has more than 100,000 bytes. The answer of the supervisor has room for only a part of
+ * this command line. */
 DETACH_TEST(a_job_with_a_long_argument_is_listed_and_stopped)
 {
     static char word[100001];

@@ -387,8 +387,9 @@ Test(hangs, a_slow_rank_is_told_to_every_node_and_shown_by_top, .init = make_dir
 
 /* --- slow ranks ------------------------------------------------------------------------------------------------ */
 
-/* Start four ranks of `worker`; steps of rank 1 take five times as long. Expect a report of rank 1 and of `place`, its
- * position while the others wait ("": any). Another rank may be slow, too. */
+/* Start four ranks of `worker`. Each step of rank 1 takes five times as long as a step of the other ranks. Expect a
+ * report that names rank 1 and `place`, the position of rank 1 in its program while the other ranks wait. If `place` is
+ * "", any position is right. Another rank may be slow, too. */
 static void expect_slow(const char *const worker[4], const char *place, const struct run_options *options)
 {
     const int timeout_ms = options->timeout_ms;
@@ -420,8 +421,9 @@ Test(hangs, a_slow_rank_is_named_by_the_steps_of_libddp)
 
 /* --- scenes ------------------------------------------------------------------------------------------------------ */
 
-/* A job and its expected report. `way` is what rank 1, or every rank, does; `code` NULL: no report. "spawn" accepts two
- * findings, because the timing decides. */
+/* A job and the report that is expected from it. `way` is what rank 1 does; in some rows all ranks do it. If `code` is
+ * NULL, no report is expected. The row "spawn" accepts two different findings, because the timing decides which finding
+ * is reported. */
 struct scene {
     const char *way, *words, *code, *ranks;
 };
@@ -534,10 +536,10 @@ static void skip_without_python(void)
         cr_skip_test("skipped, because there is no /usr/bin/python3");
 }
 
-/* The jobs run at the same time, because a job mostly waits for the next sample of its stacks. The test ends each job
- * after its report, in the order of the list. So jobs that use the processor come first, but `calls`, which needs the
- * most samples, is near the end. For `unwatched`, which has no --hang_timeout, `ddpctl why` reports the wait for a key
- * after 10 s. */
+/* All jobs run at the same time, because a job mostly waits for the next sample of its stacks. The test waits for the
+ * reports in the order of the list, and ends each job after its report. Jobs that use the processor are first in the
+ * list, so that they end early. An exception is `calls`, which needs the most samples, so it is near the end. The job
+ * `unwatched` has no --hang_timeout. For this job, `ddpctl why` reports the wait for a key after 10 s. */
 Test(hangs, every_class_that_needs_no_pytorch, .init = test_dir_open, .fini = test_dir_close)
 {
     static const struct scene *const key = &plain_scenes[KEY_SCENE];
@@ -606,8 +608,8 @@ static struct run_result ask_stacks(const char *addr)
     return run_command(argv, NULL);
 }
 
-/* The rank that reads the file is in state D. Its agent can still read this state and answer requests. The first
- * of the two jobs has py-spy, the second has not. */
+/* The rank that reads the file is in state D. Its agent must still be able to read this state and to answer requests.
+ * If py-spy is not installed in the usual folders, a second job runs without py-spy. */
 Test(hangs, a_file_that_its_file_system_does_not_read_is_named, .init = test_dir_open, .fini = test_dir_close)
 {
     static const struct scene scene = { "disk", "/disk/data, without progress", "[RANK_BLOCKED]",

@@ -449,8 +449,9 @@ HOSTS_TEST(a_shared_pipe_stays_blocking)
     cr_expect_str_eq(r.out, "0\n", "%s%s", r.out, r.err);
 }
 
-/* ddprun has no permission to open its terminal, as after su. With root's capabilities ddprun could open it, so a test
- * that runs as root drops these capabilities. */
+/* ddprun must not be able to open its terminal again, as after su to another user. So the terminal has no permissions.
+ * With its capabilities, root could open the terminal nevertheless, so a test that runs as root drops the capabilities.
+ * */
 HOSTS_TEST(a_terminal_that_cannot_be_opened_is_no_input)
 {
     static const char program[] =
@@ -933,8 +934,9 @@ HOSTS_TEST(a_shipped_program_brings_its_library)
     expect_no_copy();
 }
 
-/* LD_PRELOAD has loaded the cJSON library from a file with another name. In the shipped copy of ddprun, --ship replaces
- * the name of the loaded file. ddprun does not contain this name, so --ship must fail. */
+/* In the shipped copy of ddprun, --ship replaces the file name of the cJSON library, so that the copy loads the shipped
+ * library. --ship searches the copy for the name of the file from which the library was loaded. Here LD_PRELOAD has
+ * loaded the library from a file with another name. ddprun does not contain this name, so --ship must fail. */
 HOSTS_TEST(a_preloaded_library_is_not_shipped)
 {
     char command[700], preload[400];
@@ -1231,8 +1233,9 @@ HOSTS_TEST(a_host_that_does_not_answer_to_two_stops_ends_by_the_first)
 }
 
 /* Send SIGTERM to two processes, as a batch system does: to the relay and the ddprun of the second host, or to both
- * processes of the starter. The two signals are one request, so the worker must keep its grace period. The worker's
- * trap takes 2 s, but a relay that has only lost its connection makes ddprun kill the workers after 500 ms. */
+ * processes of the starter. ddprun must treat the two signals as one request, so the worker must keep its whole grace
+ * period. The worker needs 2 s to handle SIGTERM. If a relay only lost its connection, ddprun would kill the workers
+ * after 500 ms, and the test would fail. */
 static void expect_grace(bool at_starter)
 {
     char command[600];
@@ -1307,8 +1310,8 @@ static struct run_result kill_agent_of(int host)
     return run_wait(p);
 }
 
-/* On the host of the killed agent, ddprun exits with code 137. But the job has the exit code of the first host: 125,
- * because a node is lost. */
+/* ddprun on the host of the killed agent exits with code 137. But the job has the exit code of the first host. This
+ * code is 125, because the first host has lost a node. */
 HOSTS_TEST(a_killed_agent_of_another_host_is_a_lost_node)
 {
     struct run_result r = kill_agent_of(1);
@@ -1759,9 +1762,9 @@ HOSTS_TEST(a_shell_that_never_ends_does_not_hold_a_job_without_files)
     SILENT(r, "HOST_LOST");
 }
 
-/* For 36 s after the end of the job, the test does not read the output of host `late`, whose shell still writes. The
- * starter kills other shells 30 s after the job. The starter must not kill this shell, because the shell waits for a
- * reader. */
+/* For 36 s after the end of the job, the test does not read the output of host `late`, whose remote shell still writes.
+ * Usually the starter kills a remote shell that still runs 30 s after the end of the job. The starter must not kill
+ * this shell, because the shell only waits until the test reads its output. */
 HOSTS_TEST(a_slow_reader_loses_no_line_of_a_shell)
 {
     struct run_process *p = JOB_START("--hosts=a,late", shell, "sh", "-c", "echo up");
@@ -1806,7 +1809,8 @@ HOSTS_TEST(a_job_that_does_not_start_has_no_log_files)
 
 /* --- equal lines -------------------------------------------------------------------------------------------------- */
 
-/* Return a command that runs `what` after all workers have met, because lines are folded only for a short time. */
+/* Return a command that runs `what` only after all workers have reached this command. ddprun folds equal lines only if
+ * they arrive at nearly the same time. */
 static const char *met(char command[600], const char *what)
 {
     static int meetings;

@@ -217,8 +217,8 @@ Test(rendezvous_daemon, a_stranger_is_named_once_in_a_minute)
     cr_assert_null(strstr(line + 1, "store client"), "%s", r.err);
 }
 
-/* While the daemon is stopped, a key arrives, and then a reset from the client that waits for the key. So the reply
- * meets a closed socket. Killed workers often cause this. */
+/* While the daemon is stopped, a key arrives, and then a reset from the client that waits for the key. So the daemon
+ * sends its reply to a connection that is already closed. This happens often if workers are killed. */
 Test(rendezvous_daemon, a_client_that_dies_before_its_reply_is_nothing_to_warn_of)
 {
     const struct linger reset = { .l_onoff = 1 };

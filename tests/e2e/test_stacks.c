@@ -361,7 +361,8 @@ Test(stacks_e2e, the_report_names_a_py_spy_that_another_user_can_change)
     expect_in(r.err, "another user");
 }
 
-/* In a virtual environment, python3 is a link, and only the path of this link names the folder of py-spy. */
+/* As in a virtual environment, python3 is a link to a file in another folder. py-spy is in the folder of the link. The
+ * path of the link is relative to the working directory of the worker, so ddprun must search there. */
 Test(stacks_e2e, a_relative_python_is_looked_for_where_the_worker_is)
 {
     const char *const there[] = { "env", "-C", dir };

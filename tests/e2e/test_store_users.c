@@ -1,4 +1,5 @@
-/* A store serves the processes of its user and of root; other users of the host are rejected at accept. */
+/* A store serves the processes of its user and of root. The store closes the connection of any other user of the host
+ * as soon as it has accepted the connection. */
 #include "auth/secret.h"
 #include "job.h"
 #include "run.h"
@@ -350,8 +351,9 @@ Test(store_users, a_job_serves_every_user_with_insecure)
     SAYS(r, "--insecure: every user");
 }
 
-/* If a connection does not identify itself, the store asks the agents which process owns the connection. A rejected
- * claim must not harm the job. */
+/* If a connection does not identify itself, the store asks the agents which process owns the connection. An agent that
+ * finds the owner claims the connection for a rank. The store may reject such a claim, and a rejected claim must not
+ * harm the job. */
 
 TestSuite(store_claims, .timeout = 120);
 

@@ -127,7 +127,8 @@ static pid_t start_worker(int port, int rank)
     _exit(status != DDP_OK);
 }
 
-/* In the stores of torch 1.13 and 2.1, COMPARE_SET wakes no client that waits for the key. */
+/* In the stores of torch 1.13 and 2.1, COMPARE_SET wakes no client that waits for the key. So the workers must be able
+ * to start without this wake-up. */
 Test(torch_store, workers_start_with_a_genuine_store)
 {
     int port, status;

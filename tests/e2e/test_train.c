@@ -487,8 +487,8 @@ Test(train_gpt2, what_fits_not_is_refused_before_it_is_trained)
 /* With --determinism world the parameters are equal bit by bit after every step, for every number of workers and hosts,
  * also after a resume. */
 
-/* Each epoch has steps of 96, 96 and 8 samples. Without --accumulate, the last has one sample in each of the eight
- * shards. */
+/* Each epoch has three steps with 96, 96 and 8 samples. Without --accumulate, the last step has one sample in each of
+ * the eight shards. */
 #define RUN                                                                                          \
     "--data @/data --global_batch 96 --epochs 2 --determinism world --quiet --hash_steps --metrics " \
     "@/metrics "

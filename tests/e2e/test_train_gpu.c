@@ -193,8 +193,8 @@ Test(train_gpu, a_step_does_not_count_the_test_before_it)
     free(text);
 }
 
-/* The second step has one image, so the second worker and the second part get none. The model is small, because the
- * fake GPU is slow. */
+/* The second step has only one image. So the second worker has no image in this step. --accumulate divides a step into
+ * two parts, and the second part has no image, either. The model is small, because the fake GPU is slow. */
 Test(train_gpu, resnet20_is_normalized_over_all_workers)
 {
     training_skip_same_threads();

@@ -225,8 +225,8 @@ Test(train_resume, a_restarted_job_ends_with_the_same_parameters)
     cr_expect_str_eq(summary().hash, undisturbed.hash);
 }
 
-/* A worker is killed at every phase of a step and of a checkpoint. The others name it, and a restart gives the same
- * result. */
+/* A worker is killed at every phase of a step and of a checkpoint. The other workers must report the killed rank, and a
+ * restart must give the same result as a run without a failure. */
 
 /* Each epoch has four steps. Checkpoints follow steps 3, 4, 6, 8, 9, 12. */
 #define RUN "--data @/data --global_batch 60 --epochs 3 --checkpoint_every 3 "
@@ -309,7 +309,8 @@ Test(train_dies, the_others_are_told_who_it_was)
         expect_the_others_told(i, 1);
 }
 
-/* Over TCP, the end of the connection shows the death. */
+/* The ranks act as if they ran on two hosts, so they are connected over TCP. The other ranks detect the death by the
+ * end of the connection. */
 Test(train_dies, the_others_are_told_on_another_host_too)
 {
     training_skip_same_threads();

@@ -39,7 +39,8 @@ extern _Thread_local struct shim_place shim_grid, shim_block, shim_thread, shim_
 void shim_block_barrier(void);
 void shim_warp_barrier(void);
 float shim_exchange(float x, int mask);
-/* Add this lane's part of the product a b to `d`, as `mma` of kernels.cu does. `get` converts 16 bits to a float. */
+/* Add this lane's part of the product of the matrices `a` and `b` to `d`, as `mma` of kernels.cu does. `get` converts
+ * 16 bits to a float. */
 void shim_mma(float d[4], const unsigned a[4], const unsigned b[2], float (*get)(uint16_t x));
 
 #define __device__ static __attribute__((unused))

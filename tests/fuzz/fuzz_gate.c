@@ -1,6 +1,7 @@
-/* Strangers: four connections of other hosts to a store that has a secret. After all steps (hub_steps.h) no key is
- * stored, and no stranger is a node. A stranger gets answers only to three requests: PING, AUTH (with the credential),
- * and the request with which a launcher checks for a store. The IDENTIFY of a stranger is rejected. */
+/* This program sends the fuzzer's input on four connections of strangers to a store that has a secret. A stranger is a
+ * client on another host that has not proven that it knows the secret. After all steps (hub_steps.h) no key is stored,
+ * and no stranger is a node. A stranger gets answers only to three requests: PING, AUTH (with the credential), and the
+ * request with which a launcher checks for a store. The IDENTIFY of a stranger is rejected. */
 #include "auth/auth.h"
 #include "hub_steps.h"
 

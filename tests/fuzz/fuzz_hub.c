@@ -141,8 +141,8 @@ static void learn_instance(struct slice bytes, char instance[static 64])
     instance[n] = '\0';
 }
 
-/* Search `bytes` for the names of JSON members. A JSON parser would fail, because `bytes` may also contain binary
- * replies to c10d requests. */
+/* Check the bytes that the hub sends, and remember the values in its pushes. Find these values by the names of their
+ * JSON members. A JSON parser would fail, because `bytes` may also contain binary replies to c10d requests. */
 static void check_send(void *user, conn_id conn, struct slice bytes, struct shared *holder)
 {
     (void)holder;
@@ -249,7 +249,8 @@ static void put_json(struct peer *p, enum op_id op, const char *format, ...)
         put_text(p, text);
 }
 
-/* Return a pushed number. Sometimes return a number near a pushed number, a small number, or a multiple of 50000. */
+/* Return `learnt`, which is usually a number that the hub has sent in a push message. Sometimes return a number near
+ * `learnt`, a small number, or a multiple of 50000 instead. */
 static int near(int learnt)
 {
     switch (take(32)) {
@@ -558,7 +559,7 @@ static void feed(struct peer *p, size_t n)
 
 /* --- connections ----------------------------------------------------------------------------------------- */
 
-/* Choose the trust of a connection. Most of the first AGENTS are agents. */
+/* Choose the trust of a connection. Most of the first AGENTS peers are agents. */
 static enum trust any_trust(const struct peer *p)
 {
     return p - peers < AGENTS && take(8) != 0 ? AGENT : (enum trust)take(LEVELS);

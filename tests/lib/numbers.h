@@ -44,8 +44,8 @@ struct model *known_model(const char *name);
 /* Do the same as known_model, but on the device `on`. The caller uploads the parameters to the device. */
 struct model *known_model_on(const char *name, struct compute *on);
 
-/* Make the batch of step `step` for a model of this kind; all targets have the same weight, 1 in total. The batch is
- * valid until the next call. */
+/* Make the batch of step `step` for a model of this kind. All targets have the same weight, and the sum of these
+ * weights is 1. The batch is valid until the next call. */
 struct model_batch known_batch(const struct model_kind *kind, int step);
 
 /* --- grad check ------------------------------------------------------------------------------------------- */
@@ -85,10 +85,11 @@ void grad_check_here(const struct grad_check *c);
 
 /* The same call on a GPU and on the CPU, with the same numbers, must give the same result.
  *
- * The GPU is a fake, or this machine's with DDP_TEST_GPU=1 (scripts/gpu_check.sh). DEVICES_SEED=N repeats a run, whose
- * failure prints its seed. */
+ * The GPU is the fake GPU. If DDP_TEST_GPU=1 is set (scripts/gpu_check.sh), the GPU is the GPU of this machine. A
+ * failed run prints its random seed, and DEVICES_SEED=N repeats the run with the seed N. */
 
-/* Numbers on the CPU and on the GPU; those of `cpu` are rounded to the device's type. */
+/* Numbers that are both on the CPU and on the GPU. The numbers of `cpu` are rounded to the device's type, so that both
+ * sides compute with the same numbers. */
 struct both {
     float *cpu;
     void *gpu;
@@ -108,7 +109,8 @@ struct devices {
 struct devices devices_open(int precision);
 void devices_close(struct devices *d); /* also frees all numbers */
 
-/* Make n roughly normal numbers of width `scale`; 0: zeros. */
+/* Make n random numbers with a roughly normal distribution. `scale` is the standard deviation. If `scale` is 0, all
+ * numbers are 0. */
 struct both devices_values(struct devices *d, size_t n, double scale);
 struct both devices_floats(struct devices *d, size_t n, double scale);
 

@@ -27,7 +27,8 @@ bool procstat_is_sanitized(pid_t pid);
 
 /* --- rlimits ---------------------------------------------------------------------------------------------- */
 
-/* The limits of this process and its children. A file limits.h here would hide the C library's. */
+/* The limits of this process and its children. These functions have no separate header, because a file limits.h in
+ * this directory would hide limits.h of the C library. */
 
 /* Raise this process's limit of descriptors to the hard limit. If the hard limit is below `most`, first try to raise
  * the hard limit to `most`, which needs privileges. Return the new limit. */

@@ -106,10 +106,11 @@ const char *test_path(const char *name)
 
 /* --- free port -------------------------------------------------------------------------------------------- */
 
-/* Choose a port that the kernel does not assign. The position depends on the process id, because each test is a
- * process. */
+/* Choose a port that the kernel does not assign to other sockets. The search begins at a port that depends on the
+ * process id, because each test is a separate process and tests run at the same time. */
 
-/* Exclude ddprun's port 29500 and ports of tests of port ranges. */
+/* The range of ports from which free_port() chooses. It contains neither ddprun's port 29500 nor the ports that the
+ * tests of port ranges use. The searches of two processes with adjacent pids begin APART ports apart. */
 enum { LOWEST = 10000, HIGHEST = 19999, APART = 7 };
 
 static bool is_free(int port)
@@ -334,7 +335,8 @@ static void hanging_describe(pid_t pid, struct buf *out)
 
 /* --- read ---------------------------------------------------------------------------------------------- */
 
-/* Read once, and close the stream at EOF. Keep the NUL at the end. */
+/* Read once from the stream, and put a NUL after the text, so that the text is always a string. At the end of the file,
+ * close the stream. */
 static void stream_read(struct stream *s)
 {
     uint8_t *to = s->fd < 0 ? NULL : buf_reserve(&s->text, READ_BYTES + 1);

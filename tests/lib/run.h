@@ -96,8 +96,9 @@ struct run_result run_command(const char *const argv[], const struct run_options
 
 struct run_process;
 
-/* Start a program and return at once. Only run_until_* and run_wait read the output (a pipe holds 1 MiB until then).
- * Return NULL if fork or pipe failed. The caller must pass every process to run_wait, which frees the process. */
+/* Start a program and return at once. Only run_until_* and run_wait read the output. Until such a call, each pipe
+ * stores up to 1 MiB of output, and then the program must wait. Return NULL if fork or pipe failed. The caller must
+ * pass every process to run_wait, which frees the process. */
 struct run_process *run_start(const char *const argv[], const struct run_options *options);
 
 pid_t run_pid(const struct run_process *process);

@@ -183,8 +183,9 @@ static bool host_begin(struct host *h)
 
 /* --- programs on a host ---------------------------------------------------------------------------------- */
 
-/* Open the root directory of process 1. Entering a mount namespace leaves a chroot, so the child must enter this
- * directory. */
+/* Open the root directory of process 1. If the tests run in a chroot, process 1 of the host is in the same chroot. But
+ * a process that enters a mount namespace leaves its chroot. So the child must then change its root directory to the
+ * root directory of process 1. */
 static int open_root(const struct host *h)
 {
     char path[64];

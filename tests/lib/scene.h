@@ -49,8 +49,8 @@ enum { HOSTS_MAX = 64 };
 enum hosts_kind {
     HOSTS_V4, /* 10.9.0.1 and up */
     HOSTS_V6, /* fd00::1 and up; only lo has an IPv4 address */
-    /* node0 as in HOSTS_V4; the others (10.8.1.2, 10.8.2.2 ...) use a router that translates to 10.9.0.254. No
-     * connection reaches them. */
+    /* node0 is as in HOSTS_V4. The other nodes (10.8.1.2, 10.8.2.2 and so on) connect through a router. The router
+     * replaces their addresses by 10.9.0.254. No connection from outside reaches these nodes. */
     HOSTS_NAT,
 };
 

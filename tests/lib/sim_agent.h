@@ -51,7 +51,8 @@ struct asim {
     size_t n_queue;
     uint64_t order;
     bool alive[ASIM_WORKERS], started[ASIM_WORKERS], told_exit[ASIM_WORKERS];
-    bool told_failed, told_end, left; /* effects that the agent has emitted; told_* since the attempt began */
+    bool told_failed, told_end, left; /* effects that the agent has emitted: `told_failed` and `told_end` in
+                                       * this attempt, `left` in any attempt */
     bool lost;                        /* the store is lost */
     int cause_code; /* exit code of the failure that the agent reported to the store; 0 if none */
     int daemons, stubborn_daemons;

@@ -83,8 +83,9 @@ void sim_wait_key(struct sim *sim, int rank, const char *key);
 void sim_set_key(struct sim *sim, int rank, const char *key);
 void sim_worker_gone(struct sim *sim, int rank);
 
-/* Move the clock as sim_at does, and let the workers read their answers. Deadlines are exact only if the test calls
- * this function for each deadline. */
+/* Move the clock as sim_at does, and then let the workers read their answers. An answer appears in the trace only when
+ * its worker reads the answer. So the trace shows the exact time of a deadline only if the test calls this function for
+ * each deadline. */
 void sim_later(struct sim *sim, uint64_t now_ms);
 
 /* Send CONTROL from any connection. The answer's JSON text is valid until the next call. */

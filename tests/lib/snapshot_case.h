@@ -6,8 +6,8 @@
 
 #include <criterion/criterion.h>
 
-/* The macros below make a usual case. An argument can change a part of the case, because a later initializer replaces
- * an earlier initializer. */
+/* The macros below make a usual node, a usual rank or a usual job. An argument can change a member, because the
+ * arguments come last: a later initializer of a member replaces an earlier one. */
 #if defined(__clang__)
 #pragma clang diagnostic ignored "-Winitializer-overrides"
 #else

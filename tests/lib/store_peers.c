@@ -119,7 +119,8 @@ bool peer_send_hex(int fd, const char *hex)
 
 /* --- expect -------------------------------------------------------------------------------------------- */
 
-/* Return the bytes read (0 after a FIN), or -1 with errno, which is ETIMEDOUT after `until_ms`. */
+/* Return the number of bytes that were read, or 0 after a FIN. Return -1 after an error, with the reason in errno. If
+ * no byte arrives until `until_ms`, errno is ETIMEDOUT. */
 static ssize_t read_some(int fd, void *to, size_t size, uint64_t until_ms)
 {
     struct pollfd p = { fd, POLLIN, 0 };
@@ -445,7 +446,8 @@ static const char *words_of(enum rude_kind kind)
     }
 }
 
-/* Answer the greeting of a client. The nonce follows VALIDATE, the magic and PING. */
+/* Answer the greeting of a client. PyTorch's store sends the nonce back. The nonce is at offset 6 of the greeting,
+ * after VALIDATE (1 byte), the magic (4 bytes) and PING (1 byte). */
 static void answer(enum rude_kind kind, int fd)
 {
     char in[256];

@@ -65,8 +65,8 @@ static void all_is_readable(struct play *play)
     expect_listener(play, "packets True marks True");
 }
 
-/* For `sum`, the ranks of libddp connect to each other directly. So each rank must learn its node's address although
- * the rank reaches the store through the relay. */
+/* For the action `sum`, the ranks of libddp connect to each other directly. So each rank must learn the address of its
+ * own node. The rank must learn this address although it reaches the store only through the relay. */
 #define MEMBER "member barrier:" MARK " sum say:met forever"
 
 SCENE(encrypt, a_listener_reads_no_key, .options = "--encrypt", .program = MEMBER, .before = listen_on_path,
@@ -129,8 +129,9 @@ SCENE(encrypt, a_changed_message_of_the_store_ends_no_job, .options = "--encrypt
       .until = "up", .fault = change_a_packet_of_the_store, .after = after_stop_all,
       .node = { { .exit = 143 }, { .exit = 143, .ends = "works again" } })
 
-/* Kill only an agent. An agent whose guardian is killed still closes its connection properly. For a killed agent, the
- * kernel sends a FIN or a reset. An attacker can forge both, so the store waits for a new connection of the agent. */
+/* Kill only an agent. If a guardian is killed, its agent still closes the connection properly. If an agent is killed,
+ * the kernel sends a FIN or a reset. An attacker can forge a FIN and a reset, so the store does not count the node as
+ * lost at once. The store waits until the timeout for a new connection of the agent. */
 static void kill_agent(struct play *play)
 {
     cr_assert(host_sh(&play->net->host[1], "kill -KILL $(pgrep -n -x ddprun)"));

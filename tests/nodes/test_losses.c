@@ -323,7 +323,8 @@ SCENE(losses, a_path_without_answers_is_unknown, .hosts = 3, .before = drop_prob
 
 /* --- with PyTorch ------------------------------------------------------------------------------------------- */
 
-/* Answer each TCP packet from node 2 to node 1 with a reset. The same rule on node 2 would drop the resets. */
+/* Answer each TCP packet from node 2 to node 1 with a reset. Only node 1 has this rule. If node 2 had the same rule for
+ * packets from node 1, node 2 would drop the resets, and its ranks would not get them. */
 static void reset_between_workers(struct play *play)
 {
     host_rules(&play->net->host[1], "add rule inet f in ip saddr %s meta l4proto tcp reject with tcp reset",

@@ -258,7 +258,8 @@ Test(remote, the_store_gets_an_address_that_all_hosts_reach, .timeout = 180)
     close_hosts(net);
 }
 
-/* The first host has two addresses. The second host reaches both, and the third host reaches only the second address. */
+/* The first host has two addresses. The second host reaches both, and the third host reaches only the second address.
+ * */
 Test(remote, hosts_that_reach_different_addresses_agree_on_one, .timeout = 180)
 {
     struct hosts *net = open_hosts(3);
@@ -292,8 +293,9 @@ Test(remote, hosts_that_do_not_reach_each_other_are_named, .timeout = 180)
 
 /* --- a host that cannot start ------------------------------------------------------------------------------------ */
 
-/* A fault on node1: `breaks` causes it, `heals` removes it. $ROOT is the folder of the programs, $AREA that of the
- * job's directory, $NODES this test's. */
+/* A fault on node1. The command `breaks` causes the fault, and the command `heals` removes it. In these commands, $ROOT
+ * is the folder of the programs, and $NODES is the folder of this test's source. $AREA is the folder that contains the
+ * job's working directory and logs. */
 struct bad_start {
     const char *hosts, *key, *known; /* option --hosts, and the names of two files in the test's directory */
     const char *breaks, *heals;
@@ -357,8 +359,8 @@ static bool on_node1(const struct hosts *net, const char *command)
                    dir, cwd, command);
 }
 
-/* Return the option --ssh with the key and the known_hosts file of `bad`. If a host is not in this file, ssh accepts
- * the host's key, unless the file is the one named "empty". */
+/* Return the option --ssh with the key and the known_hosts file of `bad`. If a host is not in the known_hosts file, ssh
+ * accepts the host's key. An exception is the file named "empty": with this file, ssh rejects every host. */
 static const char *ssh_of(const struct bad_start *bad)
 {
     static char option[600];
@@ -404,7 +406,8 @@ Test(remote, a_host_that_cannot_start_is_one_finding, .timeout = 300)
     close_hosts(net);
 }
 
-/* --- a host that fails while the job runs ---------------------------------------------------------------------------- */
+/* --- a host that fails while the job runs ----------------------------------------------------------------------------
+ * */
 
 /* `kills` runs on host `on`; the job ends with `exit_code` and prints `words`. */
 static const struct bad_end {
@@ -448,7 +451,8 @@ Test(remote, a_killed_process_ends_the_job_and_leaves_nothing, .timeout = 300)
     close_hosts(net);
 }
 
-/* --- a host that gets ddprun for the job ------------------------------------------------------------------------------ */
+/* --- a host that gets ddprun for the job
+ * ------------------------------------------------------------------------------ */
 
 /* Start a job whose second host gets ddprun and cJSON by --ship. Each worker prints its ddprun's path. */
 static struct run_process *start_shipped(const struct hosts *net)
@@ -505,7 +509,8 @@ Test(remote, a_program_that_is_not_shipped_completely_leaves_no_file, .timeout =
     close_hosts(net);
 }
 
-/* --- a tree ------------------------------------------------------------------------------------------------------------ */
+/* --- a tree
+ * ------------------------------------------------------------------------------------------------------------ */
 
 /* node1 starts node3 and node5. */
 Test(remote, a_tree_of_hosts_ends_with_an_unplugged_inner_host, .timeout = 300)

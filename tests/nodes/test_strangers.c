@@ -44,9 +44,9 @@ static struct run_result stranger(const struct host *from, const char *as, const
     return host_run(from, argv);
 }
 
-/* Make all attacks, and expect that the store closes each connection. Before that, the store must send nothing. But if
- * `answers` is true, the store may answer IDENTIFY with an error text. If the store refuses the attacker's user at
- * accept, `answers` must be false. */
+/* Make all attacks, and expect that the store closes each connection. If `answers` is false, the store must send
+ * nothing before it closes. This is the case if the store closes connections of the attacker's user as soon as it has
+ * accepted them. If `answers` is true, the store may answer IDENTIFY with an error text, but must send nothing else. */
 static void expect_refused(const struct host *from, const char *as, bool answers)
 {
     for (size_t i = 0; i < sizeof(attacks) / sizeof(attacks[0]); i++) {
@@ -214,7 +214,7 @@ static void expect_foreign_rank(struct play *play)
 SCENE(strangers, a_process_is_no_rank_of_another_node, .options = "--rdzv_id=demo", .until = "up",
       .fault = claim_ranks, .after = expect_foreign_rank, .node = { { .exit = 143 }, { .exit = 143 } })
 
-/* Open 200 connections from node 1. This number is above the limit for strangers without an agent at their address. */
+/* Open 200 connections from node 1. If node 1 had no agent, 200 connections of strangers would be above the limit. */
 static void connect_many(struct play *play)
 {
     const char *argv[] = { bin("tests/prog/stranger"), "10.9.0.1", "29500", "many", "200", NULL };
@@ -275,7 +275,8 @@ SCENE(strangers, an_elastic_job_restarts, .elastic = true,
 
 /* --- many bytes, slow bytes, nonsense ------------------------------------------------------------------------ */
 
-/* Return the largest memory of a ddprun process: VmRSS (now) or VmHWM (peak). */
+/* Return the largest memory of a ddprun process in kB. `row` is VmRSS for the present memory, or VmHWM for the highest
+ * memory so far. */
 static long memory_kb(const struct host *host, const char *row)
 {
     long most = 0;
@@ -658,8 +659,8 @@ SCENE(strangers, another_user_of_a_node_replays_and_changes_nothing, .options = 
       .fault = replay_and_change_as_another_user,
       .node = { { .prints = "served|served" }, { .prints = "served|served" } })
 
-/* Use the right secret on the store's host, as another user. The store refuses this user at accept, so every attack ends
- * before its first answer. */
+/* Use the right secret on the store's host, but as another user. The store closes the connections of this user as soon
+ * as it has accepted them, so every attack ends before its first answer. */
 static void attack_at_accept(struct play *play)
 {
     struct secret *real;
@@ -719,7 +720,8 @@ static void join_quietly(struct play *play)
     join(play, false);
 }
 
-/* Expect that the store, to make room, has closed connections of the third host and none of node 1. */
+/* Expect that the store has closed connections of the third host, but no connection of node 1. The flood fills the
+ * store with connections of the third host, so the store must close some of them to make room. */
 static void expect_room_for_node_1(struct play *play)
 {
     const char *argv[] = { bin("ddpctl"), "--addr", "10.9.0.1:29500", "--json", "rejects", NULL };

@@ -163,7 +163,7 @@ static int act(ddp_ctx *ctx, const char *mode, const char *value)
     return strcmp(mode, "give_up") == 0 ? give_up(ctx) : IS_WRONG;
 }
 
-/* End like a program that fails: nothing is closed or freed. */
+/* End like a program that fails: call _exit, without closing or freeing anything. */
 int main(int argc, char **argv)
 {
     ddp_ctx *ctx;

@@ -1,6 +1,7 @@
-/* rank0_store.c -- behaves like a PyTorch without libuv, for end-to-end tests. The program fails if it has to use the
- * launcher's store, unless ANY_STORE=1. Otherwise rank 0 listens at MASTER_PORT, and the other ranks connect to this
- * port. The program replaces a Python interpreter and ignores its arguments.
+/* rank0_store.c -- behaves like a PyTorch without libuv, for end-to-end tests. The program replaces a Python
+ * interpreter and ignores its arguments. If ddprun tells the workers to use the launcher's store, the program fails,
+ * because such a PyTorch cannot use that store. With ANY_STORE=1 it exits with 0 instead. If ddprun lets rank 0 host
+ * the store, rank 0 listens at MASTER_PORT, and the other ranks connect to this port.
  *
  * With FAIL_ONCE=1, rank 1 fails in the first attempt, when all ranks have met. */
 #include <netdb.h>

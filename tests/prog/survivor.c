@@ -136,8 +136,8 @@ static void be_loader(void)
     _exit(0);
 }
 
-/* Run a chain of processes: each process forks the next one and exits. If fork fails, the process waits, because a
- * limit must not end the chain. */
+/* Run a chain of processes: each process forks the next one and exits. If fork fails, for example because of a limit,
+ * the process waits and tries again, so that the chain does not end. */
 _Noreturn static void run_chain(void)
 {
     for (;;) {

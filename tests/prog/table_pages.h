@@ -91,7 +91,8 @@ static inline bool page_is_received(int id)
            id == MESSAGE_IDENTIFY || id == MESSAGE_FLIGHT_CALL;
 }
 
-/* Return the usual upper limit of a member's value, or of its length if it is a text. The page can omit this limit. */
+/* Return the usual upper limit of a member's value, or of its length if the value is a text. If a member has this usual
+ * limit, the page need not show the limit. */
 static inline int64_t page_usual_most(const struct page_row *f)
 {
     const size_t len = strlen(f->name);
@@ -129,15 +130,15 @@ static inline bool page_is_hidden(int id, const struct page_row *f)
     return id != MESSAGE_SENDER && strcmp(f->what, page_rows_sender[0].what) == 0;
 }
 
-/* The last rows that the page has shown for one member name. `type` is the last row with this name. `limits` is the
- * last such row with limits, and `text` is the last such row with a description. NULL means that there is no such
- * row. */
+/* The page omits what an earlier row for the same member name has shown. This struct has the last rows that the page
+ * has shown for one name. `type` is the last row with this name. `limits` is the last such row with limits, and `text`
+ * is the last such row with a description. NULL means that there is no such row. */
 struct page_last {
     const struct page_row *limits, *type, *text;
 };
 
-/* Among the rows for `name` that the page shows before message `id`, find the last ones (struct page_last). The page is
- * ordered by class, and within a class by id. */
+/* Look at the rows for `name` that the page shows before message `id`, and return the last ones (struct page_last). The
+ * page shows the messages by class, and the messages of one class by id. */
 static inline struct page_last page_find_last(int id, const char *name)
 {
     struct page_last last = { NULL, NULL, NULL };

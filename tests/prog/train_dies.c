@@ -88,8 +88,8 @@ static void rest(void)
     nanosleep(&(struct timespec){ .tv_nsec = 5 * 1000 * 1000 }, NULL);
 }
 
-/* Return true if the first thread sleeps. With DIE=in, the last rank arrives only after the death, so a lasting sleep
- * is the wait for the last rank. */
+/* Return true if the first thread sleeps now. With DIE=in, the last rank comes to the all-reduce only after the death.
+ * So if the first thread sleeps for a long time, it waits for the last rank. */
 static bool sleeps(void)
 {
     char text[512] = "";

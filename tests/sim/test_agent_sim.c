@@ -390,8 +390,9 @@ Test(agent_nodes, a_failure_elsewhere_stops_the_workers_here, .init = one_worker
     cr_assert_eq(agent_first_failure(sim.agent), -1);
 }
 
-/* The worker failed a moment before the report of the other node's failure arrived. The agent reports the worker's
- * failure without an explanation. */
+/* The worker failed a moment before the agent received the message that a worker of another node had failed first. The
+ * agent still reports the failure of this worker. But the agent does not send the message `cause` with the details,
+ * because the other failure was first. */
 Test(agent_nodes, who_failed_second_explains_nothing, .init = one_worker, .fini = done)
 {
     const struct agent_verdict end = ends_with(9);
@@ -586,7 +587,8 @@ Test(agent_nodes, a_failure_that_the_store_has_heard_of_outlives_it, .init = one
     cr_assert_eq(agent_first_failure(sim.agent), 0);
 }
 
-/* The worker's peer was on the node that hosted the store. */
+/* The worker failed because it lost a peer. This peer was on the node that hosted the store. So the loss of the store
+ * is the cause, although the store has received the failure of the worker. */
 Test(agent_nodes, a_worker_that_lost_its_peer_is_a_consequence_even_if_the_store_has_heard_of_it,
      .init = one_worker, .fini = done)
 {

@@ -916,8 +916,8 @@ Test(findings_ranks_sim, a_rank_that_stands_still_is_named_on_all_nodes_while_th
     expect_silence(N0);
 }
 
-/* The heartbeat of node 0 came 1.9 s before the heartbeat of node 1, the node of the missing rank. The finding may be
- * late only by this difference. */
+/* The heartbeat of node 0 came 1.9 s before the heartbeat of node 1, the node of the missing rank. So the finding may
+ * come at most 1.9 s later than in a job whose heartbeats come at the same time. */
 Test(findings_ranks_sim, beats_of_different_times_cost_little)
 {
     two_nodes_run();
@@ -930,7 +930,8 @@ Test(findings_ranks_sim, beats_of_different_times_cost_little)
     expect_told(N0, "RANK_STALLED", "rank 3");
 }
 
-/* Let the other ranks wait for `rank` (2 or 3) in an all_reduce for `ms`. Then all ranks continue for a minute. */
+/* Let the other ranks wait for `rank` (2 or 3) in an all_reduce for `ms`. Then go_on() lets all ranks continue for a
+ * minute. */
 static void keep_waiting(int number, int rank, uint64_t ms)
 {
     char all[96], most[96];

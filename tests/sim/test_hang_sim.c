@@ -632,7 +632,8 @@ Test(hang_sim, a_stopped_rank_is_reported_at_once_and_not_again)
     sim_say(&sim, N1, "{\"op\":\"heartbeat\",\"workers\":[[1,\"t\",0,\"ptrace_stop\"]]}");
     live(5 * S, true);
     cr_expect_eq(findings[0], 2);
-    expect_told(1, "rank 3: stopped"); /* node 1 gets this line: its agent prints no stop by a debugger */
+    expect_told(1, "rank 3: stopped"); /* node 1 gets this line from the store, because its own agent does not
+                                        * print a stop by a debugger */
 }
 
 /* Other ranks may make progress while a rank is stopped. */

@@ -375,9 +375,9 @@ static void wait_ms(uint32_t ms)
     }
 }
 
-/* Let the server stand still for up to 21 s. After that, the server checks the nodes before it reads their messages.
- * Before every second standstill, let the server read all messages, because nodes.c excuses the silence of a node only
- * twice. */
+/* Let the server stand still for up to 21 s. After the standstill, the server checks the nodes before it reads their
+ * messages, so all nodes seem to be silent. nodes.c excuses a node only twice before the next message of the node. So
+ * before every second standstill, let the server read all messages. */
 static void freeze(void)
 {
     if (s.n_freezes++ % 2 == 0)

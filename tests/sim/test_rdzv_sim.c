@@ -46,8 +46,9 @@ Test(rdzv_sim, two_static_nodes_come_run_and_are_done, .init = two_static, .fini
                       "[ 60000]   n1 < finish: done, exit 0/0/0\n");
 }
 
-/* n10 joins first, but comes after n2, because numbers in host names are compared as numbers. When two nodes have
- * joined, the store waits 30 s for more nodes (the last call). n7 joins later, and waits for the next round. */
+/* n10 joins first, but gets a higher rank than n2, because numbers in host names are compared as numbers. When two
+ * nodes have joined, the store waits 30 s for more nodes (the last call). n7 joins after this wait, so n7 must wait for
+ * the next round. */
 Test(rdzv_sim, an_elastic_job_makes_a_last_call_and_keeps_a_late_node, .init = two_to_four, .fini = end)
 {
     rsim_join(&sim, 10);

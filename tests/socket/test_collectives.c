@@ -54,8 +54,8 @@ Test(collectives, four_ranks_move_large_counts, .timeout = 180)
     ranks_all_well(4, trials_of_large_counts, RANKS_PLAIN_STORE, NULL);
 }
 
-/* Average noise over all ranks, once in private and once in shared memory. The bits of the result depend on the order
- * of additions, and must be the same for both. */
+/* Average noise over all ranks, once in private memory and once in shared memory. The bits of the result depend on the
+ * order of the additions. The bits must be the same for both kinds of memory. */
 static void sum_noise(struct rank *me)
 {
     enum { N = 70001 };

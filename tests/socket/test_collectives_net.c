@@ -72,7 +72,8 @@ Test(collectives_net, two_hosts_with_two_ranks_each_move_large_counts, .timeout 
     expect_all_well("aabb", large_counts);
 }
 
-/* One host has more ranks than lanes, so its last ranks have no connection to other hosts. */
+/* Only a limited number of ranks of each host have connections to other hosts: one rank for each lane (cpu/net_plan.h).
+ * Here one host has more ranks than lanes, so its last ranks have no such connection. */
 Test(collectives_net, six_ranks_and_one, .timeout = 120)
 {
     expect_all_well("abbbbbb", all_types);
@@ -116,7 +117,8 @@ Test(collectives_net, ranks_of_a_host_that_are_no_neighbours_move_large_counts, 
 
 /* --- the same bits -------------------------------------------------------------------------------------- */
 
-/* Return a hash of results that depend on the order. */
+/* Return a hash of the results of an all-reduce and a reduce-scatter. The bits of these results depend on the order in
+ * which the values are combined. */
 static uint64_t hash_of(const struct trial_room *room, ddp_dtype dtype, ddp_op op, size_t n)
 {
     struct rank *me = room->me;

@@ -44,7 +44,8 @@ static void note_closed(struct conn *c)
     is_closed = true;
 }
 
-/* Return a byte of a sequence whose period does not divide a buffer's size. */
+/* Return byte `i` of a sequence that repeats after 251 bytes. The sizes of buffers are not multiples of 251, so the
+ * test detects bytes from a wrong position. */
 static uint8_t byte_at(size_t i)
 {
     return (uint8_t)(i % 251);

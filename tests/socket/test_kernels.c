@@ -166,7 +166,8 @@ EACH_PRECISION(kernels, embeddings)
 #undef BACKWARD
 }
 
-/* report() without waiting returns the loss of the previous call, so the kernel runs twice. */
+/* A call of report() that does not wait returns only the losses of work that was queued before the previous call of
+ * report(). So the test runs the kernel twice. */
 EACH_PRECISION(kernels, cross_entropies)
 {
     const size_t rows = 3, length = 1 + devices_random(12), classes = 5 + devices_random(400);

@@ -216,7 +216,8 @@ Test(loader, the_rest_of_an_epoch_is_what_was_left_of_it)
     ddp_loader_free(loader);
 }
 
-/* Without padding, streams may differ by one sample: the shorter ones end with an empty batch. */
+/* Without padding, one stream may have one sample more than another stream. The shorter streams end with an empty
+ * batch. */
 Test(loader, streams_without_padding_give_each_sample_once)
 {
     int seen[17] = { 0 }, empty = 0;

@@ -1,5 +1,5 @@
-/* When a rank dies, hangs, gives up or makes a different call than the other ranks, these ranks soon get an error. The
- * error names this rank, its host and the call. Each later call returns the same text. */
+/* When a rank dies, hangs, gives up or makes a different call, the other ranks soon get an error. The error names the
+ * failed rank, its host and the call. Each later call returns the same text. */
 #include "base/endpoint.h"
 #include "job.h"
 #include "net/peer_lookup.c"

@@ -1,4 +1,5 @@
-/* test_meeting.c -- cpu/shm.h: one rank meets other ranks, which are only keys that the test writes. */
+/* test_meeting.c -- tests of cpu/shm.h. Only one rank is real. The other ranks do not exist: the test writes the keys
+ * that these ranks would write to the store. */
 #include "cpu/shm.h"
 
 #include "base/clock.h"

@@ -759,7 +759,8 @@ static void gives_up_before_the_end(struct rank *me)
     ddp_reducer_options options = DDP_REDUCER_OPTIONS_INIT;
     options.keep_buffers = 1;
     struct model m = model_open(me, &nccl_options, options);
-    setenv("FAKE_NCCL_SHUT", "1", 1); /* the backend checks for an abort only while calls run */
+    setenv("FAKE_NCCL_SHUT", "1", 1); /* let the all-reduce wait, because the backend checks for an abort only
+                                       * while calls run */
     backward(&m, 1, -1);
     ddp_work *work = NULL;
     rank_expect_ok(me, sum(m.ctx, m.params[PARAMS].data, COUNT, &work));

@@ -151,7 +151,7 @@ static void different_models(struct rank *me)
     if (me->rank != 2 && strcmp(how, "more") == 0)
         n = 4;
     rank_keep(me, ddp_reducer_create(ddp_world(ctx), params, n, NULL, &reducer));
-    /* all ranks have got the error, so all are still in step */
+    /* all ranks have got the error, so all ranks still make the same calls */
     rank_expect_ok(me, ddp_finalize(ctx));
 }
 
@@ -337,7 +337,11 @@ Test(reducer_modes, buffers_are_rank_0s, .timeout = 60)
 
 /* --- unused parameters ------------------------------------------------------------------------------------------- */
 
-/* Return true if a rank uses parameter p. 0: always; 1: never; 2: only rank 0; 3: odd steps; others: always. */
+/* Return true if a rank uses parameter `p` in a step:
+ * parameter 1: no rank uses it
+ * parameter 2: only rank 0 uses it
+ * parameter 3: all ranks use it, but only in steps with an odd number
+ * any other parameter: all ranks use it in every step */
 static bool uses(int rank, int step, size_t p)
 {
     return p == 1 ? false : p == 2 ? rank == 0 : p == 3 ? step % 2 == 1 : true;

@@ -94,8 +94,8 @@ static enum socket_state find(struct socket_owners *o, const struct pair *p, str
     return socket_owner_find(o, (const struct sockaddr *)&p->near, (const struct sockaddr *)&p->far, owner);
 }
 
-/* The two methods of the lookup: sock_diag, and /proc/net/tcp. The second method replaces a failed netlink socket
- * (fd -1). */
+/* The two methods of the lookup: sock_diag, and /proc/net/tcp. In the second row, the netlink socket has already failed
+ * (its descriptor is -1), so the lookup must read /proc/net/tcp. */
 static const struct socket_owners ways[] = { { .is_answered = false },
                                              { .diag = { .is_open = true, .fd = -1 } } };
 

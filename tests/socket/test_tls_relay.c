@@ -27,7 +27,8 @@
 static struct secret secret = { .key = { 7 } };
 static struct secret other = { .key = { 8 } };
 
-/* The clock of libuv, which is `ahead_ms` ahead of the real clock. So a test of a limit of 30 s takes a second. */
+/* Milliseconds by which the clock of this process is ahead of the real clock. libuv calls the function clock_gettime()
+ * below in place of the function of the C library. So a test of a limit of 30 s takes only a second. */
 static _Atomic long ahead_ms;
 static _Atomic bool stands_still; /* true: the clock repeats its last value */
 
@@ -268,7 +269,8 @@ static void begin_small(void)
 
 TestSuite(tls_relay_small, .init = begin_small, .fini = end, .timeout = 120);
 
-/* Workers beyond the limit of the relay wait in the kernel's queue, and are served when others leave. */
+/* The relay serves a limited number of workers. Another worker waits in the kernel's queue until one of these workers
+ * closes its connection. Then the relay serves the waiting worker. */
 Test(tls_relay_small, a_worker_beyond_the_limit_waits_until_another_leaves)
 {
     enum { MOST = 24 };
@@ -470,7 +472,7 @@ Test(tls_relay_ends, a_silent_store_is_given_up_after_thirty_seconds)
 }
 
 /* The worker closes its connection to the relay, but the store keeps its connection to the relay open. After five
- * seconds without bytes the relay closes this connection. */
+ * seconds without bytes, the relay closes its connection to the store. */
 Test(tls_relay_ends, a_store_that_does_not_end_is_cut_after_five_seconds)
 {
     fake_meet();
@@ -491,7 +493,8 @@ Test(tls_relay_ends, a_store_that_does_not_end_is_cut_after_five_seconds)
     close(fake.fd);
 }
 
-/* The store reads no byte, so the relay still has bytes of a worker that is gone. */
+/* The worker resets its connection while the store reads no bytes, so the relay still has bytes that this worker has
+ * sent. The relay must not name an owner of the connection to the store, because the worker is gone. */
 Test(tls_relay_ends, a_worker_that_is_gone_has_no_owner)
 {
     const struct linger at_once = { .l_onoff = 1 };

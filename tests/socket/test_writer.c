@@ -457,7 +457,8 @@ Test(write_timeout, also_through_a_descriptor_that_does_not_block)
     expect_all_read();
 }
 
-/* The pipe is nearly full, as if its reader had stopped. The pipe has room, but not for all bytes. */
+/* The first call fills the pipe, because no thread reads from the pipe. The test then reads 5000 bytes. So the pipe has
+ * room again, but not for the 20000 bytes of the second call. */
 Test(write_timeout, nobody_who_does_not_read_is_waited_for)
 {
     cr_expect_eq(write_timeout(ends[1], slice_of(text, MANY), 1), ETIMEDOUT);
@@ -472,7 +473,9 @@ Test(write_timeout, a_reader_who_is_gone_is_an_error)
     ends[0] = open("/dev/null", O_RDONLY);
 }
 
-/* The caller does not wait for work that hangs. If this work ends later, the work frees its data. */
+/* Tests of timed_call_run, which runs work on another thread and waits for this work with a time limit. If the work
+ * hangs, the caller continues without the work. If this work ends later, the other thread frees the data of the work.
+ * */
 
 enum { HANGS_MS = 60000 };
 
@@ -550,7 +553,7 @@ static void on_rung(void *user)
         wakeup_close(&bell, NULL);
 }
 
-/* Wake the loop repeatedly. The loop handles each wakeup before the next. */
+/* Wake the loop RINGS times. Before each further wakeup, wait until the loop has handled the previous wakeup. */
 static void *ring(void *unused)
 {
     (void)unused;
@@ -583,8 +586,9 @@ Test(wakeup, every_ring_is_heard)
     listen_to_rings();
 }
 
-/* The loop runs in a thread with a real-time priority, on the same processor as the thread that rings. If the loop
- * waited for that thread without sleeping, each ring would take up to a second of processor time. */
+/* The loop runs in a thread with a real-time priority, on the same processor as the thread that wakes the loop. The
+ * waking thread can run only while the loop sleeps. If the loop waited for the waking thread without sleeping, each
+ * wakeup would take up to a second of processor time. */
 Test(wakeup, who_is_served_first_does_not_wait_for_the_ringer)
 {
     cpu_set_t one;

@@ -1,5 +1,5 @@
-/* ZeRO-1 with real processes: the result has the same bits as if every rank updated all parameters, for each rule, world
- * size and type. */
+/* ZeRO-1 with real processes: the result has the same bits as if every rank updated all parameters, for each rule,
+ * world size and type. */
 #include "core/half.h"
 #include "ddp/zero1.h"
 #include "ranks.h"
@@ -391,7 +391,8 @@ static void with_device(struct rank *me)
     rank_expect_ok(me, ddp_finalize(ctx));
 }
 
-/* With a device, the blocks would be in device memory. The CPU cannot write this memory. */
+/* Creating the optimizer in a group with a device must fail. In such a group the blocks are in device memory, and the
+ * CPU cannot write to this memory. */
 Test(zero1, a_group_with_a_device_is_refused)
 {
     struct ranks run = ranks_run(2, with_device, RANKS_PLAIN_STORE, NULL);
@@ -412,7 +413,8 @@ Test(zero1, unusable_parameters_are_named)
 
 enum { PARTS = 8, SHARDED_PARAMS = 6, SHARDED_STEPS = 2, ALL = 303049 };
 
-/* Of these parameters, some end in the middle of a bucket or span several buckets; one is tiny, and one is empty. */
+/* Some of these parameters end in the middle of a bucket, and some span several buckets. One parameter is tiny, and one
+ * parameter is empty. */
 static const size_t sharded_counts[SHARDED_PARAMS] = { 20000, 33000, 0, 49, 200000, 50000 };
 static const size_t order[SHARDED_PARAMS] = { 5, 4, 3, 1, 2, 0 };
 
@@ -537,7 +539,8 @@ static void hash(struct job *j, const void *data, size_t bytes)
         j->me->value = (j->me->value ^ ((const unsigned char *)data)[i]) * 1099511628211u;
 }
 
-/* Gather the shares of slot `slot` in the array `flat` of rank 0. Each rank has one share. */
+/* Gather slot `slot` of the optimizer (the master weights or a state of the optimizer) from all ranks into the array
+ * `flat` of rank 0. Before the call, each rank has one share of the slot. */
 static void gather(struct job *j, int slot, float *flat)
 {
     struct ddp_err err = { 0 };

@@ -16,8 +16,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* Read output into the text, so that a "ready" in two parts is found, too. If the text is more than half full, first
- * drop all but its last 16 bytes. */
+/* Append new output to the text, and count each "ready" in the text. A "ready" may arrive in two parts, so the search
+ * includes the earlier output. If the text is more than half full, first drop all but its last 16 bytes. */
 static void take_output(struct live *l)
 {
     if (l->len > sizeof(l->text) / 2) {

@@ -108,8 +108,8 @@ static void pause_ms(int ms)
 }
 
 /* Run a job. ddprun signals all processes of the job at SIGTSTP, at SIGCONT and at the end. Each time, a pid may be
- * reused after ddprun has read it. Every third job ends with SIGKILL to the guardian: the agent then detects the end of
- * the lifeline and ends the job. */
+ * reused after ddprun has read it. Every third job ends with a SIGKILL to the guardian. The agent then detects the end
+ * of the lifeline (a pipe from the guardian to the agent) and ends the job. */
 static void run_job(const char *ddprun, const char *worker, int i)
 {
     static const char *const kinds[] = { "churn", "forks", "churn", "daemon" };

@@ -235,7 +235,8 @@ static void run_trials(struct series *s, size_t until, int jobs)
 
 /* --- one launcher ------------------------------------------------------------------------------------------- */
 
-/* Lock or unlock the program file (flock). Trials of KIND_CHAINS need the whole machine, and other copies may run. */
+/* Lock or unlock this program's file with flock. Trials of KIND_CHAINS need the whole machine, so they take an
+ * exclusive lock, and other copies of this program wait. All other trials take a shared lock. */
 static void take_turn(int how)
 {
     static int self = -1;
@@ -272,8 +273,8 @@ static int run_launcher(const struct options *o, enum launcher by, const char *r
     return bad;
 }
 
-/* Start one more job after all trials. Its ddprun finds and removes what the last killed job has left, even if this is
- * only a record. */
+/* Start one more job after all trials. At its start, ddprun finds and removes everything that the last killed job has
+ * left, even if that job has left only its record. */
 static void start_once_more(const struct options *o, const char *record_dir)
 {
     const pid_t pid = fork();

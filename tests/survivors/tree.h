@@ -15,7 +15,7 @@
 /* Make this process adopt orphans. From here on SIGCHLD is blocked: poll tree_events(), or use tree_wait(). */
 bool tree_open(void);
 
-/* Wait until a process has ended or stopped, but at most `ms`. */
+/* Wait until a process has ended or stopped, but for at most `ms` milliseconds. */
 void tree_wait(int ms);
 
 /* Return a descriptor that is readable when a process has ended; tree_reap empties it. */
@@ -30,7 +30,8 @@ bool tree_reap(pid_t watched, int *status, bool *ended);
  * messages. */
 size_t tree_count(char *names, size_t size);
 
-/* Send SIGKILL until no process is left; return false after `limit_ms`. */
+/* Send SIGKILL to the children of this process until no descendant is left. A descendant whose parent has died becomes
+ * a child of this process. Return false if a process is left after `limit_ms` milliseconds. */
 bool tree_kill(uint64_t limit_ms);
 
 /* Restore the default actions of all signals, and unblock all signals. Call this in a child before it executes another

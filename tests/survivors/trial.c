@@ -201,8 +201,8 @@ static bool until_moment(struct run *x)
     return true;
 }
 
-/* Count the processes that are left. Return at least 1, because wait() has reported a child; the list of /proc may miss
- * processes that live only briefly. */
+/* Count the processes that are left. Return at least 1, because wait() has reported that a child is left. The list of
+ * /proc may miss processes that live only briefly. */
 static int count_left(struct run *x)
 {
     const size_t seen = tree_count(x->r->words, sizeof(x->r->words));

@@ -69,8 +69,8 @@ struct trial_result {
     enum trial_end end;
     int survivors;     /* number of processes that are alive at the time limit */
     int left_for_next; /* for FAULT_BOTH: number of processes that were alive when ddprun was started again */
-    double ms;         /* time from the fault, or after FAULT_BOTH from the next start of ddprun, until the
-                        * last process had gone */
+    double ms;         /* time in ms until the last process had gone; measured from the fault, or from the
+                        * next start of ddprun if ddprun was started again after FAULT_BOTH */
     bool during_start; /* true if the fault happened during the start of the job */
     char words[TRIAL_WORDS]; /* lines of text: the survivors, or why there was no fault */
 };

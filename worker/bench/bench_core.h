@@ -84,7 +84,8 @@ uint64_t bench_wrong(const struct bench_case *c, int rank, const void *out);
 /* The command line of ddp-bench. Options that nccl-tests also has are spelled as there. Pure. */
 
 struct bench_options {
-    size_t least, most, step, factor; /* in bytes; next size: size + step, or size * factor if `step` is 0 */
+    size_t least, most, step, factor; /* least, most: smallest and largest size in bytes; the next size is
+                                       * size + step, or size * factor if `step` is 0 */
     int iters, warmup, check;         /* `check` is 1 to compare the values, else 0 */
     bool json, help, help_man, version;
     bool all_kinds;

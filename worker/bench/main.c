@@ -36,7 +36,8 @@ struct bench_run {
     const char *backend;
 };
 
-/* --- buffers ------------------------------------------------------------------------------------------------------- */
+/* --- buffers -------------------------------------------------------------------------------------------------------
+ * */
 
 static ddp_status bench_buffers_open(struct bench_buffers *b, ddp_group *group, const struct bench_options *o)
 {
@@ -68,9 +69,10 @@ static ddp_status bench_buffers_close(struct bench_buffers *b)
     return status == DDP_OK ? ddp_shared_free(b->group, b->in) : status;
 }
 
-/* --- calls --------------------------------------------------------------------------------------------------------- */
+/* --- calls ---------------------------------------------------------------------------------------------------------
+ * */
 
-/* The buffers of a call. In place, the smaller buffer is this rank's part of the larger one. */
+/* The buffers of a call. If the call is in place, the smaller buffer is this rank's part of the larger buffer. */
 struct places {
     void *in, *out;
 };
@@ -133,8 +135,8 @@ static double now_us(void)
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
-/* Set *us to the slowest rank's time for a batch of calls, divided by the number of calls; collective. The order
- * follows nccl-tests: some calls to warm up, a barrier, then the batch. */
+/* Set *us to the time of the slowest rank for a batch of calls, divided by the number of calls. All ranks must call
+ * this function. The order follows nccl-tests: some calls to warm up, a barrier, then the batch. */
 static ddp_status time_calls(ddp_group *g, const struct bench_case *c, struct places p,
                              const struct bench_options *o, double *us)
 {
@@ -148,9 +150,11 @@ static ddp_status time_calls(ddp_group *g, const struct bench_case *c, struct pl
     return status == DDP_OK ? ddp_all_reduce(g, us, us, 1, DDP_F64, DDP_MAX, NULL, NULL) : status;
 }
 
-/* --- values -------------------------------------------------------------------------------------------------------- */
+/* --- values --------------------------------------------------------------------------------------------------------
+ * */
 
-/* Run one call with known values. Set *wrong to the number of wrong elements of all ranks; collective. */
+/* Run one call with known values. Set *wrong to the number of wrong elements of all ranks. All ranks must call this
+ * function. */
 static ddp_status compare(const struct bench_buffers *b, int rank, const struct bench_case *c,
                           struct places p, uint64_t *wrong)
 {
@@ -271,7 +275,8 @@ static void bench_print_foot(FILE *to, const struct bench_run *run, uint64_t wro
             busbw);
 }
 
-/* --- main ---------------------------------------------------------------------------------------------------------- */
+/* --- main ----------------------------------------------------------------------------------------------------------
+ * */
 
 /* Flush stdout. After an error print the reason and return false. */
 static bool flush_stdout(void)

@@ -51,7 +51,8 @@ struct ddp_ckpts {
 
 /* --- the writer ----------------------------------------------------------------------------------------- */
 
-/* Write one checkpoint, then remove old ones. A full disk must not cost the last good checkpoint. */
+/* Write one checkpoint. Remove old checkpoints only after the new checkpoint was written. Otherwise a full disk could
+ * cost the last good checkpoint. */
 static ddp_status write_and_tidy(const ddp_ckpts *c, const ddp_ckpt_point *point,
                                  const ddp_ckpt_block *blocks, size_t n, struct ddp_err *err)
 {
@@ -143,7 +144,8 @@ ddp_status ddp_ckpts_wait(ddp_ckpts *c, struct ddp_err *err)
 
 /* --- open and close ------------------------------------------------------------------------------------- */
 
-/* Copy the caller's options and fill in defaults. Members after an older caller's `size` are 0. */
+/* Copy the caller's options and fill in defaults. If the caller was compiled with an older header, its struct (`size`
+ * bytes) is shorter. The members that the older struct lacks are 0. */
 static ddp_status read_ckpts_options(const ddp_ckpts_options *given, ddp_ckpts_options *out,
                                      struct ddp_err *err)
 {

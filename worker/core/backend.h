@@ -17,7 +17,8 @@ struct comm {
     const struct comm_ops *ops;
     /* Number of the last call; `open` is call 1. The number is 0 if the backend does not count every call. */
     uint64_t seq;
-    /* Ticket of the last call, or 0 if the call is done. Used only by backends that do not block. */
+    /* Ticket of the last call: a number that identifies a call on a stream (see `run` below). The ticket is 0 if the
+     * call is done. Only backends that do not block use this member. */
     uint64_t ticket;
 };
 
@@ -31,7 +32,7 @@ struct comm_setup {
     int rank, world_size;
     uint32_t step_timeout_ms;
     const char *iface, *port_range; /* from DDP_IFACE and DDP_PORT_RANGE; "": any */
-    /* For data before the ranks are connected; NULL in a world of one. */
+    /* For the exchange of data through the store, before the ranks are connected. NULL in a world of one. */
     const struct bootstrap *bootstrap;
     /* Only for backends in libddp_cuda: */
     int device;     /* number of the GPU */
@@ -47,7 +48,7 @@ struct comm_setup {
 struct comm_ops {
     const char *name;
     bool blocks; /* true if run() waits for the other ranks */
-    /* Connect the ranks; collective. After DDP_OK the caller owns *out until `close`. */
+    /* Connect the ranks. All ranks must call this function. After DDP_OK the caller owns *out until `close`. */
     ddp_status (*open)(const struct comm_setup *setup, struct comm **out, struct ddp_err *err);
     /* Run a call. In a blocking backend, `run` returns when the call is done and its pointers are no longer used. Any
      * other backend puts the call on a stream and gives it a ticket, a number by which `follow` and `await` identify
@@ -85,8 +86,10 @@ extern const struct comm_ops cpu_comm_ops;
 
 /* --- between libddp and libddp_cuda ------------------------------------------------------------------------ */
 
-/* libddp loads libddp_cuda at run time, so neither is linked to the other: libddp calls struct cuda_entry, and
- * libddp_cuda calls struct comm_host. `version` must be equal, so it is the first member of both. */
+/* libddp loads libddp_cuda at run time, so neither library is linked to the other. Instead libddp calls the functions
+ * in struct cuda_entry, and libddp_cuda calls the functions in struct comm_host. Both libraries must have the same
+ * version. So `version` is the first member of struct cuda_entry, and libddp checks this member before it uses any
+ * other member. */
 
 /* The functions of libddp that a backend in libddp_cuda may call. */
 struct comm_host {

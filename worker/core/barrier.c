@@ -32,8 +32,8 @@ static ddp_status barrier_late(struct ddp_ctx *ctx, const char *key, const char 
                     name, (long long)came, ctx->env.world_size, timeout_ms / 1000.0);
 }
 
-/* Poll until the last rank has set the key `go`. Check whether a rank has died, because TCPStore does not report it.
- * Pauses grow from 1 to 64 ms, to limit the load. */
+/* Poll until the last rank has set the key `go`. Also check in each round whether a rank has died, because TCPStore
+ * does not report a dead rank. The pauses between two rounds grow from 1 to 64 ms, to limit the load. */
 static ddp_status poll_until_open(struct ddp_ctx *ctx, const char *key, const char *go, const char *name,
                                   uint32_t timeout_ms, struct ddp_err *err)
 {

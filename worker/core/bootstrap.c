@@ -1,5 +1,5 @@
-/* bootstrap.c -- see bootstrap.h. The card of a rank is a text of four words, because `ddpctl keys` can then show which
- * ranks have joined. */
+/* bootstrap.c -- see bootstrap.h. Each rank publishes its card in the store: a text of four words that describes the
+ * process and its host. The card is readable text, because `ddpctl keys` can then show which ranks have joined. */
 #include "core/bootstrap.h"
 
 #include "base/clock.h"
@@ -105,8 +105,8 @@ static ddp_status leave_card(const struct bootstrap *b, struct ddp_err *err)
 
 /* --- the cards of other ranks ------------------------------------------------------------------------------- */
 
-/* List the ranks that have not published a card, as "1, 3", and return their number, or -1 if the store fails before
- * any was found. */
+/* List the ranks that have not published a card, as "1, 3", and return their number. Return -1 if the store fails
+ * before a missing rank was found. */
 static int list_missing(const struct bootstrap *b, char *list, size_t room)
 {
     int missing = 0;
@@ -196,8 +196,9 @@ static ddp_status meet_by_name(const struct bootstrap *b, struct ddp_err *err)
     return status == DDP_OK && b->rank == 0 ? ddp_store_add(b->store, counter, 1, NULL, err) : status;
 }
 
-/* Wait until all ranks have joined. With a ddprun store, wait at the named barrier first. The barrier reports more
- * about a missing rank, such as its host, or how the rank ended. */
+/* Wait until all ranks have joined. If the store is a ddprun store, wait at the named barrier first. If a rank is
+ * missing, the barrier can report the host of the rank or how the rank ended. A missing card shows only that the rank
+ * has not joined. */
 ddp_status bootstrap_meet(const struct bootstrap *bootstrap, struct bootstrap_card *cards,
                           struct ddp_err *err)
 {

@@ -131,7 +131,8 @@ static void key_of(char key[KEY], const struct ddp_ctx *ctx, uint64_t seq, const
 
 /* --- the verdict on a call ------------------------------------------------------------------------------ */
 
-/* Delete the keys of the previous call. All ranks have begun this call, so no rank reads them any more. */
+/* Delete the keys of the previous call. All ranks have begun this call, so no rank reads the keys of the previous call
+ * any more. */
 static void clear_keys(struct ddp_ctx *ctx, uint64_t seq)
 {
     static const char *const whats[] = { "first", "count", "go" };

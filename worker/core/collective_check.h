@@ -21,7 +21,8 @@ enum { CHECK_LINE = 192, CHECK_TEXT = 640 };
 
 struct collective_check {
     bool on; /* DDPRUN_DEBUG is "detail" */
-    /* Owned; NULL before the first compared call. Not the context's connection, which another thread may use. */
+    /* The connection to the store for the comparisons, owned. It is NULL before the first compared call. The connection
+     * of the context is not used here, because another thread may use it. */
     struct ddp_store *store;
     /* Number of the last compared call. In a job of several hosts, ddp_shared_alloc makes a second call, which has its
      * own number but is not compared. So the number of the next compared call may be higher than last + 1. */

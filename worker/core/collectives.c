@@ -119,8 +119,8 @@ ddp_status ddp_barrier(ddp_group *group, uint32_t timeout_ms)
     return ctx_run(group->ctx, &call);
 }
 
-/* Allocate shared memory; collective. If the group is broken, return its error at once, because other ranks may be
- * gone. */
+/* Allocate shared memory. All ranks must call this function. If the group is broken, return the error of the group at
+ * once, because other ranks may be gone. */
 ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out)
 {
     NOT_NULL(group, NULL);
@@ -133,7 +133,7 @@ ddp_status ddp_shared_alloc(ddp_group *group, size_t bytes, void **out)
     return ctx_finish(group->ctx, ctx_call(group->ctx, &call, &err), &err);
 }
 
-/* Free a shared block; collective. `block` may be NULL if all ranks pass NULL. */
+/* Free a shared block. All ranks must call this function. `block` may be NULL if all ranks pass NULL. */
 ddp_status ddp_shared_free(ddp_group *group, void *block)
 {
     NOT_NULL(group, NULL);

@@ -81,7 +81,7 @@ static ddp_status ctx_any_store(struct ddp_ctx *ctx, struct ddp_store **out, str
  *     DDP_ERR_TIMEOUT       no store answers, or a rank is late
  *     DDP_ERR_UNSUPPORTED   the backend is not available, or does not support these ranks or this device */
 
-/* Return a variable of the environment. No other function of libddp reads it. */
+/* Return a variable of the environment. No other function of libddp reads the environment. */
 static const char *lookup(void *user, const char *name)
 {
     (void)user;

@@ -30,7 +30,8 @@ static inline float bf16_to_f32(uint16_t h)
  * stays a NaN. */
 static inline uint16_t f32_to_bf16(float value)
 {
-    /* the upper 16 bits are the result; adding 0x7fff and the lowest of them rounds ties to even */
+    /* the upper 16 bits are the result; adding 0x7fff and the lowest of these upper bits rounds to the nearest value,
+     * ties to even */
     uint32_t bits = half_bits(value);
     uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
     /* Set a bit of the mantissa, because rounding could turn a NaN into infinity. */

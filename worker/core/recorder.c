@@ -80,7 +80,8 @@ static bool sigusr1_leave(struct sigusr1 *listener)
 
 /* --- memory --------------------------------------------------------------------------------------------- */
 
-/* Return true if `fd` is the launcher's file. Seals prevent a change of its size. */
+/* Return true if `fd` is the file that the launcher has named, and if the file is sealed. The seals prevent a change of
+ * the file's size. */
 static bool is_meant(int fd, const struct flight_page *page)
 {
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;

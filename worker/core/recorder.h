@@ -29,7 +29,8 @@ struct recorder {
     int bucket;            /* number of the bucket that the next call reduces, or -1 */
     uint64_t posted_ns;    /* time of clock_ns() when the job of `bucket` was posted; 0 if unknown */
     struct flight_op *op;  /* the entry of the latest call */
-    _Atomic uint64_t done; /* the highest ticket so far in recorder_complete; 0 at first */
+    _Atomic uint64_t done; /* the highest ticket that recorder_complete has received; 0 before its first call
+                            * */
 };
 
 /* Values for the head of the record. The texts are copied. */

@@ -114,7 +114,8 @@ static const char *peers_state(int32_t pid)
 
 /* --- errors between ranks -------------------------------------------------------------------------------- */
 
-/* Functions that read the marks of other ranks. A mark may be half-written, so they check every value. */
+/* The functions below read the marks of other ranks. A mark (struct shm_mark) describes the call that a rank has begun.
+ * Another rank may still be writing its mark, so these functions check every value. */
 
 /* Return the text of the last call that `rank` has begun. */
 static const char *mark_text(char text[CALL_TEXT], const struct shm_control *control, int rank)
@@ -369,7 +370,7 @@ ddp_status barrier_pass(struct shm_barrier *barrier, bool compare, struct ddp_er
     /* `arrived` only names missing ranks after a timeout. */
     atomic_store_explicit(&control->ranks[barrier->rank].arrived, (uint32_t)barrier->passed,
                           memory_order_release);
-    /* Acquire and release: the last rank sees the marks of all ranks. */
+    /* The order is acquire and release, so that the last rank to arrive sees the marks of all ranks. */
     uint64_t arrivals = atomic_fetch_add(&control->arrivals, 1) + 1;
     if (arrivals == barrier->passed * (uint64_t)barrier->world)
         return release_all(barrier, compare, err);

@@ -38,8 +38,8 @@ struct shm_barrier {
     int spins;           /* iterations of the spin loop before yielding */
     uint64_t passed;     /* number of barriers that this rank has entered */
     uint32_t timeout_ms; /* time limit of the call in progress */
-    /* Added to timeout_ms in the later waits of a call. So a rank in its first wait times out first, and reports
-     * the late rank. */
+    /* Milliseconds that are added to timeout_ms in the later waits of a call. So a rank in its first wait times out
+     * first, and reports the late rank. */
     uint32_t slack_ms;
     /* Deadline of the call, a time of clock_ms(); 0 until the call waits for the first time. */
     uint64_t deadline_ms;

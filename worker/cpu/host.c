@@ -105,7 +105,7 @@ static void direct_reduce_scatter(struct cpu_comm *cpu, const struct call *call)
     reduce_range(call->dtype, call->op, cpu->in, (size_t)cpu->world, 0, call->n, cpu->out, 1);
 }
 
-/* Copy if `to` and `from` differ. In a call in place, they are equal. */
+/* Copy, unless `to` and `from` are equal. The two pointers are equal in a call in place. */
 static void copy_unless_same(void *to, const void *from, size_t bytes)
 {
     if (to != from)
@@ -446,12 +446,13 @@ static int count_in_reach(const struct cpu_comm *cpu, const struct call *call, i
     return count;
 }
 
-/* Run the call: in place if all ranks are in reach (cpu_in_reach), otherwise through slots. Before the first barrier,
- * each rank out of reach does turn 0: it copies its values of step 0 into its slot. After the barrier every rank reads
- * the marks of all ranks (shm.h), so all ranks choose the same path.
+/* Run the call: in place if the buffers of all ranks are in reach (cpu_in_reach), otherwise through slots. Before the
+ * first barrier, each rank whose buffers are out of reach does turn 0: it copies its values of step 0 into its slot.
+ * After the barrier every rank reads the marks of all ranks (shm.h), so all ranks choose the same path.
  *
- * A rank in reach skips turn 0 before the barrier. If the call runs through slots and a rank in reach has an input, all
- * ranks do turn 0 after the barrier. The ranks out of reach then do turn 0 a second time. */
+ * A rank whose buffers are in reach skips turn 0 before the barrier. If the call runs through slots and such a rank has
+ * an input, all ranks do turn 0 after the barrier. The ranks whose buffers are out of reach then do turn 0 a second
+ * time. */
 ddp_status host_run(struct cpu_comm *cpu, const struct call *call, struct ddp_err *err)
 {
     int with_input;

@@ -20,7 +20,8 @@
 
 /* --- the address of this rank ------------------------------------------------------------------------- */
 
-/* Format an address of this host. Return false if other hosts cannot use it: interface down, not IP, link-local. */
+/* Format an address of this host. Return false if other hosts cannot use the address, because its interface is down,
+ * because it is no IP address, or because it is link-local. */
 static bool address_of(const struct ifaddrs *i, char address[NET_ADDRESS])
 {
     int family = i->ifa_addr != NULL ? i->ifa_addr->sa_family : AF_UNSPEC;
@@ -341,8 +342,8 @@ ddp_status net_dial_serve(struct net_dial *dial, struct ddp_err *err)
 
 /* --- door: accept ranks ------------------------------------------------------------------------------- */
 
-/* A guest is an accepted connection whose hello has not arrived yet, for example a port scanner. It keeps its
- * place for at most HELLO_MS. */
+/* A guest is an accepted connection whose hello has not arrived yet. A guest may be a rank or, for example, a port
+ * scanner. A guest keeps its place in the table of guests for at most HELLO_MS. */
 
 enum {
     HELLO_MS = 5000,
@@ -411,7 +412,8 @@ static bool accept_some(struct net_door *door)
             close_guest(place);
         *place = (struct net_guest){ .fd = fd, .since_ms = clock_ms() };
     }
-    /* The next poll ignores a starved port, which would stay readable. */
+    /* While is_starved is true, the next poll ignores the port. The port stays readable, so poll would otherwise return
+     * at once again and again. */
     door->is_starved = place == NULL || is_shortage(errno);
     return place == NULL;
 }

@@ -168,7 +168,7 @@ static size_t fit(const struct net_way *way, size_t slot_bytes, size_t area_byte
         n /= (size_t)way->layout->world;
     while (way->first == NET_REDUCE && n > 1 && pieces_bytes(way, n) > area_bytes)
         n /= 2;
-    /* With whole units of PART_LINE bytes, all parts (part_of) are nearly equal. */
+    /* Round down to whole units of PART_LINE bytes, because all parts (part_of) are then nearly equal. */
     return n > line ? n / line * line : n;
 }
 

@@ -62,7 +62,9 @@ int net_piece_host(const struct net_layout *layout, int piece);
  *
  * In a small all_reduce or broadcast all hosts own the only column, and there is no second phase. */
 
-/* The columns of a step. The only column belongs to the root's host (NET_AT_ROOT) or to all hosts (NET_FOR_ALL). */
+/* How the elements of a step are divided into columns: one column for each host (NET_PER_HOST), one column for each
+ * rank (NET_PER_RANK), or only one column. The only column belongs to the root's host (NET_AT_ROOT) or to all hosts
+ * (NET_FOR_ALL). */
 enum net_columns { NET_PER_HOST, NET_PER_RANK, NET_AT_ROOT, NET_FOR_ALL };
 /* The first phase: none, REDUCE or SPREAD (see above). */
 enum net_first { NET_NO_FIRST, NET_REDUCE, NET_SPREAD };

@@ -220,8 +220,8 @@ void shm_abort_publish(struct shm_control *control, ddp_status code, const char 
     futex_wake_all(&control->phase);
 }
 
-/* Return the error of the rank that has aborted, or DDP_OK. Every barrier calls this function, so this function is fast
- * without an abort: it only loads one number. */
+/* Return the error of the rank that has aborted, or DDP_OK. Every barrier calls this function. If no rank has aborted,
+ * this function is fast, because it only loads one number. */
 ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err)
 {
     if (!atomic_load_explicit(&control->abort_ready, memory_order_acquire))

@@ -145,8 +145,8 @@ ddp_status shm_aborted(struct shm_control *control, struct ddp_err *err);
 
 /* --- blocks of ddp_shared_alloc --------------------------------------------------------------------------- */
 
-/* The blocks of ddp_shared_alloc. A region is one segment with a block of equal size for each rank. It has the
- * same number on all ranks, because allocation is collective. */
+/* The blocks of ddp_shared_alloc. A region is one segment with a block of equal size for each rank. A region has the
+ * same number on all ranks, because all ranks allocate and free regions together. */
 
 struct region {
     struct segment segment; /* segment.base is NULL in an unused entry of the table */
@@ -205,8 +205,8 @@ struct meeting {
     uint8_t nonce[SHM_NONCE]; /* random, equal on all ranks; identifies this run */
 };
 
-/* Determine through the store which ranks share a host (struct bootstrap_card), and map the control page of this host;
- * collective. After DDP_OK the caller closes *out with meeting_close. */
+/* Determine through the store which ranks share a host (struct bootstrap_card), and map the control page of this host.
+ * All ranks must call this function. After DDP_OK the caller closes *out with meeting_close. */
 ddp_status meeting_join(const struct bootstrap *bootstrap, struct meeting *out, struct ddp_err *err);
 void meeting_close(struct meeting *meeting);
 

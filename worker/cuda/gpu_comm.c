@@ -63,8 +63,8 @@ static ddp_status blocks_vote(struct gpu_comm *base, size_t bytes, struct ddp_er
                     bytes);
 }
 
-/* Allocate a block; collective. First make the call on the cpu communicator, which compares the calls of all ranks. So
- * ranks that request different sizes fail before they allocate memory. */
+/* Allocate a block. All ranks must call this function. First make the call on the cpu communicator, which compares the
+ * calls of all ranks. So ranks that request different sizes fail before they allocate memory. */
 ddp_status gpu_comm_shared_alloc(struct comm *comm, size_t bytes, void **out, struct ddp_err *err)
 {
     struct gpu_comm *base = (struct gpu_comm *)comm;
@@ -85,7 +85,8 @@ ddp_status gpu_comm_shared_alloc(struct comm *comm, size_t bytes, void **out, st
     return status;
 }
 
-/* Free a block; collective. cudaFree first waits for all work on the device, so no running kernel uses the block. */
+/* Free a block. All ranks must call this function. cudaFree first waits for all work on the device, so no running
+ * kernel uses the block. */
 ddp_status gpu_comm_shared_free(struct comm *comm, void *memory, struct ddp_err *err)
 {
     struct gpu_comm *base = (struct gpu_comm *)comm;
@@ -119,7 +120,8 @@ ddp_status gpu_comm_place(const struct gpu_comm *base, const struct call *call, 
 
 /* --- copies ------------------------------------------------------------------------------------------- */
 
-/* Each function selects the device first, because each thread has its own. The stream NULL is its default stream. */
+/* Each thread has its own current device, so each of these functions first selects the device of this backend. If
+ * `stream` is NULL, the functions use the default stream of this device. */
 
 ddp_status gpu_comm_copy(struct comm *comm, void *to, const void *from, size_t bytes, void *stream,
                          struct ddp_err *err)

@@ -19,7 +19,8 @@ struct gpu_comm {
     uint32_t step_timeout_ms;
     struct gpu gpu;             /* gpu.device is -1 before the GPU is open */
     struct CUstream_st *stream; /* this backend's stream */
-    /* recorded on the program's stream when a call begins; staged.c: also on `stream` when a call ends */
+    /* event that is recorded on the program's stream when a call begins; staged.c also records it on `stream` when a
+     * call ends */
     struct CUevent_st *before;
     struct block *blocks; /* owned: list of the blocks of ddp_shared_alloc */
     uint64_t allocations; /* number of allocations so far, equal on all ranks */

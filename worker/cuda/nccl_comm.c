@@ -522,8 +522,8 @@ static ddp_status nccl_open(const struct comm_setup *setup, struct comm **out, s
 
 /* --- calls -------------------------------------------------------------------------------------------- */
 
-/* Set *device to true if the buffers are in device memory. Return DDP_ERR_ARG if only one of them is. An error of
- * CUDA makes the communicator fail. */
+/* Set *device to true if the buffers are in device memory. Return DDP_ERR_ARG if only one of the two buffers is in
+ * device memory. An error of CUDA makes the communicator fail. */
 static ddp_status place_of(struct nccl_comm *n, const struct call *call, bool *device, struct ddp_err *err)
 {
     bool has_in = call_in_bytes(call, n->base.rank, n->base.world) > 0,

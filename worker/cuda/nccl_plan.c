@@ -112,8 +112,8 @@ bool nccl_move(const struct call *call, int rank, int world, int i, struct nccl_
 /* --- the environment of NCCL ------------------------------------------------------------------------------ */
 
 /* Settings for several ranks on one GPU, for tests only. NCCL rejects two ranks with the same host and GPU, so each
- * rank gets a different host id. The GPU runs one process at a time, and interrupts a kernel of one block
- * (NCCL_MAX_CTAS) fastest. */
+ * rank gets a different host id. The GPU runs only one process at a time and switches between the processes.
+ * NCCL_MAX_CTAS is 1, because the GPU interrupts a kernel of one block faster than a larger kernel. */
 
 /* Variables for ranks that share a GPU. nccl_settings adds NCCL_HOSTID. */
 static const struct nccl_setting sharing[] = {

@@ -105,7 +105,8 @@ enum { CHECK_MS = 50, SUSPECT_MS = 400 };
 /* ncclCommAbort is allowed only while no other thread is in a function of NCCL. So all such functions are called
  * under `lock`; they do not wait, because the communicator is non-blocking. */
 
-/* Publish the error, for which the other ranks wait, then abort NCCL. `lock` is not needed in state FAILING. */
+/* Publish the error first, because the other ranks wait for it. Then abort NCCL. Release `lock` meanwhile, because
+ * `lock` is not needed in the state FAILING. */
 static void publish_and_abort(struct nccl_comm *n, struct ddp_err *err)
 {
     struct ncclComm *nccl = n->nccl;
@@ -131,7 +132,8 @@ ddp_status watch_fault(struct nccl_comm *n, struct ddp_err *err)
 {
     struct nccl_step step = nccl_step(n->state, NCCL_FAULT);
     if (err->code == DDP_ERR_NOMEM && n->state != NCCL_CREATING)
-        err->code = DDP_ERR_CUDA; /* later calls fail, too: the ranks may be at different calls */
+        err->code = DDP_ERR_CUDA; /* use DDP_ERR_CUDA, which makes later calls fail, too, because the ranks
+                                   * may be at different calls */
     n->state = step.next;
     if (step.effect == NCCL_EFFECT_ABORT) {
         publish_and_abort(n, err);
@@ -165,7 +167,8 @@ void watch_pause(struct nccl_comm *n, uint32_t us)
  *     an error of CUDA                              checked by the event of a call
  *     a late call or creation                       checked by the clock */
 
-/* Check the peers, unless another thread runs a call of the cpu communicator, which checks them too. */
+/* Check the peers. If another thread runs a call of the cpu communicator, do nothing, because that call checks the
+ * peers, too. */
 static ddp_status check_peers(struct nccl_comm *n, struct ddp_err *err)
 {
     if (pthread_mutex_trylock(&n->cpu_lock) != 0)

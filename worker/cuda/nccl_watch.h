@@ -51,7 +51,8 @@ struct nccl_comm {
     char iface[64];           /* value of NCCL_SOCKET_IFNAME, for error texts */
     pthread_mutex_t cpu_lock; /* held during calls of the cpu communicator */
 
-    /* Protects all members that follow. Its holder may try cpu_lock, but never waits for it. */
+    /* Protects all members that follow. A thread that holds `lock` may try to lock cpu_lock, but never waits for
+     * cpu_lock. */
     pthread_mutex_t lock;
     /* `changed`: `state` or `done` has changed; `wanted`: the watch thread has work */
     pthread_cond_t changed, wanted;

@@ -159,7 +159,7 @@ static ddp_status staged_open(const struct comm_setup *setup, struct comm **out,
 
 /* --- calls -------------------------------------------------------------------------------------------- */
 
-/* Copy rows. CUDA rejects rows more than PITCH_MOST bytes apart, so copy these one by one. */
+/* Copy rows. CUDA rejects rows whose distance is more than PITCH_MOST bytes, so copy such rows one by one. */
 static cuda_error copy_rows(const struct staged *s, char *to, size_t to_pitch, const char *from,
                             size_t from_pitch, size_t width, size_t rows)
 {
@@ -193,7 +193,8 @@ static cuda_error bring_out(const struct staged *s, const struct staged_chunk *c
 static ddp_status staged_fail(struct staged *s, struct ddp_err *err)
 {
     if (err->code == DDP_ERR_NOMEM)
-        err->code = DDP_ERR_CUDA; /* later calls fail, too: the ranks may be at different calls */
+        err->code = DDP_ERR_CUDA; /* use DDP_ERR_CUDA, which makes later calls fail, too, because the ranks
+                                   * may be at different calls */
     s->base.cpu->ops->give_up(s->base.cpu, err);
     return err->code;
 }
@@ -216,7 +217,7 @@ static ddp_status wait_event(struct staged *s, struct CUevent_st *event, const s
 {
     enum { BUSY_LOOKS = 2000, CHECK_EVERY = 500 };
     const uint32_t ms = call->timeout_ms ? call->timeout_ms : s->base.step_timeout_ms;
-    /* One limit for all chunks would include the waits for other ranks. */
+    /* Each wait has its own time limit. One limit for all chunks would include the waits for other ranks. */
     const uint64_t end_ms = clock_ms() + ms;
     cuda_error error = gpu_query(&s->base.gpu, event);
     for (int looks = 0; error == CUDA_NOT_READY; looks++) {

@@ -162,7 +162,7 @@ static ddp_status queue_open(struct queue *queue, const ddp_loader_options *opti
 
 /* --- the queue: an epoch ----------------------------------------------------------------------------------- */
 
-/* Begin an epoch at sample `done`. Streams take turns, so all have the same number of batches. */
+/* Begin an epoch at sample `done`. The streams make batches in turn, so all streams have the same number of batches. */
 static void queue_start(struct queue *queue, uint64_t epoch, uint64_t done)
 {
     const ddp_loader_options *o = &queue->options;
@@ -388,7 +388,8 @@ static ddp_status wait_ready(ddp_loader *loader, const struct slot *slot, struct
 
 /* --- the program's calls ----------------------------------------------------------------------------------- */
 
-/* Wait for the batch of `slot`, or read it here without threads. The caller holds the mutex. */
+/* Wait until a thread has made the batch of `slot`. If the loader has no threads, read the batch here. The caller holds
+ * the mutex. */
 static ddp_status obtain(ddp_loader *loader, struct slot *slot, struct ddp_err *err)
 {
     ddp_status status = DDP_OK;

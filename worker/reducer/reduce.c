@@ -219,8 +219,8 @@ static void tree(const struct work *w, tile *to, size_t first, size_t count, siz
 
 /* --- f32, two or four ranks ------------------------------------------------------------------------------ */
 
-/* Number of floats that the loop reads from one input before the next. On AMD processors, lines of two inputs may
- * replace each other in the cache, so the loop must not switch for each line. */
+/* Number of floats that the loop reads from one input before it reads from the next input. On AMD processors, lines of
+ * two inputs may replace each other in the cache. So the loop must not change to another input after each line. */
 enum { STRIP = 64 };
 
 struct fused {

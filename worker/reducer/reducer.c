@@ -41,8 +41,9 @@ struct ddp_reducer {
     struct comm_job *jobs; /* one for each bucket */
     bool threaded;         /* true if the communication thread reduces buckets */
     ddp_work *last;        /* owned; handle of the latest all_reduce; NULL if the backend's calls block */
-    /* The first error of a bucket or of a rebuild; DDP_OK: none. No step is possible after an error. The thread
-     * that reduces buckets writes it; the program's thread reads it only after comm_thread_drain. */
+    /* The first error of a bucket or of a rebuild. Its code is DDP_OK if there was no error. No step is possible after
+     * an error. The thread that reduces buckets writes this member. The program's thread reads this member only after
+     * comm_thread_drain. */
     struct ddp_err failed;
 
     int32_t *used; /* find_unused: number of ranks that used each parameter in the latest step with sync */
@@ -792,7 +793,8 @@ ddp_status ddp_reducer_join(ddp_reducer *reducer)
 
 /* --- a step --------------------------------------------------------------------------------------------- */
 
-/* Return the address of gradient i, or NULL if i is out of range. It is valid until the next ddp_reducer_forward. */
+/* Return the address of gradient i, or NULL if i is out of range. The address is valid until the next
+ * ddp_reducer_forward. */
 void *ddp_reducer_grad(ddp_reducer *reducer, size_t i)
 {
     return i < reducer->n ? reducer->arena + reducer->plan.at[i] : NULL;

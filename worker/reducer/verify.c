@@ -350,7 +350,7 @@ static ddp_status name_difference(ddp_group *group, const struct model *model, c
         return status;
     while (who < world - 1 && all[who].index == NONE)
         who++;
-    /* The list number is an index, and it comes from a peer. */
+    /* Check the list number before it is used as an index, because the number comes from a peer. */
     all[who].list = all[who].list < 0 || all[who].list > OPTIONS ? 0 : all[who].list;
     card_of(&root, model, all[who].list, (size_t)all[who].index);
     status = ddp_broadcast(group, &root, sizeof(root), DDP_U8, 0, NULL, NULL);
@@ -401,7 +401,8 @@ ddp_status reducer_verify(ddp_group *group, const struct model *model)
 
 /* --- optimizers of all ranks -------------------------------------------------------------------------- */
 
-/* A rank with another learning rate would update its share differently, and no rank would detect it. */
+/* All ranks must use the same hyperparameters. Otherwise a rank with another learning rate would update its share
+ * differently, and no rank would detect the mistake. */
 
 /* Columns: a field, and the condition under which the rule of the optimizer uses the field. */
 #define OPTIM_FIELDS(X)           \

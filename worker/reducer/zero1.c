@@ -22,10 +22,11 @@
 
 /* --- the plan: the place of each parameter ---------------------------------------------------------------- */
 
-/* A bucket has one share for each rank, all of equal size. The shares of a rank in all buckets form one array, its
- * shard.
+/* A bucket has one share for each rank, and all shares of a bucket have the same size. The shares of a rank in all
+ * buckets form one array, which is called the shard of the rank.
  *
- * Parameters and shares begin at multiples of NORM_LEAF elements, so a leaf of the norm never spans two. */
+ * Parameters and shares begin at multiples of NORM_LEAF elements, so a leaf of the norm never contains elements of two
+ * parameters or of two shares. */
 struct zero1_bucket {
     ddp_dtype dtype;
     size_t elements; /* padding included */

@@ -14,7 +14,7 @@ struct batch_norm {
     double eps, momentum;
     const void *weight, *bias;         /* arrays of values */
     float *running_mean, *running_var; /* both NULL if they must not be updated */
-    double *saved;                     /* set by the forward pass: means, 1 / deviations, count */
+    double *saved;                     /* set by the forward pass: means, 1 / standard deviations, count */
 };
 
 /* Results since the last report. */
@@ -40,7 +40,7 @@ enum {
 /* A range of parameters with their gradients and state. */
 struct compute_update {
     float *p; /* masters: the parameters that the optimizer updates */
-    void *w;  /* copy of p that layers read; NULL: they read p */
+    void *w;  /* copy of p that the layers read; NULL if the layers read p itself */
     const float *g;
     float *m, *v; /* state of the optimizer */
     size_t n;
@@ -66,8 +66,8 @@ struct compute_ops {
     /* Computes a row of y for each token: the token's row in `tokens` plus the row of its position in `places`. */
     void (*embedding_forward)(struct compute *c, void *y, const struct model_batch *batch, const void *tokens,
                               const void *places, size_t n);
-    /* Adds to dtokens. If the head uses the same weight, dtokens already has the gradient of the head. dplaces has
-     * `max_length` rows. */
+    /* Adds the gradient of each token to the token's row of dtokens. If the head uses the same weight, dtokens already
+     * has the gradient of the head. Overwrites dplaces, which has `max_length` rows. */
     void (*embedding_backward)(struct compute *c, real *dtokens, real *dplaces, const void *dy,
                                const struct model_batch *batch, size_t max_length, size_t n);
     /* Normalizes each row as torch's nn.LayerNorm does. Stores the row's mean, and 1 / sqrt(variance + 1e-5) as
@@ -134,8 +134,8 @@ struct compute_ops {
 
     void *(*stream)(struct compute *c); /* returns the stream on which all work is queued */
 
-    /* Batch normalization in parts, between which resnet.c exchanges records with other ranks:
-     * batch_norm_numbers() doubles with means, sums of squared distances from the means, and a count. */
+    /* Batch normalization in parts. Between the parts, resnet.c exchanges records with other ranks. A record has
+     * batch_norm_numbers() doubles: means, sums of squared distances from the means, and a count. */
     void (*norm_measure)(struct compute *c, const struct batch_norm *n, double *record, const void *x,
                          size_t rows);
     /* Computes n->saved and the running mean and variance from the records of all ranks. */
@@ -165,7 +165,8 @@ struct compute_ops {
     void (*norm)(struct compute *c, float *const grad[], const size_t count[], size_t n, double most,
                  double unscale);
     ddp_status (*norm_now)(struct compute *c, double *norm, struct ddp_err *err); /* waits for the norm */
-    /* The norm in two steps: leaf[k] becomes the sum of squares of leaf k of x; then the norm of all leaves. */
+    /* The functions `squares` and `join_squares` compute the norm in two steps. `squares` sets leaf[k] to the sum of
+     * squares of leaf k of x. `join_squares` then computes the norm from all leaves. */
     void (*squares)(struct compute *c, double *leaf, const float *x, size_t n);
     void (*join_squares)(struct compute *c, const double *leaf, size_t leaves, double most, double unscale);
     /* Sets `to` to the sum of the rows. `many` is their number, at most COMPUTE_ROWS. `stride` is the distance
@@ -174,14 +175,15 @@ struct compute_ops {
     /* Updates parameters; the caller must first call ddp_optim_begin. */
     void (*update)(struct compute *c, const ddp_optim *o, const struct compute_update *u);
     /* Returns the results of all work that was queued before the previous call of `report`. So the host need not wait
-     * for the latest work. With `now`, waits and returns all results. */
+     * for the latest work. If `now` is true, waits for all work and returns all results. */
     ddp_status (*report)(struct compute *c, bool now, struct compute_report *out, struct ddp_err *err);
     void (*wait)(struct compute *c); /* waits until all queued work is done or has failed */
     void (*close)(struct compute *c);
 };
 
-/* Lists of members of struct compute_ops. COMPUTE_LAYERS: cpu_M in layers/ and cuda_M in cuda/. COMPUTE_OTHERS:
- * cuda_M in cuda/, and some cpu_M in compute_cpu.c. */
+/* Lists of the members of struct compute_ops. For each member M in COMPUTE_LAYERS, the folder layers/ has a function
+ * cpu_M, and the folder cuda/ has a function cuda_M. For each member M in COMPUTE_OTHERS, the folder cuda/ has a
+ * function cuda_M. For some of these members, compute_cpu.c has a function cpu_M. */
 /* clang-format off */
 #define COMPUTE_LAYERS(X) \
     X(embedding_forward) X(embedding_backward) X(layer_norm_forward) X(layer_norm_backward) X(linear_forward) \
@@ -240,9 +242,9 @@ static inline void *compute_rows(struct compute *c, size_t rows, size_t n)
 
 /* --- the compute of a GPU (cuda/cuda.c), with the kernels of cuda/kernels.h and cuBLASLt ------------------ */
 
-/* NVIDIA's libraries (libcudart, libcuda, libcublasLt) are loaded at run time. The kernels are in
- * train_kernels.TYPE.fatbin, in the folder DDP_TRAIN_KERNELS, else in the program's folder or ../../share/ddprun
- * beside it. */
+/* NVIDIA's libraries (libcudart, libcuda, libcublasLt) are loaded at run time. The kernels are in the file
+ * train_kernels.TYPE.fatbin. If the variable DDP_TRAIN_KERNELS is set, it names the folder of this file. Otherwise the
+ * file is in the program's folder, or in the folder ../../share/ddprun relative to the program's folder. */
 
 /* Return DDP_OK if `train` can compute on a GPU, and set *count to the number of GPUs. The text of
  * DDP_ERR_UNSUPPORTED names the missing part. Opens no GPU. */

@@ -33,8 +33,9 @@ ddp_status files_join(char *to, const char *dir, const char *name, struct ddp_er
 
 /* --- whole file ------------------------------------------------------------------------------------------- */
 
-/* All bytes of a file, plain or gzip. Memory grows only with requests and data, so neither a wrong header nor a
- * small gzip stream of gigabytes can exhaust it. */
+/* All bytes of a file, plain or compressed with gzip. Memory is allocated step by step, only for requested bytes and
+ * while the file has more data. So neither a wrong header nor a small gzip file that expands to gigabytes can exhaust
+ * the memory. */
 
 struct whole_file {
     gzFile file;

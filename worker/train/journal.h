@@ -57,8 +57,8 @@ struct journal_summary {
     uint64_t param_hash;
 };
 
-/* Open the journal. `speak` is true on rank 0. `metrics` is borrowed and may be NULL. With `append`, keep the lines
- * that the file of metrics already has. */
+/* Open the journal. `speak` is true on rank 0. `metrics` is borrowed and may be NULL. If `append` is true, keep the
+ * lines that the file of metrics already has. */
 ddp_status journal_open(struct journal *r, bool speak, bool quiet, const char *metrics, bool append,
                         struct ddp_err *err);
 

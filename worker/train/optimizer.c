@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* On a device, the host only queues the work. With fp16 it waits for the norm in each step, which decides whether
- * the parameters are updated. */
+/* On a device, the host only queues the work. With fp16, the host waits for the norm in each step, because the norm
+ * decides whether the parameters are updated. */
 
 /* --- opening ------------------------------------------------------------------------------------------ */
 
@@ -101,8 +101,8 @@ static void optimizer_device_one(struct optimizer *o, const ddp_optim *rule, siz
 
 /* --- checkpoints -------------------------------------------------------------------------------------- */
 
-/* Gather all slots on rank 0; collective if each rank has only its share of the state. If layers read the masters,
- * rank 0 has slot 0 itself. */
+/* Gather all slots on rank 0. If each rank has only its share of the state, all ranks must call this function. If the
+ * layers read the masters, slot 0 is not gathered, because rank 0 has all masters on its own device. */
 static ddp_status optimizer_device_gather(struct optimizer *o, struct ddp_err *err)
 {
     struct model_tensors *params = &o->model->params;
@@ -131,8 +131,9 @@ static bool is_rounded(const struct optimizer *o)
     return o->options->precision != PRECISION_FP32;
 }
 
-/* Return true if gradients are only added, so that the bits do not depend on the number of ranks. On the CPU, ZeRO-1
- * always averages, so the bits of very small gradients may depend on the number of ranks. */
+/* Return true if the gradients of the ranks are only added and not averaged, so that the bits do not depend on the
+ * number of ranks. On the CPU, ZeRO-1 always averages, so the bits of very small gradients may depend on the number of
+ * ranks. */
 static bool only_adds(const struct optimizer *o)
 {
     return o->zero1 == NULL && o->options->determinism == DETERMINISM_WORLD;

@@ -29,7 +29,7 @@ struct optimizer {
     ddp_ctx *ctx;
     ddp_optim optim; /* the initial rule; after optimizer_open, get the rule from optimizer_rule() */
     ddp_scaler scaler;
-    ddp_reducer *reducer; /* owner of the gradients; NULL: zero1 or sharded owns them */
+    ddp_reducer *reducer; /* owner of the gradients; NULL if zero1 or sharded owns the gradients */
     ddp_zero1 *zero1;
     struct sharded_update *sharded;
     float **grad;                 /* for each parameter, the address of its gradient in this step */
@@ -37,7 +37,8 @@ struct optimizer {
     struct compute *device;       /* the model's device; NULL on the CPU */
     unsigned char *no_decay;      /* for each parameter: 1 if it has no weight decay */
     float *memory;                /* owned: memory of `slot` */
-    float *slot[OPTIMIZER_SLOTS]; /* for all parameters; with --zero1 or a device, only for checkpoints */
+    float *slot[OPTIMIZER_SLOTS]; /* arrays for all parameters; with --zero1 or a device, they are used only
+                                   * for checkpoints */
     int slots;                    /* number of arrays in `slot` */
     uint16_t *rounded;            /* owned: room for the 16-bit values of one parameter; not used with fp32 */
     double norm;                  /* norm of the last step's gradients before clipping; NAN if not computed */

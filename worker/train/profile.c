@@ -67,7 +67,8 @@ void phases_end(struct phases *p, uint64_t now_us)
  *     {"name":"process_name","ph":"M","pid":0,"args":{"name":"rank 0"}},
  *     {"name":"forward","ph":"X","pid":0,"tid":0,"ts":12,"dur":340,"args":{"step":1}}, */
 
-/* Text before the first line and after the last, with an empty object, because lines end with a comma. */
+/* The text before the first line and the text after the last line. The text after the last line begins with an empty
+ * object, because each line before it ends with a comma. */
 static const char trace_begin[] = "[\n", trace_end[] = "{}]\n";
 
 /* Write the line with the name of a rank. Each name in the trace is "rank N" or a constant of this file, so names need

@@ -1,5 +1,5 @@
-/* sharded_update.c -- see sharded_update.h. A collective runs on libddp's stream, after the earlier work on the
- * device's stream, which waits for the collective before the result is read. */
+/* sharded_update.c -- see sharded_update.h. A collective runs on libddp's stream, after the work that is already on the
+ * device's stream. Before the result of the collective is read, the device's stream waits for the collective. */
 #include "train/sharded_update.h"
 
 #include "base/buf.h"

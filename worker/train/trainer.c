@@ -141,7 +141,7 @@ static ddp_status dump_gradient(struct trainer *t, struct ddp_err *err)
 
 /* --- reports ----------------------------------------------------------------------------------------- */
 
-/* Return the used share of the devices' peak rate, or 0 if it is unknown. */
+/* Return the used share of the devices' peak rate, or 0 if the peak rate is unknown. */
 static double mfu(const struct trainer *t, double samples_per_s)
 {
     double peak = t->options->peak_tflops;
@@ -692,7 +692,8 @@ ddp_status trainer_close(struct trainer *t, struct ddp_err *err)
 
 /* --- comparison of the parameters -------------------------------------------------------------------- */
 
-/* Compare the hashes of all ranks, which differ after a memory error or a race, or between kinds of machines. */
+/* Compare the hashes of the parameters of all ranks. The hashes differ after a memory error or a race, or if the ranks
+ * run on different kinds of machines. */
 static ddp_status compare(const struct trainer *t, const int64_t *hash, struct ddp_err *err)
 {
     for (int rank = 1; rank < t->split.world_size; rank++) {
@@ -725,7 +726,8 @@ static ddp_status compare_ranks(struct trainer *t, uint64_t *hash, struct ddp_er
 
 /* --- epochs ------------------------------------------------------------------------------------------ */
 
-/* Return true if this run, without the steps before a resume, has reached --limit_steps. */
+/* Return true if this run has made --limit_steps steps. Steps that an earlier run has made before a resume do not
+ * count. */
 static bool limit_reached(const struct trainer *t)
 {
     return t->options->limit_steps != 0 && t->steps_here >= t->options->limit_steps;

@@ -54,9 +54,11 @@ struct trainer {
     FILE *dump;       /* file for --dump_gradients, or NULL */
     ddp_ckpts *ckpts; /* set on rank 0; NULL on other ranks, or without --checkpoint */
 
-    uint64_t epochs_done, resumed_epochs; /* epochs so far, and how many of them in earlier runs */
+    uint64_t epochs_done, resumed_epochs; /* number of epochs so far; number of these epochs that were done in
+                                           * earlier runs */
     uint64_t epoch_step;                  /* number of steps in the current epoch so far */
-    uint64_t steps_done, steps_here;      /* steps so far, and how many of them in this run */
+    uint64_t steps_done, steps_here;      /* number of steps so far; number of these steps that were done in
+                                           * this run */
     uint64_t saved_step;                  /* step of this run's newest checkpoint; 0 before the first save */
     uint64_t samples_here, train_us;      /* this run: samples of all ranks; duration in us, without tests */
     double loss;                          /* mean loss of the last epoch */

@@ -229,8 +229,8 @@ Test(auth, a_role_cannot_be_exchanged)
     cr_assert_eq(get_proof(), AUTH_BAD_PROOF);
 }
 
-/* A client has proved its secret to another store, which has the same secret. A stranger sends this client's proof to
- * this store. */
+/* A client has proved its secret to another store, which has the same secret as the tested store. A stranger sends the
+ * proof of this client to the tested store, which must reject the proof. */
 Test(auth, an_answer_of_another_instance_is_another_connection)
 {
     greet(AUTH_AGENT, "gpt");

@@ -55,7 +55,8 @@ Test(limits, an_error_of_a_write_has_the_values_of_the_file_system)
     }
 }
 
-/* Return the part of an error text after the reason: the remedies. */
+/* Return the part of an error text that follows the reason. This part has the remedies. Return "" if the text has no
+ * remedy. */
 static const char *remedies(int error, const char *path, const char *other)
 {
     static char text[WRITE_ERROR_MAX];

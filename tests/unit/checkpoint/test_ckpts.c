@@ -515,7 +515,8 @@ Test(ckpts, numbers_up_to_the_limit_come_back_and_larger_ones_are_refused)
 
 /* --- a disk that fails ----------------------------------------------------------------------------------- */
 
-/* Disks that fail, or lack some calls: the linker replaces these calls. */
+/* Tests with a disk that fails, and with a file system that does not support some calls. The linker replaces these
+ * calls by the functions below whose names begin with __wrap_. */
 
 int __real_renameat(int from, const char *old, int to, const char *new);
 int __real_sys_renameat2(int from, const char *old, int to, const char *new, unsigned flags);
@@ -725,7 +726,8 @@ Test(ckpts_disk, what_cannot_be_read_is_not_taken_for_damaged)
     expect_loaded("two");
 }
 
-/* An open of the pipe would wait for a writer. */
+/* A pipe is in the place of tensors.bin. A usual open of this pipe would wait for a writer, so the load must detect the
+ * pipe without waiting. */
 Test(ckpts_disk, a_pipe_in_place_of_a_file_is_damage_and_not_waited_for, .timeout = 30)
 {
     cr_assert_eq(save_text(1, "one"), DDP_OK, "%s", err.msg);
@@ -736,7 +738,7 @@ Test(ckpts_disk, a_pipe_in_place_of_a_file_is_damage_and_not_waited_for, .timeou
     cr_expect(strstr(heard, "tensors.bin: not a plain file"), "%s", heard);
 }
 
-/* Without this error the run would start from the beginning. */
+/* This failure must be an error. Without the error, the run would find no checkpoint and start from the beginning. */
 Test(ckpts_disk, a_directory_that_cannot_be_read_is_not_an_empty_one)
 {
     ddp_ckpt_point point;

@@ -251,7 +251,9 @@ Test(cli, what_is_missing_or_too_much_is_said)
             "of the list; unset PET_NODE_RANK");
 }
 
-/* The value 0 is off. is_host is another name of --host_store. */
+/* --hosts excludes other options only if they have an effect. PET_STANDALONE=0 and PET_PER_TASK=0 switch their options
+ * off, so --hosts accepts these variables. is_host in --rdzv_conf is another name of --host_store, so --hosts rejects
+ * is_host. */
 Test(cli, hosts_exclude_only_options_that_have_an_effect)
 {
     char *environment[] = { "PET_STANDALONE=0", "PET_PER_TASK=0", NULL };
@@ -400,7 +402,8 @@ Test(cli_nodes, torchruns_static_line_is_understood)
     cli_free(&cli);
 }
 
-/* With --hosts, the options that the starter adds come before the user's options. */
+/* In a job of --hosts, the starter (the ddprun that the user has started) adds its options before the options of the
+ * user on each node. If the user's option is --master_port=0, the port of the starter applies. */
 Test(cli_nodes, port_0_of_the_user_is_the_starters_port)
 {
     PARSE_NODE("--one_console", "--nnodes=2", "--node_rank=0", "--master_addr=10.0.0.1", "--master_port=1234",

@@ -88,7 +88,8 @@ Test(record_text, numbers_that_are_none)
     refused("pid_namespace 4026531836", "pid_namespace 0x10");
 }
 
-/* The cookie selects the processes that are killed, and a short cookie could be in any environment. */
+/* Every process that has the cookie of the job in its environment is killed. A short cookie could occur in the
+ * environment of any process, so only cookies of the full length are accepted. */
 Test(record_text, a_cookie_that_is_none)
 {
     refused("cookie " COOKIE, "cookie ");

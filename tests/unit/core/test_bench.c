@@ -99,7 +99,8 @@ Test(bench, sizes_that_no_number_holds_are_the_last)
     cr_assert_eq(bench_next(SIZE_MAX - 5, 5, 2), SIZE_MAX);
 }
 
-/* --memory is for the buffers of the cpu backend. Without --backend, a rank with a GPU would use nccl. */
+/* --memory selects the buffers of the cpu backend, so --memory without --backend also selects this backend. Otherwise a
+ * rank with a GPU would use nccl, and --memory would have no effect. */
 Test(bench, memory_is_that_of_the_cpu_backend)
 {
     static char *const kinds[] = { "arena", "private", "gpu" };
@@ -120,7 +121,7 @@ Test(bench, memory_is_that_of_the_cpu_backend)
     }
 }
 
-/* "4GiBx" must not be read as 4G, "1e9" not as 1. */
+/* "4GiBx" must not be read as 4G, and "1e9" must not be read as 1. */
 Test(bench, sizes_have_no_other_form)
 {
     static char *const wrong[] = { "0",   "-1", "+1", " 1", "1e99",  "4GiBx",

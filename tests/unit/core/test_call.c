@@ -88,8 +88,8 @@ Test(call, reads_well_in_an_error)
     cr_assert_str_eq(call_text(text, &call, 4), "shared_alloc #4 (5 bytes)");
 }
 
-/* A rank may format the call in a half-written mark (struct shm_mark) of another rank. So any bytes must give a text,
- * and the longest text must fit. */
+/* A rank may print the call from the mark of another rank (struct shm_mark in shared memory) while that rank still
+ * writes the mark. So call_text must make a text of any bytes, and the longest text must fit. */
 Test(call, any_bytes_make_a_text)
 {
     char text[CALL_TEXT];

@@ -52,9 +52,10 @@ static void check_bits(const struct net_layout *l, ddp_dtype dtype, ddp_op op)
                  l->hosts, ddp_dtype_name(dtype), ddp_op_name(op));
 }
 
-/* A check of one layout of ranks on hosts. For every world, for_layouts tries blocks of consecutive ranks of each size,
- * hosts with alternating ranks, and random hosts. For at most 7 ranks, for_layouts also tries every division into hosts
- * with consecutive ranks. */
+/* A check of one layout of ranks on hosts. For every number of ranks, for_layouts tries hosts with blocks of
+ * consecutive ranks, hosts with alternating ranks, and random hosts. The size of a block, or else the number of hosts,
+ * goes from 1 to the number of ranks. For at most 7 ranks, for_layouts also tries every way to divide the ranks into
+ * hosts with consecutive ranks. */
 typedef void (*check_fn)(const struct net_layout *layout, const void *user);
 
 static void with_layout(const uint16_t *host_of, int world, check_fn check, const void *user)

@@ -161,7 +161,8 @@ Test(timeline, the_latest_life_of_the_job_is_drawn)
     cr_expect_eq(t.bands[0].to_ms, 4);
 }
 
-/* A shell sorts the names of the logs, not their times. */
+/* The logs are given in the order of their names, as a shell sorts them, so the latest log need not be the last.
+ * timeline_choose must choose the job of the log that has the latest line. */
 Test(timeline, the_latest_life_is_the_one_with_the_latest_line)
 {
     lines("{\"event\":\"round\",\"store_ms\":5,\"time\":\"2026-11-21T20:00:05.000000Z\",\"job\":\"a\","

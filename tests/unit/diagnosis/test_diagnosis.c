@@ -1135,8 +1135,8 @@ Test(findings, durations_of_examples_have_the_printed_form)
 #undef X
 }
 
-/* The placeholders that an advice may contain. `ddprun explain` prints their names in capitals, so each name must explain
- * the value to a reader. */
+/* The placeholders that an advice may contain. `ddprun explain` prints their names in capitals, so each name must
+ * explain the value to a reader. */
 static const struct {
     const char *name, *meaning;
 } readable[] = {
@@ -1193,7 +1193,8 @@ Test(findings, placeholders_of_an_advice_explain_themselves)
     buf_free(&out);
 }
 
-/* report.json contains the finding that names the cause of the hang. */
+/* The member `hang` of report.json has only one finding. A code of FINDINGS_OF_HANGS names the cause and replaces any
+ * earlier finding. A code of HANG_SYMPTOMS describes only a symptom, and never replaces a finding with another code. */
 Test(findings, a_verdict_about_a_hang_replaces_a_symptom)
 {
     cr_expect(finding_names_hang(FINDING_RANK_SLEEPS, FINDING_NONE));
@@ -1260,8 +1261,9 @@ Test(findings, explain_prints_one_json_object)
     cr_expect_eq(explain_code("no_such_code", true, &(struct buf){ 0 }, NULL), DDP_ERR_ARG);
 }
 
-/* Every exit code has all texts. For a signal with its own row, and for a worker's own code, the causes differ from
- * those of EXIT_CODE_SIGNAL. */
+/* Every exit code has all texts. Signals such as SIGKILL and SIGTERM each have a separate row in the table, and 42 is
+ * an exit code that a worker has chosen. Their causes must differ from the causes of EXIT_CODE_SIGNAL, the row for all
+ * other signals. */
 Test(findings, explain_describes_each_exit_code)
 {
     static const char *const members[] = { "example", "meaning", "detection", "causes", "advice" };

@@ -189,8 +189,9 @@ Test(hang, a_rank_that_sleeps_while_others_wait_in_a_collective)
         "is in load_batch (worker.py:17) and sleeps, without progress for 42.0 s" OTHERS);
 }
 
-/* Rank 1 reads a file while it imports torch.distributed, whose own functions are collectives. So rank 1 does not wait
- * for other ranks. */
+/* Rank 1 reads a file while it imports torch.distributed. The frame of the import is in a file of torch.distributed,
+ * but its function is "<module>" and not a collective. So rank 1 does not wait for other ranks, and the verdict must
+ * name rank 1. */
 Test(hang, a_rank_that_imports_torch_distributed_is_in_no_collective)
 {
     struct hang_case c = load("fifo", "fifo");
@@ -1474,8 +1475,8 @@ static int64_t rank_of_hang(struct hang_case *c)
     return diagnose_hang(&d, &s);
 }
 
-/* The error may have ended the program, or the program may have handled it. Frames would decide this. So without
- * frames, the finding is only a hint. */
+/* The error may have ended the program, or the program may have handled the error. Only the Python frames would show
+ * which of the two is true. So without frames, the finding is only a hint. */
 Test(hang, a_traceback_without_frames_is_a_hint)
 {
     static const char *const notes[] = { NO_INTERPRETER, "no Python stacks: ptrace is forbidden" };
@@ -1616,7 +1617,8 @@ Test(hang, ranks_that_all_compute_in_one_line_are_at_work)
 
 /* --- loops ------------------------------------------------------------------------------------------------- */
 
-/* Parse "main:50 train:12 f:3", outermost first. A capital letter means a library. */
+/* Convert a text such as "main:50 train:12 f:3" to a list of frames. The text has the function and the line of each
+ * frame, and the outermost frame is first. A function whose name begins with a capital letter belongs to a library. */
 static cJSON *frames_of(const char *text)
 {
     cJSON *frames = cJSON_CreateArray();

@@ -12,7 +12,8 @@ enum { RANKS = 4, SLOW = 2, MINUTE = 60000 / PROFILE_EVERY_MS, SEEDS = 40 };
 
 struct job {
     uint64_t random;
-    double step_ms, noise; /* time of a step; its variation relative to this time */
+    double step_ms, noise; /* step_ms: duration of a step; noise: largest random deviation of a rank's time,
+                            * as a fraction of step_ms */
     double extra;          /* additional time of rank SLOW, as a fraction of step_ms */
     double start_ms, compute_ms[RANKS], end_ms;
     uint64_t steps;
@@ -80,7 +81,8 @@ static bool sample(struct job *j, struct profile *p, double at_ms)
     return news;
 }
 
-/* Return the number of the sample that has found a slow rank. Return 0 if none of the `n` samples has. */
+/* Return the number of the sample that has found a slow rank. Return 0 if none of the `n` samples has found a slow
+ * rank. */
 static uint32_t run(struct job job, struct profile *p, uint32_t n)
 {
     uint32_t found = 0;
@@ -91,8 +93,8 @@ static uint32_t run(struct job job, struct profile *p, uint32_t n)
     return found;
 }
 
-/* Work.wait() of PyTorch is a C function without a Python frame. A rank that sleeps there waits for other ranks. A rank
- * that sleeps in threading.py does not. */
+/* Work.wait() of PyTorch is a C function without a Python frame. A rank that sleeps in Work.wait() waits for other
+ * ranks. A rank that sleeps in threading.py does not wait for other ranks. */
 Test(profile, a_rank_that_sleeps_in_a_c_function_of_the_program_waits)
 {
     static const char *const rows[] = {
@@ -142,7 +144,8 @@ Test(profile, equal_ranks_give_no_report_in_ten_minutes)
     }
 }
 
-/* Rank 0 writes a checkpoint, and the others wait for rank 0 a single time. */
+/* Rank 0 writes a checkpoint. The other ranks wait for rank 0 only this one time, so this wait is no evidence that rank
+ * 0 is slow. */
 Test(profile, one_long_wait_is_no_evidence)
 {
     struct profile p = { 0 };

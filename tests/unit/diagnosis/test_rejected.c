@@ -18,7 +18,8 @@ Test(rejects, first_bytes_tell_who_it_is)
 {
     expect_kind("", REJECT_SILENT);
     expect_kind("03 05000000 000000", REJECT_C10D_1); /* ADD, a key of 5 bytes */
-    expect_kind("00 05000000 000000", REJECT_C10D_1); /* SET of dialect A: begins with the byte of VALIDATE */
+    expect_kind("00 05000000 000000", REJECT_C10D_1); /* SET of dialect A (PyTorch 1.13): its opcode 0 is also
+                                                       * the opcode of VALIDATE in dialect C */
     expect_kind("00", REJECT_C10D_1);
     expect_kind("00 cef7853c 0d c610", REJECT_C10D_2);
     expect_kind("00 cef7853c", REJECT_C10D_2);
@@ -53,7 +54,8 @@ Test(rejects, a_source_is_told_once_a_minute)
     cr_assert_eq(r.row[0].last_ms, 60000);
 }
 
-/* The list of sources is limited, so a source that the list has dropped would soon count as new again. */
+/* The list of sources has a limited length. If a source was dropped from the list, its next connection counts as the
+ * first connection of a new source. So the number of log lines per minute has a separate limit. */
 Test(rejects, many_sources_share_the_lines_of_a_minute)
 {
     struct rejects r = { 0 };

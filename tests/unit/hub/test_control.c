@@ -344,7 +344,9 @@ TestSuite(control_rdzv, .init = set_up_rdzv, .fini = tear_down_rdzv);
 
 /* --- one agent ------------------------------------------------------------------------------------------------- */
 
-/* Remove the object at byte `at` of the hub's output. Two such texts may be in use at once. */
+/* Remove the JSON object at byte `at` of the hub's output to `conn`, and return the object as text. Return "(nothing)"
+ * if there is no such object. The next call of this function does not overwrite the text, so a caller can use two texts
+ * at once. */
 static const char *take(conn_id conn, size_t at)
 {
     static char kept[2][1 << 19];
@@ -706,7 +708,7 @@ Test(control_rdzv, a_hub_that_stood_still_gives_everybody_another_beat)
 }
 
 /* The last check of the job was an hour ago, and a check is due at once after the restart. The deadline of this check
- * must not lie in the past, because the hub would then detect a suspension. */
+ * must not lie in the past. Otherwise the hub would conclude that its machine was suspended for an hour. */
 Test(control_rdzv, a_restart_after_an_hour_without_checks_is_no_suspension)
 {
     sim_at(&sim, 1000);

@@ -76,7 +76,7 @@ static void send_frame(conn_id conn, enum op_id op, struct slice bytes, bool wit
     buf_free(&frame);
 }
 
-/* Take the next blob that the hub has sent, after `before` other bytes. */
+/* Remove the next blob that the hub has sent, together with the `before` bytes in front of it, and return the blob. */
 static struct slice next_blob(conn_id conn, size_t before)
 {
     static uint8_t bytes[8192];
@@ -516,7 +516,8 @@ Test(gate, an_agent_of_another_version_is_answered)
         cr_expect_eq(auth_prove(&of[conn], &secret, next_blob(conn, 0), unused, theirs), AUTH_OTHER_VERSION);
         expect_closed(conn, "install the same version of ddprun");
     }
-    sim_connect(&sim, FIRST + 2); /* a client on the store's host: the whole message is decoded */
+    sim_connect(&sim, FIRST + 2); /* for a client on the store's host, the store reads the whole message
+                                   * before it answers */
     hub_set_uid(sim.hub, FIRST + 2, 1000);
     sim_feed(&sim, FIRST + 2, GREETING "83 1a01000000000000 01");
     cr_expect(sim.conn[FIRST + 2].open);
@@ -525,8 +526,8 @@ Test(gate, an_agent_of_another_version_is_answered)
     expect_closed(FIRST + 2, "install the same version of ddprun");
 }
 
-/* A client on the store's host has the same user as the job. It does not have the secret, which the calls of agents
- * need. */
+/* A client on the store's host has the same user as the job. This client does not have the secret, but the calls of
+ * agents need the secret. */
 Test(gate, agents_calls_need_the_secret_on_the_stores_host_too)
 {
     struct buf text = { 0 };
@@ -1018,7 +1019,8 @@ Test(gate, a_finding_of_a_lost_agent_belongs_to_the_next_agent_of_its_host)
     calls(AGENT_B, "{\"op\":\"why\"}", "second");
 }
 
-/* An agent reports that one of its workers owns a plain connection. */
+/* Agents report which rank owns a connection whose client has not identified itself. An agent may report only a
+ * connection from the agent's host, and only a rank of the agent's node. */
 Test(gate, a_rank_that_an_agent_has_named_is_no_rank_of_another_agent)
 {
     start_two_nodes();
@@ -1195,7 +1197,10 @@ Test(tenants, two_tenants_share_a_host)
     expect_closed(FIRST + 2, "no ddprun on the client's host has confirmed within 3 s");
 }
 
-/* Tenant a has two jobs, so its connection waits. Then tenant b starts a node on the same host. */
+/* The first report of the agent of tenant a confirms only the user of the connection. So the connection belongs to
+ * tenant a, but its job is unknown. Tenant a has two jobs, so the connection waits until an agent reports its process.
+ * Then tenant b starts a node on the same host. The agent of tenant b must not claim the connection, because the
+ * connection already belongs to tenant a. */
 Test(tenants, a_later_tenant_claims_no_connection_of_an_earlier_one)
 {
     start_node("10.0.0.1", AGENT, &team_a, "a1", 0, 1);

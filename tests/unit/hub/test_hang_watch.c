@@ -205,8 +205,8 @@ Test(hang_watch, no_verdict_needs_no_third_sample_and_the_pauses_grow_up_to_5_mi
     }
 }
 
-/* The samples of a job without signs of progress are 21 s apart, and the first is 30 s before the limit. So the third
- * sample and the report come 12 s after the limit, as in other jobs. */
+/* The samples of a job without signs of progress are 21 s apart, and the first sample is 30 s before the limit. So the
+ * third sample and the report come 12 s after the limit, as in other jobs. */
 Test(hang_watch, a_job_without_any_sign_gets_more_time_and_must_stand_still_for_longer)
 {
     const uint64_t limit = T + HANG_QUIET_FACTOR * HANG_LEAST_MS;

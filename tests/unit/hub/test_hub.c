@@ -93,7 +93,8 @@ Test(hub, cancel_without_a_wait)
     sim_expect(&sim, 1, "01");
 }
 
-/* If a wait of torch 1.13 times out, torch sends no message about this. It sends its next request. */
+/* If a wait of torch 1.13 times out, torch sends no message about the timeout. Torch then sends its next request on the
+ * same connection. */
 Test(hub, the_next_request_ends_a_wait_without_a_stray_byte)
 {
     sim_connect(&sim, 4);
@@ -293,7 +294,7 @@ Test(hub, a_later_request_has_more_time)
     sim_feed(&sim, 1, "01" KEY_K);
     sim_at(&sim, 299000);
     cr_assert(sim.conn[1].open);
-    sim_feed(&sim, 1, N(00) "01"); /* the next request begins, and its deadline begins with it */
+    sim_feed(&sim, 1, N(00) "01"); /* the next request begins, and gets its own deadline */
     sim_at(&sim, 301000);
     cr_assert(sim.conn[1].open);
     sim_at(&sim, 599000);

@@ -283,7 +283,8 @@ Test(job_events, the_next_job_of_a_store_hears_nothing_of_a_finished_one)
 {
     static const struct {
         const char *next;
-        uint64_t after_ms; /* when the next job begins; 0 = at once, with the first node still connected */
+        uint64_t after_ms; /* time at which the next job begins, in ms; if 0, the next job begins at once,
+                            * while the first node is still connected */
         bool has_other;    /* the store has another job, so it frees the finished job */
     } cases[] = { { "demo", 0, false },
                   { "demo", HOUR, false },

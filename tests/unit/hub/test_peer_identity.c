@@ -204,7 +204,9 @@ Test(held, requests_wait_until_an_agent_vouches)
     cr_assert_not_null(strstr(jobs, "\"keys\":0"), "%s", jobs);
 }
 
-/* The bytes arrive one by one, and in an old dialect. The hub reads held bytes again from the first byte. */
+/* The hub holds the requests of a connection back until an agent reports which job owns the connection. Here the bytes
+ * of a request arrive one by one, and the request is in an old dialect. After the report, the hub reads the held bytes
+ * again from the first byte. */
 Test(held, any_cut_and_dialect_is_held)
 {
     node(A, "a");
@@ -308,8 +310,8 @@ static void expect_keys(const char *job, const char *keys)
     sim_disconnect(&sim, OPERATOR + 1);
 }
 
-/* The first claim must not decide, because then the faster agent would win. For a connection from another host, the
- * claims of the agents are the only evidence. */
+/* Two agents claim one connection. The first claim must not decide which job owns the connection, because then the
+ * faster agent would win. For a connection from another host, the claims of the agents are the only evidence. */
 Test(held, two_claims_close_it_and_name_both)
 {
     node(A, "a");
@@ -355,7 +357,8 @@ Test(held, a_job_that_comes_later_closes_no_connection)
     sim_expect(&sim, PLAIN, N(01));
 }
 
-/* The pid is from the client's PING, and no agent has named the process. */
+/* The client itself has sent this pid in its PING, but no agent has named the process. So the pid does not count as a
+ * claim. */
 Test(held, a_pid_of_the_client_itself_is_no_claim)
 {
     one_job_with_agent_of_two();

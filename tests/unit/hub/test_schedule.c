@@ -49,7 +49,8 @@ static void at(uint64_t now_ms)
 static void miss_nodes(void)
 {
     at(0);
-    (void)schedule_due(job); /* begins the wait, whose times count from the join of the node at 0 ms */
+    (void)schedule_due(job); /* starts the wait for the missing nodes; the times of this wait count from the
+                              * join of the node at 0 ms */
 }
 
 static void lose_node(void)
@@ -153,7 +154,8 @@ static void walk_row(enum situation row)
     at(began_ms);
     rows[row].begins();
     const uint64_t due_ms =
-        schedule_deadline(job); /* job_touch() raises a time in the past to the present time */
+        schedule_deadline(job); /* a time in the past means "now", because job_touch() raises such a time to
+                                 * the present time */
     cr_expect_eq(due_ms > began_ms ? due_ms : began_ms, first_ms, "row %d: at %llu", row,
                  (unsigned long long)due_ms);
     if (schedule[row].first_ms > 0) {
@@ -215,8 +217,8 @@ Test(schedule, a_job_is_looked_at_once_a_second_at_most)
     tear_down();
 }
 
-/* A wait that was reported in this round, and ended by itself, sets the usual duration. A wait that is twice as long is
- * unusual. */
+/* A wait that was reported in this round and then ended by itself sets the usual duration of a wait. A later wait
+ * counts as unusual only if it is at least twice as long as the usual duration. */
 Test(schedule, a_wait_is_unusual_when_it_is_longer_than_the_factor_says)
 {
     const uint64_t usual_ms = 15000;

@@ -483,8 +483,9 @@ Test(rendezvous, a_rank_finds_its_node)
     cr_assert_eq(rdzv_node_of_rank(sim.r, 2), 2);
 }
 
-/* Without nodes the store makes no checks. After such a pause, the store must not conclude from the late check that it
- * was suspended. So the silence of the new node is not excused. */
+/* While the job has no node, the store makes no checks. When the next node joins, the last check was long ago. The
+ * store must not conclude from this pause that the store itself was suspended, because then it would excuse the silence
+ * of the new node. */
 Test(rendezvous, the_first_node_after_a_pause_without_nodes_needs_no_excuse)
 {
     rsim_init(&sim);
@@ -1100,7 +1101,7 @@ Test(rdzv_order, static_nodes_keep_what_they_got, .fini = end)
 
 /* --- restarts ------------------------------------------------------------------------------------------------- */
 
-/* Tests of the number of attempts, and the waits before them. */
+/* Tests of the number of attempts, and of the waits before the attempts. */
 
 static struct restarts a;
 static const struct rdzv_cause crash = { .why = RDZV_WHY_FAILED, .failure.signal = 11 };

@@ -373,8 +373,9 @@ Test(dial_plan, the_history_is_bounded_and_keeps_its_first, .fini = tear_down)
 
 /* --- large packets ------------------------------------------------------------------------------------------ */
 
-/* Simulate a path: `answers` has '1' for an answered packet, `sizes` the expected packets (small or large). Expect
- * `result`. */
+/* Simulate the probe of a path. `answers` has one character for each packet: '1' if the packet is answered, otherwise
+ * '0'. `sizes` has the expected size of each packet: 'S' for a small packet, 'L' for a large packet. Expect `result` at
+ * the end. */
 static void expect_probe(const char *answers, const char *sizes, enum path_step result)
 {
     struct path_answers a = { 0 };

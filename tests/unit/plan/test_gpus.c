@@ -117,7 +117,8 @@ Test(gpus, more_workers_than_gpus_share_them_when_told_to)
 
 /* --- users of the GPUs -------------------------------------------------------------------------------------- */
 
-/* A driver with one GPU and `n_users` users; -1: the GPU has failed. */
+/* A simulated driver with one GPU. `n_users` is the number of processes that use the GPU. If `n_users` is -1, the GPU
+ * has failed. */
 static int n_users;
 
 static int find_by_index(unsigned index, void **device)

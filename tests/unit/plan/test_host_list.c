@@ -155,7 +155,8 @@ Test(host_specs, a_list_has_names_counts_users_and_ranges)
     cr_expect_str_eq(specs("a:2,b,a:1,a", false), "a=4 b");
 }
 
-/* Slurm lists the nodes of a scattered allocation one by one, so an item may be long. Only its names are limited. */
+/* Slurm lists the nodes of a scattered allocation one by one, so an item of the list may be long. Only the length of
+ * each name in the item is limited. */
 Test(host_specs, an_item_may_be_longer_than_a_name)
 {
     char list[700] = "node[", file[800];
@@ -179,7 +180,8 @@ Test(host_specs, an_item_may_be_longer_than_a_name)
     expect_refused(list, false, "host name", "long");
 }
 
-/* A single number is a count up to 1023, and a port from 1024. */
+/* A single number after a host is a number of workers if the number is at most 1023. From 1024 on, the number is a
+ * port. */
 Test(host_specs, a_host_has_a_port_and_a_count)
 {
     cr_expect_str_eq(specs("ann@a:2222:8,b:22:gpu,c:2222", false), "ann@a=8/2222 b=gpu/22 c/2222");

@@ -193,8 +193,9 @@ Test(numa, files_with_other_contents_are_named)
     expect_wrong(NUMA_CORE_COMPLEX, "/cache/", NULL, "/sys/devices/system/cpu/cpu0/cache/");
 }
 
-/* The lowest CPU of a core cannot be above one of its CPUs. Without this check, the code would count the size of a
- * group outside the array. */
+/* A file lists the CPUs of a group (a core, or a core complex with a common cache). The lowest CPU of this list must
+ * not be above the CPU to which the file belongs. Without this check, the lowest CPU could be an index outside the
+ * array of group sizes. */
 Test(numa, a_core_that_does_not_contain_its_cpu_is_an_error)
 {
     expect_wrong(NUMA_EXCLUSIVE, "cpu0/topology/thread_siblings_list", "31\n", "CPU 0");

@@ -107,7 +107,8 @@ Test(scheduler, a_script_runs_on_the_first_node_only)
     }
 }
 
-/* In a pod, ddprun reads /etc/hosts. This file does not list the hosts of mpirun. */
+/* In a pod, ddprun usually finds the address of the first node in /etc/hosts. But mpirun has started these processes,
+ * and /etc/hosts does not list the hosts of mpirun. So ddprun must not take an address from this file. */
 Test(scheduler, mpirun_in_a_pod_takes_no_address_from_etc_hosts)
 {
     char *block[] = { "OMPI_COMM_WORLD_RANK=1",

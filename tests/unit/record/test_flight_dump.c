@@ -362,7 +362,8 @@ Test(flight_compare, outputs_of_other_calls_may_differ)
     }
 }
 
-/* Sends and receives are calls of two ranks. A coalesced call has several entries with one number. */
+/* Two kinds of entries need not be the same on all ranks. A send or a receive concerns only two ranks. A coalesced call
+ * has several entries with one number. */
 Test(flight_compare, entries_that_ranks_need_not_share)
 {
     give_nccl(0, NCCL("0", "default_pg", 1, "send", "4", 5,

@@ -163,7 +163,8 @@ Test(amp, unscaling_divides_and_finds_what_is_not_finite)
     cr_expect_eq(ddp_unscale(grad, DDP_F32, 1, grad, 3), 1);
 }
 
-/* With a scale of 0 a step must be skipped and not made with infinite gradients. */
+/* If the scale is 0, or so small that 1 / scale is infinite, ddp_unscale must return 1. Then the step is skipped and
+ * not made with infinite gradients. */
 Test(amp, a_scale_without_a_reciprocal_is_found)
 {
     const float grad[2] = { 1, 0 };

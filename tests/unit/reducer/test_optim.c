@@ -203,8 +203,8 @@ Test(norm, a_leaf_padded_with_zeros_has_the_same_bits)
     }
 }
 
-/* ((l0+l1)+(l2+l3))+(l4+...): a count that is not a power of two gives the same result as with zeros after the last
- * leaf. */
+/* The leaves (sums of squares) are added as a binary tree, ((l0+l1)+(l2+l3))+(l4+...). If the number of leaves is not a
+ * power of two, the result must be the same as with zeros after the last leaf. */
 Test(norm, leaves_are_joined_as_a_tree_padded_with_zeros)
 {
     for (size_t leaves = 1; leaves <= 16; leaves++) {

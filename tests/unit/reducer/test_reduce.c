@@ -56,7 +56,8 @@ Test(reduce, f32_sums_follow_the_binary_tree_for_every_world_size, .init = fill_
     }
 }
 
-/* There are special loops for 2 and 4 ranks, which must give the same bits. */
+/* reduce.c has special loops for 2 and 4 ranks. If each result overwrites its input, these loops must give the same
+ * bits as a reduction whose result is written to a separate array. */
 Test(reduce, in_place_gives_the_same_bits_as_out_of_place, .init = fill_with_noise)
 {
     for (size_t world = 2; world <= 4; world += 2) {

@@ -168,8 +168,8 @@ Test(reducer_step, a_program_may_leave_forward_out)
            "ready 4\n");
 }
 
-/* With uneven inputs, forward exchanges one answer of each rank: whether the rank has a batch. The other ranks wait for
- * this answer, so no rank may skip forward. */
+/* If the inputs are uneven, ddp_reducer_forward exchanges one answer of each rank: whether the rank has a batch. The
+ * other ranks wait for this answer, so no rank may leave out forward. */
 Test(reducer_step, with_uneven_inputs_forward_may_not_be_left_out)
 {
     step.uneven = true;

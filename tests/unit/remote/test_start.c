@@ -49,8 +49,9 @@ static void pass_signal(struct relay *r, int signal)
     handle_SIGNAL(r, slice_str(number));
 }
 
-/* Until the guardian of the host's ddprun handles signals, Ctrl-C kills ddprun. Another signal may follow before the
- * relay reaps ddprun. If two signals are pending, the kernel may deliver the second one first. */
+/* Until the guardian of the host's ddprun handles signals, a Ctrl-C kills ddprun itself. Another signal may follow
+ * before the relay reaps ddprun. If two signals are pending, the kernel may deliver the second signal first. In each
+ * case, the exit code must be that of the first signal. */
 Test(remote_messages, a_stop_before_ddprun_handles_signals_is_that_signal)
 {
     static const struct {
@@ -341,7 +342,8 @@ Test(remote_command, the_port_of_the_list_goes_to_ssh)
     cli_free(&cli);
 }
 
-/* Return a digit for each host, 1 if it gets stdin, then the world size. */
+/* Return a text with one digit for each host: 1 if the host gets stdin, otherwise 0. The digits are followed by a blank
+ * and the world size. */
 static const char *readers_of(const char *list, const char *input, int nproc)
 {
     static char text[32];
@@ -455,7 +457,8 @@ Test(remote_job, collected_log_files_have_a_directory_for_each_node)
     cli_free(&cli);
 }
 
-/* Between two heartbeats, the starter may write a log file to a slow disk. */
+/* Between two heartbeats, the starter may write a log file to a slow disk. So a host waits longer for the starter if
+ * log files are collected. */
 Test(remote_job, with_collected_log_files_a_host_waits_longer_for_the_starter)
 {
     struct cli cli = { .node_timeout_ms = 1 };

@@ -133,7 +133,8 @@ Test(gate, one_line_in_a_second_and_a_count_of_the_rest)
 
 /* --- admission ------------------------------------------------------------------------------------------------ */
 
-/* Tests of limits for each source. At a limit, the oldest silent connection is chosen. */
+/* Tests of the limits for the connections of each source. If a limit is reached, the oldest connection that has sent no
+ * complete request is chosen to be closed. */
 
 enum { MAX = 16, SELF = 1000, STRANGER = 1001, MANY = 64 };
 

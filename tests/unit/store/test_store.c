@@ -49,7 +49,7 @@ static bool has(const char *key, const char *value)
     return slice_equal(store_get(store, K(key)), K(value));
 }
 
-/* Encode "a b c" as the list of WAIT and CHECK. */
+/* Encode the words of a text such as "a b c" as a list of keys, in the form that the requests WAIT and CHECK have. */
 static struct slice list(const char *words)
 {
     static struct buf out;
@@ -220,8 +220,8 @@ Test(store, a_value_never_outgrows_its_limit)
     cr_assert_eq(store_get(store, K("p")).len, WIRE_MAX_VALUE);
 }
 
-/* A short first value is stored after its key, where a later value may not fit. The content of the store must not
- * depend on this. */
+/* A short first value is stored in the same block of memory as its key, after the key. A later value may not fit into
+ * this block. The content of the store must not depend on where a value is stored. */
 Test(store, a_value_of_any_length_may_follow_one_of_any_length)
 {
     static const size_t lengths[] = { 0, 1, 23, 24, 25, 128, 511, 512, 513, 5000, 100000 };

@@ -14,7 +14,8 @@ static struct store *store;
 static struct store_waiter waiter[CONNS];
 static bool is_woken[CONNS]; /* woken since the wait began */
 
-/* The expected state. Bit k is key k; 0 to 7 have values, 8 to 11 are queues. */
+/* The expected state of the keys. In a set of keys, bit k stands for key k. Keys 0 to 7 have values, and keys 8 to 11
+ * are queues. */
 static int64_t value[KEYS];
 static uint32_t existing; /* set of the keys that exist */
 static uint32_t queued[KEYS];

@@ -36,8 +36,9 @@ static void put_request(struct buf *out, const struct op *op, enum dialect diale
         put_field(out, &field_table[op->field[i]]);
 }
 
-/* Return a scan that has read the first request of a connection: VALIDATE in dialect C, GETNUMKEYS in A and B. After
- * GETNUMKEYS, opcode 7 can only be DELETE_KEY of dialect B. */
+/* Return a scan that has read the first request of a connection: VALIDATE in dialect C, GETNUMKEYS in dialects A and B.
+ * Opcode 7 is WATCH_KEY in dialect A and DELETE_KEY in dialect B. PyTorch sends WATCH_KEY only on a separate
+ * connection, so after GETNUMKEYS opcode 7 must be DELETE_KEY of dialect B. */
 static struct wire greeted(enum dialect dialect)
 {
     struct wire w;

@@ -114,7 +114,8 @@ Test(resnet, a_part_that_is_to_be_still_leaves_the_running_numbers)
     free(after);
 }
 
-/* With the running means and variances, an image's result does not depend on its position in a batch. */
+/* If the normalization uses the running means and variances, the result of an image does not depend on the position of
+ * the image in a batch. */
 Test(resnet, a_tests_logits_do_not_depend_on_the_batch)
 {
     float all[ROWS * CLASSES];

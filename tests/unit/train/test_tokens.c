@@ -172,7 +172,8 @@ Test(tokens, numbers_of_the_header_that_are_wrong_are_named)
     expect_refused("offset 8: 8 tokens are too few for a sample, which needs 8 + 1 tokens");
 }
 
-/* The error is detected when the token is read, whichever file contains it. */
+/* A wrong token is detected when the token is read, and not when the files are opened. The error names the file that
+ * has the token. */
 Test(tokens, a_token_outside_the_vocabulary_is_refused_at_its_offset)
 {
     struct dataset set;

@@ -111,7 +111,7 @@ Test(train_options, what_is_wrong_is_named)
 
 /* --- the same for all workers ------------------------------------------------------------------------------ */
 
-/* Compare rank 3's options, with the argument `word`, with rank 0's. */
+/* Compare the options of rank 3, which has the additional argument `word`, with the options of rank 0. */
 static ddp_status same_with(const char *word)
 {
     int64_t first[TRAIN_FACTS], theirs[TRAIN_FACTS];

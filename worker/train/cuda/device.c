@@ -246,7 +246,7 @@ void *cuda_room(struct cuda *c, struct room *room, size_t bytes)
 
 /* --- batches ----------------------------------------------------------------------------------------------- */
 
-/* The host copies a batch into one of two slots of pinned memory, while the device reads the other. */
+/* The host copies a batch into one of two slots of pinned memory. Meanwhile the device reads the other slot. */
 
 /* Offset of each array in the slot, in bytes; `end` is the size of the slot. */
 struct layout {

@@ -96,7 +96,8 @@ ddp_status cuda_driver_check(struct cuda *c, driver_result result, const char *d
 
 extern const char *const cuda_kernel_names[]; /* indexed by enum kernel */
 
-/* Start a kernel with x times y blocks; nothing if `x` or `y` is 0. `args` is the struct of its arguments. */
+/* Start a kernel with x times y blocks. If `x` or `y` is 0, do nothing. `args` is the struct of the kernel's arguments.
+ * */
 void cuda_launch(struct cuda *c, enum kernel kernel, size_t x, size_t y, void *args);
 
 /* Return at least `bytes` bytes of memory, or NULL after a failure. `room` owns the memory. Its contents are
@@ -107,7 +108,8 @@ void *cuda_room(struct cuda *c, struct room *room, size_t bytes);
  * `stride` is the distance from row to row. */
 void cuda_join_sums(struct cuda *c, float *to, const float *part, size_t n, size_t parts, size_t stride);
 
-/* Compute d = a b (+ before) (+ bias), with column-major matrices as in BLAS (gemm.c). */
+/* Compute the matrix product d = a b, with column-major matrices as in BLAS (gemm.c). If `before` is not NULL, add
+ * `before` to the product. If gemm->bias is true, also add `bias`. */
 void cuda_gemm(struct cuda *c, const struct gemm *gemm, const void *a, const void *b, const void *before,
                const void *bias, void *d);
 bool cuda_gemm_open(struct cuda *c);

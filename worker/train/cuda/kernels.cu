@@ -42,7 +42,7 @@ __device__ inline value put(float x)
  * which values. */
 __device__ inline void mma(float d[4], const unsigned a[4], const unsigned b[2])
 {
-    /* All lanes must execute this, so the compiler must not move it into a condition. */
+    /* All lanes must execute this instruction, so the compiler must not move the instruction into a condition. */
     asm volatile(MMA "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));

@@ -122,8 +122,8 @@ void cuda_linear_backward_input(struct compute *base, void *dx, const void *dy, 
 
 /* --- attention ---------------------------------------------------------------------------------------- */
 
-/* Return true if tensor cores can compute the attention: 16-bit values. Every GPT-2 has heads of at most
- * KERNEL_TILE numbers. */
+/* Return true if tensor cores can compute the attention. This is the case if values have 16 bits. The kernels also need
+ * heads of at most KERNEL_TILE numbers, and every GPT-2 has such heads. */
 static bool in_tiles(const struct cuda *c)
 {
     return c->base.value_bytes == 2;

@@ -7,8 +7,9 @@ enum { BLOCKS = 512 };
 
 /* --- convolution -------------------------------------------------------------------------------------- */
 
-/* A convolution is a matrix product in cuBLASLt: weight times columns (kernels.h). Columns are large, so only a
- * group of pictures has them in memory. */
+/* A convolution is a matrix product in cuBLASLt: the weights times the columns (kernels.h). The columns of a picture
+ * are much larger than the picture. So pictures are processed in groups, and only the columns of one group are in
+ * memory at a time. */
 
 enum { COLUMNS = 64 << 20, PICTURES = 64 }; /* of a group: bytes of columns, pictures */
 

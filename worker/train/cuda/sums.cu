@@ -1,6 +1,7 @@
 /* sums.cu -- sums over many rows, in two steps with a fixed order: strips of rows, then their sums. */
 
-/* Add the sums of a block's warps, each of every KERNEL_WARPS-th row. Return true in threads with a result. */
+/* Add the sums that the warps of a block have computed. Each warp has summed every KERNEL_WARPS-th row. Return true in
+ * the threads of the first warp, which then use the result. */
 __device__ inline bool join_warps(float *sum)
 {
     __shared__ float of_warp[KERNEL_WARPS][KERNEL_COLUMNS];

@@ -36,7 +36,8 @@ size_t idx_header_bytes(int dims)
     return 4 + 4 * (size_t)dims;
 }
 
-/* Write a header, for make-data. Headers are written and read in the same file, so that the two functions agree. */
+/* Write a header, for make-data. This file both writes and reads headers, so that the two functions agree on the
+ * format. */
 size_t idx_make_header(uint8_t *head, int dims, const uint32_t *dim)
 {
     write_be32(head, (uint32_t)(TYPE_U8 << 8 | dims));

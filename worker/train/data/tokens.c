@@ -44,8 +44,8 @@ void tokens_init(struct tokens *t, size_t length, size_t vocabulary)
 
 /* --- one shard --------------------------------------------------------------------------------------------- */
 
-/* Check a header, of which `got` bytes were read. Check the magic number first, for shorter files of another
- * format. */
+/* Check a header, of which `got` bytes were read. Check the magic number first, because a file of another format may be
+ * shorter than the header. For such a file, an error about the format is clearer than an error about the length. */
 static ddp_status check_header(const uint8_t *head, size_t got, struct ddp_err *err)
 {
     if (got >= 4 && get_i32(head) == LLAMA_MAGIC)

@@ -1,6 +1,7 @@
 /* layer_norm.c -- see compute.h.
  *
- * Backward, with h = (x - mean) * scale and g = dy * weight:  dx = scale * (g - mean(g) - h * mean(g * h)). */
+ * The backward pass computes dx = scale * (g - mean(g) - h * mean(g * h)), where h = (x - mean) * scale and g = dy *
+ * weight. */
 #include "train/compute.h"
 
 static const real epsilon = (real)1e-5;

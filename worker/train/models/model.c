@@ -193,7 +193,7 @@ bool model_decays(const struct model_tensor *t)
 
 /* --- for models -------------------------------------------------------------------------------------- */
 
-/* Make room for one more tensor. Return false if memory is or was short. */
+/* Make room for one more tensor. Return false if memory is short now, or was short in an earlier call. */
 static bool grow(struct model_tensors *t)
 {
     if (t->n < t->room)

@@ -16,8 +16,8 @@ struct model_kind {
     bool normalizes;           /* a layer normalizes over the batch */
 };
 
-/* Configurations and functions that create models, which the caller owns. Initial parameters are PyTorch's after
- * torch.manual_seed(seed), except for some last bits. */
+/* Configurations, and functions that create models. The caller owns a created model. The initial parameters are the
+ * same as in PyTorch after torch.manual_seed(seed), but some last bits may differ. */
 struct mlp_config;
 extern const struct mlp_config mlp_relu, mlp_seqnet;
 ddp_status mlp_create(const struct model_kind *kind, const struct model_spec *spec, struct model **out,
@@ -32,7 +32,7 @@ ddp_status resnet_create(const struct model_kind *kind, const struct model_spec 
 extern const struct model_kind models[];
 extern const char *const model_names[]; /* for the option --model; ends with NULL */
 
-/* Return the number of the model `name` in checkpoints: a hash. */
+/* Return a hash of `name`, the name of a model. Checkpoints identify the model by this number. */
 int64_t models_mark(const char *name);
 /* Return the name of the model whose models_mark() is `mark`. Return NULL if there is no such model. */
 const char *models_marked(int64_t mark);

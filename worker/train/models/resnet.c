@@ -11,7 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- batch normalization ------------------------------------------------------------------------------------------- */
+/* --- batch normalization -------------------------------------------------------------------------------------------
+ * */
 
 /* Batch normalization over this rank's batch or, with a context in the spec, over all ranks.
  *
@@ -20,7 +21,8 @@
 
 struct normalize {
     struct compute *on; /* borrowed, like `ctx` */
-    ddp_ctx *ctx;       /* of the ranks that normalize together; NULL: each rank alone */
+    ddp_ctx *ctx;       /* context of the ranks that normalize together; NULL if each rank normalizes its own
+                         * batch alone */
     double *records;    /* owned, on the device: records of all ranks, or sums in the backward pass */
 };
 
@@ -77,8 +79,8 @@ static ddp_status cpu_forward(const struct normalize *n, const struct batch_norm
 
 /* --- on a device ------------------------------------------------------------------------------------------- */
 
-/* Normalize on a device. Each rank merges the records of all ranks in the order of ranks. Even one picture has
- * enough values of each channel. */
+/* Normalize on a device. Each rank merges the records of all ranks in the order of ranks. The number of values is not
+ * checked here, because even one picture has enough values of each channel for a variance. */
 static ddp_status device_forward(struct normalize *n, const struct batch_norm *b, void *y, const void *x,
                                  size_t rows, struct ddp_err *err)
 {
@@ -142,7 +144,8 @@ static ddp_status normalize_infer(struct normalize *n, const struct batch_norm *
     return library(ddp_syncbn_infer(&bn, x, rows, y), err);
 }
 
-/* --- the network --------------------------------------------------------------------------------------------------- */
+/* --- the network ---------------------------------------------------------------------------------------------------
+ * */
 
 /* A network has a convolution of 16 channels, then three stages of `blocks` blocks with 16, 32 and 64 channels. A mean
  * of each channel and one linear layer follow.
@@ -187,7 +190,8 @@ struct resnet {
     struct model model;
     struct compute *on;
     struct normalize normalize;
-    size_t pixels, features, fc; /* pixels of a picture; inputs of the head; index of its weight */
+    size_t pixels, features, fc; /* number of pixels of a picture; number of inputs of the head; index of the
+                                  * head's weight */
     size_t blocks;
     struct unit stem;
     void *stem_y;

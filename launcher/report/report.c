@@ -741,8 +741,8 @@ static void pattern_of_all(char out[PATH_MAX], const char *pattern)
     out[n] = '\0';
 }
 
-/* Append where the other ranks were at the first failure, with at most STACK_LINES lines. report.json has all stacks.
- * */
+/* Append where the other ranks were at the first failure, with at most STACK_LINES lines. report.json has all
+ * stacks. */
 static void stacks(const struct report *r, struct rows *rows)
 {
     struct buf text = { 0 };

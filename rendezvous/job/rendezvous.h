@@ -94,8 +94,8 @@ struct rdzv_join {
     const char *addr;     /* address at which other nodes can reach this node */
     /* address of the node on its connection to the store; NULL or "" = unknown */
     const char *own;
-    /* name of the scheduler, such as "Slurm", if the scheduler started the agent as one of several tasks; otherwise ""
-     * */
+    /* name of the scheduler, such as "Slurm", if the scheduler started the agent as one of several tasks; otherwise
+     * "" */
     const char *task;
     const char *role;    /* role of the node's workers; NULL or "" = the default role */
     const char *program; /* name of the program that the workers run; "" = not compared */

@@ -86,8 +86,9 @@ struct failure {
     int rank, local_rank; /* global and local rank of the worker; -1 if the failure is not of a worker */
     int pid, exit_code, signal;
     int error; /* errno if the worker could not be started, otherwise 0 */
-    uint64_t
-        after_ms; /* ms from the start of the attempt to the failure; in the agent's own record, from the start of the worker */
+    /* Time in ms from the start of the attempt to the failure. In the record of the worker's agent, the time begins at the
+     * start of the worker. */
+    uint64_t after_ms;
     bool victim;       /* the worker failed because another worker was lost */
     char no_retry[16]; /* reason against a restart: "cannot_start", "usage", "import" or "hangs"; else "" */
     char host[LIMIT_TEXT];

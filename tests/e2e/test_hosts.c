@@ -449,9 +449,9 @@ HOSTS_TEST(a_shared_pipe_stays_blocking)
     cr_expect_str_eq(r.out, "0\n", "%s%s", r.out, r.err);
 }
 
-/* ddprun must not be able to open its terminal again, as after su to another user. So the terminal has no permissions.
- * With its capabilities, root could open the terminal nevertheless, so a test that runs as root drops the capabilities.
- * */
+/* ddprun must not be able to open its terminal again, as after su to another user. So the terminal has no
+ * permissions. With its capabilities, root could open the terminal nevertheless, so a test that runs as root drops
+ * the capabilities. */
 HOSTS_TEST(a_terminal_that_cannot_be_opened_is_no_input)
 {
     static const char program[] =

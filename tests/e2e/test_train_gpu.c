@@ -1,5 +1,5 @@
-/* Tests of train --device cuda on the fake GPU: the losses, the model and the checkpoints must equal those of the CPU.
- * */
+/* Tests of train --device cuda on the fake GPU: the losses, the model and the checkpoints must equal those of the
+ * CPU. */
 #include "ranks.h"
 #include "training.h"
 

@@ -254,8 +254,8 @@ static void choose_blocks(const struct trial_room *room, const struct trial *t, 
     *out = shared ? room->shared_out : room->private_out;
     if (!t->in_place)
         return;
-    /* input and output share one block. If one of them is smaller than the block, it is this rank's part of the block.
-     * */
+    /* input and output share one block. If one of them is smaller than the block, it is this rank's part of the
+     * block. */
     *out = *in;
     if (t->kind == ALL_GATHER || t->kind == GATHER)
         *in = *out + skip;

@@ -258,8 +258,8 @@ Test(remote, the_store_gets_an_address_that_all_hosts_reach, .timeout = 180)
     close_hosts(net);
 }
 
-/* The first host has two addresses. The second host reaches both, and the third host reaches only the second address.
- * */
+/* The first host has two addresses. The second host reaches both, and the third host reaches only the second
+ * address. */
 Test(remote, hosts_that_reach_different_addresses_agree_on_one, .timeout = 180)
 {
     struct hosts *net = open_hosts(3);
@@ -406,8 +406,8 @@ Test(remote, a_host_that_cannot_start_is_one_finding, .timeout = 300)
     close_hosts(net);
 }
 
-/* --- a host that fails while the job runs ----------------------------------------------------------------------------
- * */
+/* --- a host that fails while the job runs
+ * ---------------------------------------------------------------------------- */
 
 /* `kills` runs on host `on`; the job ends with `exit_code` and prints `words`. */
 static const struct bad_end {

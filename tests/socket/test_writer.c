@@ -474,8 +474,8 @@ Test(write_timeout, a_reader_who_is_gone_is_an_error)
 }
 
 /* Tests of timed_call_run, which runs work on another thread and waits for this work with a time limit. If the work
- * hangs, the caller continues without the work. If this work ends later, the other thread frees the data of the work.
- * */
+ * hangs, the caller continues without the work. If this work ends later, the other thread frees the data of the
+ * work. */
 
 enum { HANGS_MS = 60000 };
 

@@ -36,8 +36,8 @@ struct bench_run {
     const char *backend;
 };
 
-/* --- buffers -------------------------------------------------------------------------------------------------------
- * */
+/* --- buffers
+ * ------------------------------------------------------------------------------------------------------- */
 
 static ddp_status bench_buffers_open(struct bench_buffers *b, ddp_group *group, const struct bench_options *o)
 {
@@ -69,8 +69,8 @@ static ddp_status bench_buffers_close(struct bench_buffers *b)
     return status == DDP_OK ? ddp_shared_free(b->group, b->in) : status;
 }
 
-/* --- calls ---------------------------------------------------------------------------------------------------------
- * */
+/* --- calls
+ * --------------------------------------------------------------------------------------------------------- */
 
 /* The buffers of a call. If the call is in place, the smaller buffer is this rank's part of the larger buffer. */
 struct places {
@@ -150,8 +150,8 @@ static ddp_status time_calls(ddp_group *g, const struct bench_case *c, struct pl
     return status == DDP_OK ? ddp_all_reduce(g, us, us, 1, DDP_F64, DDP_MAX, NULL, NULL) : status;
 }
 
-/* --- values --------------------------------------------------------------------------------------------------------
- * */
+/* --- values
+ * -------------------------------------------------------------------------------------------------------- */
 
 /* Run one call with known values. Set *wrong to the number of wrong elements of all ranks. All ranks must call this
  * function. */
@@ -275,8 +275,8 @@ static void bench_print_foot(FILE *to, const struct bench_run *run, uint64_t wro
             busbw);
 }
 
-/* --- main ----------------------------------------------------------------------------------------------------------
- * */
+/* --- main
+ * ---------------------------------------------------------------------------------------------------------- */
 
 /* Flush stdout. After an error print the reason and return false. */
 static bool flush_stdout(void)

@@ -350,8 +350,8 @@ static ddp_status sample_late(const ddp_loader *loader, struct ddp_err *err)
 }
 
 /* Prevent the start of further batches, and wait until no thread reads. The caller holds the mutex. Threads read
- * `stopping` between two samples, so ddp_loader_free and ddp_loader_start wait for at most one sample of each thread.
- * */
+ * `stopping` between two samples, so ddp_loader_free and ddp_loader_start wait for at most one sample of each
+ * thread. */
 static ddp_status stop_reading(ddp_loader *loader)
 {
     const struct timespec deadline = deadline_of(loader);

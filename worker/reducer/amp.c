@@ -71,8 +71,8 @@ ddp_status ddp_round_f32(const float *from, void *to, ddp_dtype dtype, size_t n,
     return DDP_OK;
 }
 
-/* Multiply n gradients by `factor`. Return 1 if a gradient was infinite or NaN before the multiplication, as in torch.
- * */
+/* Multiply n gradients by `factor`. Return 1 if a gradient was infinite or NaN before the multiplication, as in
+ * torch. */
 static int multiply(float *x, float factor, size_t n)
 {
     uint32_t worst = 0;

@@ -261,8 +261,8 @@ Test(stacks, depth_threads_and_bytes_have_limits)
     buf_free(&text);
 }
 
-/* A row must contain no byte that JSON prints as two bytes, such as a quote, and no byte that a terminal would execute.
- * */
+/* A row must contain no byte that JSON prints as two bytes, such as a quote, and no byte that a terminal would
+ * execute. */
 Test(stacks, the_size_of_a_row_is_that_of_its_texts)
 {
     char text[400], quotes[100];

@@ -96,8 +96,8 @@ ddp_status cuda_driver_check(struct cuda *c, driver_result result, const char *d
 
 extern const char *const cuda_kernel_names[]; /* indexed by enum kernel */
 
-/* Start a kernel with x times y blocks. If `x` or `y` is 0, do nothing. `args` is the struct of the kernel's arguments.
- * */
+/* Start a kernel with x times y blocks. If `x` or `y` is 0, do nothing. `args` is the struct of the kernel's
+ * arguments. */
 void cuda_launch(struct cuda *c, enum kernel kernel, size_t x, size_t y, void *args);
 
 /* Return at least `bytes` bytes of memory, or NULL after a failure. `room` owns the memory. Its contents are

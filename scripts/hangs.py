@@ -30,7 +30,7 @@ WORKER = f"{ROOT}/tests/data/hangs/worker.py"
 LIMIT_S, DEADLINE_S, BEGIN_S, GIVE_UP_S = 5, 15, 600, 120
 
 # This pattern matches findings about a hang, but no finding about a rank that is still starting.
-FINDING = re.compile(r"(?m)^ddprun: (?!.*, but (?:not yet where|never connected)).*\[(?:RANK_|COLLECTIVES_|ALL_RANKS_)\w+\]$")
+FINDING = re.compile(r"(?m)^ddprun: (?!.*, but (?:has not reached|never connected)).*\[(?:RANK_|COLLECTIVES_|ALL_RANKS_)\w+\]$")
 # For each way: a pattern that the report contains, or None if there must be no report. The culprit is rank 1 of four.
 WAYS = {
     "sleep": r"rank 1 \(.* load_batch \(worker\.py:LINE\) .*\[RANK_SLEEPS\]",

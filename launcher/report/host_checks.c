@@ -423,12 +423,20 @@ static const char *name_agent(loss_text out, const struct store_loss *l)
     return out;
 }
 
-static const char *loss_words(char out[FINDING_SUBJECT_MAX * 2], const struct store_loss *l)
+/* Format the store's reason for dropping this node. */
+static const char *drop_reason(loss_text out, const struct store_loss *l)
 {
     char time[TEXT_MS_MAX];
+    snprintf(out, sizeof(loss_text), "'%.100s' (--node_timeout is %s)", l->dropped,
+             text_ms(l->node_timeout_ms, time));
+    return out;
+}
+
+static const char *loss_words(char out[FINDING_SUBJECT_MAX * 2], const struct store_loss *l)
+{
+    loss_text reason;
     if (l->dropped[0] != '\0')
-        snprintf(out, FINDING_SUBJECT_MAX * 2, "the store's reason is '%.120s' (--node_timeout is %s)",
-                 l->dropped, text_ms(l->node_timeout_ms, time));
+        snprintf(out, FINDING_SUBJECT_MAX * 2, "the store's reason is %s", drop_reason(reason, l));
     else
         snprintf(out, FINDING_SUBJECT_MAX * 2, "%.200s", l->how);
     return out;
@@ -436,7 +444,7 @@ static const char *loss_words(char out[FINDING_SUBJECT_MAX * 2], const struct st
 
 bool store_loss_finding(const struct store_loss *l, struct finding *out)
 {
-    loss_text name;
+    loss_text name, reason;
     char time[TEXT_MS_MAX];
     char why[FINDING_SUBJECT_MAX * 2];
     if (l->stood_ms == 0 && l->dropped[0] == '\0')
@@ -448,6 +456,7 @@ bool store_loss_finding(const struct store_loss *l, struct finding *out)
         finding_make(out, FINDING_NODE_STOP_SLOW, name_agent(name, l), "time", text_ms(l->asked_ms, time),
                      NULL);
     else
-        finding_make(out, FINDING_NODE_UNREACHABLE, name_agent(name, l), "words", loss_words(why, l), NULL);
+        finding_make(out, FINDING_NODE_UNREACHABLE, name_agent(name, l), "reason", drop_reason(reason, l),
+                     NULL);
     return true;
 }

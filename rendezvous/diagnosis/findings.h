@@ -192,12 +192,13 @@
       "permit ICMP 'fragmentation needed'; until then, large messages between workers are lost, too",       \
       "the path from n1 to 10.0.0.1 loses large packets: segments of 1448 bytes were sent 5 times without " \
       "an acknowledgement, but segments of 536 bytes arrive",                                                   \
-      "The kernel has sent a segment of the agent's connection several times without an acknowledgement. "   \
-      "The next connection, with smaller segments, works. If a connection between two nodes breaks or "      \
-      "hangs, an agent also sends UDP packets of two sizes to port 33434 of the peer: small packets, and "   \
-      "packets of MTU size (at most 1500 bytes). If the peer answers only the small packets (by ICMP), "     \
-      "the path loses the large packets. Packets above 1500 bytes are not probed, because the MTU of the "   \
-      "peer may be smaller. Typical cause: a tunnel with a smaller MTU, and a firewall that drops ICMP.")    \
+      "The kernel has sent a segment of the agent's connection several times without an acknowledgement. "  \
+      "The next connection, with smaller segments, works. If a connection between two nodes breaks or "     \
+      "hangs, ddprun on one node also sends UDP packets of two sizes to port 33434 of the other: small "    \
+      "packets, and packets of MTU size (at most 1500 bytes). If the other node answers only the small "    \
+      "packets (by ICMP), the path loses the large packets. Packets above 1500 bytes are not probed, "      \
+      "because the MTU of the other node may be smaller. Typical cause: a tunnel with a smaller MTU, and "  \
+      "a firewall that drops ICMP.")                                                                        \
     X(PORTS_CLOSED, ERROR,                                                                                  \
       "the store's port is open, but other ports are closed: ${subject} ${words}",                          \
       "open all TCP ports between the nodes, because workers use ports that the kernel chooses; or "        \
@@ -257,14 +258,15 @@
       "container that is not connected to the network of the address.")                                                                            \
     X(ROUTE_UNREACHABLE, ERROR,                                                                             \
       "${this_host} has a route that marks ${address} as unreachable",                                      \
-      "'ip route' (IPv6: 'ip -6 route') on ${this_host} lists the route: remove it, or pass another address", \
+      "remove the route that 'ip route' (IPv6: 'ip -6 route') shows on ${this_host}, or pass another "      \
+      "address",                                                                                            \
       "n1 has a route that marks 10.0.0.1 as unreachable",                                                  \
       "The kernel's route lookup failed with EHOSTUNREACH. Typical cause: an 'unreachable' route of "       \
       "a VPN or a container network.")                                                                      \
     X(ROUTE_PROHIBITED, ERROR,                                                                              \
       "${this_host} has a route or rule that prohibits ${address}",                                         \
-      "'ip route' and 'ip rule' on ${this_host} list the entry: remove it, or pass another address; check " \
-      "the output rules of the firewall, too",                                                              \
+      "remove the entry that 'ip route' or 'ip rule' shows on ${this_host}, or pass another address; "      \
+      "check the output rules of the firewall, too",                                                        \
       "n1 has a route or rule that prohibits 10.0.0.1",                                                     \
       "The kernel's route lookup failed with EACCES. Typical cause: a 'prohibit' route or rule.")           \
     X(FAMILY_OFF, ERROR,                                                                                    \
@@ -292,9 +294,8 @@
       "yet.")                                                                                                       \
     X(CONNECT_REFUSED, ERROR,                                                                               \
       "${at} refused the connection after ${took}: no process listens on that port",                        \
-      "check 'ss -ltnp sport = :${port}' on that host: if it lists no process, check the address, the "        \
-      "port, and the output of ddprun there; a firewall that rejects connections causes the same "    \
-      "error",                                                                                              \
+      "run 'ss -ltnp sport = :${port}' on that host; if it lists no process, check the address, the "       \
+      "port, and the output of ddprun there; a firewall that rejects connections causes the same error",    \
       "10.0.0.1:29500 refused the connection after 1 ms: no process listens on that port",                  \
       "connect failed with ECONNREFUSED: the machine is up and answered with a reset. Typical causes: node 0 "      \
       "has not started yet or has failed, or the port differs.")                                                    \
@@ -348,9 +349,9 @@
      * on the port. */               \
     X(HELLO_UNANSWERED, ERROR,                                                                              \
       "${at} accepts connections, but does not reply within ${took}",                                       \
-      "check with 'ss -ltnp sport = :${port}' on that host which process has the port: ddprun there "       \
-      "may be stopped or lack CPU time, or the port may belong to another service or a proxy (a "           \
-      "service mesh's sidecar)",                                                                            \
+      "check with 'ss -ltnp sport = :${port}' on that host which process has the port: perhaps ddprun "     \
+      "there is stopped or lacks CPU time, or the port belongs to another service or a proxy (a service "   \
+      "mesh's sidecar)",                                                                                    \
       "10.0.0.1:29500 accepts connections, but does not reply within 5.0 s",                                \
       "The TCP connection succeeded, but no reply to the store's handshake arrived. Typical causes: a stopped "     \
       "ddprun, a machine without free CPU time, or another service on that port.")                                  \
@@ -361,10 +362,10 @@
       "than 2.5, choose another port; in a service mesh disable the sidecar for this job "                   \
       "(sidecar.istio.io/inject: \"false\")",                                                               \
       "10.0.0.1:29500 accepts connections and closes them on the first message",                            \
-      "The peer closed the connection after the handshake request. A store serves only " \
-      "its user and root, unless it has --insecure. Typical cause: on the same host, the store belongs to " \
-      "another user.")                                                                     \
-    /* Another service listens on the port. The first bytes of its reply identify the protocol. */                                                              \
+      "The process that listens on the port closed the connection after the first message of the node. A "  \
+      "store serves only its user and root, unless it has --insecure. Typical cause: on the same host, "    \
+      "the store belongs to another user.")                                                                 \
+    /* Another service listens on the port. The first bytes of its reply identify the protocol. */ \
     X(PORT_IS_HTTP, ERROR,                                                                                  \
       "${at} is a web server or HTTP proxy, not a store; it sent \"${bytes}\"",                             \
       "'ss -ltnp sport = :${port}' on that host shows the process: stop it or choose another port; if "      \
@@ -593,9 +594,9 @@
       "key",                                                                                                \
       "n1 has a host key that differs from the key in known_hosts: Host key for n1 has changed and you have requested strict " \
       "checking.",                                                                                          \
-      "The file known_hosts has a different key of this host, or revokes its key. Typical causes: a host "  \
-      "that was installed again, an address that another host had before, or an attacker between the "      \
-      "hosts.")                                                                                             \
+      "The file known_hosts has a different key of this host, or a line that revokes the host's key. "      \
+      "Typical causes: a host that was installed again, an address that another host had before, or an "    \
+      "attacker between the hosts.")                                                                        \
     X(HOST_HOP_FAILED, ERROR,                                                                               \
       "${starting_host} should start ddprun on ${subject}, but cannot reach it: ${words}",                  \
       "pass --ssh_fanout=0 to start all hosts from here; or, on ${starting_host}, install an ssh key for "  \
@@ -755,8 +756,8 @@
       "on the host with that address, start ddprun, not torchrun or the script itself",                     \
       "10.0.0.9 speaks PyTorch's protocol (2 times, last 4.0 s ago), but no ddprun has joined from that "   \
       "address",                                                                                            \
-      "A client of PyTorch connected from an address without an agent. Typical cause: torchrun, or the "    \
-      "script without a launcher, was started on that host.")                                               \
+      "A client of PyTorch connected from an address from which no ddprun has joined. Typical cause: "      \
+      "torchrun, or the script without a launcher, was started on that host.")                              \
     X(OTHER_JOB, WARNING,                                                                                   \
       "${subject} requests job '${job}'${times}; this store serves job '${here}'",                          \
       "pass the same --rdzv_id on every node; if the ddprun at that address belongs to an earlier job, "         \
@@ -831,12 +832,12 @@
       "the connection between node 0 (n0) and node 1 (n1) broke: rank 0 reported 'Connection reset by "     \
       "peer [10.0.0.2]:41234', but no rank had ended, and the agents of both nodes still reach the store "  \
       "(last messages 310 ms and 820 ms ago)",                                                              \
-      "The last lines of the rank that failed first contain the address of a lost peer. The peer's "         \
-      "address belongs to another node. No worker had ended earlier. If the agent of a node has sent no "    \
-      "message for two heartbeats, the finding mentions this node, which may be lost. The agent of the "     \
-      "rank has probed the path to the peer with UDP packets up to 1500 bytes. Typical causes: a switch, "   \
-      "cable or firewall that drops connections or large packets, or a rank that left a process group "      \
-      "early.")                                                                                              \
+      "The last lines of the rank that failed first contain the address of the rank to which the "          \
+      "connection was lost, and this address belongs to another node. No worker had ended earlier. If "     \
+      "ddprun on a node has sent no message for two heartbeats, the finding mentions this node, which "     \
+      "may be lost. ddprun has probed the path between the two nodes with UDP packets up to 1500 bytes. "   \
+      "Typical causes: a switch, cable or firewall that drops connections or large packets, or a rank "     \
+      "that left a process group early.")                                                                   \
     X(WORKER_FAILED, ERROR,                                                                                 \
       "${subject} ${words}, ${time} after the start of the round",                                          \
       "read the end of the rank's log and of the report, which show the reason; later failures of "         \
@@ -868,17 +869,17 @@
       "virtual machine that was moved or suspended; a larger --node_timeout tolerates longer pauses",       \
       "this ddprun (node 1, n1, pid 80) was frozen for at least 32.0 s and lost the store: the store's "    \
       "reason is 'silent for 15.0 s' (--node_timeout is 15.0 s)",                                         \
-      "The agent's own timers were late by the duration in the message. " \
-      "Meanwhile the store dropped the node. Typical "          \
-      "causes: SIGSTOP, a debugger, or a virtual machine that was moved.")                                          \
+      "The timers of ddprun on this node were late by the duration in the message. Meanwhile the store "    \
+      "dropped the node. Typical causes: SIGSTOP, a debugger, or a virtual machine that was moved.")        \
     X(NODE_UNREACHABLE, ERROR,                                                                              \
-      "the store dropped ${subject}, although ddprun was never frozen: ${words}",                           \
+      "the store dropped ${subject} with the reason ${reason}, although ddprun was running all the time",   \
       "check the network and the firewalls between this node and the store: messages from this node do "    \
       "not arrive",                                                                                         \
-      "the store dropped this ddprun (node 1, n1, pid 80), although ddprun was never frozen: the store's "  \
-      "reason is 'silent for 15.0 s' (--node_timeout is 15.0 s)",                                         \
-      "The store reported a timeout of this node, but the agent's timers were never late. Typical causes: a "       \
-      "cut network, or a firewall that forgets idle connections.")                                                  \
+      "the store dropped this ddprun (node 1, n1, pid 80) with the reason 'silent for 15.0 s' "             \
+      "(--node_timeout is 15.0 s), although ddprun was running all the time",                               \
+      "The store reported a timeout of this node, but ddprun on this node was running all the time (its "   \
+      "timers were never late). Typical causes: a cut network, or a firewall that forgets idle "            \
+      "connections.")                                                                                       \
     X(NODE_DIED_WAITING, ERROR,                                                                             \
       "${subject} had joined, stayed ${stayed}, and has been gone for ${time}: ${words}",                   \
       "ddprun there exited or was killed: check its output, and start it again; the job waits",    \
@@ -907,8 +908,8 @@
       "check that ddprun runs on each missing node, with its --node_rank and with ${store_address} as the " \
       "master; if so, the output of ddprun on that node shows why the node has not joined",                                                  \
       "nodes 3, 64-127 have not joined within 32.0 s",                                                      \
-      "No agent with this node rank has ever connected to the store. Typical causes: a node that waits in the " \
-      "queue of the scheduler, a node on which ddprun was not started, or another --master_addr.")          \
+      "No ddprun with this node rank has ever connected to the store. Typical causes: a node that waits "   \
+      "in the queue of the scheduler, a node on which ddprun was not started, or another --master_addr.")   \
     X(TOO_FEW_NODES, ERROR,                                                                                 \
       "${subject} ${have} joined within ${time}: ${hosts}",                                                 \
       "check that ddprun runs on the other nodes with the same --rdzv_id and ${store_address} as "          \
@@ -958,8 +959,8 @@
     "check the kernel log of that host ('dmesg') for a disk, a network file system or a driver that does " \
     "not answer"
 #define ADVICE_INSPECT                                                                                       \
-    "inspect the process: py-spy dump --pid ${pid} or gdb -p ${pid}; a checkpoint or an evaluation can "     \
-    "also take this long"
+    "inspect the process with 'py-spy dump --pid ${pid}' or 'gdb -p ${pid}'; a checkpoint or an " \
+    "evaluation can also take this long"
 #define ADVICE_READ_LOG "check the end of its log"
 #define ADVICE_END_TOGETHER                                                                          \
     "check for uneven numbers of batches, or a branch that ends one rank early; let all ranks enter " \
@@ -1034,12 +1035,12 @@
       "until this wait ends. /proc/PID/stat has shown state D for at least two seconds. Typical "           \
       "causes: a network file system, a disk or a GPU driver that does not answer.")                        \
     X(RANK_BUSY, WARNING,                                                                                   \
-      "${subject}: uses ${cpu} % CPU${where}, but not yet where the others wait; "         \
-      "${heard}",                                                                                            \
-      "the rank may just be slow (preparing data, importing); inspect it: py-spy dump --pid "           \
-      "${pid} or gdb -p ${pid}",                                                                            \
-      "rank 3: uses 98 % CPU (n1, pid 812), but not yet where the others wait; last "      \
-      "message 32.0 s ago",                                                                                  \
+      "${subject}: uses ${cpu} % CPU${where}, but has not reached the call in which the others wait; "      \
+      "${heard}",                                                                                           \
+      "perhaps the rank is only slow (it prepares data or imports modules); inspect it with 'py-spy dump "  \
+      "--pid ${pid}' or 'gdb -p ${pid}'",                                                                   \
+      "rank 3: uses 98 % CPU (n1, pid 812), but has not reached the call in which the others wait; last "   \
+      "message 32.0 s ago",                                                                                 \
       "The process is not blocked: it computes, and has not reached the point where the others wait. "      \
       "It may be slow, or in an endless loop. The agent measures the CPU time of the process between "      \
       "two heartbeats. Typical causes: preparation of data, an import, or a compiler run on one rank.")     \
@@ -1054,26 +1055,26 @@
       "Typical cause: a branch that depends on the rank.")                                                   \
     X(RANK_DISCONNECTED, WARNING,                                                                           \
       "${subject}: was connected${where}, but closed its connection to the store; last message ${silent} ago",           \
-      "the rank may compute without the store, or be about to exit; inspect it: py-spy dump --pid "         \
-      "${pid} or gdb -p ${pid}",                                                                            \
+      "perhaps the rank does not need the store now, or is about to exit; inspect it with 'py-spy dump "    \
+      "--pid ${pid}' or 'gdb -p ${pid}'",                                                                   \
       "rank 3: was connected (n1, pid 812), but closed its connection to the store; last message 32.0 s ago",            \
       "The process has not ended, but without a connection it can neither set a key nor enter a "           \
       "barrier. The store does not see what the process does now. Typical causes: a rank that is about "    \
       "to exit, or a process group that was destroyed.")                                                    \
     X(RANK_MISSING, WARNING,                                                                                \
-      "${subject}: connected${where}, but not yet where the others wait; last message "    \
-      "${silent} ago${does}",                                                                                \
-      "the rank sleeps, or waits for something outside the store; inspect it: py-spy dump --pid "           \
-      "${pid} or gdb -p ${pid}",                                                                            \
-      "rank 3: connected (n1, pid 812), but not yet where the others wait; last "          \
-      "message 32.0 s ago; it sleeps in futex_wait",                                                         \
+      "${subject}: connected${where}, but has not reached the call in which the others wait; last "         \
+      "message ${silent} ago${does}",                                                                       \
+      "the rank sleeps, or waits for something outside the store; inspect it with 'py-spy dump --pid "      \
+      "${pid}' or 'gdb -p ${pid}'",                                                                         \
+      "rank 3: connected (n1, pid 812), but has not reached the call in which the others wait; last "       \
+      "message 32.0 s ago; it sleeps in futex_wait",                                                        \
       "The process neither computes nor waits for a key or barrier, so it probably waits for something "    \
       "that the store does not see. The store combines the requests of the rank with the state that "       \
       "the agent reads from /proc. Typical causes: a wait for a file, a lock, a child process or a GPU.")   \
     X(RANK_NOT_CONNECTED, WARNING,                                                                          \
       "${subject}: started${where}, but never connected to the store${within}${does}",                      \
-      "the rank is still loading, or does not use the store; inspect it: py-spy dump --pid ${pid} "         \
-      "or gdb -p ${pid}",                                                                                   \
+      "the rank is still loading, or does not use the store; inspect it with 'py-spy dump --pid ${pid}' "   \
+      "or 'gdb -p ${pid}'",                                                                                 \
       "rank 3: started (n1, pid 812), but never connected to the store within 32.0 s; it sleeps in "        \
       "futex_wait",                                                                                         \
       "The process runs, but has not reached the call that connects it to the store, such as "              \
@@ -1082,12 +1083,11 @@
       "init_process_group.")                                                                                \
     X(RANK_UNKNOWN, ERROR,                                                                                  \
       "${subject}: never connected",                                                                        \
-      "check how the rank is started: no agent reported its start, and no process connected as this "       \
-      "rank",                                                                                               \
+      "check how the rank is started: no ddprun reported its start, and no process connected as this rank", \
       "rank 3: never connected",                                                                            \
-      "The others wait for this rank, because its number is below WORLD_SIZE. But no agent has "            \
-      "reported its start, and no process has connected as this rank. Typical cause: a WORLD_SIZE that "    \
-      "is larger than the number of started ranks.")                                                        \
+      "The others wait for this rank, because its number is below WORLD_SIZE. But no ddprun has reported "  \
+      "its start, and no process has connected as this rank. Typical cause: a WORLD_SIZE that is larger "   \
+      "than the number of started ranks.")                                                                  \
     X(RANK_SLOW, WARNING,                                                                                   \
       "${subject} ${is} slow: ${it} waits ${own} % of the time in collectives, the others ${others} %${where}",   \
       "compare this rank with the others: amount of data, other processes on its CPUs, clock of its "       \

@@ -33,7 +33,7 @@ MISSING_RANK(waits, a_rank_that_waits_in_another_barrier, .cases = "elsewhere_ba
 MISSING_RANK(waits, a_rank_that_is_stopped, .cases = "stopped", "stop",
              "rank 3|stopped (state T)|node1|RANK_STOPPED")
 MISSING_RANK(waits, a_rank_that_computes, .cases = "burns_cpu", "spin", "rank 3|% CPU|node1|RANK_BUSY")
-MISSING_RANK(waits, a_rank_that_sleeps, .cases = NULL, "forever", "rank 3|node1|not yet where|RANK_MISSING")
+MISSING_RANK(waits, a_rank_that_sleeps, .cases = NULL, "forever", "rank 3|node1|has not reached|RANK_MISSING")
 
 /* No user asks for a report. */
 SCENE(waits, a_barrier_that_hangs_is_told_unasked, .cases = "elsewhere_key",

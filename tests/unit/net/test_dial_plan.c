@@ -180,7 +180,7 @@ Test(dial_plan, words_come_after_two_seconds_then_in_full_then_every_thirty, .fi
     live(9000, ECONNREFUSED, 1);
     cr_assert_not(hears(""));
     live(11000, ECONNREFUSED, 1);
-    cr_assert(hears("check 'ss -ltnp sport = :29500' on that host"), "the advice comes within 15 s");
+    cr_assert(hears("run 'ss -ltnp sport = :29500' on that host"), "the advice comes within 15 s");
     cr_assert(strstr((char *)heard.data, "finding  CONNECT_REFUSED") != NULL);
     live(40000, ECONNREFUSED, 1);
     cr_assert_not(hears(""));

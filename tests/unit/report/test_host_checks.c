@@ -264,8 +264,8 @@ Test(store_words, who_ran_all_the_time_was_not_heard)
     l.dropped = "silent for 3.0 s";
     cr_assert(store_loss_finding(&l, &found));
     loss_expect("NODE_UNREACHABLE",
-                "the store dropped this ddprun (node 1, n1, pid 77), although ddprun was never frozen: the "
-                "store's reason is 'silent for 3.0 s' (--node_timeout is 3.0 s)");
+                "the store dropped this ddprun (node 1, n1, pid 77) with the reason 'silent for 3.0 s' "
+                "(--node_timeout is 3.0 s), although ddprun was running all the time");
 }
 
 /* The network is not the cause if the store has dropped this node because its workers did not stop. */

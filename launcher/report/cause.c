@@ -335,14 +335,14 @@ struct hint_facts {
 /* clang-format off */
 #define LATE_RANK                                                                                            \
     "another rank did not enter this collective in time, because it is in another call, is busy, or has "  \
-    "exited; while the job hangs, run py-spy dump --pid PID to see where a rank is"
+    "exited; while the job hangs, run 'py-spy dump --pid PID' to see where a rank is"
 static const char lost_rank[] =
     "the process at the other end exited or left the group while this process still needed the connection; check how the other ranks ended";
 
 static const char no_gpu_here[] =
     "this machine has no GPU, which NCCL and CUDA need: on CPUs use init_process_group('gloo') and remove the calls of torch.cuda";
 static const char lost_loader[] =
-    "a process of Python's multiprocessing died, usually a DataLoader worker: check free -h{available}, the cgroup's limit{memory} and the size of /dev/shm{shm}; with num_workers=0 the rank itself runs the loader's code and prints the error";
+    "a process of Python's multiprocessing died, usually a DataLoader worker: check the free memory with 'free -h'{available}, the memory limit of the cgroup{memory} and the size of /dev/shm{shm}; with num_workers=0 the rank itself runs the loader's code and prints the error";
 
 static bool lacks_gpu(const struct hint_facts *f)
 {
@@ -384,10 +384,10 @@ static const struct hint {
     { .piece = "without libuv support", "this PyTorch rejects the launcher's store; use --torch_store=rank0, so that rank 0 hosts a store for the workers",
       .applies = is_launchers_store },
     { .piece = "Address already in use",
-      "another process uses the port that the program tried to open, perhaps a process of another job or of an earlier job; find that process with ss -ltnp",
+      "another process uses the port that the program tried to open, perhaps a process of another job or of an earlier job; find that process with 'ss -ltnp'",
       .applies = is_standalone },
     { .piece = "Address already in use",
-      "another process uses the port, perhaps a process of another job or of an earlier job; find that process with ss -ltnp, or use --standalone, which opens the store on a free port" },
+      "another process uses the port, perhaps a process of another job or of an earlier job; find that process with 'ss -ltnp', or use --standalone, which opens the store on a free port" },
     { .piece = "have NCCL built in", no_gpu_here, .applies = lacks_gpu },
     { .piece = "have NCCL built in", "this PyTorch was built without NCCL: install a PyTorch with CUDA, or use init_process_group('gloo')" },
     { .piece = "no GPUs found", no_gpu_here, .applies = lacks_gpu }, /* printed by PyTorch 1.13 to 2.14 */
@@ -404,18 +404,18 @@ static const struct hint {
       "the worker chose a GPU that does not exist: use LOCAL_RANK as the index, and start at most one worker for each GPU in CUDA_VISIBLE_DEVICES" },
     { .piece = "no CUDA-capable device", "no GPU is visible: CUDA_VISIBLE_DEVICES hides all GPUs, or the container was started without --gpus" },
     { .piece = "CUDA driver version is insufficient", "the GPU driver of this machine is too old for the CUDA version of the program: update the driver, or install a build for an older CUDA" },
-    { .piece = "devices are busy or unavailable", .is_gpu_in_use = true, .sentence = "another process has reserved the GPU, or the GPU's compute mode allows no more processes; nvidia-smi -q -d COMPUTE,PIDS shows the mode and the processes" },
+    { .piece = "devices are busy or unavailable", .is_gpu_in_use = true, .sentence = "another process has reserved the GPU, or the GPU's compute mode allows no more processes; 'nvidia-smi -q -d COMPUTE,PIDS' shows the mode and the processes" },
     { .piece = "No space left on device", "a disk or /dev/shm is full{room}: delete files there, or write to another directory" },
-    { .piece = "Disk quota exceeded", "a disk quota of this user is used up{room}: run quota -s to see the quota, and delete files" },
-    { .piece = "Too many open files", "the limit for open files{files} is too low, or the program has lowered it: raise the limit with ulimit -n before ddprun, or in the program" },
-    { .piece = "received 0 items of ancdata", "the limit for open files{files} is too low, or the program has lowered it: raise the limit with ulimit -n before ddprun, or in the program" },
-    { .piece = "Call to ibv_reg_mr", "the limit for locked memory{locked} is too low for InfiniBand: raise the limit with ulimit -l unlimited, or with LimitMEMLOCK=infinity in a systemd service" },
+    { .piece = "Disk quota exceeded", "a disk quota of this user is used up{room}: run 'quota -s' to see the quota, and delete files" },
+    { .piece = "Too many open files", "the limit for open files{files} is too low, or the program has lowered it: raise the limit with 'ulimit -n' before ddprun, or in the program" },
+    { .piece = "received 0 items of ancdata", "the limit for open files{files} is too low, or the program has lowered it: raise the limit with 'ulimit -n' before ddprun, or in the program" },
+    { .piece = "Call to ibv_reg_mr", "the limit for locked memory{locked} is too low for InfiniBand: raise the limit with 'ulimit -l unlimited', or with LimitMEMLOCK=infinity in a systemd service" },
     { .piece = "Cannot allocate memory",
-      "memory is used up, or a limit is too low: check free -h{available}, the cgroup's limit{memory}, ulimit -v{space}, and for InfiniBand ulimit -l{locked}{commit}" },
+      "memory is used up, or a limit is too low: check the free memory with 'free -h'{available}, the memory limit of the cgroup{memory}, the limit of the address space with 'ulimit -v'{space}, and for InfiniBand the limit of locked memory with 'ulimit -l'{locked}{commit}" },
     { .piece = "can't start new thread", "a limit for processes and threads is too low: raise ulimit -u{processes} or pids.max of the cgroup{pids}" },
     { .piece = "Resource temporarily unavailable", "most likely a limit for processes and threads is too low: raise ulimit -u{processes} or pids.max of the cgroup{pids}" },
-    { .piece = "is killed by signal: Bus error", "a DataLoader worker found no space in shared memory, usually /dev/shm{shm}: use docker run --shm-size=8g (or --ipc=host), or fewer loader workers" },
-    { .piece = "is killed by signal: Killed", "a DataLoader worker was killed, most likely because memory ran out: check free -h{available} and the cgroup's limit{memory}, and use fewer loader workers, or a smaller batch" },
+    { .piece = "is killed by signal: Bus error", "a DataLoader worker found no space in shared memory, usually /dev/shm{shm}: use 'docker run --shm-size=8g' (or --ipc=host), or fewer loader workers" },
+    { .piece = "is killed by signal: Killed", "a DataLoader worker was killed, most likely because memory ran out: check the free memory with 'free -h'{available} and the memory limit of the cgroup{memory}, and use fewer loader workers, or a smaller batch" },
     { .piece = "ModuleNotFoundError", "{python}, which ran the program, lacks the module in the error message: install the module for this Python, or activate the virtual environment of the module (ddprun --dry_run prints why this Python was used)",
       .applies = knows_python },
     { .piece = "ModuleNotFoundError", "the Python that ran the program lacks the module in the error message; check which Python the first line of the script selects" },
@@ -425,7 +425,7 @@ static const struct hint {
       "a file of the program has the same name as an imported package, and Python imported the file instead: rename the file (a script called torch.py hides PyTorch)" },
     { .piece = "partially initialized module",
       "two modules import each other, or a file of the program has the same name as an imported package: rename the file (a script called torch.py hides PyTorch)" },
-    { .piece = "error while loading shared libraries", "a shared library is missing: run ldd PROGRAM to find its name; install the library, or add its directory to LD_LIBRARY_PATH" },
+    { .piece = "error while loading shared libraries", "a shared library is missing: run 'ldd PROGRAM' to find its name; install the library, or add its directory to LD_LIBRARY_PATH" },
     { .piece = "version `GLIBC_", "the program needs a newer C library than this system has: build the program on this system, or use a newer container image" },
     { .piece = "\\r': No such file or directory", "the script has Windows line ends: convert them with sed -i 's/\\r$//' SCRIPT" },
     { .piece = "\r\342\200\231: No such file or directory", "the script has Windows line ends: convert them with sed -i 's/\\r$//' SCRIPT" },

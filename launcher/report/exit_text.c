@@ -513,13 +513,13 @@ static unsigned observations(const struct worker_evidence *e)
     return seen;
 }
 
-#define SHM_REMEDY                                                                                       \
-    "enlarge /dev/shm: docker run --shm-size=8g (or --ipc=host), or mount -o remount,size=8g /dev/shm; " \
-    "delete the files of earlier jobs there"
+#define SHM_REMEDY                                                                                         \
+    "enlarge /dev/shm with 'docker run --shm-size=8g' (or --ipc=host), or with 'mount -o remount,size=8g " \
+    "/dev/shm'; delete the files of earlier jobs there"
 /* This remedy names no file and no file system, because ddprun does not know which file the worker has mapped. */
 #define MAPPED_REMEDY                                                                  \
     "check whether a program shortens a file while the worker maps the file, and run " \
-    "df to find a full disk"
+    "'df' to find a full disk"
 /* The beginning of each remedy about memory. */
 #define LESS_MEMORY "use less memory: a smaller batch, fewer loader workers, less pinned memory"
 
@@ -532,7 +532,7 @@ static const struct row {
 } rows[] = {
     { SIGKILL, TIMER_RAN_OUT, "its timer expired (SIGKILL)",
       "the worker set a timer for \"{timer}\" (torch.distributed.elastic.timer) and did not release the timer in time, so ddprun killed the worker",
-      "find out what the worker waited for: read its last lines, or start again and run py-spy dump --pid PID before the timer expires" },
+      "find out what the worker waited for: read its last lines, or start again and run 'py-spy dump --pid PID' before the timer expires" },
     { SIGKILL, PORT_TAKEN, "another user took the port of this rank's store (SIGKILL)",
       "port {port} was reserved for the store of rank 0 (--torch_store=rank0), but a process of another "
       "user (uid {port_uid}) took the port; ddprun killed rank 0, so that no rank connects to another "
@@ -550,13 +550,13 @@ static const struct row {
       LESS_MEMORY "; or run fewer jobs on this machine" },
     { SIGKILL, OOM_UNSEEN, "perhaps out of memory (SIGKILL)",
       "ddprun did not send this signal; perhaps the kernel killed the worker because memory ran out, but ddprun cannot read the counter of such kills here",
-      "check dmesg on the host for an out-of-memory kill; else look for a kill -9, a time limit of the scheduler, or a stopped container" },
+      "check 'dmesg' on the host for an out-of-memory kill; else look for a 'kill -9', a time limit of the scheduler, or a stopped container" },
     { SIGKILL, ALWAYS, NULL,
       "ddprun did not send this signal, and no memory limit was reached; Linux does not report the sender",
-      "look for a user or a script that ran kill -9, a time limit of the scheduler, or a stopped container" },
+      "look for a user or a script that ran 'kill -9', a time limit of the scheduler, or a stopped container" },
     { SIGTERM, ALWAYS, NULL,
       "ddprun did not send this signal; Linux does not report the sender",
-      "look for a user or a script that ran kill, or for a scheduler that announces a time limit or a preemption" },
+      "look for a user or a script that ran 'kill', or for a scheduler that announces a time limit or a preemption" },
     { SIGBUS, SHM_FULL, "/dev/shm is full (SIGBUS)",
       "/dev/shm is full: {shm_size}, of which {shm_free} is free; a worker that uses more shared memory than is free gets SIGBUS",
       SHM_REMEDY },

@@ -270,7 +270,7 @@ static const struct row {
     const char *remedy; /* NULL if no remedy is known */
 } rows[] = {
     { ENOENT, SEARCHED, "{program}: not found in PATH ({search})",
-      "to run a program in this directory, write ./{program}; to run a Python script without .py in its name, write python3 -u {program}" },
+      "to run a program in this directory, write './{program}'; to run a Python script without .py in its name, write 'python3 -u {program}'" },
     { ENOENT, CR, "the first line of {program} ends in \\r\\n, so its interpreter is '{interpreter}\\r', which does not exist",
       "convert the file to Unix line ends: sed -i 's/\\r$//' {program}" },
     { ENOENT, SCRIPT, "{program} exists, but the interpreter in its first line, '{interpreter}', does not exist",
@@ -282,23 +282,20 @@ static const struct row {
     { ENOENT, NEAR, "{program}: no such file", "did you mean {near}?" },
     { ENOENT, ALWAYS, "{program}: no such file", "check the path, and whether its file system is mounted on this host" },
     { EACCES, SEARCHED, "{program}: found in PATH ({search}), but not executable",
-      "run chmod +x on the file, or start ddprun with the path of another {program}" },
-    { EACCES, DIRECTORY, "{program} is a directory, not a program", "to run a Python package: python3 -u {program}" },
-    { EACCES, LOCKED, "{program}: no permission to enter the directory {locked}", "run chmod +x "
-                                                                                  "{locked}, or start "
-                                                                                  "ddprun as a user with "
-                                                                                  "this permission" },
+      "run 'chmod +x' on the file, or start ddprun with the path of another {program}" },
+    { EACCES, DIRECTORY, "{program} is a directory, not a program", "to run a Python package, write 'python3 -u {program}'" },
+    { EACCES, LOCKED, "{program}: no permission to enter the directory {locked}", "run 'chmod +x {locked}', or start ddprun as a user with this permission" },
     { EACCES, NO_FILE, "{program} is a device or a pipe, not a program", NULL },
-    { EACCES, LACKS_X, "{program} is not executable", "run chmod +x {program}; for a Python script, run "
-                                                      "python3 -u {program} instead" },
+    { EACCES, LACKS_X, "{program} is not executable", "run 'chmod +x {program}'; for a Python script, run "
+                                                      "'python3 -u {program}' instead" },
     { EACCES, NOEXEC, "{program} is on a file system that is mounted noexec",
       "copy the program to another file system, or allow execution: mount -o remount,exec MOUNT_POINT" },
     { EACCES, HELPER_DIR, "{program}: the interpreter in its first line, '{interpreter}', is a directory",
       "correct the first line" },
     { EACCES, SCRIPT, "{program}: the interpreter in its first line, '{interpreter}', cannot be executed",
-      "correct the first line, or chmod +x {interpreter}" },
+      "correct the first line, or run 'chmod +x {interpreter}'" },
     { EACCES, ALWAYS, "{program}: permission denied",
-      "check whether a security module denies access: run dmesg, or journalctl -t audit" },
+      "check whether a security module denies access: run 'dmesg', or 'journalctl -t audit'" },
     { ENOEXEC, EMPTY, "{program} is an empty file", "build or copy it again" },
     { ENOEXEC, FOREIGN, "{program} was built for {machine}, but this machine is {our_machine}", "build it for {our_machine}" },
     { ENOEXEC, OTHER_SIZE, "{program} was built for {machine} ({bits} bits), and this kernel only runs {our_machine} ({our_bits} bits)",
@@ -308,10 +305,10 @@ static const struct row {
     { ENOEXEC, SCRIPT, "{program}: this machine cannot execute the interpreter in its first line, '{interpreter}'",
       "install an interpreter for {our_machine}, or correct the first line" },
     { ENOEXEC, ALWAYS, "{program}: this machine cannot execute the file, which is neither a program nor a script",
-      "for a shell script, add a first line such as #!/bin/sh; for a Python script, run python3 -u {program}" },
+      "for a shell script, add a first line such as #!/bin/sh; for a Python script, run 'python3 -u {program}'" },
     { ETXTBSY, ALWAYS, "{program} is open for writing: another process is still building or copying the "
                        "program",
-      "wait until that process is done, or find the process: fuser -v {program}" },
+      "wait until that process is done, or find the process with 'fuser -v {program}'" },
     { E2BIG, ALWAYS, "the arguments and the environment of {program} are too long for the system",
       "use fewer or shorter arguments and variables, or raise the limit: ulimit -s{stack}" },
     { EAGAIN, ALWAYS, "{program}: the system cannot create another process ({errno})",

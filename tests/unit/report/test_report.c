@@ -168,9 +168,8 @@ Test(report, says_that_a_sigkill_was_not_ours, .fini = tear_down)
         "ddprun: rank 0 on n1 failed first: killed by SIGKILL (signal 9), 1.0 s after its start\n"
         "  why      ddprun did not send this signal, and no memory limit was reached; Linux does not report\n"
         "           the sender\n"
-        "  try      look for a user or a script that ran kill -9, a time limit of the scheduler, or a "
-        "stopped\n"
-        "           container\n"
+        "  try      look for a user or a script that ran 'kill -9', a time limit of the scheduler, or a\n"
+        "           stopped container\n"
         "  worker   rank 0 (local rank 0), pid 4000, host n1\n"
         "  times    started 2023-11-14 22:13:21.000, ended 22:13:22.000\n"
         "  output   the worker wrote nothing\n"
@@ -185,19 +184,18 @@ Test(report, says_that_dev_shm_is_full, .fini = tear_down)
     report.evidence = &e;
     run_all(1);
     step(AGENT_EXITED, 2000, 0, -SIGBUS);
-    expect(
-        "ddprun: rank 0 on n1 failed: /dev/shm is full (SIGBUS), 1.0 s after its start\n"
-        "  why      /dev/shm is full: 64 MiB, of which nothing is free; a worker that uses more shared "
-        "memory\n"
-        "           than is free gets SIGBUS\n"
-        "  try      enlarge /dev/shm: docker run --shm-size=8g (or --ipc=host), or mount -o remount,size=8g\n"
-        "           /dev/shm; delete the files of earlier jobs there\n"
-        "  core     none: the limit for core files is 0; to get one, run 'ulimit -c unlimited' before "
-        "ddprun\n"
-        "  worker   rank 0 (local rank 0), pid 4000, host n1\n"
-        "  times    started 2023-11-14 22:13:21.000, ended 22:13:22.000\n"
-        "  output   the worker wrote nothing\n"
-        "  exit     135 = 128 + 7 (SIGBUS), because of rank 0 on n1\n");
+    expect("ddprun: rank 0 on n1 failed: /dev/shm is full (SIGBUS), 1.0 s after its start\n"
+           "  why      /dev/shm is full: 64 MiB, of which nothing is free; a worker that uses more shared "
+           "memory\n"
+           "           than is free gets SIGBUS\n"
+           "  try      enlarge /dev/shm with 'docker run --shm-size=8g' (or --ipc=host), or with 'mount -o\n"
+           "           remount,size=8g /dev/shm'; delete the files of earlier jobs there\n"
+           "  core     none: the limit for core files is 0; to get one, run 'ulimit -c unlimited' before "
+           "ddprun\n"
+           "  worker   rank 0 (local rank 0), pid 4000, host n1\n"
+           "  times    started 2023-11-14 22:13:21.000, ended 22:13:22.000\n"
+           "  output   the worker wrote nothing\n"
+           "  exit     135 = 128 + 7 (SIGBUS), because of rank 0 on n1\n");
 }
 
 Test(report, shows_what_the_worker_recorded_and_what_it_means, .fini = tear_down)
@@ -330,7 +328,7 @@ Test(report, of_a_program_that_cannot_be_started_names_path_reason_and_cure, .fi
     report.file = &look;
     step(AGENT_SPAWN_FAILED, 1000, 0, EACCES);
     expect("ddprun: rank 0 on n1 could not be started: ./train is not executable\n"
-           "  try      run chmod +x ./train; for a Python script, run python3 -u ./train instead\n"
+           "  try      run 'chmod +x ./train'; for a Python script, run 'python3 -u ./train' instead\n"
            "  worker   rank 0 (local rank 0), host n1\n"
            "  times    start failed 2023-11-14 22:13:21.000\n"
            "  then     rank 1 was never started\n"

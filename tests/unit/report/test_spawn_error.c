@@ -44,14 +44,13 @@ TestSuite(start_words, .fini = forget);
 Test(start_words, of_a_name_that_no_directory_has)
 {
     cr_expect_str_eq(say(start_cause, ENOENT, "train"), "train: not found in PATH (/usr/bin:/bin)");
-    cr_expect_str_eq(
-        say(start_remedy, ENOENT, "train"),
-        "to run a program in this directory, write ./train; to run a Python script without .py in its name, "
-        "write python3 -u train");
+    cr_expect_str_eq(say(start_remedy, ENOENT, "train"),
+                     "to run a program in this directory, write './train'; to run a Python script without "
+                     ".py in its name, write 'python3 -u train'");
     cr_expect_str_eq(say(start_remedy, EACCES, "train"),
-                     "run chmod +x on the file, or start ddprun with the path of another train");
+                     "run 'chmod +x' on the file, or start ddprun with the path of another train");
     cr_expect_str_eq(say(start_cause, EACCES, "."), ". is a directory, not a program");
-    cr_expect_str_eq(say(start_remedy, EACCES, ".."), "to run a Python package: python3 -u ..");
+    cr_expect_str_eq(say(start_remedy, EACCES, ".."), "to run a Python package, write 'python3 -u ..'");
 }
 
 Test(start_words, of_a_path_that_is_not_there_or_no_file)
@@ -62,16 +61,17 @@ Test(start_words, of_a_path_that_is_not_there_or_no_file)
     set((struct program_file){ .kind = PATH_MISSING, .near = "./trein" });
     expect(ENOENT, "./train: no such file", "did you mean ./trein?");
     set((struct program_file){ .kind = PATH_DIRECTORY });
-    expect(EACCES, "./train is a directory, not a program", "to run a Python package: python3 -u ./train");
+    expect(EACCES, "./train is a directory, not a program",
+           "to run a Python package, write 'python3 -u ./train'");
     set((struct program_file){ .kind = PATH_NO_X });
     expect(EACCES, "./train is not executable",
-           "run chmod +x ./train; for a Python script, run python3 -u ./train instead");
+           "run 'chmod +x ./train'; for a Python script, run 'python3 -u ./train' instead");
     set((struct program_file){ .kind = PATH_EXECUTABLE, .noexec = true });
     expect(EACCES, "./train is on a file system that is mounted noexec",
            "copy the program to another file system, or allow execution: mount -o remount,exec MOUNT_POINT");
     set((struct program_file){ .kind = PATH_UNKNOWN, .locked = "/data/locked" });
     expect(EACCES, "./train: no permission to enter the directory /data/locked",
-           "run chmod +x /data/locked, or start ddprun as a user with this permission");
+           "run 'chmod +x /data/locked', or start ddprun as a user with this permission");
 }
 
 Test(start_words, of_a_script_whose_interpreter_is_not_there)
@@ -109,8 +109,8 @@ Test(start_words, of_a_program_for_another_machine)
     expect(ENOEXEC, "./train is an empty file", "build or copy it again");
     set((struct program_file){ .kind = PATH_EXECUTABLE });
     expect(ENOEXEC, "./train: this machine cannot execute the file, which is neither a program nor a script",
-           "for a shell script, add a first line such as #!/bin/sh; for a Python script, run python3 -u "
-           "./train");
+           "for a shell script, add a first line such as #!/bin/sh; for a Python script, run 'python3 -u "
+           "./train'");
 }
 
 Test(start_words, of_a_system_without_room)
@@ -128,7 +128,7 @@ Test(start_words, of_a_system_without_room)
     expect(E2BIG, "the arguments and the environment of ./train are too long for the system",
            "use fewer or shorter arguments and variables, or raise the limit: ulimit -s (8 MiB)");
     expect(ETXTBSY, "./train is open for writing: another process is still building or copying the program",
-           "wait until that process is done, or find the process: fuser -v ./train");
+           "wait until that process is done, or find the process with 'fuser -v ./train'");
     expect(ELOOP, "./train: Too many levels of symbolic links", "");
     expect(ENOMEM, "./train: no memory is left for another process (Cannot allocate memory)",
            "free memory, raise the memory limit of the cgroup, or start fewer workers");

@@ -90,9 +90,10 @@ Test(hints, show_the_limits_that_they_mention)
         "ulimit -u (512) or pids.max of the cgroup (99)",
         "ulimit -u (512) or pids.max of the cgroup (99)",
         "locked memory (64 KiB) is",
-        "limit (64 MiB, of which 10 MiB are in use), ulimit -v (unlimited)",
-        "ulimit -l (64 KiB)",
-        "free -h (5 MiB are available), ",
+        "cgroup (64 MiB, of which 10 MiB are in use), the limit of the address space with 'ulimit -v' "
+        "(unlimited)",
+        "'ulimit -l' (64 KiB)",
+        "'free -h' (5 MiB are available), ",
         "vm.overcommit_memory=2 permits 4 MiB of memory, of which 3 MiB are reserved"
     };
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {

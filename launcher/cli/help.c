@@ -206,11 +206,12 @@ static const struct {
       "environment, the Python of the virtual environment that contains ddprun, PYTHON_EXEC, python3 in "
       "PATH. --dry_run prints which Python is used." },
     { "TMPDIR",
-      "directory of temporary log files, unless another user can replace files there (default: /tmp, else "
-      "/var/tmp)" },
+      "directory of temporary log files (default: /tmp, or /var/tmp if /tmp cannot be used). ddprun "
+      "ignores TMPDIR, and uses the default, if another user can replace files in that directory" },
     { "XDG_RUNTIME_DIR",
-      "directory of ddprun's runtime files, unless another user can replace files there (default: "
-      "/run/user/UID, else /tmp, TMPDIR or /var/tmp)" },
+      "directory of ddprun's runtime files (default: the first usable directory of /run/user/UID, /tmp, "
+      "TMPDIR and /var/tmp). ddprun ignores XDG_RUNTIME_DIR, and uses the default, if another user can "
+      "replace files in that directory" },
     { "TORCHELASTIC_ERROR_FILE",
       "path to which ddprun copies the error file of the worker that failed first" },
     { "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "default of --log_line_prefix_template" },

@@ -63,8 +63,8 @@
       "job id, for TORCHELASTIC_RUN_ID and the names of log directories (default: a random id, but 'none' "     \
       "with several nodes)")                                                                                    \
     X(DETACH, "detach", 0, SWITCH, detach, NULL, NULL, false, OURS, JOB,                                     \
-      "run the job in the background, independent of this terminal, and print its id; the output goes "         \
-      "to ddprun-ID.out in this directory. See also: ddprun list, ddprun attach, ddprun stop")                          \
+      "run the job in the background, independent of this terminal, and print its id; the output goes to "      \
+      "ddprun-ID.out in this directory. See also: 'ddprun list', 'ddprun attach', 'ddprun stop'")               \
     X(ROLE, "role", 0, ROLE, role, "NAME", "default", true, FIRST, JOB,                                     \
       "role of the workers: the value of ROLE_NAME and of the field role_name in line prefixes")                \
     X(HOSTS, "hosts", 'H', HOSTS, hosts, "LIST", NULL, false, OURS, NODES,                                            \
@@ -151,8 +151,8 @@
       "'spawn', 'fork' or 'forkserver'; has no effect, because ddprun always starts a new process, as "      \
       "'spawn' does")                                                                                        \
     X(PASS_LOCAL_RANK, "pass_local_rank", 0, NAME, rank_argument, "NAME", NULL, true, OURS, PROGRAM, \
-      "pass --NAME=N (N is the local rank) to PROGRAM as its first argument, as python -m "                      \
-      "torch.distributed.launch does; NAME is 'local-rank', or 'local_rank' as in PyTorch before 2.0")           \
+      "pass --NAME=N (N is the local rank) to PROGRAM as its first argument, as 'python -m "                     \
+      "torch.distributed.launch' does; NAME is 'local-rank', or 'local_rank' as in PyTorch before 2.0")          \
     X(USE_ENV, "use_env", 0, SWITCH, use_env, NULL, NULL, false, FIRST, PROGRAM,                              \
       "pass the local rank only in LOCAL_RANK; cancels --pass_local_rank")                                 \
     X(VIRTUAL_LOCAL_RANK, "virtual_local_rank", 0, SWITCH, virtual_local_rank, NULL, NULL, true, THEIRS, PROGRAM, \
@@ -193,8 +193,8 @@
       "name of each log file, instead of the layout of --log_dir: %h host, %r rank, %l local rank, %n node " \
       "rank, %t start time (UTC), %j job, %a attempt, %s stdout or stderr, %% a percent sign")                       \
     X(LOG_MERGE, "log_merge", 0, SWITCH, log_merge, NULL, NULL, true, OURS, OUTPUT,                                  \
-      "let several workers write to the same log file if --log_file gives them the same name; lines "           \
-      "stay whole")               \
+      "let workers share a log file if the pattern of --log_file gives their files the same name; lines stay "  \
+      "whole")                                                                                                  \
     X(LOG_ROTATE, "log_rotate", 0, ROTATE, log_rotate, "SIZE[,KEEP]", NULL, true, OURS, OUTPUT,                    \
       "start a new log file at this size (500K, 64M, 2G). ddprun renames full files to .1, .2 ..., and "       \
       "keeps the newest KEEP files (default: all files)")                                                    \
@@ -316,7 +316,7 @@
       "PBS_JOBID and PBS_NODEFILE are set",                                                                  \
       "nodes, node rank, address (first host of the file), port, job id")                                    \
     X(LSF, "lsf", "LSF",                                                                                     \
-      "LSB_JOBID is set, and LSB_MCPU_HOSTS or LSB_HOSTS",                                                   \
+      "LSB_JOBID, and LSB_MCPU_HOSTS or LSB_HOSTS, are set",                                                 \
       "nodes, node rank, address (first host of the list), port, job id")
 /* clang-format on */
 

@@ -32,7 +32,7 @@
     X(TOTAL, 't', 64, "the numbers of files and bytes that follow")     \
     X(FILE, 'f', 1100, "a size, a blank and a name: this file follows") \
     X(DATA, 'd', 32768, "bytes of the file")                            \
-    X(FILES_END, 'e', 79, "end of the files; if files are omitted, their number and the reason")
+    X(FILES_END, 'e', 79, "end of the files; if files were omitted, the body has their number and the reason")
 
 /* Messages between the starter and a branch. A slot (two bytes, big-endian) identifies a process of the branch. */
 #define REMOTE_TREE_MESSAGES(X)                                                                          \

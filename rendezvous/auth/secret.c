@@ -262,8 +262,8 @@ static ddp_status add_tenant(struct secret **list, struct secret *secret, struct
                             secret->jobs);
         if (sodium_memcmp((*list)->key, secret->key, SECRET_BYTES) == 0)
             return ddp_fail(err, DDP_ERR_ARG,
-                            "the two prefixes of job ids '%.60s' and '%.60s' have the same secret; make "
-                            "a second secret with 'ddprun --make_secret FILE'",
+                            "the job-id prefixes '%.60s' and '%.60s' have the same secret; make a second "
+                            "secret with 'ddprun --make_secret FILE'",
                             (*list)->jobs, secret->jobs);
     }
     if (n == TENANTS_MAX)

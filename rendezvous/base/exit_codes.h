@@ -19,11 +19,11 @@
       "ddprun checked all options before it started a process. Typical causes: a spelling error, or "     \
       "options that cannot be used together.",                                                            \
       "--nproc_per_node=0: expected a number from 1 to 4096, 'gpu', 'cpu' or 'auto'")                     \
-    X(DDP_EXIT_PEER_LOST, PEER_LOST, "a worker lost a peer, and no other worker failed",                  \
-      "find the rank of the peer at the end of the worker's log; then read the log of that rank",         \
-      "A worker exited with DDP_EXIT_PEER_LOST. ddprun waited for the failure of the peer, but no other " \
-      "worker failed. Typical causes: a rank that left a process group early, or a broken network "       \
-      "connection.",                                                                                      \
+    X(DDP_EXIT_PEER_LOST, PEER_LOST, "a worker lost a peer (another rank), and no other worker failed",   \
+      "the end of the worker's log names the rank of the peer; read the log of that rank",                \
+      "A worker exited with DDP_EXIT_PEER_LOST. ddprun then waited to see which worker had failed, but "  \
+      "no other worker failed. Typical causes: a rank that left a process group early, or a broken "      \
+      "network connection.",                                                                              \
       "rank 3 on n1 failed first: exit 75, 12.3 s after its start")                                       \
     X(123, STORE_LOST, "this node lost the store (host or network down), or was frozen",                  \
       "check the output of the node that hosts the store; to survive the loss of any node, run "          \
@@ -70,19 +70,21 @@
     X(SIGABRT, "a failed assertion, an uncaught C++ exception, a heap error, or NCCL's watchdog",        \
       "read the last lines of the worker, which usually contain the reason")                             \
     X(SIGBUS, "a full /dev/shm, or a mapped file that became shorter",                                   \
-      "enlarge /dev/shm (docker run --shm-size=8g), and check other disks with df")                      \
+      "enlarge /dev/shm ('docker run --shm-size=8g'), and check other disks with 'df'")                  \
     X(SIGFPE, "a division of an integer by zero",                                                        \
       "run 'ulimit -c unlimited' before ddprun, and open the "                                           \
       "core file with gdb")                                                                              \
-    X(SIGKILL, "a lack of memory, kill -9, or the end of a scheduler's time limit",                      \
+    X(SIGKILL, "a lack of memory, the command 'kill -9', or the end of a scheduler's time limit",        \
       "see the report; if memory ran out, use a smaller batch, or raise the memory limit of the cgroup " \
       "or of the scheduler")                                                                             \
-    X(SIGSEGV, "a bug in C, C++ or CUDA code, or an extension of Python for another version",            \
+    X(SIGSEGV,                                                                                           \
+      "a bug in C, C++ or CUDA code, or a Python extension module built for another version "            \
+      "of Python",                                                                                       \
       "run 'ulimit -c unlimited' before ddprun, and open the core file with gdb; for Python, set "       \
       "PYTHONFAULTHANDLER=1")                                                                            \
     X(SIGPIPE, "a program that stopped reading the output, such as head in 'ddprun ... | head'",         \
       "pipe the output to a program that reads all of it, or use --log_dir and --redirects")             \
-    X(SIGTERM, "a time limit or a preemption of the scheduler, or kill",                                 \
+    X(SIGTERM, "the scheduler's time limit or preemption, or the command 'kill'",                        \
       "raise the time limit, and continue from the last checkpoint")                                     \
     X(SIGXCPU, "the limit of processor time", "raise the limit: ulimit -t")                              \
     X(SIGXFSZ, "the limit of file sizes", "raise the limit: ulimit -f")

@@ -65,9 +65,9 @@ static const struct option_row rows[] = {
       .parse = parse_max_bytes,
       .at = AT(max_bytes),
       .help = "limit in bytes for all keys, values and queues; N may end in K, M or G (default: 1G). One "
-              "user, or one address, gets at most half of the memory that the other users leave free. "
-              "Within this share, one job gets at most half of the memory that the other jobs of its "
-              "user leave free" },
+              "user gets at most half of the memory that other users leave free; another host counts as "
+              "one user. One job gets at most half of the part of its user's share that other jobs leave "
+              "free. With 1G, a single user gets 512M, and a single job 256M" },
     { .name = "keep",
       .value = "SECONDS",
       .parse = parse_keep,
@@ -79,7 +79,7 @@ static const struct option_row rows[] = {
       .at = AT(secret_file),
       .help = "file of secrets, mode 0600. Each line is 'SECRET' (made by 'ddprun --make_secret'), or "
               "'PREFIX SECRET' for job ids that begin with PREFIX; the longest matching prefix applies. "
-              "Agents and ddpctl need the same secret in their --secret_file" },
+              "ddprun and ddpctl need the same secret in their --secret_file" },
     { .name = "encrypt",
       .type = OPTION_FLAG,
       .at = AT(encrypt),
@@ -137,8 +137,8 @@ static const char tail[] =
     "\n"
     "On this host, only processes of root and of the user who runs ddp-rendezvous can connect.\n"
     "--insecure serves every user of this host and, without --secret_file, every other host:\n"
-    "all can read and write every key. With --secret_file, the store serves other hosts: their\n"
-    "agents must have the secret of the job, and confirm the connections of their workers.\n"
+    "all can read and write every key. With --secret_file, the store serves other hosts: ddprun\n"
+    "there must have the secret of the job, and confirms the connections of its workers.\n"
     "\n"
     "exit status: 0 ended by a signal, 1 cannot listen or run, 2 wrong usage\n";
 

@@ -98,7 +98,8 @@ static const struct option_row rows[] = {
       .help = "test every N epochs and after the last epoch" },
     { ROW(check_every, COUNT), .value = "N", .min = 1, .max = MOST,
       .help = "compare the parameters of all workers every N steps, not only at the end" },
-    { ROW(metrics, TEXT), .value = "FILE", .help = "JSON lines for steps and epochs; --resume appends" },
+    { ROW(metrics, TEXT), .value = "FILE",
+      .help = "write JSON lines for steps and epochs; with --resume, append them" },
     { ROW(hash_steps, FLAG), .help = "with --metrics, add a parameter hash for each step" },
     { ROW(peak_tflops, REAL), .value = "X",
       .help =

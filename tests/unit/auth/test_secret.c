@@ -229,7 +229,7 @@ Test(secret, a_wrong_line_of_a_tenant_is_named)
     expect_bad_tenants("a", "line 2: two lines have a secret for job ids that begin with 'x'");
     snprintf(line, sizeof(line), "x %s\ny %.62s11\nz %s\n", digits, digits, digits);
     make_file("a", line, strlen(line), 0600);
-    expect_bad_tenants("a", "line 3: the two prefixes of job ids 'x' and 'z' have");
+    expect_bad_tenants("a", "line 3: the job-id prefixes 'x' and 'z' have");
     snprintf(line, sizeof(line), "%256s %s\n", "x", digits);
     memset(line, 'x', 256);
     make_file("a", line, strlen(line), 0600);

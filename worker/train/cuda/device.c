@@ -305,7 +305,12 @@ static int32_t *counts(struct cuda *c, size_t n)
     }
     if (c->sorted.memory == NULL) {
         c->sorted.bytes = 0;
-        cuda_failed(c, ddp_fail(&err, DDP_ERR_NOMEM, "out of memory to sort tokens"), &err);
+        cuda_failed(c,
+                    ddp_fail(&err, DDP_ERR_NOMEM,
+                             "cannot sort the tokens of a batch: out of host memory for %zu bytes; start "
+                             "fewer workers on this host",
+                             n * sizeof(int32_t)),
+                    &err);
         return NULL;
     }
     return memset(c->sorted.memory, 0, n * sizeof(int32_t));

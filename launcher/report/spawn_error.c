@@ -289,7 +289,7 @@ static const struct row {
     { EACCES, LACKS_X, "{program} is not executable", "run 'chmod +x {program}'; for a Python script, run "
                                                       "'python3 -u {program}' instead" },
     { EACCES, NOEXEC, "{program} is on a file system that is mounted noexec",
-      "copy the program to another file system, or allow execution: mount -o remount,exec MOUNT_POINT" },
+      "copy the program to another file system, or allow execution: 'mount -o remount,exec MOUNT_POINT'" },
     { EACCES, HELPER_DIR, "{program}: the interpreter in its first line, '{interpreter}', is a directory",
       "correct the first line" },
     { EACCES, SCRIPT, "{program}: the interpreter in its first line, '{interpreter}', cannot be executed",
@@ -310,11 +310,11 @@ static const struct row {
                        "program",
       "wait until that process is done, or find the process with 'fuser -v {program}'" },
     { E2BIG, ALWAYS, "the arguments and the environment of {program} are too long for the system",
-      "use fewer or shorter arguments and variables, or raise the limit: ulimit -s{stack}" },
+      "use fewer or shorter arguments and variables, or raise the limit: 'ulimit -s'{stack}" },
     { EAGAIN, ALWAYS, "{program}: the system cannot create another process ({errno})",
-      "raise the limit for processes and threads: ulimit -u{processes} or pids.max of the cgroup{pids}" },
+      "raise the limit for processes and threads: 'ulimit -u'{processes} or pids.max of the cgroup{pids}" },
     { ENOMEM, ALWAYS, "{program}: no memory is left for another process ({errno})", "free memory{available}, raise the memory limit of the cgroup{memory}, or start fewer workers{commit}" },
-    { EMFILE, ALWAYS, "{program}: ddprun has no file descriptors left for the output of this program ({errno})", "raise ulimit -n{files}" },
+    { EMFILE, ALWAYS, "{program}: ddprun has no file descriptors left for the output of this program ({errno})", "raise 'ulimit -n'{files}" },
     { ANY_ERROR, ALWAYS, "{program}: {errno}", NULL },
 };
 /* clang-format on */

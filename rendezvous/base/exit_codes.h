@@ -20,7 +20,8 @@
       "options that cannot be used together.",                                                            \
       "--nproc_per_node=0: expected a number from 1 to 4096, 'gpu', 'cpu' or 'auto'")                     \
     X(DDP_EXIT_PEER_LOST, PEER_LOST, "a worker lost a peer (another rank), and no other worker failed",   \
-      "the end of the worker's log names the rank of the peer; read the log of that rank",                \
+      "read the end of the worker's log; if it names the lost rank, read the log of that rank, else the " \
+      "ends of the logs of all ranks",                                                                    \
       "A worker exited with DDP_EXIT_PEER_LOST. ddprun then waited to see which worker had failed, but "  \
       "no other worker failed. Typical causes: a rank that left a process group early, or a broken "      \
       "network connection.",                                                                              \
@@ -86,8 +87,8 @@
       "pipe the output to a program that reads all of it, or use --log_dir and --redirects")             \
     X(SIGTERM, "the scheduler's time limit or preemption, or the command 'kill'",                        \
       "raise the time limit, and continue from the last checkpoint")                                     \
-    X(SIGXCPU, "the limit of processor time", "raise the limit: ulimit -t")                              \
-    X(SIGXFSZ, "the limit of file sizes", "raise the limit: ulimit -f")
+    X(SIGXCPU, "the limit of processor time", "raise the limit: 'ulimit -t'")                            \
+    X(SIGXFSZ, "the limit of file sizes", "raise the limit: 'ulimit -f'")
 
 /* The texts for every exit code that has no row. agent_exit_code in agent/agent.c chooses the exit code. */
 #define EXIT_CODE_OTHER_MEANING "the exit code of the worker that failed first"

@@ -258,15 +258,15 @@
       "container that is not connected to the network of the address.")                                                                            \
     X(ROUTE_UNREACHABLE, ERROR,                                                                             \
       "${this_host} has a route that marks ${address} as unreachable",                                      \
-      "remove the route that 'ip route' (IPv6: 'ip -6 route') shows on ${this_host}, or pass another "      \
-      "address",                                                                                            \
+      "remove the 'unreachable' route to ${address} on ${this_host} ('ip route', or 'ip -6 route', lists "  \
+      "it), or pass another address",                                                                       \
       "n1 has a route that marks 10.0.0.1 as unreachable",                                                  \
       "The kernel's route lookup failed with EHOSTUNREACH. Typical cause: an 'unreachable' route of "       \
       "a VPN or a container network.")                                                                      \
     X(ROUTE_PROHIBITED, ERROR,                                                                              \
       "${this_host} has a route or rule that prohibits ${address}",                                         \
-      "remove the entry that 'ip route' or 'ip rule' shows on ${this_host}, or pass another address; "      \
-      "check the output rules of the firewall, too",                                                        \
+      "remove the 'prohibit' route or rule for ${address} on ${this_host} ('ip route' and 'ip rule' list "  \
+      "it), or pass another address; check the output rules of the firewall, too",                          \
       "n1 has a route or rule that prohibits 10.0.0.1",                                                     \
       "The kernel's route lookup failed with EACCES. Typical cause: a 'prohibit' route or rule.")           \
     X(FAMILY_OFF, ERROR,                                                                                    \
@@ -830,7 +830,7 @@
       "${host}, 'ip -s link', firewalls; if these show no fault, check the logs of the ranks on "           \
       "${peer_host} for a process group that a rank left early",                                            \
       "the connection between node 0 (n0) and node 1 (n1) broke: rank 0 reported 'Connection reset by "     \
-      "peer [10.0.0.2]:41234', but no rank had ended, and the agents of both nodes still reach the store "  \
+      "peer [10.0.0.2]:41234', but no rank had ended, and ddprun on both nodes still reaches the store "    \
       "(last messages 310 ms and 820 ms ago)",                                                              \
       "The last lines of the rank that failed first contain the address of the rank to which the "          \
       "connection was lost, and this address belongs to another node. No worker had ended earlier. If "     \
@@ -850,7 +850,7 @@
     X(NODE_LOST_SILENT, ERROR,                                                                              \
       "${subject} was lost ${time} ago: it had been ${words}",                                               \
       "check whether that host is down or frozen, or its network is cut: " \
-      "run ping between that host and the store's host, in both directions",                                                              \
+      "run 'ping' between that host and the store's host, in both directions",                                                              \
       "node 1 (n1, pid 80) was lost 12.0 s ago: it had been silent for 15.0 s",                              \
       "The node sent no heartbeat within the time of --node_timeout, and then lost its connection. "         \
       "Typical causes: a crashed or frozen machine, or a cut network.")                                     \
@@ -860,12 +860,12 @@
       "still runs, check the network to the store's host",                                                  \
       "node 1 (n1, pid 80) was lost 12.0 s ago: its connection was closed",                            \
       "The agent's connection closed, although the agent had not announced that it leaves. Typical "        \
-      "causes: kill -9, the out-of-memory killer, or a firewall that reset the connection.")                \
+      "causes: 'kill -9', the out-of-memory killer, or a firewall that reset the connection.")              \
     /* The agent's timers show whether ddprun itself was frozen. Without this finding, a user would look    \
      * for the fault in the network. */                                         \
     X(NODE_FROZEN, ERROR,                                                                                   \
       "${subject} was frozen for at least ${time} and lost the store: ${words}",                            \
-      "find out what stopped the process: kill -STOP, Ctrl-Z, a debugger, a frozen container, or a "        \
+      "find out what stopped the process: 'kill -STOP', Ctrl-Z, a debugger, a frozen container, or a "      \
       "virtual machine that was moved or suspended; a larger --node_timeout tolerates longer pauses",       \
       "this ddprun (node 1, n1, pid 80) was frozen for at least 32.0 s and lost the store: the store's "    \
       "reason is 'silent for 15.0 s' (--node_timeout is 15.0 s)",                                         \
@@ -885,7 +885,7 @@
       "ddprun there exited or was killed: check its output, and start it again; the job waits",    \
       "node 1 (n1, pid 80) had joined, stayed 3.0 s, and has been gone for 12.0 s: its connection was "     \
       "closed",                                                                                             \
-      "The node was lost before the first round began. Typical causes: Ctrl-C, a time limit, or kill -9 on "        \
+      "The node was lost before the first round began. Typical causes: Ctrl-C, a time limit, or 'kill -9' on "      \
       "that node.")                                                                                                 \
     X(NODE_LEFT, ERROR,                                                                                     \
       "${subject} left ${time} ago: ${words}",                                                              \
@@ -1035,11 +1035,11 @@
       "until this wait ends. /proc/PID/stat has shown state D for at least two seconds. Typical "           \
       "causes: a network file system, a disk or a GPU driver that does not answer.")                        \
     X(RANK_BUSY, WARNING,                                                                                   \
-      "${subject}: uses ${cpu} % CPU${where}, but has not reached the call in which the others wait; "      \
+      "${subject}: uses ${cpu} % CPU${where}, but has not reached the point where the others wait; "        \
       "${heard}",                                                                                           \
       "perhaps the rank is only slow (it prepares data or imports modules); inspect it with 'py-spy dump "  \
       "--pid ${pid}' or 'gdb -p ${pid}'",                                                                   \
-      "rank 3: uses 98 % CPU (n1, pid 812), but has not reached the call in which the others wait; last "   \
+      "rank 3: uses 98 % CPU (n1, pid 812), but has not reached the point where the others wait; last "     \
       "message 32.0 s ago",                                                                                 \
       "The process is not blocked: it computes, and has not reached the point where the others wait. "      \
       "It may be slow, or in an endless loop. The agent measures the CPU time of the process between "      \
@@ -1062,11 +1062,11 @@
       "barrier. The store does not see what the process does now. Typical causes: a rank that is about "    \
       "to exit, or a process group that was destroyed.")                                                    \
     X(RANK_MISSING, WARNING,                                                                                \
-      "${subject}: connected${where}, but has not reached the call in which the others wait; last "         \
+      "${subject}: connected${where}, but has not reached the point where the others wait; last "           \
       "message ${silent} ago${does}",                                                                       \
       "the rank sleeps, or waits for something outside the store; inspect it with 'py-spy dump --pid "      \
       "${pid}' or 'gdb -p ${pid}'",                                                                         \
-      "rank 3: connected (n1, pid 812), but has not reached the call in which the others wait; last "       \
+      "rank 3: connected (n1, pid 812), but has not reached the point where the others wait; last "         \
       "message 32.0 s ago; it sleeps in futex_wait",                                                        \
       "The process neither computes nor waits for a key or barrier, so it probably waits for something "    \
       "that the store does not see. The store combines the requests of the rank with the state that "       \

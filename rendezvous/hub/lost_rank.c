@@ -304,12 +304,12 @@ static void format_path(const struct job *job, const struct failure *failure, co
         snprintf(out, sizeof(words), "; a path between the nodes loses large packets (PATH_LOSES_LARGE)");
 }
 
-/* Append how long ago the last message from the agent of a node arrived. */
+/* Append how long ago the last message from ddprun on a node arrived. */
 static void append_last_message(const struct rdzv_node_facts *node, uint64_t now_ms, words out)
 {
     words ago;
     const size_t len = strlen(out);
-    snprintf(out + len, sizeof(words) - len, "; the last message from the agent of %.40s arrived %.20s ago",
+    snprintf(out + len, sizeof(words) - len, "; the last message from ddprun on %.40s arrived %.20s ago",
              node->host, duration(ago, now_ms - node->last_received_ms));
 }
 
@@ -328,7 +328,7 @@ static void format_agents(const struct job *job, const struct broken *b, words o
     out[0] = '\0';
     if (!here_is_late && !peer_is_late)
         snprintf(out, sizeof(words),
-                 ", and the agents of both nodes still reach the store (last messages %.20s and %.20s ago)",
+                 ", and ddprun on both nodes still reaches the store (last messages %.20s and %.20s ago)",
                  duration(here_ago, now_ms - b->here.last_received_ms),
                  duration(peer_ago, now_ms - b->peer.last_received_ms));
     if (here_is_late)

@@ -79,7 +79,7 @@ Test(barrier_start, a_time_out_says_who_is_missing_and_what_is_known_of_each)
         "[ 31000] rank 0 gets outcome 1: barrier 'step-1' timed out after 30.0 s; 1 of 4 ranks have arrived\n"
         "[ 31000]      rank 1: connected (n1, pid 101), but waits elsewhere, for key '/weights'; last "
         "message 28.5 s ago\n"
-        "[ 31000]      rank 2: connected (n1, pid 102), but has not reached the call in which the others "
+        "[ 31000]      rank 2: connected (n1, pid 102), but has not reached the point where the others "
         "wait; last message 31.0 s ago\n"
         "[ 31000]      rank 3: started (n1, pid 103), but never connected to the store within 31.0 s\n");
 }
@@ -98,10 +98,10 @@ Test(barrier, the_deadline_starts_with_the_first_arrival)
         &sim,
         "[ 15000] barrier 'a' timed out after 10.0 s\n"
         "[ 15000] rank 0 gets outcome 1: barrier 'a' timed out after 10.0 s; 2 of 3 ranks have arrived\n"
-        "[ 15000]      rank 2: connected (n1, pid 102), but has not reached the call in which the others "
+        "[ 15000]      rank 2: connected (n1, pid 102), but has not reached the point where the others "
         "wait; last message 15.0 s ago\n"
         "[ 15000] rank 1 gets outcome 1: barrier 'a' timed out after 10.0 s; 2 of 3 ranks have arrived\n"
-        "[ 15000]      rank 2: connected (n1, pid 102), but has not reached the call in which the others "
+        "[ 15000]      rank 2: connected (n1, pid 102), but has not reached the point where the others "
         "wait; last message 15.0 s ago\n");
 }
 
@@ -114,12 +114,11 @@ Test(barrier, who_comes_too_late_gets_the_same_outcome_once)
     sim_barrier(&sim, 1, "a", 1000, "0 1");
     sim_barrier(&sim, 1, "a", 1000, "0 1");
     sim_expect_trace(
-        &sim,
-        "[  3000] rank 1 gets outcome 1: barrier 'a' timed out after 1.0 s; 1 of 2 ranks have arrived\n"
-        "[  3000]      rank 1: connected (n1, pid 101), but has not reached the call in which the others "
-        "wait; last message 1.0 s ago\n"
-        "[  3000] rank 1 gets outcome 4: barrier 'a' is misused: the barrier with this name has "
-        "already failed; use each name only once\n");
+        &sim, "[  3000] rank 1 gets outcome 1: barrier 'a' timed out after 1.0 s; 1 of 2 ranks have arrived\n"
+              "[  3000]      rank 1: connected (n1, pid 101), but has not reached the point where the others "
+              "wait; last message 1.0 s ago\n"
+              "[  3000] rank 1 gets outcome 4: barrier 'a' is misused: the barrier with this name has "
+              "already failed; use each name only once\n");
 }
 
 Test(barrier, a_dead_process_fails_it_for_all_at_once)
@@ -135,12 +134,12 @@ Test(barrier, a_dead_process_fails_it_for_all_at_once)
         "[   700] barrier 'a' cannot complete: rank 3 killed by signal 9, SIGKILL (n1, pid 103)\n"
         "[   700] rank 0 gets outcome 2: barrier 'a' cannot complete: rank 3 killed by signal 9, SIGKILL "
         "(n1, pid 103); 2 of 4 ranks have arrived\n"
-        "[   700]      rank 2: connected (n1, pid 102), but has not reached the call in which the others "
+        "[   700]      rank 2: connected (n1, pid 102), but has not reached the point where the others "
         "wait; last message 700 ms ago\n"
         "[   700]      rank 3: killed by signal 9, SIGKILL (n1, pid 103)\n"
         "[   700] rank 1 gets outcome 2: barrier 'a' cannot complete: rank 3 killed by signal 9, SIGKILL "
         "(n1, pid 103); 2 of 4 ranks have arrived\n"
-        "[   700]      rank 2: connected (n1, pid 102), but has not reached the call in which the others "
+        "[   700]      rank 2: connected (n1, pid 102), but has not reached the point where the others "
         "wait; last message 700 ms ago\n"
         "[   700]      rank 3: killed by signal 9, SIGKILL (n1, pid 103)\n");
 }
@@ -157,12 +156,12 @@ Test(barrier, a_rank_that_has_come_and_dies_counts_as_missing)
         "[     0] rank 0 gets outcome 2: barrier 'a' cannot complete: rank 1 killed by signal 9, SIGKILL "
         "(n1, pid 101); 1 of 3 ranks have arrived\n"
         "[     0]      rank 1: killed by signal 9, SIGKILL (n1, pid 101)\n"
-        "[     0]      rank 2: connected (n1, pid 102), but has not reached the call in which the others "
+        "[     0]      rank 2: connected (n1, pid 102), but has not reached the point where the others "
         "wait; last message 0 ms ago\n"
         "[     0] rank 1 gets outcome 2: barrier 'a' cannot complete: rank 1 killed by signal 9, SIGKILL "
         "(n1, pid 101); 1 of 3 ranks have arrived\n"
         "[     0]      rank 1: killed by signal 9, SIGKILL (n1, pid 101)\n"
-        "[     0]      rank 2: connected (n1, pid 102), but has not reached the call in which the others "
+        "[     0]      rank 2: connected (n1, pid 102), but has not reached the point where the others "
         "wait; last message 0 ms ago\n");
 }
 
@@ -248,7 +247,7 @@ Test(barrier, an_operator_cancels_it)
         &sim,
         "[     0] barrier 'a' was cancelled by peer:510\n"
         "[     0] rank 0 gets outcome 3: barrier 'a' was cancelled by peer:510; 1 of 2 ranks have arrived\n"
-        "[     0]      rank 1: connected (n1, pid 101), but has not reached the call in which the others "
+        "[     0]      rank 1: connected (n1, pid 101), but has not reached the point where the others "
         "wait; last message 0 ms ago\n"
         "[     0] rank 3 left its wait\n");
 }

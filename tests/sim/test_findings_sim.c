@@ -817,7 +817,7 @@ Test(findings_ranks_sim, a_connection_that_breaks_to_a_node_that_is_silent)
     sim_say(&sim, N2, "{\"op\":\"stopped\",\"round\":1,\"max_code\":143}");
     told = last_push(N2, "left_waiting");
     cr_assert(has(told, "CONNECTION_BROKE", NULL));
-    cr_assert(says("agent of n1 ") && says("2.5 s ago") && !says("agent of n0 ") && !says("last messages "),
+    cr_assert(says("ddprun on n1 ") && says("2.5 s ago") && !says("ddprun on n0 ") && !says("last messages "),
               "%s", text_of(told, "text"));
 }
 

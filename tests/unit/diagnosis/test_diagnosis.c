@@ -459,7 +459,7 @@ Test(diagnose_job, why_a_rank_does_not_come)
                                               .wchan = "nfs_wait_bit_killable"),
                    "RANK_IN_KERNEL", "state D, in nfs_wait_bit_killable");
     expect_missing((struct snapshot_rank)RANK(3, HERE, .proc_state = 'R', .cpu_percent = 99), "RANK_BUSY",
-                   "uses 99 % CPU (n1, pid 73), but has not reached the call in which the others wait; last "
+                   "uses 99 % CPU (n1, pid 73), but has not reached the point where the others wait; last "
                    "message 60.0 s ago");
     expect_missing((struct snapshot_rank)RANK(3, .proc_state = 'R', .cpu_percent = 100), "RANK_BUSY",
                    "it never connected");
@@ -608,7 +608,7 @@ Test(diagnose, a_process_that_has_not_connected)
 Test(diagnose, a_rank_that_is_busy)
 {
     expect((struct snapshot_rank){ N1, .met = true, .connected = true, .silent_ms = 1250 },
-           "connected (n1, pid 77), but has not reached the call in which the others wait; last message 1.2 "
+           "connected (n1, pid 77), but has not reached the point where the others wait; last message 1.2 "
            "s ago",
            "{\"rank\":3,\"state\":\"connected\",\"host\":\"n1\",\"pid\":77,\"silent_ms\":1250}");
 }

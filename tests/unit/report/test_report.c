@@ -527,13 +527,13 @@ Test(report_elsewhere, names_a_node_that_was_lost, .fini = elsewhere_tear_down)
     elsewhere_report.elsewhere = &cause;
     elsewhere_step(AGENT_NOTIFIED, 3500, 0, 0);
     elsewhere_step(AGENT_EXITED, 3600, 0, 75);
-    elsewhere_expect(
-        "ddprun: node 1 (n2) is lost: silent for 3 s\n"
-        "  try      check whether that host is down or frozen, or its network is cut: run ping between that\n"
-        "           host and the store's host, in both directions\n"
-        "  node     node 1, host n2\n"
-        "  then     rank 0 of node 0 (n1) ended with exit 75, because another rank was lost\n"
-        "  exit     125, because of node 1 on n2\n");
+    elsewhere_expect("ddprun: node 1 (n2) is lost: silent for 3 s\n"
+                     "  try      check whether that host is down or frozen, or its network is cut: run "
+                     "'ping' between that\n"
+                     "           host and the store's host, in both directions\n"
+                     "  node     node 1, host n2\n"
+                     "  then     rank 0 of node 0 (n1) ended with exit 75, because another rank was lost\n"
+                     "  exit     125, because of node 1 on n2\n");
 }
 
 /* No node is the culprit: the missing nodes are unknown to the store. */

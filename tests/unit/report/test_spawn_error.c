@@ -67,8 +67,9 @@ Test(start_words, of_a_path_that_is_not_there_or_no_file)
     expect(EACCES, "./train is not executable",
            "run 'chmod +x ./train'; for a Python script, run 'python3 -u ./train' instead");
     set((struct program_file){ .kind = PATH_EXECUTABLE, .noexec = true });
-    expect(EACCES, "./train is on a file system that is mounted noexec",
-           "copy the program to another file system, or allow execution: mount -o remount,exec MOUNT_POINT");
+    expect(
+        EACCES, "./train is on a file system that is mounted noexec",
+        "copy the program to another file system, or allow execution: 'mount -o remount,exec MOUNT_POINT'");
     set((struct program_file){ .kind = PATH_UNKNOWN, .locked = "/data/locked" });
     expect(EACCES, "./train: no permission to enter the directory /data/locked",
            "run 'chmod +x /data/locked', or start ddprun as a user with this permission");
@@ -119,14 +120,15 @@ Test(start_words, of_a_system_without_room)
     limits = (struct worker_evidence){
         .processes = UINT64_MAX, .pids_max = 99, .open_files = 1024, .stack = 8 << 20
     };
-    expect(EAGAIN, "./train: the system cannot create another process (Resource temporarily unavailable)",
-           "raise the limit for processes and threads: ulimit -u (unlimited) or pids.max of the cgroup (99)");
+    expect(
+        EAGAIN, "./train: the system cannot create another process (Resource temporarily unavailable)",
+        "raise the limit for processes and threads: 'ulimit -u' (unlimited) or pids.max of the cgroup (99)");
     expect(
         EMFILE,
         "./train: ddprun has no file descriptors left for the output of this program (Too many open files)",
-        "raise ulimit -n (1024)");
+        "raise 'ulimit -n' (1024)");
     expect(E2BIG, "the arguments and the environment of ./train are too long for the system",
-           "use fewer or shorter arguments and variables, or raise the limit: ulimit -s (8 MiB)");
+           "use fewer or shorter arguments and variables, or raise the limit: 'ulimit -s' (8 MiB)");
     expect(ETXTBSY, "./train is open for writing: another process is still building or copying the program",
            "wait until that process is done, or find the process with 'fuser -v ./train'");
     expect(ELOOP, "./train: Too many levels of symbolic links", "");

@@ -87,8 +87,8 @@ Test(hints, show_the_limits_that_they_mention)
     };
     static const char *const shown[] = {
         "open files (1024) is",
-        "ulimit -u (512) or pids.max of the cgroup (99)",
-        "ulimit -u (512) or pids.max of the cgroup (99)",
+        "'ulimit -u' (512) or pids.max of the cgroup (99)",
+        "'ulimit -u' (512) or pids.max of the cgroup (99)",
         "locked memory (64 KiB) is",
         "cgroup (64 MiB, of which 10 MiB are in use), the limit of the address space with 'ulimit -v' "
         "(unlimited)",

@@ -307,8 +307,7 @@ static int32_t *counts(struct cuda *c, size_t n)
         c->sorted.bytes = 0;
         cuda_failed(c,
                     ddp_fail(&err, DDP_ERR_NOMEM,
-                             "cannot sort the tokens of a batch: out of host memory for %zu bytes; start "
-                             "fewer workers on this host",
+                             "cannot sort the tokens of a batch: out of memory for %zu bytes on the host",
                              n * sizeof(int32_t)),
                     &err);
         return NULL;

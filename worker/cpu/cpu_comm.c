@@ -1,10 +1,9 @@
-/* cpu_comm.c -- the cpu backend: shared memory between the ranks of one host, TCP between hosts.
- *
- * A call takes one of five paths. It runs between hosts (net_join.h), as a barrier only (no data), as a copy
- * (world of one), in place (all buffers in shared memory), or through slots (host.c). All ranks choose the same
- * path, because the choice depends only on values that are equal on all ranks. */
+/* cpu_comm.c -- the cpu backend: shared memory between the ranks of one host, TCP between hosts. A call takes one of
+ * five paths. It runs between hosts (net_join.h), as a barrier only (no data), as a copy (world of one), in place (all
+ * buffers in shared memory), or through slots (host_collectives.c). All ranks choose the same path, because the choice
+ * depends only on values that are equal on all ranks. */
 #include "core/bootstrap.h"
-#include "cpu/host.h"
+#include "cpu/host_collectives.h"
 #include "cpu/net_join.h"
 
 #include <stdlib.h>

@@ -1,9 +1,10 @@
 /* net_join.h -- the cpu backend between hosts: net_join.c connects the hosts, and net_run.c runs collectives. Each host
- * runs the turns of host.c in shared memory, and the hosts exchange values in each turn, between two barriers. */
+ * runs the turns of host_collectives.c in shared memory, and the hosts exchange values in each turn, between two
+ * barriers. */
 #ifndef WORKER_CPU_NET_JOIN_H
 #define WORKER_CPU_NET_JOIN_H
 
-#include "cpu/host.h"
+#include "cpu/host_collectives.h"
 #include "cpu/net_link.h"
 #include "cpu/net_plan.h"
 

@@ -1,6 +1,6 @@
-/* net_run.c -- see net_join.h: a collective between hosts, in steps. Each host runs the turns of host.c, with a barrier
- * of its ranks after each turn, and the hosts exchange values between the barriers. The values of both phases of a turn
- * travel together, so that each turn waits for the network only once. */
+/* net_run.c -- see net_join.h: a collective between hosts, in steps. Each host runs the turns of host_collectives.c,
+ * with a barrier of its ranks after each turn, and the hosts exchange values between the barriers. The values of both
+ * phases of a turn travel together, so that each turn waits for the network only once. */
 #include "cpu/net_join.h"
 
 #include <string.h>
@@ -16,7 +16,8 @@ struct net_call {
     size_t last;                /* the last turn of the call */
 };
 
-/* One step: elements [at, at + n), give slot `pair` (0 or 1), take slot 2 + `pair`. host.c explains the slots. */
+/* One step: elements [at, at + n), give slot `pair` (0 or 1), take slot 2 + `pair`. host_collectives.c explains the
+ * slots. */
 struct net_step {
     size_t at, n;
     unsigned pair;

@@ -58,7 +58,7 @@ void segment_hide(struct segment *segment);
 
 /* --- the control page ------------------------------------------------------------------------------------- */
 
-/* The page that all ranks of a host share, and its layout. In this file, in barrier.h and in host.h, `rank` is the rank
+/* The page that all ranks of a host share, and its layout. In this file, in barrier.h and in host_collectives.h, `rank` is the rank
  * on this host, and `world` is the number of ranks on this host. Exception: shm_rank.rank is the rank in the group.
  * Error texts contain ranks of the group.
  *
@@ -116,8 +116,8 @@ struct shm_control {
     struct shm_rank ranks[];
 };
 
-/* Number of slots of a rank: two for its own values (give) and two for results (take); see host.c. In each pair, one
- * slot is written while the other slot is read. */
+/* Number of slots of a rank: two for its own values (give) and two for results (take); see host_collectives.c. In each
+ * pair, one slot is written while the other slot is read. */
 enum { SHM_SLOTS = 4 };
 
 /* Return the size in bytes of the control page (shm_control_bytes) or of one slot (shm_slot_bytes), on a host with

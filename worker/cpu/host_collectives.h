@@ -1,8 +1,8 @@
-/* host.h -- collectives among the ranks of one host through shared memory. If all ranks can reach the buffers, a
- * collective works in place. Otherwise the collective copies the values in steps through the slots of the control page
- * (shm.h). */
-#ifndef WORKER_CPU_HOST_H
-#define WORKER_CPU_HOST_H
+/* host_collectives.h -- collectives among the ranks of one host through shared memory. If all ranks can reach the
+ * buffers, a collective works in place. Otherwise the collective copies the values in steps through the slots of the
+ * control page (shm.h). */
+#ifndef WORKER_CPU_HOST_COLLECTIVES_H
+#define WORKER_CPU_HOST_COLLECTIVES_H
 
 #include "core/backend.h"
 #include "cpu/barrier.h"

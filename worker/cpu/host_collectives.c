@@ -1,8 +1,8 @@
-/* host.c -- see host.h.
+/* host_collectives.c -- see host_collectives.h.
  *
  * A call in place uses the ranks' buffers directly, and each rank finds the buffers of its peers through marks (shm.h).
  * A barrier ends the call, because no rank may change its input while a peer still reads that input. */
-#include "cpu/host.h"
+#include "cpu/host_collectives.h"
 
 #include "core/call.h"
 #include "reducer/reduce.h"

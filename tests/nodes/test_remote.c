@@ -409,7 +409,8 @@ Test(remote, a_host_that_cannot_start_is_one_finding, .timeout = 300)
 /* --- a host that fails while the job runs
  * ---------------------------------------------------------------------------- */
 
-/* `kills` runs on host `on`; the job ends with `exit_code` and prints `words`. */
+/* `kills` is a shell command that runs on the host with the index `on`. ddprun must then exit with `exit_code` and
+ * print `words`. */
 static const struct bad_end {
     const char *kills;
     int on, exit_code;
@@ -424,8 +425,9 @@ static const struct bad_end {
     { "kill -9 $(pgrep -n -f '[s]ay:up')", 1, 137, "rank 1" },     /* a worker */
 };
 
-/* Run the command `kills` of `bad`. Expect that the job leaves nothing on any host within END_MS. Expect that `p`,
- * which started the job, ends with the exit code and the words of `bad`. */
+/* Run the command bad->kills on the host with the index bad->on. Expect that no process, file or control group of the
+ * job is left on any host within END_MS. Expect that `p`, the ddprun that has started the job, exits with
+ * bad->exit_code and prints bad->words. */
 static struct run_result expect_bad_end(struct hosts *net, struct run_process *p, const struct bad_end *bad)
 {
     const uint64_t fault_ms = clock_ms();
@@ -433,7 +435,8 @@ static struct run_result expect_bad_end(struct hosts *net, struct run_process *p
     for (int k = 0; k < net->count; k++)
         expect_end_since(net, k, fault_ms);
     struct run_result r = run_wait(p);
-    /* exit code 125 if another host ends before the host of the killed worker */
+    /* If 137 is expected, 125 is also right: the part of the job on another host may end before the host of the killed
+     * worker. */
     cr_expect(r.exit_code == bad->exit_code || (bad->exit_code == 137 && r.exit_code == 125), "%s: %d: %s",
               bad->kills, r.exit_code, r.err);
     cr_expect_not_null(strstr(r.err, bad->words), "%s: %s", bad->kills, r.err);

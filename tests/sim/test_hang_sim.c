@@ -284,8 +284,8 @@ Test(hang_sim, why_says_how_often_stacks_gave_no_verdict_since_the_last_progress
     cr_expect(strstr(why(), "progress for") != NULL && strstr(why(), "stacks 1 time") == NULL, "%s", why());
 }
 
-/* The search for hangs does not use the stacks that an operator has requested. These stacks come without flight
- * records, and may be from before the suspicion. */
+/* The search for hangs does not use the stacks that an operator has requested, for two reasons: these stacks contain no
+ * flight records, and may have been read before the search began to suspect a hang. */
 Test(hang_sim, an_open_request_of_an_operator_is_no_sample_of_the_search)
 {
     run_job("");

@@ -412,7 +412,8 @@ Test(store_link, who_ends_with_0_while_another_waits_is_told, .init = start_serv
     ddp_store_close(worker);
 }
 
-/* The agent's connection to a peer that is not a store, that sends invalid bytes, or that reads nothing. */
+/* In these tests the agent connects to a peer that the test controls, instead of a store. The peer is a server of
+ * another kind, sends invalid bytes, sends nothing, or reads nothing. */
 
 TestSuite(store_link_peers, .timeout = 120);
 
@@ -860,7 +861,9 @@ Test(store_link_munge, an_open_store_starts_no_workers, .init = begin_munge, .fi
     buf_free(&bytes);
 }
 
-/* The peer sends a credential and a proof that the true store has made for an earlier connection. */
+/* The peer sends two messages of the true store from an earlier connection: a credential, and the proof for the nonce
+ * of that connection. The agent has not sent its own nonce yet. So the agent expects no proof, and rejects the second
+ * message as a second credential. */
 Test(store_link_munge, a_recorded_store_proves_nothing, .init = begin_munge, .fini = end_munge)
 {
     static const uint8_t nonce[AUTH_NONCE_BYTES] = { 7 };

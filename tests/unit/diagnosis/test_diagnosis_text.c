@@ -41,8 +41,8 @@ Test(screen, a_node_has_left)
     free(text);
 }
 
-/* A pause before the next attempt, or a last call for more nodes, ends with the start of the workers. Neither is a time
- * limit, so the text must not name --timeout. */
+/* The workers start after a pause before the next attempt, or after a last call for more nodes. These two durations are
+ * no time limits, so the text must not name --timeout. */
 Test(screen, a_pause_is_no_limit)
 {
     char *text = screen(CASE(GATHERING, .pause_ms = 161, NODES(NODE(0), NODE(1))));

@@ -1592,7 +1592,7 @@ Test(hang, a_collective_of_one_rank_differs_from_the_line_of_the_others)
     "\"user\":false},{\"function\":\"step\",\"file\":\"train.py\",\"line\":9,\"user\":true}]," \
     "\"threads\":[" MAIN_OF(rank, "sleeping in futex", 5) "]}"
 
-/* The sentence has room for two places. */
+/* A sentence names at most two groups of waiting ranks (GROUPS_SHOWN), and calls all further groups "others". */
 Test(hang, of_many_places_the_first_two_are_named)
 {
     const char *rows =

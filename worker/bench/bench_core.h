@@ -81,7 +81,8 @@ uint64_t bench_wrong(const struct bench_case *c, int rank, const void *out);
 
 /* --- bench options ---------------------------------------------------------------------------------------- */
 
-/* The command line of ddp-bench. Options that nccl-tests also has are spelled as there. Pure. */
+/* The command line of ddp-bench. An option that nccl-tests also has is spelled as in nccl-tests, such as --minbytes.
+ * Pure. */
 
 struct bench_options {
     size_t least, most, step, factor; /* least, most: smallest and largest size in bytes; the next size is

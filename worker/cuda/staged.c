@@ -210,14 +210,15 @@ static ddp_status fail_call(struct staged *s, const struct call *call, cuda_erro
 }
 
 /* Wait until the event has occurred. The wait may take long, because the program's stream may have much work before the
- * event. So during the wait, also check whether another rank has failed. Each wait may last for the full timeout of the
- * call. After this time the call fails on all ranks. */
+ * event. So also check during the wait whether another rank has failed. The wait may last for the full timeout of the
+ * call. If the event has not occurred after this time, the call fails on all ranks. */
 static ddp_status wait_event(struct staged *s, struct CUevent_st *event, const struct call *call,
                              struct ddp_err *err)
 {
     enum { BUSY_LOOKS = 2000, CHECK_EVERY = 500 };
     const uint32_t ms = call->timeout_ms ? call->timeout_ms : s->base.step_timeout_ms;
-    /* Each wait has its own time limit. One limit for all chunks would include the waits for other ranks. */
+    /* Each call of this function has its own time limit. One limit for all chunks of a collective would also count the
+     * time for which run_chunk() waits for other ranks. */
     const uint64_t end_ms = clock_ms() + ms;
     cuda_error error = gpu_query(&s->base.gpu, event);
     for (int looks = 0; error == CUDA_NOT_READY; looks++) {

@@ -50,7 +50,7 @@ struct ddp_reducer {
     /* find_unused: copies of gradients that the step sets to zero, at the same offsets as in the arena */
     char *kept;
     struct sync_spare spare;
-    bool *blank;              /* with find_unused: true for each parameter whose gradient is in `kept` */
+    bool *blank;              /* one element for each parameter: true if its gradient is in `kept` */
     struct batch_ranks ranks; /* ranks that had a batch in the latest exchange_answers; at first all ranks */
     int32_t *answers;         /* uneven inputs: for each rank, whether it has a batch (enum batch_answer) */
     int order_root;           /* the rank whose order of readiness all ranks use */
@@ -64,7 +64,8 @@ static ddp_status reducer_fail(const ddp_reducer *reducer, struct ddp_err *err)
 
 /* --- memory, on the host or on a device ------------------------------------------------------------------ */
 
-/* Copy, zero and wait on host memory or device memory. A failure on the device is kept in `failed`. */
+/* These functions copy memory, set memory to zero, and wait until the copies are done. The memory is on the host or on
+ * a device. If an operation on the device fails, the first error is stored in `failed`. */
 
 /* Return true if gradients are in device memory. */
 static bool reducer_on_device(const ddp_reducer *reducer)

@@ -1,5 +1,5 @@
-/* pictures.c -- see compute.h: starts the kernels of the layers for pictures. All layers share temporary memory,
- * because one stream runs their kernels one after the other. */
+/* pictures.c -- see compute.h: starts the GPU kernels of the layers for pictures. All layers share temporary memory,
+ * because one stream runs these GPU kernels one after the other. */
 #include "train/cuda/device.h"
 
 /* Approximate number of blocks that compute parts of a sum, equal on all GPUs, so that the bits are equal. */
@@ -11,7 +11,7 @@ enum { BLOCKS = 512 };
  * are much larger than the picture. So pictures are processed in groups, and only the columns of one group are in
  * memory at a time. */
 
-enum { COLUMNS = 64 << 20, PICTURES = 64 }; /* of a group: bytes of columns, pictures */
+enum { COLUMNS = 64 << 20, PICTURES = 64 }; /* limits of a group: bytes of its columns, pictures */
 
 /* Describe the columns of x. */
 static struct columns_args view_of_x(const struct conv *conv)
@@ -25,8 +25,9 @@ static struct columns_args view_of_x(const struct conv *conv)
                                   .apart = 1 };
 }
 
-/* Describe the columns of dy, for the gradient of x. The pixels of dy are `stride` apart. The kernel is turned by
- * 180 degrees, and its padding is kernel - 1 - padding. */
+/* Describe the columns of dy, for the gradient of x. This gradient is a convolution of dy with the same weights, turned
+ * by 180 degrees. The pixels of dy are `stride` apart. The number of zeros before the first pixel of a row or a column
+ * (`before`) is not CONV_PADDING, but CONV_KERNEL - 1 - CONV_PADDING. */
 static struct columns_args view_of_dy(const struct conv *conv)
 {
     return (struct columns_args){ .channels = (int)conv->out,
@@ -43,8 +44,8 @@ static size_t square(int side)
     return (size_t)side * (size_t)side;
 }
 
-/* Return the number of rows in the matrix `columns` of one picture. The matrix has one row for each weight of the
- * kernel in each channel. */
+/* Return the number of rows in the matrix `columns` of one picture. The matrix has one row for each pair of a channel
+ * and a weight (v->kernel * v->kernel weights). */
 static size_t seen_of(const struct columns_args *v)
 {
     return (size_t)v->channels * square(v->kernel);

@@ -62,7 +62,7 @@ enum agent_event_type {
     /* this node cannot start the next round, because the preparation has failed (for example, the log files cannot be
      * created), or because the store has rejected this node */
     AGENT_NOT_READY,
-    AGENT_TICK, /* the time that agent_deadline() has returned is reached */
+    AGENT_TICK, /* the clock has reached the time that agent_deadline() returned */
     AGENT_EVENTS
 };
 
@@ -231,8 +231,10 @@ uint64_t agent_backoff(const struct agent *agent);
  * allowed. */
 enum no_restart agent_no_restart(const struct agent *agent);
 
-/* Return why the first failure makes another attempt useless, even if restarts are left: NO_RESTART_CANNOT_START,
- * _USAGE or _IMPORT. Otherwise return NO_RESTART_NONE. _IMPORT is returned only after all workers have ended. */
+/* Return why another attempt would fail in the same way as this attempt: NO_RESTART_CANNOT_START, NO_RESTART_USAGE or
+ * NO_RESTART_IMPORT. The number of restarts that are left has no effect on the result. Return NO_RESTART_NONE if no
+ * worker of this node failed, or if another attempt may succeed. NO_RESTART_IMPORT is returned only after all started
+ * workers have ended. */
 enum no_restart agent_never_again(const struct agent *agent);
 
 /* Return the highest exit code of this node's workers. Ignore workers that ddprun stopped. Return 0 if ddprun stopped

@@ -162,7 +162,7 @@ struct dial {
         uint64_t at_ms;
         enum finding_code finding;
         bool anything; /* the user has got a message in this dial */
-        bool in_full;  /* this message, or an earlier message about this finding, had the advice */
+        bool in_full;  /* the advice for `finding` was printed, now or in an earlier message */
     } printed;
 };
 

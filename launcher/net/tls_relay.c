@@ -234,8 +234,8 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
 static void pipe_forward(struct pipe *p);
 
-/* Close a link if both directions have ended. If the relay is closing, the end of the direction to the store is
- * enough. */
+/* Close a link if both directions have ended. While the relay is closing, a link is open only to send the last bytes of
+ * its worker. Such a link is closed as soon as the direction to the store has ended. */
 static void close_if_over(struct relay_link *l)
 {
     if (l->up.ended && (l->relay->closing || (l->worker_ended && l->store_ended && l->down.ended)))

@@ -428,8 +428,9 @@ static ddp_status watch_port(struct node *n, struct ddp_err *err)
 
 /* The store's messages about the job become events for the agent, and text for the user.
  *
- * An attempt is prepared after its round is known, because the names of log files may contain a rank. A single-node job
- * knows its ranks earlier.
+ * The round of the rendezvous assigns the ranks, and the names of log files may contain a rank. So an attempt is
+ * prepared only after its round is known. A single-node job knows its ranks before the round, so its first attempt is
+ * prepared earlier (make_ready in node.c).
  *
  * The link keeps the order of the store's messages. Each callback ends with node_run_effects(), so that its effects
  * precede the next message. */

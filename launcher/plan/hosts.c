@@ -1,6 +1,8 @@
-/* hosts.c -- see hosts.h. A list in Slurm's form is never expanded, because a short text can describe thousands of
- * hosts. Instead, the name of host k is computed from the number k. As in the digits of a number, the last bracket
- * changes with each host, and an earlier bracket changes only after all values of the later brackets. */
+/* hosts.c -- see hosts.h. A list in Slurm's form has ranges of numbers in brackets: "n[1-2]p[0-3]" means n1p0, n1p1 and
+ * so on. Such a list is never expanded, because a short text can describe thousands of hosts. Instead, the name of host
+ * k is computed from k. The numbers from the brackets change like the digits of a counter: the number from the last
+ * bracket changes with each host, and the number from an earlier bracket changes only after the later brackets have
+ * used all their numbers. */
 #include "plan/hosts.h"
 
 #include "base/endpoint.h"

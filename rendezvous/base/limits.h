@@ -101,7 +101,8 @@ const char *fork_error_text(int error, char out[FORK_ERROR_MAX]);
 enum { MEMORY_ERROR_MAX = 256 + FILES_REMEDY_MAX };
 const char *memory_error_text(int error, char out[MEMORY_ERROR_MAX]);
 
-/* Key whose value is the number of waiting nodes that a restart would add to the job. A missing key means 0. */
+/* Key whose value is the number of waiting nodes that a restart would add to the job. If the key does not exist, the
+ * number is 0. */
 #define GROW_WAITING_KEY "ddprun/waiting_nodes"
 /* Prefix of keys: "ddprun/grow/3" exists if rank 3 agrees to a restart with a larger world. */
 #define GROW_AGREED_KEY "ddprun/grow/"

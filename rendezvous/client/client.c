@@ -168,8 +168,8 @@ static void prepend_place(struct client_call *c)
              timed ? text_ms(clock_ms() - c->start_ms, after) : "");
 }
 
-/* End a call. If the handle is broken, close its socket at once. Otherwise the store would report this client as
- * waiting. */
+/* End a call. If the handle is broken, close its socket at once, because the store would report this client as waiting
+ * for as long as the socket is open. */
 static ddp_status client_end(struct client_call *c, struct ddp_err *err)
 {
     struct ddp_store *s = c->store;

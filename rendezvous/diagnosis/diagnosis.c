@@ -577,8 +577,9 @@ static void check_ranks(struct diagnosis *d, const struct snapshot *s)
     }
 }
 
-/* Report stopped ranks. Skip a rank that the ranks at main_wait() may need (is_needed), because check_ranks handles
- * this rank. Any other stopped rank may block a PyTorch collective, which does not use the store. */
+/* Report stopped ranks. If ranks wait at main_wait(), skip the ranks that these waiting ranks may need (is_needed),
+ * because check_ranks() has already handled the needed ranks. Any other stopped rank may block a PyTorch collective,
+ * which does not use the store. */
 static void check_stopped(struct diagnosis *d, const struct snapshot *s)
 {
     const struct snapshot_wait *most = main_wait(s);

@@ -1461,7 +1461,8 @@ static int64_t add_verdict(struct diagnosis *d, struct hang *h)
 /* Without py-spy or the permission to trace, only the system call of each main thread is known. A finding that was made
  * only from system calls is a hint, so --on_hang does not act on such a finding. */
 
-/* Groups of live ranks without frames, by the state of their main thread in the kernel. */
+/* Groups of live ranks without frames. Two ranks are in the same group if the kernel reports the same state for their
+ * main threads, such as "sleeping in futex". */
 struct states {
     struct group group[GROUPS_MAX];
     uint32_t n;
@@ -1669,9 +1670,9 @@ void hang_history_free(struct hang_history *history)
     free(history);
 }
 
-/* Return true if the rank has called no collective between the samples. This is proved if the main thread has used no
- * CPU time, or if the flight record is unchanged. A thread that waits for a GPU may use CPU time. For such a thread,
- * only the flight record can prove it. */
+/* Return true if it is proved that the rank has called no collective between the samples. Each of two facts is a proof:
+ * the main thread has used no CPU time, or the flight record is unchanged. A thread that waits for a GPU may use CPU
+ * time. For such a thread, only the unchanged flight record is a proof. */
 static bool is_at_rest(const struct hang *h, uint32_t rank)
 {
     bool is_known = h->ranks[rank].cpu_ms <= 0;
@@ -1680,14 +1681,14 @@ static bool is_at_rest(const struct hang *h, uint32_t rank)
     return is_known;
 }
 
-/* Return true if the rank may have completed a collective between the two samples. The first rule that applies decides:
- * - return false if the rank has exited, or if neither sample has its main thread
- * - return true if only one sample has the main thread, or if the pid has changed
- * - return false if neither sample shows the rank in a collective
- * - return true if the rank has moved, or is not at rest
- * - otherwise return false
- * A sample without frames never shows a collective. Progress of such a rank is still detected, because the ranks that
- * waited for this rank then move. */
+/* Return true if the rank may have completed a collective between the two samples. The first line that applies decides:
+ * - false: the rank has exited, or neither sample has the rank's main thread
+ * - true:  only one sample has the main thread, or the pid has changed
+ * - false: neither sample shows the rank in a collective
+ * - true:  the rank has moved, or is_at_rest() returns false
+ * - false: all other cases
+ * A sample without frames never shows a collective. The progress of such a rank is still detected, because the ranks
+ * that waited for this rank then move. */
 static bool may_have_progressed(const struct hang *h, uint32_t rank)
 {
     const struct rank_analysis *r = &h->ranks[rank];

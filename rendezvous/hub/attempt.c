@@ -282,11 +282,10 @@ static void detach_sessions(struct job *job)
 }
 
 /* End all waits for keys and barriers. The clients that wait get no answer. Then detach the sessions from their ranks,
- * and free the members. The job gets a new era, which is a number that grows with each attempt that ends. Older
- * connections have a lower session.era, so the store rejects their requests for keys. */
+ * and free the members. The store rejects requests for keys from a session whose session.era is below job.era. */
 void attempt_end(struct job *job)
 {
-    /* The store rejects requests for keys on connections with a lower session.era. */
+    /* The new job.era is higher than the session.era of each present session. */
     job->era = ++job->hub->era;
     store_clear(job->store);
     barriers_clear(&job->barriers);

@@ -287,7 +287,8 @@ static void record(void *user, const struct rdzv_record *what)
 
 /* --- life cycle ------------------------------------------------------------------------------------------- */
 
-/* Create a rendezvous. Its instance id is unique, even for another store on the same port. */
+/* Create a rendezvous. Its instance id consists of the random text of this hub and a number. No other rendezvous has
+ * the same id: the number differs within this hub, and a later store on the same port has another random text. */
 static struct rdzv *make_rendezvous(struct job *job)
 {
     struct hub *hub = job->hub;

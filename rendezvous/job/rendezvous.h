@@ -342,7 +342,7 @@ const char *rdzv_node_state_word(enum rdzv_node_state state);
 struct rdzv_node_facts {
     uint64_t node;
     enum rdzv_node_state state;
-    int32_t node_rank; /* rank in the round, else the requested rank; -1 = none */
+    int32_t node_rank; /* node rank in the round; without a round, the requested rank; -1 = none */
     uint32_t first_rank, nproc;
     /* Borrowed until the next call that changes the rendezvous. */
     const char *host, *addr, *own, *version, *boot_id;
@@ -356,9 +356,10 @@ struct rdzv_node_facts {
 struct rdzv_gone {
     char host[RDZV_TEXT_MAX];
     char how[RDZV_TEXT_MAX]; /* how the node was lost, or the sender of the signal that stopped it */
-    int32_t node_rank;       /* node rank in the last round; before any round, the requested one; -1 = none */
-    int pid;                 /* pid of the agent */
-    uint32_t round;          /* last round of the node; 0 = none */
+    /* Node rank in the node's last round. If the node was in no round: the node rank that it requested, or -1. */
+    int32_t node_rank;
+    int pid;        /* pid of the agent */
+    uint32_t round; /* last round of the node; 0 = none */
     uint64_t joined_ms, gone_ms;
     bool lost;   /* the node was lost; false: the node sent `leave` */
     bool silent; /* the node was lost because of its silence */

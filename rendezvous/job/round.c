@@ -118,8 +118,8 @@ uint32_t rdzv_can_grow_by(const struct rdzv *r)
     return r->n_waiting < places ? r->n_waiting : places;
 }
 
-/* Store the number of waiting nodes in a key for the workers, if the number has changed. A missing key means 0, and a
- * round begins without the key. */
+/* Store the number of waiting nodes in a key for the workers, if the number has changed. The key does not exist at the
+ * beginning of a round, because env.begin deletes all keys. If the key does not exist, the number is 0. */
 void rdzv_store_waiting_count(struct rdzv *r)
 {
     uint32_t count = r->rules.grow == RDZV_GROW_NEVER ? 0 : rdzv_can_grow_by(r);

@@ -58,9 +58,9 @@ void segment_hide(struct segment *segment);
 
 /* --- the control page ------------------------------------------------------------------------------------- */
 
-/* The page that all ranks of a host share, and its layout. In this file, barrier.h and host_collectives.h, `rank` is the rank
- * on this host, and `world` is the number of ranks on this host. Exception: shm_rank.rank is the rank in the group.
- * Error texts contain ranks of the group.
+/* The page that all ranks of a host share, and its layout. In this file, barrier.h and host_collectives.h, `rank` is
+ * the rank on this host, and `world` is the number of ranks on this host. Exception: shm_rank.rank is the rank in the
+ * group. Error texts contain ranks of the group.
  *
  *     the page   arrivals | phase, sleepers | abort | offer | rank 0 | rank 1 | ...
  *     after it   slots of rank 0, slots of rank 1, ...

@@ -257,16 +257,18 @@ bool agent_is_stuck(const struct agent *agent);
  *   124       a process could not be killed
  *   125       a host of --hosts was lost
  *   0         --exit_code=workers, the user stopped the job before any failure, and all workers here exited with 0
- *   verdict   the store sent a verdict: its exit_first, exit_max or exit_rank0, as --exit_code selects. If exit_first
- *             is 0 and the user stopped the job, the row "128 + n" applies.
+ *   verdict   the store sent a verdict: its exit_first, exit_max or exit_rank0, as --exit_code selects. Exception: if
+ *             exit_first is 0 and the user stopped the job with signal n, the code is 128 + n.
  *   peer      no verdict arrived, but the store reported another node's failure: the exit code in this report
  *   128 + n   the user stopped the job with signal n before a worker failed
  *   125       this node could not begin the next round, and no worker has failed
- *   123       the store was lost before it received a failure. A later failure here may be a consequence of the
- *             loss, and all nodes must exit with the same code.
- *   policy    `first`: the code of the first failure. `max`: the highest code of all workers that failed by
- *             themselves. `rank0`: the code of local rank 0, or the code of the first failure if ddprun stopped or
- *             never started local rank 0.
+ *   123       the store was lost before any failure was reported to it. The code of a later failure here is not used,
+ *             because the loss may have caused that failure, and all nodes must exit with the same code.
+ *   policy    a worker of this node failed, and no row above applies. --exit_code selects the code:
+ *             `first`: the code of the first failure.
+ *             `max`: the highest code of all workers that failed by themselves.
+ *             `rank0`: the code of local rank 0, or the code of the first failure if ddprun stopped or never started
+ *             local rank 0.
  * The code of a worker is its exit code, or 128 + n after signal n. The code is 126 if the program cannot be run, and
  * 127 if the program was not found. */
 int agent_exit_code(const struct agent *agent);

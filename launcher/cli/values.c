@@ -710,9 +710,9 @@ static ddp_status value_RDZV_CONF(const char *text, void *to, struct ddp_err *er
 /* Parsers of options that exist because torchrun has them. base/options.h describes the results of a parser.
  *
  * There are three kinds of such options. Options such as --role have the same effect as in torchrun. Options such as
- * --start_method concern only the implementation of torchrun: ddprun checks and ignores their values. Options such as
- * --logs_specs name Python code, which ddprun cannot load. Any value except the default of the option is an error. The
- * error names a replacement. */
+ * --start_method concern only the implementation of torchrun: ddprun checks and ignores their values. The value of an
+ * option such as --logs_specs is the name of Python code, which ddprun cannot load. For the options of this third kind,
+ * every value except the default is an error, and the error names a replacement. */
 
 enum { ROLE_MAX = 128 };
 

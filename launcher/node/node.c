@@ -821,9 +821,9 @@ static void wait_for_peers(struct node *n)
                                 agent_stop_signal(n->agent) != 0 ? LINGER_STOPPED_MS : LINGER_MS);
 }
 
-/* Free all parts of the node. Close the loop first, because callbacks of its handles use the other parts. Begin early
- * to stop the store, so that its thread ends while this thread frees the rest. Remove the agent's control group if this
- * group is empty. */
+/* Free all parts of the node. Close the loop first, because callbacks of its handles use the other parts. Request the
+ * end of the store before the other parts are freed, so that the store's thread ends while this thread frees them.
+ * Remove the agent's control group if this group is empty. */
 static void close_node(struct node *n)
 {
     uv_loop_close(&n->loop);

@@ -1329,13 +1329,13 @@ static bool surely_waits(const struct hang *h)
     return i < h->n_groups;
 }
 
-/* Return true if the rank is surely a culprit. `is_known` is the result of waits_in_call(). A rank that is not
- * WAY_CULPRIT is no sure culprit. The same is true for a culprit in any of these cases:
- * - the rank sleeps in futex, because it may wait for a lock or for other ranks
- * - the rank computes, because it may wait for its GPU, and so for the other ranks; but such a rank is sure if it is in
- * a loop of calls, or if `is_known` is true
- * - the rank has no frame of the user's program; but such a rank is sure if it is stopped, or if it has printed a
- * traceback */
+/* Return true if the rank is surely a culprit. `is_known` is the result of waits_in_call().
+ *
+ * Return false if the rank is not WAY_CULPRIT, and also in each of these cases:
+ * - The rank sleeps in futex. It may wait for a lock or for other ranks.
+ * - The rank computes, but not in a loop of calls, and `is_known` is false. It may wait for its GPU, and so for the
+ *   other ranks.
+ * - The rank has no frame of the user's program, is not stopped, and has not printed a traceback. */
 static bool is_sure(const struct rank_analysis *r, bool is_known)
 {
     return r->way == WAY_CULPRIT && r->code != FINDING_RANK_IN_LOCK &&

@@ -80,7 +80,8 @@ Test(ddprun_exit, the_first_to_fail_is_found_also_when_two_are_seen_together)
     SAYS(r, "rank 1 (local rank 1");
 }
 
-/* Rank 0 died second, but before ddprun stopped any worker, so rank 0 has failed, too. */
+/* Rank 1 died first, and then rank 0. ddprun had not stopped any worker yet, so rank 0 also counts as failed by
+ * itself. */
 Test(ddprun_exit, the_second_of_two_that_are_seen_together_has_failed_by_itself)
 {
     struct run_result r = two_seen_together("--exit_code=max");

@@ -182,8 +182,8 @@ static const struct lib_symbol symbols[] = {
 #undef X
 };
 
-/* Check the version before the functions, because an old library also lacks functions, and the error about
- * the version is clearer. */
+/* Check the version first, and then look up the functions. A library that is too old fails both checks, and the error
+ * about the version is clearer. */
 static ddp_status check_version(struct nccl_lib *lib, struct ddp_err *err)
 {
     ddp_status status = lib_symbols(&nccl_kind, lib->handle, symbols, 1, lib, err);

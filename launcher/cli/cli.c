@@ -170,9 +170,7 @@ static ddp_status check_hosts(const struct cli *cli, struct ddp_err *err)
                         "elastic job; for an elastic job, start ddprun on each node with --rdzv_endpoint",
                         nnodes_format(&cli->nnodes, other));
     if (cli->rdzv_conf.is_host != HOST_STORE_AUTO)
-        return ddp_fail(err, DDP_ERR_ARG,
-                        "%s and the setting is_host in %s cannot be used together; "
-                        "leave out is_host",
+        return ddp_fail(err, DDP_ERR_ARG, "%s cannot be used together with 'is_host' in %s; remove 'is_host'",
                         option_format(cli, hosts, list), option_format(cli, OPT_RDZV_CONF, other));
     for (size_t i = 0; i < sizeof(decided) / sizeof(decided[0]); i++)
         if (cli_gives(cli, decided[i]) && !is_switched_off(cli, decided[i]))

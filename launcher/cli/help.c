@@ -206,12 +206,12 @@ static const struct {
       "environment, the Python of the virtual environment that contains ddprun, PYTHON_EXEC, python3 in "
       "PATH. --dry_run prints which Python is used." },
     { "TMPDIR",
-      "directory of temporary log files (default: /tmp, or /var/tmp if /tmp cannot be used). ddprun "
-      "ignores TMPDIR, and uses the default, if another user can replace files in that directory" },
+      "directory of temporary log files. ddprun uses the first usable directory of TMPDIR, /tmp and "
+      "/var/tmp. If another user can replace files in TMPDIR, ddprun does not use TMPDIR." },
     { "XDG_RUNTIME_DIR",
-      "directory of ddprun's runtime files (default: the first usable directory of /run/user/UID, /tmp, "
-      "TMPDIR and /var/tmp). ddprun ignores XDG_RUNTIME_DIR, and uses the default, if another user can "
-      "replace files in that directory" },
+      "directory of ddprun's runtime files. ddprun uses the first usable directory of XDG_RUNTIME_DIR, "
+      "/run/user/UID, /tmp, TMPDIR and /var/tmp. If another user can replace files in XDG_RUNTIME_DIR, "
+      "ddprun does not use XDG_RUNTIME_DIR." },
     { "TORCHELASTIC_ERROR_FILE",
       "path to which ddprun copies the error file of the worker that failed first" },
     { "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "default of --log_line_prefix_template" },
@@ -290,7 +290,7 @@ static bool man_schedulers(struct buf *out)
         ".SH SCHEDULERS\nIf a scheduler has started ddprun, the variables of the scheduler set the options "
         "that are "
         "neither on the command line nor in PET_* variables. "
-        "ddprun uses the first scheduler below whose variables are set. "
+        "The list below is in order: ddprun uses the first scheduler that has its variables set. "
         "\\-\\-explain prints each value and its origin. \\-\\-scheduler=none ignores the scheduler. Start "
         "one ddprun on each node (srun \\-\\-ntasks\\-per\\-node=1 ddprun ...), or one ddprun in each task "
         "with \\-\\-per_task.\n");

@@ -256,9 +256,9 @@
       "stop restarting after N consecutive attempts without progress; 0 = no limit. Only for workers "          \
       "that report their progress with ddp_progress")                                            \
     X(EXIT_CODE, "exit_code", 0, WORD, exit_policy, "WHOSE", "first", true, OURS, FAILURE,                  \
-      "exit code of ddprun if workers fail: 'first' (of the worker that failed first), 'max' (the " \
-      "highest code), 'rank0' (of rank 0) or 'workers'. 'workers' is like 'first', but gives 0 if a " \
-      "signal stopped the job and every worker of this node exited with 0")                                  \
+      "exit code of ddprun if workers fail: 'first': the code of the worker that failed first; 'max': the "  \
+      "highest code; 'rank0': the code of rank 0; 'workers': like 'first', but 0 if a signal stopped the "   \
+      "job and every worker of this node exited with 0")                                                     \
     X(HANG_TIMEOUT, "hang_timeout", 0, HANG_TIMEOUT, hang_timeout_ms, "TIME|off", NULL, true, OURS, FAILURE,          \
       "time without a sign of progress after which ddprun compares the stacks of all ranks; ddprun "         \
       "reports a hang at least 12 s later. 'off' disables this check (default: 30s, or 5 times the "         \

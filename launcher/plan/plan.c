@@ -734,9 +734,9 @@ static ddp_status check_visible_env(const struct plan *plan, struct ddp_err *err
         if (plan_user_value(plan, names[i]) != env_find(plan->facts->environ_block, names[i]))
             return ddp_fail(
                 err, DDP_ERR_ARG,
-                "--virtual_local_rank: --env=%s gives all workers the same GPUs; set this variable "
-                "in ddprun's environment instead",
-                names[i]);
+                "--env=%s cannot be used with --virtual_local_rank, because all workers would get the same "
+                "GPUs; set %s in ddprun's environment instead",
+                names[i], names[i]);
     return DDP_OK;
 }
 

@@ -502,7 +502,7 @@ static void read_hosts(struct scheduler *s, const struct scheduler_facts *f, con
  * of pod 0 is JOB-0, followed by the domain of this pod from /etc/hosts. The user must set --nnodes, because no
  * variable contains the number of pods.
  *
- * PyTorchJob: WORLD_SIZE is the number of pods, and RANK is the number of this pod. Newer operators set torchrun's
+ * PyTorchJob: WORLD_SIZE is the number of pods, and RANK is the index of this pod. Newer operators set torchrun's
  * variables PET_*, and WORLD_SIZE is then the number of workers. So if PET_NNODES is set, WORLD_SIZE and RANK are
  * ignored. */
 
@@ -617,7 +617,8 @@ static void read_pytorchjob(struct scheduler *s, const struct scheduler_facts *f
     if (pods > 0 && !has_pet)
         scheduler_set_number(s, SCHEDULER_NODES, pods, "WORLD_SIZE, the number of pods");
     if (pod >= 0 && !has_pet)
-        scheduler_set_number(s, SCHEDULER_NODE_RANK, pod, "RANK, the number of this pod");
+        scheduler_set_number(s, SCHEDULER_NODE_RANK, pod,
+                             "RANK, which here is the index of this pod, not the rank of a worker");
     if (port > 0)
         scheduler_set_number(s, SCHEDULER_PORT, port, "MASTER_PORT");
     set_master(s, f, has_pet ? 0 : pods, pod);

@@ -181,7 +181,7 @@ static bool receive_FILE(struct collected *c, struct slice body)
         return stop_at(c, name, strerror(ENAMETOOLONG));
     c->fd = logdir_create(path, LOGDIR_OUTPUT, &err);
     if (c->fd < 0)
-        return stop_at(c, "on the starting host", err.msg);
+        return stop_at(c, "on the host where ddprun was started", err.msg);
     snprintf(c->name, sizeof(c->name), "%s", name);
     c->open = true;
     c->left = size;

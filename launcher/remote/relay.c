@@ -584,10 +584,10 @@ static void raise_limit(int resource, const cJSON *wanted, const char *name, con
         return;
     gethostname(host, sizeof(host) - 1);
     snprintf(cap, sizeof(cap), "%llu", (unsigned long long)want);
-    log_info(
-        "%s allows %llu %s, but the starting host allows %s; raise '%s' in /etc/security/limits.conf on %s",
-        host, (unsigned long long)limit.rlim_cur, object, want == RLIM_INFINITY ? "an unlimited number" : cap,
-        name, host);
+    log_info("%s allows %llu %s, but the host where ddprun was started allows %s; raise '%s' in "
+             "/etc/security/limits.conf on %s",
+             host, (unsigned long long)limit.rlim_cur, object,
+             want == RLIM_INFINITY ? "an unlimited number" : cap, name, host);
 }
 
 static void raise_limits(const cJSON *o)
@@ -829,7 +829,7 @@ static void process_messages(struct relay *r)
     if (got < 0) {
         log_error("stdin: not a message of 'ddprun --hosts'; --relay is not an option for users");
         r->in.len = 0;
-        r->failed = "the relay has received an invalid message from the starting host";
+        r->failed = "the relay has received an invalid message from the host where ddprun was started";
     }
 }
 
@@ -840,7 +840,7 @@ static void read_messages(struct relay *r)
     if (n < 0 && (errno == EINTR || errno == EAGAIN))
         return;
     if (n <= 0 || !buf_append(&r->in, bytes, (size_t)n))
-        r->failed = "the connection to the starting host has failed";
+        r->failed = "the connection to the host where ddprun was started has failed";
     else
         process_messages(r);
 }
@@ -959,7 +959,7 @@ int relay_run(void)
         send_room(&r);
         const char *why = r.failed != NULL || !is_silent(&r)
                               ? r.failed
-                              : "the starting host has sent no message for too long";
+                              : "the host where ddprun was started has sent no message for too long";
         if (r.exit_code < 0 && (r.has_signal || why != NULL || (r.must_end && !r.sends)))
             end_child(&r, r.has_signal ? NULL : why);
     }

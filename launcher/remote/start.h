@@ -25,7 +25,7 @@
     X(INPUT, 'i', REMOTE_INPUT_MAX, "bytes for the job's stdin; an empty body ends stdin")             \
     X(BEAT, 'b', 0, "heartbeat of the starter")                                                        \
     X(END, 'x', 0, "end the job, then send its log files")                                             \
-    X(NEWS, 'n', NEWS_MAX, "finding of another host (net/messages.h): pass the finding to the job")
+    X(NEWS, 'n', NEWS_MAX, "another host reported a finding (net/messages.h): pass the finding to the job")
 
 /* With --collect_logs, a relay sends these messages to the starter after the answer FILES. */
 #define REMOTE_FILE_MESSAGES(X)                                         \

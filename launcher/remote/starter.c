@@ -589,8 +589,8 @@ static void fail_without_message(struct peer *p)
 {
     struct finding f;
     finding_make(&f, FINDING_HOST_NOT_READY, p->host->name, "words",
-                 "the job's command line and environment variables exceed 4 MiB, or the starting host has no "
-                 "memory left",
+                 "the job's command line and environment variables exceed 4 MiB, or the host where "
+                 "ddprun was started is out of memory",
                  NULL);
     fail(p->starter, &f);
 }
@@ -672,7 +672,8 @@ static bool check_version(struct peer *p, const struct remote_answer *answer)
     struct finding f;
     if (version_matches(answer->version, DDP_VERSION))
         return true;
-    snprintf(words, sizeof(words), "%s, but the starting host has version %s", answer->version, DDP_VERSION);
+    snprintf(words, sizeof(words), "%s, but the host where ddprun was started has version %s",
+             answer->version, DDP_VERSION);
     finding_make(&f, FINDING_HOST_VERSION_DIFFERS, p->host->name, "words", words, NULL);
     fail(p->starter, &f);
     return false;
@@ -691,8 +692,8 @@ static void start_branch(struct peer *p)
     link_carry(p->trunk, BRANCH_SILENT_MS);
     p->link = link_start_on(p->trunk, SLOT_RELAY(i), p, NULL, 0);
     if (p->link == NULL) {
-        finding_make(&f, FINDING_HOST_NOT_READY, p->host->name, "words", "out of memory on the starting host",
-                     NULL);
+        finding_make(&f, FINDING_HOST_NOT_READY, p->host->name, "words",
+                     "out of memory on the host where ddprun was started", NULL);
         end_start(p, &f);
         return;
     }

@@ -269,8 +269,8 @@ static const char *map_own_program(struct carried *c, size_t size)
         return why;
     c->program = c->mapped;
     return c->mapped.len == size ? NULL
-                                 : "the ddprun files on this host and on the starting host have different "
-                                   "sizes; install the same build of ddprun on both";
+                                 : "the ddprun files on this host and on the host where ddprun was started "
+                                   "have different sizes; install the same build of ddprun on both";
 }
 
 /* Start the process. Return NULL on success. On failure, write the reason to `why` and return `why`. */

@@ -447,12 +447,12 @@ static void append_stuck_remedy(const struct report *r, struct rows *rows)
     bool all_run = true;
     for (size_t i = 0; i < r->n_stuck; i++)
         all_run = all_run && r->stuck[i].state == 'R';
-    rows_printf(rows, "",
-                all_run
-                    ? "the process ends when it gets CPU time; if it uses CPU time and does not end, reboot "
-                      "the host"
-                    : "the process ends when its system call returns; if the call never "
-                      "returns, reboot the host");
+    rows_printf(
+        rows, "",
+        all_run ? "SIGKILL ends the process as soon as the process gets CPU time; if its CPU time grows and "
+                  "it still does not end, reboot the host"
+                : "the process ends when its system call returns; if the call never "
+                  "returns, reboot the host");
 }
 
 static void append_left(const struct report *r, struct rows *rows)

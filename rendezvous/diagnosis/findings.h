@@ -189,7 +189,8 @@
       "${subject} loses large packets: segments of ${large} bytes were sent ${times} times without an "     \
       "acknowledgement, but segments of ${small} bytes arrive",                                                 \
       "compare the MTU of all interfaces on the way ('ip link', 'ping -M do -s 1472 ${address}'), and "     \
-      "permit ICMP 'fragmentation needed'; until then, large messages between workers are lost, too",       \
+      "permit ICMP 'fragmentation needed'; until the MTU or the ICMP filter is corrected, this path also "   \
+      "loses the large packets of the workers",                                                             \
       "the path from n1 to 10.0.0.1 loses large packets: segments of 1448 bytes were sent 5 times without " \
       "an acknowledgement, but segments of 536 bytes arrive",                                                   \
       "The kernel has sent a segment of the agent's connection several times without an acknowledgement. "  \
@@ -357,10 +358,10 @@
       "ddprun, a machine without free CPU time, or another service on that port.")                                  \
     X(HELLO_CLOSED, ERROR,                                                                                  \
       "${at} accepts connections and closes them on the first message",                                     \
-      "'ss -ltnp sport = :${port}' on that host shows the process; if it is another user's store, start "    \
-      "store and job as the same user; if it is a proxy, another service or the store of PyTorch older "     \
-      "than 2.5, choose another port; in a service mesh disable the sidecar for this job "                   \
-      "(sidecar.istio.io/inject: \"false\")",                                                               \
+      "'ss -ltnp sport = :${port}' on that host shows the process; if the process is a store of another "  \
+      "user, start the store and the job as the same user; if it is a proxy, another service, or the store " \
+      "of a PyTorch version before 2.5, choose another port; if a service mesh is in use, disable its "      \
+      "sidecar for this job (sidecar.istio.io/inject: \"false\")",                                          \
       "10.0.0.1:29500 accepts connections and closes them on the first message",                            \
       "The process that listens on the port closed the connection after the first message of the node. A "  \
       "store serves only its user and root, unless it has --insecure. Typical cause: on the same host, "    \
@@ -621,8 +622,9 @@
       "directory, file or library on that host.")                                                                                       \
     X(HOST_VERSION_DIFFERS, ERROR,                                                                           \
       "${subject} has another version of ddprun: ${words}",                                                  \
-      "install the same version on ${subject}, or pass --ship to send the ddprun of the starting host",     \
-      "n1 has another version of ddprun: 0.0.9, but the starting host has version 0.1.0",                    \
+      "install the same version on ${subject}, or pass --ship, which copies this ddprun to every host",       \
+      "n1 has another version of ddprun: 0.0.9, but the host where ddprun was started has version "          \
+      "0.1.0",                                                                                               \
       "All hosts of a job need the same version of ddprun, because another version may reject some of the "  \
       "options. Typical cause: an update on some hosts only.")                                               \
     X(HOST_HAS_NO_SHELL, ERROR,                                                                              \
@@ -774,8 +776,8 @@
       "health check, a port scanner, or a firewall.")                                                               \
     X(FOREIGN_CLIENT, NOTE,                                                                                 \
       "${subject} was rejected${times}: it speaks ${kind}; its first bytes are ${bytes}",                   \
-      "no action is needed if the client is a port scanner, a health check or a monitor; otherwise it "      \
-      "may be a missing node",                                                                               \
+      "no action is needed if the client is a port scanner, a health check or a monitor; otherwise "         \
+      "the client may be a node that this job still waits for",                                             \
       "10.0.0.9 was rejected (2 times, last 4.0 s ago): it speaks HTTP; its first bytes are GET / "         \
       "HTTP/1.1",                                                                                           \
       "The first bytes of a connection to the store belong to another protocol. Typical causes: a port "            \
@@ -881,9 +883,9 @@
       "timers were never late). Typical causes: a cut network, or a firewall that forgets idle "            \
       "connections.")                                                                                       \
     X(NODE_DIED_WAITING, ERROR,                                                                             \
-      "${subject} had joined, stayed ${stayed}, and has been gone for ${time}: ${words}",                   \
+      "${subject} had joined, stayed for ${stayed}, and was lost ${time} ago: ${words}",                   \
       "ddprun there exited or was killed: check its output, and start it again; the job waits",    \
-      "node 1 (n1, pid 80) had joined, stayed 3.0 s, and has been gone for 12.0 s: its connection was "     \
+      "node 1 (n1, pid 80) had joined, stayed for 3.0 s, and was lost 12.0 s ago: its connection was "      \
       "closed",                                                                                             \
       "The node was lost before the first round began. Typical causes: Ctrl-C, a time limit, or 'kill -9' on "      \
       "that node.")                                                                                                 \

@@ -382,7 +382,7 @@ HOSTS_TEST(a_host_gets_the_limits_of_the_starting_host)
     struct run_result r = run_with_limit("low");
     EXPECT(r, 0);
     cr_expect_str_eq(r.out, "[low:0] 300 40\n", "%s%s", r.out, r.err);
-    SILENT(r, "starting host");
+    SILENT(r, "limits.conf");
     r = run_with_limit("capped");
     EXPECT(r, 0);
     cr_expect_str_eq(r.out, "[capped:0] 100 8\n", "%s%s", r.out, r.err);

@@ -129,7 +129,7 @@ Test(diagnose_job, a_node_that_came_and_died)
                        .lost = true,
                        .stayed_ms = 3000,
                        .gone_ms = 10000 })),
-           "NODE_DIED_WAITING", "node 1 (n1, pid 77)", "stayed 3.0 s, and has been gone for 10.0 s");
+           "NODE_DIED_WAITING", "node 1 (n1, pid 77)", "stayed for 3.0 s, and was lost 10.0 s ago");
 }
 
 Test(diagnose_job, a_node_that_came_back_is_not_missed)
@@ -275,7 +275,7 @@ Test(diagnose_job, a_node_that_was_let_in_at_last_and_died_is_not_missed_for_its
                   LIST(gone, snapshot_gone,
                        { .host = "n1", .how = "words", .node_rank = 1, .lost = true, .gone_ms = 1000 })));
     expect_at(&d, 0, "NNODES_DIFFERS", "n1 (pid 901)", "words");
-    expect_at(&d, 1, "NODE_DIED_WAITING", "node 1 (n1)", "has been gone for 1.0 s");
+    expect_at(&d, 1, "NODE_DIED_WAITING", "node 1 (n1)", "was lost 1.0 s ago");
     cr_assert_eq(d.n, 2);
 }
 

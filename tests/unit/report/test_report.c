@@ -851,9 +851,9 @@ Test(report_attempts, a_process_that_gets_no_cpu_time_needs_no_reboot)
     attempts_report.stuck = &stuck;
     attempts_report.n_stuck = 1;
     attempts_expect("  alive    pid 12 (rank 1, python3) cannot be killed: state R\n"
-                    "           the process ends when it gets CPU time; if it uses CPU time and does not "
-                    "end, reboot the\n"
-                    "           host\n");
+                    "           SIGKILL ends the process as soon as the process gets CPU time; if its CPU "
+                    "time grows and\n"
+                    "           it still does not end, reboot the host\n");
 }
 
 Test(report_attempts, the_same_is_in_the_json)

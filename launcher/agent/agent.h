@@ -241,7 +241,8 @@ enum no_restart agent_never_again(const struct agent *agent);
  * all workers. */
 int agent_max_code(const struct agent *agent);
 
-/* Return the exit code of the worker with local rank 0, or -1 if ddprun stopped or never started this worker. */
+/* Return the exit code of the worker with local rank 0, or -1 if this worker was stopped by ddprun or was
+ * never started. */
 int agent_rank0_code(const struct agent *agent);
 
 /* Return true if the store was lost before it reported the end of the job. */
@@ -267,8 +268,8 @@ bool agent_is_stuck(const struct agent *agent);
  *   policy    a worker of this node failed, and no row above applies. --exit_code selects the code:
  *             `first`: the code of the first failure.
  *             `max`: the highest code of all workers that failed by themselves.
- *             `rank0`: the code of local rank 0, or the code of the first failure if ddprun stopped or never started
- *             local rank 0.
+ *             `rank0`: the code of local rank 0, or the code of the first failure if local rank 0 was stopped by
+ *             ddprun or was never started.
  * The code of a worker is its exit code, or 128 + n after signal n. The code is 126 if the program cannot be run, and
  * 127 if the program was not found. */
 int agent_exit_code(const struct agent *agent);

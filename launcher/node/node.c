@@ -243,7 +243,8 @@ static void on_broken(void *user, const char *why)
     dial_again(n, n->plan->meeting.node_timeout_ms, "--node_timeout", on_found_again);
 }
 
-/* Handle a connection that works again. Print this only after a warning, or for a new connection. */
+/* Handle a connection that works again. Print a message only if a warning was printed before, or if ddprun had to open
+ * a new connection. */
 static void on_restored(void *user)
 {
     struct node *n = user;

@@ -297,8 +297,8 @@ static uint64_t still_again(bool is_reported, uint64_t waited_ms)
                : waited_ms / 5;
 }
 
-/* Return true if the wait is not much longer than usual waits of this round. After a report of the wait, return false,
- * so that the following checks also report changed findings. */
+/* Return true if the wait is shorter than `usual_factor` times the longest wait that has ended in this round. If the
+ * wait has already been reported, return false in any case, so that later checks also report changed findings. */
 bool schedule_is_usual(const struct schedule_state *w, uint64_t waited_ms)
 {
     return !w->still_reported &&

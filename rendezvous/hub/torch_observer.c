@@ -327,7 +327,8 @@ static uint32_t collect_claims(const struct job *job, const struct torch_meet *m
     return n;
 }
 
-/* Return true if two claims belong to the same process, which has two connections. */
+/* Return true if two claims are from the same process. Each connection makes a claim, and a process may have two
+ * connections. */
 static bool is_same_claim(const struct snapshot_claim *a, const struct snapshot_claim *b)
 {
     return a->pid != 0 && a->is_of_job == b->is_of_job && a->rank == b->rank && !is_other_process(a, b) &&

@@ -339,9 +339,9 @@ static bool make_room(struct rdzv *r, uint32_t nodes)
     return true;
 }
 
-/* Allocate the array `place` if the job is static. An elastic job has no such array. The array has one pointer for each
- * node rank, so that a check whether a node rank is free takes constant time. The array is small, because is_sound() in
- * admission.c rejects a job of more than 16,384 nodes. */
+/* Allocate the array `place` if the job is static. The array has one pointer for each node rank. So the store checks in
+ * constant time whether a node rank is free. The array is small, because is_sound() in admission.c rejects a job of
+ * more than 16,384 nodes. An elastic job has no such array. */
 bool rdzv_make_places(struct rdzv *r)
 {
     uint64_t bytes = r->rules.max * sizeof(struct node *);

@@ -408,8 +408,9 @@ static void hosts_net_address(enum hosts_kind kind, struct host *h)
         snprintf(h->addr, sizeof(h->addr), "10.9.0.%d", h->index + 1);
 }
 
-/* Write the commands for p<i>, the far end of the cable of host i. If host i is behind a router, its cable ends at the
- * router: give p<i> the router's address. Otherwise the cable ends at the bridge: make p<i> a port of the bridge. */
+/* Write the commands for p<i>, the far end of the cable of host i. If a router separates host i from the bridge, the
+ * cable ends at the router: give p<i> the router's address. Otherwise the cable ends at the bridge: make p<i> a port of
+ * the bridge. */
 static int put_port(const struct hosts *net, int i, char *text, size_t size)
 {
     if (is_inside(net->kind, i))

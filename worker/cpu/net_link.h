@@ -49,7 +49,8 @@ void net_links_close(struct net_links *links);
 /* Make the link the owner of a connected socket. */
 void net_link_attach(struct net_link *link, int fd);
 
-/* Begin a call. Queue `head` as the first bytes to send, and the peer's head as the first bytes to receive. */
+/* Begin a call. Each side sends its head before all other bytes. So queue a copy of `head` to send, and room for the
+ * peer's head to receive. */
 void net_link_begin(struct net_link *link, const uint8_t head[NET_HEAD]);
 
 /* Queue `n` bytes to send, or room for `n` bytes to receive. The caller must neither write to the memory nor free it

@@ -294,7 +294,7 @@ static const struct option_row rows[] = {
       .value = "0|1",
       .type = OPTION_INT,
       .at = AT(check),
-      .max = MOST,
+      .max = 1,
       .help =
           "1: compare every element of one call with its expected value; 0: do not compare (default: 1)" },
     { .name = "datatype",

@@ -419,7 +419,8 @@ static int run_bench(const struct bench_options *o)
     b.rank = ddp_rank(ctx);
     b.out = b.rank == 0 ? stdout : NULL;
     if (o->root >= b.run.world) {
-        fprintf(stderr, "ddp-bench: error: --root=%d: must be between 0 and %d\n", o->root, b.run.world - 1);
+        fprintf(stderr, "ddp-bench: error: --root=%d: expected %s%d\n", o->root,
+                b.run.world > 1 ? "a number from 0 to " : "", b.run.world - 1);
         ddp_finalize(ctx);
         return 2;
     }

@@ -150,6 +150,9 @@ ddp_status daemon_options_parse(int argc, char *const argv[], struct daemon_opti
         return ddp_fail(err, DDP_ERR_ARG,
                         "--encrypt: no secret; add --secret_file=FILE ('ddprun --make_secret FILE' makes "
                         "one)");
+    if (status == DDP_OK && out->json && out->action == DAEMON_SERVE)
+        return ddp_fail(err, DDP_ERR_ARG,
+                        "--json: only --version prints JSON; add --version or remove --json");
     return status;
 }
 

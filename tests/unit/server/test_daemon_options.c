@@ -64,6 +64,7 @@ Test(daemon_options, what_is_wrong_is_named)
     expect_error("--host=a", NULL, "--host=a: expected --listen=HOST:PORT");
     expect_error("--listen", NULL, "--listen needs");
     expect_error("--listen", "node:x", "--listen=node:x: ");
+    expect_error("--json", NULL, "--version");
     expect_error("--quiet=yes", NULL, "--quiet takes");
     expect_error("29400", NULL, "'29400': ");
     for (const char *const *bad = (const char *const[]){ "", "0", "-1", "1T", "5MM", "K", NULL }; *bad; bad++)

@@ -4,6 +4,7 @@
 #include "train/dataset.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -205,6 +206,10 @@ Test(tokens, a_file_that_becomes_shorter_is_noticed)
 
 Test(tokens, what_is_no_file_is_refused)
 {
+    struct dataset set;
+    const struct dataset_request w = request(8, 65536);
+    cr_expect_eq(dataset_load(&set, test_path("none"), DATASET_TRAIN, &w, &err), DDP_ERR_IO);
+    cr_expect(strstr(err.msg, "/none: ") && strstr(err.msg, strerror(ENOENT)), "%s", err.msg);
     expect_refused("no file of tokens has \"train\" in its name");
     cr_assert_eq(mkfifo(test_path("train.bin"), 0600), 0);
     expect_refused("train.bin: not a plain file");

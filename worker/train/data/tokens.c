@@ -178,14 +178,21 @@ static void directory_pattern(char *to, const char *where)
     strcpy(to, "/*.bin");
 }
 
+#define DATA_REMEDY \
+    "set a directory or a pattern with --data, or create a set with `make-data --format tokens --out DIR`"
+
 ddp_status tokens_load(struct tokens *t, const char *where, bool training, struct ddp_err *err)
 {
-    char pattern[2 * PATH_MAX + sizeof("/*.bin")];
+    char pattern[2 * PATH_MAX + sizeof("/*.bin")], why[WRITE_ERROR_MAX];
     struct stat s;
     glob_t found = { 0 };
     if (strlen(where) >= PATH_MAX)
         return ddp_fail(err, DDP_ERR_ARG, "--data %.100s...: the path is too long", where);
-    if (stat(where, &s) == 0 && S_ISDIR(s.st_mode))
+    const bool exists = stat(where, &s) == 0;
+    if (!exists && strpbrk(where, "*?[\\") == NULL)
+        return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", where,
+                        path_error_text(errno, where, DATA_REMEDY, why));
+    if (exists && S_ISDIR(s.st_mode))
         directory_pattern(pattern, where);
     else
         strcpy(pattern, where);
@@ -194,9 +201,7 @@ ddp_status tokens_load(struct tokens *t, const char *where, bool training, struc
     if (code == GLOB_NOSPACE)
         status = ddp_fail(err, DDP_ERR_NOMEM, "%s: out of memory for the names", where);
     else if (status == DDP_OK && t->shards == 0)
-        status = ddp_fail(err, DDP_ERR_IO,
-                          "%s: no file of tokens has \"%s\" in its name; set a directory or a pattern with "
-                          "--data, or create a set with `make-data --format tokens --out DIR`",
+        status = ddp_fail(err, DDP_ERR_IO, "%s: no file of tokens has \"%s\" in its name; " DATA_REMEDY,
                           where, training ? "train" : "val\" or \"test");
     globfree(&found);
     if (status != DDP_OK)

@@ -331,7 +331,9 @@ ddp_status ckpt_dir_write(const struct ckpt_dir *dir, const ddp_ckpt_point *poin
     const bool made = mkdir(dir->path, 0777) == 0;
     if (!made && errno != EEXIST)
         return ddp_fail(err, DDP_ERR_IO, "%s: cannot create the directory: %s", dir->path,
-                        write_error_text(errno, dir->path, why));
+                        path_error_text(errno, dir->path,
+                                        errno == ENOENT ? "create the parent directory" : "use another path",
+                                        why));
     int fd = open(dir->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return ddp_fail(err, DDP_ERR_IO, "%s: cannot open: %s", dir->path,

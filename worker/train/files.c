@@ -39,8 +39,10 @@ ddp_status files_make_dir(const char *path, struct ddp_err *err)
         memcpy(part, path, end);
         part[end] = '\0';
         if (mkdir(part, 0777) != 0 && errno != EEXIST)
-            return ddp_fail(err, DDP_ERR_IO, "%s: cannot create the directory: %s", part,
-                            write_error_text(errno, part, why));
+            return ddp_fail(
+                err, DDP_ERR_IO, "%s: cannot create the directory: %s", part,
+                path_error_text(errno, part,
+                                errno == ENOENT ? "use another parent directory" : "use another path", why));
     }
     if (stat(path, &s) == 0 && !S_ISDIR(s.st_mode))
         return ddp_fail(err, DDP_ERR_IO, "%s: not a directory; use another path", path);

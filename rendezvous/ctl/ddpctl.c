@@ -502,13 +502,24 @@ static ddp_status connect_for(const struct ctl_options *o, uint32_t timeout_ms, 
                        store, err);
 }
 
+/* Append a remedy to the error of a store that does not answer, unless the error already has one. */
+static ddp_status add_remedy(ddp_status status, struct ddp_err *err)
+{
+    if (status != DDP_ERR_TIMEOUT || strchr(err->msg, ';') != NULL)
+        return status;
+    const size_t n = strlen(err->msg);
+    snprintf(err->msg + n, sizeof(err->msg) - n,
+             "; check that the job runs; 'ddprun --verbose' prints the address of its store");
+    return status;
+}
+
 /* Connect. If the store does not answer within PATIENCE_MS, warn and retry. The library alone would retry silently
  * until its deadline, which looks like a hang on a terminal. */
 static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **store, struct ddp_err *err)
 {
     char left[TEXT_MS_MAX];
     if (o->timeout_ms <= PATIENCE_MS || o->watch)
-        return connect_for(o, o->timeout_ms, store, err);
+        return add_remedy(connect_for(o, o->timeout_ms, store, err), err);
     ddp_status status = connect_for(o, PATIENCE_MS, store, err);
     if (status != DDP_ERR_TIMEOUT)
         return status;
@@ -523,11 +534,9 @@ static ddp_status connect_patiently(const struct ctl_options *o, ddp_store **sto
     const char *colon = within != NULL ? strstr(within, ": ") : NULL;
     const char *reason = colon != NULL ? colon + 2 : last.msg;
     char at[ENDPOINT_TEXT_MAX];
-    return ddp_fail(err, status, "store %s: no connection within %.10g s (--timeout): %.300s%s",
-                    endpoint_print(o->addr.host, o->addr.port, at), o->timeout_ms / 1000.0, reason,
-                    strchr(reason, ';') != NULL
-                        ? ""
-                        : "; check that the job runs; 'ddprun --verbose' prints the address of its store");
+    ddp_fail(err, status, "store %s: no connection within %.10g s (--timeout): %.300s",
+             endpoint_print(o->addr.host, o->addr.port, at), o->timeout_ms / 1000.0, reason);
+    return add_remedy(status, err);
 }
 
 /* Make one connection, send one CONTROL request and read one answer. Return the answer as malloc'ed JSON. Return NULL

@@ -218,6 +218,14 @@ Test(ddpctl, a_signal_restores_the_terminal)
     close(terminal);
 }
 
+Test(ddpctl, no_answer_within_a_short_timeout_has_a_remedy)
+{
+    char at[32];
+    snprintf(at, sizeof(at), "127.0.0.1:%d", free_port());
+    const char *argv[] = { bin("ddpctl"), "--addr", at, "--timeout=0.1", "status", NULL };
+    expect_failure(run_command(argv, NULL), 1, "; check");
+}
+
 Test(ddpctl, help_and_version_stand_on_stdout)
 {
     expect_answer("--help", NULL, "cancel NAME");

@@ -98,7 +98,7 @@ without_rows() {
 asks_the_hung_job() {
     local command=${3//--addr 127.0.0.1:29500/}
     (cd "$here" && DDPRUN_STORE_ADDR=127.0.0.1:$port bash -c "$command") >"$tmp/out" 2>&1
-    [ $? -le 1 ] && [ -s "$tmp/out" ] || { cat "$tmp/out"; return 1; }
+    [ $? -le 1 ] && [ -s "$tmp/out" ] && ! grep -q '^ddpctl: error' "$tmp/out" || { cat "$tmp/out"; return 1; }
     shows "$1" "$2" "$tmp/out" without_rows
 }
 

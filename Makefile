@@ -319,7 +319,7 @@ $(BUILD)/tests/bench/%: $(BUILD)/obj/tests/bench/%.o $(BUILD)/libbench.a $(BUILD
 
 test-programs: all $(TEST_BIN) $(PROG_BIN) $(FAKE_LIB) $(FAKE_KERNELS)
 
-test: test-programs ## build and run all tests; `make test T="store cli"` for suites with such a word in their path
+test: test-programs ## build and run the tests of one host; `make test T="store cli"` for suites with such a word in their path
 	@BUILD=$(BUILD) scripts/run-tests.sh $(call pick,$(TEST_BIN)) $(call pick,$(wildcard tests/shell/test_*.sh))
 
 # -O1 and frame pointers keep the sanitizers' stacks readable. -g1 adds functions and lines, and compiles faster than

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# test.sh [--quick] [--no-install] -- installs the packages that the tests need, builds with WERROR=1, and runs
-# everything: the tests, the wheel, the tests under the sanitizers, the checks of purity, layers and format, a short
+# test.sh [--quick] [--no-install] -- installs the packages that the tests need, builds with WERROR=1, and runs the
+# checks of CI: the tests, the wheel, the tests under the sanitizers, the checks of purity, layers and format, a short
 # fuzz run, and the demo, here and in a bare Debian 13. --quick runs only the plain tests and the check of purity. With
 # --no-install, the script installs nothing, and skips a step whose packages are missing.
 #

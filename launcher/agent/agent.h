@@ -241,8 +241,8 @@ enum no_restart agent_never_again(const struct agent *agent);
  * all workers. */
 int agent_max_code(const struct agent *agent);
 
-/* Return the exit code of the worker with local rank 0, or -1 if this worker was stopped by ddprun or was
- * never started. */
+/* Return the exit code of the worker with local rank 0, or -1 if this worker was stopped by ddprun or if
+ * ddprun never tried to start this worker. */
 int agent_rank0_code(const struct agent *agent);
 
 /* Return true if the store was lost before it reported the end of the job. */
@@ -263,13 +263,14 @@ bool agent_is_stuck(const struct agent *agent);
  *   peer      no verdict arrived, but the store reported another node's failure: the exit code in this report
  *   128 + n   the user stopped the job with signal n before a worker failed
  *   125       this node could not begin the next round, and no worker has failed
- *   123       the store was lost before any failure was reported to it. The code of a later failure here is not used,
- *             because the loss may have caused that failure, and all nodes must exit with the same code.
+ *   123       the store was lost before it confirmed a failure of this node. A failure that the store has not confirmed
+ *             does not count, because the loss may have caused the failure, and all nodes must exit with the same code.
+ *             Exception: the first worker that failed could not be started.
  *   policy    a worker of this node failed, and no row above applies. --exit_code selects the code:
  *             `first`: the code of the first failure.
  *             `max`: the highest code of all workers that failed by themselves.
  *             `rank0`: the code of local rank 0, or the code of the first failure if local rank 0 was stopped by
- *             ddprun or was never started.
+ *             ddprun, or if ddprun never tried to start it.
  * The code of a worker is its exit code, or 128 + n after signal n. The code is 126 if the program cannot be run, and
  * 127 if the program was not found. */
 int agent_exit_code(const struct agent *agent);

@@ -823,7 +823,7 @@ static void wait_for_peers(struct node *n)
 }
 
 /* Free all parts of the node. Close the loop first, because callbacks of its handles use the other parts. Request the
- * end of the store before the other parts are freed, so that the store's thread ends while this thread frees them.
+ * end of the store before most parts are freed, so that the store's thread ends while this thread frees them.
  * Remove the agent's control group if this group is empty. */
 static void close_node(struct node *n)
 {

@@ -13,8 +13,8 @@
 #include <stdbool.h>
 
 /* HOST_LIST_MAX: largest number of hosts in a list in Slurm's form, such as "node[1-100]". HOST_WORDS_MAX: largest
- * number of hosts in a list whose names are all written out. HOST_WORDS_MAX is lower, because each written name costs
- * memory and time. */
+ * number of hosts in --hosts, ranges included, and of names in a scheduler's list of names. HOST_WORDS_MAX is lower,
+ * because each of these names costs memory and time. */
 enum { HOST_NAME_SIZE = 256, HOST_LIST_MAX = 65536, HOST_WORDS_MAX = 4096 };
 
 struct host_list {

@@ -301,8 +301,8 @@ const char *lacks_words(size_t n, bool only_grave, bool *grave)
 
 enum {
     WORDS_MAX = 1024,
-    EMPTY_LIMIT_MS =
-        1000 /* milliseconds that the kernel needs to release killed processes with gigabytes of memory */
+    /* milliseconds that the kernel needs to release killed processes with gigabytes of memory */
+    EMPTY_LIMIT_MS = 1000
 };
 
 struct contain {

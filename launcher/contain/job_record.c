@@ -474,8 +474,8 @@ static bool leftovers_kill(struct leftovers *l, uint64_t limit_ms)
         /* a pass finds killed processes again until they end, so count only the increase */
         l->killed += found > before ? found - before : 0;
         clean_scans = found == 0 ? clean_scans + 1 : 0;
-        if (found > 0 &&
-            found <= before) { /* killed processes have not ended yet, or each has forked a new process */
+        /* killed processes have not ended yet, or each has forked a new process */
+        if (found > 0 && found <= before) {
             poll(NULL, 0, 1);
             l->killed += chase(l);
         }

@@ -8,9 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum {
-    KEEP_CAPACITY = 64 * 1024
-}; /* a larger buffer is freed after use, because only a huge line needs so much memory */
+/* A larger buffer is freed after use, because only a huge line needs so much memory. */
+enum { KEEP_CAPACITY = 64 * 1024 };
 
 void lines_init(struct lines *l, line_fn line, void *user, size_t limit)
 {

@@ -1322,8 +1322,8 @@ static void on_beat(uv_timer_t *timer)
 {
     struct starter *s = timer->data;
 #ifdef __SANITIZE_THREAD__
-    raise(
-        SIGCHLD); /* ThreadSanitizer may lose a SIGCHLD; this SIGCHLD makes libuv check its children again */
+    /* ThreadSanitizer may lose a SIGCHLD; this SIGCHLD makes libuv check its children again */
+    raise(SIGCHLD);
 #endif
     send_to_all(s, REMOTE_BEAT, "");
     print_waiting_hosts(s);

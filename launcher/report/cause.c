@@ -171,7 +171,7 @@ bool cause_never_began(const struct report *r)
 
 /* Append the headline. The first rule that applies decides:
  * - If the failed worker is only a victim, and the store has reported a rank that left early or a connection that
- * broke, the headline is the store's sentence about this rank or this connection.
+ *   broke, the headline is the store's sentence about this rank or this connection.
  * - If a rank, a node or the job has failed, the headline is about the first failure.
  * - If this node has lost the store, the headline is about this loss.
  * - If a signal has stopped the job, the headline names the signal and its sender.

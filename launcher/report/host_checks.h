@@ -72,9 +72,8 @@ struct store_loss {
     const char *how;     /* what happened, for example "the store closed the connection" */
     const char *dropped; /* why the store dropped this node, such as "silent for 3.0 s"; "" if not dropped */
     uint64_t stood_ms;   /* how long this process was stopped or suspended before the loss; 0 if it was not */
-    uint64_t
-        asked_ms; /* how long ago the store or the user asked this node to stop its workers; 0 without such a
-                   * request */
+    /* how long ago the store or the user asked this node to stop its workers; 0 without such a request */
+    uint64_t asked_ms;
     uint64_t node_timeout_ms; /* the store drops a node that is silent for this time */
 };
 

@@ -134,9 +134,8 @@ static enum elf_kind first_problem(const struct reader *file, const struct reade
         return ELF_BITS;
     if (type != ET_EXEC && type != ET_DYN)
         return ELF_NO_PROGRAM;
-    return number(file, file->wide ? 56 : 44, 2) > 0
-               ? ELF_RUNS
-               : ELF_CUT; /* a program without segments cannot be loaded */
+    /* a program without segments cannot be loaded */
+    return number(file, file->wide ? 56 : 44, 2) > 0 ? ELF_RUNS : ELF_CUT;
 }
 
 /* Compare the first bytes of a file with the first bytes of a program that runs on this machine. The first 4 KiB

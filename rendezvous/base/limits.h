@@ -23,8 +23,8 @@ enum {
 
     RDZV_DEFAULT_PORT = 29400, /* port of an elastic job's store and of ddp-rendezvous, as in torchrun */
 
-    BEATS_TO_LOSS =
-        3, /* heartbeats that a node sends within the node timeout, so one late heartbeat does no harm */
+    /* heartbeats that a node sends within the node timeout, so one late heartbeat does no harm */
+    BEATS_TO_LOSS = 3,
     BEAT_MIN_MS = 100, /* shortest time between two heartbeats, for a short --node_timeout */
 
     /* If a timer expires more than this many ms too late, the process counts as suspended in the meantime. */

@@ -45,8 +45,8 @@ static bool ctl_cell_number(const cJSON *row, const char *field, struct buf *out
 
 static bool ctl_cell_duration(const cJSON *row, const char *field, struct buf *out)
 {
-    const double most =
-        1e15; /* 30,000 years in ms; a larger value is invalid, and may be too large for uint64_t */
+    /* 30,000 years in ms; a larger value is invalid, and may be too large for uint64_t */
+    const double most = 1e15;
     const cJSON *ms = cJSON_GetObjectItemCaseSensitive(row, field);
     if (!cJSON_IsNumber(ms) || !(ms->valuedouble >= 0 && ms->valuedouble < most))
         return true;

@@ -217,7 +217,7 @@ static enum finding_code sleep_code(const struct spot *spot, const char *in)
  * sleeps, or "". The first rule that applies decides:
  * - return true if a library that waits for children has a frame in the stack
  * - return false if the awaited object has a name, such as a file or a peer; a listening Unix socket is an exception,
- * because its client may be a child
+ *   because its client may be a child
  * - return false if the thread sleeps in futex, because the thread then waits for a lock
  * - return false if the thread sleeps in write, because the reader of the pipe still runs and so is not the ended child
  * - otherwise return true */
@@ -268,7 +268,7 @@ static bool has_same_frames(const struct spot_child *a, const struct spot_child 
  * - if the system call of the rank names a child, return true only for that child
  * - return false if the child is not of the kind for which the rank waits
  * - return false if the child itself waits for another process, as a shell does; the other process is also in the
- * sample, and is checked separately
+ *   sample, and is checked separately
  * - otherwise return true */
 static bool may_wait_for(const struct rank_analysis *r, const struct spot_child *child)
 {

@@ -279,7 +279,7 @@ static void reject_claimed_twice(struct hub *hub, const struct session *agent, s
  * decides:
  * - if the session has a job, return true only if the session is not held
  * - return true if the kernel has reported the users of the agent and of the client, because may_identify() has
- * compared these users
+ *   compared these users
  * - return true if only one job has agents at the client's address
  * - otherwise return false */
 static bool is_certain(const struct hub *hub, const struct session *agent, const struct session *s)

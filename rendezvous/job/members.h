@@ -13,8 +13,8 @@ enum {
     MEMBER_TEXT_MAX = 256, /* size of a job id or a host name, in bytes with the NUL */
     MEMBER_CALL_MAX = 16,  /* size of the name of a collective, in bytes with the NUL; longer names are cut */
     MEMBER_ERROR_MAX = 160, /* size of the last line of a traceback, in bytes with the NUL */
-    MEMBER_WCHAN_MAX =
-        24, /* size of the name of a kernel function, in bytes with the NUL; longer names are cut */
+    /* size of the name of a kernel function, in bytes with the NUL; longer names are cut */
+    MEMBER_WCHAN_MAX = 24,
 };
 
 struct member {

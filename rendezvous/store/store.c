@@ -72,8 +72,8 @@ struct slice decimal_print(int64_t value, char *text)
 struct wait_link {
     struct entry *entry; /* borrowed: the entry whose list has this link; NULL if no list has this link */
     struct wait *wait;   /* the wait that contains this link */
-    struct wait_link *prev,
-        *next; /* `prev` of the first link is the last link; `next` of the last link is NULL */
+    /* `prev` of the first link is the last link; `next` of the last link is NULL */
+    struct wait_link *prev, *next;
 };
 
 struct wait {

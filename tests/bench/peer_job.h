@@ -20,8 +20,8 @@ struct peer_job {
     bool ended; /* the launcher has been reaped */
     int status;
     int64_t ended_ns;
-    FILE *
-        out; /* output of the job, in a file, so that no process waits for a reader; peer_job_end closes it */
+    /* output of the job, in a file, so that no process waits for a reader; peer_job_end closes it */
+    FILE *out;
 };
 
 /* Run `run` in a child process, and return its exit status. Call this function once, before any other thread exists. */

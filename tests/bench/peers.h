@@ -12,8 +12,8 @@ struct peer {
     const char *name;
     const char *version_command;   /* a shell command, which prints nothing if this launcher is missing */
     const char *start[PEER_WORDS]; /* "%n" = number of workers, "%t" = the option `tagged` or nothing */
-    const char *
-        tagged; /* option that lets the launcher print the rank before each line; NULL if it is always printed */
+    /* option that lets the launcher print the rank before each line; NULL if it is always printed */
+    const char *tagged;
     const char *prefix; /* the text with the rank before each line; '#' = digits */
     int start_ms;       /* longest time of a start on a busy machine, in ms */
     bool has_agent;     /* a separate process is between the launcher and the workers */

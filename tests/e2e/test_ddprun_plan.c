@@ -93,8 +93,8 @@ static int take_port(int *port)
     socklen_t len = sizeof(at);
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on,
-               sizeof(on)); /* connections from before this call do not block the port */
+    /* connections from before this call do not block the port */
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (bind(fd, (struct sockaddr *)&at, len) != 0 || listen(fd, 1) != 0) {
         close(fd);
         return -1;

@@ -383,8 +383,8 @@ Test(ddprun_stuck, what_cannot_be_killed_is_named_and_left, .fini = remove_freez
         run_wait(p);
         cr_skip_test("skipped, because a frozen process is not in state D here");
     }
-    kill(procstat_child(agent, 0),
-         SIGKILL); /* rank 0 fails; rank 1 must then be stopped, but no signal can end it */
+    /* rank 0 fails; rank 1 must then be stopped, but no signal can end it */
+    kill(procstat_child(agent, 0), SIGKILL);
     struct run_result r = run_wait(p);
     char words[64];
     snprintf(words, sizeof(words), "pid %d (rank 1, worker)", (int)worker);

@@ -677,8 +677,8 @@ HOSTS_TEST(a_host_that_is_killed_before_the_job_begins_ends_the_wait_of_all)
     cr_assert(run_until_error(p, "reports: waiting for node 0's store", 100000));
     const pid_t starter = procstat_child(run_pid(p), 0);
     pid_t agent = starter > 0 ? procstat_child(starter, 1) : 0, guardian = 0, child;
-    while (agent > 0 &&
-           (child = procstat_child(agent, 0)) > 0) { /* below the shells: relay, guardian, agent */
+    /* below the shells: relay, guardian, agent */
+    while (agent > 0 && (child = procstat_child(agent, 0)) > 0) {
         guardian = agent;
         agent = child;
     }
@@ -2038,8 +2038,8 @@ HOSTS_TEST(sshd_brings_the_program)
     struct run_result r =
         JOB("--hosts=127.0.0.1:1,localhost:1", ssh, "--ship", "sh", "-c", "readlink /proc/$PPID/exe");
     EXPECT(r, 0);
-    cr_expect_eq(count(r.out, "/ddprun-ship."), 1, "%s%s", r.out,
-                 r.err); /* the local host needs no copy of the program */
+    /* the local host needs no copy of the program */
+    cr_expect_eq(count(r.out, "/ddprun-ship."), 1, "%s%s", r.out, r.err);
     stop_sshd();
 }
 

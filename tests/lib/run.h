@@ -71,9 +71,9 @@ const char *free_port_option(const char *option);
 /* --- run -------------------------------------------------------------------------------------------------- */
 
 struct run_options {
-    const char *const
-        *env;        /* NULL-terminated list: "NAME=value" sets, "NAME" alone removes; NULL to inherit all */
-    const char *cwd; /* working directory; NULL for the working directory of the test */
+    /* NULL-terminated list: "NAME=value" sets, "NAME" alone removes; NULL to inherit all */
+    const char *const *env;
+    const char *cwd;        /* working directory; NULL for the working directory of the test */
     const char *stdin_text; /* what the program reads from stdin; NULL for /dev/null */
     bool terminal;          /* stdout and stderr are one terminal, which changes no byte; `out` has both */
     int timeout_ms;         /* ms until the group is killed and timed_out is set; 0 means PATIENCE_MS */
@@ -84,8 +84,8 @@ struct run_options {
 struct run_result {
     int exit_code; /* -1 if a signal killed the program; 127 with a text in `err` if exec failed */
     int signal;    /* signal that ended the program; 0 if the program exited */
-    char *
-        out; /* stdout of the program, as a string; never NULL; run.c owns `out` and `err` until the test ends */
+    /* stdout of the program, as a string; never NULL; run.c owns `out` and `err` until the test ends */
+    char *out;
     char *err; /* stderr of the program, like `out`; if timed_out, the state of all its processes follows */
     bool timed_out;
 };

@@ -464,8 +464,8 @@ Test(vouch_node, a_grandchild_s_connection_is_its_worker_s)
     struct ends e;
     struct peer_process found, worker = worker_of(7, true, &e);
     bool ok = false;
-    for (struct patience p = { 0 };
-         !ok && patience_left(&p);) { /* until the worker has closed its copy of the socket */
+    /* until the worker has closed its copy of the socket */
+    for (struct patience p = { 0 }; !ok && patience_left(&p);) {
         struct peer_lookup v = { 0 };
         ok = find(&v, &worker, 1, &e, &found) && found.pid != worker.pid;
         peer_lookup_free(&v);

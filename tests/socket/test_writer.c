@@ -353,8 +353,8 @@ Test(writer, who_is_too_slow_loses_what_is_over_the_limit_in_one_hole, .init = o
     cr_expect(writer_state(w, slot).dropping);
     cr_expect_eq(read_n(got, sizeof(big)), sizeof(big));
     until_empty(w);
-    writer_append(w, slot,
-                  slice_str("after\n")); /* these bytes follow the gap, whose size is known only now */
+    /* these bytes follow the gap, whose size is known only now */
+    writer_append(w, slot, slice_str("after\n"));
     writer_append(w, slot, slice_str("end\n"));
     writer_end(w, slot);
     size_t n = read_n(got, sizeof(got) - 1);

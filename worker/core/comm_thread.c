@@ -13,8 +13,8 @@
 struct comm_thread {
     pthread_t id;
     pthread_mutex_t mutex;
-    pthread_cond_t posted,
-        idle;               /* `posted`: there is a job, or `closing` is true; `idle`: all jobs are done */
+    /* `posted`: there is a job, or `closing` is true; `idle`: all jobs are done */
+    pthread_cond_t posted, idle;
     struct comm_job *first; /* the list of jobs that have not begun */
     struct comm_job **last; /* address of the NULL pointer at the end of the list */
     bool running, closing;  /* `running`: a job is running; `closing`: the thread must end */

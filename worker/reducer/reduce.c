@@ -318,8 +318,9 @@ static void store(const struct work *w, const tile *from, size_t at, size_t n, v
     }
 }
 
-/* Use the fast loop if there is one. Otherwise combine the ranks tile by tile: tree() combines all ranks in an
- * accumulator on the stack. Then divide the accumulator (for an average), round it and copy it to every output. */
+/* Use the fast loop if this type and operation have one. Otherwise combine the ranks tile by tile: tree() combines
+ * all ranks in an accumulator on the stack. Then divide the accumulator (for an average), round it and copy it to
+ * every output. */
 void reduce_range(ddp_dtype dtype, ddp_op op, const void *const in[], size_t world, size_t at, size_t n,
                   void *const out[], size_t outs)
 {

@@ -47,8 +47,8 @@ struct gradient {
     struct batch_source *source;
     float *memory; /* owned: all buffers except buffer 0 */
     float **views; /* owned: one pointer into `memory` for each parameter of each buffer except buffer 0 */
-    float *const *sum
-        [GRADIENT_BUFFERS]; /* for each buffer, pointers to the gradients of all parameters; [0] is the caller's */
+    /* for each buffer, pointers to the gradients of all parameters; [0] is the caller's */
+    float *const *sum[GRADIENT_BUFFERS];
     double loss[GRADIENT_BUFFERS]; /* for each buffer, the sum of the losses of its shards */
     struct tree_part part;         /* the current shard's buffer, and the number of merges after this shard */
     int shard;                     /* number of the current shard, from 0 */

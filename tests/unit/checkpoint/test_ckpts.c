@@ -183,8 +183,8 @@ Test(ckpts, an_empty_or_missing_directory_has_none)
     cr_expect_eq(load(c, 0), DDP_OK);
     mkdir(dir, 0777);
     mkdir(path_of(0, ""), 0777);
-    rename(path_of(0, ""),
-           strcat(strcpy((char[128]){ 0 }, dir), "/step-7")); /* the library never uses this name */
+    /* the library never uses this name */
+    rename(path_of(0, ""), strcat(strcpy((char[128]){ 0 }, dir), "/step-7"));
     cr_expect_eq(load(c, 0), DDP_OK);
     close_well(c);
     close_well(NULL);

@@ -153,9 +153,8 @@ static void walk_row(enum situation row)
     const uint64_t first_ms = began_ms + schedule[row].first_ms;
     at(began_ms);
     rows[row].begins();
-    const uint64_t due_ms =
-        schedule_deadline(job); /* a time in the past means "now", because job_touch() raises such a time to
-                                 * the present time */
+    /* a time in the past means "now", because job_touch() raises such a time to the present time */
+    const uint64_t due_ms = schedule_deadline(job);
     cr_expect_eq(due_ms > began_ms ? due_ms : began_ms, first_ms, "row %d: at %llu", row,
                  (unsigned long long)due_ms);
     if (schedule[row].first_ms > 0) {

@@ -36,8 +36,8 @@ static const char *lists(const char *path)
              index < 4 && rest[0] == 't')
         snprintf(text, sizeof(text), "%s\n", index == 1 ? "Instruction" : "Unified");
     else if (index < 4 && rest[0] == 'l')
-        snprintf(text, sizeof(text), "%d\n",
-                 index); /* cache 1 has instructions; caches 0, 2 and 3 are unified */
+        /* cache 1 has instructions; caches 0, 2 and 3 are unified */
+        snprintf(text, sizeof(text), "%d\n", index);
     else if (index == 3) /* two cores share cache 3; the list of the last pair has only its lowest CPU */
         snprintf(text, sizeof(text), cpu % 16 < 14 ? "%d-%d,%d-%d\n" : "%d\n", cpu % 16 / 2 * 2,
                  cpu % 16 / 2 * 2 + 1, cpu % 16 / 2 * 2 + 16, cpu % 16 / 2 * 2 + 17);

@@ -196,8 +196,8 @@ Test(plan, one_worker_per_visible_gpu, .fini = tear_down)
     tear_down();
     cr_assert_eq(make((char *[]){ "ddprun", "train.py", NULL }, environment, 4), DDP_OK);
     cr_assert(has_note("OMP_NUM_THREADS is not set, so each worker gets OMP_NUM_THREADS=1"));
-    for (int rank = 0; rank < 2;
-         rank++) { /* a job of --hosts has one console, so only node 0 adds the note */
+    /* a job of --hosts has one console, so only node 0 adds the note */
+    for (int rank = 0; rank < 2; rank++) {
         tear_down();
         cr_assert_eq(make((char *[]){ "ddprun", "--one_console", "--nnodes=2",
                                       rank == 0 ? "--node_rank=0" : "--node_rank=1",

@@ -144,8 +144,8 @@ static void compare_set(const char *expected, const char *desired, const char *c
 
 Test(store, compare_set_in_its_four_cases)
 {
-    compare_set("x", "new",
-                "x"); /* the key is missing, and `expected` is not empty: the reply is `expected` */
+    /* the key is missing, and `expected` is not empty: the reply is `expected` */
+    compare_set("x", "new", "x");
     cr_assert_eq(store_count(store), 0);
     compare_set("", "new", "new");
     compare_set("other", "newer", "new");

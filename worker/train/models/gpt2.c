@@ -37,8 +37,8 @@ struct gpt2 {
     struct compute *on;
     size_t max_length; /* number of rows in the embedding of positions */
     void *memory;      /* owned: memory of all arrays below, and of the arrays in `kept` */
-    void *embedded, *norm,
-        *logits;         /* `embedded` enters the first block; `norm` and `logits` follow the last block */
+    /* `embedded` enters the first block; `norm` and `logits` follow the last block */
+    void *embedded, *norm, *logits;
     float *mean, *scale; /* results of the layer norm after the final block */
     void *d, *d1, *d4;   /* gradients; values per token: `width` in `d` and `d1`, 4 * `width` in `d4` */
     float *scratch;      /* scratch memory of attention */

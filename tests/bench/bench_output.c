@@ -46,8 +46,7 @@ struct flood {
     bool ok;
 };
 
-/* --- processes
- * ------------------------------------------------------------------------------------------------------ */
+/* --- processes ------------------------------------------------------------------------------------------ */
 
 /* Start a measured process, without the reader's priority. */
 static pid_t start(char *const argv[], int out_fd)
@@ -109,8 +108,7 @@ static size_t launcher_processes(pid_t top, const char *worker, pid_t pids[OTHER
     return n;
 }
 
-/* --- under load
- * ----------------------------------------------------------------------------------------------------- */
+/* --- under load ----------------------------------------------------------------------------------------- */
 
 struct reader {
     int fd;
@@ -254,8 +252,7 @@ static void flood_row(const char *who, const struct flood *f, FILE *json)
                 who, f->mb_per_s, f->peak_kb, f->lines, f->late, f->p50_ms, f->p99_ms, f->max_ms);
 }
 
-/* --- at rest
- * -------------------------------------------------------------------------------------------------------- */
+/* --- at rest -------------------------------------------------------------------------------------------- */
 
 /* Measure the memory of a launcher whose workers only sleep. First wait for REST_S seconds, because the guardian
  * releases unused memory some time after its start. */

@@ -271,8 +271,7 @@ static void reduce(const struct op *op)
     }
 }
 
-/* --- a call on its stream
- * ------------------------------------------------------------------------------------------ */
+/* --- a call on its stream ------------------------------------------------------------------------------- */
 
 /* Return true if the variable `name`, "RANK:CALL[:CODE]", refers to this operation. *code gets CODE, or 0. */
 static bool is_meant(const char *name, const struct op *op, unsigned *code)
@@ -404,8 +403,7 @@ nccl_result ncclAllGather(const void *in, void *out, size_t count, nccl_type typ
     return launch(op, stream);
 }
 
-/* --- groups of moves
- * ----------------------------------------------------------------------------------------------- */
+/* --- groups of moves ------------------------------------------------------------------------------------ */
 
 static _Thread_local int depth;
 static _Thread_local struct op *collected;

@@ -44,8 +44,7 @@ struct shim_run {
 _Thread_local struct shim_place shim_grid, shim_block, shim_thread, shim_threads;
 static _Thread_local struct shim_run *run;
 
-/* --- fibers
- * ------------------------------------------------------------------------------------------------------------- */
+/* --- fibers --------------------------------------------------------------------------------------------- */
 
 static void fiber_main(void);
 
@@ -173,8 +172,7 @@ void shim_run(const struct shim_kernel *kernel, struct shim_place grid, unsigned
     free(of_thread);
 }
 
-/* --- barriers
- * ----------------------------------------------------------------------------------------------------------- */
+/* --- barriers ------------------------------------------------------------------------------------------- */
 
 /* Wait for all threads of the barrier that have not left the kernel. */
 static void wait_for_all(struct barrier *b)
@@ -208,8 +206,7 @@ void shim_warp_barrier(void)
     wait_for_all(&my_warp()->barrier);
 }
 
-/* --- between lanes
- * -------------------------------------------------------------------------------------------------------- */
+/* --- between lanes -------------------------------------------------------------------------------------- */
 
 float shim_exchange(float x, int mask)
 {

@@ -32,8 +32,7 @@ void shim_run(const struct shim_kernel *kernel, struct shim_place grid, unsigned
 extern const struct shim_kernel shim_f32[], shim_bf16[],
     shim_f16[]; /* tables of kernels, indexed by enum kernel */
 
-/* --- what kernels see
- * -------------------------------------------------------------------------------------------------- */
+/* --- what kernels see ----------------------------------------------------------------------------------- */
 
 extern _Thread_local struct shim_place shim_grid, shim_block, shim_thread, shim_threads;
 void shim_block_barrier(void);

@@ -406,8 +406,7 @@ Test(remote, a_host_that_cannot_start_is_one_finding, .timeout = 300)
     close_hosts(net);
 }
 
-/* --- a host that fails while the job runs
- * ---------------------------------------------------------------------------- */
+/* --- a host that fails while the job runs --------------------------------------------------------------- */
 
 /* `kills` is a shell command that runs on the host with the index `on`. ddprun must then exit with `exit_code` and
  * print `words`. */
@@ -454,8 +453,7 @@ Test(remote, a_killed_process_ends_the_job_and_leaves_nothing, .timeout = 300)
     close_hosts(net);
 }
 
-/* --- a host that gets ddprun for the job
- * ------------------------------------------------------------------------------ */
+/* --- a host that gets ddprun for the job ---------------------------------------------------------------- */
 
 /* Start a job whose second host gets ddprun and cJSON by --ship. Each worker prints its ddprun's path. */
 static struct run_process *start_shipped(const struct hosts *net)
@@ -512,8 +510,7 @@ Test(remote, a_program_that_is_not_shipped_completely_leaves_no_file, .timeout =
     close_hosts(net);
 }
 
-/* --- a tree
- * ------------------------------------------------------------------------------------------------------------ */
+/* --- a tree --------------------------------------------------------------------------------------------- */
 
 /* node1 starts node3 and node5. */
 Test(remote, a_tree_of_hosts_ends_with_an_unplugged_inner_host, .timeout = 300)

@@ -72,8 +72,7 @@ static void live_until(uint64_t now_ms)
     }
 }
 
-/* --- received messages
- * -------------------------------------------------------------------------------------- */
+/* --- received messages ---------------------------------------------------------------------------------- */
 
 /* Read all bytes for `conn`. Return the last object with "push":kind, which the caller frees, or NULL. */
 static cJSON *last_push(conn_id conn, const char *kind)

@@ -126,8 +126,7 @@ Test(auth_attacks, an_agent_reports_its_own_ranks_only)
         peer_end(&agents[i]);
 }
 
-/* --- a peer that connects again and again
- * --------------------------------------------------------------------------- */
+/* --- a peer that connects again and again --------------------------------------------------------------- */
 
 static struct {
     pthread_t thread;

@@ -121,8 +121,7 @@ EACH_PRECISION(kernels, activations)
     activation("log_softmax", ACTIVATION_LOG_SOFTMAX);
 }
 
-/* --- kernels that read the batch
- * ------------------------------------------------------------------------------------------------ */
+/* --- kernels that read the batch ------------------------------------------------------------------------ */
 
 static int32_t token[4096], target[4096];
 static float weight[64];
@@ -249,8 +248,7 @@ Test(kernels, a_logit_of_minus_infinity_adds_nothing, .timeout = 120)
     devices_close(&d);
 }
 
-/* --- attention
- * ---------------------------------------------------------------------------------------------------------------- */
+/* --- attention ------------------------------------------------------------------------------------------ */
 
 static void attention(struct attention a)
 {

@@ -9,8 +9,7 @@
 static struct devices d;
 static struct ddp_err err;
 
-/* --- convolution
- * ------------------------------------------------------------------------------------------------------------- */
+/* --- convolution ---------------------------------------------------------------------------------------- */
 
 static void convolution(struct conv conv, size_t rows)
 {
@@ -89,8 +88,7 @@ EACH_PRECISION(kernels_pictures, no_rows_have_no_gradient)
     devices_expect_same(&d, "all else", some);
 }
 
-/* --- batch normalization
- * ------------------------------------------------------------------------------------------------------ */
+/* --- batch normalization -------------------------------------------------------------------------------- */
 
 struct layer {
     size_t rows, channels, spatial;
@@ -210,8 +208,7 @@ EACH_PRECISION(kernels_pictures, batches_that_are_empty)
     layer_free(&l);
 }
 
-/* --- shortcuts and means
- * -------------------------------------------------------------------------------------------------------- */
+/* --- shortcuts and means -------------------------------------------------------------------------------- */
 
 static void shortcut(struct shortcut s, size_t rows)
 {

@@ -11,8 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* --- requests that the machine rejects
- * ----------------------------------------------------------------------------- */
+/* --- requests that the machine rejects ------------------------------------------------------------------ */
 
 /* The linker redirects these functions to __wrap functions. */
 
@@ -150,8 +149,7 @@ Test(reducer_faults, a_create_that_fails_gives_back_what_it_had, .timeout = 30)
     model_run_on("aa", no_memory_for_buffers);
 }
 
-/* --- hooks
- * --------------------------------------------------------------------------------------------------------- */
+/* --- hooks ---------------------------------------------------------------------------------------------- */
 
 struct hook_log {
     size_t calls, lasts;
@@ -225,8 +223,7 @@ Test(reducer_faults, a_hook_that_fails_ends_the_step, .timeout = 30)
     model_run_on("aa", hook_fails);
 }
 
-/* --- misuse and loss
- * ------------------------------------------------------------------------------------------------ */
+/* --- misuse and loss ------------------------------------------------------------------------------------ */
 
 /* Pass other options on the last rank. */
 static void other_options(struct rank *me)

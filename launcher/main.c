@@ -1,8 +1,7 @@
-/* main.c -- the steps of ddprun from the command line to the exit code. Each function is one step, and calls the module
- * that does the work.
- *
- * Everything here happens before the first fork. This file reads the environment, the wall clock, random numbers and
- * facts about the machine once, and passes the values to the other modules. */
+/* main.c -- the steps of ddprun from the command line to the exit code; each function is one step, and calls the module
+ * that does the work. Everything here happens before the first fork. This file reads the environment, the wall clock,
+ * random numbers and facts about the machine once, and passes the values to the other modules, so that the plan is a
+ * pure function of them. */
 #include "auth/secret.h"
 #include "contain/job_record.h"
 #include "base/syscalls.h"

@@ -1,7 +1,7 @@
 /* options.h -- every option of ddprun, one row each. The parser, the PET_* defaults, --help and the manual page all use
- * these rows; a new option is a row here and a field in struct cli.
- *
- * Columns:
+ * these rows, so a new option is only a row here and a field in struct cli. */
+
+/* Columns of DDPRUN_OPTIONS:
  *
  *     id
  *     name             with underscores; dashes are accepted everywhere
@@ -16,6 +16,7 @@
  *                      selects FIRST before THEIRS, and THEIRS before OURS
  *     section          the section of --help
  *     help */
+
 #ifndef LAUNCHER_OPTIONS_H
 #define LAUNCHER_OPTIONS_H
 

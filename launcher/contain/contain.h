@@ -1,7 +1,6 @@
 /* contain.h -- contains every process of a job, so that no process survives the job, and no process of another job is
  * killed. The guardian is the process in which ddprun begins. The agent is the child of the guardian, and starts the
- * workers. If guardian and agent are killed together, the next start of ddprun on this host reads the job's record
- * (job_record.h) to find the remaining processes. */
+ * workers. */
 #ifndef LAUNCHER_CONTAIN_CONTAIN_H
 #define LAUNCHER_CONTAIN_CONTAIN_H
 
@@ -26,7 +25,8 @@ const char *lacks_words(size_t n, bool only_grave, bool *grave);
  *     pidns    the agent is process 1 of a PID namespace         on request, because pids inside differ from the host's
  *
  * The layers cgroup and pidns are used in addition to the layer plain. If guardian and agent are killed together, the
- * layer plain alone leaves processes behind.
+ * layer plain alone leaves processes behind. The next start of ddprun on this host then reads the job's record
+ * (job_record.h) to find these processes.
  *
  * A struct contain is opened before the guardian forks, so guardian and agent each have a copy. The agent creates a
  * control group for each attempt (contain_attempt). The process that ends last removes the group (contain_remove). */

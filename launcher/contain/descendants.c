@@ -1,14 +1,7 @@
-/* descendants.c -- see descendants.h.
- *
- * The tree is read from /proc/PID/task/TID/children. If the kernel lacks that file, the tree is read from the parent
- * field of every /proc/PID/stat. A pid that was read a moment ago may name another process now, because pids are
- * reused:
- *   - The pid of a child of ddprun is not reused before ddprun reaps the child. ddprun reaps no child between reading
- *     the tree and signalling.
- *   - For a deeper process, ddprun opens a pidfd, then checks the parent of the process again, and then signals the
- *     pidfd. On a kernel without pidfds, the start time identifies the process.
- *
- * A scan may miss a process that is being created, so killing repeats until no child is left. */
+/* descendants.c -- see descendants.h. The tree is read from /proc/PID/task/TID/children, or from the parent field of
+ * every /proc/PID/stat if the kernel lacks that file. A pid that was read a moment ago may name another process now,
+ * because pids are reused (see struct target). A scan may miss a process that is being created, so killing repeats
+ * until no child is left. */
 #include "contain/descendants.h"
 
 #include "base/clock.h"
@@ -240,7 +233,12 @@ pid_t descendants_program(pid_t worker)
 
 /* --- signalling ----------------------------------------------------------------------------------------- */
 
-/* A process to signal; a reused pid cannot redirect the signal. */
+/* A process to signal. A reused pid cannot redirect the signal:
+ *
+ *   - The pid of a child of ddprun is not reused before ddprun reaps the child. ddprun reaps no child between reading
+ *     the tree and signalling.
+ *   - For a deeper process, ddprun opens a pidfd, then checks the parent of the process again, and then signals the
+ *     pidfd. On a kernel without pidfds, the start time identifies the process. */
 struct target {
     pid_t pid;
     int pidfd;            /* -1 for a child of this process, and on a kernel without pidfds */

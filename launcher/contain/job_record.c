@@ -1,5 +1,7 @@
-/* job_record.c -- see job_record.h. The parts of this file are, in this order: safe directories, the runtime
- * directory, the text of a record, finding processes by their cookie, cleaning up after dead jobs. */
+/* job_record.c -- see job_record.h. A record only shows whether its job still runs; the job's cookie and control group
+ * select the processes to kill, because a pid may be reused. The parts of this file are, in this order: safe
+ * directories, the runtime directory, the text of a record, finding processes by their cookie, cleaning up after dead
+ * jobs. */
 #include "contain/job_record.h"
 
 #include "base/clock.h"

@@ -1,6 +1,6 @@
 /* procfs.h -- parsers of small files of /proc, and signals to processes by pidfd. A pid alone does not identify a
- * process, because the kernel reuses pids. A pidfd identifies a process. A pid together with its start time and boot id
- * identifies a process, too. */
+ * process, because the kernel reuses pids. A pidfd identifies a process, and so does a pid together with its start time
+ * and boot id. */
 #ifndef LAUNCHER_CONTAIN_PROCFS_H
 #define LAUNCHER_CONTAIN_PROCFS_H
 

@@ -1,5 +1,6 @@
-/* dial.h -- connects to the store by host name: tries every address, and uses the first address at which a store
- * answers. Also probes the path to another node with large packets. */
+/* dial.h -- connects to the store by host name. A dial tries every address and uses the first address at which a store
+ * answers, because a name may also have addresses that this node cannot reach. The file also probes the path to another
+ * node with large packets. */
 #ifndef LAUNCHER_NET_DIAL_H
 #define LAUNCHER_NET_DIAL_H
 

@@ -1,4 +1,8 @@
-/* hosting.c -- see hosting.h. The decision depends on the node and on the address of the endpoint:
+/* hosting.c -- see hosting.h. The decision depends on the node and on the address of the endpoint, as the table below
+ * shows. The addresses of this machine and of the name are arguments, so that a test can check every row of the
+ * table. */
+
+/* The decisions:
  *
  *                                             address of     name that resolves       address of
  *     job        node                         this machine   to a loopback address    another machine
@@ -9,11 +13,11 @@
  *     any        with --host_store=no         JOIN           JOIN                     JOIN
  *
  * Two mistakes are reported before the first connect, because later they look like the effect of a firewall:
+ *
  * - A name resolves to 127.0.1.1 on its own machine, because Debian's installer writes such a line to /etc/hosts. Other
  *   nodes cannot reach a store at this address.
- * - The endpoint is the address of a container bridge, which exists on many machines.
- *
- * The addresses of this machine and of the name are arguments, so that a test can check every row of the table. */
+ * - The endpoint is the address of a container bridge, which exists on many machines. */
+
 #include "net/hosting.h"
 
 #include <stdio.h>

@@ -1,7 +1,6 @@
-/* hosting.h -- decides whether this node hosts the store or joins a store on another machine. The module is pure.
- *
- * A node hosts the store if the address of the rendezvous is an address of its machine. Addresses are compared, not
- * names, because a machine may have several names. */
+/* hosting.h -- a pure module that decides whether this node hosts the store or joins a store on another machine. A node
+ * hosts the store if the address of the rendezvous is an address of its machine. Addresses are compared, not names,
+ * because a machine may have several names. */
 #ifndef LAUNCHER_NET_HOSTING_H
 #define LAUNCHER_NET_HOSTING_H
 

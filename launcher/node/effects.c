@@ -1,6 +1,6 @@
 /* effects.c -- connects the agent with the machine: node_handle_event passes an event to the agent, and
  * node_run_effects carries out the agent's effects. Effects start processes, send signals, and notify the store and the
- * user. */
+ * user. The agent itself does none of this, so that its state machine can be tested without processes. */
 #include "agent/agent.h"
 #include "base/clock.h"
 #include "base/log.h"

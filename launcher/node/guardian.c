@@ -1,7 +1,5 @@
 /* guardian.c -- see guardian.h. The guardian must survive the agent, so it has little that can fail while it waits: no
- * thread, no event loop, no allocation. The guardian sleeps in sigtimedwait, and each of its events is a signal. An
- * agent in a PID namespace cannot send a signal to the guardian. In this case, the guardian also checks shared
- * memory. */
+ * thread, no event loop, no allocation. It sleeps in sigtimedwait, and each of its events is a signal. */
 #include "node/guardian.h"
 
 #include "base/clock.h"
@@ -33,8 +31,9 @@ enum {
     /* Time limit in ms for killing processes that the agent could not kill. The limit is short, because the agent has
      * already waited for these processes. */
     STUCK_LIMIT_MS = 100,
-    /* After this time without a signal, the code pages that only the start has used are released. If the agent
-     * cannot signal the guardian, the guardian also checks at this interval whether the agent has left. */
+    /* After this time without a signal, the code pages that only the start has used are released. An agent in a PID
+     * namespace cannot signal the guardian, so the guardian then also checks at this interval, in shared memory,
+     * whether the agent has left. */
     SETTLED_S = 1,
     /* How long to wait for a hanging disk after the user's second request to stop. With this limit, ddprun exits
      * within 2 s after this request. */

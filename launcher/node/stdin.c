@@ -1,5 +1,6 @@
 /* stdin.c -- see stdin.h. The first part is pure and records which reader still needs which bytes. The second part
- * handles pipes, files and terminals. */
+ * handles pipes, files and terminals. Each chunk is read only after all readers have received the previous chunk, so
+ * that memory stays bounded. */
 #include "node/stdin.h"
 
 #include "base/limits.h"

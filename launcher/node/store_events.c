@@ -1,7 +1,5 @@
 /* store_events.c -- turns messages from the store into events for the agent. It also fills in heartbeats, finds the
- * owners of connections and the stacks that the store requests, and watches the port of rank 0.
- *
- * For each heartbeat, the state of every worker is read from /proc, and only changes are sent. All functions run in
+ * owners of connections and the stacks that the store requests, and watches the port of rank 0. All functions run in
  * the loop, so none may block. */
 #include "base/clock.h"
 #include "base/log.h"
@@ -88,8 +86,8 @@ static void add_progress(struct node *n, struct message_heartbeat *beat)
     }
 }
 
-/* Fill in the next heartbeat. While the user has suspended the job, send no states, because the store would report
- * the stopped workers as the reason for a hang. */
+/* Fill in the next heartbeat. Read the state of every worker from /proc, and send only changes. While the user has
+ * suspended the job, send no states, because the store would report the stopped workers as the reason for a hang. */
 static void on_beat(void *user, struct message_heartbeat *beat)
 {
     struct node *n = user;

@@ -1,5 +1,6 @@
 /* console.h -- the workers' streams on stdout and stderr: whole lines with prefixes, or with --json one event per line.
- * All lines from one read(2) are queued in one piece. */
+ * All lines from one read(2) are queued in one piece, because this costs one call of the writer instead of one for each
+ * line. */
 #ifndef LAUNCHER_CONSOLE_H
 #define LAUNCHER_CONSOLE_H
 

@@ -1,6 +1,6 @@
-/* log_files.h -- creates, rotates and filters the log files of the workers. This file also defines the sinks: stdout,
- * stderr and the log files. A new log file never overwrites another file. After the creation, only the writer's thread
- * uses the file. */
+/* log_files.h -- creates, rotates and filters the log files of the workers, and defines the sinks (stdout, stderr and
+ * the log files). A new log file never overwrites another file. After the creation, only the writer's thread uses the
+ * file, because a slow disk must not block the event loop. */
 #ifndef LAUNCHER_OUTPUT_LOG_FILES_H
 #define LAUNCHER_OUTPUT_LOG_FILES_H
 

@@ -1,5 +1,5 @@
 /* output.h -- passes the workers' output from their pipes to the console, the log files and the report. By default,
- * ddprun does not read the pipes while the console or a disk is slow or full. The workers then block, so memory stays
+ * ddprun does not read the pipes while the console or a disk is slow or full, so the workers block and memory stays
  * bounded. The event loop never blocks. */
 #ifndef LAUNCHER_OUTPUT_OUTPUT_H
 #define LAUNCHER_OUTPUT_OUTPUT_H

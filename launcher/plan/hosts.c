@@ -1,8 +1,6 @@
 /* hosts.c -- see hosts.h. A list in Slurm's form has ranges of numbers in brackets: "n[1-2]p[0-3]" means n1p0, n1p1 and
  * so on. Such a list is never expanded, because a short text can describe thousands of hosts. Instead, the name of host
- * k is computed from k. The numbers from the brackets change like the digits of a counter: the number from the last
- * bracket changes with each host, and the number from an earlier bracket changes only after the later brackets have
- * used all their numbers. */
+ * k is computed from k. */
 #include "plan/hosts.h"
 
 #include "base/endpoint.h"
@@ -114,7 +112,9 @@ static long hosts_behind(const char *at, const char *end)
     return close != NULL && close + 1 < end ? item_hosts(close + 1, end) : 1;
 }
 
-/* Format the name of host `index` (from 0) of an item. For example, host 0 of the item "n[1-3]" is "n1". */
+/* Format the name of host `index` (from 0) of an item. For example, host 0 of the item "n[1-3]" is "n1". The numbers
+ * from the brackets change like the digits of a counter: the number from the last bracket changes with each host, and
+ * the number from an earlier bracket changes only after the later brackets have used all their numbers. */
 static bool item_name(const char *at, const char *end, long index, char name[HOST_NAME_SIZE])
 {
     size_t used = 0;

@@ -1,9 +1,12 @@
 /* hosts.h -- parses lists of hosts, as schedulers and users write them. All functions are pure: the input is text. The
- * limits below bound the memory and time that a wrong list needs.
+ * limits below bound the memory and time that a wrong list needs. */
+
+/* The lists of schedulers:
  *
  *     Slurm                 node[01-16,20],gpu3      rack[0-1]n[0-3]      the last bracket varies fastest
  *     LSB_MCPU_HOSTS        hostA 8 hostB 4
  *     LSB_HOSTS, PBS        hostA hostA hostB        a name for each slot, separated by blanks or newlines */
+
 #ifndef LAUNCHER_PLAN_HOSTS_H
 #define LAUNCHER_PLAN_HOSTS_H
 

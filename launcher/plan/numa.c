@@ -1,5 +1,5 @@
 /* numa.c -- see numa.h. A GPU's PCI address determines its NUMA node, and the node determines the CPUs. --numa_binding
- * has the same rules as in torchrun. */
+ * has the same rules as in torchrun, so that a job gets the same CPUs from both launchers. */
 #include "plan/numa.h"
 
 #include "plan/plan.h"

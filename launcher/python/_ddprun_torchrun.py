@@ -1,10 +1,12 @@
 """Run ddprun instead of torchrun, for front ends that start PyTorch's launcher as a Python module.
 
-`ddprun.pth` imports this module only if an interpreter starts with DDPRUN_AS_TORCHRUN=1. A process that runs
-`python -m torch.distributed.run` or `.launch` becomes ddprun at once, before any module imports torch. In every other process,
-a finder waits for the import of `torch.distributed.run`, and replaces the functions `main` and `run` of this module. Both
-functions replace the process by ddprun (exec). So no later code of the process is executed, and the exit code is ddprun's.
+`ddprun.pth` imports this module only if an interpreter starts with DDPRUN_AS_TORCHRUN=1. The process becomes ddprun (exec), so that
+no later code of the process is executed, and the exit code is ddprun's.
 """
+
+# A process that runs `python -m torch.distributed.run` or `.launch` becomes ddprun at once, before any module imports torch. In
+# every other process, a finder waits for the import of `torch.distributed.run`, and replaces the functions `main` and `run` of this
+# module. Both functions replace the process by ddprun.
 
 from __future__ import annotations
 

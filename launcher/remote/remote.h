@@ -1,7 +1,6 @@
-/* remote.h -- runs a job on all nodes with one command: --hosts. The starter is the ddprun that the user runs with
- * --hosts. For each host, the starter runs a remote shell, such as ssh. The remote shell runs a relay on the host, and
- * the relay starts the ddprun of this host. If a relay receives no more messages from the starter, the starter, the
- * remote shell or the network has failed. The relay then ends the job on its host. */
+/* remote.h -- runs a job on all nodes with one command, --hosts: the user's ddprun, the starter, runs a remote shell
+ * and a relay for each host. A relay that receives no more messages from the starter ends the job on its host, because
+ * the starter, the remote shell or the network has failed. */
 #ifndef LAUNCHER_REMOTE_REMOTE_H
 #define LAUNCHER_REMOTE_REMOTE_H
 
@@ -142,8 +141,10 @@ bool links_close(struct links *all, bool is_late);
  *        |-- ssh a --- ddprun --relay --- ddprun --node_rank=0 ...
  *        '-- ssh b --- ddprun --relay --- ddprun --node_rank=1 ...
  *
- * The starter (starter.c) prints the output of the job and sends its input. A relay (relay.c) starts the host's ddprun
- * and passes it signals. It ends the job on its host when stdin ends or the starter's messages stop. */
+ * The starter (starter.c) is the ddprun that the user runs with --hosts. It runs a remote shell, such as ssh, for each
+ * host, prints the output of the job and sends its input. The remote shell runs a relay (relay.c), which starts the
+ * host's ddprun and passes it signals. The relay ends the job on its host when stdin ends or the starter's messages
+ * stop. */
 
 /* Run `ddprun --relay`. Return its exit code. */
 int relay_run(void);

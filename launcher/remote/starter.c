@@ -1,6 +1,6 @@
-/* starter.c -- see remote.h. Runs a remote shell for each host, and prints the output of the relays. If a host fails
- * before its state is RUNNING, the starter ends the job on all hosts. Later the nodes of the job stop each other
- * through the store. The starter then only passes on input, output, findings and log files. */
+/* starter.c -- see remote.h. The starter runs a remote shell for each host, and prints the output of the relays. If a
+ * host fails before its state is RUNNING, the starter ends the job on all hosts. Later the starter only passes on
+ * input, output, findings and log files, because the nodes of the job stop each other through the store. */
 #include "remote/remote.h"
 
 #include "auth/secret.h"

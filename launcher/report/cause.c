@@ -1,6 +1,6 @@
-/* cause.c -- see cause.h. The table of sentences in this file explains errors in a worker's last lines. Two other files
- * have such tables: spawn_error.c explains why a program could not be started, and exit_text.c explains how a worker
- * ended. */
+/* cause.c -- see cause.h. The table of sentences in this file explains errors in a worker's last lines, so a new
+ * explanation is only a new row. Two other files have such tables: spawn_error.c explains why a program could not be
+ * started, and exit_text.c explains how a worker ended. */
 #include "report/cause.h"
 
 #include "agent/agent.h"

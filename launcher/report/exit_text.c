@@ -1,5 +1,6 @@
-/* exit_text.c -- see exit_text.h. The first part has the parsers of the kernel's files (core files, counters of
- * control groups, log). The second part has the texts. */
+/* exit_text.c -- see exit_text.h. The first part has the parsers of the kernel's files (core files, counters of control
+ * groups, log). The second part has the texts. Both get their input as arguments, so that a test needs no such
+ * files. */
 #include "report/exit_text.h"
 
 #include "agent/agent.h"

@@ -1,7 +1,6 @@
-/* prefix.h -- the prefix of a worker's line, from a template such as "${host}[${rank}] ".
- *
- * The template is parsed once. The prefix is formatted once per stream. A prefix that contains the time is formatted
- * once per read(2), not for each line. */
+/* prefix.h -- the prefix of a worker's line, from a template such as "${host}[${rank}] ". The template is parsed once,
+ * and the prefix is formatted once per stream. A prefix that contains the time is formatted once per read(2) and not
+ * for each line, because workers may print many lines. */
 #ifndef LAUNCHER_TABLES_PREFIX_H
 #define LAUNCHER_TABLES_PREFIX_H
 

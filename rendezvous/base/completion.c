@@ -1,7 +1,6 @@
-/* completion.c -- see options.h.
- *
- * A script consists of fixed texts and of lists that are made from the options. The scripts for bash, zsh and fish work
- * alike: the words before the cursor show what the user is typing. */
+/* completion.c -- see options.h. A script consists of fixed texts and of lists that are made from the table of options,
+ * so that a new option needs no change here. The scripts for bash, zsh and fish work alike: the words before the cursor
+ * show what the user is typing. */
 #include "base/options.h"
 
 #include <string.h>

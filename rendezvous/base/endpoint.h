@@ -1,4 +1,5 @@
-/* endpoint.h -- parses and formats "HOST:PORT". These functions do not resolve names and do not open connections. */
+/* endpoint.h -- parses and formats "HOST:PORT". These functions do not resolve names and do not open connections, so
+ * that pure modules can use them. */
 #ifndef BASE_ENDPOINT_H
 #define BASE_ENDPOINT_H
 

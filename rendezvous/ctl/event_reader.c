@@ -1,13 +1,13 @@
-/* event_reader.c -- see timeline.h. The module is pure: its input is text, and its output is a list.
- *
- * Each run of a job has an instance, an id that the store makes. Reading has four steps:
+/* event_reader.c -- see timeline.h. The module is pure: its input is text, and its output is a list. The events are
+ * sorted last, because times of two nodes can be compared only after their conversion to the store's clock. */
+
+/* Each run of a job has an instance, an id that the store makes. Reading has four steps:
  *
  *     1. Read all lines in any order.
  *     2. Choose one instance of one job.
  *     3. Convert all times to the store's clock.
- *     4. If several logs report an event, keep one copy.
- *
- * The events are sorted last, because times of two nodes can be compared only after step 3. */
+ *     4. If several logs report an event, keep one copy. */
+
 #include "ctl/timeline.h"
 
 #include <stdio.h>

@@ -1,11 +1,11 @@
-/* options.c -- see options.h.
+/* options.c -- see options.h. The module is pure: it does not print or exit, and the caller passes the environment.
+ * Each command is a row: its name, the CONTROL op that it sends, and the function that prints the answer. So a new
+ * request needs only a row here, a row in hub/control.c, and a table of columns in tables.c. */
+
+/* An example of a request:
  *
- * The module is pure: it does not print or exit, and the caller passes the environment.
- *
- *     ddpctl keys --prefix /ckpt --limit 10   ->   {"op":"keys","prefix":"/ckpt","limit":10}
- *
- * Each command is a row: its name, the CONTROL op that it sends, and the function that prints the answer. A new
- * request needs a row here, a row in hub/control.c, and a table of columns in tables.c. */
+ *     ddpctl keys --prefix /ckpt --limit 10   ->   {"op":"keys","prefix":"/ckpt","limit":10} */
+
 #include "ctl/options.h"
 
 #include "ctl/tables.h"

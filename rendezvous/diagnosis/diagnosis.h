@@ -1,8 +1,11 @@
 /* diagnosis.h -- turns facts into findings. The module is pure: the hub collects the facts, so a test needs no running
- * job. Facts borrow their strings, but a finding contains copies, so that it outlives the snapshot.
+ * job. Facts borrow their strings, but a finding contains copies, so that it outlives the snapshot. */
+
+/* The two main functions:
  *
  *     diagnose_rank   one rank that others wait for: the matching row of findings.h
  *     diagnose_job    the whole job: a snapshot in, a short list of findings out, causes first */
+
 #ifndef RENDEZVOUS_DIAGNOSIS_DIAGNOSIS_H
 #define RENDEZVOUS_DIAGNOSIS_DIAGNOSIS_H
 

@@ -1,6 +1,6 @@
-/* profile.h -- finds the rank for which all other ranks wait, from many samples of a running job (--profile_ranks). The
- * module is pure. All ranks need the same time for a step, because each collective waits for the slowest rank. But the
- * slowest rank itself waits least in collectives. */
+/* profile.h -- a pure module that finds the rank for which all other ranks wait, from many samples of a running job
+ * (--profile_ranks). All ranks need the same time for a step, because each collective waits for the slowest rank. But
+ * the slowest rank itself waits least in collectives. */
 #ifndef RENDEZVOUS_DIAGNOSIS_PROFILE_H
 #define RENDEZVOUS_DIAGNOSIS_PROFILE_H
 

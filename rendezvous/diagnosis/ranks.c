@@ -1,7 +1,6 @@
 /* ranks.c -- makes the findings about ranks for which other ranks wait; see diagnosis.h. The other ranks wait for a key
- * of the store, in a barrier, or in a collective of libddp. hang.c covers collectives of PyTorch. A finding combines
- * facts of the store and facts of the agent. The facts of the store alone, or of the agent alone, do not show whether a
- * rank computes or hangs. */
+ * of the store, in a barrier, or in a collective of libddp (hang.c covers collectives of PyTorch). A finding combines
+ * facts of the store and facts of the agent, because neither alone shows whether a rank computes or hangs. */
 
 #include "base/text.h"
 #include "diagnosis/diagnosis.h"

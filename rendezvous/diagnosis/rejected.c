@@ -1,8 +1,6 @@
-/* rejected.c -- see rejected.h.
- *
- * Every known protocol begins with constant bytes, so the first eight bytes of a connection show its protocol. Only
- * these bytes are kept. A wrong guess only leads to a wrong word in a diagnosis. The store closes the connection in any
- * case. */
+/* rejected.c -- see rejected.h. Every known protocol begins with constant bytes, so the first eight bytes of a
+ * connection show its protocol, and only these bytes are kept. A wrong guess only leads to a wrong word in a diagnosis,
+ * because the store closes the connection in any case. */
 #include "diagnosis/rejected.h"
 
 #include "base/text.h"

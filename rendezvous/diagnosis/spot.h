@@ -1,6 +1,6 @@
-/* spot.h -- the place of each rank's main thread in one sample of the stacks. A place is a line of the user's program,
- * and the collective that this line calls, if any. The module is private to the diagnosis, and pure. The search for a
- * hang (hang.c) compares two samples, or all samples of a rank (struct trail); the profile (profile.h) uses many
+/* spot.h -- the place of each rank's main thread in one sample of the stacks; a pure module, private to the diagnosis.
+ * A place is a line of the user's program, and the collective that this line calls, if any. The search for a hang
+ * (hang.c) compares two samples, or all samples of a rank (struct trail), and the profile (profile.h) uses many
  * samples. */
 #ifndef RENDEZVOUS_DIAGNOSIS_SPOT_H
 #define RENDEZVOUS_DIAGNOSIS_SPOT_H

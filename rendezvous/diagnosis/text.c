@@ -1,8 +1,6 @@
-/* text.c -- see text.h. Short texts are in buffers of fixed size on the caller's stack. So a diagnosis is possible even
- * if memory is short.
- *
- * Host names, key names and parts of sentences come from workers and other hosts. Terminals print the text, so control
- * characters are escaped before a text leaves this file (text_append, text_disarm). */
+/* text.c -- see text.h. Short texts are in buffers of fixed size on the caller's stack, so that a diagnosis is possible
+ * even if memory is short. Host names, key names and parts of sentences come from workers and other hosts. Terminals
+ * print the text, so control characters are escaped before a text leaves this file (text_append, text_disarm). */
 #include "diagnosis/text.h"
 
 #include "base/text.h"

@@ -1,6 +1,6 @@
 /* attempt.c -- moves sessions into and out of jobs, frees sessions, and begins and ends attempts. Each attempt after
  * the first starts with an empty set of keys. Workers of the old attempt must not use the new keys, so the hub closes
- * the connections of these workers. Some of these connections are closed only when their next request arrives. */
+ * the connections of these workers, at the latest at their next request. */
 #include "hub/job.h"
 #include "hub/schedule.h"
 #include "hub/session.h"

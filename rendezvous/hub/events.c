@@ -1,6 +1,6 @@
-/* events.c -- the events of a job, for an event log. See job.h. Only one node, the receiver, gets the text of each
+/* events.c -- the events of a job, for an event log; see job.h. Only one node, the receiver, gets the text of each
  * event, because logs on all nodes would contain the same lines. Findings are rare, so the hub sends them to all nodes
- * that have requested events. The log of each node then shows why the job hung. */
+ * that have requested events, and the log of each node shows why the job hung. */
 #include "hub/job.h"
 
 #include "base/text.h"

@@ -1,7 +1,6 @@
 /* gate.c -- decides which connections from other hosts (strangers) are served, and authenticates clients that have the
- * secret. The hub holds the requests of a stranger and does not answer them. The hub serves these requests when the
- * stranger proves that it has the secret, or when an agent confirms the stranger's user. Agents must confirm users,
- * because the clients of PyTorch and libddp have no secret. */
+ * secret. The hub holds the requests of a stranger until the stranger proves that it has the secret, or until an agent
+ * confirms the stranger's user. Agents must confirm users, because the clients of PyTorch and libddp have no secret. */
 #include "hub/session.h"
 
 #include "auth/auth.h"

@@ -1,4 +1,4 @@
-/* hang_watch.h -- decides when a job is suspected to hang and when to report the hang. The module is pure. A wrong
+/* hang_watch.h -- a pure module that decides when a job is suspected to hang and when to report the hang. A wrong
  * suspicion costs only a few ms on each node. But a report needs the same verdict on two pairs of samples, because a
  * wrong report misleads the user. */
 #ifndef RENDEZVOUS_HUB_HANG_WATCH_H

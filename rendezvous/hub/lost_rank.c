@@ -1,7 +1,7 @@
 /* lost_rank.c -- detects a connection that broke, and a rank that ends or gives up a wait while other ranks need it.
  * The store must report such a rank itself if the rank exits with 0, because the rank's agent counts this exit as a
- * success. The store records which rank is missing as soon as the first rank gives up. Later all other ranks have timed
- * out, too, and the missing rank would no longer be visible. */
+ * success. The store records the missing rank as soon as the first rank gives up, because later all ranks have timed
+ * out. */
 
 #include "base/limits.h"
 #include "base/text.h"

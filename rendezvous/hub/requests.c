@@ -1,4 +1,4 @@
-/* requests.c -- decodes received bytes into requests and calls the handler of each request. See session.h for the rules
+/* requests.c -- decodes received bytes into requests and calls the handler of each request; see session.h for the rules
  * of handlers. A failed request closes the connection, because PyTorch's protocol has no error answer. Complete
  * requests are decoded in the receive buffer, without a copy. */
 #include "auth/auth.h"

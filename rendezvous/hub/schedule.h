@@ -1,4 +1,4 @@
-/* schedule.h -- when the monitor checks a job. A check reads the whole job. So an event only schedules a check, and
+/* schedule.h -- when the monitor checks a job. A check reads the whole job, so an event only schedules a check, and
  * several events share one check. The hub sets its timer to schedule_deadline(), and monitor.c calls schedule_due() and
  * makes the checks. */
 #ifndef RENDEZVOUS_HUB_SCHEDULE_H

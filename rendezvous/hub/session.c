@@ -1,7 +1,5 @@
-/* session.c -- see session.h.
- *
- * This file creates and finds sessions, and records their waits and ranks. attempt.c moves sessions between jobs and
- * frees sessions. */
+/* session.c -- see session.h. This file creates and finds sessions, and records their waits and ranks. attempt.c moves
+ * sessions between jobs and frees sessions, because these steps also change the job. */
 #include "hub/session.h"
 
 #include "auth/auth.h"

@@ -1,5 +1,5 @@
 /* torch_observer.c -- records the requests of PyTorch's ranks while their process groups form (torch_keys.h), and
- * schedules checks. monitor.c later reports from these records. A busy store calls the functions on_* a million times a
+ * schedules checks; monitor.c later reports from these records. A busy store calls the functions on_* a million times a
  * second. So each of these functions first compares only a few bytes of the key, because most keys need no further
  * work. */
 #include "diagnosis/snapshot.h"

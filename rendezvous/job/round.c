@@ -1,8 +1,5 @@
-/* round.c -- see round.h.
- *
- * The store sends the verdict only after all members have sent `stopped`. The first reason is that the verdict depends
- * on the exit codes of all nodes. The second reason is that a process of the old round could disturb the next round.
- * The cause of a round's end decides whether another round follows. */
+/* round.c -- see round.h. The store sends the verdict only after all members have sent `stopped`, because the verdict
+ * depends on the exit codes of all nodes. Otherwise a process of the old round could also disturb the next round. */
 #include "job/round.h"
 
 #include "base/text.h"

@@ -1,6 +1,6 @@
-/* flight.h -- a rank's flight recorder: the layout of its latest calls in memory. Launcher and worker share the memory,
- * so that the record remains if a rank hangs or is killed. A worker writes with relaxed atomics, because such a write
- * is one instruction and never waits. The module is pure. */
+/* flight.h -- a rank's flight recorder: the layout of its latest calls in memory, and functions that are pure, except
+ * flight_file_write. Launcher and worker share the memory, so that the record remains if a rank hangs or is killed. A
+ * worker writes with relaxed atomics, because such a write is one instruction and never waits. */
 #ifndef RENDEZVOUS_RECORD_FLIGHT_H
 #define RENDEZVOUS_RECORD_FLIGHT_H
 

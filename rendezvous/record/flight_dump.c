@@ -1,7 +1,6 @@
 /* flight_dump.c -- see flight_dump.h. All ranks of a process group make the same calls in the same order, so the group
  * and the number identify a call. If the records of two ranks differ, the first call that differs causes all later
- * differences. If no calls differ, compare the numbers of the last calls of all ranks in a group. The rank with the
- * lowest number is behind, and the other ranks wait for this rank. */
+ * differences. If no calls differ, the rank whose last call has the lowest number is behind. */
 #include "record/flight_dump.h"
 
 #include "base/text.h"
@@ -808,7 +807,8 @@ static const struct flight_entry *furthest(const struct flight_dump *dumps, size
     return front != NULL ? front : front_of(dumps, n, "");
 }
 
-/* Add the call in which ranks wait, the ranks that have reached this call, and the ranks that are behind. */
+/* Add the call in which ranks wait, the ranks that have reached this call, and the ranks that are behind. The other
+ * ranks wait for the ranks that are behind, unless the records already differ in an earlier call. */
 static void add_behind(cJSON *answer, const struct flight_dump *dumps, size_t n)
 {
     char text[FLIGHT_CALL_WORDS];

@@ -1,5 +1,5 @@
 /* flight_dump.h -- compares the flight records of several ranks, and finds the ranks that are behind or made a
- * different call. The module is pure. Its input is the text of files or a list of calls. Its output is JSON in the
+ * different call. The module is pure: its input is the text of files or a list of calls, and its output is JSON in the
  * format of a store's answer. */
 #ifndef RENDEZVOUS_RECORD_FLIGHT_DUMP_H
 #define RENDEZVOUS_RECORD_FLIGHT_DUMP_H

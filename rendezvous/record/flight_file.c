@@ -1,4 +1,5 @@
-/* flight_file.c -- see flight.h. All functions that this file calls are in POSIX's list for signal handlers. */
+/* flight_file.c -- see flight.h. All functions that this file calls are in POSIX's list for signal handlers, because
+ * the recorder of a rank (recorder.c) writes the file in its handler of SIGUSR1. */
 #include "record/flight.h"
 
 #include "base/clock.h"

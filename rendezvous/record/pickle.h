@@ -1,6 +1,6 @@
-/* pickle.h -- reads a Python pickle that contains only plain data, because PyTorch writes its flight records as
- * pickles. Python's own reader calls any function that a pickle names. This reader supports no opcode that calls a
- * function, so reading a record from an unknown source is as safe as reading JSON. The module is pure. */
+/* pickle.h -- a pure reader of Python pickles that contain only plain data, because PyTorch writes its flight records
+ * as pickles. Python's own reader calls any function that a pickle names. This reader supports no opcode that calls a
+ * function, so reading a record from an unknown source is as safe as reading JSON. */
 #ifndef RENDEZVOUS_RECORD_PICKLE_H
 #define RENDEZVOUS_RECORD_PICKLE_H
 

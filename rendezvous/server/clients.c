@@ -1,6 +1,8 @@
-/* clients.c -- see clients.h.
- *
- * The calls for a client without failures:
+/* clients.c -- see clients.h. A client that fails is only marked as DOOMED, and closed at the end of the turn, because
+ * the hub may still use the client when conn_send reports the failure. A client that sends an invalid request first
+ * gets its replies, because they may contain the reason. */
+
+/* The calls for a client without failures:
  *
  *     clients_add -> hub_connect
  *     on_bytes -> hub_receive -> reply -> conn_send, at once or through `replies`
@@ -11,9 +13,10 @@
  *   - The client sends an invalid request: the hub calls close_client. The client becomes ENDING: its replies are
  *     written, and the client has ENDING_MS to close its side.
  *   - The client does not read, or a write fails. The client becomes DOOMED. It is closed only at the end of the turn
- *     (clients.h), because the hub may still use the client when conn_send reports the failure.
+ *     (clients.h).
  *
  * Replies to DOOMED and ENDING clients are discarded. */
+
 #include "server/clients.h"
 
 #include "auth/auth.h"

@@ -1,5 +1,6 @@
-/* listen.c -- see listen.h. The parts are the listener, the acceptor, and the search for the process that uses a
- * port. */
+/* listen.c -- see listen.h. The parts are the listener, the acceptor, and the search for the process that uses a port.
+ * libuv only polls the sockets: its own functions would always set SO_REUSEADDR, and would drop waiting clients when
+ * descriptors run out. */
 #include "server/listen.h"
 
 #include "base/buf.h"

@@ -1,5 +1,5 @@
 /* ops.c -- see ops.h. The rows of ops.h fill three tables: field_table, op_table, and op_by_code. The last table has an
- * array for each dialect. */
+ * array for each dialect, because a request may have another opcode in each dialect. */
 #include "store/ops.h"
 
 #include <string.h>

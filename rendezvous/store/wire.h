@@ -1,4 +1,4 @@
-/* wire.h -- a parser that turns bytes into requests. The bytes of a request may arrive in pieces of any size. The
+/* wire.h -- a parser that turns bytes into requests; the bytes of a request may arrive in pieces of any size. The
  * parser owns no memory, and reserves no memory for bytes that have not arrived. So a client cannot fill the memory by
  * announcing a long request. */
 #ifndef RENDEZVOUS_WIRE_H

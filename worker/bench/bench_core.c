@@ -1,5 +1,6 @@
-/* bench_core.c -- see bench_core.h. This file has the options of ddp-bench, the table of the collectives, and exact
- * expected values for every type. */
+/* bench_core.c -- see bench_core.h. This file has the options of ddp-bench, the table of the collectives, and expected
+ * values for every type. The inputs are small whole numbers, so that the expected value of an element can be computed
+ * without a collective. */
 #include "bench/bench_core.h"
 
 #include "core/half.h"

@@ -1,4 +1,5 @@
-/* bench_core.h -- the measurements of ddp-bench: sizes, known values, and bandwidth by nccl-tests' formula. Pure. */
+/* bench_core.h -- the measurements of ddp-bench: sizes, known values, and bandwidth by nccl-tests' formula. The module
+ * is pure, so that tests check every value without a collective. */
 #ifndef WORKER_BENCH_BENCH_CORE_H
 #define WORKER_BENCH_BENCH_CORE_H
 
@@ -82,7 +83,7 @@ uint64_t bench_wrong(const struct bench_case *c, int rank, const void *out);
 /* --- bench options ---------------------------------------------------------------------------------------- */
 
 /* The command line of ddp-bench. An option that nccl-tests also has is spelled as in nccl-tests, such as --minbytes.
- * Pure. */
+ * These functions are pure. */
 
 struct bench_options {
     size_t least, most, step, factor; /* least, most: smallest and largest size in bytes; the next size is

@@ -1,5 +1,5 @@
-/* main.c -- ddp-bench measures the speed of collectives as nccl-tests does, and prints the same columns. ddp-bench is a
- * worker: `ddprun --nproc_per_node=4 ddp-bench`. */
+/* main.c -- ddp-bench measures the speed of collectives as nccl-tests does, and prints the same columns, so that the
+ * results of both can be compared. ddp-bench is a worker: `ddprun --nproc_per_node=4 ddp-bench`. */
 #include "bench/bench_core.h"
 
 #include "base/buf.h"
@@ -36,8 +36,7 @@ struct bench_run {
     const char *backend;
 };
 
-/* --- buffers
- * ------------------------------------------------------------------------------------------------------- */
+/* --- buffers -------------------------------------------------------------------------------------------- */
 
 static ddp_status bench_buffers_open(struct bench_buffers *b, ddp_group *group, const struct bench_options *o)
 {
@@ -69,8 +68,7 @@ static ddp_status bench_buffers_close(struct bench_buffers *b)
     return status == DDP_OK ? ddp_shared_free(b->group, b->in) : status;
 }
 
-/* --- calls
- * --------------------------------------------------------------------------------------------------------- */
+/* --- calls ---------------------------------------------------------------------------------------------- */
 
 /* The buffers of a call. If the call is in place, the smaller buffer is this rank's part of the larger buffer. */
 struct places {
@@ -150,8 +148,7 @@ static ddp_status time_calls(ddp_group *g, const struct bench_case *c, struct pl
     return status == DDP_OK ? ddp_all_reduce(g, us, us, 1, DDP_F64, DDP_MAX, NULL, NULL) : status;
 }
 
-/* --- values
- * -------------------------------------------------------------------------------------------------------- */
+/* --- values --------------------------------------------------------------------------------------------- */
 
 /* Run one call with known values. Set *wrong to the number of wrong elements of all ranks. All ranks must call this
  * function. */
@@ -275,8 +272,7 @@ static void bench_print_foot(FILE *to, const struct bench_run *run, uint64_t wro
             busbw);
 }
 
-/* --- main
- * ---------------------------------------------------------------------------------------------------------- */
+/* --- main ----------------------------------------------------------------------------------------------- */
 
 /* Flush stdout. After an error print the reason and return false. */
 static bool flush_stdout(void)

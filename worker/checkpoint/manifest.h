@@ -1,5 +1,5 @@
-/* manifest.h -- the table of contents of a checkpoint directory, as JSON with a checksum. Pure. The checksum covers the
- * whole text, because every flipped bit must be detected. */
+/* manifest.h -- the table of contents of a checkpoint directory, as JSON with a checksum, in a pure module. The
+ * checksum covers the whole text, because every flipped bit must be detected. */
 #ifndef WORKER_CHECKPOINT_MANIFEST_H
 #define WORKER_CHECKPOINT_MANIFEST_H
 

@@ -1,6 +1,6 @@
 /* backend.h -- the functions of a backend, and the choice of a backend and a device for a context. A blocking backend
- * completes a call in `run`. Any other backend puts the call on a stream. The arguments of a call are valid, because
- * call_check has checked them. */
+ * completes a call in `run`, and any other backend puts the call on a stream. The arguments of a call are valid,
+ * because call_check has checked them. */
 #ifndef WORKER_CORE_BACKEND_H
 #define WORKER_CORE_BACKEND_H
 

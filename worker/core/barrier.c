@@ -1,5 +1,6 @@
 /* barrier.c -- ddp_barrier_named of include/ddp/context.h, a barrier of all ranks through the store. ddprun's store has
- * named barriers, which report missing ranks. With PyTorch's TCPStore, the ranks count their arrivals in a key. */
+ * named barriers, which report missing ranks. With PyTorch's TCPStore, which has no barriers, the ranks count their
+ * arrivals in a key. */
 #include "base/clock.h"
 #include "core/context.h"
 #include "core/error.h"

@@ -1,6 +1,6 @@
 /* bootstrap.h -- the ranks exchange their addresses through the store before the backend connects them. Each rank
- * writes a card with its identity and its host. Rank 0 reads all cards and publishes data for all ranks. So the number
- * of messages grows with the number of ranks, not with the number of pairs of ranks. */
+ * writes a card with its identity and its host, and rank 0 reads all cards and publishes data for all ranks. So the
+ * number of messages grows with the number of ranks, not with the number of pairs of ranks. */
 #ifndef WORKER_CORE_BOOTSTRAP_H
 #define WORKER_CORE_BOOTSTRAP_H
 

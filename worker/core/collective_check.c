@@ -1,5 +1,6 @@
 /* collective_check.c -- see collective_check.h. The pure functions (encoding and comparing records) come first, then
- * the exchange through the store. */
+ * the exchange through the store. The rank that arrives last publishes one verdict, so that either all ranks enter the
+ * collective or no rank does. */
 #include "core/collective_check.h"
 
 #include "base/clock.h"

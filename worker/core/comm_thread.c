@@ -1,5 +1,5 @@
 /* comm_thread.c -- see comm_thread.h. Two condition variables, for "there is a job" and "all jobs are done", share one
- * mutex. The thread unlocks the mutex while it runs a job. */
+ * mutex. The thread unlocks the mutex while it runs a job, so that the program can post more jobs. */
 #include "core/comm_thread.h"
 
 #include "base/limits.h"

@@ -1,7 +1,6 @@
 /* cpu_comm.c -- the cpu backend: shared memory between the ranks of one host, TCP between hosts. A call takes one of
- * five paths. It runs between hosts (net_join.h), as a barrier only (no data), as a copy (world of one), in place (all
- * buffers in shared memory), or through slots (host_collectives.c). All ranks choose the same path, because the choice
- * depends only on values that are equal on all ranks. */
+ * five paths (cpu_run). All ranks choose the same path, because the choice depends only on values that are equal on all
+ * ranks. */
 #include "core/bootstrap.h"
 #include "cpu/host_collectives.h"
 #include "cpu/net_join.h"
@@ -135,6 +134,8 @@ static void run_alone(const struct call *call)
         memcpy(call->out, call->in, bytes);
 }
 
+/* Run a call on one of five paths: between hosts (net_join.h), as a barrier only (no data), as a copy (world of one),
+ * in place (all buffers in shared memory), or through slots (host_collectives.c). */
 static ddp_status cpu_run(struct comm *comm, const struct call *call, struct ddp_err *err)
 {
     struct cpu_comm *cpu = (struct cpu_comm *)comm;

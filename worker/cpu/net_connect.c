@@ -1,4 +1,4 @@
-/* net_connect.c -- see net_connect.h. No function here waits. The loops in net_join.c serve all dials (outgoing
+/* net_connect.c -- see net_connect.h. No function here waits, because the loops in net_join.c serve all dials (outgoing
  * connections) and the door (the listening port) together. */
 #include "cpu/net_connect.h"
 

@@ -1,8 +1,6 @@
-/* net_join.c -- connects and disconnects hosts; see net_join.h.
- *
- * Each rank that serves a lane (net_plan.h) listens and publishes its address in the store. A rank makes and accepts
- * all its connections at the same time. Meanwhile the rank checks whether another rank has given up. Otherwise the
- * rank would wait for the failed rank until the deadline. */
+/* net_join.c -- connects and disconnects hosts; see net_join.h. Each rank that serves a lane (net_plan.h) listens,
+ * publishes its address in the store, and makes and accepts all its connections at the same time. Meanwhile the rank
+ * checks whether another rank has given up, because otherwise it would wait for the failed rank until the deadline. */
 #include "cpu/net_join.h"
 
 #include "base/clock.h"

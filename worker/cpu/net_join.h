@@ -1,6 +1,6 @@
 /* net_join.h -- the cpu backend between hosts: net_join.c connects the hosts, and net_run.c runs collectives. Each host
- * runs the turns of host_collectives.c in shared memory, and the hosts exchange values in each turn, between two
- * barriers. */
+ * runs the turns of host_collectives.c in shared memory. The hosts exchange values in each turn between two barriers,
+ * because all ranks of a host read and write this memory. */
 #ifndef WORKER_CPU_NET_JOIN_H
 #define WORKER_CPU_NET_JOIN_H
 

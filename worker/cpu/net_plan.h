@@ -1,5 +1,5 @@
-/* net_plan.h -- computes which values each host sends to which host in a collective. Pure. Sender and receiver compute
- * all sizes from the same call and the same layout, so no size is sent. */
+/* net_plan.h -- a pure module that computes which values each host sends to which host in a collective. Sender and
+ * receiver compute all sizes from the same call and the same layout, so no size is sent. */
 #ifndef WORKER_CPU_NET_PLAN_H
 #define WORKER_CPU_NET_PLAN_H
 

@@ -1,6 +1,6 @@
-/* net_wire.h -- the messages between ranks of different hosts: hello, answer and the head of a call. Pure. Values
- * travel in the sender's byte order. The hello has one number in that order, because the peer must reject a machine
- * with another byte order. */
+/* net_wire.h -- a pure module for the messages between ranks of different hosts: hello, answer and the head of a call.
+ * Values travel in the sender's byte order. The hello has one number in that order, because the peer must reject a
+ * machine with another byte order. */
 #ifndef WORKER_CPU_NET_WIRE_H
 #define WORKER_CPU_NET_WIRE_H
 

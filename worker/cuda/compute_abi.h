@@ -1,5 +1,5 @@
 /* compute_abi.h -- declarations of cuBLASLt functions, so that libddp_cuda builds without NVIDIA's headers. All
- * functions here are the same in CUDA 11, 12 and 13. Pure. */
+ * functions here are the same in CUDA 11, 12 and 13. */
 #ifndef CUDA_COMPUTE_ABI_H
 #define CUDA_COMPUTE_ABI_H
 

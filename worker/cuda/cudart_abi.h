@@ -1,5 +1,5 @@
 /* cudart_abi.h -- declarations of CUDA runtime functions, so that libddp_cuda builds without NVIDIA's headers. All
- * functions here are the same in CUDA 11, 12 and 13. Pure. */
+ * functions here are the same in CUDA 11, 12 and 13. */
 #ifndef CUDA_CUDART_ABI_H
 #define CUDA_CUDART_ABI_H
 

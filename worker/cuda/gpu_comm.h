@@ -1,5 +1,6 @@
 /* gpu_comm.h -- the common part of both backends of libddp_cuda: the GPU, a stream, the cpu communicator, and the
- * memory of ddp_shared_alloc. An allocation succeeds on all ranks or on no rank. */
+ * memory of ddp_shared_alloc. An allocation succeeds on all ranks or on no rank, because a later collective needs the
+ * block on every rank. */
 #ifndef WORKER_CUDA_GPU_COMM_H
 #define WORKER_CUDA_GPU_COMM_H
 

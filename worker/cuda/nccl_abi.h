@@ -1,7 +1,6 @@
-/* nccl_abi.h -- declarations of NCCL functions, one row each, so that libddp_cuda builds without nccl.h. Pure.
- *
- * If NVIDIA's nccl.h and cuda_runtime_api.h are installed, tests/shell/test_abi.sh compiles these rows together
- * with them. A wrong type or value is then a compile error. */
+/* nccl_abi.h -- declarations of NCCL functions, one row each, so that libddp_cuda builds without nccl.h. If NVIDIA's
+ * nccl.h and cuda_runtime_api.h are installed, tests/shell/test_abi.sh compiles these rows together with them. A wrong
+ * type or value is then a compile error. */
 #ifndef CUDA_NCCL_ABI_H
 #define CUDA_NCCL_ABI_H
 

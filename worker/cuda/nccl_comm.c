@@ -1,7 +1,6 @@
 /* nccl_comm.c -- the NCCL backend; see nccl_watch.h for its other files. A call without data, or with buffers in host
- * memory, uses the cpu communicator. All other calls use NCCL. A world of one does not load NCCL. The cpu communicator
- * also helps to create NCCL's communicator. Each attempt creates new unique ids and stores them under other keys,
- * because a unique id contains the address of a thread in the process that created it. */
+ * memory, uses the cpu communicator, and all other calls use NCCL. The cpu communicator also helps to create NCCL's
+ * communicator: it reports failed ranks, and its barrier ends the creation. */
 #include "cuda/nccl_watch.h"
 
 #include "base/clock.h"
@@ -297,6 +296,8 @@ static ddp_status compare_cards(struct nccl_comm *n, const struct comm_setup *se
 
 /* --- ids ---------------------------------------------------------------------------------------------- */
 
+/* Create a unique id and publish it under `key`. Each attempt creates new ids and uses other keys, because a unique id
+ * contains the address of a thread in the process that created it. */
 static ddp_status make_id(struct nccl_comm *n, const struct comm_setup *setup, const char *key, nccl_id *id,
                           struct ddp_err *err)
 {
@@ -480,8 +481,8 @@ static void make_locks(struct nccl_comm *n)
     pthread_mutex_init(&n->cpu_lock, NULL);
 }
 
-/* Load the libraries. Load the CUDA runtime first, because without a GPU the runtime reports a clearer error than
- * NCCL. */
+/* Load the libraries. Load the CUDA runtime first, because without a GPU the runtime reports a clearer error than NCCL.
+ * In a world of one, do not load NCCL. */
 static ddp_status nccl_load(struct nccl_comm *n, const struct comm_setup *setup, struct ddp_err *err)
 {
     ddp_status status = gpu_comm_open(&n->base, setup, err);

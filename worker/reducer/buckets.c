@@ -1,5 +1,6 @@
-/* buckets.c -- see buckets.h. Planning has three passes: assign each parameter to a bucket, reverse the order of
- * the buckets, and place the buckets in the arena. */
+/* buckets.c -- see buckets.h. Planning has three passes: assign each parameter to a bucket, reverse the order of the
+ * buckets, and place the buckets in the arena. The order is reversed, because the gradients of the last parameters are
+ * ready first. */
 #include "reducer/buckets.h"
 
 #include "base/buf.h"

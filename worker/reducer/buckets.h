@@ -1,5 +1,5 @@
-/* buckets.h -- plans which gradients are reduced together. Pure. All ranks make the same plan without messages, because
- * the plan depends only on data that is equal on all ranks. */
+/* buckets.h -- a pure module that plans which gradients are reduced together. All ranks make the same plan without
+ * messages, because the plan depends only on data that is equal on all ranks. */
 #ifndef WORKER_REDUCER_BUCKETS_H
 #define WORKER_REDUCER_BUCKETS_H
 

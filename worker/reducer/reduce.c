@@ -1,6 +1,6 @@
 /* reduce.c -- see reduce.h. The general function works on tiles, which fit into the first-level cache. f32 gradients of
  * two or four ranks have a faster loop, which reads and writes each element once. All loops are plain C that gcc -O3
- * vectorizes. */
+ * vectorizes, so no code depends on one processor. */
 #include "reducer/reduce.h"
 
 #include "core/flush_subnormals.h"

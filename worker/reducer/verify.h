@@ -1,5 +1,5 @@
-/* verify.h -- checks that the model, the reducer's options and the optimizer are equal on all ranks. Each rank
- * first checks its own data, before any collective. */
+/* verify.h -- checks that the model, the reducer's options and the optimizer are equal on all ranks. Each rank first
+ * checks its own data, before any collective, so that its error can name the wrong argument. */
 #ifndef WORKER_REDUCER_VERIFY_H
 #define WORKER_REDUCER_VERIFY_H
 

@@ -1,11 +1,14 @@
 /* zero1.c -- see ddp/zero1.h. The new parameters are gathered in the gradients' memory, which is free after the
- * reduction. Padding is zero and stays zero.
+ * reduction, so the all-gather needs no other memory. Padding is zero and stays zero. */
+
+/* The memory in a step:
  *
  *     all gradients            | bucket 0: share 0, share 1 ... | bucket 1: ...     shared memory of the host
  *       reduce-scatter, in place: each rank gets the average of its share of a bucket
  *     shard of a rank          | its share of bucket 0 | of bucket 1 ...            float32: grad, master, states
  *       update, as on one flat array
  *     gradients' memory        rounded master -> share of each bucket; all-gather in place; copy to parameters */
+
 #include "ddp/zero1.h"
 
 #include "base/buf.h"

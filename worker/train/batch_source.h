@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How a step is divided among the workers. Pure arithmetic.
+/* How a step is divided among the workers. These functions are pure arithmetic.
  *
  * The gradient of a step is the mean over the distinct samples of the global batch, for any number of workers. It
  * should also be equal bit by bit for 1, 2 and 4 workers. So a batch is divided into shards, whose number depends only

@@ -1,7 +1,6 @@
-/* checkpoint.c -- see checkpoint.h.
- *
- * libddp reads and writes the files (ddp/ckpt.h), detects damage and finds the newest checkpoint. This module decides
- * whether a checkpoint belongs to this run. */
+/* checkpoint.c -- see checkpoint.h. libddp reads and writes the files (ddp/ckpt.h), detects damage and finds the newest
+ * checkpoint. This module only decides whether a checkpoint belongs to this run, because libddp does not know the
+ * options of train. */
 #include "train/checkpoint.h"
 
 #include "train/library.h"

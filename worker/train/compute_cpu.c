@@ -1,4 +1,5 @@
-/* compute_cpu.c -- see compute.h: memory and batches on the CPU. The layers are in the folder layers/. */
+/* compute_cpu.c -- see compute.h: memory and batches on the CPU. The layers are in the folder layers/. A batch is not
+ * copied, because the layers read it in the caller's memory. */
 #include "train/compute.h"
 
 #include <stdlib.h>

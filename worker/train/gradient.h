@@ -1,5 +1,6 @@
 /* gradient.h -- computes the gradient of one step on this worker. This gradient is the sum of the gradients of the
- * worker's shards, added as a binary tree (see batch_source.h). */
+ * worker's shards, added as a binary tree, because the all-reduce then continues the tree over the ranks (see
+ * batch_source.h). */
 #ifndef WORKER_TRAIN_GRADIENT_H
 #define WORKER_TRAIN_GRADIENT_H
 
@@ -7,7 +8,7 @@
 #include "train/models/model.h"
 #include "train/profile.h"
 
-/* The order in which parts are added as a binary tree with little memory. Pure arithmetic.
+/* The order in which parts are added as a binary tree with little memory. These functions are pure arithmetic.
  *
  * A tree of n parts is (left half) + (right half), down to single parts; the left half has n / 2 parts. For n = 4:
  * ((p0+p1)+(p2+p3)). The parts are computed in order. Part i is computed in buffer tree_part.buffer, and then

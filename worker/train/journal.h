@@ -13,7 +13,7 @@
 
 /* Return the peak rate in TFLOP/s of dense products, for the GPU that the driver calls `name`. If is_float is true, the
  * products are in float32 without TF32. Otherwise the products are in 16 bits with sums in float32. Return 0 if the GPU
- * is unknown, or if it is a part of a GPU (MIG). The metric mfu needs this rate. Pure. */
+ * is unknown, or if it is a part of a GPU (MIG). The metric mfu needs this rate. This function is pure. */
 double peaks_tflops(const char *name, bool is_float);
 
 struct journal {

@@ -1,5 +1,5 @@
 /* main.c -- the program train: data-parallel training on libddp. A rank that fails prints the reason, calls ddp_abort
- * and exits. ddp_abort makes all other ranks fail. These ranks report which rank has failed. */
+ * and exits. ddp_abort makes all other ranks fail, so that they report which rank has failed. */
 #include "train/files.h"
 #include "train/trainer.h"
 

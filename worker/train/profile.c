@@ -60,8 +60,8 @@ void phases_end(struct phases *p, uint64_t now_us)
 
 /* --- trace ------------------------------------------------------------------------------------------------ */
 
-/* The trace file has the format of Chrome's trace viewer (chrome://tracing, ui.perfetto.dev), with one JSON object
- * per line. Viewers accept a list without its end, as a killed run leaves it. Pure.
+/* The trace file has the format of Chrome's trace viewer (chrome://tracing, ui.perfetto.dev), with one JSON object per
+ * line. Viewers accept a list without its end, as a killed run leaves it. These functions are pure.
  *
  *     [
  *     {"name":"process_name","ph":"M","pid":0,"args":{"name":"rank 0"}},

@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* The time of each phase of a step. Pure.
+/* The time of each phase of a step. These functions are pure.
  *
  *     phases_start(&p)                                  a new step
  *     phases_begin(&p, PHASE_BACKWARD, now)
@@ -18,8 +18,8 @@
  *         phases_end(&p, now)
  *     phases_end(&p, now)
  *
- * us[] has the exact sums. A piece, the time from phases_begin() to phases_end(), is stored for the trace while
- * there is room, unless it is nested and shorter than PHASES_SHORT_US. */
+ * us[] has the exact sums. A piece, the time from phases_begin() to phases_end(), is stored for the trace while there
+ * is room, unless it is nested and shorter than PHASES_SHORT_US. */
 
 /* The phases. Columns: name in C, in a trace, in metrics. In EXPOSED the program only waits for communication. */
 #define PHASE_LIST(X)                              \

@@ -1,4 +1,4 @@
-/* schedule.h -- the learning rate of each step. Pure arithmetic. The rate is equal on all ranks, because it depends
+/* schedule.h -- the learning rate of each step, as pure arithmetic. The rate is equal on all ranks, because it depends
  * only on the step. */
 #ifndef TRAIN_SCHEDULE_H
 #define TRAIN_SCHEDULE_H

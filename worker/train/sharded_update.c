@@ -1,5 +1,6 @@
 /* sharded_update.c -- see sharded_update.h. A collective runs on libddp's stream, after the work that is already on the
- * device's stream. Before the result of the collective is read, the device's stream waits for the collective. */
+ * device's stream. The device's stream waits for the collective before its result is read, so the host itself need not
+ * wait. */
 #include "train/sharded_update.h"
 
 #include "base/buf.h"

@@ -10,12 +10,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The division of a model's parameters, one flat array with the layout of compute_ops.place, into buckets and
- * equal shares, one for each rank. Pure.
+/* The division of a model's parameters, one flat array with the layout of compute_ops.place, into buckets and equal
+ * shares, one for each rank. These functions are pure.
  *
- *   - A bucket may begin in the middle of a parameter. It is reduced when all its parameters are ready.
- *   - The shares of one rank in all buckets form one array, the rank's shard.
- *   - The size of a share is a multiple of COMPUTE_LEAF, so the number of ranks does not change the norm's leaves. */
+ *  - A bucket may begin in the middle of a parameter. It is reduced when all its parameters are ready.
+ *  - The shares of one rank in all buckets form one array, the rank's shard.
+ *  - The size of a share is a multiple of COMPUTE_LEAF, so the number of ranks does not change the norm's leaves. */
 
 /* Return the argument `multiple` for compute_ops.place. The size of the flat array is a multiple of this number. */
 size_t sharded_multiple(size_t world);

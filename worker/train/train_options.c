@@ -1,7 +1,5 @@
-/* train_options.c -- see train_options.h.
- *
- * Each option is a row in this file and a field of struct train_options. If PyTorch programs have such an option,
- * its name is the same. */
+/* train_options.c -- see train_options.h. Each option is a row in this file and a field of struct train_options. If
+ * PyTorch programs have such an option, its name is the same, so that users need not learn another name. */
 #include "train/train_options.h"
 
 #include "train/models/llmc.h"

@@ -1,4 +1,5 @@
-/* activations.cu -- activations (layers/activation.c) and conversions. A thread processes PACK elements. */
+/* activations.cu -- activations (layers/activation.c) and conversions. A thread processes PACK elements, because one
+ * access to memory reads or writes PACK values. */
 
 /* Executes STATEMENT for each element i of this thread's pack. */
 #define EACH_PACK(n, STATEMENT)                                           \

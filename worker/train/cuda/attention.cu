@@ -1,9 +1,6 @@
-/* attention.cu -- attention on a GPU, for any type of values. layers/attention.c has the formulas. The scores are never
- * stored, because their number is the square of the length. attention_tiles.cu computes attention with tensor cores.
- *
- * A warp processes one query of a head. The warp reads the keys 32 at a time and computes one score per lane. Then it
- * updates the largest score, the sum of exp and the result. For the gradients of keys and values, a warp processes one
- * key and reads the queries. */
+/* attention.cu -- attention on a GPU, for any type of values, without tensor cores (attention_tiles.cu uses them).
+ * layers/attention.c has the formulas. The scores are never stored, because their number is the square of the
+ * length. */
 
 enum { HEAD_PARTS = KERNEL_HEAD / WARP };
 
@@ -62,6 +59,8 @@ __device__ inline void write_head(value *to, const float *sum, float factor, siz
         to[d] = put(sum[part] * factor);
 }
 
+/* Let each warp process one query of a head. The warp reads the keys 32 at a time and computes one score per lane. Then
+ * it updates the largest score, the sum of exp and the result. */
 KERNEL(attention_forward, attention)
 {
     __shared__ float shared[KERNEL_WARPS][WARP];
@@ -135,6 +134,7 @@ KERNEL(attention_backward_queries, attention_back)
     write_head((value *)a.dqkv + (h.q - (const value *)a.qkv) + query * h.stride, dq, 1, h.width);
 }
 
+/* Let each warp process one key of a head and read the queries, for the gradients of keys and values. */
 KERNEL(attention_backward_keys, attention_back)
 {
     __shared__ float shared[KERNEL_WARPS][2][WARP];

@@ -1,5 +1,6 @@
-/* cross_entropy.cu -- the loss; layers/attention.c has the version for CPUs. A block reads the logits of one
- * target twice: for the sum of exp and the largest logit, then for the gradient. */
+/* cross_entropy.cu -- the loss; layers/attention.c has the version for CPUs. A block reads the logits of one target
+ * twice: for the sum of exp and the largest logit, then for the gradient, because the gradient needs the finished
+ * sum. */
 
 /* The first value of exp_sum.top, not -inf, because a logit of -inf (possible in fp16) would give a NaN. */
 #define LOWEST -3.402823466e38f

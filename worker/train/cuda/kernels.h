@@ -1,6 +1,6 @@
 /* kernels.h -- the kernels in the .cu files of this folder: names, threads per block, arguments. Each kernel has one
- * argument, a struct, and host code and GPU code use the same declaration of this struct. Sums have a fixed order, so a
- * repeated kernel gives the same bits. Pure. */
+ * argument, a struct, so that host code and GPU code use the same declaration. Sums have a fixed order, so a repeated
+ * kernel gives the same bits. */
 #ifndef TRAIN_CUDA_KERNELS_H
 #define TRAIN_CUDA_KERNELS_H
 

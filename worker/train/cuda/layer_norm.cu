@@ -1,5 +1,5 @@
-/* layer_norm.cu -- see layers/layer_norm.c for the formula. A warp reads its row twice, the second time from the
- * cache. */
+/* layer_norm.cu -- see layers/layer_norm.c for the formula. A warp reads its row several times, because the variance
+ * needs the finished mean, and the result needs both. After the first time, the row is in the cache. */
 
 /* Executes STATEMENT for each pack of this lane in a row of n elements; i is the pack's first element. */
 #define LANE_PACKS(n, STATEMENT)                                                        \

@@ -1,5 +1,5 @@
 /* pictures.cu -- kernels for the shortcut (layers/activation.c), and for convolution and pooling (layers/conv.c).
- * cuBLASLt computes a convolution's product; the kernels arrange its operands. */
+ * cuBLASLt computes a convolution's product, so the kernels here only arrange its operands. */
 
 /* Return the pixel at (line, column) of a picture whose pixels are `apart` lines or columns apart. Return 0
  * between pixels and outside. */

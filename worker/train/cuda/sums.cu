@@ -1,4 +1,5 @@
-/* sums.cu -- sums over many rows, in two steps with a fixed order: strips of rows, then their sums. */
+/* sums.cu -- sums over many rows, in two steps with a fixed order: strips of rows, then their sums. Many blocks can add
+ * strips at the same time, and the fixed order gives the same bits in every run. */
 
 /* Add the sums that the warps of a block have computed. Each warp has summed every KERNEL_WARPS-th row. Return true in
  * the threads of the first warp, which then use the result. */

@@ -1,5 +1,6 @@
-/* update.cu -- the optimizers of worker/reducer/optim.c, one element per thread, in the same order of operations. If
- * `w` is not NULL, these kernels also write the new parameters to `w`, the copy that other kernels read. */
+/* update.cu -- the optimizers of worker/reducer/optim.c, one element per thread, in the same order of operations, so
+ * that results on CPU and GPU can be compared. If `w` is not NULL, these kernels also write the new parameters to `w`,
+ * the copy that other kernels read. */
 
 KERNEL(update_adam, update_adam)
 {

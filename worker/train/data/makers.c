@@ -1,4 +1,5 @@
-/* makers.c -- see makers.h. Each part of a set is created in memory and then written to its files. */
+/* makers.c -- see makers.h. Each part of a set is created in memory and then written to its files, so that
+ * ddp_file_replace writes each file whole or not at all. */
 #include "train/data/makers.h"
 
 #include "ddp/ckpt.h"

@@ -14,13 +14,13 @@
 
 /* --- glyphs ----------------------------------------------------------------------------------------------- */
 
-/* The synthetic digits, drawn with random variations. Pure. Only operations that IEEE 754 defines to the last bit
- * are used, so the pictures are the same on every machine. */
+/* The synthetic digits, drawn with random variations by pure functions. Only operations that IEEE 754 defines to the
+ * last bit are used, so the pictures are the same on every machine. */
 
 /* --- speech ----------------------------------------------------------------------------------------------- */
 
-/* The synthetic language: invented words, each followed by one of four words. Pure. A perfect model has a loss of
- * about 0.2 nats per letter; 256 equally likely letters would give 5.5. */
+/* The synthetic language: invented words, each followed by one of four words. Its functions are pure. A perfect model
+ * has a loss of about 0.2 nats per letter; 256 equally likely letters would give 5.5. */
 
 enum { SPEECH_WORDS = 96, SPEECH_LETTERS = 10, SPEECH_NEXT = 4 };
 

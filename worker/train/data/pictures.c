@@ -1,12 +1,14 @@
-/* pictures.c -- see pictures.h. An example of an IDX file:
+/* pictures.c -- see pictures.h. The header is checked before the values are read, so that a file of another kind is
+ * rejected before memory for its values is allocated. */
+
+/* An example of an IDX file:
  *
  *     offset 0   00 00 08 03       magic: two zeros, 8 = unsigned bytes, number of dimensions
  *     offset 4   00 00 ea 60       60 000 pictures, big-endian
  *     offset 8   00 00 00 1c       28 rows
  *     offset 12  00 00 00 1c       28 columns
- *     offset 16  the values, one byte each, up to the end of the file
- *
- * The header is checked before the values are read. */
+ *     offset 16  the values, one byte each, up to the end of the file */
+
 #include "train/data/pictures.h"
 
 #include "train/files.h"

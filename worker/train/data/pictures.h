@@ -46,8 +46,8 @@ size_t idx_make_header(uint8_t *head, int dims, const uint32_t *dim);
  * Training: data_batch_1.bin, data_batch_2.bin ... (as published, five files of 10,000 records). Test: test_batch.bin.
  * Each file may be compressed with gzip. */
 
-/* The usual augmentation of CIFAR's training pictures: a shift by up to four pixels, and mirroring of half of them
- * (He et al. 2015, 4.2). Pure. */
+/* The usual augmentation of CIFAR's training pictures: a shift by up to four pixels, and mirroring of half of them (He
+ * et al. 2015, 4.2). These functions are pure. */
 
 enum { AUGMENT_PADDING = 4 };
 

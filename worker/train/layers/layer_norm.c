@@ -1,7 +1,5 @@
-/* layer_norm.c -- see compute.h.
- *
- * The backward pass computes dx = scale * (g - mean(g) - h * mean(g * h)), where h = (x - mean) * scale and g = dy *
- * weight. */
+/* layer_norm.c -- see compute.h. The variance is computed from the mean in a second pass over the row, because the
+ * difference of two large sums would lose digits. */
 #include "train/compute.h"
 
 static const real epsilon = (real)1e-5;
@@ -38,8 +36,9 @@ REAL_WIDE(cpu_layer_norm_forward,
            size_t rows, size_t n),
           (on_cpu, y, mean, scale, x, weight, bias, rows, n))
 
-/* Add the gradient of one row to dx. `g` is the mean of dy * weight; `gh` is the mean of the product of dy, weight
- * and the normalized x. */
+/* Add the gradient of one row to dx. `g` is the mean of dy * weight; `gh` is the mean of the product of dy, weight and
+ * the normalized x. The formula is dx = scale * (g - mean(g) - h * mean(g * h)), where h = (x - mean) * scale and g =
+ * dy * weight. */
 REAL_BODY void row_backward(real *restrict dx, const real *restrict dy, const real *restrict x, real mean,
                             real scale, const real *restrict weight, size_t n)
 {

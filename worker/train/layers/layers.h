@@ -1,5 +1,5 @@
-/* layers.h -- sizes of the layers, and functions that several layers share on the CPU. compute.h declares the layers
- * themselves. Pure. */
+/* layers.h -- sizes of the layers, and pure functions that several layers share on the CPU. compute.h declares the
+ * layers themselves. */
 #ifndef WORKER_TRAIN_LAYERS_LAYERS_H
 #define WORKER_TRAIN_LAYERS_LAYERS_H
 

@@ -1,4 +1,5 @@
-/* linear.c -- see compute.h. BLAS computes the matrix products. */
+/* linear.c -- see compute.h. BLAS computes the matrix products, because its libraries have code that is tuned for each
+ * processor. The other loops read and write memory in order. */
 #include "train/compute.h"
 
 #include <string.h>

@@ -55,8 +55,7 @@ typedef float real;
 #endif
 #define REAL_BODY static inline __attribute__((always_inline))
 
-/* --- sums in a fixed order, for loops that the compiler vectorizes
- * ------------------------------------------------- */
+/* --- sums in a fixed order, for loops that the compiler vectorizes -------------------------------------- */
 
 /* Number of partial sums (lanes) of a long sum. Element i is added to lane i mod REAL_LANES. At the end the lanes
  * are added as a tree, so all processors give the same bits. */

@@ -1,12 +1,13 @@
-/* gpt2.h -- GPT-2: embeddings, blocks of attention and a two-layer network, and a head that shares its weight with
- * the tokens' embedding.
+/* gpt2.h -- GPT-2: embeddings, blocks of attention and a two-layer network, and a head that shares its weight with the
+ * tokens' embedding. There is no dropout. Parameters have the same names and shapes as in nanoGPT and llm.c, with
+ * weights as [out][in], so that models can be exchanged with these programs. */
+
+/* The model:
  *
  *     x = tokens + places
  *     each block:  x += proj(attention(qkv(norm(x))));  x += proj(gelu(fc(norm(x))))
- *     logits = norm(x) tokens^T
- *
- * There is no dropout. Parameters have the same names and shapes as in nanoGPT and llm.c, with weights as
- * [out][in]. */
+ *     logits = norm(x) tokens^T */
+
 #ifndef TRAIN_GPT2_H
 #define TRAIN_GPT2_H
 

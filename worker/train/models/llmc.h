@@ -1,12 +1,15 @@
-/* llmc.h -- GPT-2's parameters in llm.c's file format (gpt2_124M.bin). Pure.
+/* llmc.h -- GPT-2's parameters in llm.c's file format (gpt2_124M.bin), so that --init_from loads a model of llm.c, and
+ * --export writes one. */
+
+/* The format, in little-endian byte order:
  *
  *     256 int32    magic number 20240326, version (3: float32, 5: bfloat16), longest sequence, vocabulary, blocks,
  *                  heads, width, vocabulary with padding, zeros
  *     tensors      wte (padded vocabulary x width), wpe, then the tensors of GPT2_BLOCK_TENSORS in order, each for
  *                  all blocks (ln_1.weight of block 0, of block 1 ...), then ln_f.weight and ln_f.bias
  *
- * Little-endian. The padding of the vocabulary has no tokens: llmc_write writes zeros there, and llmc_read skips
- * these rows. */
+ * The padding of the vocabulary has no tokens: llmc_write writes zeros there, and llmc_read skips these rows. */
+
 #ifndef WORKER_TRAIN_LLMC_H
 #define WORKER_TRAIN_LLMC_H
 

@@ -11,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- batch normalization
- * ------------------------------------------------------------------------------------------- */
+/* --- batch normalization -------------------------------------------------------------------------------- */
 
 /* Batch normalization over this rank's batch or, with a context in the spec, over all ranks.
  *
@@ -144,8 +143,7 @@ static ddp_status normalize_infer(struct normalize *n, const struct batch_norm *
     return library(ddp_syncbn_infer(&bn, x, rows, y), err);
 }
 
-/* --- the network
- * --------------------------------------------------------------------------------------------------- */
+/* --- the network ---------------------------------------------------------------------------------------- */
 
 /* A network has a convolution of 16 channels, then three stages of `blocks` blocks with 16, 32 and 64 channels. A mean
  * of each channel and one linear layer follow.
